@@ -36,6 +36,8 @@ pub(crate) struct Endpoints {
     wrong: Vec<Option<String>>,
     /// Whether it was reported that none of them is.
     is_reported: bool,
+    /// The endpoint of the step before.
+    tip_of: Option<usize>,
     /// Which of them have deleted what the scan needs.
     pruned: Vec<bool>,
     /// How often each of them failed, by class.
@@ -99,6 +101,7 @@ impl Endpoints {
             second: None,
             wrong,
             is_reported: false,
+            tip_of: None,
             pruned: vec![false; errors.len()],
             errors,
             #[cfg(test)]
@@ -174,9 +177,13 @@ impl Endpoints {
             };
             let mut result = self.ask(index, &ask).await;
             if let Ok(answer) = &mut result {
-                let about = ask.about.filter(|_| ask.role == Role::Second);
-                answer.is_alone =
-                    about.is_some_and(|from| self.health.may_have_scanned(index, self.first, from));
+                let may_have_scanned = |from| self.health.may_have_scanned(index, self.first, from);
+                answer.is_alone = match ask.role {
+                    Role::First => false,
+                    Role::Second => ask.about.is_some_and(may_have_scanned),
+                    // Of the others none answers.
+                    Role::Witness => self.second == Some(index),
+                };
                 answer.is_first = index == self.first;
             }
             if cursor.is_step_start()
@@ -448,6 +455,11 @@ impl Endpoints {
             let endpoint = self.name(index);
             tracing::info!(blockchain = name, endpoint, "endpoint of {name} is used again");
         }
+    }
+
+    /// Whether another endpoint begins the step than the one before.
+    pub(crate) fn is_other_tip(&mut self, index: usize) -> bool {
+        self.tip_of.replace(index) != Some(index)
     }
 
     /// Takes note of the head that an endpoint shows.

@@ -19,6 +19,11 @@ pub enum ResolveError {
     Unknown,
     #[error("no transfer of transaction {0} is held; {1}")]
     NotHeld(TxHash, String),
+    #[error(
+        "block {0} is not confirmed for all amounts yet, up to {1} is: until then its endpoints are asked again, and would \
+         hold the transfer once more; decide when it is"
+    )]
+    NotConfirmed(i64, i64),
 }
 
 /// What an operator found out about a disputed transaction.
@@ -73,6 +78,10 @@ impl Resolution {
             held.iter().filter(|held| held.transfer.tx_hash == tx_hash).copied().collect();
         if transfers.is_empty() {
             return Err(ResolveError::NotHeld(tx_hash, names(held)));
+        }
+        let newest = transfers.iter().map(|held| held.block.number).max().unwrap_or(-1);
+        if newest > history.checked() {
+            return Err(ResolveError::NotConfirmed(newest, history.checked()));
         }
         let epoch = history.epoch();
         let epoch = match verdict {

@@ -160,6 +160,9 @@ impl Runner {
             if ask.role == Role::First && self.endpoints.is_switched() {
                 cursor.switch();
             }
+            if ask.role == Role::First && self.endpoints.is_other_tip(index) {
+                cursor.switch_tip();
+            }
             let (decision, failure) = match result {
                 Ok(mut answer) => {
                     self.measure_lag(&ask, &answer, scanned);

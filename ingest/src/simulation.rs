@@ -14,7 +14,7 @@ use schemas::{
     Address, AddressFamily, Blockchain, Epoch, Stablecoin, StablecoinContract, UnixMicros,
 };
 
-pub(crate) use node::{FORGED, Node, Payment, time};
+pub(crate) use node::{FORGED, Node, Payment, event, time};
 pub(crate) use served::{Answers, Served};
 pub(crate) use shelf::Shelf;
 

@@ -192,6 +192,11 @@ impl Cursor {
         }
     }
 
+    /// Another endpoint than before shows the tip: tags are an endpoint's own.
+    pub(crate) fn switch_tip(&mut self) {
+        self.evidence.switch();
+    }
+
     /// The question what became of a log's transaction.
     fn outcome(&self, log: &EventLog) -> Outcome {
         let (number, block_hash) = (log.block_number, log.block_hash);
@@ -363,6 +368,8 @@ impl Cursor {
                 let last = self.last().number;
                 self.blocks_ahead.retain(|block| block.number <= last);
                 self.checks.rewind(last);
+                self.evidence.rewind(last);
+                self.doubted_to = -1;
                 return Next::Ask.into();
             }
             Some(header) if header.block.hash != ours.hash => {

@@ -223,29 +223,17 @@ fn is_held(held: &Held, block: &Block, transfer: &Observation) -> bool {
 #[cfg(test)]
 mod tests {
     use schemas::record::{Head, example};
-    use schemas::{BlockHash, Hash, TxHash, UnixSeconds};
+    use schemas::{BlockHash, Hash, UnixSeconds};
 
     use super::*;
-    use crate::machine::{EventLog, Receipt, TRANSFER_TOPIC, Tag, Tier, topic};
-    use crate::simulation::{chain, wallet};
+    use crate::machine::{EventLog, Receipt, Tag, Tier};
+    use crate::simulation::{self, chain};
 
     const HASH: BlockHash = Hash([5; 32]);
     const BLOCK: Block = Block { number: 5, hash: HASH, timestamp: UnixSeconds(1005) };
-    const PAID: TxHash = Hash([1; 32]);
 
-    fn event(log_index: i32, units: u8) -> EventLog {
-        let mut data = vec![0; 32];
-        data[31] = units;
-        EventLog {
-            address: [0xaa; 20],
-            topics: vec![TRANSFER_TOPIC, topic(&wallet(9)), topic(&wallet(1))],
-            data,
-            block_number: 5,
-            block_hash: HASH,
-            tx_hash: PAID,
-            log_index,
-            removed: false,
-        }
+    fn event(log_index: i32, units: u128) -> EventLog {
+        simulation::event(BLOCK, log_index, units)
     }
 
     #[test]

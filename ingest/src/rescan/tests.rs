@@ -4,29 +4,17 @@ use schemas::Hash;
 use schemas::record::Head;
 
 use super::*;
-use crate::machine::{Policy, TRANSFER_TOPIC, topic};
-use crate::simulation::{Shelf, chain, wallet};
+use crate::machine::Policy;
+use crate::simulation::{self, Shelf, chain};
 
 const HASH: BlockHash = Hash([5; 32]);
-const PAID: schemas::TxHash = Hash([1; 32]);
 
 fn block(number: i64) -> Block {
     Block { number, hash: HASH, timestamp: UnixSeconds(1000 + number) }
 }
 
-fn event(log_index: i32, units: u8) -> EventLog {
-    let mut data = vec![0; 32];
-    data[31] = units;
-    EventLog {
-        address: [0xaa; 20],
-        topics: vec![TRANSFER_TOPIC, topic(&wallet(9)), topic(&wallet(1))],
-        data,
-        block_number: 5,
-        block_hash: HASH,
-        tx_hash: PAID,
-        log_index,
-        removed: false,
-    }
+fn event(log_index: i32, units: u128) -> EventLog {
+    simulation::event(block(5), log_index, units)
 }
 
 fn record(chain: &ChainConfig, block: Block, body: ChainBody) -> ChainRecord {

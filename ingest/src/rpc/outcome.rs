@@ -13,6 +13,11 @@ const fn is_by_receipts(span: &Span) -> bool {
     matches!(span, Span::Receipts { .. })
 }
 
+/// Whether the answer itself is what is wrong.
+const fn is_unreadable(failure: &Failure) -> bool {
+    matches!(failure.refusal, Refusal::Transient | Refusal::Size { .. } | Refusal::Fatal)
+}
+
 impl Endpoint {
     /// Asks, and has the logs of [`Span::Receipts`] from receipts, where the endpoint serves those of whole blocks.
     pub(super) async fn fetch_by_outcomes(&self, ask: &Ask) -> Result<Answer, Failure> {
@@ -27,6 +32,15 @@ impl Endpoint {
             let found = match span {
                 Span::Receipts { from, to } => match self.fetch_outcome_logs(*from, *to).await {
                     Err(_) if !self.has_outcomes() => return self.fetch_in_parts(ask).await,
+                    // Some blocks have receipts that cannot be read, for good: their logs are asked for instead.
+                    Err(failure) if !self.has_native() && is_unreadable(&failure) => {
+                        tracing::warn!(
+                            endpoint = self.name,
+                            cause = failure.message,
+                            "the receipts of a block cannot be read: it is checked by eth_getLogs"
+                        );
+                        return self.fetch_in_parts(ask).await;
+                    }
                     fetched => fetched?,
                 },
                 Span::Range { .. } | Span::Block(_) => logs.next().ok_or_else(Failure::missing)?,

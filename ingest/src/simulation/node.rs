@@ -291,6 +291,11 @@ fn log(block: Block, tx_hash: TxHash, payment: &Payment, log_index: i32) -> Even
     }
 }
 
+/// The log of a transfer in a block, of one transaction whatever its number.
+pub(crate) fn event(block: Block, log_index: i32, units: u128) -> EventLog {
+    log(block, Hash([1; 32]), &Payment { wallet: 1, value: units }, log_index)
+}
+
 fn block_logs(mined: &Mined) -> Vec<EventLog> {
     let payments = mined.transactions.iter().flat_map(|transaction| {
         transaction.payments.iter().map(|payment| (transaction.hash, payment))

@@ -9,8 +9,8 @@ use tidemark_ingest::{Resolution, ResolveError, Verdict};
 use crate::ETH;
 use crate::world::{LAYOUT, World, config, devnet, pay};
 
-/// The last head holds these transfers.
-fn hold(world: &World, transactions: &[TxHash]) {
+/// The last head holds these transfers, and confirms their blocks or not yet.
+fn hold(world: &World, transactions: &[TxHash], is_confirmed: bool) {
     let published = world.published(ETH);
     let is_head = |record: &&ChainRecord| matches!(record.body, ChainBody::Head(_));
     let mut last = published.records.iter().rfind(is_head).unwrap().clone();
@@ -18,6 +18,9 @@ fn hold(world: &World, transactions: &[TxHash]) {
     let live = published.live.values().filter(|(_, seen)| transactions.contains(&seen.tx_hash));
     head.held = live.map(|(block, transfer)| Held { block: *block, transfer: *transfer }).collect();
     assert_eq!(head.held.len(), transactions.len());
+    for tier in head.confirmed.iter_mut().filter(|_| is_confirmed) {
+        tier.number = last.block.number;
+    }
     last.observed_at = last.observed_at.next(SystemClock.now());
     let to_lane = |lane| NewRecord::encode(Topic::TransfersRaw, lane, ETH.as_str(), &last).unwrap();
     let step = LAYOUT.lanes_of(ETH).map(to_lane).collect();
@@ -58,7 +61,10 @@ async fn an_operator_decides_about_what_is_held() {
 
     let nothing = resolve(&world, there, Verdict::Accept).unwrap_err().to_string();
     assert!(nothing.ends_with("is held; nothing is"), "{nothing}");
-    hold(&world, &[there, gone, other]);
+    hold(&world, &[there], false);
+    let early = resolve(&world, there, Verdict::Accept);
+    assert!(matches!(early, Err(ResolveError::NotConfirmed(21, _))), "{early:?}");
+    hold(&world, &[there, gone, other], true);
     last_head(&mut world, |_, held| held == [there, gone, other]);
     let unknown = resolve(&world, Hash([9; 32]), Verdict::Accept).unwrap_err().to_string();
     assert!(unknown.contains(&format!("held: {there}, {gone}")), "{unknown}");

@@ -19,6 +19,8 @@ const CHECK_AGE_MICROS: i64 = CHECK_AGE_SECONDS * 1_000_000;
 pub(super) const AGAIN_MICROS: i64 = CHECK_AGE_MICROS;
 /// How often what is held for long is asked about.
 const HELD_WAIT_MAX_MICROS: i64 = 300_000_000;
+/// Changes of the scanning endpoint that are remembered: fewer than who scanned what. Of blocks before those nobody knows.
+const SWITCHES_MAX: usize = 48;
 /// Questions about what is held before they become rarer.
 const HELD_ASKS_OFTEN: u32 = 4;
 
@@ -38,7 +40,7 @@ pub(super) struct Checks {
     /// Steps to begin without a check.
     pub(super) wait: u32,
     /// How often in a row every endpoint denied a transfer.
-    pub(super) denied: BTreeMap<(i64, BlockHash, PaymentKey), u32>,
+    pub(super) denied: BTreeMap<(i64, BlockHash, PaymentKey), (u32, UnixMicros)>,
     /// The held transfers that were reported.
     pub(super) reported: HashSet<(BlockHash, PaymentKey)>,
     /// When held transfers were last asked about.
@@ -49,6 +51,8 @@ pub(super) struct Checks {
     pub(super) alone_at: UnixMicros,
     /// The height that another endpoint is to show, while it is behind.
     pub(super) candidate: Option<i64>,
+    /// The block of ours that another endpoint is asked for until it has it.
+    pub(super) anchor: Option<Block>,
     /// What another endpoint showed above our last block.
     pub(super) shown: Option<Block>,
     /// Whether one was asked to vouch since the last tip.
@@ -83,6 +87,7 @@ impl Checks {
             held_asks: 0,
             alone_at: UnixMicros(0),
             candidate: None,
+            anchor: None,
             shown: None,
             is_asked: false,
             switches: VecDeque::new(),
@@ -101,7 +106,7 @@ impl Checks {
         self.rescanned = self.rescanned.min(number);
         self.denied.clear();
         self.reported.clear();
-        (self.candidate, self.shown) = (None, None);
+        (self.candidate, self.anchor, self.shown) = (None, None, None);
         self.scanned_at.clear();
         self.scanned_final.1 = self.scanned_final.1.min(number);
         self.switches.retain(|last| *last <= number);
@@ -112,6 +117,12 @@ impl Checks {
     pub(super) fn switch(&mut self, checked: i64, last: i64) {
         self.switches.retain(|switch| *switch > checked && *switch < last);
         self.switches.push_back(last);
+        self.shown = None;
+        if self.switches.len() > SWITCHES_MAX
+            && let Some(forgotten) = self.switches.pop_front()
+        {
+            self.unknown_to = self.unknown_to.max(forgotten);
+        }
     }
 
     /// Notes that the chain is scanned up to a block.
@@ -172,17 +183,21 @@ impl Cursor {
         if check.is_empty() {
             return;
         }
+        let base = self.evidence.checked().max(self.known().complete_above());
         if check.is_rescan {
             self.checks.rescanned = self.checks.rescanned.max(check.to);
             if check.to == check.anchor.number {
                 self.checks.rescanned_at = self.newest.map_or(0, |newest| newest.0);
             }
-        } else if check.from <= self.evidence.checked().saturating_add(1) || check.is_alone {
+        } else if check.from <= base.saturating_add(1) || check.is_alone {
             self.evidence.check(check.to, check.is_alone);
             if !check.is_alone {
                 self.checks.alone_at = UnixMicros(0);
             }
-            self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
+            if check.to == check.anchor.number {
+                // Of blocks before the end of a shorter range it says nothing.
+                self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
+            }
             if !check.is_alone {
                 self.count_final(check.from, check.to);
             }

@@ -4,6 +4,7 @@
 //! question than the attempt that failed.
 
 use schemas::UnixMicros;
+use schemas::record::Observation;
 
 use super::{Cursor, Phase, Scanned};
 use crate::machine::evidence::Verdict;
@@ -59,7 +60,6 @@ impl Cursor {
             let verdict = Verdict::of(proof, &self.rules.watch, block, seen, rank);
             match verdict {
                 Verdict::Proven | Verdict::Unknown if is_known => {}
-                Verdict::Unknown if is_copy => {}
                 Verdict::Proven | Verdict::Unknown => scanned.logs.push(log.clone()),
                 Verdict::Denied if is_known => {
                     if let Some(at) = scanned.logs.iter().rposition(equal) {
@@ -68,8 +68,9 @@ impl Cursor {
                 }
                 Verdict::Denied => {}
             }
-            if verdict == Verdict::Unknown && !is_copy {
-                scanned.held.push(log.tx_hash);
+            if verdict == Verdict::Unknown {
+                let ordinal = i32::try_from(rank).unwrap_or(i32::MAX);
+                scanned.held.push(Observation { ordinal, ..*seen }.payment());
             }
         }
         scanned.logs.sort_by_key(|log| (log.block_number, log.log_index, log.tx_hash));

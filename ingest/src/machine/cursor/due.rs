@@ -37,6 +37,13 @@ impl Cursor {
             live.next().is_some_and(|(block, _)| block.number <= anchor.number)
         };
         let anchor = anchor.filter(|anchor| waits(anchor) || is_head_due);
+        // One that is behind is asked for the same block until it has it.
+        let pinned = self.checks.anchor.filter(|block| self.block_at(block.number) == Some(*block));
+        let pinned = pinned.filter(|block| block.number <= last);
+        let anchor = anchor.map(|anchor| match pinned {
+            Some(pinned) if (from + 1..anchor.number).contains(&pinned.number) => pinned,
+            _ => anchor,
+        });
         let may_vouch = self.rules.has_second && !self.checks.is_asked && (!is_alone || is_probe);
         let candidate = self.checks.candidate.unwrap_or(reach);
         match anchor {
@@ -47,7 +54,7 @@ impl Cursor {
             None if may_vouch && self.waits_for_vouching(reach) => Some(Check {
                 from: last + 1,
                 to: last,
-                anchor: self.last(),
+                anchor: pinned.or_else(|| self.block_at(candidate)).unwrap_or(self.last()),
                 candidate: Some(candidate),
                 is_rescan: false,
                 is_alone: false,
@@ -125,7 +132,13 @@ impl Cursor {
         if self.evidence.held().is_empty() || !self.checks.ask_held(now) {
             return None;
         }
-        let (last, anchor) = (self.last().number, self.last());
+        let last = self.last().number;
+        // One that is behind has shown that one.
+        let vouched = self.evidence.vouched().min(last);
+        let newest = self.evidence.held().iter().map(|held| held.block.number).max();
+        let anchor = self.known().anchor_at_or_below(vouched);
+        let anchor = anchor.filter(|anchor| newest <= Some(anchor.number));
+        let anchor = anchor.unwrap_or(self.last());
         let held = self.evidence.held().iter().filter(|held| held.block.number <= last);
         let question = |held: &Held| Question {
             block: held.block,
@@ -134,6 +147,7 @@ impl Cursor {
             is_published: true,
             is_held: true,
             is_missing: false,
+            by_receipts: false,
             own: None,
         };
         let questions: Vec<_> = held.map(question).collect();

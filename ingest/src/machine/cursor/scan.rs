@@ -1,7 +1,7 @@
 //! A range: its logs, the blocks that make them believed, and the step that publishes it.
 
 use schemas::record::{Block, ChainBody};
-use schemas::{TxHash, UnixMicros};
+use schemas::{PaymentKey, UnixMicros};
 
 use super::{Cursor, HIT_BLOCKS_MAX, Phase};
 use crate::machine::blocks;
@@ -20,8 +20,8 @@ pub(super) struct Scanned {
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     pub(super) blocks: Vec<Block>,
     pub(super) transactions: Vec<Outcome>,
-    /// Transactions whose transfers are held: an endpoint contradicted itself about them, and has no receipt.
-    pub(super) held: Vec<TxHash>,
+    /// What is held: an endpoint contradicted itself about it, and has no receipt.
+    pub(super) held: Vec<PaymentKey>,
 }
 
 impl Cursor {
@@ -117,7 +117,7 @@ impl Cursor {
             let (seen, skipped) = self.rules.watch.observe(logs);
             notes.extend(skipped.into_iter().map(Note::Skipped));
             for seen in &seen {
-                if step.held.contains(&seen.tx_hash) {
+                if step.held.contains(&seen.payment()) {
                     self.hold(*block, *seen, now);
                 }
             }

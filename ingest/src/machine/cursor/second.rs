@@ -97,9 +97,11 @@ impl Cursor {
         let newest = newest.map_or(-1, |newest| newest.block.number);
         let Some(header) = header else {
             let is_behind = newest < check.anchor.number;
+            self.checks.anchor = Some(check.anchor).filter(|_| is_behind);
             let why = if is_behind { Difference::Behind } else { Difference::Contradiction };
             return self.check_later(check, why, now);
         };
+        self.checks.anchor = None;
         // Deposits expire by the times of blocks: another time is another block.
         if header.block != check.anchor {
             return self.search_common(check, Some(Difference::Fork));
@@ -127,23 +129,20 @@ impl Cursor {
     fn is_contested(&mut self, check: &mut Check, shown: &[Option<Header>], newest: i64) -> bool {
         let Some(number) = check.candidate.take() else { return false };
         let mut shown = shown.iter().copied();
-        let Some(header) = shown.next().flatten() else {
-            // Asked for again until it has it.
-            self.checks.candidate = Some(number).filter(|_| newest < number);
-            return false;
-        };
-        self.checks.candidate = None;
+        let header = shown.next().flatten();
         let mut tag = || shown.next().flatten().map(|header| header.block.number);
         let finalized = self.rules.policy.uses_tags().then(&mut tag).flatten();
         let tags = Tags { finalized, safe: self.rules.policy.uses(Tag::Safe).then(tag).flatten() };
+        let anchor = check.anchor.number;
+        self.evidence.vouch(anchor, tags.up_to(anchor));
+        // Asked for again until it has it.
+        self.checks.candidate = Some(number).filter(|_| header.is_none() && newest < number);
+        let Some(header) = header else { return false };
         match self.block_at(number) {
             Some(ours) if ours == header.block => self.evidence.vouch(number, tags.up_to(number)),
             Some(_) => return true,
-            None if number > self.last().number => {
-                self.evidence.vouch(check.anchor.number, tags.up_to(self.last().number));
-                self.checks.shown = Some(header.block);
-            }
-            None => self.evidence.vouch(check.anchor.number, tags.up_to(check.anchor.number)),
+            None if number > self.last().number => self.checks.shown = Some(header.block),
+            None => {}
         }
         false
     }
@@ -230,7 +229,7 @@ impl Cursor {
             return self.check_later(check, Difference::Contradiction, now);
         }
         let needs_receipts = self.rules.needs_receipts && !by_receipts;
-        let questions = self.questions(check, &live, &logs, needs_receipts);
+        let questions = self.questions(check, &live, &logs, (needs_receipts, by_receipts));
         // Only denials of checks in a row count.
         let is_asked = |(_, hash, payment): &(i64, BlockHash, PaymentKey)| {
             questions.iter().any(|one| (one.block.hash, one.seen.payment()) == (*hash, *payment))
@@ -259,7 +258,7 @@ impl Cursor {
         check: Check,
         live: &[(Block, Observation)],
         logs: &[EventLog],
-        needs_receipts: bool,
+        (needs_receipts, by_receipts): (bool, bool),
     ) -> Vec<Question> {
         let seen = payments(&self.rules.watch, logs);
         let mut numbers: Vec<i64> = live.iter().map(|(block, _)| block.number).collect();
@@ -286,7 +285,8 @@ impl Cursor {
             let question = |is_published: bool, (rank, seen): (usize, Observation)| {
                 let is_held = is_published && self.evidence.holds(&block, &seen);
                 let is_missing = lacking.contains(&(rank, seen));
-                Question { block, seen, rank, is_published, is_held, is_missing, own: None }
+                let own = None;
+                Question { block, seen, rank, is_published, is_held, is_missing, by_receipts, own }
             };
             // What was checked before stays: a confirmed transfer is acted upon.
             if !check.is_rescan {

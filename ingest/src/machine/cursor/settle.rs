@@ -5,6 +5,7 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Address, Epoch, UnixMicros};
 
+use super::checks::AGAIN_MICROS;
 use super::second::{Check, Found};
 use super::{Cursor, Phase};
 use crate::machine::compare::next_ordinal;
@@ -26,6 +27,8 @@ pub(super) struct Question {
     pub(super) is_held: bool,
     /// Whether the second answer lacks it.
     pub(super) is_missing: bool,
+    /// Whether the second answer had it from the receipts of its block.
+    pub(super) by_receipts: bool,
     /// What the endpoint of the second answer says.
     pub(super) own: Option<Verdict>,
 }
@@ -122,11 +125,12 @@ impl Cursor {
                 return Next::Ask.into();
             }
         }
-        let others = (!is_own).then_some(verdicts);
+        // One that is its own witness proves nothing more.
+        let others = (!is_own && !found.check.is_alone).then_some(verdicts);
         let settled: Vec<_> = (0..questions.len())
             .map(|at| {
                 let other = others.as_ref().and_then(|others| others.get(at).copied());
-                self.settled(&questions[at], other, self.has_other(&found.check))
+                self.settled(&questions[at], other, self.has_other(&found.check), now)
             })
             .collect();
         self.publish_settled(found, questions.into_iter().zip(settled).collect(), now)
@@ -161,9 +165,11 @@ impl Cursor {
             let (block, seen, rank) = (&question.block, &question.seen, question.rank);
             let verdict = Verdict::of(proof, &self.rules.watch, block, seen, rank);
             // Some nodes serve the log of a transaction that no block of theirs lists: the log is not denied by that.
+            // Nor is what the receipts of its whole block have.
             let shows = !question.is_published && question.own.is_none();
-            let is_listed = *proof != Proof::Unlisted;
-            let verdict = if shows && !is_listed { Verdict::Unknown } else { verdict };
+            let contradicts = *proof == Proof::Unlisted || question.by_receipts;
+            let denies = verdict == Verdict::Denied;
+            let verdict = if shows && contradicts && denies { Verdict::Unknown } else { verdict };
             #[cfg(test)]
             let verdict = self.defects.verdict(verdict);
             verdicts.push(verdict);
@@ -171,12 +177,18 @@ impl Cursor {
         Ok(verdicts)
     }
 
-    fn settled(&mut self, question: &Question, other: Option<Verdict>, has_other: bool) -> Settled {
+    fn settled(
+        &mut self,
+        question: &Question,
+        other: Option<Verdict>,
+        has_other: bool,
+        now: UnixMicros,
+    ) -> Settled {
         use Verdict::{Denied, Proven, Unknown};
         let Question { block, seen, is_published, is_held, .. } = question;
         let own = question.own.unwrap_or(Unknown);
         let key = (block.number, block.hash, seen.payment());
-        let denials = self.checks.denied.remove(&key).unwrap_or(0);
+        let (denials, denied_at) = self.checks.denied.remove(&key).unwrap_or_default();
         // Where the other endpoint is only away, what was held waits for it.
         let waits = self.rules.has_second && *is_held;
         match (own, other) {
@@ -185,9 +197,14 @@ impl Cursor {
             (Proven, Some(Proven)) => Settled::Counts,
             // A transaction that failed, or a log that its endpoint takes back.
             (Denied, _) if !*is_published => Settled::Dropped,
-            (Denied, Some(Denied)) | (Denied, None) if *is_published => {
-                self.checks.denied.insert(key, denials + 1);
-                if denials + 1 >= DENIALS_MIN { Settled::Denied } else { Settled::Doubted }
+            (Denied, Some(Denied) | None)
+                if *is_published && (other.is_some() || !self.rules.has_second) =>
+            {
+                // Denials of one moment are one.
+                let is_new = denials == 0 || now.0 >= denied_at.0.saturating_add(AGAIN_MICROS);
+                let (denials, at) = if is_new { (denials + 1, now) } else { (denials, denied_at) };
+                self.checks.denied.insert(key, (denials, at));
+                if denials >= DENIALS_MIN { Settled::Denied } else { Settled::Doubted }
             }
             _ => Settled::Held,
         }
