@@ -1,5 +1,6 @@
 //! The rules of the cursor, one by one, against a simulated endpoint.
 
+mod alone;
 mod answers;
 mod checks;
 mod outcomes;

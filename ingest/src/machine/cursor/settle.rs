@@ -189,8 +189,8 @@ impl Cursor {
         let own = question.own.unwrap_or(Unknown);
         let key = (block.number, block.hash, seen.payment());
         let (denials, denied_at) = self.checks.denied.remove(&key).unwrap_or_default();
-        // Where the other endpoint is only away, what was held waits for it.
-        let waits = self.rules.has_second && *is_held;
+        // Where the other endpoint is only away, what is held or found late waits for it.
+        let waits = self.rules.has_second && (*is_held || !*is_published);
         match (own, other) {
             (Proven, None) if *is_published && !*is_held => Settled::Counts,
             (Proven, None) if !(has_other || waits) => Settled::Counts,
