@@ -89,7 +89,7 @@ fn what_one_alone_denies_stays_held() {
     }
     // The one that has it is gone.
     let mut published = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..300 {
         published.extend(drive_alone(&mut cursor, &b));
         b.mine(&[]);
     }
