@@ -65,6 +65,8 @@ pub(crate) struct Evidence {
     checked: i64,
     vouched: i64,
     alone: i64,
+    /// No other endpoint was there to vouch, the last time.
+    is_lonely: bool,
     /// Of the endpoint that scans.
     own_tags: Tags,
     /// Of the one that vouched last.
@@ -90,6 +92,7 @@ impl Evidence {
             checked,
             vouched: checked,
             alone: -1,
+            is_lonely: false,
             own_tags: Tags::default(),
             other_tags: Tags::default(),
             held,
@@ -145,9 +148,15 @@ impl Evidence {
         self.vouched
     }
 
-    /// Whether blocks were confirmed by one endpoint that no other has checked yet.
+    /// Whether one endpoint confirms what no other has checked, or shown, yet.
     pub(crate) fn is_alone(&self) -> bool {
-        self.alone > self.checked
+        self.is_lonely || self.alone > self.checked
+    }
+
+    /// No other endpoint is there to vouch: what was checked may be confirmed by one, below the bound.
+    pub(crate) fn stand_alone(&mut self) {
+        self.is_lonely = true;
+        self.alone = self.alone.max(self.checked);
     }
 
     pub(crate) fn held(&self) -> &[Held] {
@@ -167,6 +176,7 @@ impl Evidence {
 
     /// Two endpoints have shown our block at this height; the tags are those of the one that did not scan.
     pub(crate) fn vouch(&mut self, number: i64, tags: Tags) {
+        self.is_lonely = false;
         self.vouched = self.vouched.max(number);
         self.other_tags.merge(tags);
     }

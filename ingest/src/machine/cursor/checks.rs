@@ -49,6 +49,8 @@ pub(super) struct Checks {
     held_asks: u32,
     /// When the blocks that one endpoint checked alone were last asked for of another one.
     pub(super) alone_at: UnixMicros,
+    /// Whether it was reported that one endpoint confirms alone.
+    pub(super) is_alone: bool,
     /// The height that another endpoint is to show, while it is behind.
     pub(super) candidate: Option<i64>,
     /// The block of ours that another endpoint is asked for until it has it.
@@ -86,6 +88,7 @@ impl Checks {
             held_at: UnixMicros(0),
             held_asks: 0,
             alone_at: UnixMicros(0),
+            is_alone: false,
             candidate: None,
             anchor: None,
             shown: None,

@@ -112,6 +112,9 @@ impl Cursor {
                 return self.search_common(check, None);
             }
         }
+        if check.is_empty() && answer.is_first && check.is_alone {
+            self.evidence.stand_alone();
+        }
         if check.is_empty() {
             let is_vouched = self.checks.candidate.is_none();
             let found = Found { check, notes: Vec::new() };
@@ -308,17 +311,17 @@ impl Cursor {
             self.phase = Phase::Check(Check { role: Role::Witness, candidate: None, ..check });
             return with_notes(Next::Ask.into(), notes);
         }
-        let was_alone = self.evidence.is_alone();
         self.count_check(check);
         let mut notes = notes;
-        notes.extend(self.alone_note(was_alone));
+        notes.extend(self.alone_note());
         let decision = self.check_or_proceed(check.then, now);
         with_notes(decision, notes)
     }
 
     /// That one endpoint confirms alone now, or does so no longer.
-    pub(super) fn alone_note(&self, was_alone: bool) -> Option<Note> {
+    pub(super) fn alone_note(&mut self) -> Option<Note> {
         let is_alone = self.evidence.is_alone();
+        let was_alone = std::mem::replace(&mut self.checks.is_alone, is_alone);
         (is_alone != was_alone).then_some(Note::Alone { begins: is_alone })
     }
 

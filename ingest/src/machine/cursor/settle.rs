@@ -264,9 +264,8 @@ impl Cursor {
             return self.end_check(found, now);
         }
         if !self.is_half(found.check) {
-            let was_alone = self.evidence.is_alone();
             self.count_check(found.check);
-            found.notes.extend(self.alone_note(was_alone));
+            found.notes.extend(self.alone_note());
         }
         let (last, epoch) = (self.last(), self.known().epoch());
         let epoch = if taken.is_empty() { epoch } else { Epoch(epoch.0.saturating_add(1)) };

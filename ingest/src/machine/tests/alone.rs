@@ -111,3 +111,33 @@ fn one_that_is_always_behind_confirms_all_the_same() {
         assert!(confirmed(&cursor) >= 21, "{}", confirmed(&cursor));
     }
 }
+
+/// The endpoint that scanned a payment is gone, and the other one has checked it.
+#[test]
+fn the_one_that_is_left_confirms_what_it_checked() {
+    let (mut a, mut b) = nodes(10);
+    let mut cursor = cursor_with(|rules| rules.alone_below = schemas::Amount::parse("1").unwrap());
+    drive_by(&mut cursor, &a, &b);
+    mine([&mut a, &mut b], &[pay(1)]);
+    drive_by(&mut cursor, &a, &b);
+    let scanned_by_a = a.head().number;
+    cursor.switch();
+    let mut notes = Vec::new();
+    for _ in 0..20 {
+        b.mine(&[]);
+        let now = now();
+        loop {
+            let ask = cursor.ask();
+            let mut answer = b.answer(&ask).unwrap();
+            answer.is_first = ask.role != Role::First;
+            answer.is_alone = ask.about.is_some_and(|from| from > scanned_by_a);
+            let decision = cursor.answer(answer, now);
+            notes.extend(kinds(&decision));
+            if decision.next != Next::Ask {
+                break;
+            }
+        }
+    }
+    assert!(confirmed(&cursor) >= scanned_by_a, "{}", confirmed(&cursor));
+    assert_eq!(notes, ["alone"]);
+}
