@@ -12,12 +12,14 @@ use testkit::harness::{USDT, executable, now, tron_address, tron_chain, usdt, us
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
-/// A chain of a hundred blocks, the last one just now.
+/// A chain of a hundred blocks, the last one just now; its tags are as old as Ethereum's.
 async fn node(chain_id: u64, has_usdt: bool) -> Devnet {
     let config = devnet::Config {
         chain_id,
-        genesis_timestamp: now().unsigned_abs() - 100,
-        block_interval_secs: 1,
+        genesis_timestamp: now().unsigned_abs() - 1200,
+        block_interval_secs: 12,
+        finalized_depth: 64,
+        safe_depth: 32,
         tokens: Vec::from_iter(has_usdt.then(usdt)),
         ..devnet::Config::default()
     };

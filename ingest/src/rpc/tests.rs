@@ -158,7 +158,9 @@ async fn with_key(reply: impl Fn(&Value) -> Value + Send + Sync + 'static) -> (E
     let served = Served::start(answers).await;
     let key = ApiKey { header: "x-key".parse().unwrap(), key: Secret::new(KEY) };
     let config = EndpointConfig { api_key: Some(key), ..served.endpoint() };
-    let chain = chain(Policy::flat(Some(3), None));
+    // The answers are long, and the machine may be busy.
+    let request_timeout = std::time::Duration::from_secs(60);
+    let chain = ChainConfig { request_timeout, ..chain(Policy::flat(Some(3), None)) };
     (Endpoint::new(&chain, &config, 0).unwrap(), served)
 }
 

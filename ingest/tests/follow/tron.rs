@@ -129,11 +129,15 @@ fn pay_both(chain: &Chain) -> schemas::Hash {
 async fn rescan_needs_an_outcome_of_success() {
     let devnet = node(40).await;
     let (chain, mut world) = (devnet.chain(), World::new());
-    chain.lag_logs(1000);
     let run = world.run(followed(&devnet));
     world.until_head(TRON, &chain);
+    run.stop().await;
+    // After a long outage logs are asked for alone.
+    chain.lag_logs(10_000);
     let paid_at = height(&chain) + 1;
     let sent = pay_both(&chain);
+    chain.mine(1300).unwrap();
+    let run = world.run(followed(&devnet));
     world.until("confirmed without it", |world| {
         chain.mine(1).unwrap();
         confirmed(world) >= paid_at

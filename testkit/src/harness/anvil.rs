@@ -107,6 +107,12 @@ impl Anvil {
         hash.as_str().expect("a hash").to_owned()
     }
 
+    /// Mines blocks that are this many seconds apart.
+    pub async fn mine_apart(&self, count: u64, seconds: u64) {
+        let params = [count, seconds].map(|number| format!("{number:#x}"));
+        self.call("anvil_mine", json!(params)).await;
+    }
+
     pub async fn mine(&self, count: u64) {
         self.call("anvil_mine", json!([format!("{count:#x}")])).await;
     }
