@@ -36,8 +36,6 @@ pub(crate) struct Endpoints {
     wrong: Vec<Option<String>>,
     /// Whether it was reported that none of them is.
     is_reported: bool,
-    /// The endpoint of the step before.
-    tip_of: Option<usize>,
     /// Which of them have deleted what the scan needs.
     pruned: Vec<bool>,
     /// How often each of them failed, by class.
@@ -101,7 +99,6 @@ impl Endpoints {
             second: None,
             wrong,
             is_reported: false,
-            tip_of: None,
             pruned: vec![false; errors.len()],
             errors,
             #[cfg(test)]
@@ -455,11 +452,6 @@ impl Endpoints {
             let endpoint = self.name(index);
             tracing::info!(blockchain = name, endpoint, "endpoint of {name} is used again");
         }
-    }
-
-    /// Whether another endpoint begins the step than the one before.
-    pub(crate) fn is_other_tip(&mut self, index: usize) -> bool {
-        self.tip_of.replace(index) != Some(index)
     }
 
     /// Takes note of the head that an endpoint shows.

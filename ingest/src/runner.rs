@@ -95,6 +95,8 @@ pub(crate) struct Runner {
     detail: Detail,
     /// How far the endpoint's head is ahead of what is scanned, at the last poll.
     lag_blocks: Option<i64>,
+    /// The endpoint of the last step.
+    tip_of: Option<usize>,
     /// Transfers that one endpoint confirmed alone, and no other has checked yet.
     alone: usize,
     /// Of the records that are followed; none before they were read.
@@ -124,6 +126,7 @@ impl Runner {
             check: Stall::default(),
             detail,
             lag_blocks: None,
+            tip_of: None,
             alone: 0,
             epoch: None,
         }
@@ -160,7 +163,7 @@ impl Runner {
             if ask.role == Role::First && self.endpoints.is_switched() {
                 cursor.switch();
             }
-            if ask.role == Role::First && self.endpoints.is_other_tip(index) {
+            if ask.role == Role::First && self.tip_of.replace(index) != Some(index) {
                 cursor.switch_tip();
             }
             let (decision, failure) = match result {

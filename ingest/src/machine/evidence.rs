@@ -154,7 +154,7 @@ impl Evidence {
     }
 
     /// No other endpoint is there to vouch: what was checked may be confirmed by one, below the bound.
-    pub(crate) fn stand_alone(&mut self) {
+    pub(crate) fn note_alone(&mut self) {
         self.is_lonely = true;
         self.alone = self.alone.max(self.checked);
     }

@@ -113,7 +113,7 @@ impl Cursor {
             }
         }
         if check.is_empty() && answer.is_first && check.is_alone {
-            self.evidence.stand_alone();
+            self.evidence.note_alone();
         }
         if check.is_empty() {
             let is_vouched = self.checks.candidate.is_none();

@@ -116,7 +116,7 @@ fn one_that_is_always_behind_confirms_all_the_same() {
 #[test]
 fn the_one_that_is_left_confirms_what_it_checked() {
     let (mut a, mut b) = nodes(10);
-    let mut cursor = cursor_with(|rules| rules.alone_below = schemas::Amount::parse("1").unwrap());
+    let mut cursor = cursor_with(|rules| rules.alone_below = Amount::parse("1").unwrap());
     drive_by(&mut cursor, &a, &b);
     mine([&mut a, &mut b], &[pay(1)]);
     drive_by(&mut cursor, &a, &b);
