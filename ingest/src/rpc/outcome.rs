@@ -13,9 +13,9 @@ const fn is_by_receipts(span: &Span) -> bool {
     matches!(span, Span::Receipts { .. })
 }
 
-/// Whether the answer itself is what is wrong.
-const fn is_unreadable(failure: &Failure) -> bool {
-    matches!(failure.refusal, Refusal::Transient | Refusal::Size { .. } | Refusal::Fatal)
+/// Whether the answer is one, and cannot be read: a refusal is none.
+fn is_unreadable(failure: &Failure) -> bool {
+    matches!(failure.refusal, Refusal::Transient) && failure.message.starts_with("malformed")
 }
 
 impl Endpoint {
