@@ -92,14 +92,17 @@ pub(crate) fn failed(
     Ok(failed)
 }
 
-/// What makes a log, but for its position.
 type Content<'a> = (TxHash, [u8; 20], &'a [[u8; 32]], &'a [u8]);
+
+/// What makes a log, but for its position.
+pub(crate) fn content(log: &EventLog) -> Content<'_> {
+    (log.tx_hash, log.address, &log.topics, &log.data)
+}
 
 fn contents<'a>(logs: impl IntoIterator<Item = &'a EventLog>) -> HashMap<Content<'a>, usize> {
     let mut counts = HashMap::new();
     for log in logs {
-        let content: Content<'a> = (log.tx_hash, log.address, &log.topics, &log.data);
-        *counts.entry(content).or_default() += 1;
+        *counts.entry(content(log)).or_default() += 1;
     }
     counts
 }
@@ -127,7 +130,7 @@ pub(crate) fn only_in_one(first: &[EventLog], second: &[EventLog]) -> Vec<EventL
         let mut left = contents(other);
         let mut found = Vec::new();
         for log in one {
-            match left.get_mut(&(log.tx_hash, log.address, &log.topics[..], &log.data[..])) {
+            match left.get_mut(&content(log)) {
                 Some(count) if *count > 0 => *count -= 1,
                 _ => found.push(log.clone()),
             }

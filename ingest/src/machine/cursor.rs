@@ -2,6 +2,7 @@
 //! a reorganisation in [`reorg`], the second check in [`second`], what two answers differ in in [`settle`].
 
 mod begin;
+mod check;
 mod checks;
 mod doubt;
 mod due;
@@ -23,10 +24,10 @@ use super::{
     Refusal, Rules, Span, Tag, Tags,
 };
 
+use check::{Check, Found, Question};
 use checks::Checks;
 use scan::Scanned;
-use second::{Check, Found};
-use settle::{LateWatch, Question};
+use settle::LateWatch;
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;

@@ -6,7 +6,7 @@ use schemas::record::Block;
 use schemas::{BlockHash, PaymentKey, UnixMicros, UnixSeconds};
 
 use super::Cursor;
-use super::second::Check;
+use super::check::Check;
 use crate::machine::History;
 use crate::machine::range::RangeSize;
 
@@ -194,14 +194,12 @@ impl Cursor {
             }
         } else if check.from <= base.saturating_add(1) || check.is_alone {
             self.evidence.check(check.to, check.is_alone);
-            if !check.is_alone {
-                self.checks.alone_at = UnixMicros(0);
-            }
             if check.to == check.anchor.number {
                 // Of blocks before the end of a shorter range it says nothing.
                 self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
             }
             if !check.is_alone {
+                self.checks.alone_at = UnixMicros(0);
                 self.count_final(check.from, check.to);
             }
         } else {

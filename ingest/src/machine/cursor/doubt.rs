@@ -7,6 +7,7 @@ use schemas::UnixMicros;
 use schemas::record::Observation;
 
 use super::{Cursor, Phase, Scanned};
+use crate::machine::compare::content;
 use crate::machine::evidence::Verdict;
 use crate::machine::{Answer, Ask, Decision, EventLog, Next, Note, Outcome, Point};
 
@@ -49,10 +50,7 @@ impl Cursor {
             let (seen, _) = self.rules.watch.observe(std::slice::from_ref(log));
             let (Some(block), Some(seen)) = (block, seen.first()) else { continue };
             let is_copy = scanned.repeated.contains(log);
-            let equal = |other: &EventLog| {
-                (other.tx_hash, other.address, &other.topics, &other.data)
-                    == (log.tx_hash, log.address, &log.topics, &log.data)
-            };
+            let equal = |other: &EventLog| content(other) == content(log);
             let known = scanned.logs.iter().filter(|other| equal(other)).count();
             let is_known = scanned.logs.contains(log) && !is_copy;
             // Of equal ones the last is in doubt.

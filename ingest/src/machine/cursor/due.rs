@@ -3,11 +3,11 @@
 use schemas::UnixMicros;
 use schemas::record::{Block, Held};
 
+use super::check::{Check, Found, Question, Then};
 use super::checks::{AGAIN_MICROS, CHECK_AGE_SECONDS};
-use super::second::{Check, Found, RECEIPT_BLOCKS_MAX, Then};
-use super::settle::Question;
+use super::second::RECEIPT_BLOCKS_MAX;
 use super::{Cursor, Phase};
-use crate::machine::{Decision, Next, Role};
+use crate::machine::{Decision, Next};
 
 /// How often blocks are asked for once more when they are final, by the chain's time.
 const RESCAN_SECONDS: i64 = 60;
@@ -51,16 +51,10 @@ impl Cursor {
                 let candidate = may_vouch.then_some(candidate);
                 Some(Check { candidate, ..self.plan_check(from + 1, anchor, false, then) })
             }
-            None if may_vouch && self.waits_for_vouching(reach) => Some(Check {
-                from: last + 1,
-                to: last,
-                anchor: pinned.or_else(|| self.block_at(candidate)).unwrap_or(self.last()),
-                candidate: Some(candidate),
-                is_rescan: false,
-                is_alone: false,
-                then,
-                role: Role::Second,
-            }),
+            None if may_vouch && self.waits_for_vouching(reach) => {
+                let anchor = pinned.or_else(|| self.block_at(candidate)).unwrap_or(self.last());
+                Some(Check { candidate: Some(candidate), ..Check::of_tip(anchor, last, then) })
+            }
             None => None,
         }
     }
@@ -123,8 +117,7 @@ impl Cursor {
             hits.dedup_by_key(|(block, _)| block.number);
             to = hits.get(PROVEN_BLOCKS_MAX).map_or(to, |(block, _)| block.number - 1);
         }
-        let (candidate, is_alone, role) = (None, false, Role::Second);
-        Check { from, to, anchor, candidate, is_rescan, is_alone, then, role }
+        Check { from, to, is_rescan, ..Check::of_tip(anchor, to, then) }
     }
 
     /// Asks about what is held, now and then.
@@ -151,10 +144,7 @@ impl Cursor {
             own: None,
         };
         let questions: Vec<_> = held.map(question).collect();
-        let (from, to) = (last + 1, last);
-        let (candidate, is_rescan, is_alone) = (None, false, false);
-        let role = Role::Second;
-        let check = Check { from, to, anchor, candidate, is_rescan, is_alone, then, role };
+        let check = Check::of_tip(anchor, last, then);
         Some((Found { check, notes: Vec::new() }, questions))
     }
 

@@ -24,6 +24,15 @@ pub(super) struct Scanned {
     pub(super) held: Vec<PaymentKey>,
 }
 
+impl Scanned {
+    /// The logs of one of its blocks.
+    fn logs_of(&self, block: &Block) -> &[EventLog] {
+        let start = self.logs.partition_point(|log| log.block_number < block.number);
+        let end = self.logs.partition_point(|log| log.block_number <= block.number);
+        self.logs.get(start..end).unwrap_or_default()
+    }
+}
+
 impl Cursor {
     pub(super) fn scan(&mut self, (from, to, again): (i64, i64, bool), answer: Answer) -> Next {
         let mut headers = answer.blocks.into_iter();
@@ -84,10 +93,7 @@ impl Cursor {
             }
             let again = self.rules.watch.sift(logs, block.number, block.number);
             let again = again.map_err(Next::Retry)?;
-            let start = scanned.logs.partition_point(|log| log.block_number < block.number);
-            let end = scanned.logs.partition_point(|log| log.block_number <= block.number);
-            let before = scanned.logs.get(start..end).unwrap_or_default();
-            doubted.extend(compare::only_in_one(before, &again));
+            doubted.extend(compare::only_in_one(scanned.logs_of(block), &again));
             blocks.push(header.block);
         }
         let receipts = answer.receipts;
@@ -111,10 +117,7 @@ impl Cursor {
         let used = to.number - self.last().number;
         let (mut records, mut notes) = (Vec::new(), Vec::new());
         for block in &step.blocks {
-            let start = step.logs.partition_point(|log| log.block_number < block.number);
-            let end = step.logs.partition_point(|log| log.block_number <= block.number);
-            let logs = step.logs.get(start..end).unwrap_or_default();
-            let (seen, skipped) = self.rules.watch.observe(logs);
+            let (seen, skipped) = self.rules.watch.observe(step.logs_of(block));
             notes.extend(skipped.into_iter().map(Note::Skipped));
             for seen in &seen {
                 if step.held.contains(&seen.payment()) {

@@ -9,7 +9,7 @@
 use schemas::record::{Block, Observation};
 use schemas::{BlockHash, PaymentKey, UnixMicros};
 
-use super::settle::Question;
+use super::check::{Check, Found, Question};
 use super::{Cursor, Phase, REFUSED_MAX};
 use crate::machine::compare::{self, payments};
 use crate::machine::{
@@ -25,42 +25,6 @@ const WAIT_MAX: u32 = 16;
 const BEHIND_WAIT_MAX: u32 = 2;
 /// Blocks of ours that one request asks another endpoint for, to find the newest that both have.
 const COMMON_MAX: usize = 32;
-
-/// The range to scan after the tip, and whether there is more to ask at once after it; none at the tip.
-pub(super) type Then = Option<(i64, i64, bool)>;
-
-/// A question to another endpoint.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Check {
-    /// The range whose transfers are asked for again; empty if only the tip is.
-    pub(super) from: i64,
-    pub(super) to: i64,
-    /// A block of ours at or after the end: an endpoint that has it has ours before it too.
-    pub(super) anchor: Block,
-    /// The height that it is to vouch for.
-    pub(super) candidate: Option<i64>,
-    /// Whether it was checked before, and is final now.
-    pub(super) is_rescan: bool,
-    /// Whether the endpoint that scanned the range answers, as no other one does.
-    pub(super) is_alone: bool,
-    /// How the step continues.
-    pub(super) then: Then,
-    /// Who is asked.
-    pub(super) role: Role,
-}
-
-impl Check {
-    pub(super) fn is_empty(&self) -> bool {
-        self.to < self.from
-    }
-}
-
-/// What a second answer has, while the differences are examined.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) check: Check,
-    pub(super) notes: Vec<Note>,
-}
 
 impl Cursor {
     /// The height up to which no head promises more than was checked.
@@ -232,17 +196,15 @@ impl Cursor {
             return self.check_later(check, Difference::Contradiction, now);
         }
         let needs_receipts = self.rules.needs_receipts && !by_receipts;
-        let questions = self.questions(check, &live, &logs, (needs_receipts, by_receipts));
+        let mut questions = self.questions(check, &live, &logs, (needs_receipts, by_receipts));
         // Only denials of checks in a row count.
         let is_asked = |(_, hash, payment): &(i64, BlockHash, PaymentKey)| {
             questions.iter().any(|one| (one.block.hash, one.seen.payment()) == (*hash, *payment))
         };
         let is_outside = |number: i64| check.is_rescan || number < from || number > to;
         self.checks.denied.retain(|key, _| is_outside(key.0) || is_asked(key));
-        let more = questions.len() > super::HIT_BLOCKS_MAX;
         let mut found = Found { check, notes: Vec::new() };
-        let mut questions = questions;
-        if more {
+        if questions.len() > super::HIT_BLOCKS_MAX {
             // The rest is left to the next check.
             questions.sort_by_key(|question| question.block.number);
             let next = questions[super::HIT_BLOCKS_MAX].block.number;

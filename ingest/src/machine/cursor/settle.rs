@@ -5,8 +5,8 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Address, Epoch, UnixMicros};
 
+use super::check::{Check, Found, Question};
 use super::checks::AGAIN_MICROS;
-use super::second::{Check, Found};
 use super::{Cursor, Phase};
 use crate::machine::compare::next_ordinal;
 use crate::machine::evidence::Verdict;
@@ -14,24 +14,6 @@ use crate::machine::{Answer, Ask, Decision, Difference, Next, Note, Outcome, Poi
 
 /// How many times in a row all endpoints must deny a transfer: a node that lags may do so once.
 const DENIALS_MIN: u32 = 3;
-
-/// A transfer about which answers differ.
-#[derive(Debug, Clone)]
-pub(super) struct Question {
-    /// Where it is not published yet, its time is not known before the first answer.
-    pub(super) block: Block,
-    pub(super) seen: Observation,
-    /// How many equal ones come before it in its transaction.
-    pub(super) rank: usize,
-    pub(super) is_published: bool,
-    pub(super) is_held: bool,
-    /// Whether the second answer lacks it.
-    pub(super) is_missing: bool,
-    /// Whether the second answer had it from the receipts of its block.
-    pub(super) by_receipts: bool,
-    /// What the endpoint of the second answer says.
-    pub(super) own: Option<Verdict>,
-}
 
 /// What becomes of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +62,7 @@ impl Cursor {
         });
         Ask {
             role: if is_own { check.role } else { check.role.other() },
-            about: (is_own && check.to < check.from).then_some(i64::MAX),
+            about: (is_own && check.is_empty()).then_some(i64::MAX),
             blocks: blocks.collect(),
             receipts: receipts.collect(),
             ..Ask::default()
@@ -197,9 +179,7 @@ impl Cursor {
             (Proven, Some(Proven)) => Settled::Counts,
             // A transaction that failed, or a log that its endpoint takes back.
             (Denied, _) if !*is_published => Settled::Dropped,
-            (Denied, Some(Denied) | None)
-                if *is_published && (other.is_some() || !self.rules.has_second) =>
-            {
+            (Denied, Some(Denied) | None) if other.is_some() || !self.rules.has_second => {
                 // Denials of one moment are one.
                 let is_new = denials == 0 || now.0 >= denied_at.0.saturating_add(AGAIN_MICROS);
                 let (denials, at) = if is_new { (denials + 1, now) } else { (denials, denied_at) };
@@ -270,15 +250,13 @@ impl Cursor {
         let (last, epoch) = (self.last(), self.known().epoch());
         let epoch = if taken.is_empty() { epoch } else { Epoch(epoch.0.saturating_add(1)) };
         let mut records = Vec::with_capacity(finds.len() + taken.len() + 1);
-        // Those that are gone first: a transfer of the new epoch is none of theirs.
-        records.extend(
-            taken
-                .into_iter()
-                .map(|(at, seen)| self.record(epoch, at, now, ChainBody::Retract(seen))),
-        );
-        let late =
-            |(at, seen)| self.record(self.known().epoch(), at, now, ChainBody::Transfer(seen));
-        records.splice(..0, finds.into_iter().map(late).collect::<Vec<_>>());
+        // What is found is of the present epoch, and what is taken back of the next one.
+        for (at, seen) in finds {
+            records.push(self.record(self.known().epoch(), at, now, ChainBody::Transfer(seen)));
+        }
+        for (at, seen) in taken {
+            records.push(self.record(epoch, at, now, ChainBody::Retract(seen)));
+        }
         let head = ChainBody::Head(self.head(last.number, &[last], &self.blocks_ahead));
         records.push(self.record(epoch, last, now, head));
         Decision { notes: found.notes, ..self.publish(records, Next::Ask) }
