@@ -1,7 +1,7 @@
 //! How answers about the same blocks are compared: as multisets of transfers. The position of a log in its block is no
 //! part of that: nodes number logs differently, and correct it later.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use schemas::TxHash;
 use schemas::record::{Block, Observation};
@@ -45,12 +45,9 @@ pub(crate) fn difference(ours: &[Observation], theirs: &[Observation]) -> Compar
     }
     for (_, one) in theirs.iter().enumerate().filter(|(at, _)| is_first(theirs, *at)) {
         let (mine, mut other) = (equal(ours, one), equal(theirs, one));
-        let more = other.len().saturating_sub(mine.len());
-        // Those whose logs we do not know, if the numbering is the same.
-        other.retain(|seen| mine.iter().all(|known| known.log_index != seen.log_index));
-        let from = other.len().saturating_sub(more);
-        let ranks = mine.len()..;
-        difference.extra.extend(ranks.zip(other.into_iter().skip(from)));
+        // Last those whose logs we do not know, if the numbering is the same.
+        other.sort_by_key(|seen| mine.iter().all(|known| known.log_index != seen.log_index));
+        difference.extra.extend(other.into_iter().enumerate().skip(mine.len()));
     }
     difference
 }
@@ -116,30 +113,58 @@ fn includes<'a>(
     contents(some).into_iter().all(|(content, count)| all.get(&content) >= Some(&count))
 }
 
-/// Takes the further copies of sorted logs out.
-pub(crate) fn repeated(logs: &mut Vec<EventLog>) -> Vec<EventLog> {
-    let copies = logs.iter().zip(logs.iter().skip(1)).filter(|(a, b)| a == b);
-    let copies = copies.map(|(_, copy)| copy.clone()).collect();
-    logs.dedup();
-    copies
+/// Two answers about a block, of the same endpoint.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Merged {
+    /// What both have, each as often as both have it under numbers of its own.
+    pub(crate) certain: Vec<EventLog>,
+    /// What one of them has more. A copy under the same number is a stutter, or an equal transfer that is counted alike.
+    pub(crate) doubted: Vec<EventLog>,
+    /// Whether one has logs that the other one lacks.
+    pub(crate) differ: bool,
 }
 
-/// The logs that only one of two answers about a block has, each as often as it has it more.
-pub(crate) fn only_in_one(first: &[EventLog], second: &[EventLog]) -> Vec<EventLog> {
-    let more = |one: &[EventLog], other: &[EventLog]| {
-        let mut left = contents(other);
-        let mut found = Vec::new();
-        for log in one {
-            match left.get_mut(&content(log)) {
-                Some(count) if *count > 0 => *count -= 1,
-                _ => found.push(log.clone()),
+impl Merged {
+    pub(crate) fn of(first: &[EventLog], second: &[EventLog]) -> Self {
+        let mut merged = Self::default();
+        let mut known = HashSet::new();
+        for log in first.iter().chain(second) {
+            if !known.insert(content(log)) {
+                continue;
             }
+            let (ours, theirs) = (Equal::to(log, first), Equal::to(log, second));
+            let certain = ours.distinct.len().min(theirs.distinct.len());
+            let count = ours.count.max(theirs.count);
+            merged.differ |= ours.distinct.len() != theirs.distinct.len();
+            let more = ours.distinct.len() >= theirs.distinct.len();
+            let distinct = if more { ours.distinct } else { theirs.distinct };
+            let copies = distinct.last().copied().into_iter().cycle();
+            let all: Vec<_> = distinct.iter().copied().chain(copies).take(count).collect();
+            let (certain, doubted) = all.split_at(certain);
+            merged.certain.extend(certain.iter().copied().cloned());
+            merged.doubted.extend(doubted.iter().copied().cloned());
         }
-        found
-    };
-    let mut only = more(first, second);
-    only.extend(more(second, first));
-    only
+        merged.certain.sort_by_key(|log| (log.log_index, log.tx_hash));
+        merged
+    }
+}
+
+/// The logs of an answer that are equal but for their positions.
+struct Equal<'a> {
+    /// One of each position.
+    distinct: Vec<&'a EventLog>,
+    count: usize,
+}
+
+impl<'a> Equal<'a> {
+    /// Of logs in order.
+    fn to(log: &EventLog, answer: &'a [EventLog]) -> Self {
+        let mut distinct: Vec<_> =
+            answer.iter().filter(|other| content(other) == content(log)).collect();
+        let count = distinct.len();
+        distinct.dedup();
+        Self { distinct, count }
+    }
 }
 
 /// The first position among equal payments of a transaction that none has: those that were published keep theirs.
@@ -155,4 +180,71 @@ pub(crate) fn next_ordinal(
         .chain(others)
         .filter(|(block, other)| block.number == number && other.is_equal(new));
     equal.map(|(_, other)| other.ordinal.saturating_add(1)).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::{BlockHash, Hash, UnixSeconds};
+
+    use super::*;
+    use crate::machine::Policy;
+    use crate::simulation::{chain, event};
+
+    const HASH: BlockHash = Hash([5; 32]);
+    const BLOCK: Block = Block { number: 5, hash: HASH, timestamp: UnixSeconds(1005) };
+
+    /// Equal logs at these positions.
+    fn logs(positions: &[i32]) -> Vec<EventLog> {
+        positions.iter().map(|position| event(BLOCK, *position, 7)).collect()
+    }
+
+    #[test]
+    fn two_answers_are_merged_as_multisets() {
+        for (first, second, certain, doubted, differ) in [
+            (&[3][..], &[3][..], &[3][..], &[][..], false),
+            (&[3, 4], &[8, 9], &[3, 4], &[], false),
+            // One has it under two numbers, the other one under one, once or twice.
+            (&[0], &[3, 4], &[3], &[4], true),
+            (&[0, 0], &[3, 4], &[3], &[4], true),
+            (&[3, 4], &[0, 0, 0], &[3], &[4, 4], true),
+            // A stutter, or two transfers that are counted alike.
+            (&[3, 3], &[3], &[3], &[3], false),
+            (&[0, 0], &[0, 0], &[0], &[0], false),
+            (&[0], &[0, 0, 0], &[0], &[0, 0], false),
+            (&[], &[3], &[], &[3], true),
+            (&[3], &[], &[], &[3], true),
+        ] {
+            let merged = Merged::of(&logs(first), &logs(second));
+            let expected = Merged { certain: logs(certain), doubted: logs(doubted), differ };
+            assert_eq!(merged, expected, "{first:?} {second:?}");
+        }
+        let other = vec![event(BLOCK, 3, 8)];
+        let merged = Merged::of(&logs(&[3]), &other);
+        assert_eq!((merged.certain, merged.doubted), (vec![], [logs(&[3]), other].concat()));
+    }
+
+    #[test]
+    fn extra_transfers_are_those_with_unknown_logs() {
+        let rules = chain(Policy::flat(Some(3), None)).rules();
+        for (ours, theirs, missing, extra) in [
+            (&[3][..], &[3, 4][..], &[][..], &[(1, 4)][..]),
+            (&[4], &[3, 4], &[], &[(1, 3)]),
+            (&[1], &[3, 4], &[], &[(1, 4)]),
+            (&[0], &[0, 0], &[], &[(1, 0)]),
+            (&[0], &[0, 0, 0], &[], &[(1, 0), (2, 0)]),
+            (&[0, 1], &[0], &[(1, 1)], &[]),
+            (&[0, 1], &[4, 5], &[], &[]),
+        ] {
+            let [(ours, _), (theirs, _)] =
+                [ours, theirs].map(|positions| rules.watch.observe(&logs(positions)));
+            let differ = difference(&ours, &theirs);
+            let short = |all: Vec<(usize, Observation)>| -> Vec<_> {
+                all.into_iter().map(|(rank, seen)| (rank, seen.log_index)).collect()
+            };
+            assert_eq!(
+                (short(differ.missing), short(differ.extra)),
+                (missing.to_vec(), extra.to_vec())
+            );
+        }
+    }
 }

@@ -56,7 +56,7 @@ enum Phase {
     /// Do receipts have the transfers in which two answers differ?
     Settle { found: Found, questions: Vec<Question> },
     /// Do receipts have the logs in which an endpoint contradicted itself?
-    Doubt { scanned: Scanned, doubted: Vec<EventLog> },
+    Doubt(Scanned),
 }
 
 #[derive(Debug)]
@@ -258,7 +258,7 @@ impl Cursor {
                 let is_own = questions.iter().all(|question| question.own.is_none());
                 return self.ask_receipts(&found.check, questions, is_own);
             }
-            Phase::Doubt { scanned, doubted } => return self.ask_doubted(scanned, doubted),
+            Phase::Doubt(scanned) => return self.ask_doubted(scanned),
         };
         Ask { blocks, logs, ..Ask::default() }
     }
@@ -274,15 +274,15 @@ impl Cursor {
             Phase::Tip => self.tip(answer.blocks, now),
             Phase::Scan { from, to, again } => self.scan((from, to, again), answer).into(),
             Phase::Verify(scanned) => match self.verify(scanned, answer) {
-                Ok((verified, doubted)) if doubted.is_empty() => self.publish_step(&verified, now),
-                Ok((verified, doubted)) => self.doubt(verified, doubted),
+                Ok(verified) if verified.doubted.is_empty() => self.publish_step(&verified, now),
+                Ok(verified) => self.doubt(verified),
                 Err(next) => next.into(),
             },
             Phase::Search { below } => self.search(below, &answer.blocks, now),
             Phase::Check(check) => self.compare(check, answer, now),
             Phase::Common { check, blocks, why } => self.common((check, blocks, why), &answer, now),
             Phase::Settle { found, questions } => self.receipts(found, questions, &answer, now),
-            Phase::Doubt { scanned, doubted } => self.resolve(scanned, doubted, &answer, now),
+            Phase::Doubt(scanned) => self.resolve(scanned, &answer, now),
         }
     }
 
@@ -292,8 +292,7 @@ impl Cursor {
         let phase = std::mem::replace(&mut self.phase, start);
         let scanned = match phase {
             Phase::Scan { from, to, .. } => Some((from, to)),
-            Phase::Verify(Scanned { to, .. })
-            | Phase::Doubt { scanned: Scanned { to, .. }, .. } => {
+            Phase::Verify(Scanned { to, .. }) | Phase::Doubt(Scanned { to, .. }) => {
                 Some((self.last().number + 1, to.number))
             }
             Phase::Begin | Phase::Base { .. } | Phase::Tip | Phase::Search { .. } => None,

@@ -46,7 +46,7 @@ impl Verdict {
         if !receipt.succeeded || receipt.block_hash != block.hash {
             return Self::Denied;
         }
-        let logs = watch.sift_all(receipt.logs.iter().cloned(), block.number, block.number);
+        let logs = watch.sift(receipt.logs.iter().cloned(), block.number, block.number);
         let Ok(logs) = logs else { return Self::Unknown };
         let (seen, _) = watch.observe(&logs);
         let equal = seen.iter().filter(|seen| seen.is_equal(transfer)).count();

@@ -5,7 +5,7 @@ use schemas::{PaymentKey, UnixMicros};
 
 use super::{Cursor, HIT_BLOCKS_MAX, Phase};
 use crate::machine::blocks;
-use crate::machine::compare::{self, Unexplained};
+use crate::machine::compare::{self, Merged, Unexplained};
 use crate::machine::{Answer, Decision, EventLog, Header, Next, Note, Outcome};
 
 /// A range as it was scanned.
@@ -15,8 +15,10 @@ pub(super) struct Scanned {
     /// Whether there is more to ask at once after it.
     pub(super) again: bool,
     pub(super) logs: Vec<EventLog>,
-    /// Further copies of them: a stutter, or equal transfers under one number.
-    pub(super) repeated: Vec<EventLog>,
+    /// What the two answers do not both have, and copies: a stutter, or equal transfers under one number.
+    pub(super) doubted: Vec<EventLog>,
+    /// The highest block that the endpoint contradicted itself about.
+    pub(super) contradicted: Option<Block>,
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     pub(super) blocks: Vec<Block>,
     pub(super) transactions: Vec<Outcome>,
@@ -47,12 +49,11 @@ impl Cursor {
         let others = blocks::before_end(from, to).map(|_| headers.next().flatten());
         let headers: Option<Vec<Header>> = others.chain(std::iter::once(Some(end))).collect();
         let Some(headers) = headers else { return Next::Behind };
-        let logs = self.rules.watch.sift_all(answer.logs.into_iter().flatten(), from, to);
-        let mut logs = match logs {
+        let logs = self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to);
+        let logs = match logs {
             Ok(logs) => logs,
             Err(reason) => return Next::Retry(reason),
         };
-        let repeated = compare::repeated(&mut logs);
         let blocks = match blocks::to_verify(from, last.block, &headers, end.block, &logs) {
             Ok(blocks) => blocks,
             Err(next) => return next,
@@ -66,50 +67,56 @@ impl Cursor {
             // Logs are in order, so those of a transaction follow each other.
             transactions.dedup();
         }
-        let (to, held) = (end.block, Vec::new());
-        self.phase =
-            Phase::Verify(Scanned { to, again, logs, repeated, blocks, transactions, held });
+        self.phase = Phase::Verify(Scanned {
+            to: end.block,
+            again,
+            logs,
+            doubted: Vec::new(),
+            contradicted: None,
+            blocks,
+            transactions,
+            held: Vec::new(),
+        });
         Next::Ask
     }
 
     /// The range with the times of its blocks and without failed transactions, if the blocks are as they were when
-    /// scanned; and the logs that only one of the two answers has.
-    pub(super) fn verify(
-        &self,
-        mut scanned: Scanned,
-        answer: Answer,
-    ) -> Result<(Scanned, Vec<EventLog>), Next> {
+    /// scanned; with the logs that both answers have.
+    pub(super) fn verify(&self, mut scanned: Scanned, answer: Answer) -> Result<Scanned, Next> {
         let mut headers = answer.blocks.into_iter();
         let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };
         if last.block.hash != self.last().hash {
             return Err(Next::Retry("the last scanned block changed during the step"));
         }
         let mut blocks = Vec::with_capacity(scanned.blocks.len());
-        let mut doubted = Vec::new();
+        let (mut certain, mut doubted, mut contradicted) = (Vec::new(), Vec::new(), None);
         for ((block, header), logs) in scanned.blocks.iter().zip(headers).zip(answer.logs) {
             let Some(header) = header else { return Err(Next::Behind) };
             if (header.block.number, header.block.hash) != (block.number, block.hash) {
                 return Err(Next::Retry("a block changed during the step"));
             }
             let again = self.rules.watch.sift(logs, block.number, block.number);
-            let again = again.map_err(Next::Retry)?;
-            doubted.extend(compare::only_in_one(scanned.logs_of(block), &again));
+            let merged = Merged::of(scanned.logs_of(block), &again.map_err(Next::Retry)?);
+            certain.extend(merged.certain);
+            doubted.extend(merged.doubted);
+            contradicted = if merged.differ { Some(header.block) } else { contradicted };
             blocks.push(header.block);
         }
         let receipts = answer.receipts;
         if blocks.len() < scanned.blocks.len() || receipts.len() < scanned.transactions.len() {
             return Err(Next::Retry("the answer is incomplete"));
         }
-        let failed = compare::failed(&scanned.transactions, &receipts, &scanned.logs);
+        let failed = compare::failed(&scanned.transactions, &receipts, &certain);
         let failed = failed.map_err(|cause| match cause {
             Unexplained::Missing => Next::Behind,
             Unexplained::Moved => Next::Retry("a transaction moved during the step"),
             Unexplained::Lacking => Next::Retry("a receipt lacks a log of its transaction"),
         })?;
-        scanned.logs.retain(|log| !failed.contains(&log.tx_hash));
-        doubted.extend(scanned.repeated.iter().cloned());
-        doubted.retain(|log| !failed.contains(&log.tx_hash));
-        Ok((Scanned { blocks, ..scanned }, doubted))
+        for logs in [&mut certain, &mut doubted] {
+            logs.retain(|log| !failed.contains(&log.tx_hash));
+        }
+        (scanned.logs, scanned.doubted, scanned.contradicted) = (certain, doubted, contradicted);
+        Ok(Scanned { blocks, ..scanned })
     }
 
     pub(super) fn publish_step(&mut self, step: &Scanned, now: UnixMicros) -> Decision {

@@ -179,13 +179,8 @@ impl Cursor {
     fn compare_range(&mut self, check: Check, answer: Answer, now: UnixMicros) -> Decision {
         let (from, to) = (check.from, check.to);
         let by_receipts = answer.by_receipts;
-        let logs = answer.logs.into_iter().flatten();
-        let sifted = if by_receipts {
-            self.rules.watch.sift_all(logs, from, to)
-        } else {
-            self.rules.watch.sift(logs, from, to)
-        };
-        let Ok(logs) = sifted else {
+        let logs = self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to);
+        let Ok(logs) = logs else {
             return self.check_later(check, Difference::Contradiction, now);
         };
         let live = self.known().between(from, to);

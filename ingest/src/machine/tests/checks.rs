@@ -218,6 +218,35 @@ fn a_late_find_takes_no_position_of_another() {
     assert_eq!(live.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
 }
 
+/// All logs have the number 0, and of two equal ones the first scan has one: logs trail their blocks.
+#[test]
+fn late_copies_under_one_number_are_found() {
+    for by_receipts in [false, true] {
+        let (mut node, mut cursor) = followed(10);
+        node.mine(&[[pay(5), pay(5)].concat()]);
+        node.mine(&[]);
+        node.mine(&[]);
+        let mut published = Vec::new();
+        for _ in 0..30 {
+            let ask = cursor.ask();
+            let mut answer = node.answer(&ask).unwrap();
+            answer.by_receipts &= by_receipts;
+            answer.is_first = ask.role == Role::Witness;
+            answer.logs.iter_mut().flatten().for_each(|log| log.log_index = 0);
+            if ask.role == Role::First {
+                answer.logs.iter_mut().for_each(|logs| logs.truncate(1));
+            }
+            published.extend(cursor.answer(answer, now()).publish);
+        }
+        let seen = published.iter().filter_map(|record| match record.body {
+            ChainBody::Transfer(seen) => Some(seen.ordinal),
+            _ => None,
+        });
+        assert_eq!(seen.collect::<Vec<_>>(), [0, 1], "{by_receipts}");
+        assert!(confirmed(&cursor) >= 11 && cursor.history().unwrap().head().held.is_empty());
+    }
+}
+
 #[test]
 fn each_contract_of_a_coin_has_positions_of_its_own() {
     let (_, cursor) = followed(10);
