@@ -127,6 +127,10 @@ pub(crate) struct Merged {
 impl Merged {
     pub(crate) fn of(first: &[EventLog], second: &[EventLog]) -> Self {
         let mut merged = Self::default();
+        if first == second && !has_copies(first) {
+            merged.certain = first.to_vec();
+            return merged;
+        }
         let mut known = HashSet::new();
         for log in first.iter().chain(second) {
             if !known.insert(content(log)) {
@@ -147,6 +151,11 @@ impl Merged {
         merged.certain.sort_by_key(|log| (log.log_index, log.tx_hash));
         merged
     }
+}
+
+/// Whether a log is there more than once under one number, of logs in order.
+fn has_copies(logs: &[EventLog]) -> bool {
+    logs.iter().zip(logs.iter().skip(1)).any(|(log, next)| log == next)
 }
 
 /// The logs of an answer that are equal but for their positions.
