@@ -30,6 +30,8 @@ pub struct Anvil {
     /// The contract that emits.
     token: String,
     http: reqwest::Client,
+    /// Where it keeps the states of blocks.
+    _states: tempfile::TempDir,
 }
 
 /// USDT of a chain: of its issuer where there is one, else a bridged one.
@@ -68,8 +70,10 @@ impl Anvil {
 
     async fn run(chain_id: u64, usdt: StablecoinContract, epoch_slots: u64) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
-        let port = free_port();
+        let (port, states) = (free_port(), tempfile::tempdir().expect("a directory"));
         let child = Command::new(program())
+            .arg("--cache-path")
+            .arg(states.path())
             .args(["--port", &port.to_string(), "--chain-id", &chain_id.to_string()])
             .args(["--no-mining", "--silent"])
             .args(["--slots-in-an-epoch", &epoch_slots.to_string()])
@@ -81,7 +85,7 @@ impl Anvil {
         let guard = Guard::of(child.id()).expect("a guard");
         let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
         let (url, token) = (format!("http://127.0.0.1:{port}"), usdt.address.to_string());
-        let anvil = Self { child, _guard: guard, url, token, http };
+        let anvil = Self { child, _guard: guard, url, token, http, _states: states };
         eventually("anvil to answer", || async {
             anvil.try_call("eth_chainId", json!([])).await.ok()
         })
