@@ -84,6 +84,8 @@ pub(crate) struct Answer {
     /// Whether the logs of [`Span::Receipts`] came from the outcomes of all transactions: those of failed ones are left
     /// out then.
     pub(crate) by_receipts: bool,
+    /// The blocks whose outcomes were read: backends behind one address may be on different forks.
+    pub(crate) read: Vec<(i64, BlockHash)>,
     /// The endpoint that scanned the range gives the second answer too: no other one answers.
     pub(crate) is_alone: bool,
     /// The endpoint is the one that the step began with.

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::block::BLOCK_BYTES_MAX;
+use super::outcome::OutcomeLogs;
 use super::wire::{self, Listed};
 use super::{Endpoint, Failure};
 use crate::config::NativeConfig;
@@ -103,16 +104,17 @@ impl Endpoint {
         native: &Native,
         from: i64,
         to: i64,
-    ) -> Result<Vec<EventLog>, Failure> {
+    ) -> Result<OutcomeLogs, Failure> {
         if self.fetch_solidified(native).await?.block.number < to {
             return Err(Failure::new(Refusal::Behind, "the blocks are not solidified yet"));
         }
-        let mut logs = Vec::new();
+        let (mut logs, mut read) = (Vec::new(), Vec::new());
         for listed in self.fetch_lists(from..=to).await? {
             let receipts = self.fetch_all_receipts(native, &listed).await?;
+            read.push((listed.block.number, listed.block.hash));
             logs.extend(self.moved(receipts));
         }
-        Ok(logs)
+        Ok((logs, read))
     }
 
     async fn fetch_solidified(&self, native: &Native) -> Result<Header, Failure> {

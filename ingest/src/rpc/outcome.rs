@@ -9,6 +9,9 @@ use super::wire::{self, Call, Listed, WireOutcome};
 use super::{Endpoint, Failure};
 use crate::machine::{Answer, Ask, EventLog, Outcome, Point, Proof, Receipt, Refusal, Span};
 
+/// Logs, and the blocks whose outcomes have them.
+pub(super) type OutcomeLogs = (Vec<EventLog>, Vec<(i64, BlockHash)>);
+
 const fn is_by_receipts(span: &Span) -> bool {
     matches!(span, Span::Receipts { .. })
 }
@@ -41,7 +44,11 @@ impl Endpoint {
                         );
                         return self.fetch_in_parts(ask).await;
                     }
-                    fetched => fetched?,
+                    fetched => {
+                        let (logs, read) = fetched?;
+                        answer.read.extend(read);
+                        logs
+                    }
                 },
                 Span::Range { .. } | Span::Block(_) => logs.next().ok_or_else(Failure::missing)?,
             };
@@ -56,8 +63,8 @@ impl Endpoint {
         self.has_native() || self.serves_outcomes.get() != Some(&false)
     }
 
-    /// Our logs of the transactions that succeeded, from one height to another.
-    async fn fetch_outcome_logs(&self, from: i64, to: i64) -> Result<Vec<EventLog>, Failure> {
+    /// Our logs of the transactions that succeeded, from one height to another, and the blocks that have them.
+    async fn fetch_outcome_logs(&self, from: i64, to: i64) -> Result<OutcomeLogs, Failure> {
         if let Some(native) = self.native() {
             let fetched = self.fetch_final_logs(native, from, to).await;
             if fetched.is_ok() || self.has_native() {
@@ -65,16 +72,18 @@ impl Endpoint {
             }
         }
         let lacking = || Failure::new(Refusal::Behind, "the endpoint lacks the block");
-        let mut logs = Vec::new();
+        let (mut logs, mut read) = (Vec::new(), Vec::new());
         for number in from..=to {
             let span = Span::Receipts { from: number, to: number };
             let outcomes = self.fetch_outcomes_of(span).await?.ok_or_else(lacking)?;
-            if outcomes.is_empty() {
-                self.expect_empty(number).await?;
-            }
+            let hash = match outcomes.first() {
+                Some((_, receipt)) => receipt.block_hash,
+                None => self.expect_empty(number).await?,
+            };
+            read.push((number, hash));
             logs.extend(self.moved(outcomes));
         }
-        Ok(logs)
+        Ok((logs, read))
     }
 
     /// Our logs of the receipts, where the transaction succeeded.
@@ -107,10 +116,10 @@ impl Endpoint {
         fetched?.map(|list| wire::outcomes(span, list)).transpose()
     }
 
-    /// That a block without receipts has no transactions.
-    async fn expect_empty(&self, number: i64) -> Result<(), Failure> {
+    /// That a block without receipts has no transactions, and which block that is.
+    async fn expect_empty(&self, number: i64) -> Result<BlockHash, Failure> {
         match self.fetch_lists([number]).await?.first() {
-            Some(listed) if listed.transactions.is_empty() => Ok(()),
+            Some(listed) if listed.transactions.is_empty() => Ok(listed.block.hash),
             _ => Err(Failure::new(Refusal::Behind, "no receipts of a block with transactions")),
         }
     }

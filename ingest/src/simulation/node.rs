@@ -214,7 +214,13 @@ impl Node {
             });
             found.map_or(Proof::Unlisted, Proof::Receipt)
         });
+        let spans = ask.logs.iter().filter_map(|span| match *span {
+            Span::Receipts { from, to } => Some(from..=to),
+            Span::Range { .. } | Span::Block(_) => None,
+        });
+        let read = spans.flatten().filter_map(|number| header(usize::try_from(number).ok()?));
         Ok(Answer {
+            read: read.map(|header| (header.block.number, header.block.hash)).collect(),
             blocks: blocks.collect(),
             logs: logs?,
             receipts: receipts.collect(),

@@ -179,15 +179,16 @@ impl Cursor {
     fn compare_range(&mut self, check: Check, answer: Answer, now: UnixMicros) -> Decision {
         let (from, to) = (check.from, check.to);
         let by_receipts = answer.by_receipts;
+        let is_other =
+            |number: i64, hash| self.block_at(number).is_some_and(|ours| ours.hash != hash);
+        let is_read_elsewhere = answer.read.iter().any(|(number, hash)| is_other(*number, *hash));
         let logs = self.rules.watch.sift(answer.logs.into_iter().flatten(), from, to);
         let Ok(logs) = logs else {
             return self.check_later(check, Difference::Contradiction, now);
         };
         let live = self.known().between(from, to);
-        let is_fork = |log: &EventLog| {
-            self.block_at(log.block_number).is_some_and(|ours| ours.hash != log.block_hash)
-        };
-        if logs.iter().any(is_fork) {
+        let is_fork = |log: &EventLog| is_other(log.block_number, log.block_hash);
+        if is_read_elsewhere || logs.iter().any(is_fork) {
             return self.check_later(check, Difference::Contradiction, now);
         }
         let needs_receipts = self.rules.needs_receipts && !by_receipts;

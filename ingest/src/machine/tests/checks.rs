@@ -1,5 +1,6 @@
 //! What a second check finds, what it takes back, and what waits for it.
 
+use schemas::Hash;
 use schemas::record::{Observation, example};
 
 use super::*;
@@ -87,6 +88,30 @@ fn fork_of_one_endpoint_holds_confirmation() {
     // Asked less and less often.
     assert_eq!(notes, ["fork"; 3]);
     assert_eq!((confirmed(&cursor), cursor.history().unwrap().epoch()), (10, Epoch(0)));
+}
+
+/// A block of theirs without payments says nothing about ours.
+#[test]
+fn outcomes_of_another_fork_check_nothing() {
+    let (mut a, mut b, mut cursor) = omitted();
+    for _ in 0..2 {
+        mine([&mut a, &mut b], &[]);
+    }
+    while second_check(&cursor).is_none() {
+        turn_by(&mut cursor, &a, &b);
+    }
+    let mut answer = b.answer(&cursor.ask()).unwrap();
+    answer.by_receipts = true;
+    answer.logs.iter_mut().for_each(Vec::clear);
+    answer.read.iter_mut().for_each(|(_, hash)| *hash = Hash([9; 32]));
+    let decision = cursor.answer(answer, now());
+    assert_eq!(kinds(&decision), ["contradiction"]);
+    for _ in 0..2 {
+        mine([&mut a, &mut b], &[]);
+        drive_by(&mut cursor, &a, &b);
+    }
+    let live: Vec<_> = cursor.history().unwrap().above(10).collect();
+    assert_eq!(live, b.transfers_after(10));
 }
 
 #[test]
