@@ -80,11 +80,10 @@ fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
                 if orders.len() >= limit || scanned >= SCANNED_MAX {
                     return Ok(Found { orders, position, more: true });
                 }
+                let order = record.unless_garbage::<Order>()?;
                 scanned += 1;
                 *next = record.offset.next();
-                // What cannot be read is in the dead letters.
-                let order = record.value.as_deref().map(schemas::decode::<Order>);
-                orders.extend(order.and_then(Result::ok).filter(is_change));
+                orders.extend(order.filter(is_change));
             }
         }
     }

@@ -111,6 +111,9 @@ pub(crate) enum Refusal {
     /// No answer within the time limit: the command may still be executed.
     #[error("the service is busy, try again")]
     Busy,
+    /// To answer without it would hide it for good from who asks for what follows.
+    #[error("a newer version wrote what comes next: ask again when the update is complete")]
+    Newer,
     /// The cause is in the log (spec 7.1, 7.2).
     #[error("internal server error")]
     Internal,
@@ -140,7 +143,7 @@ impl Refusal {
             | Self::SettledMeanwhile
             | Self::UnknownUrlMissing => StatusCode::CONFLICT,
             Self::TooMany | Self::TooManyOfAddress => StatusCode::TOO_MANY_REQUESTS,
-            Self::MaybeCreated | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::MaybeCreated | Self::Busy | Self::Newer => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -181,6 +184,13 @@ impl From<log::Error> for Refusal {
             tracing::error!(%error, "a request failed: the log is unusable");
         }
         Self::Internal
+    }
+}
+
+impl From<log::NewerRecord> for Refusal {
+    fn from(error: log::NewerRecord) -> Self {
+        tracing::error!(%error, "a request failed: this version is too old");
+        Self::Newer
     }
 }
 

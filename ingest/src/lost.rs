@@ -54,9 +54,10 @@ fn newest_of_each(log: &dyn Log, blockchain: Blockchain) -> Result<Vec<ChainProg
         let records = log.read(of, from, PAGE)?;
         let Some(last) = records.last() else { break };
         from = last.offset.next();
-        let values = records.iter().filter_map(|record| record.value.as_deref());
-        let decoded = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
-        newest.extend(decoded.map(|progress| (progress.lane, progress)));
+        for record in &records {
+            let progress = record.unless_garbage::<ChainProgress>()?;
+            newest.extend(progress.map(|progress| (progress.lane, progress)));
+        }
     }
     Ok(newest.into_values().collect())
 }
@@ -67,6 +68,7 @@ mod tests {
     use schemas::{UnixMicros, UnixSeconds};
 
     use super::*;
+    use crate::simulation::Shelf;
 
     fn progress(lane: Option<i32>, epoch: i64, number: i64, seconds: i64) -> ChainProgress {
         let timestamp = UnixSeconds(seconds);
@@ -78,6 +80,23 @@ mod tests {
             updated_at: UnixMicros(seconds),
             ..example::chain_progress()
         }
+    }
+
+    /// An epoch that is not above all others is ignored by every lane.
+    #[test]
+    fn an_older_epoch_is_not_believed_under_a_newer_one() {
+        let of = TopicPartition { topic: Topic::Chains, partition: Partition(0) };
+        let scanned = progress(None, 3, 1000, 100_000);
+        let mut newer = schemas::encode(&scanned).unwrap();
+        let mut shelf = Shelf::new();
+        shelf.put(of, newer.clone());
+        shelf.spoil(of);
+        let find = |shelf: &Shelf| find(shelf, Blockchain::Eth, Some(&scanned), None);
+        assert_eq!(find(&shelf).unwrap().map(|lost| lost.epoch), Some(Epoch(3)));
+        newer[1] ^= 1;
+        shelf.put(of, newer);
+        let refused = find(&shelf).err().map_or_else(String::new, |error| error.to_string());
+        assert!(refused.contains("Start the newer version"), "{refused}");
     }
 
     #[test]

@@ -32,10 +32,11 @@ pub(crate) fn progress(
         let start = Offset(end.0.saturating_sub(PAGE)).max(bounds.start);
         let count = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
         let records = log.read(of, start, count)?;
-        let values = records.iter().rev().filter_map(|record| record.value.as_deref());
-        let decoded = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
-        if let Some(progress) = decoded.into_iter().find(|progress| progress.lane.is_none()) {
-            return Ok(Some(progress));
+        for record in records.iter().rev() {
+            let progress = record.unless_garbage::<ChainProgress>()?;
+            if let Some(progress) = progress.filter(|progress| progress.lane.is_none()) {
+                return Ok(Some(progress));
+            }
         }
         end = start;
     }
@@ -103,12 +104,30 @@ impl ChainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schemas::record::example;
+
     use crate::machine::Policy;
-    use crate::simulation::{chain, wallet};
+    use crate::simulation::{Shelf, chain, wallet};
 
     fn text(chain: Option<&ChainConfig>, known: &[Watch]) -> String {
         let checked = check(Blockchain::Eth, chain, known);
         checked.err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    /// A wallet that only the newer list has may not leave.
+    #[test]
+    fn an_older_list_is_not_believed_under_a_newer_one() {
+        let of = TopicPartition { topic: Topic::Chains, partition: Partition(0) };
+        let list = schemas::encode(&example::chain_progress()).unwrap();
+        let mut shelf = Shelf::new();
+        shelf.put(of, list.clone());
+        shelf.spoil(of);
+        assert_eq!(known(&shelf, Blockchain::Eth).unwrap(), example::chain_progress().watched);
+        let mut newer = list;
+        newer[1] ^= 1;
+        shelf.put(of, newer);
+        let refused = known(&shelf, Blockchain::Eth).unwrap_err().to_string();
+        assert!(refused.contains("Start the newer version"), "{refused}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Records that a stage cannot read: garbage is put aside, what a newer version wrote stops the stage.
+//! Records that a reader cannot read: garbage is put aside, what a newer version wrote stops the reader.
 
 use schemas::CodecError;
 use schemas::record::Record as Schema;
 
-use crate::Record;
+use crate::{Cause, Error, Record};
 
 /// Why a record is no input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,11 +16,11 @@ pub enum Unreadable {
     Newer(String),
 }
 
-/// What no stage may skip.
+/// What no reader may skip.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot read {at}: {cause}. A newer version wrote it, and to skip it could lose a payment: \
-     nothing of this step is committed. Start the newer version; it continues from here"
+     nothing is done without it. Start the newer version; it continues from here"
 )]
 pub struct NewerRecord {
     /// `<topic>/<partition>@<offset>`.
@@ -36,6 +36,28 @@ impl Record {
     pub fn read<R: Schema>(&self) -> Result<R, Unreadable> {
         let empty = || Unreadable::Garbage("the record has no value".to_owned());
         Ok(schemas::decode(self.value.as_deref().ok_or_else(empty)?)?)
+    }
+
+    /// What the record holds, for readers without dead letters; none if that is nothing, or garbage, which is logged.
+    ///
+    /// # Errors
+    /// A newer version can read it.
+    pub fn unless_garbage<R: Schema>(&self) -> Result<Option<R>, NewerRecord> {
+        if self.value.is_none() {
+            return Ok(None);
+        }
+        let reason = match self.read() {
+            Ok(read) => return Ok(Some(read)),
+            Err(unreadable) => unreadable.garbage(self)?,
+        };
+        tracing::warn!(
+            kafka.topic = self.from.topic.name(),
+            kafka.partition = self.from.partition.0,
+            kafka.offset = self.offset.0,
+            reason,
+            "a record was skipped: no version can read it"
+        );
+        Ok(None)
     }
 }
 
@@ -54,9 +76,48 @@ impl Unreadable {
     }
 }
 
+/// What the log was asked for can be had from a newer version alone: the process must stop.
+impl From<NewerRecord> for Error {
+    fn from(newer: NewerRecord) -> Self {
+        Self::Fatal(Cause::new(newer.to_string(), newer))
+    }
+}
+
 impl From<CodecError> for Unreadable {
     fn from(error: CodecError) -> Self {
         let reason = error.to_string();
         if error.is_newer() { Self::Newer(reason) } else { Self::Garbage(reason) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::{Alert, ChainProgress, example};
+    use schemas::{Partition, Topic};
+
+    use super::*;
+    use crate::TopicPartition;
+
+    fn record(value: Option<Vec<u8>>) -> Record {
+        let of = TopicPartition { topic: Topic::Chains, partition: Partition(3) };
+        Record { value, ..Record::of(of, 7) }
+    }
+
+    #[test]
+    fn garbage_is_skipped_and_a_newer_record_is_not() {
+        let good = schemas::encode(&example::chain_progress()).unwrap();
+        let read = |value| record(value).unless_garbage::<ChainProgress>();
+        assert_eq!(read(Some(good.clone())), Ok(Some(example::chain_progress())));
+        assert_eq!(read(None), Ok(None));
+        let cut = good[..good.len() - 1].to_vec();
+        for garbage in [Vec::new(), vec![9; 9], cut, schemas::encode(&example::alert()).unwrap()] {
+            assert_eq!(read(Some(garbage)), Ok(None));
+        }
+        let mut newer = good;
+        newer[1] ^= 1;
+        let refused = read(Some(newer)).unwrap_err();
+        assert_eq!(refused.at, "chains/3@7");
+        assert!(refused.to_string().contains("Start the newer version"), "{refused}");
+        assert!(record(None).read::<Alert>().is_err(), "a stage expects a value");
     }
 }

@@ -297,6 +297,7 @@ fn problem(refusal: &Refusal) -> Problem {
         | Refusal::NotAttachable(_)
         | Refusal::SettledMeanwhile
         | Refusal::UnknownUrlMissing
+        | Refusal::Newer
         | Refusal::Internal => Problem::Other,
     }
 }

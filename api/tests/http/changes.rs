@@ -1,7 +1,8 @@
 //! What a shop asks that missed a webhook or an answer: `POST /orders/list` and `POST /orders/changes`.
 
+use log::NewRecord;
 use schemas::record::{Order, OrderCommandBody};
-use schemas::{OrderStatus, Topic, TransferId};
+use schemas::{Headers, OrderStatus, Topic, TransferId};
 use serde_json::{Value, json};
 
 use crate::world::{NOW, World, new_order, new_order_with};
@@ -73,6 +74,34 @@ async fn changes_since_a_time_begin_a_few_minutes_before_it() {
     assert_eq!(read(&world, since(NOW + 7200)).await.0, []);
     let answer = world.service(PATH, &since(NOW + 3600)).await.json();
     assert_eq!(answer["orders"][0]["changed_at"], NOW + 3600);
+}
+
+/// The cursor must not move past a payment that the newer version would show.
+#[tokio::test]
+async fn changes_end_where_a_newer_version_wrote() {
+    let world = World::start().await;
+    let order_id = world.create(&new_order()).await;
+    written(&world, 1).await;
+    let (_, cursor) = read(&world, json!({})).await;
+    let good = world.raw_records(Topic::Orders).remove(0);
+    let put = async |value: Vec<u8>| {
+        let (to, key, headers) = (good.from, good.key.clone(), Headers::default());
+        world.log.produce(vec![NewRecord { to, key, value: Some(value), headers }]).await.unwrap();
+    };
+    put(vec![9; 9]).await;
+    let (found, cursor) = read(&world, json!({ "cursor": cursor })).await;
+    assert_eq!(found, [], "nobody can read it");
+    let mut newer = good.value.clone().unwrap();
+    newer[1] ^= 1;
+    put(newer).await;
+    put(good.value.clone().unwrap()).await;
+    for body in [json!({ "cursor": cursor }), json!({ "since": NOW }), json!({})] {
+        let answer = world.service(PATH, &body).await;
+        assert_eq!(answer.headers["retry-after"], "1");
+        let text = "a newer version wrote what comes next: ask again when the update is complete";
+        answer.refused(503, text);
+    }
+    assert_eq!(world.service("/orders/status", &json!({ "order_id": order_id })).await.status, 200);
 }
 
 #[tokio::test]

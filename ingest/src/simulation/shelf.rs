@@ -41,9 +41,13 @@ impl Shelf {
 
     /// Puts bytes that are no record into a partition.
     pub(crate) fn spoil(&mut self, to: TopicPartition) {
-        let record =
-            NewRecord { to, key: Vec::new(), value: Some(vec![9; 9]), headers: Headers::default() };
-        self.commit(vec![record]);
+        self.put(to, vec![9; 9]);
+    }
+
+    /// Puts bytes into a partition.
+    pub(crate) fn put(&mut self, to: TopicPartition, value: Vec<u8>) {
+        let (key, headers) = (Vec::new(), Headers::default());
+        self.commit(vec![NewRecord { to, key, value: Some(value), headers }]);
     }
 
     /// Forgets all but the last records of each partition.

@@ -32,15 +32,17 @@ impl ChainTime {
             let of = TopicPartition { topic: Topic::Chains, partition };
             let bounds = log.bounds(of)?;
             let from = bounds.end.0.saturating_sub_unsigned(LAST_RECORDS as u64);
-            time.note(&log.read(of, bounds.start.max(Offset(from)), LAST_RECORDS)?);
+            time.note(&log.read(of, bounds.start.max(Offset(from)), LAST_RECORDS)?)?;
         }
         Ok(time)
     }
 
-    fn note(&mut self, records: &[Arc<Record>]) {
-        let values = records.iter().filter_map(|record| record.value.as_deref());
-        let progress = values.filter_map(|value| schemas::decode::<ChainProgress>(value).ok());
-        self.newest = self.newest.max(progress.map(|of| of.head.timestamp).max());
+    fn note(&mut self, records: &[Arc<Record>]) -> Result<(), log::Error> {
+        for record in records {
+            let progress = record.unless_garbage::<ChainProgress>()?;
+            self.newest = self.newest.max(progress.map(|of| of.head.timestamp));
+        }
+        Ok(())
     }
 
     /// The time for timers: the clock's, but not far ahead of all chains.
@@ -49,7 +51,7 @@ impl ChainTime {
     /// The topic cannot be followed any more. While it is away, what is known counts.
     pub(super) fn bound(&mut self, now: UnixMicros) -> Result<UnixMicros, log::Error> {
         match self.tail.poll(Duration::ZERO) {
-            Ok(records) => self.note(&records),
+            Ok(records) => self.note(&records)?,
             Err(log::Error::Transient(_)) => {}
             Err(error) => return Err(error),
         }

@@ -36,10 +36,10 @@ const TABLES: [(Statement, Read); 3] = [
 
 impl CqlStore {
     /// Writes every row to other tables, with its version, and returns the number of changes; none if `report` ended
-    /// it. What is written meanwhile may be missing there. Rows that cannot be read are left out, and logged.
+    /// it. What is written meanwhile may be missing there. Rows that nobody can read are left out, and logged.
     ///
     /// # Errors
-    /// As of reads and writes, if they fail for a minute.
+    /// As of reads and writes, if they fail for a minute, and a row that a newer program wrote.
     pub async fn copy_to(
         &self,
         other: &Self,
@@ -77,7 +77,13 @@ impl CqlStore {
 }
 
 fn read<R: Record>(record: &[u8], change: impl Fn(R) -> Change) -> Result<Option<Change>, Error> {
-    unless_unreadable(decode(record).map(change).map_err(Error::from))
+    match decode(record) {
+        Err(cause) if cause.is_newer() => {
+            let what = "a newer version wrote a row that the copy would lose: run that version";
+            Err(Error::from(cause).context(what))
+        }
+        read => unless_unreadable(read.map(change).map_err(Error::from)),
+    }
 }
 
 fn records<R: Record>(
@@ -111,4 +117,23 @@ where
         last = Some(id);
     }
     Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::example;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_loses_no_row_of_a_newer_program() {
+        let row = schemas::encode(&example::order()).unwrap();
+        let copied = |row: &[u8]| read(row, Change::Order);
+        assert!(matches!(copied(&row), Ok(Some(Change::Order(_)))));
+        assert!(matches!(copied(&[9; 9]), Ok(None)));
+        let mut newer = row;
+        newer[1] ^= 1;
+        let refused = copied(&newer).unwrap_err().to_string();
+        assert!(refused.contains("run that version"), "{refused}");
+    }
 }

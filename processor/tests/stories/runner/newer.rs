@@ -1,5 +1,6 @@
 //! Records of a newer version: nobody may skip them, because the newer version can read them.
 
+use schemas::record::example;
 use tidemark_processor::Error;
 
 use super::*;
@@ -24,4 +25,16 @@ fn a_newer_schema_or_word_stops_the_runner() {
         assert_eq!(newer.at, at);
         assert!(error.to_string().contains("Start the newer version"), "{error}");
     }
+}
+
+/// The time of a timer is bounded by all chains, also those that a newer version follows.
+#[test]
+fn the_newer_progress_of_a_chain_stops_the_runner() {
+    let partition = Partition(Blockchain::Eth.index());
+    let good = wrap(Topic::Chains, partition, "eth", &example::chain_progress());
+    let id = good.value.clone().unwrap()[1..5].to_vec();
+    let newer = altered(&good, &id, &[id[0], id[1], id[2], !id[3]]);
+    let error = end_of_orders(vec![good, newer]);
+    assert!(matches!(error, Error::Log(log::Error::Fatal(_))));
+    assert!(error.to_string().contains("cannot read chains/0@1"), "{error}");
 }
