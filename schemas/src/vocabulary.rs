@@ -264,6 +264,8 @@ vocabulary! {
         ResendTransfer = "resend_transfer",
         /// A transfer that pays nothing is an order's payment.
         AttachTransfer = "attach_transfer",
+        /// A dead letter is put back to where it was.
+        ReplayDeadLetter = "replay_dead_letter",
     }
 }
 
