@@ -85,7 +85,7 @@ impl Server {
         let Some(installation) = self.installation(&stop).await? else { return Ok(()) };
         let Sockets { public, operators, trusted_proxies } = sockets;
         let proxies: Arc<[Network]> = trusted_proxies.into();
-        tracing::info!(address = ?public.local_addr(), "the api accepts requests");
+        announce(&public, "the api accepts requests");
         let bounds = self.connections;
         let listener = Listener::new(bounds, proxies.clone(), stop.clone());
         let lanes = measure_lanes(self.store.clone(), self.clock.clone());
@@ -94,7 +94,7 @@ impl Server {
             let Some(operators) = operators else {
                 return listener.serve(public, routes.together()).await;
             };
-            tracing::info!(address = ?operators.local_addr(), "the api accepts requests of operators");
+            announce(&operators, "the api accepts requests of operators");
             let bounds = Connections { max: bounds.max.min(OPERATOR_CONNECTIONS_MAX), ..bounds };
             let apart = Listener::new(bounds, proxies, stop);
             let (of_public, of_operators) = routes.apart();
@@ -155,6 +155,14 @@ impl Server {
         let commands = Commands::new(log, store, clock, feed, catalog, merchant, installation);
         let parts = Parts { auth, reads, commands, changes, health, checkouts, customers };
         Routes::new(parts.into(), config.merchant.allowed_origins, self.topic_prefix)
+    }
+}
+
+/// Says where requests are accepted.
+fn announce(listener: &TcpListener, what: &str) {
+    match listener.local_addr() {
+        Ok(address) => tracing::info!(%address, "{what}"),
+        Err(error) => tracing::info!(%error, "{what}"),
     }
 }
 

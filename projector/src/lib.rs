@@ -11,6 +11,7 @@
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 mod housekeeping;
+mod life;
 mod machine;
 pub mod metrics;
 mod rebuild;
@@ -25,6 +26,7 @@ pub use rebuild::{Positions, Progress, Rebuilt, Report};
 use store::Store;
 use store::config::Retention;
 use tokio::runtime::Handle;
+pub use tracing::Level;
 
 /// Consumer group of all projectors.
 pub const GROUP: &str = "projector";
@@ -50,8 +52,8 @@ pub enum Error {
 }
 
 /// Keeps the tables up with the log until the process stops. The one that has the first partition of `orders` also takes
-/// empty partitions out of lists, and removes old rows once an hour if there is a retention. Blocks: belongs on a thread
-/// of its own.
+/// empty partitions out of lists, and removes old rows once an hour if there is a retention. Each step of a payment is a
+/// log line of `level`, which is debug unless it is info. Blocks: belongs on a thread of its own.
 ///
 /// # Errors
 /// [`Error`]: the tables or the log failed in a way that will not pass, and the process must stop.
@@ -59,10 +61,12 @@ pub enum Error {
 pub fn run(
     store: Arc<dyn Store>,
     retention: Option<Retention>,
+    level: Level,
     context: &StageContext,
 ) -> Result<(), Error> {
     let upkeep = upkeep::Upkeep::new(retention, context.clock.clone());
-    log::consumer::run(context, runner::Projector::new(store, context.handle.clone(), upkeep))
+    let projector = runner::Projector::new(store, context.handle.clone(), upkeep, level);
+    log::consumer::run(context, projector)
 }
 
 /// Makes the tables again from all that the log still has: the newest version of each row, so that no row is wrong in

@@ -9,7 +9,9 @@ use log::{Assigned, NewRecord, Record, Step, TopicPartition, dead_letter};
 use schemas::Topic;
 use store::{Change, Store, coalesce};
 use tokio::runtime::Handle;
+use tracing::Level;
 
+use super::life::{self, Event};
 use super::machine::call_size::CallSize;
 use super::machine::{TOPICS, plan_change};
 use super::upkeep::Upkeep;
@@ -38,6 +40,10 @@ pub(super) struct Projector {
     /// The process stops: nothing waits for more records.
     is_stopping: bool,
     upkeep: Upkeep,
+    /// Of the lines about payments.
+    level: Level,
+    /// What the step under way makes visible.
+    events: Vec<Event>,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +51,8 @@ struct Batch {
     /// Not applied yet.
     changes: Vec<Change>,
     letters: Vec<(TopicPartition, NewRecord)>,
+    /// What will be visible with its offsets.
+    events: Vec<(TopicPartition, Event)>,
     /// Only its offsets.
     read: Step,
     records: usize,
@@ -53,9 +61,13 @@ struct Batch {
 }
 
 impl Batch {
-    fn add(&mut self, record: &Record) -> Result<(), Error> {
+    fn add(&mut self, record: &Record, level: Level) -> Result<(), Error> {
         match plan_change(record) {
-            Ok(change) => self.changes.extend(change),
+            Ok(change) => {
+                let event = change.as_ref().filter(|_| life::is_read(level)).and_then(Event::of);
+                self.events.extend(event.map(|event| (record.from, event)));
+                self.changes.extend(change);
+            }
             Err(unreadable) => {
                 let letter = dead_letter(record, GROUP, &unreadable.garbage(record)?)?;
                 self.letters.push((record.from, letter));
@@ -84,7 +96,7 @@ enum Applied {
 }
 
 impl Projector {
-    pub(super) fn new(store: Arc<dyn Store>, handle: Handle, upkeep: Upkeep) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, handle: Handle, upkeep: Upkeep, level: Level) -> Self {
         Self {
             store,
             handle,
@@ -94,6 +106,8 @@ impl Projector {
             is_waiting: false,
             is_stopping: false,
             upkeep,
+            level,
+            events: Vec::new(),
         }
     }
 
@@ -175,11 +189,12 @@ impl Handler for Projector {
         // Their rows may still be written: the next owner writes the same ones.
         self.batch.read.offsets.retain(|(partition, _)| !lost.contains(partition));
         self.batch.letters.retain(|(from, _)| !lost.contains(from));
+        self.batch.events.retain(|(from, _)| !lost.contains(from));
         Ok(())
     }
 
     fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
-        records.iter().try_for_each(|record| self.batch.add(record))?;
+        records.iter().try_for_each(|record| self.batch.add(record, self.level))?;
         self.upkeep.if_due(&self.store, &self.handle);
         if self.batch.read.offsets.is_empty() {
             self.batch = Batch::default();
@@ -197,9 +212,15 @@ impl Handler for Projector {
         if !is_due {
             return Ok(Plan::Nothing);
         }
-        let Batch { letters, mut read, .. } = std::mem::take(&mut self.batch);
+        let Batch { letters, events, mut read, .. } = std::mem::take(&mut self.batch);
+        self.events = events.into_iter().map(|(_, event)| event).collect();
         read.records = letters.into_iter().map(|(_, letter)| letter).collect();
         Ok(Plan::Commit(read))
+    }
+
+    /// Whoever reads the tables sees it by now. A step that did not happen is read, and told, again.
+    fn committed(&mut self) {
+        std::mem::take(&mut self.events).iter().for_each(|event| event.write(self.level));
     }
 
     /// What the tables cannot take now is read again by the next run.
@@ -227,7 +248,8 @@ mod tests {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
         let store = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let upkeep = Upkeep::new(None, Arc::new(SystemClock));
-        let mut projector = Projector::new(store.clone(), runtime.handle().clone(), upkeep);
+        let handle = runtime.handle().clone();
+        let mut projector = Projector::new(store.clone(), handle, upkeep, Level::DEBUG);
         projector.turn_max = Duration::ZERO;
         let orders = (0..2 * ROWS_MAX + 1).map(|number| {
             let mut order = example::order();

@@ -5,8 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+/// A wait that is told when it ends, though its reason was not: shorter ones are those of every start.
+const LASTED: Duration = Duration::from_secs(3);
 
 crate::metrics! {
     /// 1 while the process is ready, 0 while it waits; `/ready` lists what for.
@@ -17,8 +21,10 @@ crate::metrics! {
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<Parts>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Parts {
+    /// When the process began to wait; none once it was ready.
+    starting: Option<Instant>,
     last_number: u64,
     /// In the order in which they were added.
     all: BTreeMap<u64, State>,
@@ -31,6 +37,17 @@ struct State {
     name: String,
     /// None: it is ready.
     waits_for: Option<String>,
+    /// Since when it is, or waits.
+    since: Instant,
+    /// Whether somebody was told that it waits.
+    is_told: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        let (all, alarms, details) = Default::default();
+        Self { starting: Some(Instant::now()), last_number: 0, all, alarms, details }
+    }
 }
 
 impl Readiness {
@@ -40,7 +57,9 @@ impl Readiness {
         let mut parts = self.parts();
         parts.last_number += 1;
         let number = parts.last_number;
-        parts.all.insert(number, State { name: name.into(), waits_for: Some(waits_for.into()) });
+        let waits_for = Some(waits_for.into());
+        let state = State { name: name.into(), waits_for, since: Instant::now(), is_told: false };
+        parts.all.insert(number, state);
         parts.measure();
         Part { readiness: self.clone(), number }
     }
@@ -90,9 +109,18 @@ impl Readiness {
 }
 
 impl Parts {
-    fn measure(&self) {
+    /// The time from the start, when everything is ready for the first time.
+    fn measure(&mut self) -> Option<Duration> {
         let is_ready = self.all.values().all(|state| state.waits_for.is_none());
         metrics::gauge!(READY).set(f64::from(u8::from(is_ready)));
+        if is_ready { self.starting.take().map(|since| since.elapsed()) } else { None }
+    }
+}
+
+/// Says once that the process is ready: its parts are told alone if they lasted.
+fn tell(ready_after: Option<Duration>) {
+    if let Some(after) = ready_after {
+        tracing::info!("ready after {:.1} s", after.as_secs_f64());
     }
 }
 
@@ -107,42 +135,60 @@ impl Part {
     /// Not ready. A new reason is logged.
     pub fn waiting(&self, reason: impl Into<String>) {
         let reason = reason.into();
-        if let Some(name) = self.set(Some(reason.clone())) {
+        if let Some(Told { name, .. }) = self.set(Some(reason.clone()), true) {
             tracing::warn!(reason, "{name} is waiting");
         }
     }
 
     /// Not ready yet. Updates the reason without logging.
     pub fn progress(&self, reason: impl Into<String>) {
-        self.set(Some(reason.into()));
+        self.set(Some(reason.into()), false);
     }
 
-    /// Ready, which is logged if it was not.
+    /// Ready, which is logged if the wait was, or lasted.
     pub fn ready(&self) {
-        if let Some(name) = self.set(None) {
+        let told = self.set(None, false);
+        if let Some(Told { name, is_due: true, .. }) = &told {
             tracing::info!("{name} is ready");
         }
+        tell(told.and_then(|told| told.ready_after));
     }
 
-    /// Returns the part's name if that changed anything.
-    fn set(&self, waits_for: Option<String>) -> Option<String> {
+    /// None if that changes nothing.
+    fn set(&self, waits_for: Option<String>, is_told: bool) -> Option<Told> {
         let mut parts = self.readiness.parts();
         let state = parts.all.get_mut(&self.number)?;
         if state.waits_for == waits_for {
             return None;
         }
+        let is_due = state.is_told || state.since.elapsed() > LASTED;
+        if state.waits_for.is_some() != waits_for.is_some() {
+            (state.since, state.is_told) = (Instant::now(), false);
+        }
+        state.is_told |= is_told;
         state.waits_for = waits_for;
         let name = state.name.clone();
-        parts.measure();
-        Some(name)
+        let ready_after = parts.measure();
+        Some(Told { name, is_due, ready_after })
     }
+}
+
+/// What a change of a part is to tell.
+struct Told {
+    name: String,
+    /// Whether the end of its wait is of interest.
+    is_due: bool,
+    /// The whole process is ready for the first time.
+    ready_after: Option<Duration>,
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
         let mut parts = self.readiness.parts();
         parts.all.remove(&self.number);
-        parts.measure();
+        let ready_after = parts.measure();
+        drop(parts);
+        tell(ready_after);
     }
 }
 
@@ -199,6 +245,31 @@ mod tests {
         assert!(readiness.waiting_for().is_empty());
         log.waiting("the broker does not answer");
         assert_eq!(readiness.waiting_for(), ["log: the broker does not answer"]);
+    }
+
+    /// Nine waits of milliseconds are one line.
+    #[test]
+    fn only_waits_that_lasted_are_told() {
+        let readiness = Readiness::default();
+        let starting = readiness.part("stages", "starting");
+        let (log, tables) =
+            (readiness.part("log", "opening it"), readiness.part("tables", "opening them"));
+        let told = |part: &Part, reason: Option<&str>, is_told| {
+            let told = part.set(reason.map(str::to_owned), is_told).unwrap();
+            (told.is_due, told.ready_after.is_some())
+        };
+        tables.waiting("the schema is missing");
+        assert_eq!(told(&log, None, false), (false, false));
+        assert_eq!(told(&tables, None, false), (true, false), "its wait was told");
+        drop(starting);
+        assert!(readiness.parts().starting.is_none(), "everything was ready");
+        log.progress("asking");
+        assert_eq!(told(&log, None, false), (false, false), "the process was ready before");
+        log.waiting("the broker does not answer");
+        assert_eq!(told(&log, None, false), (true, false));
+        log.progress("asking");
+        readiness.parts().all.get_mut(&log.number).unwrap().since -= LASTED + LASTED;
+        assert_eq!(told(&log, None, false), (true, false), "it lasted");
     }
 
     #[test]

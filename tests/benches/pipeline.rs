@@ -58,7 +58,9 @@ async fn main() {
     }
     {
         let store = store.clone();
-        threads.push(std::thread::spawn(move || projector::run(store, None, &context).unwrap()));
+        threads.push(std::thread::spawn(move || {
+            projector::run(store, None, projector::Level::DEBUG, &context).unwrap()
+        }));
     }
 
     log.produce(vec![raw(&watch(0), &LAYOUT), raw(&head(0), &LAYOUT)]).await.unwrap();

@@ -42,7 +42,9 @@ impl Projectors {
             let (store, handle) = (store.clone(), runtime.handle().clone());
             let (clock, member, stop) = (Arc::new(SystemClock), member.to_owned(), stop.clone());
             let context = StageContext { log, clock, member, handle, stop };
-            std::thread::spawn(move || projector::run(store, None, &context))
+            std::thread::spawn(move || {
+                projector::run(store, None, projector::Level::DEBUG, &context)
+            })
         };
         let threads = vec![spawn("a"), spawn("b")];
         Self { progress, stop, threads }

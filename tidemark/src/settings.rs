@@ -61,6 +61,14 @@ impl Settings {
         chain.cloned().ok_or_else(problem)
     }
 
+    /// Of the log lines about payments: where the log is embedded they are few, and the only sign of life.
+    pub(crate) fn life_level(&self) -> projector::Level {
+        match &self.log.back_end {
+            log::config::BackEnd::Embedded => projector::Level::INFO,
+            log::config::BackEnd::Kafka(_) => projector::Level::DEBUG,
+        }
+    }
+
     /// What customers have to know of the chains.
     pub(crate) fn chain_terms(&self) -> Vec<api::ChainTerms> {
         // A tag comes when the network says so, whatever the depth.

@@ -85,9 +85,9 @@ impl Starter<'_> {
         for member in self.members() {
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
             let tables = Arc::new(WatchedStore::over(tables.clone(), part));
-            let retention = self.settings.retention.clone();
-            self.thread(Phase::Deliver, "projector", &member, |context| {
-                projector::run(tables, retention, context)
+            let (retention, level) = (self.settings.retention.clone(), self.settings.life_level());
+            self.thread(Phase::Deliver, "projector", &member, move |context| {
+                projector::run(tables, retention, level, context)
             })?;
         }
         Ok(())

@@ -85,7 +85,9 @@ impl Shop {
         let threads = vec![
             spawn(Box::new(|context| processor::run_matching(context).unwrap())),
             spawn(Box::new(|context| processor::run_orders(context).unwrap())),
-            spawn(Box::new(|context| projector::run(tables, None, context).unwrap())),
+            spawn(Box::new(|context| {
+                projector::run(tables, None, projector::Level::DEBUG, context).unwrap();
+            })),
         ];
         let deposits = log.tail(&[Topic::Deposits]).unwrap();
         let opened = BTreeMap::new();

@@ -65,7 +65,9 @@ impl Shop {
             handle: self.runtime.handle().clone(),
             stop: stop.clone(),
         };
-        let thread = std::thread::spawn(move || tidemark_projector::run(store, None, &context));
+        let thread = std::thread::spawn(move || {
+            tidemark_projector::run(store, None, tidemark_projector::Level::DEBUG, &context)
+        });
         Projector { stop, thread }
     }
 

@@ -17,7 +17,8 @@ pub(crate) async fn project(log: KafkaLog, store: Arc<dyn Store>, rows: u64) -> 
     let (stop, handle) = (tally.done().clone(), tokio::runtime::Handle::current());
     let (clock, member) = (Arc::new(SystemClock), "bench".to_owned());
     let context = StageContext { log, clock, member, handle, stop };
-    let thread = std::thread::spawn(move || projector::run(store, None, &context));
+    let thread =
+        std::thread::spawn(move || projector::run(store, None, projector::Level::DEBUG, &context));
     tally.done().cancelled().await;
     thread.join().expect("the projector").expect("ends well");
     tally.report()

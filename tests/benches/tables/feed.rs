@@ -85,7 +85,7 @@ pub(crate) async fn project(
     let handle = tokio::runtime::Handle::current();
     let context =
         StageContext { log, clock: Arc::new(SystemClock), member: "bench".into(), handle, stop };
-    let run = move || projector::run(store, None, &context);
+    let run = move || projector::run(store, None, projector::Level::DEBUG, &context);
     tokio::task::spawn_blocking(run).await.expect("the projector").expect("ends well");
     let shop = maker.join().expect("the shop");
     assert_eq!(progress.orders(), shop.orders(), "the tables did not take the last records");

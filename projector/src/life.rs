@@ -1,0 +1,244 @@
+//! The life of each payment as log lines, for a person who searches the log for an order.
+
+use schemas::record::{Deposit, Order, Transfer};
+use schemas::{
+    Amount, Blockchain, DepositId, DepositState, OrderCause, OrderId, OrderStatus, Stablecoin,
+    TransferId, TransferStatus, UnknownReason,
+};
+use store::Change;
+use tracing::Level;
+
+/// The target of the lines: a filter names it.
+const TARGET: &str = "tidemark::orders";
+
+/// A step in the life of a payment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Event {
+    what: &'static str,
+    order_id: Option<OrderId>,
+    /// The order that a transfer which pays nothing was probably meant for.
+    candidate_id: Option<OrderId>,
+    deposit_id: Option<DepositId>,
+    transfer_id: Option<TransferId>,
+    amount: Amount,
+    blockchain: Option<Blockchain>,
+    stablecoin: Option<Stablecoin>,
+    reason: Option<UnknownReason>,
+}
+
+macro_rules! write_at {
+    ($level:expr, $event:expr) => {
+        tracing::event!(
+            target: TARGET,
+            $level,
+            order.id = $event.order_id.map(tracing::field::display),
+            order.candidate_id = $event.candidate_id.map(tracing::field::display),
+            deposit.id = $event.deposit_id.map(tracing::field::display),
+            transfer.id = $event.transfer_id.map(tracing::field::display),
+            amount = %$event.amount,
+            stablecoin = $event.stablecoin.map(Stablecoin::as_str),
+            blockchain = $event.blockchain.map(Blockchain::as_str),
+            reason = $event.reason.map(UnknownReason::as_str),
+            "{}",
+            $event.what
+        )
+    };
+}
+
+impl Event {
+    /// What a change of the tables tells; none if that is no step.
+    pub(super) fn of(change: &Change) -> Option<Self> {
+        match change {
+            Change::Order(order) => of_order(order),
+            Change::Deposit(deposit) => of_deposit(deposit),
+            Change::Transfer(transfer) => of_transfer(transfer),
+            Change::Attempt(_) | Change::Chain(_) => None,
+        }
+    }
+
+    /// Writes the line.
+    pub(super) fn write(&self, level: Level) {
+        // The level of a line is fixed where it is written.
+        if level == Level::INFO {
+            write_at!(Level::INFO, self);
+        } else {
+            write_at!(Level::DEBUG, self);
+        }
+    }
+}
+
+/// Whether anybody reads lines of this level.
+pub(super) fn is_read(level: Level) -> bool {
+    if level == Level::INFO {
+        tracing::enabled!(target: TARGET, Level::INFO)
+    } else {
+        tracing::enabled!(target: TARGET, Level::DEBUG)
+    }
+}
+
+fn of_order(order: &Order) -> Option<Event> {
+    let created = order.cause == OrderCause::Created;
+    let what = match (order.status, order.cause) {
+        (_, OrderCause::Created) => "order created",
+        _ if !order.status_changed => return None,
+        (OrderStatus::Paid, OrderCause::PaidLate) => "order paid late",
+        (OrderStatus::Paid, OrderCause::Attached) => "order paid by an attached transfer",
+        (OrderStatus::Paid, OrderCause::MarkedPaid) => "order marked paid",
+        (OrderStatus::Paid, _) => "order paid",
+        (OrderStatus::Expired, _) => "order expired",
+        (OrderStatus::Cancelled, _) => "order cancelled",
+        (OrderStatus::Pending, _) => return None,
+    };
+    let (blockchain, stablecoin) =
+        if created { (order.blockchain, order.stablecoin) } else { paid_with(order) };
+    Some(Event {
+        what,
+        order_id: Some(order.order_id),
+        candidate_id: None,
+        deposit_id: None,
+        transfer_id: order.paid_by,
+        amount: order.paid_value.unwrap_or(order.amount),
+        blockchain,
+        stablecoin,
+        reason: None,
+    })
+}
+
+/// Chain and coin of the payment, where only one of the order's deposits had its amount.
+fn paid_with(order: &Order) -> (Option<Blockchain>, Option<Stablecoin>) {
+    let paid = |value: Option<Amount>| value.is_some() && value == order.paid_value;
+    let mut payers = order.deposits.iter().filter(|deposit| paid(deposit.value));
+    match (payers.next(), payers.next()) {
+        (Some(payer), None) => (Some(payer.blockchain), Some(payer.stablecoin)),
+        _ => (None, None),
+    }
+}
+
+fn of_deposit(deposit: &Deposit) -> Option<Event> {
+    (deposit.state == DepositState::Open).then(|| Event {
+        what: "deposit opened",
+        order_id: Some(deposit.order_id),
+        candidate_id: None,
+        deposit_id: Some(deposit.deposit_id),
+        transfer_id: None,
+        amount: deposit.value,
+        blockchain: Some(deposit.blockchain),
+        stablecoin: Some(deposit.stablecoin),
+        reason: None,
+    })
+}
+
+fn of_transfer(transfer: &Transfer) -> Option<Event> {
+    let what = match transfer.status {
+        // It may be written again when its block has gone.
+        _ if transfer.orphaned_at.is_some() && !is_failed(transfer) => return None,
+        TransferStatus::WaitingForConfirmation => "transfer seen",
+        TransferStatus::NoMatchedDeposit => "transfer unknown",
+        TransferStatus::FailedToConfirm => "transfer failed to confirm",
+        TransferStatus::WaitingForMatch | TransferStatus::Matched => return None,
+    };
+    Some(Event {
+        what,
+        order_id: transfer.order_id,
+        candidate_id: transfer.candidate_order_id,
+        deposit_id: transfer.deposit_id,
+        transfer_id: Some(transfer.transfer_id),
+        amount: transfer.observation.value,
+        blockchain: Some(transfer.blockchain),
+        stablecoin: Some(transfer.observation.stablecoin),
+        reason: transfer.reason,
+    })
+}
+
+fn is_failed(transfer: &Transfer) -> bool {
+    transfer.status == TransferStatus::FailedToConfirm
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::example;
+
+    use super::*;
+
+    fn whats(changes: &[Change]) -> Vec<&'static str> {
+        changes.iter().filter_map(Event::of).map(|event| event.what).collect()
+    }
+
+    fn ended(status: OrderStatus, cause: OrderCause) -> Order {
+        Order { status, cause, status_changed: true, ..example::order() }
+    }
+
+    #[test]
+    fn each_step_is_one_line() {
+        let created = Order { cause: OrderCause::Created, ..example::order() };
+        let closed = Deposit { state: DepositState::Closed, ..example::deposit() };
+        let transfer = |status| Change::Transfer(Transfer { status, ..example::transfer() });
+        let orphaned = Transfer {
+            status: TransferStatus::NoMatchedDeposit,
+            orphaned_at: Some(example::deposit().expires_at),
+            ..example::transfer()
+        };
+        let repeated = Order { status: OrderStatus::Paid, ..example::order() };
+        let told = whats(&[
+            Change::Order(created),
+            Change::Order(example::order()),
+            Change::Deposit(example::deposit()),
+            Change::Deposit(closed),
+            transfer(TransferStatus::WaitingForConfirmation),
+            transfer(TransferStatus::WaitingForMatch),
+            transfer(TransferStatus::Matched),
+            transfer(TransferStatus::NoMatchedDeposit),
+            transfer(TransferStatus::FailedToConfirm),
+            Change::Transfer(orphaned),
+            Change::Order(ended(OrderStatus::Paid, OrderCause::Paid)),
+            Change::Order(ended(OrderStatus::Paid, OrderCause::PaidLate)),
+            Change::Order(ended(OrderStatus::Paid, OrderCause::Attached)),
+            Change::Order(ended(OrderStatus::Paid, OrderCause::MarkedPaid)),
+            Change::Order(ended(OrderStatus::Expired, OrderCause::Expired)),
+            Change::Order(ended(OrderStatus::Cancelled, OrderCause::Cancelled)),
+            Change::Order(repeated),
+            Change::Attempt(example::attempt()),
+            Change::Chain(example::chain_progress()),
+        ]);
+        let expected = [
+            "order created",
+            "deposit opened",
+            "transfer seen",
+            "transfer unknown",
+            "transfer failed to confirm",
+            "order paid",
+            "order paid late",
+            "order paid by an attached transfer",
+            "order marked paid",
+            "order expired",
+            "order cancelled",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_paid_order_names_its_transfer_and_chain() {
+        let transfer = example::transfer();
+        let paid = Order {
+            paid_by: Some(transfer.transfer_id),
+            paid_value: example::order().deposits[0].value,
+            ..ended(OrderStatus::Paid, OrderCause::Paid)
+        };
+        let expected = Event {
+            what: "order paid",
+            order_id: Some(paid.order_id),
+            candidate_id: None,
+            deposit_id: None,
+            transfer_id: Some(transfer.transfer_id),
+            amount: example::deposit().value,
+            blockchain: Some(Blockchain::Eth),
+            stablecoin: Some(Stablecoin::Usdt),
+            reason: None,
+        };
+        assert_eq!(Event::of(&Change::Order(paid.clone())), Some(expected));
+        // Two chains with the same amount: the transfer says which it was.
+        let deposits = [&paid.deposits[..], &paid.deposits].concat();
+        let event = Event::of(&Change::Order(Order { deposits, ..paid })).unwrap();
+        assert_eq!((event.blockchain, event.stablecoin), (None, None));
+    }
+}
