@@ -23,7 +23,8 @@ RUN apt-get update \
     && useradd --system --uid 10001 --create-home --home-dir /var/lib/tidemark tidemark
 COPY --from=build /src/target/release/tidemark /usr/local/bin/tidemark
 USER tidemark
-# The embedded back ends, where they are used, keep their data here: ./data is a volume's place.
+# The embedded back ends, where they are used, keep their data here: it is a volume's place, wherever the configuration file is.
+ENV TIDEMARK__DATA__DIR=/var/lib/tidemark/data
 WORKDIR /var/lib/tidemark
 # The API, and metrics with readiness.
 EXPOSE 8080 9464

@@ -182,6 +182,7 @@ impl ChainConfig {
         match_window: Duration,
     ) -> Option<Self> {
         let family = blockchain.address_family();
+        let all = wallets;
         let own = wallets.iter().map(|wallet| wallet.address);
         let own = own.filter(|address| address.family() == family).collect();
         let wallets: Vec<_> =
@@ -189,6 +190,7 @@ impl ChainConfig {
         let defaults = defaults(blockchain);
         let endpoints = endpoint::read(blockchain, &mut section);
         let contracts = contract::read(blockchain, &mut section, &wallets);
+        contract::check_wallets(&section, &contracts, all);
         let policy = read_policy(blockchain, &mut section).unwrap_or(defaults.policy);
         let mut whole = |key, bounds, default| {
             let value = section.optional_integer(key, bounds).unwrap_or(default);

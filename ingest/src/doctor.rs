@@ -124,6 +124,7 @@ impl Doctor {
                 self.depth(head).await;
                 self.receipts(head.number).await;
                 self.native().await;
+                self.wallets().await;
                 self.balances().await;
             }
         }
@@ -368,6 +369,27 @@ impl Doctor {
         };
         let value = json!({ "transaction": single, "block": whole });
         self.note("receipts", level, format!("{text}{advice}"), value);
+    }
+
+    async fn wallets(&mut self) {
+        for address in self.wallets.clone().into_iter().map(|wallet| wallet.address) {
+            let found = self.endpoint.is_contract(address).await;
+            let value =
+                json!({ "wallet": address.to_string(), "has_code": found.as_ref().ok().copied() });
+            let (level, text) = match found {
+                Ok(false) => (Level::Fine, format!("{address} has no code")),
+                Ok(true) => (
+                    Level::Warning,
+                    format!(
+                        "{address} has code: only right for a contract wallet; a token's contract keeps what is sent to it"
+                    ),
+                ),
+                Err(failure) => {
+                    (Level::Warning, format!("{address}: code is not known ({})", words(&failure)))
+                }
+            };
+            self.note("wallet", level, text, value);
+        }
     }
 
     async fn balances(&mut self) {

@@ -201,9 +201,9 @@ impl KafkaSecurity {
             mechanism: log.given_text("sasl_mechanism"),
             username: log.given_text("sasl_username"),
             password: log.secret("sasl_password"),
-            ca_file: log.given_text("ca_file").map(PathBuf::from),
-            certificate_file: log.given_text("certificate_file").map(PathBuf::from),
-            key_file: log.given_text("key_file").map(PathBuf::from),
+            ca_file: log.path("ca_file"),
+            certificate_file: log.path("certificate_file"),
+            key_file: log.path("key_file"),
             key_password: log.secret("key_password"),
         };
         if security.protocol.has_sasl() {

@@ -40,6 +40,10 @@ pub struct Problems(pub Vec<String>);
 pub struct Source {
     root: Table,
     problems: Rc<RefCell<Vec<String>>>,
+    /// What was read, beside the environment.
+    file: Option<PathBuf>,
+    /// Where relative paths count from: the folder of the file, or without one the working directory.
+    folder: Rc<Path>,
 }
 
 impl Source {
@@ -64,9 +68,20 @@ impl Source {
                 String::new()
             })
         });
-        let source = Self::parse(defaults, &text, variables);
+        let mut source = Self::parse(defaults, &text, variables);
         source.problems.borrow_mut().extend(problems);
+        // Fails for an empty path, which cannot be read either.
+        source.file = file.and_then(|file| std::path::absolute(file).ok());
+        if let Some(folder) = source.file.as_deref().and_then(Path::parent) {
+            source.folder = folder.into();
+        }
         source
+    }
+
+    /// The file that was read, if any.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Reads `text` over `defaults`, then applies `variables`.
@@ -94,7 +109,7 @@ impl Source {
                 }
             }
         }
-        Self { root, problems }
+        Self { root, problems, file: None, folder: Path::new("").into() }
     }
 
     /// Takes a section; an absent one is empty.
@@ -107,12 +122,13 @@ impl Source {
                 Table::new()
             }
         };
-        Reader { path: name.to_owned(), table, problems: self.problems.clone() }
+        let (problems, folder) = (self.problems.clone(), self.folder.clone());
+        Reader { path: name.to_owned(), table, problems, folder }
     }
 
     /// Takes a list of sections (`[[name]]`).
     pub fn sections(&mut self, name: &str) -> Vec<Reader> {
-        readers(name, self.root.remove(name), &self.problems)
+        readers(name, self.root.remove(name), &self.problems, &self.folder)
     }
 
     /// Reports a problem with a key of any section, given by its whole name.
@@ -138,7 +154,12 @@ impl Source {
 }
 
 /// The sections of a list, which is at `path`.
-fn readers(path: &str, list: Option<Value>, problems: &Rc<RefCell<Vec<String>>>) -> Vec<Reader> {
+fn readers(
+    path: &str,
+    list: Option<Value>,
+    problems: &Rc<RefCell<Vec<String>>>,
+    folder: &Rc<Path>,
+) -> Vec<Reader> {
     let list = match list {
         Some(Value::Array(list)) => list,
         None => Vec::new(),
@@ -153,7 +174,7 @@ fn readers(path: &str, list: Option<Value>, problems: &Rc<RefCell<Vec<String>>>)
             problems.borrow_mut().push(format!("{path}: must be a section"));
             return None;
         };
-        Some(Reader { path, table, problems: problems.clone() })
+        Some(Reader { path, table, problems: problems.clone(), folder: folder.clone() })
     };
     list.into_iter().enumerate().filter_map(reader).collect()
 }
@@ -200,6 +221,7 @@ pub struct Reader {
     path: String,
     table: Table,
     problems: Rc<RefCell<Vec<String>>>,
+    folder: Rc<Path>,
 }
 
 impl Reader {
@@ -238,6 +260,17 @@ impl Reader {
     /// A text that is not empty, or none: a variable cannot take a key away, but it can be empty.
     pub fn given_text(&mut self, key: &str) -> Option<String> {
         self.optional_text(key).filter(|text| !text.is_empty())
+    }
+
+    /// A path that is given and not empty, or none.
+    pub fn path(&mut self, key: &str) -> Option<PathBuf> {
+        self.given_text(key).map(|path| self.located(&path))
+    }
+
+    /// Where a path leads: a relative one counts from the configuration file.
+    #[must_use]
+    pub fn located(&self, path: &str) -> PathBuf {
+        self.folder.join(path).components().collect()
     }
 
     /// A text; its absence is a problem.
@@ -328,7 +361,8 @@ impl Reader {
 
     fn secret_text(&mut self, key: &str) -> Option<String> {
         let inline = self.take(key, "a text", |v| v.as_str().map(str::to_owned));
-        let file = self.take(&format!("{key}_file"), "a path", |v| v.as_str().map(PathBuf::from));
+        let file = self.take(&format!("{key}_file"), "a path", |v| v.as_str().map(str::to_owned));
+        let file = file.map(|path| self.located(&path));
         let text = match (inline.filter(|text| !text.is_empty()), file) {
             (Some(_), Some(_)) => {
                 self.problem(key, &format!("give either {key} or {key}_file"));
@@ -381,7 +415,8 @@ impl Reader {
 
     /// A list of sections inside this one (`[[section.key]]`).
     pub fn sections(&mut self, key: &str) -> Vec<Self> {
-        readers(&format!("{}.{key}", self.path), self.table.remove(key), &self.problems)
+        let list = self.table.remove(key);
+        readers(&format!("{}.{key}", self.path), list, &self.problems, &self.folder)
     }
 
     /// The value of a key that may have several forms; the caller reports problems.
@@ -392,7 +427,8 @@ impl Reader {
     /// A reader for a table found by [`Reader::value`].
     #[must_use]
     pub fn nested(&self, key: &str, table: Table) -> Self {
-        Self { path: format!("{}.{key}", self.path), table, problems: self.problems.clone() }
+        let (problems, folder) = (self.problems.clone(), self.folder.clone());
+        Self { path: format!("{}.{key}", self.path), table, problems, folder }
     }
 
     /// Reports every key that was not taken.

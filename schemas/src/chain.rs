@@ -204,6 +204,11 @@ pub fn bridged_contracts(
     of_chain.filter_map(|known| Some((known.bridged?, &known.contract)))
 }
 
+/// The known contract at an address, of whichever chain and issuer.
+pub fn known_contract(address: Address) -> Option<&'static StablecoinContract> {
+    KNOWN.iter().map(|known| &known.contract).find(|contract| contract.address == address)
+}
+
 /// The contract of the issuer of `stablecoin` on `blockchain`, if one is known.
 #[must_use]
 pub fn stablecoin_contract(

@@ -64,7 +64,8 @@ impl Retention {
             let what = "is missing: a folder that gets a copy of what is removed, or \"none\" to keep no copy";
             store.problem("retention_export", what);
         }
-        let export = export.filter(|folder| folder != NO_EXPORT).map(PathBuf::from);
+        let export = export.filter(|folder| folder != NO_EXPORT);
+        let export = export.map(|folder| store.located(&folder));
         Some(Self { days: u32::try_from(days).unwrap_or(u32::MAX), export })
     }
 }
@@ -91,7 +92,7 @@ impl BackEnd {
             datacenter: store.optional_text("datacenter"),
             username: store.optional_text("username"),
             password: store.secret("password"),
-            ca_file: store.optional_text("ca_file").map(PathBuf::from),
+            ca_file: store.path("ca_file"),
         };
         if let Err(problem) = check_keyspace(&cql.keyspace) {
             store.problem("keyspace", problem);

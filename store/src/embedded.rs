@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use rusqlite::Connection;
 use schemas::record::{Attempt, Order};
-use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds};
+use schemas::{Address, OrderId, OrderStatus, TransferId, UnixMicros, UnixSeconds};
 use sqlite::Writing;
 use tokio::sync::{mpsc, oneshot};
 
@@ -100,6 +100,18 @@ pub fn check(dir: &Path) -> Result<(), Error> {
     let path = dir.join(FILE);
     let check = || migration::check(&reader::open(&path, reader::BUSY_MAX)?);
     check().map_err(|error| error.context(path.display()))
+}
+
+/// How many orders of the tables in a folder are pending. Blocks.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn pending(dir: &Path) -> Result<u64, Error> {
+    let connection = reader::open(&dir.join(FILE), reader::BUSY_MAX)?;
+    let sql = "SELECT count(*) FROM orders WHERE status = ?";
+    let count: i64 =
+        connection.query_row(sql, [OrderStatus::Pending.as_str()], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
 }
 
 impl EmbeddedStore {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
-use testkit::harness::{Chain, Tidemark, eventually, executable};
+use testkit::harness::{Chain, Tidemark, eventually, executable, tron_address};
 
 fn tidemark(arguments: &[&str]) -> Output {
     Command::new(executable()).args(arguments).output().unwrap()
@@ -57,7 +57,8 @@ fn all_configuration_errors_and_exit_64() {
 fn a_coin_that_is_not_on_its_chain_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("dai.toml");
-    let wallet = "blockchain = \"tron\"\naddress = \"TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t\"";
+    let address = tron_address("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed");
+    let wallet = format!("blockchain = \"tron\"\naddress = \"{address}\"");
     let config = format!(
         "[admin]\nsecret = \"a\"\n[merchant]\nsecret = \"m\"\n[[wallets]]\n{wallet}\nenabled_coins = [\"USDT\", \
          \"DAI\"]\n[chains.tron]\nrpc = \"http://127.0.0.1:9/jsonrpc\"\n"

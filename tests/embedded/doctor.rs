@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use alloy_primitives::U256;
-use devnet::{Devnet, Fault, NativeFault};
+use devnet::{Devnet, Fault, NativeFault, Token};
 use schemas::Blockchain;
 use serde_json::Value;
 use testkit::harness::{USDT, executable, now, tron_address, tron_chain, usdt, usdt_of};
@@ -14,13 +14,18 @@ const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
 /// A chain of a hundred blocks, the last one just now; its tags are as old as Ethereum's.
 async fn node(chain_id: u64, has_usdt: bool) -> Devnet {
+    node_with(chain_id, Vec::from_iter(has_usdt.then(usdt))).await
+}
+
+async fn node_with(chain_id: u64, tokens: Vec<Token>) -> Devnet {
+    let has_usdt = !tokens.is_empty();
     let config = devnet::Config {
         chain_id,
         genesis_timestamp: now().unsigned_abs() - 1200,
         block_interval_secs: 12,
         finalized_depth: 64,
         safe_depth: 32,
-        tokens: Vec::from_iter(has_usdt.then(usdt)),
+        tokens,
         ..devnet::Config::default()
     };
     let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
@@ -82,6 +87,7 @@ async fn good_endpoint_is_described_without_its_key() {
             "eth_getLogs over 101 blocks is served: the whole chain",
             "ok       logs_depth   back to block 1, 99 deep",
             "ok       receipts     of a transaction served, of a block served",
+            &format!("ok       wallet       {WALLET} has no code"),
             &format!("{WALLET} has 12.50 USDT"),
             "ok       log",
         ],
@@ -113,6 +119,26 @@ async fn good_endpoint_is_described_without_its_key() {
 
 fn with_slash(url: &str) -> String {
     format!("{}/", url.trim_end_matches('/'))
+}
+
+/// Any token is a contract, not only those that are known.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_with_code_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = "0x1111111111111111111111111111111111111111";
+    let unknown = Token { address: token.parse().unwrap(), ..usdt() };
+    let devnet = node_with(1, vec![usdt(), unknown]).await;
+    let sections = format!(
+        "[[wallets]]\nblockchain = \"eth\"\naddress = \"{token}\"\nenabled_coins = [\"USDT\"]\n[chains.eth]\n\
+         rpc = {:?}\n",
+        devnet.url()
+    );
+    let (text, code) = printed(&doctor_of(dir.path(), &sections, &[]));
+    has(
+        &text,
+        &[&format!("warning  wallet       {token} has code: only right for a contract wallet")],
+    );
+    assert_eq!(code, 0, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

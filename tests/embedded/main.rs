@@ -10,5 +10,6 @@ mod halts;
 mod prune;
 mod rebuild;
 mod rescan;
+mod start;
 mod tail;
 mod unanswered;

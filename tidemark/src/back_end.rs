@@ -1,5 +1,6 @@
 //! Opens the back ends that the configuration names, and waits for what is not there yet.
 
+pub(crate) mod announce;
 pub(crate) mod data_folder;
 
 use std::future::Future;

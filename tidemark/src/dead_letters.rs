@@ -27,7 +27,8 @@ const OLD_COMMAND: &str = "the command is more than 7 days old: what it asks abo
                            would begin once more; ask for it anew, by the API";
 const RESEND: &str = "an event is not sent on a letter's word: resend it with the Admin API";
 const ASK_ANEW: &str = "what an operator asks for is not believed on a letter's word: ask for it anew, by the Admin API";
-const PROCESSORS: &str = "what only the processor writes is not believed on a letter's word: it asks again by itself";
+const PROCESSORS: &str =
+    "what only the processor writes is not believed on a letter's word: it asks again by itself";
 /// Who the topic `audit` says it was: there is no secret with a name.
 const OPERATOR: &str = "command line";
 
@@ -192,14 +193,18 @@ impl Draft {
         let found = found.first().filter(|record| record.offset == self.offset);
         Ok(match (found, self.instead) {
             (Some(found), _) if found.key == *key && found.value == *value => Ok(self),
-            (Some(_), _) => Err("the record there is another one: who wrote the letter made it up, \
+            (Some(_), _) => {
+                Err("the record there is another one: who wrote the letter made it up, \
                                  or it is of another copy of the log"
-                .into()),
+                    .into())
+            }
             (None, Some(instead)) => Err(format!("its record has expired there; {instead}")),
             (None, None) if may_miss => Ok(self),
-            (None, None) => Err("its record has expired there: read what the letter says, and use \
+            (None, None) => {
+                Err("its record has expired there: read what the letter says, and use \
                                  --without-original for this one if that is right"
-                .into()),
+                    .into())
+            }
         })
     }
 }

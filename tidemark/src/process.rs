@@ -10,6 +10,7 @@ use runtime::task::{Phase, Tasks};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use tokio::net::TcpListener;
 
+use crate::back_end::announce::{self, Found};
 use crate::back_end::{open_log, open_tables};
 use crate::metrics::describe_all;
 use crate::settings::Settings;
@@ -27,6 +28,7 @@ pub(crate) struct Started {
 /// while one is unavailable, the process waits.
 pub(crate) async fn run(settings: Settings, stages: &[Stage]) -> anyhow::Result<()> {
     telemetry::init_log(&settings.telemetry)?;
+    announce::configuration(&settings.process);
     let mut tasks = Tasks::new(settings.process.stop_deadline);
     let readiness = Readiness::default();
     let starting = readiness.part("stages", "starting");
@@ -105,12 +107,14 @@ pub(crate) async fn start(
 ) -> anyhow::Result<Started> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let open_files = runtime::open_files::raise_limit();
+    let found = Found::in_folder(settings);
     let log = open_log(settings, &clock, readiness).await?;
     let tables = if stages.iter().any(|stage| stage.needs_tables()) {
         Some(open_tables(settings, readiness).await?)
     } else {
         None
     };
+    found.announce(settings);
     let mut starter =
         Starter { settings, open_files, log: log.clone(), clock, readiness, tasks, buyer };
     let wanted = |stage| stages.contains(&stage);

@@ -208,6 +208,33 @@ mod tests {
         check(&[SECRETS, KAFKA, misspelt], &Stage::ALL, &["store.backend: must be"]);
     }
 
+    /// All of them at once, whatever else is wrong.
+    #[test]
+    fn wallets_that_only_lose_money_are_refused() {
+        let wallet = |chain: &str, address: &str| {
+            format!(
+                "[[wallets]]\nblockchain = \"{chain}\"\naddress = \"{address}\"\nenabled_coins = [\"USDT\"]\n"
+            )
+        };
+        let token = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+        let text = [
+            wallet("eth", "0xdAC17F958D2ee523a2206206994597C13D831ec7"),
+            wallet("eth", "0x0000000000000000000000000000000000000000"),
+            wallet("eth", "0x0000000000000000000000000000000000000001"),
+            // The contract of a coin on another chain.
+            wallet("eth", token),
+            "[chains.eth]\nrpc = \"http://127.0.0.1:1\"\n[chains.polygon]\nrpc = \"http://127.0.0.1:1\"\n".to_owned(),
+            format!("tokens = [{{ coin = \"USDT\", contract = \"{token}\", decimals = 6 }}]\n"),
+        ];
+        let expected = [
+            "wallets[0].address: is the contract of USDT on eth",
+            "wallets[1].address: is the zero address",
+            "wallets[2].address: is an address of the chain itself",
+            "chains.polygon.tokens: 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed is the contract of USDT",
+        ];
+        check(&[SECRETS, &text.concat()], &Stage::ALL, &expected);
+    }
+
     #[test]
     fn unknown_transfers_go_where_webhooks_may_go() {
         let key = "merchant.unknown_transfer_webhook_url: ";

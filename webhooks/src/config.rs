@@ -140,14 +140,18 @@ fn read_proxy(section: &mut Reader) -> Option<Proxy> {
 }
 
 fn read_certificates(section: &mut Reader) -> Vec<Certificate> {
-    let Some(path) = section.given_text("ca_file") else { return Vec::new() };
+    let Some(path) = section.path("ca_file") else { return Vec::new() };
     let read = std::fs::read(&path).map_err(|error| error.to_string());
     let parsed =
         read.and_then(|pem| Certificate::from_pem_bundle(&pem).map_err(|error| error.to_string()));
     match parsed {
         Ok(certificates) if !certificates.is_empty() => return certificates,
-        Ok(_) => section.problem("ca_file", &format!("{path} has no certificate in PEM")),
-        Err(error) => section.problem("ca_file", &format!("cannot read {path}: {error}")),
+        Ok(_) => {
+            section.problem("ca_file", &format!("{} has no certificate in PEM", path.display()));
+        }
+        Err(error) => {
+            section.problem("ca_file", &format!("cannot read {}: {error}", path.display()));
+        }
     }
     Vec::new()
 }

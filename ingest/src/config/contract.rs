@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use runtime::config::Reader;
 use schemas::{
-    Address, Blockchain, Stablecoin, StablecoinContract, Wallet, bridged_contracts,
+    Address, Blockchain, Stablecoin, StablecoinContract, Wallet, bridged_contracts, known_contract,
     stablecoin_contracts,
 };
 
@@ -32,6 +32,19 @@ pub(super) fn read(
         }
     }
     contracts
+}
+
+/// Money that is sent to a token's own contract is lost. That of a known one is told where the wallets are read.
+pub(super) fn check_wallets(section: &Reader, contracts: &[StablecoinContract], all: &[Wallet]) {
+    for StablecoinContract { stablecoin, address, .. } in contracts {
+        let is_unknown = known_contract(*address).is_none();
+        if is_unknown && all.iter().any(|wallet| wallet.address == *address) {
+            let what = format!(
+                "{address} is the contract of {stablecoin}, and one of [[wallets]]: what is sent there is lost"
+            );
+            section.problem("tokens", &what);
+        }
+    }
 }
 
 /// The known contracts of bridges with these symbols.

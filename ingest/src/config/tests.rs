@@ -96,6 +96,20 @@ fn every_key_overrides() {
 }
 
 #[test]
+fn a_wallet_that_is_a_contract_of_a_coin_is_refused() {
+    let address = wallet().address;
+    bad(
+        &format!(
+            "[chains.eth]\nrpc = [\"http://a\"]\ntokens = [{{ coin = \"USDT\", contract = \"{address}\", decimals = 6 }}, {{ \
+             coin = \"DAI\", contract = \"0x00000000000000000000000000000000000000bb\", decimals = 18 }}]"
+        ),
+        &[&format!(
+            "chains.eth.tokens: {address} is the contract of USDT, and one of [[wallets]]: what is sent there is lost"
+        )],
+    );
+}
+
+#[test]
 fn confirmations_have_four_forms() {
     assert_eq!(policy("12"), Policy::flat(Some(12), None));
     assert_eq!(policy("\"finalized\""), Policy::flat(None, Some(Tag::Finalized)));

@@ -17,6 +17,9 @@ use crate::machine::{Point, Refusal, Span};
 /// Selector of `balanceOf(address)`.
 const BALANCE_OF: &str = "0x70a08231";
 
+/// How the code of an account begins that lets a contract act for it (EIP-7702).
+const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
+
 /// Receipts by which a log is searched for in a block.
 const RECEIPTS_TRIED: usize = 20;
 
@@ -118,6 +121,13 @@ impl Endpoint {
         let whole = Call::block_receipts(Span::Block(block.hash));
         let whole = self.send_one::<Vec<IgnoredAny>>(&whole).await;
         (single, whole.map(|receipts| receipts.is_some()))
+    }
+
+    /// Whether there is a contract at an address. An account with a delegation has its key all the same.
+    pub(crate) async fn is_contract(&self, address: Address) -> Result<bool, Failure> {
+        let Call { method, params } = Call::code(address);
+        let code = wire::output(&self.one(method, params).await?)?;
+        Ok(code.is_some_and(|code| !code.starts_with(&DELEGATION)))
     }
 
     /// What a wallet has of a token, in its smallest units; none where the contract answers nothing of the kind.

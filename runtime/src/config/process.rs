@@ -10,6 +10,8 @@ use super::{Connections, InvalidNetwork, Network, Reader, Source};
 /// `[process]`, `[server]` and `[data]`.
 #[derive(Debug, Clone)]
 pub struct Process {
+    /// What was read, absolute; none if all of it is the environment's.
+    pub config_file: Option<PathBuf>,
     /// Names this process among those of its installation: its memberships and transactions.
     pub name: String,
     /// How many threads share the partitions of each stage in this process.
@@ -56,9 +58,13 @@ impl Process {
         let customer_requests = u32::try_from(customer_requests).ok().and_then(NonZeroU32::new);
         server.finish();
         let mut data = source.section("data");
-        let data_dir = PathBuf::from(data.text("dir"));
+        let data_dir = data.path("dir").unwrap_or_default();
+        if data_dir.as_os_str().is_empty() {
+            data.problem("dir", "must name a folder");
+        }
         data.finish();
         Self {
+            config_file: source.file().map(PathBuf::from),
             name,
             workers,
             listen,

@@ -174,3 +174,24 @@ fn durations() {
         assert_eq!(parse_duration(text), None, "{text:?}");
     }
 }
+
+/// Started elsewhere, a process would otherwise begin an empty shop.
+#[test]
+fn relative_paths_count_from_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidemark.toml");
+    std::fs::write(dir.path().join("admin-secret"), "s3cret\n").unwrap();
+    std::fs::write(
+        &file,
+        "[admin]\nsecret_file = \"admin-secret\"\n[log]\nca_file = \"/etc/ca.pem\"\n",
+    )
+    .unwrap();
+    let mut source = Source::load(DEFAULTS, Some(&file));
+    assert_eq!(source.section("admin").required_secret("secret").expose(), b"s3cret");
+    assert_eq!(source.section("log").path("ca_file"), Some("/etc/ca.pem".into()));
+    let process = Process::read(&mut source);
+    assert_eq!(process.data_dir, dir.path().join("data"));
+    assert_eq!(process.config_file, Some(file));
+    let process = Process::read(&mut Source::load(DEFAULTS, None));
+    assert_eq!((process.data_dir, process.config_file), (PathBuf::from("./data"), None));
+}

@@ -1,0 +1,66 @@
+//! The first lines of a process: by which configuration it runs, and whose orders it continues. Another folder is another,
+//! empty shop, and nothing else shows that.
+
+use std::path::Path;
+
+use log::embedded::ReadOnlyLog;
+use runtime::config::Process;
+use store::embedded;
+
+use crate::settings::Settings;
+
+/// Says which configuration was read.
+pub(crate) fn configuration(process: &Process) {
+    if let Some(file) = &process.config_file {
+        tracing::info!(
+            "the configuration is {}: relative paths count from its folder",
+            file.display()
+        );
+    } else {
+        let here = absolute(Path::new("."));
+        tracing::info!(
+            "the configuration is the environment alone: relative paths count from the working directory, {here}"
+        );
+    }
+}
+
+/// What the back ends had before they were opened, which makes what is missing.
+pub(crate) struct Found {
+    is_new: bool,
+}
+
+impl Found {
+    pub(crate) fn in_folder(settings: &Settings) -> Self {
+        let dir = &settings.process.data_dir;
+        Self { is_new: !ReadOnlyLog::is_in(dir) && !embedded::are_in(dir) }
+    }
+
+    /// Says where the log and the tables are, once they are open.
+    pub(crate) fn announce(&self, settings: &Settings) {
+        let dir = &settings.process.data_dir;
+        let folder = absolute(dir);
+        if let log::config::BackEnd::Kafka(kafka) = &settings.log.back_end {
+            let (brokers, prefix) = (&kafka.brokers, settings.log.topic_prefix());
+            tracing::info!("the log is Kafka at {brokers}, in topics with the prefix {prefix:?}");
+        } else if self.is_new {
+            tracing::info!("data in {folder}: new, there are no orders");
+        } else if embedded::are_in(dir)
+            && let Ok(open) = embedded::pending(dir)
+        {
+            tracing::info!(
+                open_orders = open,
+                "data in {folder}: continues with {open} open orders"
+            );
+        } else {
+            tracing::info!("data in {folder}: continues");
+        }
+        if let store::config::BackEnd::Cql(cql) = &settings.store {
+            let (keyspace, nodes) = (&cql.keyspace, cql.nodes.join(","));
+            tracing::info!("the tables are the keyspace {keyspace} at {nodes}");
+        }
+    }
+}
+
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
