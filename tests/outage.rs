@@ -1,6 +1,7 @@
 //! The log, then the tables, are away for longer than any session or transaction lasts, while orders are
 //! paid: no process ends, nothing is lost, and `/ready` names what is away.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,35 @@ impl World {
         for webhook in &received {
             assert!(webhook.is_signed());
             assert_eq!(webhook.event["status"], "paid");
+        }
+    }
+
+    /// The attempt is on record: what comes now is another one.
+    async fn recorded(&self, order: &str) {
+        eventually(&format!("the record of the webhook of {order}"), || async {
+            let row = self.client.admin(&format!("/orders/{order}")).await.ok()?;
+            row["webhook_success_at"].is_i64().then_some(())
+        })
+        .await;
+    }
+
+    /// These orders had one event each, under one id, and came once but for those that may have been repeated.
+    fn check_webhooks(&self, once: &[&String], repeated: &[&String]) {
+        let mut events: BTreeMap<_, BTreeMap<_, usize>> = BTreeMap::new();
+        for webhook in self.merchant.received() {
+            let of = |field: &str| webhook.event[field].as_str().unwrap().to_owned();
+            let ids = events.entry((of("order_id"), of("status"))).or_default();
+            *ids.entry(webhook.id).or_default() += 1;
+        }
+        let paid = |order: &&String| ((*order).clone(), "paid".to_owned());
+        let expected: BTreeSet<_> = once.iter().chain(repeated).map(paid).collect();
+        assert_eq!(events.keys().cloned().collect::<BTreeSet<_>>(), expected);
+        for (event, ids) in &events {
+            assert_eq!(ids.len(), 1, "{event:?} has several ids: {ids:?}");
+        }
+        for event in once.iter().map(paid) {
+            let times: Vec<_> = events[&event].values().collect();
+            assert_eq!(times, [&1], "{event:?} was sent again");
         }
     }
 
@@ -118,6 +148,7 @@ async fn an_outage_of_log_and_tables() {
     world.client.deposit(&waiting).await;
     world.pay(1_000_000).await;
     world.notified_paid(&before).await;
+    world.recorded(&before).await;
 
     kafka.kill();
     let since = Instant::now();
@@ -154,6 +185,9 @@ async fn an_outage_of_log_and_tables() {
     world.cluster.ready().await;
     for order in [&before, &waiting, &unseen] {
         world.client.order_with_status(order, "paid").await;
+        world.recorded(order).await;
     }
+    // The one that was sent while the broker came back may have been sent before it could be recorded.
+    world.check_webhooks(&[&before, &unseen], &[&waiting]);
     world.cluster.stop().await;
 }

@@ -1,21 +1,23 @@
 //! Load without end: orders, customers that pay exactly or not, chains with reorganisations, all written
 //! to the log as the api and ingest write it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fold::Reading;
 use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, WALLETS, account, cents};
+use crate::machine_model::operator::attach_command;
 use crate::machine_model::pipeline::{create_order, exact_or_cents};
 use log::{Error, Log, NewRecord, StepError, Tail, Writer};
 use runtime::{Clock, SystemClock};
 use schemas::record::{
     ChainBody, ChainRecord, Deposit, Order, OrderCommand, OrderCommandBody, PaymentRequest,
+    Transfer,
 };
 use schemas::{
     Address, Amount, Blockchain, DepositState, OrderId, OrderStatus, Partition, Stablecoin, Topic,
-    UnixMicros,
+    UnixMicros, UnixSeconds, UnknownReason,
 };
 use testkit::Dice;
 use uuid::Uuid;
@@ -33,15 +35,20 @@ const TTL_SECONDS: i64 = 45;
 const IDLE_TTL_SECONDS: i64 = 2;
 const LATE_WINDOW_SECONDS: u32 = 20;
 const DAY: i64 = 24 * 3600;
+/// Orders, and unknown transfers, of a chain that something may still happen to.
+const RECENT: usize = 8;
+/// What the shop reads of what the processor writes.
+const OUTPUTS: [Topic; 3] = [Topic::Deposits, Topic::Orders, Topic::TransfersUnknown];
 
 /// The load, and what it knows of the shop.
 pub struct Shop {
     log: Arc<dyn Log>,
     dice: Dice,
     lines: Vec<Line>,
-    deposits: Box<dyn Tail>,
+    outputs: Box<dyn Tail>,
     commands: Vec<NewRecord>,
     orders: u128,
+    attached: u128,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -55,7 +62,13 @@ struct Line {
     writer: Option<Box<dyn Writer>>,
     /// Orders that something may still happen to.
     recent: Vec<OrderId>,
+    /// What the tables have of them.
+    rows: HashMap<OrderId, Order>,
     senders: HashMap<OrderId, Address>,
+    /// Customers who pay only when their deposit has expired, and when they do.
+    late: Vec<(UnixSeconds, Movement)>,
+    /// Transfers that an operator may say what they are for.
+    unknown: VecDeque<Transfer>,
 }
 
 impl Line {
@@ -68,7 +81,10 @@ impl Line {
             written: 0,
             writer: None,
             recent: Vec::new(),
+            rows: HashMap::new(),
             senders: HashMap::new(),
+            late: Vec::new(),
+            unknown: VecDeque::new(),
         }
     }
 
@@ -128,7 +144,7 @@ impl Line {
 impl Shop {
     /// Opens on an empty log.
     pub fn open(log: Arc<dyn Log>, seed: u64) -> Self {
-        let deposits = log.tail(&[Topic::Deposits]).unwrap();
+        let outputs = log.tail(&OUTPUTS).unwrap();
         let line = |(blockchain, number)| Line::new(blockchain, number, &*log);
         let lines = CHAINS.into_iter().zip(0_u8..).map(line).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -137,7 +153,7 @@ impl Shop {
             .build()
             .unwrap();
         let (dice, commands) = (Dice(seed), Vec::new());
-        Self { log, dice, lines, deposits, commands, orders: 0, runtime }
+        Self { log, dice, lines, outputs, commands, orders: 0, attached: 0, runtime }
     }
 
     /// The lanes with a wallet, and the chain of each.
@@ -165,6 +181,10 @@ impl Shop {
                 self.order(line);
             }
             self.disturb(line);
+            // About once in twenty orders.
+            if self.dice.below(12) == 0 {
+                self.attach(line);
+            }
             if self.dice.below(5) == 0 {
                 self.lines[line].fork(&mut self.dice);
             }
@@ -214,10 +234,11 @@ impl Shop {
         self.write();
     }
 
+    /// Deposits that were published since, while orders and unknown transfers are noted.
     fn new_deposits(&mut self) -> Vec<Deposit> {
         let mut deposits = Vec::new();
         loop {
-            let records = match self.deposits.poll(Duration::ZERO) {
+            let records = match self.outputs.poll(Duration::ZERO) {
                 Ok(records) => records,
                 Err(Error::Transient(_)) => Vec::new(),
                 Err(error) => panic!("{error}"),
@@ -225,12 +246,53 @@ impl Shop {
             if records.is_empty() {
                 return deposits;
             }
-            let decode = |value: &Vec<u8>| schemas::decode::<Deposit>(value).unwrap();
-            deposits.extend(records.iter().filter_map(|r| r.value.as_ref()).map(decode));
+            for record in records.iter().filter(|record| record.value.is_some()) {
+                match record.from.topic {
+                    Topic::Deposits => deposits.push(record.read().unwrap()),
+                    Topic::Orders => self.note_order(record.read().unwrap()),
+                    _ => self.note_unknown(record.read().unwrap()),
+                }
+            }
         }
     }
 
-    /// The customer of an open deposit pays, exactly or not, once or twice, or not at all.
+    fn note_order(&mut self, order: Order) {
+        let id = order.order_id;
+        let line = self.lines.iter_mut().find(|line| line.recent.contains(&id));
+        drop(line.and_then(|line| line.rows.insert(id, order)));
+    }
+
+    /// The merchant's own money is nobody's payment: the api refuses to attach it.
+    fn note_unknown(&mut self, transfer: Transfer) {
+        let is_of = |line: &&mut Line| line.chain.blockchain == transfer.blockchain;
+        let line = self.lines.iter_mut().find(is_of).expect("transfers are of these chains");
+        if transfer.reason != Some(UnknownReason::OwnWallet) && transfer.orphaned_at.is_none() {
+            line.unknown.push_back(transfer);
+            if line.unknown.len() > RECENT {
+                line.unknown.pop_front();
+            }
+        }
+    }
+
+    /// An operator says that a transfer which pays nothing is for one of the newest orders: as the api, with what the tables
+    /// have of both.
+    fn attach(&mut self, line: usize) {
+        let shop = &mut self.lines[line];
+        if shop.recent.is_empty() {
+            return;
+        }
+        let Some(transfer) = shop.unknown.pop_front() else { return };
+        let id = shop.recent[self.dice.below(shop.recent.len())];
+        let ended = shop.rows.get(&id).filter(|order| order.status != OrderStatus::Pending);
+        let ended = ended.cloned().map(Box::new);
+        self.attached += 1;
+        let command = attach_command((id, ended), transfer, self.attached, self.now(line));
+        let (lane, key) = (self.lines[line].lane, command.wallet_address.to_string());
+        let record = NewRecord::encode(Topic::DepositsCommands, lane, key, &command);
+        self.commands.push(record.unwrap());
+    }
+
+    /// The customer of an open deposit pays, exactly or not, once or twice, late, or not at all.
     fn pay(&mut self, deposit: &Deposit) {
         if deposit.state != DepositState::Open {
             return;
@@ -244,7 +306,7 @@ impl Shop {
         };
         // Now and then it is the merchant who moves money between wallets.
         let stranger = if roll == 10 { WALLETS[0] } else { SENDERS[self.dice.below(2)] };
-        let joined = self.dice.below(4) == 0;
+        let (joined, lateness) = (self.dice.below(4) == 0, self.dice.below(30));
         let is_of = |line: &&mut Line| line.chain.blockchain == deposit.blockchain;
         let line = self.lines.iter_mut().find(is_of).expect("deposits are of these chains");
         let from = line.senders.get(&deposit.order_id).copied().filter(|_| roll != 5 && roll != 10);
@@ -256,6 +318,8 @@ impl Shop {
         };
         if roll != 9 {
             line.chain.send(movement, joined, 1 + usize::from(roll == 8));
+        } else if let Ok(late @ 1..) = i64::try_from(lateness) {
+            line.late.push((deposit.expires_at.plus(late), movement));
         }
     }
 
@@ -295,13 +359,14 @@ impl Shop {
 
     /// Some orders are cancelled, forced to paid, resent, or chosen again; and the first of these twice.
     fn disturb(&mut self, line: usize) {
-        let recent = &mut self.lines[line].recent;
+        let Line { recent, rows, .. } = &mut self.lines[line];
         if recent.is_empty() {
             return;
         }
         let id = recent[self.dice.below(recent.len())];
-        let excess = recent.len().saturating_sub(8);
+        let excess = recent.len().saturating_sub(RECENT);
         recent.drain(..excess);
+        rows.retain(|id, _| recent.contains(id));
         match self.dice.below(16) {
             0 | 1 => self.command(line, id, OrderCommandBody::Cancel),
             2 => self.command(line, id, OrderCommandBody::MarkPaid(None)),
@@ -324,7 +389,7 @@ impl Shop {
             wallets: vec![self.lines[line].wallet],
             amounts: exact_or_cents(6),
             late_window_seconds: LATE_WINDOW_SECONDS,
-            accepts_late: false,
+            accepts_late: self.dice.below(2) == 0,
             skew_seconds: 10,
             head_age_max_seconds,
         }
@@ -345,7 +410,11 @@ impl Shop {
     }
 
     fn mine(&mut self, line: usize, seconds: i64) {
-        let chain = &mut self.lines[line].chain;
+        let Line { chain, late, .. } = &mut self.lines[line];
+        let now = chain.time();
+        for (_, movement) in late.extract_if(.., |(due, _)| *due <= now) {
+            chain.send(movement, false, 1);
+        }
         // Blocks are small, so that the last one is seldom empty: a fork is to take something along.
         let most = chain.mempool.len().min(1 + self.dice.below(3));
         let transactions = chain.mempool.drain(..most).collect();

@@ -46,6 +46,10 @@ pub struct Seldom {
     pub unavailable: usize,
     /// Orders that were forgotten, and came back with a command.
     pub revived: usize,
+    /// Orders that were paid after they had expired.
+    pub late: usize,
+    /// Orders that a transfer paid which an operator attached.
+    pub attached: usize,
 }
 
 impl Seldom {
@@ -65,6 +69,8 @@ impl Seldom {
                         let order: Order = schemas::decode(value).unwrap();
                         let is_unavailable = order.cause == OrderCause::PaymentUnavailable;
                         seldom.unavailable += usize::from(is_unavailable);
+                        seldom.late += usize::from(order.cause == OrderCause::PaidLate);
+                        seldom.attached += usize::from(order.cause == OrderCause::Attached);
                     }
                     (Topic::OrdersChangelog, None) => drop(forgotten.insert(&record.key)),
                     (Topic::OrdersChangelog, Some(_)) => {

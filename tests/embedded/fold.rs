@@ -128,7 +128,8 @@ fn a_good_run_is_explained() {
         begun.elapsed(),
         counts(&reading)
     );
-    assert!(seldom.own_money > 0 && seldom.revived > 0, "{seldom:?}");
+    let Seldom { own_money, unavailable: _, revived, late, attached } = seldom;
+    assert!(own_money > 0 && revived > 0 && late > 0 && attached > 0, "{seldom:?}");
     flaws_are_found(&reading, &committed);
 }
 

@@ -8,9 +8,10 @@ use processor::machine::orders;
 use processor::wire::Wire;
 use schemas::record::{
     Alert, ChainBody, ChainProgress, ChainRecord, DeadLetter, Deposit, DepositCommand,
-    MatchingEntry, Order, OrderCommand, OrderCommandBody, OrdersEntry, Transfer,
+    DepositCommandBody, MatchingEntry, Order, OrderCommand, OrderCommandBody, OrdersEntry,
+    Transfer,
 };
-use schemas::{Address, OrderId, Partition, SchemaName, Topic};
+use schemas::{Address, CommandId, OrderId, Partition, SchemaName, Topic};
 
 use super::reading::{Reading, is_changelog};
 use super::{Flaw, FlawKind, Position};
@@ -98,12 +99,22 @@ impl Outputs {
         expected.iter().map(next).collect()
     }
 
-    /// The first record of an author that follows from none of its inputs.
-    pub(super) fn left(&self, author: Author, fronts: &Fronts) -> Option<&Record> {
-        let left = self.lines.iter().filter(|((of, _), _)| *of == author).filter_map(
-            |((_, partition), line)| line.get(fronts.get(partition).copied().unwrap_or_default()),
-        );
-        left.min_by_key(|record| position(record)).map(|record| &**record)
+    /// The first record of an author that follows from none of its inputs, and an earlier one that is the same.
+    pub(super) fn left(
+        &self,
+        author: Author,
+        fronts: &Fronts,
+    ) -> Option<(&Record, Option<&Record>)> {
+        let lines = self.lines.iter().filter(|((of, _), _)| *of == author);
+        let left = lines.filter_map(|((_, partition), line)| {
+            let front = fronts.get(partition).copied().unwrap_or_default();
+            let record = line.get(front)?;
+            let is_same = |earlier: &&Arc<Record>| {
+                (&earlier.key, &earlier.value) == (&record.key, &record.value)
+            };
+            Some((&**record, line[..front].iter().find(is_same).map(|earlier| &**earlier)))
+        });
+        left.min_by_key(|(record, _)| position(record))
     }
 }
 
@@ -114,16 +125,23 @@ struct Authors<'a> {
     asked: HashMap<(OrderId, i32, Address), Partition>,
     /// The lane that opened it, by order and slot.
     opened: HashMap<(OrderId, i32), Partition>,
+    /// The lane that was to attach a transfer, by the command of the operator.
+    attaching: HashMap<CommandId, Partition>,
 }
 
 impl<'a> Authors<'a> {
     fn of(reading: &'a Reading) -> Self {
-        let mut authors = Self { reading, asked: HashMap::new(), opened: HashMap::new() };
+        let (asked, opened, attaching) = Default::default();
+        let mut authors = Self { reading, asked, opened, attaching };
         for of in reading.partitions() {
             for record in reading.records(of) {
                 if let (Topic::DepositsCommands, Some(command)) =
                     (of.topic, decoded::<DepositCommand>(record))
                 {
+                    if let DepositCommandBody::Attach(attach) = &command.body {
+                        authors.attaching.insert(attach.command_id, of.partition);
+                        continue;
+                    }
                     let asked = (command.order_id, command.slot, command.wallet_address);
                     authors.asked.insert(asked, of.partition);
                 } else if let (Topic::OrdersCommands, Some(command)) =
@@ -175,8 +193,8 @@ impl<'a> Authors<'a> {
             }
             Body::Settle(settle) => Some(settle.transfer_id.partition()),
             Body::Attach(attach, _) => Some(attach.transfer_id.partition()),
-            Body::AttachRefused(_)
-            | Body::Create(_)
+            Body::AttachRefused(_) => self.attaching.get(&command.command_id?).copied(),
+            Body::Create(_)
             | Body::ChoosePayment(_)
             | Body::Cancel
             | Body::MarkPaid(_)
@@ -216,12 +234,17 @@ impl<'a> Authors<'a> {
     }
 }
 
-/// Whether a machine writes such a record. Others may command orders: the api, and timers that are due. Ingest
+/// Whether a machine writes such a record. Others may command orders and lanes: the api, and timers that are due. Ingest
 /// writes how far it is.
 pub(crate) fn is_output_of_machine(record: &Record) -> bool {
     use OrderCommandBody as Body;
     if record.from.topic == Topic::Chains {
         return decoded::<ChainProgress>(record).is_none_or(|progress| progress.lane.is_some());
+    }
+    if record.from.topic == Topic::DepositsCommands {
+        let is_operators =
+            |command: DepositCommand| matches!(command.body, DepositCommandBody::Attach(_));
+        return !decoded(record).is_some_and(is_operators);
     }
     record.from.topic != Topic::OrdersCommands
         || decoded::<OrderCommand>(record).is_some_and(|command| match command.body {

@@ -191,8 +191,12 @@ impl<'a, M: Wire> Replay<'a, M> {
     /// Checks that nothing of this machine is there that follows from no input (invariant 7).
     fn check_all_passed(&self) -> Result<(), Flaw> {
         let author = Author::of::<M>(self.partition);
-        let Some(left) = self.outputs.left(author, &self.fronts) else { return Ok(()) };
+        let Some((left, same)) = self.outputs.left(author, &self.fronts) else { return Ok(()) };
         let (at, what) = (position(left), brief(left.from.topic, left.value.as_deref()));
+        if let Some(same) = same {
+            let text = format!("{what} is written twice, at {} and at {at}", position(same));
+            return Err(Flaw::new(FlawKind::Doubled, text));
+        }
         let text = format!("{at} follows from no committed input: {what}");
         Err(Flaw::new(FlawKind::Foreign, text))
     }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use runtime::{Clock, SystemClock};
+use schemas::UnixMicros;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -30,6 +32,8 @@ pub struct Call {
     /// `Webhook-Attempt`.
     pub attempt: i32,
     pub at: Instant,
+    /// The same by the clock that the records of attempts have.
+    pub time: UnixMicros,
     pub reply: Reply,
 }
 
@@ -115,7 +119,8 @@ impl Shared {
         let mut buffer = Vec::new();
         while let Some((event_id, attempt)) = read_request(&mut stream, &mut buffer).await? {
             let reply = (self.script)(&event_id, attempt);
-            let call = Call { event_id, attempt, at: Instant::now(), reply };
+            let (at, time) = (Instant::now(), SystemClock.now());
+            let call = Call { event_id, attempt, at, time, reply };
             self.calls().push(call);
             let status = match reply {
                 Reply::Status(status) => status,

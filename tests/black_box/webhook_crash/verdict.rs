@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use schemas::UnixMicros;
 use serde_json::Value;
 use testkit::harness::{Call, Reply};
 
@@ -105,6 +106,7 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<String> {
         check_numbers(event, &mut flaw);
         times += check_times(event, evidence.first_delay, &mut flaw);
         check_records(event, &evidence.kills, &mut flaw);
+        check_repeats(event, &mut flaw);
     }
     if times < TIMES_MIN {
         flaws.push(format!("only {times} times between two attempts could be checked"));
@@ -205,6 +207,18 @@ fn check_records(event: &Event<'_>, kills: &[Instant], flaw: &mut impl FnMut(Str
     }
 }
 
+/// Of a recorded attempt no call comes after the recorded one: what a kill makes unknown comes before it.
+fn check_repeats(event: &Event<'_>, flaw: &mut impl FnMut(String)) {
+    for attempt in event.attempts.iter().filter(|attempt| is_request(attempt)) {
+        let begun: UnixMicros = text(attempt, "attempted_at").parse().expect("a time");
+        let is_since = |call: &&&Call| attempt["attempt"] == call.attempt && call.time >= begun;
+        let since: Vec<_> = event.calls.iter().filter(is_since).map(|call| call.time).collect();
+        if since.len() > 1 {
+            flaw(format!("{attempt} is one call, and since then there were {since:?}"));
+        }
+    }
+}
+
 /// No event is sent after a newer one of its order.
 fn check_order(calls: &[Call], flaws: &mut Vec<String>) {
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
@@ -231,4 +245,44 @@ pub(super) fn summary(evidence: &Evidence) -> String {
     format!(
         "{events} events, {dead} dead, attempts {outcomes:?}, {repeated} calls without a record"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// An attempt of the second 10 that was delivered, calls at these seconds, and a kill after each.
+    fn flaws(seconds: &[i64]) -> Vec<String> {
+        let start = Instant::now();
+        let at = |second: i64| start + Duration::from_secs(second.unsigned_abs());
+        let call = |second: &i64| Call {
+            event_id: "a.1".into(),
+            attempt: 1,
+            at: at(*second),
+            time: UnixMicros(*second * 1_000_000),
+            reply: Reply::Status(200),
+        };
+        let calls: Vec<_> = seconds.iter().map(call).collect();
+        let kills: Vec<_> = seconds.iter().map(|second| at(second + 1)).collect();
+        let attempted_at = UnixMicros(10_000_000).to_rfc3339();
+        let attempt = json!({ "attempt": 1, "outcome": "delivered", "attempted_at": attempted_at });
+        let (attempts, calls) = (vec![&attempt], calls.iter().collect());
+        let event = Event { attempts, calls, is_dead: false };
+        let mut flaws = Vec::new();
+        check_records(&event, &kills, &mut |flaw| flaws.push(flaw));
+        assert_eq!(flaws, [""; 0], "one for each kill is allowed");
+        check_repeats(&event, &mut |flaw| flaws.push(flaw));
+        flaws
+    }
+
+    #[test]
+    fn what_is_sent_again_at_every_start_is_a_flaw() {
+        assert_eq!(flaws(&[10]), [""; 0]);
+        assert_eq!(flaws(&[4, 7, 10]), [""; 0], "kills made the first two unknown");
+        for seconds in [&[10, 12][..], &[10, 12, 14, 16], &[4, 10, 12]] {
+            assert_eq!(flaws(seconds).len(), 1, "{seconds:?}");
+        }
+    }
 }
