@@ -8,12 +8,12 @@ use std::time::Duration;
 use runtime::config::{Reader, Source};
 use schemas::{
     Address, Amount, Blockchain, ReceiverPolicy, Secret, Stablecoin, StablecoinContract, Wallet,
-    known_contract,
 };
 
 use crate::machine::return_url::{ReturnUrl, origin_problem};
 
 pub(crate) mod admin;
+mod lost;
 
 pub use admin::{AdminSecret, Scope};
 
@@ -321,7 +321,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
             } else if !seen.insert((blockchain, address)) {
                 section.problem("address", "is listed twice for this chain");
             } else {
-                if let Some(whose) = nobodys(address) {
+                if let Some(whose) = lost::nobodys(address) {
                     section.problem("address", &format!("is {whose}: what is sent there is lost"));
                 }
                 // Of a wrong one, too: what is wrong with its chain and coins is told at once.
@@ -333,77 +333,10 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
     wallets
 }
 
-/// What an address is to which nobody has a key, and which no contract of a merchant can have.
-fn nobodys(address: Address) -> Option<String> {
-    if let Some(StablecoinContract { blockchain, stablecoin, .. }) = known_contract(address) {
-        return Some(format!("the contract of {stablecoin} on {blockchain}, not a wallet"));
-    }
-    // Precompiles and contracts that a chain is made with have a first byte and small numbers.
-    let [first, middle @ .., _, _] = address.bytes();
-    let is_low = middle.iter().all(|byte| *byte == 0);
-    match (is_low, *first) {
-        (true, 0) if address.bytes() == &[0; 20] => Some("the zero address".into()),
-        (true, _) => Some("an address of the chain itself, such as a precompile".into()),
-        (false, _) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use runtime::config::Problems;
-
-    /// Nothing takes back what customers send there.
-    #[test]
-    fn a_wallet_that_only_loses_money_is_refused() {
-        let tron = |bytes| Address::new(schemas::AddressFamily::Tron, bytes).to_string();
-        let tether = *schemas::stablecoin_contract(Blockchain::Tron, Stablecoin::Usdt).unwrap();
-        for (chain, address, expected) in [
-            (
-                "eth",
-                "0xdAC17F958D2ee523a2206206994597C13D831ec7",
-                Some("the contract of USDT on eth"),
-            ),
-            (
-                "eth",
-                "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48",
-                Some("the contract of USDC on eth"),
-            ),
-            // Another chain's.
-            (
-                "polygon",
-                "0xdAC17F958D2ee523a2206206994597C13D831ec7",
-                Some("the contract of USDT on eth"),
-            ),
-            // A bridge's.
-            (
-                "polygon",
-                "0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174",
-                Some("the contract of USDC on polygon"),
-            ),
-            ("tron", &tether.address.to_string(), Some("the contract of USDT on tron")),
-            ("eth", "0x0000000000000000000000000000000000000000", Some("the zero address")),
-            ("tron", &tron([0; 20]), Some("the zero address")),
-            ("eth", "0x0000000000000000000000000000000000000009", Some("a precompile")),
-            ("polygon", "0x0000000000000000000000000000000000001010", Some("a precompile")),
-            ("op", "0x4200000000000000000000000000000000000006", Some("a precompile")),
-            ("avaxc", "0x0200000000000000000000000000000000000005", Some("a precompile")),
-            ("eth", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", None),
-            ("tron", &tron([7; 20]), None),
-        ] {
-            let text = format!(
-                "[[wallets]]\nblockchain = \"{chain}\"\naddress = \"{address}\"\nenabled_coins = [\"USDT\"]"
-            );
-            let mut source = Source::parse("", &text, []);
-            let wallets = read_wallets(&mut source);
-            let lines = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
-            assert_eq!((wallets.len(), lines.len()), (1, usize::from(expected.is_some())));
-            if let Some(expected) = expected {
-                assert!(lines[0].starts_with("wallets[0].address: is "), "{lines:?}");
-                assert!(lines[0].contains(expected) && lines[0].ends_with("is lost"), "{lines:?}");
-            }
-        }
-    }
 
     const GOOD: &str = r#"
         [admin]
