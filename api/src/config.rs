@@ -324,7 +324,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
                 if let Some(whose) = lost::nobodys(address) {
                     section.problem("address", &format!("is {whose}: what is sent there is lost"));
                 }
-                // Of a wrong one, too: what is wrong with its chain and coins is told at once.
+                // Of a wrong one, too: a wrong chain or coin is a problem of the same run.
                 wallets.push(Wallet { blockchain, address, stablecoins, retired });
             }
         }

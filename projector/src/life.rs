@@ -46,7 +46,7 @@ macro_rules! write_at {
 }
 
 impl Event {
-    /// What a change of the tables tells; none if that is no step.
+    /// The step of a payment that a change of the tables is, if it is one.
     pub(super) fn of(change: &Change) -> Option<Self> {
         match change {
             Change::Order(order) => of_order(order),
@@ -115,7 +115,7 @@ fn paid_with(order: &Order) -> (Option<Blockchain>, Option<Stablecoin>) {
 }
 
 fn of_deposit(deposit: &Deposit) -> Option<Event> {
-    (deposit.state == DepositState::Open).then(|| Event {
+    (deposit.state == DepositState::Open).then_some(Event {
         what: "deposit opened",
         order_id: Some(deposit.order_id),
         candidate_id: None,
@@ -179,7 +179,7 @@ mod tests {
             ..example::transfer()
         };
         let repeated = Order { status: OrderStatus::Paid, ..example::order() };
-        let told = whats(&[
+        let events = whats(&[
             Change::Order(created),
             Change::Order(example::order()),
             Change::Deposit(example::deposit()),
@@ -213,7 +213,7 @@ mod tests {
             "order expired",
             "order cancelled",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(events, expected);
     }
 
     #[test]

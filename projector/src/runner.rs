@@ -218,7 +218,7 @@ impl Handler for Projector {
         Ok(Plan::Commit(read))
     }
 
-    /// Whoever reads the tables sees it by now. A step that did not happen is read, and told, again.
+    /// The tables have it by now. A step that failed is read again, and logged then.
     fn committed(&mut self) {
         std::mem::take(&mut self.events).iter().for_each(|event| event.write(self.level));
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A wait that is told when it ends, though its reason was not: shorter ones are those of every start.
+/// Minimum length of a wait whose end is logged although its reason was not: every start has shorter ones.
 const LASTED: Duration = Duration::from_secs(3);
 
 crate::metrics! {
@@ -39,8 +39,8 @@ struct State {
     waits_for: Option<String>,
     /// Since when it is, or waits.
     since: Instant,
-    /// Whether somebody was told that it waits.
-    is_told: bool,
+    /// Whether its wait was logged.
+    is_logged: bool,
 }
 
 impl Default for Parts {
@@ -58,7 +58,7 @@ impl Readiness {
         parts.last_number += 1;
         let number = parts.last_number;
         let waits_for = Some(waits_for.into());
-        let state = State { name: name.into(), waits_for, since: Instant::now(), is_told: false };
+        let state = State { name: name.into(), waits_for, since: Instant::now(), is_logged: false };
         parts.all.insert(number, state);
         parts.measure();
         Part { readiness: self.clone(), number }
@@ -117,8 +117,8 @@ impl Parts {
     }
 }
 
-/// Says once that the process is ready: its parts are told alone if they lasted.
-fn tell(ready_after: Option<Duration>) {
+/// Logs once that the process is ready: its parts have a line of their own if they lasted.
+fn log_ready(ready_after: Option<Duration>) {
     if let Some(after) = ready_after {
         tracing::info!("ready after {:.1} s", after.as_secs_f64());
     }
@@ -135,7 +135,7 @@ impl Part {
     /// Not ready. A new reason is logged.
     pub fn waiting(&self, reason: impl Into<String>) {
         let reason = reason.into();
-        if let Some(Told { name, .. }) = self.set(Some(reason.clone()), true) {
+        if let Some(Change { name, .. }) = self.set(Some(reason.clone()), true) {
             tracing::warn!(reason, "{name} is waiting");
         }
     }
@@ -147,34 +147,34 @@ impl Part {
 
     /// Ready, which is logged if the wait was, or lasted.
     pub fn ready(&self) {
-        let told = self.set(None, false);
-        if let Some(Told { name, is_due: true, .. }) = &told {
+        let change = self.set(None, false);
+        if let Some(Change { name, is_due: true, .. }) = &change {
             tracing::info!("{name} is ready");
         }
-        tell(told.and_then(|told| told.ready_after));
+        log_ready(change.and_then(|change| change.ready_after));
     }
 
     /// None if that changes nothing.
-    fn set(&self, waits_for: Option<String>, is_told: bool) -> Option<Told> {
+    fn set(&self, waits_for: Option<String>, is_logged: bool) -> Option<Change> {
         let mut parts = self.readiness.parts();
         let state = parts.all.get_mut(&self.number)?;
         if state.waits_for == waits_for {
             return None;
         }
-        let is_due = state.is_told || state.since.elapsed() > LASTED;
+        let is_due = state.is_logged || state.since.elapsed() > LASTED;
         if state.waits_for.is_some() != waits_for.is_some() {
-            (state.since, state.is_told) = (Instant::now(), false);
+            (state.since, state.is_logged) = (Instant::now(), false);
         }
-        state.is_told |= is_told;
+        state.is_logged |= is_logged;
         state.waits_for = waits_for;
         let name = state.name.clone();
         let ready_after = parts.measure();
-        Some(Told { name, is_due, ready_after })
+        Some(Change { name, is_due, ready_after })
     }
 }
 
-/// What a change of a part is to tell.
-struct Told {
+/// What is logged of a change of a part.
+struct Change {
     name: String,
     /// Whether the end of its wait is of interest.
     is_due: bool,
@@ -188,7 +188,7 @@ impl Drop for Part {
         parts.all.remove(&self.number);
         let ready_after = parts.measure();
         drop(parts);
-        tell(ready_after);
+        log_ready(ready_after);
     }
 }
 
@@ -249,27 +249,27 @@ mod tests {
 
     /// Nine waits of milliseconds are one line.
     #[test]
-    fn only_waits_that_lasted_are_told() {
+    fn only_waits_that_lasted_are_logged() {
         let readiness = Readiness::default();
         let starting = readiness.part("stages", "starting");
         let (log, tables) =
             (readiness.part("log", "opening it"), readiness.part("tables", "opening them"));
-        let told = |part: &Part, reason: Option<&str>, is_told| {
-            let told = part.set(reason.map(str::to_owned), is_told).unwrap();
-            (told.is_due, told.ready_after.is_some())
+        let change = |part: &Part, reason: Option<&str>, is_logged| {
+            let change = part.set(reason.map(str::to_owned), is_logged).unwrap();
+            (change.is_due, change.ready_after.is_some())
         };
         tables.waiting("the schema is missing");
-        assert_eq!(told(&log, None, false), (false, false));
-        assert_eq!(told(&tables, None, false), (true, false), "its wait was told");
+        assert_eq!(change(&log, None, false), (false, false));
+        assert_eq!(change(&tables, None, false), (true, false), "its wait was logged");
         drop(starting);
         assert!(readiness.parts().starting.is_none(), "everything was ready");
         log.progress("asking");
-        assert_eq!(told(&log, None, false), (false, false), "the process was ready before");
+        assert_eq!(change(&log, None, false), (false, false), "the process was ready before");
         log.waiting("the broker does not answer");
-        assert_eq!(told(&log, None, false), (true, false));
+        assert_eq!(change(&log, None, false), (true, false));
         log.progress("asking");
         readiness.parts().all.get_mut(&log.number).unwrap().since -= LASTED + LASTED;
-        assert_eq!(told(&log, None, false), (true, false), "it lasted");
+        assert_eq!(change(&log, None, false), (true, false), "it lasted");
     }
 
     #[test]

@@ -77,7 +77,7 @@ async fn a_process_says_whose_orders_it_continues() {
     let (_process, output) = run(&folder, here.path(), port);
     let continues = format!("data in {}: continues with 1 open orders", data.display());
     said(&output, &continues).await;
-    // Read and told in the first run.
+    // Read and logged in the first run.
     let text = said(&output, "ready after ").await;
     assert!(!text.contains("order created"), "{text}");
 }

@@ -202,7 +202,7 @@ impl Draft {
             (None, None) if may_miss => Ok(self),
             (None, None) => {
                 Err("its record has expired there: read what the letter says, and use \
-                                 --without-original for this one if that is right"
+                                 --without-original for this one if you know that it was published"
                     .into())
             }
         })

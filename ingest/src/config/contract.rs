@@ -34,7 +34,7 @@ pub(super) fn read(
     contracts
 }
 
-/// Money that is sent to a token's own contract is lost. That of a known one is told where the wallets are read.
+/// Money that is sent to a token's own contract is lost. Known contracts are refused where the wallets are read.
 pub(super) fn check_wallets(section: &Reader, contracts: &[StablecoinContract], all: &[Wallet]) {
     for StablecoinContract { stablecoin, address, .. } in contracts {
         let is_unknown = known_contract(*address).is_none();
