@@ -7,8 +7,8 @@ use testkit::harness::{Anvil, Client, Installation, Member, Merchant, eventually
 
 use super::{WALLET, chain};
 
-const SECOND: &str = "0x00000000000000000000000000000000deadbee2";
-const THIRD: &str = "0x00000000000000000000000000000000deadbee3";
+const SECOND: &str = "0x2234567812345678123456781234567812345678";
+const THIRD: &str = "0x3234567812345678123456781234567812345678";
 /// The wallet of an order is drawn: of this number one would have a new wallet, if it were offered.
 const ORDERS: usize = 20;
 
