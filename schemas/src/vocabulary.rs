@@ -156,6 +156,8 @@ vocabulary! {
     DepositState {
         Requested = "requested",
         Open = "open",
+        /// Its customer chose another way to pay since. A payment in time still counts.
+        Replaced = "replaced",
         /// Stopped waiting.
         Closed = "closed",
         /// No wallet took it.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use crate::world::{DAY, LEAP, World};
+use crate::world::{CLOCKS, DAY, LEAP, World};
 
 /// Chain, stablecoin, and the wallets: the first, the second or both.
 pub(crate) type Choice = (usize, usize, usize);
@@ -110,6 +110,11 @@ pub(crate) enum Happening {
     },
     /// An operator takes a chain back by more than a day.
     Rewind(Rewind),
+    /// No endpoint of a chain answers any more, though it goes on; or one does again.
+    Unsee {
+        chain: usize,
+        begins: bool,
+    },
     /// Ingest watches the second wallet, too.
     Watch {
         chain: usize,
@@ -170,6 +175,8 @@ pub(crate) struct Rewind {
 pub(crate) struct Case {
     pub(crate) happenings: Vec<(Happening, u64)>,
     pub(crate) tricks: Tricks,
+    /// By how many seconds each chain's own time is ahead of that of the shop.
+    pub(crate) ahead: [i64; 2],
 }
 
 /// One chain is busier, so that more of what happens is about the same.
@@ -298,6 +305,8 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
             1 => rewind().prop_map(Happening::Rewind),
         ],
         5 => doubt(),
+        3 * days => (chain(), any::<bool>())
+            .prop_map(|(chain, begins)| Happening::Unsee { chain, begins }),
         1 => any::<bool>().prop_map(|long| Happening::Rest { long }),
         6 => chain().prop_map(|chain| Happening::Watch { chain }),
         1 => (chain(), wait_seconds)
@@ -312,10 +321,13 @@ pub(crate) fn case(world: World) -> impl Strategy<Value = Case> {
     let happenings = proptest::collection::vec((happening, any::<u64>()), 6..48);
     // What is never read is asked again in time, and how it ends then is not determined. A repetition of it
     // would be the first that is read.
-    (happenings, any::<[bool; 4]>()).prop_map(move |(happenings, tricks)| {
+    let ahead = || prop_oneof![2 => Just(0), 1 => Just(CLOCKS), 1 => Just(-CLOCKS)];
+    let ahead = (ahead(), ahead()).prop_map(<[i64; 2]>::from);
+    (happenings, any::<[bool; 4]>(), ahead).prop_map(move |(happenings, tricks, ahead)| {
         let [batches, losses, repeats, silence] = tricks;
         let silence = silence && !repeats && world == World::Wild;
-        Case { happenings, tricks: Tricks { batches, losses, repeats, silence } }
+        let ahead = if world == World::Wild { ahead } else { [0; 2] };
+        Case { happenings, tricks: Tricks { batches, losses, repeats, silence }, ahead }
     })
 }
 

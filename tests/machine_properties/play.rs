@@ -3,7 +3,7 @@
 use oracle::machine_model::chain::{CONTRACT, Chain, Movement, WALLETS, cents};
 use oracle::machine_model::fact::Fact;
 use oracle::machine_model::operator::attach_command;
-use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
+use oracle::machine_model::pipeline::{Pipeline, create_order, exact_or_cents};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use schemas::record::{
@@ -58,12 +58,17 @@ impl Kind {
 }
 
 impl Play {
-    pub(crate) fn new(world: World, tricks: Tricks, sabotage: Sabotage) -> Self {
+    pub(crate) fn new(world: World, case: &Case, sabotage: Sabotage) -> Self {
+        let chain = |number: usize| {
+            let (chain, ahead) = (CHAINS[number], case.ahead[number]);
+            let chain = Chain::new(chain, world.policy(), START.plus(ahead), world.watched());
+            Chain { ahead, ..chain }
+        };
         let mut play = Self {
             world,
-            chains: CHAINS.map(|chain| Chain::new(chain, world.policy(), START, world.watched())),
+            chains: [chain(0), chain(1)],
             facts: Vec::new(),
-            pipeline: Pipeline::new(&CHAINS, tricks, sabotage),
+            pipeline: Pipeline::new(&CHAINS, case.tricks, sabotage),
             terms: world.terms(),
             sold: Vec::new(),
             now: START.micros(),
@@ -119,7 +124,10 @@ impl Play {
     fn finish(&mut self) -> Result<(), Violation> {
         self.pipeline.end_silence();
         self.pipeline.drain(&mut Dice(7))?;
-        self.chains.iter_mut().for_each(|chain| chain.has_gap = false);
+        self.chains.iter_mut().for_each(|chain| {
+            (chain.has_gap, chain.is_unseen) = (false, false);
+            chain.scan();
+        });
         self.agree();
         let blocks = usize::try_from(self.world.policy().finality + 2).unwrap();
         let calm = std::iter::repeat_n(1, blocks);
@@ -187,7 +195,9 @@ impl Play {
         if self.world == World::Wild && seconds == 1 {
             return next;
         }
-        self.chains.iter().map(Chain::time).fold(next, UnixSeconds::max)
+        let ahead = self.chains[chain].ahead;
+        let clocks = self.chains.iter().map(|other| other.clock().plus(ahead));
+        clocks.fold(next, UnixSeconds::max)
     }
 
     fn is_leap(&self, chain: usize, seconds: i64) -> bool {
@@ -255,6 +265,10 @@ impl Play {
             Happening::Gap { chain, begins } => {
                 self.chains[chain].has_gap = begins;
                 self.chains[chain].beat();
+            }
+            Happening::Unsee { chain, begins } => {
+                self.chains[chain].is_unseen = begins;
+                self.chains[chain].scan();
             }
             Happening::Watch { chain } => self.chains[chain].watch(WALLETS[1]),
             Happening::Wait { chain, seconds } => {
@@ -413,12 +427,13 @@ impl Play {
         } else {
             self.chains[chain].scan();
         }
-        self.now = self.now.max(self.chains[chain].time().micros());
+        self.now = self.now.max(self.chains[chain].clock().micros());
     }
 
     fn away(&mut self, away: &Away, dice: &mut Dice) -> Result<(), Violation> {
         let Away { chain, price, long, replaced, answers, ended, rival, .. } = *away;
         let Away { depth, fates, hours, back, again, .. } = *away;
+        self.happen(&Happening::Unsee { chain, begins: false });
         self.mine_and_read(chain, (1, 12, 0), dice)?;
         let seconds = if long { 3 * DAY } else { self.world.ttl_seconds(true) };
         let id = self.create(PRICES[price], None, seconds, Some((chain, 0, 0)));
@@ -455,6 +470,7 @@ impl Play {
     /// An order is paid, and days pass. Then the chain is taken back to before its payment.
     fn rewind(&mut self, rewind: &Rewind, dice: &mut Dice) -> Result<(), Violation> {
         let Rewind { chain, price, days, named, same, rival } = *rewind;
+        self.happen(&Happening::Unsee { chain, begins: false });
         self.mine_and_read(chain, (1, 12, 0), dice)?;
         self.create(PRICES[price], None, DAY / 24, Some((chain, 0, 0)));
         self.pipeline.drain(dice)?;
@@ -474,7 +490,8 @@ impl Play {
             self.chains[chain].scan();
         } else {
             let transactions = branch.into_iter().flatten().collect();
-            let time = self.chains[chain].time().max(self.now.seconds()).plus(12);
+            let now = self.now.seconds().plus(self.chains[chain].ahead);
+            let time = self.chains[chain].time().max(now).plus(12);
             self.chains[chain].mine(transactions, time);
             // What replaces it would be as old as what was taken back: too old to be seen.
             self.mine_and_read(chain, (depth, 12, 0), dice)?;
@@ -538,7 +555,7 @@ impl Play {
         if fates & 1 == 0 {
             chain.scan();
         }
-        self.now = self.now.max(chain.time().micros());
+        self.now = self.now.max(chain.clock().micros());
     }
 }
 

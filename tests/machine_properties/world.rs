@@ -5,6 +5,8 @@ use schemas::{Address, Blockchain, Stablecoin, UnixSeconds};
 
 pub(crate) const START: UnixSeconds = UnixSeconds(1_790_000_000);
 pub(crate) const DAY: i64 = 24 * 3600;
+/// By how much a chain's own time may differ from that of the shop.
+pub(crate) const CLOCKS: i64 = 600;
 pub(crate) const CHAINS: [Blockchain; 2] = [Blockchain::Eth, Blockchain::Polygon];
 pub(crate) const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
 /// The third is the sender of a mint: the zero address.

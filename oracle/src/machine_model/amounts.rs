@@ -91,7 +91,8 @@ impl Choice<'_> {
             let is_named = held.sender.is_some() && self.order.sender.is_none();
             let unpaid = reason != CloseReason::Settled;
             let is_better = best.is_none_or(|(is, at, ..)| (unpaid, closed_at) < (is, at));
-            if closed_at.plus(KEPT_SECONDS) <= shop.time_of(self.request.blockchain)
+            if reason != CloseReason::Replaced
+                && closed_at.plus(KEPT_SECONDS) <= shop.time_of(self.request.blockchain)
                 && !(held.takes() && shop.has_payment_for(held))
                 && !is_named
                 && is_better

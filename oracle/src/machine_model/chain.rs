@@ -101,6 +101,10 @@ pub struct Chain {
     scanned_max: usize,
     finalized: i64,
     hashes: u64,
+    /// By how many seconds the times of its blocks are ahead of all other clocks.
+    pub ahead: i64,
+    /// Whether no endpoint answers: blocks are mined, and nobody sees them.
+    pub is_unseen: bool,
 }
 
 impl Chain {
@@ -131,6 +135,8 @@ impl Chain {
             scanned_max: 0,
             finalized: -1,
             hashes: 0,
+            ahead: 0,
+            is_unseen: false,
         };
         chain.mine(Vec::new(), time);
         wallets.iter().for_each(|wallet| chain.watch(*wallet));
@@ -174,6 +180,11 @@ impl Chain {
         self.blocks[self.blocks.len() - 1].block.timestamp
     }
 
+    /// That of the last block, by all other clocks.
+    pub fn clock(&self) -> UnixSeconds {
+        self.time().plus(-self.ahead)
+    }
+
     /// Adds a block; ingest has not seen it yet.
     pub fn mine(&mut self, transactions: Vec<Transaction>, time: UnixSeconds) {
         let hash = self.fresh_hash();
@@ -198,7 +209,7 @@ impl Chain {
 
     fn scan_until(&mut self, late: bool) {
         let tip = self.blocks.len() - 1;
-        if tip == self.scanned {
+        if tip == self.scanned || self.is_unseen {
             return;
         }
         let head = i64::try_from(tip).unwrap();
@@ -444,7 +455,7 @@ impl Chain {
 
     fn write(&mut self, block: Block, body: ChainBody, confirmed: bool) {
         let seen = i64::try_from(self.records.len()).unwrap();
-        let observed_at = UnixMicros(block.timestamp.micros().0 + seen);
+        let observed_at = UnixMicros(block.timestamp.plus(-self.ahead).micros().0 + seen);
         if matches!(body, ChainBody::Head(_)) {
             self.policies.insert(observed_at, self.policy);
         }

@@ -54,6 +54,8 @@ pub struct Ledger<'a> {
     pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
     /// Deposits by what they reserve or reserved, the newest last.
     pub(super) reserved: HashMap<(Blockchain, Address, Stablecoin, Amount), Vec<DepositId>>,
+    /// Deposits that gave their amount to another one of their order.
+    pub(super) taken_over: HashSet<DepositId>,
     /// The chain time at which a deposit closed.
     pub(super) closed: HashMap<DepositId, UnixSeconds>,
     /// The newest record of each order.

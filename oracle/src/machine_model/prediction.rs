@@ -303,7 +303,8 @@ impl Shop {
         let kept: BTreeSet<usize> = waiting.filter_map(|t| t.awaited_by).collect();
         let is_over = |(i, d): (usize, &ModelDeposit)| {
             let late = |(_, at): (CloseReason, UnixSeconds)| at.plus(d.late_window_seconds) < now;
-            d.blockchain == blockchain && d.closed.is_some_and(late) && !kept.contains(&i)
+            let is_over = !d.is_awaited() && d.closed.is_some_and(late);
+            d.blockchain == blockchain && is_over && !kept.contains(&i)
         };
         let over: Vec<bool> = self.deposits.iter().enumerate().map(is_over).collect();
         self.deposits.iter_mut().zip(over).for_each(|(d, over)| d.released |= over);
@@ -318,7 +319,7 @@ impl Shop {
             tier.and_then(|tier| tier.timestamp)
         };
         let passed = |d: &ModelDeposit| confirmed(d).is_some_and(|time| d.until < time);
-        let here = |d: &ModelDeposit| d.blockchain == blockchain && d.is_open();
+        let here = |d: &ModelDeposit| d.blockchain == blockchain && d.is_awaited();
         let expired = |d: &ModelDeposit| here(d) && passed(d) && !self.has_payment_for(d);
         let expired: Vec<bool> = self.deposits.iter().map(expired).collect();
         for (i, _) in expired.into_iter().enumerate().filter(|(_, expired)| *expired) {
@@ -392,7 +393,7 @@ impl Shop {
 
     /// A deposit waits, or a payment for one.
     fn may_be_paid(&self, order: OrderId) -> bool {
-        let waits = self.deposits.iter().any(|d| d.order == order && d.is_open());
+        let waits = self.deposits.iter().any(|d| d.order == order && d.is_awaited());
         waits || self.has_candidate(order)
     }
 
@@ -421,7 +422,7 @@ impl Shop {
 
     fn close_deposits(&mut self, order: OrderId, reason: CloseReason) {
         for i in 0..self.deposits.len() {
-            if self.deposits[i].order == order && self.deposits[i].is_open() {
+            if self.deposits[i].order == order && self.deposits[i].is_awaited() {
                 self.close(i, reason);
             }
         }

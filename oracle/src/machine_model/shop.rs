@@ -74,6 +74,12 @@ impl ModelDeposit {
         self.closed.is_none()
     }
 
+    /// Its order waits for it: it is open, or was replaced and did not give its amount to another.
+    pub(super) fn is_awaited(&self) -> bool {
+        let is_replaced = matches!(self.closed, Some((CloseReason::Replaced, _)));
+        self.is_open() || (is_replaced && !self.released)
+    }
+
     /// A payment counts, also after another choice, or late where that is accepted.
     pub(super) fn takes(&self) -> bool {
         !self.released && self.closed.is_none_or(|(reason, _)| self.is_left_to_order(reason))

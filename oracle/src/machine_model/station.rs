@@ -7,10 +7,10 @@ use processor::machine::matching::TransferStage;
 use processor::machine::{Broken, Machine, matching, orders};
 use schemas::record::{
     Block, ChainBody, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody,
-    OrdersEntry,
+    OrderDeposit, OrdersEntry,
 };
 use schemas::{
-    DepositId, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId, TransferStatus,
+    DepositId, DepositState, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId, TransferStatus,
     UnixSeconds, UnknownReason,
 };
 use uuid::Uuid;
@@ -101,6 +101,8 @@ pub enum Sabotage {
     ReviveStale,
     /// Matching takes late payments for shops that do not accept them.
     AcceptLate,
+    /// An order does not wait for a deposit that was replaced.
+    ForgetReplaced,
     /// Matching attaches a transfer to another order than the operator named.
     AttachElsewhere,
     /// Matching takes the merchant's own money for one that may be attached.
@@ -310,8 +312,11 @@ impl Sabotaged for orders::State {
         forgets.then_some(tick).into_iter().chain([command]).collect()
     }
 
-    fn corrupt(_entry: &mut OrdersEntry, _sabotage: Sabotage) -> bool {
-        false
+    fn corrupt(entry: &mut OrdersEntry, sabotage: Sabotage) -> bool {
+        let is_replaced = |of: &&mut OrderDeposit| of.state == DepositState::Replaced;
+        let deposits = entry.order.deposits.iter_mut();
+        let replaced = deposits.filter(|_| sabotage == Sabotage::ForgetReplaced);
+        replaced.filter(is_replaced).map(|of| of.state = DepositState::Closed).count() > 0
     }
 
     fn spoil(

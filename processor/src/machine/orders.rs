@@ -4,7 +4,8 @@
 //! paid where the shop accepts late payments; everything else leaves a terminal order as it is. Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
 //!
 //! **Invariants** (`docs/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states
-//! are final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its deposits may still be paid.
+//! are final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its deposits may still be paid,
+//! those included that another choice replaced.
 
 mod attach;
 mod deposit;
@@ -80,9 +81,9 @@ impl OrderRow {
         self.order.status == OrderStatus::Pending
     }
 
-    /// Whether some deposit may still be paid.
-    fn has_active_deposit(&self) -> bool {
-        self.order.deposits.iter().any(is_active)
+    /// Whether some deposit may still be paid, one that was replaced included.
+    fn awaits_deposit(&self) -> bool {
+        self.order.deposits.iter().any(is_awaited)
     }
 
     fn entry(&self) -> OrdersEntry {
@@ -259,7 +260,7 @@ impl State {
         invariant!(2, paid_by.is_none(), "order {id} is paid by {paid_by:?} and {payer}");
         row.order.paid_by = Some(payer);
         // A transfer has the units of the deposit that it pays.
-        row.order.paid_value = row.close_slot(settle.slot).and_then(|paid| paid.value);
+        row.order.paid_value = row.leave_slot(settle.slot, DepositState::Closed).and_then(|paid| paid.value);
         effects.push(answer(command, settle, settled));
         self.end(row, command, end, effects)
     }
@@ -274,9 +275,7 @@ impl State {
     ) -> Result<(), Broken> {
         row.order.status = end.status();
         row.order.candidates.clear();
-        for deposit in row.order.deposits.iter().filter(|d| d.state == DepositState::Open) {
-            effects.extend(row.close_ended(command, deposit));
-        }
+        effects.extend(row.reserved().filter_map(|deposit| row.close_ended(command, deposit)));
         self.reply(row, command, end.cause(), effects)
     }
 
@@ -429,9 +428,19 @@ impl Machine for State {
     }
 }
 
-/// Whether a deposit may still be paid, as far as the order knows.
+/// Whether a deposit is asked for or open: the order's customer is shown it.
 fn is_active(deposit: &OrderDeposit) -> bool {
     matches!(deposit.state, DepositState::Requested | DepositState::Open)
+}
+
+/// Whether a lane keeps an amount for the order, as far as that knows.
+fn is_reserved(deposit: &OrderDeposit) -> bool {
+    matches!(deposit.state, DepositState::Open | DepositState::Replaced)
+}
+
+/// Whether a deposit may still be paid, as far as the order knows.
+fn is_awaited(deposit: &OrderDeposit) -> bool {
+    is_active(deposit) || is_reserved(deposit)
 }
 
 /// Why an ended order lets go of its deposits; none while it is pending.

@@ -11,6 +11,11 @@ use crate::machine_model::violation::{Violation, holds};
 /// For this long a closed deposit keeps its amount from other orders.
 const KEPT_SECONDS: i64 = 3600;
 
+/// Whether its customer chose another way to pay, and nothing came of it since.
+fn is_replaced(deposit: &Deposit) -> bool {
+    deposit.close_reason == Some(CloseReason::Replaced)
+}
+
 impl Ledger<'_> {
     /// 11: a deposit opens only where a payment is seen.
     pub(super) fn check_open(
@@ -37,15 +42,17 @@ impl Ledger<'_> {
     pub(super) fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
         let id = deposit.deposit_id;
         if let Some(last) = self.deposits.get(&id) {
-            let takes = last.close_reason == Some(CloseReason::Replaced) || self.takes_late(last);
-            let settled = takes && deposit.close_reason == Some(CloseReason::Settled);
+            let settled =
+                self.takes_late(last) && deposit.close_reason == Some(CloseReason::Settled);
             let was_open = last.state == DepositState::Open;
-            holds!(10, was_open || settled, "opened or closed again: {deposit:?}");
+            let ends = is_replaced(last) && !is_replaced(deposit);
+            holds!(10, was_open || ends || settled, "opened or closed again: {deposit:?}");
             let later = last.updated_at < deposit.updated_at;
             holds!(5, later, "the version clock does not grow: {last:?} then {deposit:?}");
         }
         if deposit.state == DepositState::Open {
             self.check_reservation(deposit)?;
+            self.note_taken_over(deposit);
             self.reserved.entry(place(deposit)).or_default().push(id);
             let ended =
                 self.transfers.iter().filter(|(_, t)| t.status == TransferStatus::NoMatchedDeposit);
@@ -53,9 +60,11 @@ impl Ledger<'_> {
         } else {
             let known = self.deposits.contains_key(&id);
             holds!(10, known, "closed and never opened: {deposit:?}");
-            let head = self.lane(deposit.blockchain).head;
-            let time = head.map_or(deposit.updated_at.seconds(), |head| head.timestamp);
-            self.closed.insert(id, time);
+            if !is_replaced(deposit) {
+                let head = self.lane(deposit.blockchain).head;
+                let time = head.map_or(deposit.updated_at.seconds(), |head| head.timestamp);
+                self.closed.insert(id, time);
+            }
         }
         if deposit.close_reason == Some(CloseReason::Expired) {
             let Lane { chain, head, policy, .. } = self.lane(deposit.blockchain);
@@ -100,15 +109,32 @@ impl Ledger<'_> {
         Ok(())
     }
 
+    /// A deposit that was replaced gave its amount to another one of its order.
+    fn note_taken_over(&mut self, deposit: &Deposit) {
+        let others = self.reserved.get(&place(deposit)).into_iter().flatten();
+        let others = others.filter(|id| {
+            let other = &self.deposits[*id];
+            is_replaced(other) && other.order_id == deposit.order_id
+        });
+        self.taken_over.extend(others.copied());
+    }
+
+    /// Whether a transfer in time pays it: it is open, or its customer chose another way to pay since.
+    pub(super) fn is_awaited(&self, deposit: &Deposit) -> bool {
+        let is_taken_over = self.taken_over.contains(&deposit.deposit_id);
+        deposit.state == DepositState::Open || (is_replaced(deposit) && !is_taken_over)
+    }
+
     /// Whether a deposit still has its amount, as far as another is concerned.
     fn keeps(&self, other: &Deposit, deposit: &Deposit) -> bool {
         let differ = other.user_address.zip(deposit.user_address).is_some_and(|(a, b)| a != b);
+        if is_replaced(other) {
+            return !differ && self.is_awaited(other) && other.order_id != deposit.order_id;
+        }
         let Some(closed_at) = self.closed.get(&other.deposit_id) else { return !differ };
         let released_at = closed_at.plus(self.late_window(other).min(KEPT_SECONDS));
-        let given_back =
-            other.order_id == deposit.order_id && other.close_reason == Some(CloseReason::Replaced);
         // Heads may go back; what was released stays free.
-        !differ && !given_back && self.lane(deposit.blockchain).time_max < released_at
+        !differ && self.lane(deposit.blockchain).time_max < released_at
     }
 
     fn late_window(&self, deposit: &Deposit) -> i64 {

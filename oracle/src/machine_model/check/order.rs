@@ -74,9 +74,9 @@ impl Ledger<'_> {
             let time_max = self.lanes.values().map(|lane| lane.time_max).max();
             let time = time_max.unwrap_or_default().max(command.issued_at.seconds());
             holds!(8, order.expires_at < time, "expired at {time}: {order:?}");
-            let open = |d: &&Deposit| d.order_id == id && d.state == DepositState::Open;
-            let open = self.deposits.values().find(open);
-            holds!(8, open.is_none(), "{id} expired with {open:?}");
+            let awaited = |d: &&Deposit| d.order_id == id && self.is_awaited(d);
+            let awaited = self.deposits.values().find(awaited);
+            holds!(8, awaited.is_none(), "{id} expired with {awaited:?}");
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Ledger<'_> {
     fn may_have_left(&self, id: OrderId) -> bool {
         let late_window = self.late_windows.get(&id).copied().unwrap_or_default();
         self.orders.get(&id).is_some_and(|order| {
-            let waits = |state| [DepositState::Requested, DepositState::Open].contains(&state);
+            let waits = |state| !matches!(state, DepositState::Closed | DepositState::Refused);
             let known_to = order.updated_at.seconds().plus(KNOWN_SECONDS + i64::from(late_window));
             order.status != OrderStatus::Pending
                 && !order.deposits.iter().any(|deposit| waits(deposit.state))

@@ -211,7 +211,7 @@ impl Ledger<'_> {
             }
         };
         let waits = |d: &Deposit| match status(d) {
-            Some(OrderStatus::Pending) => is_open(d) && self.fits(transfer, d),
+            Some(OrderStatus::Pending) => self.is_awaited(d) && self.fits(transfer, d),
             // Within its late window: after that the amount may be another's. One that was forgotten refuses.
             Some(OrderStatus::Expired) => {
                 let is_kept = self.is_in_late_window(d) && !self.left.contains(&d.order_id);

@@ -135,8 +135,8 @@ impl State {
         Ok(())
     }
 
-    /// The order lets go of a deposit, or asks what became of it. What has closed is said again; of one that is
-    /// forgotten only that it has closed is known.
+    /// The order lets go of a deposit, or asks what became of it. What has closed, or was replaced and stays so, is said again;
+    /// of one that is forgotten only that it has closed is known.
     pub(super) fn close(
         &mut self,
         command: &DepositCommand,
@@ -144,8 +144,10 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
-        let open = match self.deposits.by_slot(order, slot) {
-            Some(row) if row.is_open() => row,
+        // The chain's time decides when it expires.
+        let ends = !matches!(reason, CloseReason::Expired | CloseReason::Replaced);
+        let row = match self.deposits.by_slot(order, slot) {
+            Some(row) if row.is_open() || (row.is_replaced() && ends) => row,
             known => {
                 let closed = known.and_then(|row| row.closed);
                 let reason = closed.map_or(reason, |closed| closed.reason);
@@ -154,15 +156,13 @@ impl State {
                 return Ok(());
             }
         };
-        // The chain's time decides when it expires, and what was replaced stays while a payment for it is seen. It is
-        // said that it is open: every answer shows at which moment the question was read.
-        let stays = reason == CloseReason::Expired
-            || (reason == CloseReason::Replaced && self.transfers.holds(open.id));
-        if stays {
-            Self::answer_again(&open, now, effects);
+        // What was replaced stays open while a payment for it is seen. It is said that it is open: every answer shows at which
+        // moment the question was read.
+        if !ends && (reason == CloseReason::Expired || self.transfers.holds(row.id)) {
+            Self::answer_again(&row, now, effects);
             return Ok(());
         }
-        self.close_deposit(open, reason, self.time_or(now), now, effects)
+        self.close_deposit(row, reason, self.time_or(now), now, effects)
     }
 
     /// The order asks whether a transfer may still pay it: that it will not may have been lost.

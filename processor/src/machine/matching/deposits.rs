@@ -39,7 +39,7 @@ pub(super) struct DepositRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Closed {
     pub(super) reason: CloseReason,
-    /// Chain time until which the amount stays reserved.
+    /// Chain time until which the amount stays reserved. Of one that was replaced its deadline: it expires then.
     pub(super) release_at: UnixSeconds,
 }
 
@@ -65,6 +65,11 @@ impl DepositRow {
         self.closed.is_some_and(|closed| closed.reason == CloseReason::Replaced)
     }
 
+    /// Whether its order waits for it: also when it was replaced, until its chain has passed its deadline.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_open() || self.is_replaced()
+    }
+
     /// Whether a transfer may pay it: also when it was replaced, or has expired in a shop that accepts late payments.
     pub(super) fn takes(&self) -> bool {
         self.closed.is_none_or(|closed| match closed.reason {
@@ -74,9 +79,9 @@ impl DepositRow {
         })
     }
 
-    /// The chain time at which it closed.
+    /// The chain time at which it ended; none while its order waits for it.
     pub(super) fn closed_at(&self) -> Option<UnixSeconds> {
-        self.closed.map(|closed| closed.release_at.plus(-i64::from(self.late_window_seconds)))
+        self.closed.filter(|_| !self.is_awaited()).map(|closed| closed.release_at.plus(-i64::from(self.late_window_seconds)))
     }
 
     pub(super) fn state(&self) -> DepositState {
@@ -98,7 +103,7 @@ struct KeptDeposit {
     started_at: UnixSeconds,
     expires_at: UnixSeconds,
     updated_at: UnixMicros,
-    /// The chain time at which something is due: expiry while open, release once closed.
+    /// The chain time at which something is due: expiry while its order waits for it, release after that.
     due_at: UnixSeconds,
     user_address: Option<Box<Address>>,
     wallet_coin: WalletCoinNumber,

@@ -6,7 +6,7 @@ use schemas::record::{
 };
 use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason, UnixSeconds};
 
-use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_active};
+use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_active, is_awaited};
 
 /// Choices of one order that may wait for answers of lanes. A lane that is away answers none.
 pub const PENDING_MAX: usize = 16;
@@ -60,9 +60,9 @@ impl State {
                 .map(drop);
         };
         // A slot is never given twice. Of a chain and coin that was refused or closed, the new one alone
-        // is kept: to choose again costs nothing.
+        // is kept: to choose again costs nothing. What was replaced may still be paid.
         let slot = row.order.deposits.iter().map(|deposit| deposit.slot + 1).max().unwrap_or(0);
-        row.order.deposits.retain(|deposit| !is_for(deposit, payment));
+        row.order.deposits.retain(|deposit| !is_for(deposit, payment) || is_awaited(deposit));
         row.order.deposits.push(OrderDeposit {
             slot,
             blockchain: payment.blockchain,
@@ -189,11 +189,11 @@ impl OrderRow {
         requested.filter_map(|d| self.pending.iter().find(|choice| choice.slot == d.slot))
     }
 
-    /// The deposit waits for nothing any more. A choice that has no answer yet gets none: its asker asks again.
-    pub(super) fn close_slot(&mut self, slot: i32) -> Option<&OrderDeposit> {
+    /// The deposit is closed or replaced. A choice that has no answer yet gets none: its asker asks again.
+    pub(super) fn leave_slot(&mut self, slot: i32, state: DepositState) -> Option<&OrderDeposit> {
         self.pending.retain(|choice| choice.slot != slot);
         let deposit = self.deposit_mut(slot)?;
-        deposit.state = DepositState::Closed;
+        deposit.state = state;
         Some(deposit)
     }
 

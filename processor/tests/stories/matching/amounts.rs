@@ -196,6 +196,19 @@ fn another_choice_reserves_the_amount_for_its_order() {
         .then(kept('A').slot(1), "deposit #3 open 10.00 for A/1; to A: opened /1 #3 10.00");
 }
 
+/// Its order waits for it until its deadline: no other gets it before, however full the wallet is.
+#[test]
+fn a_replaced_amount_is_not_reused() {
+    let replaced = CloseReason::Replaced;
+    Lane::new()
+        .then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(close('A', replaced), &ends('A', 1, replaced))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+        .then(head(465).tiers(&[], 100), "")
+        .then(kept('C'), "to C: refused /0 amounts_taken; alert amounts_taken C");
+}
+
 /// What the customer sends to a deposit that he replaced is his order's.
 #[test]
 fn a_replaced_deposit_is_still_paid() {

@@ -104,6 +104,48 @@ mod expiring {
             );
     }
 
+    /// Its order waits for it as for an open one, and asks what became of it.
+    #[test]
+    fn a_replaced_deposit_expires_by_chain_time() {
+        let closed = |reason| format!("deposit #1 closed {reason} for A/0; to A: closed /0 {reason}");
+        let replaced = || {
+            let mut lane = Lane::new();
+            lane.then(open('A', "10.00").late_window(20), OPEN_A)
+                .then(close('A', CloseReason::Replaced), &closed("replaced"))
+                .then(head(210), "")
+                .then(close('A', CloseReason::Expired), "to A: closed /0 replaced");
+            lane
+        };
+        replaced()
+            .then(head(211), &closed("expired"))
+            .then(close('A', CloseReason::Expired), "to A: closed /0 expired")
+            .then(
+                pay(1, "10.00").at(212),
+                "detected #2 waiting_for_confirmation @212",
+            );
+        replaced().then(close('A', CloseReason::OrderPaid), &closed("order_paid"));
+    }
+
+    #[test]
+    fn a_replaced_deposit_waits_for_its_candidate() {
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(
+                close('A', CloseReason::Replaced),
+                "deposit #1 closed replaced for A/0; to A: closed /0 replaced",
+            )
+            .then(
+                pay(1, "10.00").at(199),
+                "to A: seen #2; detected #2 waiting_for_confirmation @199 for #1",
+            )
+            .then(head(230).tiers(&[], 198), "")
+            .then(head(231), "confirmed #2 waiting_for_match @199 for #1; to A: settle #2 /0 #1")
+            .then(
+                settled('A', 2),
+                "matched #2 matched @199 for #1 paid A by #3; deposit #1 closed settled for A/0",
+            );
+    }
+
     #[test]
     fn a_large_amount_waits_for_its_own_tier() {
         Lane::new()
