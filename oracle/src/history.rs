@@ -106,7 +106,6 @@ impl Shop {
             amounts: exact_or_cents(5),
             late_window_seconds: 1_200,
             accepts_late: self.dice.below(2) == 0,
-            skew_seconds: 60,
             head_age_max_seconds: u32::MAX,
         }
     }

@@ -325,7 +325,6 @@ impl Shop {
             amounts: exact_or_cents(6),
             late_window_seconds: LATE_WINDOW_SECONDS,
             accepts_late: false,
-            skew_seconds: 10,
             head_age_max_seconds,
         }
     }

@@ -175,7 +175,6 @@ pub fn request() -> PaymentRequest {
         amounts: AmountRule::EXACT,
         late_window_seconds: 86_400,
         accepts_late: false,
-        skew_seconds: 120,
         head_age_max_seconds: u32::MAX,
     }
 }
@@ -221,7 +220,6 @@ pub fn open(number: usize) -> DepositCommand {
             amounts: AmountRule::EXACT,
             late_window_seconds: 86_400,
             accepts_late: false,
-            skew_seconds: 120,
             head_age_max_seconds: u32::MAX,
         }),
     }

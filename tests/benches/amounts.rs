@@ -165,7 +165,6 @@ impl Rule for Today {
                 amounts: Self::rule(order(number)),
                 late_window_seconds: u32::try_from(LATE_WINDOW).expect("a day"),
                 accepts_late: false,
-                skew_seconds: 30,
                 head_age_max_seconds: 600,
             }),
             ..open(number)

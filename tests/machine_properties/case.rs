@@ -110,6 +110,12 @@ pub(crate) enum Happening {
     },
     /// An operator takes a chain back by more than a day.
     Rewind(Rewind),
+    /// An order of a shop that accepts late payments has been offered on two chains: a late payment on one of them is disputed
+    /// until long after the other one has passed the deadline.
+    Linger {
+        chain: usize,
+        price: usize,
+    },
     /// No endpoint of a chain answers any more, though it goes on; or one does again.
     Unsee {
         chain: usize,
@@ -301,8 +307,9 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
             }
         ),
         3 * days => prop_oneof![
-            2 => away().prop_map(Happening::Away),
-            1 => rewind().prop_map(Happening::Rewind),
+            4 => away().prop_map(Happening::Away),
+            2 => rewind().prop_map(Happening::Rewind),
+            1 => (chain(), 0..3_usize).prop_map(|(chain, price)| Happening::Linger { chain, price }),
         ],
         5 => doubt(),
         3 * days => (chain(), any::<bool>())

@@ -61,8 +61,10 @@ impl Play {
     pub(crate) fn new(world: World, case: &Case, sabotage: Sabotage) -> Self {
         let chain = |number: usize| {
             let (chain, ahead) = (CHAINS[number], case.ahead[number]);
-            let chain = Chain::new(chain, world.policy(), START.plus(ahead), world.watched());
-            Chain { ahead, ..chain }
+            let start = START.plus(ahead);
+            let mut chain = Chain::new(chain, world.policy(), start, world.watched());
+            chain.ahead = ahead;
+            chain
         };
         let mut play = Self {
             world,
@@ -110,6 +112,7 @@ impl Play {
                 _ if self.world == World::Settled => {}
                 Happening::Away(away) => self.away(away, &mut dice)?,
                 Happening::Rewind(rewind) => self.rewind(rewind, &mut dice)?,
+                Happening::Linger { chain, price } => self.linger(*chain, *price, &mut dice)?,
                 _ => {}
             }
             self.happen(happening);
@@ -258,7 +261,10 @@ impl Play {
             Happening::Fork { chain, depth, further, fates, seconds, back } => {
                 self.fork(chain, (depth, further), fates, seconds, back);
             }
-            Happening::Rest { .. } | Happening::Away(_) | Happening::Rewind(_) => {}
+            Happening::Rest { .. }
+            | Happening::Away(_)
+            | Happening::Rewind(_)
+            | Happening::Linger { .. } => {}
             Happening::Dispute { chain, transfer } => self.chains[chain].dispute(transfer),
             Happening::Decide { chain, rejects: false } => self.chains[chain].agree(),
             Happening::Decide { chain, rejects: true } => self.chains[chain].reject(),
@@ -344,10 +350,14 @@ impl Play {
             wallets,
             amounts,
             late_window_seconds: self.terms.late_window_seconds,
-            accepts_late: self.sold.len().is_multiple_of(3),
-            skew_seconds: self.terms.skew_seconds,
+            accepts_late: self.accepts_late(),
             head_age_max_seconds: self.terms.head_age_max_seconds,
         }
+    }
+
+    /// Whether the shop does at the moment.
+    fn accepts_late(&self) -> bool {
+        self.sold.len().is_multiple_of(3)
     }
 
     fn choose(&mut self, order: usize, choice: Choice) {
@@ -465,6 +475,32 @@ impl Play {
         }
         self.pipeline.release();
         Ok(())
+    }
+
+    /// What is left of the order is a candidate: it asks what became of that.
+    fn linger(&mut self, chain: usize, price: usize, dice: &mut Dice) -> Result<(), Violation> {
+        let (other, seconds) = (1 - chain, self.world.ttl_seconds(false));
+        for chain in [chain, other] {
+            self.happen(&Happening::Unsee { chain, begins: false });
+            self.mine_and_read(chain, (1, 12, 0), dice)?;
+        }
+        while !self.accepts_late() {
+            self.create(PRICES[price], None, seconds, None);
+        }
+        self.create(PRICES[price], None, seconds, Some((chain, 0, 0)));
+        self.pipeline.drain(dice)?;
+        self.choose(0, (other, 0, 0));
+        self.pipeline.drain(dice)?;
+        let depth = usize::try_from(self.world.policy().finality).unwrap();
+        self.mine_and_read(chain, (depth, 200, 0), dice)?;
+        self.pay(0, 1, 0, SENDERS[0], false, false);
+        self.mine_and_read(chain, (1, 12, 9), dice)?;
+        (0..4).for_each(|_| self.chains[chain].dispute(0));
+        self.publish();
+        self.mine_and_read(other, (depth, 200, 0), dice)?;
+        self.mine_and_read(other, (1, 7200, 0), dice)?;
+        self.tick();
+        self.pipeline.drain(dice)
     }
 
     /// An order is paid, and days pass. Then the chain is taken back to before its payment.

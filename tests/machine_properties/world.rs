@@ -36,7 +36,6 @@ pub(crate) enum World {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) late_window_seconds: u32,
-    pub(crate) skew_seconds: u16,
     pub(crate) head_age_max_seconds: u32,
     /// By how many cents an amount that is fixed at creation may be raised.
     pub(crate) cents_most: u128,
@@ -76,14 +75,12 @@ impl World {
             Self::Wild => Terms {
                 // Longer than a closed deposit keeps its amount where others need it.
                 late_window_seconds: 7200,
-                skew_seconds: 60,
                 head_age_max_seconds: 1_500,
                 cents_most: 1,
             },
             Self::Settled => Terms {
                 // A transfer seen by then is confirmed or given up: how long it holds its amount is open.
                 late_window_seconds: u32::try_from(9 * LEAP + 500).unwrap(),
-                skew_seconds: 60,
                 // A choice may be read before blocks that were mined earlier.
                 head_age_max_seconds: 100 * LEAP as u32,
                 cents_most: 1,
@@ -96,7 +93,6 @@ impl World {
         match self {
             Self::Wild => Terms {
                 late_window_seconds: 300,
-                skew_seconds: 0,
                 head_age_max_seconds: 400,
                 cents_most: 0,
             },

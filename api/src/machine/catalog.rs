@@ -143,7 +143,6 @@ impl Catalog {
             amounts: self.amounts(order_id, choice, amount),
             late_window_seconds: seconds(self.orders.late_window),
             accepts_late: self.orders.late_payments == LatePayments::Accept,
-            skew_seconds: self.matching.skew_seconds,
             head_age_max_seconds,
         })
     }

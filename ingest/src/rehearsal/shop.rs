@@ -120,7 +120,6 @@ impl Shop {
             amounts: AmountRule::EXACT,
             late_window_seconds: 30,
             accepts_late: false,
-            skew_seconds: 60,
             head_age_max_seconds: u32::MAX,
         };
         let create = CreateOrder {

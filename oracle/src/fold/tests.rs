@@ -172,7 +172,6 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
         amounts: AmountRule::EXACT,
         late_window_seconds: 5,
         accepts_late: false,
-        skew_seconds: 0,
         head_age_max_seconds: 0,
     };
     // The deposit has the first number, the transfer the second.

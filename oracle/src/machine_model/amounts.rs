@@ -12,7 +12,6 @@ const KEPT_SECONDS: i64 = 3600;
 pub(super) struct Choice<'a> {
     pub(super) order: &'a ModelOrder,
     pub(super) request: &'a PaymentRequest,
-    pub(super) at: UnixSeconds,
 }
 
 /// Everything that a rule adds to an amount, in order. Only for rules that allow a few.
@@ -63,15 +62,12 @@ impl Choice<'_> {
             };
             let holders: Vec<usize> =
                 (0..shop.deposits.len()).filter(|i| at_value(&shop.deposits[*i])).collect();
-            // A payment under way is not to be claimed: it was meant for somebody else, unless it came after
-            // the choice and is what the order itself asks for.
+            // A payment under way is not to be claimed: it was meant for somebody else.
             let claimed = shop.transfers.iter().any(|t| {
                 let same = (t.blockchain, t.payment.to, t.payment.stablecoin, t.payment.value)
                     == (self.request.blockchain, wallet, self.request.stablecoin, value);
                 let sender = self.order.sender.is_none_or(|only| only == t.payment.from);
-                let may_be_its_own =
-                    added == 0 && holders.is_empty() && t.block.timestamp >= self.at;
-                same && sender && t.is_waiting() && !t.is_sweep() && !may_be_its_own
+                same && sender && t.is_waiting() && !t.is_sweep()
             });
             if claimed {
                 continue;

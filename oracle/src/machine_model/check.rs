@@ -28,6 +28,7 @@ impl<'a> Ledger<'a> {
     pub fn of(chains: &'a [Chain], delivered: &[Delivered]) -> Result<Self, Violation> {
         let mut ledger = Self::new(chains);
         for delivered in delivered {
+            ledger.position += 1;
             match delivered {
                 Delivered::Lane(input, effects) => {
                     let at_sight = match input {
@@ -46,6 +47,7 @@ impl<'a> Ledger<'a> {
                     for effect in effects {
                         ledger.check_effect(effect, at_sight)?;
                     }
+                    ledger.check_gone(input)?;
                 }
                 Delivered::Orders(command, effects) => ledger.check_orders(command, effects)?,
             }
@@ -96,6 +98,29 @@ impl<'a> Ledger<'a> {
         };
         let above: Vec<_> = self.transfers.iter().filter_map(is_above).collect();
         above.into_iter().for_each(|payment| self.note_gone(payment));
+        for (id, opening) in &mut self.openings {
+            if self.deposits[id].blockchain == record.blockchain {
+                opening.above = opening.above.min(record.block.number);
+            }
+        }
+    }
+
+    /// 3: a transfer is shown as gone that left the chain and is not in the blocks that are scanned by now.
+    fn check_gone(&self, input: &matching::Input) -> Result<(), Violation> {
+        let matching::Input::Chain(record) = input else { return Ok(()) };
+        if !matches!(record.body, ChainBody::Head(_)) {
+            return Ok(());
+        }
+        let is_gone = |(payment, transfer): &(&PaymentKey, &Transfer)| {
+            transfer.blockchain == record.blockchain
+                && transfer.status == TransferStatus::WaitingForConfirmation
+                && transfer.block.number <= record.block.number
+                && self.included.get(*payment) == Some(&None)
+        };
+        let mut gone = self.transfers.iter().filter(is_gone);
+        let hidden = gone.find(|(_, transfer)| transfer.orphaned_at.is_none());
+        holds!(3, hidden.is_none(), "not on the chain, and not shown so: {hidden:?}");
+        Ok(())
     }
 
     /// Its block left the chain. That is reported, unless it may be forgotten.

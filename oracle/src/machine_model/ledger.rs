@@ -15,6 +15,15 @@ pub(super) fn place(deposit: &Deposit) -> (Blockchain, Address, Stablecoin, Amou
     (deposit.blockchain, deposit.wallet_address, deposit.stablecoin, deposit.value)
 }
 
+/// Where the records were when a deposit opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening {
+    /// The height of the head, or that to which a rewind went back since.
+    pub(super) above: i64,
+    /// How many records were delivered.
+    pub(super) position: usize,
+}
+
 /// A chain, and what the records delivered so far say of it.
 pub(super) struct Lane<'a> {
     pub(super) chain: &'a Chain,
@@ -54,6 +63,12 @@ pub struct Ledger<'a> {
     pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
     /// Deposits by what they reserve or reserved, the newest last.
     pub(super) reserved: HashMap<(Blockchain, Address, Stablecoin, Amount), Vec<DepositId>>,
+    /// Where the lane of each deposit was when that opened.
+    pub(super) openings: HashMap<DepositId, Opening>,
+    /// How many records were delivered.
+    pub(super) position: usize,
+    /// The same when each transfer was first seen.
+    pub(super) listed: HashMap<TransferId, usize>,
     /// Deposits that gave their amount to another one of their order.
     pub(super) taken_over: HashSet<DepositId>,
     /// The chain time at which a deposit closed.
@@ -64,6 +79,8 @@ pub struct Ledger<'a> {
     pub(super) statuses: HashSet<(OrderId, OrderStatus)>,
     pub(super) matched: HashMap<OrderId, TransferId>,
     pub(super) forced: HashSet<OrderId>,
+    /// What was on its way to an order when an operator marked it paid, and has not gone since.
+    pub(super) on_its_way: HashSet<(OrderId, TransferId)>,
     /// Transfers that asked an order whose answer was read.
     pub(super) answered: HashSet<(TransferId, OrderId)>,
     /// The order and deposit that a transfer asked to pay, until it fails.
@@ -119,9 +136,13 @@ impl<'a> Ledger<'a> {
         &self.lanes[&blockchain]
     }
 
-    pub(super) fn skew(&self, deposit: &Deposit) -> i64 {
-        let open = self.opened.get(&(deposit.order_id, deposit.slot));
-        open.map_or(0, |open| i64::from(open.skew_seconds))
+    /// Whether the lane had a transfer, or its block, when the deposit opened.
+    pub(super) fn is_before(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
+        let listed = self.listed.get(&transfer.transfer_id);
+        self.openings.get(&deposit.deposit_id).is_some_and(|opening| {
+            let is_listed = listed.is_some_and(|at| *at < opening.position);
+            is_listed || transfer.block.number <= opening.above
+        })
     }
 
     pub(super) fn accepts_late(&self, deposit: &Deposit) -> bool {
@@ -139,7 +160,7 @@ impl<'a> Ledger<'a> {
             && seen.value == deposit.value
             && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
             && self.may_ask(transfer.transfer_id, deposit.order_id)
-            && deposit.started_at.plus(-self.skew(deposit)) <= time
+            && !self.is_before(transfer, deposit)
             && (time <= deposit.expires_at || self.accepts_late(deposit))
     }
 }

@@ -64,6 +64,7 @@ impl Shop {
                 expires_at: *expires_at,
                 status: OrderStatus::Pending,
                 payer: None,
+                on_its_way: Vec::new(),
             }),
             Fact::Chosen { order, request, at } => self.open_deposit(*order, request, *at),
             Fact::Cancelled { order } => {
@@ -72,11 +73,14 @@ impl Shop {
                 }
             }
             Fact::MarkedPaid { order } => {
+                let on_its_way = self.on_its_way(*order);
                 self.close_deposits(*order, CloseReason::OrderPaid);
-                self.orders
-                    .iter_mut()
-                    .filter(|o| o.id == *order)
-                    .for_each(|o| o.status = OrderStatus::Paid);
+                for marked in self.orders.iter_mut().filter(|o| o.id == *order) {
+                    if marked.status == OrderStatus::Pending {
+                        marked.on_its_way.clone_from(&on_its_way);
+                    }
+                    marked.status = OrderStatus::Paid;
+                }
             }
             Fact::Attached { order, payment } => {
                 let unknown = |t: &ModelTransfer| {
@@ -129,7 +133,7 @@ impl Shop {
         if lane.has_gap || time.plus(i64::from(request.head_age_max_seconds)) < at {
             return;
         }
-        let choice = Choice { order, request, at };
+        let choice = Choice { order, request };
         let mut watched = request.wallets.iter().filter(|wallet| lane.watched.contains(wallet));
         let given = watched.find_map(|wallet| choice.amount_at(*wallet, self));
         let Some((wallet, value, had)) = given else { return };
@@ -140,7 +144,8 @@ impl Shop {
             wallet,
             value,
             sender: order.sender,
-            from: at.plus(-i64::from(request.skew_seconds)),
+            above: lane.height,
+            listed: self.transfers.len(),
             until: order.expires_at,
             late_window_seconds: i64::from(request.late_window_seconds),
             accepts_late: request.accepts_late,
@@ -151,7 +156,8 @@ impl Shop {
         if let Some(had) = had {
             self.deposits[had].released = true;
             if self.deposits[had].order == id {
-                deposit.from = deposit.from.min(self.deposits[had].from);
+                deposit.above = deposit.above.min(self.deposits[had].above);
+                deposit.listed = deposit.listed.min(self.deposits[had].listed);
             }
         }
         let replaced = |d: &ModelDeposit| d.order == id && d.is_open() && !self.has_payment_for(d);
@@ -159,10 +165,6 @@ impl Shop {
         for (i, _) in replaced.into_iter().enumerate().filter(|(_, replaced)| *replaced) {
             self.close(i, CloseReason::Replaced);
         }
-        let opened = self.deposits.len();
-        let waiting =
-            self.transfers.iter_mut().filter(|t| t.is_waiting() && t.awaited_by.is_none());
-        waiting.filter(|t| deposit.fits(t)).for_each(|t| t.awaited_by = Some(opened));
         self.deposits.push(deposit);
     }
 
@@ -179,6 +181,7 @@ impl Shop {
             let mut transfer = ModelTransfer {
                 blockchain,
                 payment,
+                number: self.transfers.len(),
                 awaited_by: None,
                 block,
                 on_chain: true,
@@ -208,6 +211,11 @@ impl Shop {
     fn scan(&mut self, blockchain: Blockchain, block: Block, head: &Head) {
         let lane = self.lanes.entry(blockchain).or_default();
         (lane.time, lane.has_gap) = (Some(block.timestamp), head.has_gap);
+        lane.height = block.number;
+        // A rewind: what replaces the blocks above it is younger.
+        for deposit in self.deposits.iter_mut().filter(|d| d.blockchain == blockchain) {
+            deposit.above = deposit.above.min(block.number);
+        }
         self.heads += 1;
         let unconfirmed = |t: &&mut ModelTransfer| {
             t.blockchain == blockchain && t.status == TransferStatus::WaitingForConfirmation
@@ -230,6 +238,8 @@ impl Shop {
                 transfer.deadline = transfer.block.timestamp.plus(head.match_window_seconds);
             } else if !transfer.on_chain && transfer.block.number <= head.finalized {
                 transfer.status = TransferStatus::FailedToConfirm;
+                let orders = self.orders.iter_mut();
+                orders.for_each(|o| o.on_its_way.retain(|other| *other != transfer.payment));
             }
         }
     }
@@ -253,7 +263,13 @@ impl Shop {
                 Some(OrderStatus::Paid | OrderStatus::Cancelled) | None => false,
             };
             let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && may_be_paid(d);
-            let fitting = self.deposits.iter().position(|d| fits(&d));
+            // An order that was marked paid takes what was on its way.
+            let is_awaited = |o: &ModelOrder| o.payer.is_none() && o.on_its_way.contains(&payment);
+            let marked = self.orders.iter().find(|o| is_awaited(o)).map(|o| o.id);
+            let is_marked = |d: &ModelDeposit| {
+                marked == Some(d.order) && !d.released && d.fits(transfer)
+            };
+            let fitting = self.deposits.iter().position(|d| is_marked(d) || fits(&d));
             if let Some(deposit) = fitting {
                 let order = self.deposits[deposit].order;
                 self.close(deposit, CloseReason::Settled);
@@ -359,7 +375,7 @@ impl Shop {
             return reasons;
         };
         let time = transfer.block.timestamp;
-        if time < deposit.from {
+        if deposit.is_after(transfer) {
             reasons.insert(UnknownReason::BeforeDeposit);
         }
         if time > deposit.until && !deposit.accepts_late {
@@ -395,6 +411,15 @@ impl Shop {
     fn may_be_paid(&self, order: OrderId) -> bool {
         let waits = self.deposits.iter().any(|d| d.order == order && d.is_awaited());
         waits || self.has_candidate(order)
+    }
+
+    /// The payments that wait for a deposit of the order.
+    fn on_its_way(&self, order: OrderId) -> Vec<PaymentKey> {
+        let of_order = |d: &&ModelDeposit| d.order == order && d.takes();
+        let waits = |t: &&ModelTransfer| {
+            t.is_waiting() && self.deposits.iter().filter(of_order).any(|d| d.fits(t))
+        };
+        self.transfers.iter().filter(waits).map(|t| t.payment).collect()
     }
 
     fn has_candidate(&self, order: OrderId) -> bool {

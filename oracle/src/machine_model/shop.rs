@@ -18,6 +18,8 @@ pub(super) struct ModelOrder {
     pub(super) expires_at: UnixSeconds,
     pub(super) status: OrderStatus,
     pub(super) payer: Option<PaymentKey>,
+    /// What was on its way when an operator marked it paid.
+    pub(super) on_its_way: Vec<PaymentKey>,
 }
 
 #[derive(Debug)]
@@ -28,7 +30,9 @@ pub(super) struct ModelDeposit {
     pub(super) wallet: Address,
     pub(super) value: Amount,
     pub(super) sender: Option<Address>,
-    pub(super) from: UnixSeconds,
+    /// Blocks up to this height were there before it, and so were this many transfers.
+    pub(super) above: i64,
+    pub(super) listed: usize,
     pub(super) until: UnixSeconds,
     pub(super) late_window_seconds: i64,
     pub(super) accepts_late: bool,
@@ -42,6 +46,8 @@ pub(super) struct ModelDeposit {
 pub(super) struct ModelTransfer {
     pub(super) blockchain: Blockchain,
     pub(super) payment: PaymentKey,
+    /// Its place among those that were seen.
+    pub(super) number: usize,
     /// The deposit that awaited it when it was seen, or that opened for it.
     pub(super) awaited_by: Option<usize>,
     pub(super) block: Block,
@@ -106,12 +112,17 @@ impl ModelDeposit {
             && self.value == payment.value
     }
 
+    /// Whether the transfer, or its block, was there before it opened.
+    pub(super) fn is_after(&self, transfer: &ModelTransfer) -> bool {
+        transfer.number < self.listed || transfer.block.number <= self.above
+    }
+
     pub(super) fn fits(&self, transfer: &ModelTransfer) -> bool {
         let time = transfer.block.timestamp;
         !transfer.is_sweep()
             && self.has_amount_of(transfer)
             && self.is_for_sender(transfer.payment.from)
-            && self.from <= time
+            && !self.is_after(transfer)
             && (time <= self.until || self.accepts_late)
     }
 }
@@ -133,6 +144,8 @@ pub(super) struct ModelLane {
     pub(super) watched: BTreeSet<Address>,
     /// That of the last head; none before the first.
     pub(super) time: Option<UnixSeconds>,
+    /// The height of that head.
+    pub(super) height: i64,
     /// Whether that head has a gap.
     pub(super) has_gap: bool,
 }

@@ -67,8 +67,18 @@ pub enum Sabotage {
     HideOrphans,
     /// Matching forgets closed deposits at once, and gives their amounts to others.
     ReuseAtOnce,
-    /// Matching believes every waiting transfer to be newer than the order that may claim it.
+    /// Matching does not see that transfers wait.
     ClaimLoose,
+    /// Matching takes a deposit for one that opened at the chain's first block.
+    OpenEarlier,
+    /// Matching takes a deposit for one that opened in a block to come.
+    OpenLater,
+    /// Matching takes a transfer for one that it has not seen before.
+    ForgetListed,
+    /// Nobody is told before its end that a transfer left the chain.
+    HideGone,
+    /// An order that is marked paid forgets what is on its way.
+    ForgetMarked,
     /// Matching does not see which sender an order names.
     IgnoreSender,
     /// Matching takes the merchant's own money for a payment.
@@ -172,7 +182,6 @@ impl Sabotaged for matching::State {
         {
             match sabotage {
                 Sabotage::ReuseAtOnce => open.late_window_seconds = 0,
-                Sabotage::ClaimLoose => open.started_at = UnixSeconds(0),
                 Sabotage::IgnoreSender => open.user_address = None,
                 Sabotage::RaiseBeyondLimit => open.amounts.limit = cents(100),
                 Sabotage::BelieveOldHeads => open.head_age_max_seconds = u32::MAX,
@@ -197,6 +206,15 @@ impl Sabotaged for matching::State {
         {
             return lane.newest.take().is_some();
         }
+        if let MatchingEntry::Deposit(kept) = entry {
+            let opening = (kept.opened_above, kept.opened_at);
+            match sabotage {
+                Sabotage::OpenEarlier => (kept.opened_above, kept.opened_at) = (-1, -1),
+                Sabotage::OpenLater => kept.opened_above = 1 << 40,
+                _ => {}
+            }
+            return opening != (kept.opened_above, kept.opened_at);
+        }
         let MatchingEntry::Transfer(kept) = entry else { return false };
         let before = kept.clone();
         let has_failed = kept.status == TransferStatus::FailedToConfirm;
@@ -214,6 +232,9 @@ impl Sabotaged for matching::State {
                 kept.reason = kept.reason.or(Some(UnknownReason::Late));
             }
             Sabotage::AttachOwnMoney => kept.from_own_wallet = false,
+            Sabotage::ClaimLoose if kept.deposit_id.is_none() => kept.from_own_wallet = true,
+            Sabotage::ForgetListed => kept.listed_at = i64::MAX,
+            Sabotage::HideGone => kept.orphan_due = false,
             Sabotage::FailAtOnce if kept.settling && has_left => {
                 kept.block_timestamp = UnixSeconds(0);
             }
@@ -313,8 +334,14 @@ impl Sabotaged for orders::State {
     }
 
     fn corrupt(entry: &mut OrdersEntry, sabotage: Sabotage) -> bool {
+        let order = &mut entry.order;
+        let is_marked = order.status == OrderStatus::Paid && order.paid_by.is_none();
+        if sabotage == Sabotage::ForgetMarked && is_marked && !order.candidates.is_empty() {
+            order.candidates.clear();
+            return true;
+        }
         let is_replaced = |of: &&mut OrderDeposit| of.state == DepositState::Replaced;
-        let deposits = entry.order.deposits.iter_mut();
+        let deposits = order.deposits.iter_mut();
         let replaced = deposits.filter(|_| sabotage == Sabotage::ForgetReplaced);
         replaced.filter(is_replaced).map(|of| of.state = DepositState::Closed).count() > 0
     }

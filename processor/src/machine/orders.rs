@@ -221,14 +221,15 @@ impl State {
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        if !row.is_pending() || !row.order.candidates.contains(&transfer_id) {
+        if !row.order.candidates.contains(&transfer_id) {
             return Ok(());
         }
         row.order.candidates.retain(|id| *id != transfer_id);
         self.publish(row, command, OrderCause::CandidateGone, None, effects).map(drop)
     }
 
-    /// A confirmed transfer asks to pay: the first one does.
+    /// A confirmed transfer asks to pay: the first one does. An order that an operator marked paid takes what was on its way
+    /// then: it is no second payment.
     fn settle(
         &mut self,
         mut row: OrderRow,
@@ -244,6 +245,9 @@ impl State {
             OrderStatus::Paid if paid_by == Some(payer) => {
                 effects.push(answer(command, settle, settled));
                 return Ok(());
+            }
+            OrderStatus::Paid if paid_by.is_none() && row.order.candidates.contains(&payer) => {
+                Ok(End::Attached)
             }
             OrderStatus::Paid => Err(UnknownReason::AlreadyPaid),
             OrderStatus::Expired => Err(UnknownReason::Late),
@@ -274,7 +278,9 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         row.order.status = end.status();
-        row.order.candidates.clear();
+        if !matches!(end, End::MarkedPaid) {
+            row.order.candidates.clear();
+        }
         effects.extend(row.reserved().filter_map(|deposit| row.close_ended(command, deposit)));
         self.reply(row, command, end.cause(), effects)
     }

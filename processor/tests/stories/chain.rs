@@ -214,7 +214,7 @@ pub(crate) fn watch(number: i64, watched: u8, contract: Address) -> Input {
 }
 
 /// The command to open a deposit: by default slot 0 at wallet 1, from block 100 to block 200, up to three
-/// cents above, 30 s of skew, 500 s of late window.
+/// cents above, 500 s of late window.
 #[derive(Clone)]
 pub(crate) struct Open {
     order: OrderId,
@@ -235,7 +235,6 @@ pub(crate) fn open(order_letter: char, value: &str) -> Open {
         amounts: three_cents(),
         late_window_seconds: 500,
         accepts_late: false,
-        skew_seconds: 30,
         head_age_max_seconds: u32::MAX,
     };
     let issued_at = UnixSeconds(1000).micros();

@@ -62,7 +62,6 @@ pub(crate) fn usdt(blockchain: Blockchain, wallets: &[u8]) -> PaymentRequest {
         amounts: three_cents(),
         late_window_seconds: 500,
         accepts_late: false,
-        skew_seconds: 30,
         head_age_max_seconds: u32::MAX,
     }
 }

@@ -71,7 +71,11 @@ pub struct DepositEntry {
     pub value: Amount,
     pub started_at: UnixSeconds,
     pub expires_at: UnixSeconds,
-    pub skew_seconds: u16,
+    /// The height above which a block is younger than it: that of the lane's head when it opened, or that to which a rewind
+    /// went back since.
+    pub opened_above: i64,
+    /// The lane's count of ids when it opened. A transfer that was listed at a lower one is older.
+    pub opened_at: i64,
     pub late_window_seconds: u32,
     #[serde(default)]
     pub accepts_late: bool,
@@ -102,6 +106,8 @@ pub struct TransferEntry {
     pub ordinal: i32,
     pub value: Amount,
     pub created_at: UnixSeconds,
+    /// The lane's count of ids when it was first seen.
+    pub listed_at: i64,
     pub status: TransferStatus,
     pub fulfillment_id: Option<FulfillmentId>,
     #[serde(default, with = "binary::option")]
@@ -114,6 +120,9 @@ pub struct TransferEntry {
     pub epoch: Epoch,
     /// When its block left the chain; none while the chain has it.
     pub orphaned_at: Option<UnixSeconds>,
+    /// Whether no record says so yet: it may be in the next blocks.
+    #[serde(default)]
+    pub orphan_due: bool,
     /// Whether the order was asked and has not answered.
     pub settling: bool,
     /// Whether it failed before `candidate_order_id` had answered, or that order was forgotten: it may count on it.

@@ -130,8 +130,6 @@ pub struct PaymentRequest {
     /// Whether a late payer pays it.
     #[serde(default)]
     pub accepts_late: bool,
-    /// By how many seconds a block's time may lie before the deposit's start.
-    pub skew_seconds: u16,
     /// By how many seconds the chain's last scanned block may be older than the command.
     pub head_age_max_seconds: u32,
 }
@@ -214,7 +212,7 @@ pub struct OpenDeposit {
     /// The order's amount.
     pub value: Amount,
     pub user_address: Option<Address>,
-    /// Transfers in blocks from here on count.
+    /// When its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to here count.
     pub expires_at: UnixSeconds,
@@ -223,7 +221,6 @@ pub struct OpenDeposit {
     /// Whether a transfer after `expires_at` pays too, while the amount is kept for it.
     #[serde(default)]
     pub accepts_late: bool,
-    pub skew_seconds: u16,
     pub head_age_max_seconds: u32,
 }
 

@@ -26,7 +26,7 @@ pub struct Deposit {
     /// What the customer pays, exactly.
     pub value: Amount,
     pub value_text: String,
-    /// Transfers in blocks from here on count.
+    /// When its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to here count.
     pub expires_at: UnixSeconds,

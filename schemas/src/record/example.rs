@@ -97,7 +97,6 @@ fn payment() -> PaymentRequest {
         amounts: amounts(),
         late_window_seconds: 86_400,
         accepts_late: true,
-        skew_seconds: 60,
         head_age_max_seconds: 600,
     }
 }
@@ -181,7 +180,6 @@ pub fn deposit_command() -> DepositCommand {
             amounts: amounts(),
             late_window_seconds: 86_400,
             accepts_late: true,
-            skew_seconds: 60,
             head_age_max_seconds: 600,
         }),
     }
@@ -280,6 +278,7 @@ pub fn matching_entry() -> MatchingEntry {
         ordinal: observation().ordinal,
         value: observation().value,
         created_at: UnixSeconds(1_790_000_012),
+        listed_at: 2,
         status: TransferStatus::Matched,
         fulfillment_id: Some(FulfillmentId(9)),
         order_id: Some(order_id()),
@@ -288,6 +287,7 @@ pub fn matching_entry() -> MatchingEntry {
         candidate_order_id: None,
         epoch: Epoch(3),
         orphaned_at: None,
+        orphan_due: false,
         settling: false,
         unanswered: false,
         asked_at: None,

@@ -1,11 +1,11 @@
 //! Deposits: where one opens, what it reserves, and when it expires.
 
 use processor::machine::matching;
-use schemas::record::{Deposit, DepositCommand, DepositCommandBody, OpenDeposit, Transfer};
+use schemas::record::{Deposit, DepositCommand, DepositCommandBody, Transfer};
 use schemas::{CloseReason, DepositState, TransferStatus};
 
 use crate::machine_model::chain::{CONTRACT, WALLETS};
-use crate::machine_model::ledger::{Lane, Ledger, place};
+use crate::machine_model::ledger::{Lane, Ledger, Opening, place};
 use crate::machine_model::violation::{Violation, holds};
 
 /// For this long a closed deposit keeps its amount from other orders.
@@ -42,8 +42,9 @@ impl Ledger<'_> {
     pub(super) fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
         let id = deposit.deposit_id;
         if let Some(last) = self.deposits.get(&id) {
-            let settled =
-                self.takes_late(last) && deposit.close_reason == Some(CloseReason::Settled);
+            let may_be_settled =
+                self.takes_late(last) || last.close_reason == Some(CloseReason::OrderPaid);
+            let settled = may_be_settled && deposit.close_reason == Some(CloseReason::Settled);
             let was_open = last.state == DepositState::Open;
             let ends = is_replaced(last) && !is_replaced(deposit);
             holds!(10, was_open || ends || settled, "opened or closed again: {deposit:?}");
@@ -52,7 +53,7 @@ impl Ledger<'_> {
         }
         if deposit.state == DepositState::Open {
             self.check_reservation(deposit)?;
-            self.note_taken_over(deposit);
+            self.note_opening(deposit);
             self.reserved.entry(place(deposit)).or_default().push(id);
             let ended =
                 self.transfers.iter().filter(|(_, t)| t.status == TransferStatus::NoMatchedDeposit);
@@ -104,19 +105,24 @@ impl Ledger<'_> {
         let others = self.reserved.get(&place(deposit)).into_iter().flatten();
         let other = others.map(|id| &self.deposits[id]).find(|other| self.keeps(other, deposit));
         holds!(10, other.is_none(), "{other:?} and {deposit:?} share an amount");
-        let claimed = self.claimed(deposit, open);
+        let claimed = self.claimed(deposit);
         holds!(10, claimed.is_none(), "{deposit:?} was given the amount of {claimed:?}");
         Ok(())
     }
 
-    /// A deposit that was replaced gave its amount to another one of its order.
-    fn note_taken_over(&mut self, deposit: &Deposit) {
-        let others = self.reserved.get(&place(deposit)).into_iter().flatten();
-        let others = others.filter(|id| {
-            let other = &self.deposits[*id];
-            is_replaced(other) && other.order_id == deposit.order_id
-        });
-        self.taken_over.extend(others.copied());
+    /// Where the lane is. A deposit that was replaced gives its amount to another one of its order, which continues it.
+    fn note_opening(&mut self, deposit: &Deposit) {
+        let above = self.lane(deposit.blockchain).head.map_or(-1, |head| head.number);
+        let mut opening = Opening { above, position: self.position };
+        for id in self.reserved.get(&place(deposit)).into_iter().flatten() {
+            let (other, before) = (&self.deposits[id], self.openings[id]);
+            if is_replaced(other) && other.order_id == deposit.order_id {
+                opening.above = opening.above.min(before.above);
+                opening.position = opening.position.min(before.position);
+                self.taken_over.insert(*id);
+            }
+        }
+        self.openings.insert(deposit.deposit_id, opening);
     }
 
     /// Whether a transfer in time pays it: it is open, or its customer chose another way to pay since.
@@ -156,11 +162,9 @@ impl Ledger<'_> {
     }
 
     /// A payment that waited for another deposit or for none.
-    fn claimed(&self, deposit: &Deposit, open: &OpenDeposit) -> Option<&Transfer> {
-        let is_exact = deposit.value == open.value;
+    fn claimed(&self, deposit: &Deposit) -> Option<&Transfer> {
         self.transfers.values().find(|transfer| {
             let seen = &transfer.observation;
-            let is_older = transfer.block.timestamp < open.started_at;
             let waits = [TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch];
             waits.contains(&transfer.status)
                 && !self.is_taken(transfer.transfer_id)
@@ -168,7 +172,6 @@ impl Ledger<'_> {
                 && (transfer.blockchain, seen.to_address, seen.stablecoin, seen.value)
                     == place(deposit)
                 && deposit.user_address.is_none_or(|only| only == seen.from_address)
-                && (is_older || !is_exact)
         })
     }
 }

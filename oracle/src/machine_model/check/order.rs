@@ -21,12 +21,42 @@ impl Ledger<'_> {
         if matches!(command.body, OrderCommandBody::MarkPaid(_)) && !effects.is_empty() {
             self.forced.insert(command.order_id);
         }
+        self.check_marked(command, effects)?;
         for effect in effects {
             if let orders::Effect::Order(order) = effect {
                 self.check_order(order, command)?;
                 self.statuses.insert((order.order_id, order.status));
                 self.orders.insert(order.order_id, order.clone());
             }
+        }
+        Ok(())
+    }
+
+    /// 11: what was on its way when an operator marked the order paid becomes its payer.
+    fn check_marked(
+        &mut self,
+        command: &OrderCommand,
+        effects: &[orders::Effect],
+    ) -> Result<(), Violation> {
+        let id = command.order_id;
+        let Some(order) = self.orders.get(&id) else { return Ok(()) };
+        match &command.body {
+            OrderCommandBody::MarkPaid(_) if order.status == OrderStatus::Pending => {
+                self.on_its_way.extend(order.candidates.iter().map(|transfer| (id, *transfer)));
+            }
+            OrderCommandBody::CandidateGone { transfer_id } => {
+                self.on_its_way.remove(&(id, *transfer_id));
+            }
+            OrderCommandBody::Settle(settle) => {
+                let payer = settle.transfer_id;
+                let pays = |effect: &orders::Effect| {
+                    matches!(effect, orders::Effect::Order(after) if after.paid_by == Some(payer))
+                };
+                let is_due = self.on_its_way.contains(&(id, payer)) && order.paid_by.is_none();
+                let is_paid = !is_due || self.may_have_left(id) || effects.iter().any(pays);
+                holds!(11, is_paid, "{payer} was on its way, and does not pay {order:?}");
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ impl Ledger<'_> {
     ) -> Result<(), Violation> {
         let payment = transfer.observation.payment();
         let named = *self.payments.entry(transfer.transfer_id).or_insert(payment);
+        self.listed.entry(transfer.transfer_id).or_insert(self.position);
         holds!(2, named == payment, "one id for {named:?} and {payment:?}");
         let last = self.transfers.get(&payment);
         let paid = self.settled.get(&payment);
@@ -197,7 +198,7 @@ impl Ledger<'_> {
         let was = |d: &Deposit, status| self.statuses.contains(&(d.order_id, status));
         let is_true = |d: &Deposit, reason| match reason {
             UnknownReason::SenderMismatch => d.user_address.is_some_and(|a| a != seen.from_address),
-            UnknownReason::BeforeDeposit => time < d.started_at.plus(-self.skew(d)),
+            UnknownReason::BeforeDeposit => self.is_before(transfer, d),
             UnknownReason::Late => {
                 let expired = d.close_reason == Some(CloseReason::Expired);
                 let is_over = was(d, OrderStatus::Expired) || time > d.expires_at || expired;

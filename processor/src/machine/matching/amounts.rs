@@ -62,7 +62,7 @@ impl State {
                 let share = self.shares.entry(open.stablecoin).or_default();
                 share.count(holder != Holder::Nobody);
             }
-            if self.waits_for(price, open, raise == 0 && holder == Holder::Nobody) {
+            if self.waits_for(price, open) {
                 continue;
             }
             match holder {
@@ -85,16 +85,13 @@ impl State {
         reused.map(|row| Given { value: row.value, from: Some(row) })
     }
 
-    /// Whether a transfer without a deposit waits that this would claim. The order's own amount may be known
-    /// before the deposit opens, so one that is no older than the order's choice may be meant for it. Any other
-    /// amount is not known, and who has sent it meant something else.
-    fn waits_for(&self, price: Price, open: &OpenDeposit, is_exact: bool) -> bool {
+    /// Whether a transfer without a deposit waits that this would claim. Nobody is told an amount before its deposit opens: who
+    /// has sent it meant something else.
+    fn waits_for(&self, price: Price, open: &OpenDeposit) -> bool {
         let sender = |from: Address| open.user_address.is_none_or(|only| only == from);
         let loose = self.transfers.loose(price).into_iter();
-        loose.filter_map(|id| self.transfers.get(id)).any(|row| {
-            let is_older = row.block.timestamp < open.started_at;
-            sender(row.seen.from_address) && (is_older || !is_exact)
-        })
+        let mut loose = loose.filter_map(|id| self.transfers.get(id));
+        loose.any(|row| sender(row.seen.from_address))
     }
 
     /// Whether this order had the amount before its customer chose another way to pay; or has it by now, as

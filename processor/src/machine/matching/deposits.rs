@@ -29,10 +29,30 @@ pub(super) struct DepositRow {
     pub(super) started_at: UnixSeconds,
     pub(super) expires_at: UnixSeconds,
     pub(super) updated_at: UnixMicros,
-    pub(super) skew_seconds: u16,
+    pub(super) opening: Opening,
     pub(super) late_window_seconds: u32,
     pub(super) accepts_late: bool,
     pub(super) closed: Option<Closed>,
+}
+
+/// Where a lane was when a deposit opened. What it had by then is older, whatever the clocks say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Opening {
+    /// The height of its head. Where a rewind has taken blocks back since, that of the block they followed: what replaced
+    /// them is younger.
+    pub(super) above: i64,
+    /// The lane's position: transfers that were listed have a lower one.
+    pub(super) position: i64,
+}
+
+impl Opening {
+    /// The earlier of two, for a deposit that continues another one.
+    pub(super) fn earlier(self, other: Self) -> Self {
+        Self {
+            above: self.above.min(other.above),
+            position: self.position.min(other.position),
+        }
+    }
 }
 
 /// How a deposit ended.
@@ -68,6 +88,11 @@ impl DepositRow {
     /// Whether its order waits for it: also when it was replaced, until its chain has passed its deadline.
     pub(super) fn is_awaited(&self) -> bool {
         self.is_open() || self.is_replaced()
+    }
+
+    /// Whether its order was paid without it.
+    pub(super) fn is_order_paid(&self) -> bool {
+        self.closed.is_some_and(|closed| closed.reason == CloseReason::OrderPaid)
     }
 
     /// Whether a transfer may pay it: also when it was replaced, or has expired in a shop that accepts late payments.
@@ -106,9 +131,9 @@ struct KeptDeposit {
     /// The chain time at which something is due: expiry while its order waits for it, release after that.
     due_at: UnixSeconds,
     user_address: Option<Box<Address>>,
+    opening: Opening,
     wallet_coin: WalletCoinNumber,
     slot: i32,
-    skew_seconds: u16,
     late_window_seconds: u32,
     accepts_late: bool,
     close_reason: Option<CloseReason>,
@@ -135,7 +160,7 @@ impl KeptDeposit {
             user_address: row.user_address.map(Box::new),
             wallet_coin,
             slot: row.slot,
-            skew_seconds: row.skew_seconds,
+            opening: row.opening,
             late_window_seconds: row.late_window_seconds,
             accepts_late: row.accepts_late,
             close_reason: row.closed.map(|closed| closed.reason),
@@ -272,7 +297,7 @@ impl Deposits {
             started_at: kept.started_at,
             expires_at: kept.expires_at,
             updated_at: kept.updated_at,
-            skew_seconds: kept.skew_seconds,
+            opening: kept.opening,
             late_window_seconds: kept.late_window_seconds,
             accepts_late: kept.accepts_late,
             closed: kept.close_reason.map(closed),
@@ -380,6 +405,12 @@ impl Deposits {
         ];
         let distance = |row: &DepositRow| row.value.parts().abs_diff(value.parts());
         nearest.into_iter().flatten().min_by_key(distance)
+    }
+
+    /// The deposits that opened at a head above this height.
+    pub(super) fn opened_above(&self, number: i64) -> Vec<DepositRow> {
+        let above = self.0.filtered(|kept| kept.opening.above > number);
+        above.into_iter().map(|kept| self.row(kept)).collect()
     }
 
     /// The deposits whose time is before `now`, in order.

@@ -5,7 +5,7 @@ use schemas::record::{
 };
 use schemas::{Address, Blockchain, DepositId, TransferId, TransferStatus};
 
-use super::deposits::{Closed, DepositRow};
+use super::deposits::{Closed, DepositRow, Opening};
 use super::transfers::TransferRow;
 
 /// A key of the changelog.
@@ -85,7 +85,8 @@ impl DepositRow {
             value: self.value,
             started_at: self.started_at,
             expires_at: self.expires_at,
-            skew_seconds: self.skew_seconds,
+            opened_above: self.opening.above,
+            opened_at: self.opening.position,
             late_window_seconds: self.late_window_seconds,
             accepts_late: self.accepts_late,
             release_at: self.closed.map(|closed| closed.release_at),
@@ -109,7 +110,7 @@ impl DepositRow {
             started_at: entry.started_at,
             expires_at: entry.expires_at,
             updated_at: entry.updated_at,
-            skew_seconds: entry.skew_seconds,
+            opening: Opening { above: entry.opened_above, position: entry.opened_at },
             late_window_seconds: entry.late_window_seconds,
             accepts_late: entry.accepts_late,
             closed,
@@ -155,6 +156,7 @@ impl TransferRow {
             ordinal: seen.ordinal,
             value: seen.value,
             created_at: self.created_at,
+            listed_at: self.listed_at,
             status: self.status,
             fulfillment_id: self.fulfillment,
             order_id: self.order,
@@ -163,6 +165,7 @@ impl TransferRow {
             candidate_order_id: self.candidate_order,
             epoch: self.epoch,
             orphaned_at: self.orphaned_at,
+            orphan_due: self.orphan_due,
             settling: self.settling,
             unanswered: self.unanswered,
             asked_at: self.asked_at,
@@ -193,6 +196,7 @@ impl TransferRow {
                 from_own_wallet: entry.from_own_wallet,
             },
             created_at: entry.created_at,
+            listed_at: entry.listed_at,
             status: entry.status,
             fulfillment: entry.fulfillment_id,
             order: entry.order_id,
@@ -201,6 +205,7 @@ impl TransferRow {
             candidate_order: entry.candidate_order_id,
             epoch: entry.epoch,
             orphaned_at: entry.orphaned_at,
+            orphan_due: entry.orphan_due,
             settling: entry.settling,
             unanswered: entry.unanswered,
             asked_at: entry.asked_at,

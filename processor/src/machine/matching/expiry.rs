@@ -44,8 +44,8 @@ impl State {
         let id = row.id;
         let closes = row.is_open()
             || (row.is_replaced() && reason != CloseReason::Replaced)
-            // One that has expired may be paid late.
-            || (row.takes() && reason == CloseReason::Settled);
+            // One that has expired may be paid late, and one whose order was marked paid by what was on its way.
+            || (reason == CloseReason::Settled && (row.takes() || row.is_order_paid()));
         invariant!(2, closes, "deposit {id} is closed as {reason} a second time");
         let is_over = reason != CloseReason::Expired || row.expires_at < chain_time;
         invariant!(8, is_over, "deposit {id} expires at {chain_time}, before its end");

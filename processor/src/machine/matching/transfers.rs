@@ -22,6 +22,8 @@ pub(super) struct TransferRow {
     pub(super) block: Block,
     pub(super) seen: Observation,
     pub(super) created_at: UnixSeconds,
+    /// The lane's position when it was first seen.
+    pub(super) listed_at: i64,
     pub(super) status: TransferStatus,
     pub(super) fulfillment: Option<FulfillmentId>,
     /// The order that it paid. One that answered too late has it before the transfer is matched, and one that an
@@ -36,6 +38,8 @@ pub(super) struct TransferRow {
     pub(super) epoch: Epoch,
     /// When its block left the chain; none while the chain has it.
     pub(super) orphaned_at: Option<UnixSeconds>,
+    /// Whether no record says so yet: it may be in the next blocks.
+    pub(super) orphan_due: bool,
     /// Whether the order was asked and has not answered.
     pub(super) settling: bool,
     /// Whether it failed before `candidate_order` had answered, or that order is forgotten: it may count on it.
@@ -141,6 +145,10 @@ fn orphaned(row: &TransferRow) -> Option<Height> {
     (row.is_unconfirmed() && !row.is_included()).then_some((row.block.number, row.id))
 }
 
+fn orphan_due(row: &TransferRow) -> Option<Height> {
+    row.orphan_due.then_some((row.block.number, row.id))
+}
+
 fn deadline(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
     row.deadline().map(|at| (at, row.id))
 }
@@ -167,6 +175,8 @@ pub(super) struct TransferIndex {
     unconfirmed: BTreeSet<Height>,
     /// Orphaned before confirmation, by the height they had.
     orphaned: BTreeSet<Height>,
+    /// Those of them of which no record says so.
+    orphan_due: BTreeSet<Height>,
     /// Waiting without a deposit, by what a deposit would have to be.
     loose: BTreeMap<Price, BTreeSet<TransferId>>,
     deadlines: BTreeSet<(UnixSeconds, TransferId)>,
@@ -190,6 +200,7 @@ impl Index<TransferRow> for TransferIndex {
         let agrees =
             moved(&mut self.unconfirmed, old.and_then(unconfirmed), new.and_then(unconfirmed))
                 && moved(&mut self.orphaned, old.and_then(orphaned), new.and_then(orphaned))
+                && moved(&mut self.orphan_due, old.and_then(orphan_due), new.and_then(orphan_due))
                 && moved(&mut self.deadlines, old.and_then(deadline), new.and_then(deadline))
                 && moved(&mut self.forget, old.and_then(forget), new.and_then(forget))
                 && self.move_loose(*id, old.and_then(loose), new.and_then(loose))
@@ -291,6 +302,11 @@ impl Transfers {
     /// Orphans whose height is final.
     pub(super) fn orphaned_to(&self, number: i64) -> Vec<TransferId> {
         to_height(&self.index.orphaned, number)
+    }
+
+    /// Orphans of which no record says so, though the chain is as high as they were.
+    pub(super) fn orphan_due_to(&self, number: i64) -> Vec<TransferId> {
+        to_height(&self.index.orphan_due, number)
     }
 
     /// Transfers whose wait for a deposit ended before `now`.

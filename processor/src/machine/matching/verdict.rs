@@ -5,7 +5,7 @@ use schemas::{
     CloseReason, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnknownReason,
 };
 
-use super::deposits::DepositRow;
+use super::deposits::{DepositRow, Opening};
 use super::transfers::TransferRow;
 use super::{ASK_AGAIN_SECONDS, Broken, Effect, State, TransferStage};
 
@@ -15,7 +15,7 @@ impl DepositRow {
         let time = row.block.timestamp;
         if self.user_address.is_some_and(|sender| sender != row.seen.from_address) {
             Some(UnknownReason::SenderMismatch)
-        } else if time < self.started_at.plus(-i64::from(self.skew_seconds)) {
+        } else if self.is_after(row) {
             Some(UnknownReason::BeforeDeposit)
         } else if time > self.expires_at && !self.accepts_late {
             Some(UnknownReason::Late)
@@ -24,10 +24,22 @@ impl DepositRow {
         }
     }
 
+    /// Whether it opened when its lane had the transfer, or its block, already: who sent that meant something else.
+    fn is_after(&self, row: &TransferRow) -> bool {
+        let Opening { above, position } = self.opening;
+        row.listed_at < position || row.block.number <= above
+    }
+
+    /// Whether a transfer of its amount may pay it. Also one that was tied to it when its order was paid: an operator may have
+    /// marked that paid while the payment was on its way.
+    pub(super) fn admits(&self, row: &TransferRow) -> bool {
+        self.takes() || (self.is_order_paid() && row.deposit == Some(self.id))
+    }
+
     /// Why a transfer that fits comes too late for this deposit, if it is closed.
-    fn closed_reason(&self) -> Option<UnknownReason> {
+    fn closed_reason(&self, row: &TransferRow) -> Option<UnknownReason> {
         // The order decides about what it takes still.
-        self.closed.filter(|_| !self.takes()).and_then(|closed| match closed.reason {
+        self.closed.filter(|_| !self.admits(row)).and_then(|closed| match closed.reason {
             CloseReason::Settled | CloseReason::OrderPaid => Some(UnknownReason::AlreadyPaid),
             CloseReason::Expired | CloseReason::OrderExpired => Some(UnknownReason::Late),
             CloseReason::OrderCancelled => Some(UnknownReason::OrderCancelled),
@@ -64,7 +76,7 @@ impl State {
         // While a deposit holds this amount for this sender no other can open for it, so waiting would
         // change nothing.
         let Some(deposit) = holder else { return Ok(()) };
-        match deposit.misfit(&row).or(deposit.closed_reason()) {
+        match deposit.misfit(&row).or(deposit.closed_reason(&row)) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
             None => self.ask(row, &deposit, now, effects),
         }
@@ -140,7 +152,7 @@ impl State {
         let (price, from) = (row.price(), row.seen.from_address);
         let reserved = self.deposits.reserved_by(price, from);
         if let Some(deposit) = reserved.or_else(|| self.deposits.reserved_by_another(price))
-            && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
+            && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason(&row))
         {
             return self.reject(row, reason, Some(deposit.order), now, effects);
         }

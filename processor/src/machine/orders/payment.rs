@@ -216,7 +216,6 @@ impl OrderRow {
                 amounts: payment.amounts,
                 late_window_seconds: payment.late_window_seconds,
                 accepts_late: payment.accepts_late,
-                skew_seconds: payment.skew_seconds,
                 head_age_max_seconds: payment.head_age_max_seconds,
             }),
         }))

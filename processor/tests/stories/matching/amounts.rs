@@ -94,9 +94,9 @@ fn the_amount_of_a_waiting_transfer_is_not_given_out() {
         .then(open('C', "10.00").only_from(7), &gets('C', 4, "10.02"));
 }
 
-/// Nobody knows a raised amount before it is given out.
+/// Nobody is told an amount before it is given out, the plain one included.
 #[test]
-fn only_the_plain_amount_may_be_paid_before() {
+fn nobody_pays_before_he_is_told() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.01"), "detected #2 waiting_for_confirmation @110")
@@ -104,8 +104,7 @@ fn only_the_plain_amount_may_be_paid_before() {
         .then(pay(2, "20.00"), "detected #4 waiting_for_confirmation @110")
         .then(
             open('C', "20.00"),
-            "deposit #5 open 20.00 for C/0; to C: opened /0 #5 20.00
-             to C: seen #4; detected #4 waiting_for_confirmation @110 for #5",
+            "deposit #5 open 20.01 for C/0; to C: opened /0 #5 20.01",
         );
 }
 

@@ -71,8 +71,11 @@ mod guarding {
             .then(open('B', "10.00"), "deposit #3 open 10.01 for B/0; to B: opened /0 #3 10.01")
             .then(
                 head(120),
-                "confirmed #2 waiting_for_match @110 for #1; to A: gone #2
-                 unknown #2 no_matched_deposit @110 already_paid maybe A",
+                "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
+            )
+            .then(
+                refused('A', 2, UnknownReason::AlreadyPaid),
+                "unknown #2 no_matched_deposit @110 already_paid maybe A",
             )
             .then(head(121), "")
             .then(open('C', "10.00"), "deposit #4 open 10.00 for C/0; to C: opened /0 #4 10.00");
