@@ -105,7 +105,7 @@ impl Reads {
             let blockchain = Some(blockchain);
             let of = TransferFilter { status, blockchain, ..TransferFilter::default() };
             let found = self.store.transfers(wallet, of, STRAYS).await?;
-            let strays = found.into_iter().filter(|of| sighting::is_stray(of, order_id));
+            let strays = found.into_iter().filter(|of| sighting::is_stray(of, &order));
             transfers.extend(strays.take(SIGHTINGS_MAX));
         }
         let seen = |transfer| Sighting::new(transfer, &chains, self.catalog.chains());

@@ -20,6 +20,7 @@ mod event;
 mod header;
 mod identity;
 mod json;
+mod likeness;
 mod normal_form;
 mod partition;
 mod receiver;
@@ -49,6 +50,7 @@ pub use identity::{
     SEQUENCE_BITS, TransferId, TxHash,
 };
 pub use json::decode_json;
+pub use likeness::Likeness;
 pub use partition::{Layout, Partition, lane, murmur2};
 pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports, receiver_url};
 pub use schema::{InvalidSchema, Schema, SchemaName};

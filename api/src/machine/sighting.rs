@@ -1,9 +1,10 @@
 //! The transfers that the customer of an order sees: what pays it, and what was probably meant to.
 
 use schemas::record::{Order, Transfer};
-use schemas::{OrderId, TransferId};
+use schemas::{TransferId, UnknownReason};
 use store::ChainRow;
 
+use super::candidates::is_telling;
 use crate::terms::ChainTerms;
 
 /// A transfer, and how far its confirmation is.
@@ -40,8 +41,8 @@ impl Sighting {
     }
 
     /// Whether it pays nothing, and was probably meant for this order.
-    pub(crate) fn is_stray(&self, order_id: OrderId) -> bool {
-        is_stray(&self.transfer, order_id)
+    pub(crate) fn is_stray(&self, order: &Order) -> bool {
+        is_stray(&self.transfer, order)
     }
 }
 
@@ -50,9 +51,14 @@ pub(crate) fn named(order: &Order) -> impl Iterator<Item = TransferId> {
     order.paid_by.into_iter().chain(order.candidates.iter().copied())
 }
 
-/// Whether a transfer pays nothing, and was probably meant for this order.
-pub(crate) fn is_stray(transfer: &Transfer, order_id: OrderId) -> bool {
-    transfer.reason.is_some() && transfer.candidate_order_id == Some(order_id)
+/// Whether a transfer pays nothing, and was probably meant for this order. One of another amount is shown to its customer only
+/// where more than the distance says so: it may be a stranger's.
+pub(crate) fn is_stray(transfer: &Transfer, order: &Order) -> bool {
+    transfer.candidate_order_id == Some(order.order_id)
+        && match transfer.reason {
+            Some(UnknownReason::AmountMismatch) => is_telling(transfer, order),
+            reason => reason.is_some(),
+        }
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ fn refused(language: Language, problem: Problem) -> Html {
 /// What arrived for the order and does not pay it.
 fn strays(showing: &Showing<'_>) -> impl Iterator<Item = Html> {
     let Showing { order, language, .. } = *showing;
-    let strays = showing.transfers.iter().filter(|seen| seen.is_stray(order.order_id));
+    let strays = showing.transfers.iter().filter(|seen| seen.is_stray(order));
     strays.map(move |seen| {
         let (coin, value) = (seen.transfer.observation.stablecoin, seen.transfer.observation.value);
         let (key, difference) = misfit(order, seen);

@@ -1,5 +1,6 @@
 //! Deposits of a lane, with their reservations and deadlines.
 
+mod likely;
 mod wallet_coins;
 
 use std::collections::BTreeMap;
@@ -11,10 +12,7 @@ use schemas::{
 
 use crate::machine::Broken;
 use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table};
-use wallet_coins::{LEAST, WalletCoin, WalletCoinNumber, WalletCoins};
-
-/// How many neighbours on each side are searched for the nearest deposit: only a hint depends on it.
-const NEAREST_SCAN_MAX: usize = 64;
+use wallet_coins::{WalletCoin, WalletCoinNumber, WalletCoins};
 
 /// One deposit, as decisions take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -381,30 +379,6 @@ impl Deposits {
             None if sender.is_none() && self.reserved_by_another(price).is_some() => Holder::Named,
             None => Holder::Nobody,
         }
-    }
-
-    /// The deposit of this kind at this wallet for this coin whose amount is nearest; the lower one of
-    /// two.
-    pub(super) fn nearest(
-        &self,
-        (wallet, stablecoin, value): Price,
-        is: &dyn Fn(&DepositRow) -> bool,
-    ) -> Option<DepositRow> {
-        let at = self.0.index.wallet_coins.find(wallet, stablecoin)?;
-        let least = (value, LEAST);
-        let find = |number: &RowNumber| self.numbered(*number).filter(is);
-        let below = at.amounts.range(..value).rev().map(|(_, number)| number);
-        let named_below = at.named.range(..least).rev().map(|(_, number)| number);
-        let above = at.amounts.range(value..).map(|(_, number)| number);
-        let named_above = at.named.range(least..).map(|(_, number)| number);
-        let nearest = [
-            below.take(NEAREST_SCAN_MAX).find_map(find),
-            named_below.take(NEAREST_SCAN_MAX).find_map(find),
-            above.take(NEAREST_SCAN_MAX).find_map(find),
-            named_above.take(NEAREST_SCAN_MAX).find_map(find),
-        ];
-        let distance = |row: &DepositRow| row.value.parts().abs_diff(value.parts());
-        nearest.into_iter().flatten().min_by_key(distance)
     }
 
     /// The deposits that opened at a head above this height.

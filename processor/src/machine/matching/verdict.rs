@@ -157,13 +157,16 @@ impl State {
             return self.reject(row, reason, Some(deposit.order), now, effects);
         }
         // Most likely meant for one that waited when it was paid, though it may be closed by now.
-        let nearest = |is| self.deposits.nearest(price, is);
-        let near =
-            nearest(&|deposit| deposit.misfit(&row).is_none()).or_else(|| nearest(&|_| true));
-        let (reason, order) = match near {
-            Some(deposit) => (UnknownReason::AmountMismatch, Some(deposit.order)),
-            None => (UnknownReason::NoDeposit, None),
+        let likeliest = |is: &dyn Fn(&DepositRow) -> bool| self.deposits.likeliest(price, from, is);
+        let mut found = likeliest(&|deposit| deposit.misfit(&row).is_none());
+        if found.is_none() {
+            found = likeliest(&|_| true);
+        }
+        let reason = match found.is_none() {
+            true => UnknownReason::NoDeposit,
+            false => UnknownReason::AmountMismatch,
         };
+        let order = found.clear().map(|deposit| deposit.order);
         self.reject(row, reason, order, now, effects)
     }
 

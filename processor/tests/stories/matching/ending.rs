@@ -1,5 +1,6 @@
 //! How waiting ends: deposits expire and release their amounts, transfers are given up and forgotten.
 
+use schemas::record::AmountRule;
 use schemas::{CloseReason, UnknownReason};
 
 use super::OPEN_A;
@@ -37,6 +38,33 @@ mod guarding {
                 "deposit #3 open 9.98 for B/0; to B: opened /0 #3 9.98",
             )
             .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
+    }
+
+    /// A fee of 1.00 was taken off: nearest is the lowest amount, whoever paid.
+    #[test]
+    fn digits_name_who_paid_less() {
+        let exact = |order, value: &str| open(order, value).amounts(AmountRule::EXACT);
+        let opened = |order, id, value| {
+            format!("deposit #{id} open {value} for {order}/0; to {order}: opened /0 #{id} {value}")
+        };
+        Lane::new()
+            .then(exact('A', "20.009248"), &opened('A', 1, "20.009248"))
+            .then(exact('B', "20.000411"), &opened('B', 2, "20.000411"))
+            .then(pay(1, "19.009248"), "detected #3 waiting_for_confirmation @110")
+            .then(pay(2, "18.90"), "detected #4 waiting_for_confirmation @110")
+            .then(pay(3, "20"), "detected #5 waiting_for_confirmation @110")
+            .then(
+                head(120),
+                "confirmed #3 waiting_for_match @110
+                 confirmed #4 waiting_for_match @110
+                 confirmed #5 waiting_for_match @110",
+            )
+            .then(
+                head(131),
+                "unknown #3 no_matched_deposit @110 amount_mismatch maybe A
+                 unknown #4 no_matched_deposit @110 amount_mismatch
+                 unknown #5 no_matched_deposit @110 amount_mismatch",
+            );
     }
 
     /// A deposit that was not there to be paid is a poor guess, but better than none.

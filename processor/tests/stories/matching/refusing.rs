@@ -187,13 +187,14 @@ fn a_closed_deposit_gives_its_reason() {
     }
 }
 
+/// Where it is clearly the nearest.
 #[test]
 fn a_wrong_amount_names_the_nearest() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; to B: opened /0 #2 12.00")
-        .then(pay(1, "10.90"), "detected #3 waiting_for_confirmation @110")
-        .then(pay(2, "11.10"), "detected #4 waiting_for_confirmation @110")
+        .then(pay(1, "10.20"), "detected #3 waiting_for_confirmation @110")
+        .then(pay(2, "11.80"), "detected #4 waiting_for_confirmation @110")
         .then(pay(3, "11.00"), "detected #5 waiting_for_confirmation @110")
         .then(pay(4, "99.00"), "detected #6 waiting_for_confirmation @110")
         .then(pay(5, "0.01"), "detected #7 waiting_for_confirmation @110")
@@ -208,9 +209,9 @@ fn a_wrong_amount_names_the_nearest() {
             head(131),
             "unknown #3 no_matched_deposit @110 amount_mismatch maybe A
              unknown #4 no_matched_deposit @110 amount_mismatch maybe B
-             unknown #5 no_matched_deposit @110 amount_mismatch maybe A
-             unknown #6 no_matched_deposit @110 amount_mismatch maybe B
-             unknown #7 no_matched_deposit @110 amount_mismatch maybe A",
+             unknown #5 no_matched_deposit @110 amount_mismatch
+             unknown #6 no_matched_deposit @110 amount_mismatch
+             unknown #7 no_matched_deposit @110 amount_mismatch",
         )
         // Nothing was taken from the orders by it.
         .then(
