@@ -1,5 +1,7 @@
 //! The objects of the interface, field by field as spec 2 has them.
 
+use std::collections::BTreeSet;
+
 use schemas::record::{Attempt, Order, OrderDeposit, Transfer};
 use schemas::{
     Address, AttemptOutcome, Blockchain, DepositId, DepositState, FulfillmentId, Hash, OrderId,
@@ -73,7 +75,19 @@ view! {
         // Beside the interface's.
         paid_by: Option<TransferId> = row.order.paid_by,
         paid_value: Option<String> = row.order.paid_value.map(|value| value.to_string()),
+        // Seen, and not confirmed: also where an operator marked the order paid meanwhile.
+        candidates: &'a [TransferId] = &row.order.candidates,
+        waits_for: Vec<Blockchain> = waits_for(&row.order),
     }
+}
+
+/// The chains whose confirmed blocks have not passed a pending order's deadline, as far as that knows: it does not expire before.
+fn waits_for(order: &Order) -> Vec<Blockchain> {
+    let waits = |of: &&OrderDeposit| !matches!(of.state, DepositState::Closed | DepositState::Refused);
+    let is_pending = order.status == OrderStatus::Pending;
+    let deposits = order.deposits.iter().filter(waits).filter(|_| is_pending);
+    let chains: BTreeSet<_> = deposits.map(|of| of.blockchain).collect();
+    chains.into_iter().collect()
 }
 
 view! {

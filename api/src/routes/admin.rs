@@ -34,6 +34,8 @@ const ORDERS: Listing<OrderRow> = Listing {
         "webhook_last_tried_at",
         "paid_by",
         "paid_value",
+        "candidates",
+        "waits_for",
     ],
     json: |rows| array(rows, AdminOrderView::new),
     object: |row| to_value(AdminOrderView::new(row)).unwrap_or_default(),

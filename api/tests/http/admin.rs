@@ -203,6 +203,8 @@ async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
         // Beside the interface's rows.
         "paid_by": 7,
         "paid_value": "10.51",
+        "candidates": [7],
+        "waits_for": ["eth"],
     }]);
     assert_eq!(answer, expected);
 }

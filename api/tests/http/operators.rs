@@ -165,7 +165,7 @@ async fn what_operators_do_is_on_record() {
 }
 
 /// A transfer of 9.00 that pays nothing and that its lane has forgotten, at a wallet of the shop.
-fn underpaid(world: &World) -> Transfer {
+pub(crate) fn underpaid(world: &World) -> Transfer {
     let observation = Observation {
         value: Amount::parse("9.00").unwrap(),
         to_address: wallet(0xab),
@@ -186,7 +186,7 @@ fn underpaid(world: &World) -> Transfer {
     }
 }
 
-async fn attach(world: &World, id: TransferId, body: Value) -> Answer {
+pub(crate) async fn attach(world: &World, id: TransferId, body: Value) -> Answer {
     let request = world.request(&format!("POST /api/v1/admin/transfers/{id}/attach"));
     let request = request.header("Service-Admin-Authorization", ADMIN_SECRET);
     Answer::to(request.body(body.to_string())).await

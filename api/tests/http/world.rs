@@ -386,10 +386,11 @@ impl World {
         self.write(Topic::OrdersCommands, partition, &command).await;
     }
 
-    /// Writes what ingest would about Ethereum at the present time.
+    /// Writes what ingest would about Ethereum at the present time: of the block after the first ones.
     pub(crate) async fn chain(&self, body: ChainBody) {
         let observed_at = self.clock.now();
-        let block = Block { timestamp: observed_at.seconds(), ..example::chain_record().block };
+        let Block { number, hash, .. } = example::chain_record().block;
+        let block = Block { number: number + 1, hash, timestamp: observed_at.seconds() };
         let record = ChainRecord { block, observed_at, body, ..example::chain_record() };
         self.write(Topic::TransfersRaw, Partition(0), &record).await;
     }
