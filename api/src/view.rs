@@ -83,7 +83,8 @@ view! {
 
 /// The chains whose confirmed blocks have not passed a pending order's deadline, as far as that knows: it does not expire before.
 fn waits_for(order: &Order) -> Vec<Blockchain> {
-    let waits = |of: &&OrderDeposit| !matches!(of.state, DepositState::Closed | DepositState::Refused);
+    let waits =
+        |of: &&OrderDeposit| !matches!(of.state, DepositState::Closed | DepositState::Refused);
     let is_pending = order.status == OrderStatus::Pending;
     let deposits = order.deposits.iter().filter(waits).filter(|_| is_pending);
     let chains: BTreeSet<_> = deposits.map(|of| of.blockchain).collect();

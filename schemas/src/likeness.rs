@@ -6,7 +6,7 @@ use crate::Amount;
 const CENT: u128 = 10_u128.pow(16);
 
 /// Why a transfer of another amount may have been meant for a deposit. What says most comes first: digits below a cent are drawn to
-/// tell payers apart, so equal ones are seldom chance.
+/// distinguish payers, so equal ones are seldom chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Likeness {
     /// Equal digits below a cent, and a difference of whole cents: a fee was taken off.
@@ -36,7 +36,7 @@ impl Likeness {
 
     /// Whether it is hardly chance, so that the order's customer may be shown the transfer.
     #[must_use]
-    pub fn is_telling(self) -> bool {
+    pub fn is_strong(self) -> bool {
         self <= Self::Sender
     }
 }
@@ -82,6 +82,6 @@ mod tests {
         }
         assert_eq!(of("20.00", "19.00", true), Likeness::Sender);
         assert_eq!(of("20.009248", "19.009248", true), Likeness::Digits);
-        assert!(Likeness::Sender.is_telling() && !Likeness::Rounded.is_telling());
+        assert!(Likeness::Sender.is_strong() && !Likeness::Rounded.is_strong());
     }
 }

@@ -116,7 +116,7 @@ pub(crate) enum Happening {
         chain: usize,
         price: usize,
     },
-    /// No endpoint of a chain answers any more, though it goes on; or one does again.
+    /// No endpoint of a chain answers any more, though it continues; or one does again.
     Unsee {
         chain: usize,
         begins: bool,

@@ -91,11 +91,9 @@ impl World {
     /// What the api is configured with later.
     pub(crate) fn other_terms(self) -> Terms {
         match self {
-            Self::Wild => Terms {
-                late_window_seconds: 300,
-                head_age_max_seconds: 400,
-                cents_most: 0,
-            },
+            Self::Wild => {
+                Terms { late_window_seconds: 300, head_age_max_seconds: 400, cents_most: 0 }
+            }
             Self::Settled => self.terms(),
         }
     }

@@ -80,12 +80,12 @@ fn likeness(transfer: &Transfer, order: &Order, asked: Amount) -> Likeness {
     Likeness::of(asked, seen.value, by_its_sender)
 }
 
-/// Whether a transfer was meant for one of the order's deposits, as far as its amount or sender tells that.
-pub(crate) fn is_telling(transfer: &Transfer, order: &Order) -> bool {
+/// Whether a transfer was meant for one of the order's deposits, as far as its amount or sender shows that.
+pub(crate) fn is_strong(transfer: &Transfer, order: &Order) -> bool {
     let wallet = transfer.observation.to_address;
     let here = order.deposits.iter().filter(|deposit| deposit.wallet_address == wallet);
     let mut asked = here.filter_map(|deposit| deposit.value);
-    asked.any(|asked| likeness(transfer, order, asked).is_telling())
+    asked.any(|asked| likeness(transfer, order, asked).is_strong())
 }
 
 /// Between half and twice of what was asked for arrived.
@@ -187,12 +187,12 @@ mod tests {
 
     /// A fee of 1.00 was taken off: the lowest amount is the nearest, and another's.
     #[test]
-    fn digits_below_a_cent_tell_payers_apart() {
+    fn digits_below_a_cent_distinguish_payers() {
         let asked = ["20.009248", "20.000411", "20.005797", "20.007675"];
         let orders: Vec<_> = (1..).zip(asked).map(|(n, value)| order(n, value, 60)).collect();
         let sent = sent("19.009248");
         assert_eq!(ranked(&sent, &orders), [1, 2, 3, 4]);
-        assert!(is_telling(&sent, &orders[0]) && !is_telling(&sent, &orders[1]));
+        assert!(is_strong(&sent, &orders[0]) && !is_strong(&sent, &orders[1]));
     }
 
     #[test]

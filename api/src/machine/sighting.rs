@@ -4,7 +4,7 @@ use schemas::record::{Order, Transfer};
 use schemas::{TransferId, UnknownReason};
 use store::ChainRow;
 
-use super::candidates::is_telling;
+use super::candidates::is_strong;
 use crate::terms::ChainTerms;
 
 /// A transfer, and how far its confirmation is.
@@ -56,7 +56,7 @@ pub(crate) fn named(order: &Order) -> impl Iterator<Item = TransferId> {
 pub(crate) fn is_stray(transfer: &Transfer, order: &Order) -> bool {
     transfer.candidate_order_id == Some(order.order_id)
         && match transfer.reason {
-            Some(UnknownReason::AmountMismatch) => is_telling(transfer, order),
+            Some(UnknownReason::AmountMismatch) => is_strong(transfer, order),
             reason => reason.is_some(),
         }
 }

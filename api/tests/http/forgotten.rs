@@ -67,7 +67,7 @@ async fn an_operator_reaches_an_order_that_was_forgotten() {
 }
 
 #[tokio::test]
-async fn a_transfer_is_attached_to_an_order_that_was_forgotten() {
+async fn a_forgotten_order_is_attached_to() {
     let world = World::start().await;
     let id = world.create(&new_order()).await;
     world.cancel(&id).await;

@@ -266,9 +266,8 @@ impl Shop {
             // An order that was marked paid takes what was on its way.
             let is_awaited = |o: &ModelOrder| o.payer.is_none() && o.on_its_way.contains(&payment);
             let marked = self.orders.iter().find(|o| is_awaited(o)).map(|o| o.id);
-            let is_marked = |d: &ModelDeposit| {
-                marked == Some(d.order) && !d.released && d.fits(transfer)
-            };
+            let is_marked =
+                |d: &ModelDeposit| marked == Some(d.order) && !d.released && d.fits(transfer);
             let fitting = self.deposits.iter().position(|d| is_marked(d) || fits(&d));
             if let Some(deposit) = fitting {
                 let order = self.deposits[deposit].order;

@@ -10,8 +10,8 @@ use schemas::record::{
     OrderDeposit, OrdersEntry,
 };
 use schemas::{
-    DepositId, DepositState, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId, TransferStatus,
-    UnixSeconds, UnknownReason,
+    DepositId, DepositState, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId,
+    TransferStatus, UnixSeconds, UnknownReason,
 };
 use uuid::Uuid;
 
@@ -75,7 +75,7 @@ pub enum Sabotage {
     OpenLater,
     /// Matching takes a transfer for one that it has not seen before.
     ForgetListed,
-    /// Nobody is told before its end that a transfer left the chain.
+    /// That a transfer left the chain is not shown before its end.
     HideGone,
     /// An order that is marked paid forgets what is on its way.
     ForgetMarked,

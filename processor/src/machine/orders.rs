@@ -82,7 +82,7 @@ impl OrderRow {
     }
 
     /// Whether some deposit may still be paid, one that was replaced included.
-    fn awaits_deposit(&self) -> bool {
+    fn has_awaited_deposit(&self) -> bool {
         self.order.deposits.iter().any(is_awaited)
     }
 
@@ -264,7 +264,8 @@ impl State {
         invariant!(2, paid_by.is_none(), "order {id} is paid by {paid_by:?} and {payer}");
         row.order.paid_by = Some(payer);
         // A transfer has the units of the deposit that it pays.
-        row.order.paid_value = row.leave_slot(settle.slot, DepositState::Closed).and_then(|paid| paid.value);
+        row.order.paid_value =
+            row.leave_slot(settle.slot, DepositState::Closed).and_then(|paid| paid.value);
         effects.push(answer(command, settle, settled));
         self.end(row, command, end, effects)
     }

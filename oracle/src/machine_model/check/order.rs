@@ -49,9 +49,7 @@ impl Ledger<'_> {
             }
             OrderCommandBody::Settle(settle) => {
                 let payer = settle.transfer_id;
-                let pays = |effect: &orders::Effect| {
-                    matches!(effect, orders::Effect::Order(after) if after.paid_by == Some(payer))
-                };
+                let pays = |effect: &orders::Effect| matches!(effect, orders::Effect::Order(after) if after.paid_by == Some(payer));
                 let is_due = self.on_its_way.contains(&(id, payer)) && order.paid_by.is_none();
                 let is_paid = !is_due || self.may_have_left(id) || effects.iter().any(pays);
                 holds!(11, is_paid, "{payer} was on its way, and does not pay {order:?}");

@@ -85,7 +85,7 @@ impl State {
         reused.map(|row| Given { value: row.value, from: Some(row) })
     }
 
-    /// Whether a transfer without a deposit waits that this would claim. Nobody is told an amount before its deposit opens: who
+    /// Whether a transfer without a deposit waits that this would claim. Nobody knows an amount before its deposit opens: who
     /// has sent it meant something else.
     fn waits_for(&self, price: Price, open: &OpenDeposit) -> bool {
         let sender = |from: Address| open.user_address.is_none_or(|only| only == from);

@@ -46,10 +46,7 @@ pub(super) struct Opening {
 impl Opening {
     /// The earlier of two, for a deposit that continues another one.
     pub(super) fn earlier(self, other: Self) -> Self {
-        Self {
-            above: self.above.min(other.above),
-            position: self.position.min(other.position),
-        }
+        Self { above: self.above.min(other.above), position: self.position.min(other.position) }
     }
 }
 
@@ -104,7 +101,9 @@ impl DepositRow {
 
     /// The chain time at which it ended; none while its order waits for it.
     pub(super) fn closed_at(&self) -> Option<UnixSeconds> {
-        self.closed.filter(|_| !self.is_awaited()).map(|closed| closed.release_at.plus(-i64::from(self.late_window_seconds)))
+        self.closed
+            .filter(|_| !self.is_awaited())
+            .map(|closed| closed.release_at.plus(-i64::from(self.late_window_seconds)))
     }
 
     pub(super) fn state(&self) -> DepositState {

@@ -49,10 +49,9 @@ impl State {
         invariant!(2, closes, "deposit {id} is closed as {reason} a second time");
         let is_over = reason != CloseReason::Expired || row.expires_at < chain_time;
         invariant!(8, is_over, "deposit {id} expires at {chain_time}, before its end");
-        let release_at = match reason {
-            CloseReason::Replaced => row.expires_at,
-            _ => chain_time.plus(i64::from(row.late_window_seconds)),
-        };
+        let released_at = chain_time.plus(i64::from(row.late_window_seconds));
+        let is_replaced = reason == CloseReason::Replaced;
+        let release_at = if is_replaced { row.expires_at } else { released_at };
         row.closed = Some(Closed { reason, release_at });
         row.updated_at = row.updated_at.next(now);
         self.publish_deposit(row, effects)?;

@@ -103,9 +103,8 @@ impl OrderRow {
     /// has one deposit.
     fn drop_taken_over(&mut self, opened: &OrderDeposit) {
         let place = |of: &OrderDeposit| (of.blockchain, of.stablecoin, of.wallet_address, of.value);
-        let is_taken_over = |of: &OrderDeposit| {
-            of.state == DepositState::Replaced && place(of) == place(opened)
-        };
+        let is_taken_over =
+            |of: &OrderDeposit| of.state == DepositState::Replaced && place(of) == place(opened);
         self.order.deposits.retain(|of| !is_taken_over(of));
     }
 

@@ -29,7 +29,7 @@ pub(super) fn check_change(
     };
     invariant!(4, allowed, "order {id} was {}, now {} by {cause}", before.status, order.status);
     let expires = before.status != order.status && order.status == Status::Expired;
-    let may_be_paid = expires && after.awaits_deposit();
+    let may_be_paid = expires && after.has_awaited_deposit();
     invariant!(8, !may_be_paid, "order {id} would expire with a deposit that may be paid");
     Ok(())
 }

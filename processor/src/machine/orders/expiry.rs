@@ -12,7 +12,7 @@ impl OrderRow {
     /// that has ended asks, too: it is kept until it knows what became of its deposits. While a lane keeps an amount for it
     /// the chain's time decides when it expires.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
-        if self.awaits_deposit() {
+        if self.has_awaited_deposit() {
             let of_open = self.reserved().next().map(|_| self.asks_of_open_at());
             return self.unanswered().map(asks_again_at).chain(of_open).min();
         }
@@ -33,17 +33,15 @@ impl State {
         reason: CloseReason,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let state = match reason {
-            CloseReason::Replaced => DepositState::Replaced,
-            _ => DepositState::Closed,
-        };
+        let is_replaced = reason == CloseReason::Replaced;
+        let state = if is_replaced { DepositState::Replaced } else { DepositState::Closed };
         let is_known = |of: &OrderDeposit| of.state == state || of.state == DepositState::Closed;
         if row.deposit_mut(slot).is_none_or(|deposit| is_known(deposit)) {
             return Ok(());
         }
         row.leave_slot(slot, state);
         let ran_out = reason == CloseReason::Expired;
-        let may_be_paid = row.awaits_deposit() || !row.order.candidates.is_empty();
+        let may_be_paid = row.has_awaited_deposit() || !row.order.candidates.is_empty();
         if row.is_pending() && ran_out && !may_be_paid {
             return self.end(row, command, End::Expired, effects);
         }
@@ -60,7 +58,7 @@ impl State {
     ) -> Result<(), Broken> {
         match row.timer() {
             Some(at) if at < command.issued_at.seconds() => {
-                if row.awaits_deposit() {
+                if row.has_awaited_deposit() {
                     self.ask_again(row, command, effects)
                 } else if !row.order.candidates.is_empty() {
                     self.ask_of_candidates(row, command, effects)

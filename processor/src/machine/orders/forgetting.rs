@@ -14,7 +14,7 @@ const LEAVING_MAX: usize = 1000;
 impl OrderRow {
     /// When it is forgotten; none while it is pending, or a lane has not said what became of a deposit.
     pub(super) fn leaves_at(&self) -> Option<UnixSeconds> {
-        let has_ended = !self.is_pending() && !self.awaits_deposit();
+        let has_ended = !self.is_pending() && !self.has_awaited_deposit();
         let kept = KEPT_SECONDS.saturating_add(self.late_window_seconds.into());
         has_ended.then(|| self.order.updated_at.seconds().plus(kept))
     }

@@ -94,18 +94,15 @@ fn the_amount_of_a_waiting_transfer_is_not_given_out() {
         .then(open('C', "10.00").only_from(7), &gets('C', 4, "10.02"));
 }
 
-/// Nobody is told an amount before it is given out, the plain one included.
+/// Nobody knows an amount before it is given out, the plain one included.
 #[test]
-fn nobody_pays_before_he_is_told() {
+fn nobody_pays_before_he_knows() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.01"), "detected #2 waiting_for_confirmation @110")
         .then(open('B', "10.00"), &gets('B', 3, "10.02"))
         .then(pay(2, "20.00"), "detected #4 waiting_for_confirmation @110")
-        .then(
-            open('C', "20.00"),
-            "deposit #5 open 20.01 for C/0; to C: opened /0 #5 20.01",
-        );
+        .then(open('C', "20.00"), "deposit #5 open 20.01 for C/0; to C: opened /0 #5 20.01");
 }
 
 /// Orders whose deposits are open from block 100 for two hours, and keep their amounts for a day.
@@ -204,7 +201,7 @@ fn a_replaced_amount_is_not_reused() {
         .then(kept('A'), &gets('A', 1, "10.00"))
         .then(close('A', replaced), &ends('A', 1, replaced))
         .then(kept('B'), &gets('B', 2, "10.01"))
-        .then(head(465).tiers(&[], 100), "")
+        .then(head(1_800).tiers(&[], 100), "")
         .then(kept('C'), "to C: refused /0 amounts_taken; alert amounts_taken C");
 }
 

@@ -196,9 +196,6 @@ fn attached_by_its_id_of_before_a_rewind() {
     let (mut lane, row) = underpaid();
     lane.then(head(132 + DAY), "deposit #1 closed expired for A/0; to A: closed /0 expired")
         .then(head(109).epoch(1), "")
-        .then(
-            pay(1, "9.00").at(133 + DAY).fork(1),
-            "detected #3 waiting_for_confirmation @8773",
-        )
+        .then(pay(1, "9.00").at(133 + DAY).fork(1), "detected #3 waiting_for_confirmation @8773")
         .then(attach('A', 7, &row), "to A: attach refused");
 }

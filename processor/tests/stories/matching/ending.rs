@@ -40,7 +40,7 @@ mod guarding {
             .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
     }
 
-    /// A fee of 1.00 was taken off: nearest is the lowest amount, whoever paid.
+    /// A fee of 1.00 was taken off: nearest is the lowest amount, of another customer.
     #[test]
     fn digits_name_who_paid_less() {
         let exact = |order, value: &str| open(order, value).amounts(AmountRule::EXACT);
@@ -97,10 +97,7 @@ mod guarding {
             // The late window is over at block 102.
             .then(head(111), "")
             .then(open('B', "10.00"), "deposit #3 open 10.01 for B/0; to B: opened /0 #3 10.01")
-            .then(
-                head(120),
-                "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
-            )
+            .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
             .then(
                 refused('A', 2, UnknownReason::AlreadyPaid),
                 "unknown #2 no_matched_deposit @110 already_paid maybe A",
@@ -138,7 +135,8 @@ mod expiring {
     /// Its order waits for it as for an open one, and asks what became of it.
     #[test]
     fn a_replaced_deposit_expires_by_chain_time() {
-        let closed = |reason| format!("deposit #1 closed {reason} for A/0; to A: closed /0 {reason}");
+        let closed =
+            |reason| format!("deposit #1 closed {reason} for A/0; to A: closed /0 {reason}");
         let replaced = || {
             let mut lane = Lane::new();
             lane.then(open('A', "10.00").late_window(20), OPEN_A)
@@ -150,10 +148,7 @@ mod expiring {
         replaced()
             .then(head(211), &closed("expired"))
             .then(close('A', CloseReason::Expired), "to A: closed /0 expired")
-            .then(
-                pay(1, "10.00").at(212),
-                "detected #2 waiting_for_confirmation @212",
-            );
+            .then(pay(1, "10.00").at(212), "detected #2 waiting_for_confirmation @212");
         replaced().then(close('A', CloseReason::OrderPaid), &closed("order_paid"));
     }
 

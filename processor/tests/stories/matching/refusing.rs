@@ -81,15 +81,9 @@ fn an_amount_that_is_kept_over_is_known_before() {
     let replaced = CloseReason::Replaced;
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
-        .then(
-            close('A', replaced),
-            "deposit #1 closed replaced for A/0; to A: closed /0 replaced",
-        )
+        .then(close('A', replaced), "deposit #1 closed replaced for A/0; to A: closed /0 replaced")
         .then(head(105), "")
-        .then(
-            open('A', "10.00").slot(1),
-            "deposit #2 open 10.00 for A/1; to A: opened /1 #2 10.00",
-        )
+        .then(open('A', "10.00").slot(1), "deposit #2 open 10.00 for A/1; to A: opened /1 #2 10.00")
         .then(
             pay(1, "10.00").at(104),
             "to A: seen #3; detected #3 waiting_for_confirmation @104 for #2",

@@ -433,8 +433,5 @@ fn what_left_the_chain_shows_so() {
         .then(head(109).epoch(1), "")
         .then(head(110).epoch(1), GONE)
         .then(head(111).epoch(1), "")
-        .then(
-            pay(1, "10.00").at(112).fork(1),
-            "detected #2 waiting_for_confirmation @112 for #1",
-        );
+        .then(pay(1, "10.00").at(112).fork(1), "detected #2 waiting_for_confirmation @112 for #1");
 }

@@ -6,7 +6,7 @@ use super::wallet_coins::{LEAST, WalletCoin};
 use super::{DepositRow, Deposits, Price};
 use crate::machine::table::RowNumber;
 
-/// How many amounts on each side are looked at.
+/// How many amounts on each side are compared.
 const SCAN_MAX: usize = 4096;
 
 /// How far a deposit is from a transfer: what counts most comes first.
@@ -14,7 +14,7 @@ type Rank = (Likeness, u128);
 
 impl Deposits {
     /// The deposit of this kind that is clearly likelier than those of all other orders; none if none is. A fee makes the
-    /// lowest amount the nearest, whoever paid it.
+    /// lowest amount the nearest, also where another customer paid.
     pub(in crate::machine::matching) fn likeliest(
         &self,
         (wallet, stablecoin, sent): Price,
