@@ -2,6 +2,7 @@
 //! written to the tables.
 
 mod attach;
+mod stop;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,7 @@ use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
 use crate::feed::{Audience, Subscription};
 use crate::machine::catalog::{Catalog, Choice};
-use crate::machine::followed::Followed;
+use crate::machine::followed::{self, Followed};
 use crate::machine::limit::{Limits, Rate};
 use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit, payable};
 use crate::machine::{creation, new_order, resend};
@@ -236,16 +237,18 @@ impl Commands {
             order = self.command(id, Awaited::Payment, body).await?;
         }
         let chains = self.store.chains().await?;
-        let deposit = open_deposit(&order, choice)
-            .and_then(|deposit| DepositView::of_order(&order, deposit, &chains));
-        let contract = self.catalog.contract(choice);
-        deposit
-            .zip(contract)
-            .map(|(deposit, contract)| PaymentView::new(&order, deposit, contract.address))
-            .ok_or_else(|| {
-                tracing::error!(order.id = %id, "an open deposit has no id, no value or no contract");
-                Refusal::Internal
-            })
+        let deposit = open_deposit(&order, choice);
+        if deposit.is_some_and(|deposit| followed::is_stopped(&chains, deposit)) {
+            return Err(Refusal::NotFollowed);
+        }
+        let view = deposit.and_then(|deposit| {
+            let view = DepositView::of_order(&order, deposit, &chains)?;
+            Some(PaymentView::new(&order, view, deposit))
+        });
+        view.ok_or_else(|| {
+            tracing::error!(order.id = %id, "an open deposit has no id or no value");
+            Refusal::Internal
+        })
     }
 
     /// Ends a pending order for its customer.
@@ -442,6 +445,7 @@ fn audit_entry(by: &Operator, action: AuditAction, now: UnixMicros) -> AuditEntr
         order_id: None,
         transfer_id: None,
         command_id: None,
+        subject: None,
         requested_at: now,
     }
 }

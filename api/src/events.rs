@@ -132,8 +132,9 @@ impl Live {
 }
 
 /// What a change is a change of: all that is shown but the time of the last scan.
-fn essence(Checkout { order, transfers, .. }: &Checkout) -> String {
-    let mut text = order.version.to_string();
+fn essence(checkout: &Checkout) -> String {
+    let Checkout { order, transfers, .. } = checkout;
+    let mut text = format!("{} {}", order.version, checkout.is_stopped());
     for seen in transfers {
         let transfer = &seen.transfer;
         text += &format!(" {} {} {}", transfer.transfer_id, transfer.status, seen.confirmations);

@@ -194,12 +194,13 @@ view! {
 
 view! {
     /// What a customer has to pay.
-    PaymentView of (order: &Order, open: DepositView, address: Address) {
+    PaymentView of (order: &Order, open: DepositView, asked: &OrderDeposit) {
         blockchain: Blockchain = open.blockchain,
         #[serde(rename = "token")]
         stablecoin: Stablecoin = open.stablecoin,
-        // Transfers of any other contract do not count.
-        contract: Address = address,
+        // The one that the customer is shown: beside it those pay that were offered with it.
+        contract: Address = asked.contract,
+        decimals: u8 = asked.decimals,
         wallet_address: Address = open.wallet_address,
         // To be paid exactly; may lie above the order's amount.
         value: String = open.value.clone(),
@@ -231,6 +232,8 @@ view! {
         expires_at: UnixSeconds = checkout.order.expires_at,
         // Whether a transfer that fits was seen and is not yet confirmed.
         payment_seen: bool = !checkout.order.candidates.is_empty(),
+        // Whether an operator has stopped what its last open deposit is paid with: nothing is to be sent.
+        stopped: bool = checkout.is_stopped(),
         deposits: Vec<DepositView> = {
             let Checkout { order, chains, .. } = checkout;
             let open = order.deposits.iter().filter(|of| of.state == DepositState::Open);

@@ -120,6 +120,10 @@ impl<M: Wire> Handler for Runner<M> {
             let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();
             *fullest = fullest.max(ratio(share));
         }
+        for (blockchain, count) in self.machines.values().filter_map(Owned::stops) {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            ::metrics::gauge!(metrics::STOPS, "blockchain" => blockchain.as_str()).set(count);
+        }
         for ((blockchain, stablecoin), ratio) in ratios {
             let labels = [("blockchain", blockchain.as_str()), ("stablecoin", stablecoin.as_str())];
             ::metrics::gauge!(metrics::AMOUNTS_IN_USE, &labels).set(ratio);

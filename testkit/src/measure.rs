@@ -171,6 +171,8 @@ pub fn request() -> PaymentRequest {
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
         contract: CONTRACT,
+        decimals: 6,
+        contracts: vec![CONTRACT],
         wallets: vec![wallet()],
         amounts: AmountRule::EXACT,
         late_window_seconds: 86_400,
@@ -214,6 +216,7 @@ pub fn open(number: usize) -> DepositCommand {
         body: DepositCommandBody::Open(OpenDeposit {
             stablecoin: Stablecoin::Usdt,
             contract: CONTRACT,
+            contracts: vec![CONTRACT],
             value: amount(number),
             user_address: None,
             started_at: TIME,

@@ -158,6 +158,7 @@ impl Rule for Today {
             body: DepositCommandBody::Open(OpenDeposit {
                 stablecoin: Stablecoin::Usdt,
                 contract: CONTRACT,
+                contracts: vec![CONTRACT],
                 value: Amount::from_parts(PRICE).expect("small"),
                 user_address: None,
                 started_at: TIME.plus(now),

@@ -55,6 +55,14 @@ pub(crate) enum Happening {
         sender: usize,
         joined: bool,
         twice: bool,
+        /// In another contract of the coin.
+        other: bool,
+    },
+    /// An operator stops the chain, a coin, a contract or a wallet, or ends that; once more is all ended.
+    Stop {
+        chain: usize,
+        what: usize,
+        begins: bool,
     },
     /// A customer pays every deposit that the order ever had, on each chain.
     PayAll {
@@ -66,6 +74,7 @@ pub(crate) enum Happening {
         cents_off: usize,
         choice: Choice,
         sender: usize,
+        other: bool,
     },
     Mine {
         chain: usize,
@@ -197,19 +206,22 @@ fn deal() -> impl Strategy<Value = Happening> {
             Happening::Attach { order, transfer, behind: behind.saturating_sub(3) }
         }),
         1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Repeat { order, behind }),
-        6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..10_usize, any::<bool>(), 0..6_u8).prop_map(
-            |(order, earlier, cents_off, sender, joined, twice)| Happening::Pay {
+        6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..10_usize, any::<bool>(), 0..6_u8, 0..6_u8).prop_map(
+            |(order, earlier, cents_off, sender, joined, twice, other)| Happening::Pay {
                 order,
                 earlier: earlier.saturating_sub(3),
                 cents_off,
                 sender,
                 joined,
                 twice: twice == 0,
+                other: other == 0,
             }
         ),
         2 => (0..4_usize).prop_map(|order| Happening::PayAll { order }),
-        2 => (0..3_usize, 0..8_usize, choice(), 0..10_usize).prop_map(
-            |(price, cents_off, choice, sender)| Happening::Send { price, cents_off, choice, sender }
+        2 => (0..3_usize, 0..8_usize, choice(), 0..10_usize, 0..4_u8).prop_map(
+            |(price, cents_off, choice, sender, other)| {
+                Happening::Send { price, cents_off, choice, sender, other: other == 0 }
+            }
         ),
     ]
 }
@@ -300,6 +312,9 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
         5 => doubt(),
         1 => any::<bool>().prop_map(|long| Happening::Rest { long }),
         6 => chain().prop_map(|chain| Happening::Watch { chain }),
+        2 => (chain(), 0..5_usize, 0..3_u8).prop_map(|(chain, what, begins)| {
+            Happening::Stop { chain, what, begins: begins == 0 }
+        }),
         1 => (chain(), wait_seconds)
             .prop_map(|(chain, seconds)| Happening::Wait { chain, seconds }),
         1 => (chain(), any::<bool>()).prop_map(|(chain, other)| Happening::Configure { chain, other }),

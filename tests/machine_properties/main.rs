@@ -105,6 +105,10 @@ fn sabotage_is_found() {
         (Sabotage::HideLateAnswer, 3, "no alert says"),
         (Sabotage::IgnoreLateRefusal, 1, "without a true reason"),
         (Sabotage::AcceptLate, 2, "does not fit"),
+        (Sabotage::AnyContractPays, 14, "is of no contract"),
+        (Sabotage::ForgetStop, 14, "is stopped"),
+        (Sabotage::StopForEver, 1, "without a true reason"),
+        (Sabotage::HideStopped, 11, "publishes of itself"),
         (Sabotage::AttachElsewhere, 2, "no operator attached it"),
         (Sabotage::AttachOwnMoney, 2, "is asked by"),
     ] {

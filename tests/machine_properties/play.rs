@@ -1,8 +1,8 @@
 //! A shop, its customers and two chains, with the pipeline between them.
 
-use oracle::machine_model::chain::{CONTRACT, Chain, Movement, WALLETS, cents};
+use oracle::machine_model::chain::{CONTRACT, Chain, Movement, OTHER_CONTRACT, WALLETS, cents};
 use oracle::machine_model::fact::Fact;
-use oracle::machine_model::operator::attach_command;
+use oracle::machine_model::operator::{attach_command, stop_command};
 use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
@@ -14,7 +14,9 @@ use testkit::Dice;
 use uuid::Uuid;
 
 use crate::case::{Away, Case, Choice, Happening, Rewind};
-use crate::world::{CHAINS, DAY, LEAP, PRICES, SENDERS, START, TOKENS, Terms, World, sender_of};
+use crate::world::{
+    CHAINS, DAY, LEAP, PRICES, SENDERS, START, STOPS, TOKENS, Terms, World, sender_of,
+};
 
 struct Sold {
     id: OrderId,
@@ -118,6 +120,8 @@ impl Play {
 
     fn finish(&mut self) -> Result<(), Violation> {
         self.pipeline.end_silence();
+        self.pipeline.drain(&mut Dice(7))?;
+        (0..CHAINS.len()).for_each(|chain| self.stop(chain, STOPS.len() - 1, false));
         self.pipeline.drain(&mut Dice(7))?;
         self.chains.iter_mut().for_each(|chain| chain.has_gap = false);
         self.agree();
@@ -225,18 +229,23 @@ impl Play {
                     self.command(order, create);
                 }
             }
-            Happening::Pay { order, earlier, cents_off, sender, joined, twice } => {
-                self.pay(order, earlier, cents_off, sender_of(sender), joined, twice);
+            Happening::Pay { order, earlier, cents_off, sender, joined, twice, other } => {
+                let payment = Payment { from: sender_of(sender), cents_off, joined, twice, other };
+                self.pay(order, earlier, payment);
             }
             Happening::PayAll { order } => {
-                (0..4).for_each(|earlier| self.pay(order, earlier, 0, SENDERS[0], false, false));
+                (0..4).for_each(|earlier| self.pay(order, earlier, Payment::plain()));
             }
-            Happening::Send { price, cents_off, choice: (chain, stablecoin, wallet), sender } => {
+            Happening::Send { price, cents_off, choice, sender, other } => {
+                let (chain, stablecoin, wallet) = choice;
                 let value = off(cents(PRICES[price]), cents_off);
                 let to = WALLETS[wallet.min(1)];
                 let (stablecoin, from) = (TOKENS[stablecoin], sender_of(sender));
-                self.chains[chain].send(Movement { stablecoin, from, to, value }, false, 1);
+                let contract = contract(other);
+                let movement = Movement { stablecoin, contract, from, to, value };
+                self.chains[chain].send(movement, false, 1);
             }
+            Happening::Stop { chain, what, begins } => self.stop(chain, what, begins),
             Happening::Mine { chain, blocks, seconds, transactions, each, late } => {
                 let leaps = self.is_leap(chain, seconds);
                 let blocks = if self.world == World::Settled && leaps { 1 } else { blocks };
@@ -327,6 +336,11 @@ impl Play {
             blockchain: CHAINS[chain],
             stablecoin: TOKENS[stablecoin],
             contract: CONTRACT,
+            decimals: 6,
+            contracts: match self.sold.len() % 4 {
+                0 => vec![CONTRACT, OTHER_CONTRACT],
+                _ => vec![CONTRACT],
+            },
             wallets,
             amounts,
             late_window_seconds: self.terms.late_window_seconds,
@@ -344,6 +358,22 @@ impl Play {
         self.command(id, OrderCommandBody::ChoosePayment(request));
     }
 
+    /// Begins or ends one kind of stop; an end of the last kind ends all.
+    fn stop(&mut self, chain: usize, what: usize, begins: bool) {
+        let scope = STOPS[what];
+        let blockchain = CHAINS[chain];
+        let mut write = |scope, begins| {
+            self.facts.push(Fact::Stopped { blockchain, scope, begins });
+            let command = stop_command(blockchain, scope, begins, self.now);
+            self.pipeline.write_lane_command(command);
+        };
+        match begins {
+            true => write(scope, true),
+            false if what + 1 < STOPS.len() => write(scope, false),
+            false => STOPS.into_iter().for_each(|scope| write(scope, false)),
+        }
+    }
+
     fn attach(&mut self, order: usize, transfer: usize, behind: usize) {
         let Some((order_id, _, row)) = self.row(order, behind) else { return };
         let mut unknown: Vec<_> = self.pipeline.unknown().map(|t| t.transfer_id).collect();
@@ -359,15 +389,8 @@ impl Play {
     }
 
     /// To the order's newest deposit, or to one that was opened `earlier` deposits before it.
-    fn pay(
-        &mut self,
-        order: usize,
-        earlier: usize,
-        cents_off: usize,
-        from: Address,
-        joined: bool,
-        twice: bool,
-    ) {
+    fn pay(&mut self, order: usize, earlier: usize, payment: Payment) {
+        let Payment { from, cents_off, joined, twice, other } = payment;
         let Some(sold) = self.pick(order) else { return };
         let is_customer = SENDERS[..2].contains(&from);
         let from = sold.sender.filter(|_| is_customer).unwrap_or(from);
@@ -382,7 +405,9 @@ impl Play {
         };
         let value = off(value, cents_off);
         let times = 1 + usize::from(twice);
-        self.chains[chain].send(Movement { stablecoin, from, to, value }, joined, times);
+        let contract = contract(other);
+        let movement = Movement { stablecoin, contract, from, to, value };
+        self.chains[chain].send(movement, joined, times);
     }
 
     fn mine(
@@ -433,7 +458,7 @@ impl Play {
         if ended {
             self.happen(&Happening::MarkPaid { order: 0, behind: 0 });
         }
-        self.pay(0, usize::from(replaced), 0, SENDERS[0], false, false);
+        self.pay(0, usize::from(replaced), Payment::plain());
         self.mine_and_read(chain, (depth, 12, 9), dice)?;
         self.fork_and_read(chain, depth, fates, dice)?;
         for _ in 0..8 {
@@ -458,7 +483,7 @@ impl Play {
         self.mine_and_read(chain, (1, 12, 0), dice)?;
         self.create(PRICES[price], None, DAY / 24, Some((chain, 0, 0)));
         self.pipeline.drain(dice)?;
-        self.pay(0, 0, 0, SENDERS[0], false, false);
+        self.pay(0, 0, Payment::plain());
         let depth = usize::try_from(self.chains[chain].policy.finality).unwrap() + 1;
         self.mine_and_read(chain, (depth, 12, 9), dice)?;
         self.mine_and_read(chain, (days + 1, DAY, 0), dice)?;
@@ -540,6 +565,25 @@ impl Play {
         }
         self.now = self.now.max(chain.time().micros());
     }
+}
+
+/// How a customer pays.
+struct Payment {
+    from: Address,
+    cents_off: usize,
+    joined: bool,
+    twice: bool,
+    other: bool,
+}
+
+impl Payment {
+    fn plain() -> Self {
+        Self { from: SENDERS[0], cents_off: 0, joined: false, twice: false, other: false }
+    }
+}
+
+fn contract(other: bool) -> Address {
+    if other { OTHER_CONTRACT } else { CONTRACT }
 }
 
 /// At checkout: one of three amounts below a cent.

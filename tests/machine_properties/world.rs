@@ -1,6 +1,7 @@
 //! The two worlds in which cases are played, and what is configured in them.
 
-use oracle::machine_model::chain::{Policy, WALLETS, account};
+use oracle::machine_model::chain::{CONTRACT, OTHER_CONTRACT, Policy, WALLETS, account};
+use schemas::record::StopScope;
 use schemas::{Address, Blockchain, Stablecoin, UnixSeconds};
 
 pub(crate) const START: UnixSeconds = UnixSeconds(1_790_000_000);
@@ -14,6 +15,16 @@ pub(crate) const SENDERS: [Address; 3] = [account(0x21), account(0x22), account(
 pub(crate) fn sender_of(number: usize) -> Address {
     if number == 9 { WALLETS[0] } else { SENDERS[number % 3] }
 }
+
+const EVERYTHING: StopScope = StopScope { stablecoin: None, address: None };
+/// What an operator may stop on a chain.
+pub(crate) const STOPS: [StopScope; 5] = [
+    EVERYTHING,
+    StopScope { stablecoin: Some(TOKENS[0]), ..EVERYTHING },
+    StopScope { address: Some(CONTRACT), ..EVERYTHING },
+    StopScope { address: Some(WALLETS[0]), ..EVERYTHING },
+    StopScope { address: Some(OTHER_CONTRACT), ..EVERYTHING },
+];
 
 /// Few, next to each other, one of them large: choices collide, and raised into each other.
 pub(crate) const PRICES: [u128; 3] = [1_000, 1_001, 6_000];

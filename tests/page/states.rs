@@ -10,7 +10,7 @@ use log::embedded::EmbeddedLog;
 use log::{Log, StageContext};
 use runtime::config::{Connections, Source};
 use runtime::{Readiness, SystemClock};
-use schemas::record::{ChainProgress, Order, OrderDeposit, Transfer, Watch, example};
+use schemas::record::{ChainProgress, Order, OrderDeposit, StopScope, Transfer, Watch, example};
 use schemas::{
     Address, AddressFamily, Amount, Blockchain, DepositId, DepositState, Layout, OrderId,
     OrderStatus, Secret, Stablecoin, TransferId, TransferStatus, UnixSeconds, UnknownReason,
@@ -34,8 +34,11 @@ const DUE: &str = "49.904217";
 /// What the tables have of the order with this number.
 type Rows = fn(i64) -> (Order, Option<Transfer>);
 
+/// A contract that is stopped.
+const STOPPED: Address = Address::new(AddressFamily::Evm, [0x5e; 20]);
+
 /// A state: its name, a text that only it shows, the query of the page, its rows.
-const STATES: [(&str, &str, &str, Rows); 34] = [
+const STATES: [(&str, &str, &str, Rows); 37] = [
     ("choose", "Choose how to pay", "", |n| (of_eth(n), None)),
     ("choose-test", "Test network", "", |n| (order(n), None)),
     ("choose-anew", "Choose how to pay", "change=1", |n| (awaiting(n), None)),
@@ -58,6 +61,11 @@ const STATES: [(&str, &str, &str, Rows); 34] = [
     ("problem-other", "could not be carried out", "problem=other", |n| (of_eth(n), None)),
     ("over", "The time to pay is over", "", |n| {
         (Order { expires_at: UnixSeconds(now() - 5), ..awaiting(n) }, None)
+    }),
+    ("stopped", "Do not pay now", "", |n| {
+        let mut order = awaiting(n);
+        order.deposits[0].contract = STOPPED;
+        (order, None)
     }),
     ("seen", "2 of 12 confirmations", "", |n| (confirming(n), Some(on(Blockchain::Eth, n)))),
     ("seen-final", "the network calls it final", "", |n| {
@@ -97,6 +105,12 @@ const STATES: [(&str, &str, &str, Rows); 34] = [
     }),
     ("stray", "arrived that does not pay this order", "", |n| {
         (awaiting(n), Some(stray(n, DUE, UnknownReason::BeforeDeposit)))
+    }),
+    ("stray-contract", "in another token contract", "", |n| {
+        (awaiting(n), Some(stray(n, DUE, UnknownReason::OtherContract)))
+    }),
+    ("stray-stopped", "had stopped payments", "", |n| {
+        (awaiting(n), Some(stray(n, DUE, UnknownReason::Stopped)))
     }),
     ("link", "This link does not work", "exp=1&sig=A", |n| (order(n), None)),
 ];
@@ -292,7 +306,8 @@ fn followed() -> impl Iterator<Item = Change> {
         let watched = vec![Watch { wallet_address: wallet(blockchain), contracts }];
         let mut scan = ChainProgress { blockchain, watched, ..example::chain_progress() };
         scan.head.timestamp = UnixSeconds(now());
-        [scan.clone(), ChainProgress { lane: Some(0), ..scan }].map(Change::Chain)
+        let stopped = vec![StopScope { stablecoin: None, address: Some(STOPPED) }];
+        [scan.clone(), ChainProgress { lane: Some(0), stopped, ..scan }].map(Change::Chain)
     })
 }
 

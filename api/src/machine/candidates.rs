@@ -61,7 +61,8 @@ fn distance(transfer: &Transfer, order: &Order, deposit: &OrderDeposit, asked: A
     let seen = &transfer.observation;
     Distance {
         is_not_named: transfer.candidate_order_id != Some(order.order_id)
-            || transfer.reason == Some(UnknownReason::AmountMismatch),
+            || transfer.reason == Some(UnknownReason::AmountMismatch)
+            || (transfer.reason.is_some_and(may_differ) && seen.value != asked),
         is_other_sender: order.expecting_wallet_address != Some(seen.from_address),
         is_other_coin: (deposit.blockchain, deposit.stablecoin)
             != (transfer.blockchain, seen.stablecoin),
@@ -70,6 +71,11 @@ fn distance(transfer: &Transfer, order: &Order, deposit: &OrderDeposit, asked: A
         seconds: order.created_at.0.abs_diff(transfer.block.timestamp.0),
         order_id: order.order_id,
     }
+}
+
+/// Whether matching may give this reason to a transfer of another amount than its candidate's.
+fn may_differ(reason: UnknownReason) -> bool {
+    matches!(reason, UnknownReason::OtherContract | UnknownReason::Stopped)
 }
 
 /// Between half and twice of what was asked for arrived.

@@ -1,9 +1,10 @@
 //! The transfers that the customer of an order sees: what pays it, and what was probably meant to.
 
 use schemas::record::{Order, Transfer};
-use schemas::{OrderId, TransferId};
+use schemas::{DepositState, OrderId, TransferId};
 use store::ChainRow;
 
+use super::followed;
 use crate::terms::ChainTerms;
 
 /// A transfer, and how far its confirmation is.
@@ -22,6 +23,15 @@ pub(crate) struct Checkout {
     pub(crate) order: Order,
     pub(crate) chains: Vec<ChainRow>,
     pub(crate) transfers: Vec<Sighting>,
+}
+
+impl Checkout {
+    /// Whether an operator has stopped what the customer is asked to pay with.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let mut deposits = self.order.deposits.iter().rev();
+        let asked = deposits.find(|deposit| deposit.state == DepositState::Open);
+        asked.is_some_and(|deposit| followed::is_stopped(&self.chains, deposit))
+    }
 }
 
 impl Sighting {

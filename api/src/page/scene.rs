@@ -10,7 +10,6 @@ use super::html::{Html, Template, phrase};
 use super::language::Language;
 use super::qr;
 use super::showing::{Problem, Showing};
-use crate::machine::catalog::Choice;
 use crate::machine::sighting::Sighting;
 use crate::view::ChainView;
 
@@ -50,6 +49,7 @@ pub(super) fn of(showing: &Showing<'_>) -> Scene {
             (template!("over").fill(language, &[]), title("over.title"), SOON)
         }
         OrderStatus::Pending => match payable(showing) {
+            Some(_) if showing.is_stopped => (stopped(showing), title("stopped.title"), SOON),
             Some(deposit) => (pay(showing, deposit), title("pay.title"), SOON),
             None if showing.choices.is_empty() => (none(showing), title("choose.title"), LATER),
             None => (choose(showing), title("choose.title"), None),
@@ -133,6 +133,8 @@ fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
         Some(Reason::SenderMismatch) => ("stray.sender", None),
         Some(Reason::AlreadyPaid) => ("stray.second", None),
         Some(Reason::OrderCancelled) => ("stray.ended", None),
+        Some(Reason::OtherContract) => ("stray.contract", None),
+        Some(Reason::Stopped) => ("stray.stopped", None),
         Some(
             Reason::NoDeposit | Reason::AmountMismatch | Reason::BeforeDeposit | Reason::OwnWallet,
         )
@@ -158,6 +160,20 @@ fn cancel(showing: &Showing<'_>) -> Html {
 /// Nothing can be paid now.
 fn none(showing: &Showing<'_>) -> Html {
     template!("none").fill(showing.language, &[("cancel", cancel(showing))])
+}
+
+/// What it was to be paid with is stopped.
+fn stopped(showing: &Showing<'_>) -> Html {
+    let language = showing.language;
+    let other = if showing.choices.is_empty() { Html::default() } else { other(language) };
+    let values = [("other", other), ("cancel", cancel(showing))];
+    template!("stopped").fill(language, &values)
+}
+
+/// The link to the choice of another way to pay.
+fn other(language: Language) -> Html {
+    let text = Html::within("span", language.text("pay.other"));
+    template!("other").fill(language, &[("language", language.tag().into()), ("text", text)])
 }
 
 fn choose(showing: &Showing<'_>) -> Html {
@@ -197,9 +213,6 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         view.stablecoins.iter().any(|of| (view.blockchain, *of) != (chain, coin))
     };
     let has_other = showing.choices.iter().any(is_other);
-    let other = Html::within("span", language.text("pay.other"));
-    let other =
-        template!("other").fill(language, &[("language", language.tag().into()), ("text", other)]);
     let sender = order.expecting_wallet_address.map(|sender| sender.to_string());
     let from = match &sender {
         Some(sender) => phrase(language, "pay.sender", &[sender]),
@@ -245,7 +258,7 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         ("uri", uri.into()),
         ("only", phrase(language, "pay.only", &[coin.as_str(), chain.label()])),
         ("from", from),
-        ("other", if has_other { other } else { Html::default() }),
+        ("other", if has_other { other(language) } else { Html::default() }),
         ("cancel", cancel(showing)),
     ];
     template!("pay").fill(language, &values)
@@ -270,12 +283,9 @@ struct Call {
 }
 
 fn call(showing: &Showing<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
-    let (blockchain, stablecoin) = (deposit.blockchain, deposit.stablecoin);
-    let address = deposit.wallet_address;
-    let terms = showing.catalog.contract(Choice { blockchain, stablecoin });
-    let units = terms.and_then(|terms| Some((terms.address, value.to_units(terms.decimals)?)));
-    match (blockchain.address_family(), units) {
-        (AddressFamily::Evm, Some((contract, units))) => {
+    let OrderDeposit { blockchain, wallet_address: address, contract, decimals, .. } = *deposit;
+    match (blockchain.address_family(), value.to_units(decimals)) {
+        (AddressFamily::Evm, Some(units)) => {
             let own = blockchain.chain_id();
             let chain_id = showing.catalog.terms(blockchain).map_or(own, |terms| terms.chain_id);
             let to = address.to_string().trim_start_matches("0x").to_lowercase();

@@ -71,6 +71,8 @@ pub(crate) struct Showing<'a> {
     pub(crate) transfers: &'a [Sighting],
     /// What the order can be paid with.
     pub(crate) choices: &'a [ChainView],
+    /// Whether an operator has stopped what it is to be paid with.
+    pub(crate) is_stopped: bool,
     pub(crate) now: UnixSeconds,
     pub(crate) language: Language,
     /// Whether the customer chooses anew.

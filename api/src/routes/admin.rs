@@ -261,6 +261,23 @@ pub(crate) async fn attach(
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
 
+/// `POST /stops`
+pub(crate) async fn stop(commands: Commands, by: Operator, _: NoQuery, Body(body): Body) -> Answer {
+    commands.stop(&by, &body, true).await?;
+    Ok(Json(json!({})).into_response())
+}
+
+/// `POST /stops/end`
+pub(crate) async fn resume(
+    commands: Commands,
+    by: Operator,
+    _: NoQuery,
+    Body(body): Body,
+) -> Answer {
+    commands.stop(&by, &body, false).await?;
+    Ok(Json(json!({})).into_response())
+}
+
 /// `POST /transfers/{transfer_id}/resend-webhook`
 pub(crate) async fn resend_transfer(
     commands: Commands,

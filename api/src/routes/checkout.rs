@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Clock;
-use schemas::{DepositState, OrderId, UnixSeconds};
+use schemas::{DepositState, OrderId, StablecoinContract, UnixSeconds};
 
 use crate::auth::{Auth, link_end};
 use crate::buyer::{TestBuyer, TestPayment};
@@ -220,6 +220,7 @@ impl Checkouts {
             order: &checkout.order,
             transfers: &checkout.transfers,
             choices: &choices,
+            is_stopped: checkout.is_stopped(),
             now: self.clock.now().seconds(),
             language,
             is_changing: word("change").is_some(),
@@ -232,8 +233,12 @@ impl Checkouts {
         let order = self.reads.order(id).await?;
         let mut deposits = order.deposits.iter().rev();
         let open = deposits.find(|of| of.state == DepositState::Open).ok_or(Refusal::NotPending)?;
-        let choice = Choice { blockchain: open.blockchain, stablecoin: open.stablecoin };
-        let contract = *self.reads.catalog().contract(choice).ok_or(Refusal::NoWallet)?;
+        let contract = StablecoinContract {
+            blockchain: open.blockchain,
+            stablecoin: open.stablecoin,
+            address: open.contract,
+            decimals: open.decimals,
+        };
         let units = open.value.and_then(|value| value.to_units(contract.decimals));
         let units = units.ok_or(Refusal::NoWallet)?;
         let (blockchain, to) = (open.blockchain, open.wallet_address);

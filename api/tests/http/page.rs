@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runtime::config::Connections;
-use schemas::record::{Order, OrderDeposit, Transfer, example};
+use schemas::record::{Order, OrderDeposit, StopScope, Transfer, example};
 use schemas::{
     Amount, Blockchain, DepositId, DepositState, OrderStatus, Stablecoin, TransferId,
     TransferStatus, UnknownReason,
@@ -17,8 +17,8 @@ use tidemark_api::{TestBuyer, TestPayment};
 
 use crate::raw::Raw;
 use crate::world::{
-    Answer, CONNECTIONS, MERCHANT_SECRET, NOW, UNKNOWN_ORDER, World, config, link, new_order,
-    new_order_with, wallet,
+    Answer, CONNECTIONS, MERCHANT_SECRET, NOT_FOLLOWED, NOW, UNKNOWN_ORDER, World, config, link,
+    new_order, new_order_with, wallet,
 };
 
 /// A browser that holds the cookie of one order.
@@ -341,6 +341,51 @@ async fn every_state_of_an_order_has_its_page() {
     assert!(!page.contains(&wallet(0xab).to_string()), "nobody is led to pay");
 }
 
+/// Whatever the configuration has by now.
+#[tokio::test]
+async fn the_page_asks_for_the_contract_of_the_deposit() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    let mut row = awaiting(world.row(&id).await.unwrap());
+    (row.deposits[0].contract, row.deposits[0].decimals) = (wallet(0xcc), 8);
+    world.apply([Change::Order(row)]).await;
+    let (contract, to) = (wallet(0xcc), wallet(0xab));
+    let uri = format!("ethereum:{contract}@1/transfer?address={to}&amp;uint256=1050123400");
+    has(&visitor.page("").await, &[&uri, &format!("{:064x}", 1_050_123_400)]);
+}
+
+#[tokio::test]
+async fn nobody_is_led_to_pay_what_is_stopped() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    world.apply([Change::Order(awaiting(world.row(&id).await.unwrap()))]).await;
+    let status = async || world.user(&id, "GET", "status", &json!({})).await.json();
+    assert_eq!(status().await["stopped"], false);
+    let (stablecoin, address) = (Some(Stablecoin::Dai), None);
+    world.stop(Blockchain::Eth, vec![StopScope { stablecoin, address }]).await;
+    assert_eq!(status().await["stopped"], true);
+    for (language, text) in [
+        ("en", "Do not pay now"),
+        ("de", "Bitte jetzt nicht bezahlen"),
+        ("es", "No pague ahora"),
+        ("zh", "请暂时不要付款"),
+        ("ar", "لا تدفع الآن"),
+    ] {
+        let page = visitor.page(&format!("?lang={language}")).await;
+        has(&page, &[text]);
+        assert!(!page.contains(&wallet(0xab).to_string()), "{page}");
+    }
+    let page = visitor.page("?change=1").await;
+    has(&page, &["value=\"eth.USDT\""]);
+    assert!(!page.contains("eth.DAI"), "{page}");
+    world.pay(&id, "eth", "DAI").await.refused(409, NOT_FOLLOWED);
+    world.stop(Blockchain::Eth, Vec::new()).await;
+    has(&visitor.page("").await, &["Waiting for your payment"]);
+    assert_eq!(world.pay(&id, "eth", "DAI").await.status, 201);
+}
+
 #[tokio::test]
 async fn a_page_without_a_way_to_pay_asks_again() {
     let mut config = config();
@@ -380,6 +425,8 @@ async fn what_does_not_pay_the_order_is_explained() {
         (UnknownReason::AlreadyPaid, "10.501234", "A further payment of"),
         (UnknownReason::OrderCancelled, "10.501234", "after the order had been cancelled"),
         (UnknownReason::BeforeDeposit, "10.501234", "does not pay this order"),
+        (UnknownReason::OtherContract, "10.501234", "in another token contract"),
+        (UnknownReason::Stopped, "10.501234", "had stopped payments"),
     ] {
         at = at.next(at);
         let stray = Transfer {

@@ -12,7 +12,7 @@ use runtime::config::{Connections, Source};
 use runtime::{Clock, ManualClock, Readiness};
 use schemas::record::{
     Block, ChainBody, ChainProgress, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody,
-    Record, Watch, example,
+    Record, StopScope, Watch, example,
 };
 use schemas::{
     Address, AddressFamily, Blockchain, Layout, OrderId, Partition, Secret, Stablecoin, Topic,
@@ -255,6 +255,15 @@ impl World {
             ChainProgress { blockchain, head, watched, updated_at, ..example::chain_progress() };
         let processed = ChainProgress { lane, ..scan.clone() };
         self.apply([scan, processed].map(Change::Chain)).await;
+    }
+
+    /// The lane of a chain says that these are stopped.
+    pub(crate) async fn stop(&self, blockchain: Blockchain, stopped: Vec<StopScope>) {
+        let rows = self.store.chains().await.unwrap();
+        let mut lanes = rows.into_iter().filter(|row| row.lane.is_some());
+        let lane = lanes.find(|row| row.blockchain == blockchain).unwrap();
+        let updated_at = lane.updated_at.next(lane.updated_at);
+        self.apply([Change::Chain(ChainProgress { stopped, updated_at, ..lane })]).await;
     }
 
     /// Where it is served, as `host:port`.

@@ -116,6 +116,8 @@ impl Shop {
             blockchain: BLOCKCHAIN,
             stablecoin: Stablecoin::Usdt,
             contract: contract(),
+            decimals: 6,
+            contracts: vec![contract()],
             wallets: vec![wallet],
             amounts: AmountRule::EXACT,
             late_window_seconds: 30,

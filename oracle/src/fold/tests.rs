@@ -165,6 +165,7 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
     let open = OpenDeposit {
         stablecoin: Stablecoin::Usdt,
         contract: account(3),
+        contracts: vec![account(3)],
         value: cents(500),
         user_address: None,
         started_at: UnixSeconds(0),

@@ -71,7 +71,8 @@ impl Choice<'_> {
                 let sender = self.order.sender.is_none_or(|only| only == t.payment.from);
                 let may_be_its_own =
                     added == 0 && holders.is_empty() && t.block.timestamp >= self.at;
-                same && sender && t.is_waiting() && !t.is_sweep() && !may_be_its_own
+                let is_taken = self.request.contracts.contains(&t.payment.contract);
+                same && is_taken && sender && t.is_waiting() && !t.is_sweep() && !may_be_its_own
             });
             if claimed {
                 continue;

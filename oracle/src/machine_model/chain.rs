@@ -21,6 +21,9 @@ pub const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 /// The contract of every stablecoin.
 pub const CONTRACT: Address = account(0xee);
 
+/// Another one of each, which pays what was offered with it.
+pub const OTHER_CONTRACT: Address = account(0xef);
+
 /// When this chain's blocks count as confirmed and as final.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
@@ -54,6 +57,7 @@ pub const fn account(byte: u8) -> Address {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Movement {
     pub stablecoin: Stablecoin,
+    pub contract: Address,
     pub from: Address,
     pub to: Address,
     pub value: Amount,
@@ -143,7 +147,7 @@ impl Chain {
         if !self.watched.iter().any(|(watched, _)| *watched == wallet) {
             self.watched.push((wallet, self.scanned));
         }
-        let watch = Watch { wallet_address: wallet, contracts: vec![CONTRACT] };
+        let watch = Watch { wallet_address: wallet, contracts: vec![CONTRACT, OTHER_CONTRACT] };
         self.write(self.blocks[self.scanned].block, ChainBody::Watch(watch), false);
         self.facts.push(Fact::Watched { blockchain: self.blockchain, wallet });
     }
@@ -404,7 +408,7 @@ impl Chain {
                 let equal = transaction.movements[..i].iter().filter(|m| *m == movement).count();
                 seen.push(Observation {
                     stablecoin: movement.stablecoin,
-                    contract: CONTRACT,
+                    contract: movement.contract,
                     from_address: movement.from,
                     to_address: movement.to,
                     tx_hash: transaction.hash,

@@ -8,6 +8,7 @@ mod attach;
 mod deposit;
 mod end;
 mod order;
+mod stop;
 mod transfer;
 
 use std::collections::HashSet;
@@ -18,7 +19,7 @@ use schemas::{Address, AlertKind, PaymentKey, TransferStatus};
 
 use answer::KNOWN_SECONDS;
 
-use super::chain::{CONTRACT, Chain};
+use super::chain::{CONTRACT, Chain, OTHER_CONTRACT};
 use super::delivered::Delivered;
 use super::ledger::Ledger;
 use super::violation::{Violation, holds};
@@ -37,6 +38,7 @@ impl<'a> Ledger<'a> {
                         }
                         matching::Input::Command(command) => {
                             ledger.note_attach(command);
+                            ledger.note_stop(command);
                             ledger.check_answer(command, effects)?;
                             ledger.check_candidate(command, effects)?;
                             ledger.check_open(command, effects)?;
@@ -146,7 +148,9 @@ impl<'a> Ledger<'a> {
         let lane = self.lane(blockchain);
         let hash = lane.head.map(|head| head.hash);
         holds!(5, hash == Some(progress.head.hash), "not the last head: {progress:?}");
-        let of = |watch: &Watch| (watch.contracts == [CONTRACT]).then_some(watch.wallet_address);
+        let of = |watch: &Watch| {
+            (watch.contracts == [CONTRACT, OTHER_CONTRACT]).then_some(watch.wallet_address)
+        };
         let watched: Option<HashSet<Address>> = progress.watched.iter().map(of).collect();
         let waits = |(payment, transfer): (&PaymentKey, &Transfer)| {
             let is_waiting = transfer.blockchain == blockchain
@@ -155,7 +159,10 @@ impl<'a> Ledger<'a> {
             block.flatten().map(|block| block.timestamp)
         };
         let oldest = self.transfers.iter().filter_map(waits).min();
-        if watched.as_ref() != Some(&lane.watched) || oldest != progress.oldest_unconfirmed {
+        let is_so = watched.as_ref() == Some(&lane.watched)
+            && oldest == progress.oldest_unconfirmed
+            && lane.stopped == progress.stopped;
+        if !is_so {
             let text = format!("{:?} are watched, {oldest:?} waits: {progress:?}", lane.watched);
             self.untrue.get_or_insert(text);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use schemas::record::{Block, Deposit, OpenDeposit, Order, Transfer};
+use schemas::record::{Block, Deposit, OpenDeposit, Order, StopScope, Transfer};
 use schemas::{
     Address, Amount, BlockHash, Blockchain, DepositId, Epoch, OrderId, OrderStatus, PaymentKey,
     Stablecoin, TransferId, UnixSeconds,
@@ -28,6 +28,8 @@ pub(super) struct Lane<'a> {
     pub(super) policy: Policy,
     pub(super) time_max: UnixSeconds,
     pub(super) watched: HashSet<Address>,
+    /// What operators have stopped, in their order.
+    pub(super) stopped: Vec<StopScope>,
     /// The block after which payments to a wallet are seen, as was first said of it.
     pub(super) seen_after: HashMap<Address, i64>,
     /// Confirmed by the head that comes next.
@@ -106,6 +108,7 @@ impl<'a> Ledger<'a> {
             policy: chain.policy,
             time_max: UnixSeconds(0),
             watched: HashSet::new(),
+            stopped: Vec::new(),
             seen_after: HashMap::new(),
             at_sight: Vec::new(),
         };
@@ -127,10 +130,17 @@ impl<'a> Ledger<'a> {
         open.is_some_and(|open| open.accepts_late)
     }
 
+    /// Whether the deposit was offered with this contract.
+    pub(super) fn takes_contract(&self, deposit: &Deposit, contract: Address) -> bool {
+        let open = self.opened.get(&(deposit.order_id, deposit.slot));
+        open.is_some_and(|open| open.contracts.contains(&contract))
+    }
+
     pub(super) fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
-        !WALLETS.contains(&seen.from_address)
+        self.takes_contract(deposit, seen.contract)
+            && !WALLETS.contains(&seen.from_address)
             && transfer.blockchain == deposit.blockchain
             && seen.to_address == deposit.wallet_address
             && seen.stablecoin == deposit.stablecoin

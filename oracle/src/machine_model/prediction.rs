@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::record::{Block, Head, PaymentRequest};
+use schemas::record::{Block, Head, PaymentRequest, StopScope};
 use schemas::{
     Address, Amount, Blockchain, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin,
     TransferStatus, UnixSeconds, UnknownReason,
@@ -107,6 +107,14 @@ impl Shop {
             Fact::Watched { blockchain, wallet } => {
                 self.lanes.entry(*blockchain).or_default().watched.insert(*wallet);
             }
+            Fact::Stopped { blockchain, scope, begins } => {
+                let stopped = &mut self.lanes.entry(*blockchain).or_default().stopped;
+                if *begins {
+                    stopped.insert(*scope)
+                } else {
+                    stopped.remove(scope)
+                };
+            }
             Fact::Scanned { blockchain, block, head } => self.scan(*blockchain, *block, head),
         }
     }
@@ -130,13 +138,21 @@ impl Shop {
             return;
         }
         let choice = Choice { order, request, at };
-        let mut watched = request.wallets.iter().filter(|wallet| lane.watched.contains(wallet));
+        let is_stopped = |wallet: Address| {
+            let covers = |s: &StopScope| s.covers(wallet, request.stablecoin, request.contract);
+            lane.stopped.iter().any(covers)
+        };
+        let mut watched = request
+            .wallets
+            .iter()
+            .filter(|wallet| lane.watched.contains(wallet) && !is_stopped(**wallet));
         let given = watched.find_map(|wallet| choice.amount_at(*wallet, self));
         let Some((wallet, value, had)) = given else { return };
         let mut deposit = ModelDeposit {
             order: order.id,
             blockchain: request.blockchain,
             stablecoin: request.stablecoin,
+            contracts: request.contracts.clone(),
             wallet,
             value,
             sender: order.sender,
@@ -190,7 +206,8 @@ impl Shop {
             };
             let its_own =
                 |d: &ModelDeposit| d.takes() && d.fits(&transfer) && !self.has_payment_for(d);
-            if confirmed && self.deposits.iter().any(its_own) {
+            let is_stopped = self.is_stopped(&transfer);
+            if confirmed && !is_stopped && self.deposits.iter().any(its_own) {
                 transfer.status = TransferStatus::WaitingForMatch;
             }
             self.transfers.push(transfer);
@@ -208,6 +225,7 @@ impl Shop {
     fn scan(&mut self, blockchain: Blockchain, block: Block, head: &Head) {
         let lane = self.lanes.entry(blockchain).or_default();
         (lane.time, lane.has_gap) = (Some(block.timestamp), head.has_gap);
+        let stopped = lane.stopped.clone();
         self.heads += 1;
         let unconfirmed = |t: &&mut ModelTransfer| {
             t.blockchain == blockchain && t.status == TransferStatus::WaitingForConfirmation
@@ -228,6 +246,9 @@ impl Shop {
                 transfer.status = TransferStatus::WaitingForMatch;
                 transfer.confirmed_by = self.heads;
                 transfer.deadline = transfer.block.timestamp.plus(head.match_window_seconds);
+                if transfer.is_covered(&stopped) {
+                    transfer.end_stopped();
+                }
             } else if !transfer.on_chain && transfer.block.number <= head.finalized {
                 transfer.status = TransferStatus::FailedToConfirm;
             }
@@ -254,6 +275,11 @@ impl Shop {
             };
             let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && may_be_paid(d);
             let fitting = self.deposits.iter().position(|d| fits(&d));
+            // It waited for a deposit, and one opened.
+            if fitting.is_some() && self.is_stopped(transfer) {
+                self.transfers[i].end_stopped();
+                continue;
+            }
             if let Some(deposit) = fitting {
                 let order = self.deposits[deposit].order;
                 self.close(deposit, CloseReason::Settled);
@@ -355,6 +381,11 @@ impl Shop {
             } else {
                 UnknownReason::NoDeposit
             });
+            // By the nearest of them.
+            let is_other = |d: &ModelDeposit| !d.contracts.contains(&payment.contract);
+            if self.deposits.iter().filter(kept).any(is_other) {
+                reasons.insert(UnknownReason::OtherContract);
+            }
             return reasons;
         };
         let time = transfer.block.timestamp;
@@ -363,6 +394,10 @@ impl Shop {
         }
         if time > deposit.until && !deposit.accepts_late {
             reasons.insert(UnknownReason::Late);
+        }
+        if reasons.is_empty() && !deposit.contracts.contains(&payment.contract) {
+            reasons.insert(UnknownReason::OtherContract);
+            return reasons;
         }
         let Some((reason, at)) = deposit.closed else { return reasons };
         // One that is let go of at the head that passes its deadline may as well have expired.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::record::Block;
+use schemas::record::{Block, StopScope};
 use schemas::{
     Address, Amount, Blockchain, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin,
     TransferStatus, UnixSeconds, UnknownReason,
@@ -25,6 +25,7 @@ pub(super) struct ModelDeposit {
     pub(super) order: OrderId,
     pub(super) blockchain: Blockchain,
     pub(super) stablecoin: Stablecoin,
+    pub(super) contracts: Vec<Address>,
     pub(super) wallet: Address,
     pub(super) value: Amount,
     pub(super) sender: Option<Address>,
@@ -59,6 +60,18 @@ impl ModelTransfer {
     /// The merchant moves its own money.
     pub(super) fn is_sweep(&self) -> bool {
         WALLETS.contains(&self.payment.from)
+    }
+
+    /// Whether one of these stops keeps it from asking.
+    pub(super) fn is_covered(&self, stopped: &BTreeSet<StopScope>) -> bool {
+        let PaymentKey { to, stablecoin, contract, .. } = self.payment;
+        let covers = |scope: &StopScope| scope.covers(to, stablecoin, contract);
+        !self.is_sweep() && stopped.iter().any(covers)
+    }
+
+    pub(super) fn end_stopped(&mut self) {
+        self.status = TransferStatus::NoMatchedDeposit;
+        self.reasons.insert(UnknownReason::Stopped);
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -104,6 +117,7 @@ impl ModelDeposit {
         let time = transfer.block.timestamp;
         !transfer.is_sweep()
             && self.has_amount_of(transfer)
+            && self.contracts.contains(&transfer.payment.contract)
             && self.is_for_sender(transfer.payment.from)
             && self.from <= time
             && (time <= self.until || self.accepts_late)
@@ -129,9 +143,16 @@ pub(super) struct ModelLane {
     pub(super) time: Option<UnixSeconds>,
     /// Whether that head has a gap.
     pub(super) has_gap: bool,
+    pub(super) stopped: BTreeSet<StopScope>,
 }
 
 impl Shop {
+    /// Whether an operator keeps a payment from asking.
+    pub(super) fn is_stopped(&self, transfer: &ModelTransfer) -> bool {
+        let lane = self.lanes.get(&transfer.blockchain);
+        lane.is_some_and(|lane| transfer.is_covered(&lane.stopped))
+    }
+
     /// A payment for it is under way.
     pub(super) fn has_payment_for(&self, deposit: &ModelDeposit) -> bool {
         self.transfers.iter().any(|t| t.is_waiting() && deposit.fits(t))

@@ -15,7 +15,7 @@ use schemas::{
 };
 use uuid::Uuid;
 
-use super::chain::{account, cents};
+use super::chain::{CONTRACT, OTHER_CONTRACT, account, cents};
 use super::violation::{Violation, same};
 
 /// A defect put into a machine from outside, to see that the checks find it.
@@ -101,6 +101,14 @@ pub enum Sabotage {
     ReviveStale,
     /// Matching takes late payments for shops that do not accept them.
     AcceptLate,
+    /// Matching takes every contract of a coin for one that pays.
+    AnyContractPays,
+    /// Matching does not read that an operator stops something.
+    ForgetStop,
+    /// Matching does not read that a stop ends.
+    StopForEver,
+    /// A lane does not say what is stopped.
+    HideStopped,
     /// Matching attaches a transfer to another order than the operator named.
     AttachElsewhere,
     /// Matching takes the merchant's own money for one that may be attached.
@@ -175,6 +183,7 @@ impl Sabotaged for matching::State {
                 Sabotage::RaiseBeyondLimit => open.amounts.limit = cents(100),
                 Sabotage::BelieveOldHeads => open.head_age_max_seconds = u32::MAX,
                 Sabotage::AcceptLate => open.accepts_late = true,
+                Sabotage::AnyContractPays => open.contracts = vec![CONTRACT, OTHER_CONTRACT],
                 _ => {}
             }
         }
@@ -184,7 +193,16 @@ impl Sabotaged for matching::State {
         {
             command.order_id = OrderId(Uuid::from_u128(command.order_id.0.as_u128() ^ 3));
         }
+        let stops = |input: &matching::Input| match input {
+            matching::Input::Command(command) => match command.body {
+                DepositCommandBody::Stop(_) => sabotage == Sabotage::ForgetStop,
+                DepositCommandBody::Resume(_) => sabotage == Sabotage::StopForEver,
+                _ => false,
+            },
+            matching::Input::Chain(_) => false,
+        };
         let lost = (sabotage == Sabotage::LoseInBatch && number == 5)
+            || stops(&input)
             || (sabotage == Sabotage::IgnoreLateRefusal && is_late_refusal(self, &input));
         if lost { Vec::new() } else { vec![input] }
     }
@@ -255,6 +273,9 @@ impl Sabotaged for matching::State {
                 (matching::Effect::Progress(progress), Sabotage::HideWatched, _) => {
                     progress.watched.clear();
                 }
+                (matching::Effect::Progress(progress), Sabotage::HideStopped, _) => {
+                    progress.stopped.clear();
+                }
                 (matching::Effect::Progress(progress), Sabotage::HideUnconfirmed, _) => {
                     progress.oldest_unconfirmed = None;
                 }
@@ -268,6 +289,15 @@ impl Sabotaged for matching::State {
                 }
                 (matching::Effect::Transfer(_, transfer), Sabotage::HideOrphans, _) => {
                     transfer.orphaned_at = None;
+                }
+                (
+                    matching::Effect::Deposit(deposit),
+                    Sabotage::AnyContractPays,
+                    matching::Input::Command(command),
+                ) => {
+                    if let DepositCommandBody::Open(open) = &command.body {
+                        deposit.contracts.clone_from(&open.contracts);
+                    }
                 }
                 (
                     matching::Effect::Deposit(deposit),

@@ -414,6 +414,10 @@ impl Machine for State {
         Vec::new()
     }
 
+    fn stops(&self) -> Option<(Blockchain, usize)> {
+        None
+    }
+
     fn rows(&self) -> usize {
         self.orders.len()
     }

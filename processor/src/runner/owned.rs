@@ -105,6 +105,10 @@ impl<M: Wire> Owned<M> {
         self.machine.shares()
     }
 
+    pub(super) fn stops(&self) -> Option<(Blockchain, usize)> {
+        self.machine.stops()
+    }
+
     pub(super) fn rows(&self) -> usize {
         self.machine.rows()
     }

@@ -3,7 +3,7 @@
 
 use schemas::record::{
     AmountRule, AttachTransfer, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand,
-    DepositCommandBody, Head, Held, Observation, OpenDeposit, Transfer, Watch,
+    DepositCommandBody, Head, Held, Observation, OpenDeposit, StopScope, Transfer, Watch,
 };
 use schemas::{
     Address, Amount, Blockchain, CloseReason, CommandId, Epoch, Hash, OrderId, Stablecoin,
@@ -207,6 +207,20 @@ impl From<HeadAt> for Input {
     }
 }
 
+/// An operator stops what this covers.
+pub(crate) fn stop(scope: StopScope) -> Input {
+    to_lane(DepositCommandBody::Stop(scope))
+}
+
+/// And ends it.
+pub(crate) fn resume(scope: StopScope) -> Input {
+    to_lane(DepositCommandBody::Resume(scope))
+}
+
+fn to_lane(body: DepositCommandBody) -> Input {
+    Input::Command(DepositCommand::to_lane(Blockchain::Eth, UnixSeconds(1200).micros(), body))
+}
+
 /// From this block on payments to the wallet in this contract are seen.
 pub(crate) fn watch(number: i64, watched: u8, contract: Address) -> Input {
     let watch = Watch { wallet_address: wallet(watched), contracts: vec![contract] };
@@ -228,6 +242,7 @@ pub(crate) fn open(order_letter: char, value: &str) -> Open {
     let open = OpenDeposit {
         stablecoin: Stablecoin::Usdt,
         contract: CONTRACT,
+        contracts: vec![CONTRACT],
         value: amount(value),
         user_address: None,
         started_at: UnixSeconds(1000),
@@ -272,6 +287,12 @@ impl Open {
     /// The customer is shown this contract.
     pub(crate) fn contract(mut self, contract: Address) -> Self {
         self.open.contract = contract;
+        self.open.contracts = vec![contract];
+        self
+    }
+    /// Paid in these contracts.
+    pub(crate) fn paid_in(mut self, contracts: &[Address]) -> Self {
+        self.open.contracts = contracts.to_vec();
         self
     }
     /// The head may be this many seconds older than the command.

@@ -58,6 +58,8 @@ pub(crate) fn usdt(blockchain: Blockchain, wallets: &[u8]) -> PaymentRequest {
         blockchain,
         stablecoin: Stablecoin::Usdt,
         contract: CONTRACT,
+        decimals: 6,
+        contracts: vec![CONTRACT],
         wallets: wallets.iter().map(|number| wallet(*number)).collect(),
         amounts: three_cents(),
         late_window_seconds: 500,

@@ -5,6 +5,7 @@
 mod amounts;
 mod attaching;
 mod confirming;
+mod contracts;
 mod ending;
 mod entries;
 mod holding;
@@ -15,10 +16,11 @@ mod paying;
 mod refusing;
 mod reorg;
 mod returning;
+mod stopping;
 mod watching;
 
-use crate::chain::{close, head, open, pay, refused, settled, watch};
-use crate::name::{CONTRACT, amount, order, wallet};
+use crate::chain::{close, head, open, pay, refused, resume, settled, stop, watch};
+use crate::name::{CONTRACT, OTHER_CONTRACT, amount, order, wallet};
 use crate::story::decide;
 use lane::Lane;
 use schemas::record::{AmountRule, MatchingEntry};

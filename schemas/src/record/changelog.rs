@@ -5,7 +5,7 @@ use std::borrow::Cow::{self, Borrowed};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Order, PaymentRequest, Record, Watch, plain_record};
+use super::{Block, Order, PaymentRequest, Record, StopScope, Watch, plain_record};
 use crate::{
     Address, Amount, BlockHash, CloseReason, CommandId, DepositId, Epoch, FulfillmentId, OrderId,
     SchemaName, Stablecoin, TransferId, TransferStatus, TxHash, UnixMicros, UnixSeconds,
@@ -32,6 +32,8 @@ pub struct LaneEntry {
     pub head: Option<Block>,
     /// The chain does not go back below this height.
     pub finalized: i64,
+    /// Height confirmed for the smallest amounts; -1 for none yet.
+    pub confirmed: i64,
     pub match_window_seconds: i64,
     /// Ids given so far, one count for all three kinds.
     pub sequence: i64,
@@ -51,6 +53,9 @@ pub struct LaneEntry {
     pub has_gap: bool,
     /// The newest time of any head: a rewind does not take it back.
     pub newest: Option<UnixSeconds>,
+    /// What operators have stopped.
+    #[serde(default)]
+    pub stopped: Vec<StopScope>,
 }
 
 /// A deposit, live or in its late window. Ids and addresses are bytes: nobody outside reads this.
@@ -64,6 +69,9 @@ pub struct DepositEntry {
     pub close_reason: Option<CloseReason>,
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
+    /// The contracts whose transfers pay it.
+    #[serde(default, with = "binary::list")]
+    pub contracts: Vec<Address>,
     #[serde(default, with = "binary::option")]
     pub user_address: Option<Address>,
     #[serde(with = "binary")]

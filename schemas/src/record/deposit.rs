@@ -21,6 +21,9 @@ pub struct Deposit {
     pub blockchain: Blockchain,
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
+    /// The contracts whose transfers pay it.
+    #[serde(default)]
+    pub contracts: Vec<Address>,
     pub user_address: Option<Address>,
     pub wallet_address: Address,
     /// What the customer pays, exactly.

@@ -93,6 +93,8 @@ fn payment() -> PaymentRequest {
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
         contract: observation().contract,
+        decimals: 6,
+        contracts: vec![observation().contract],
         wallets: vec![wallet()],
         amounts: amounts(),
         late_window_seconds: 86_400,
@@ -174,6 +176,7 @@ pub fn deposit_command() -> DepositCommand {
         body: DepositCommandBody::Open(OpenDeposit {
             stablecoin: Stablecoin::Usdt,
             contract: observation().contract,
+            contracts: vec![observation().contract],
             value: amount(1050),
             user_address: None,
             started_at: UnixSeconds(1_790_000_012),
@@ -185,6 +188,15 @@ pub fn deposit_command() -> DepositCommand {
             head_age_max_seconds: 600,
         }),
     }
+}
+
+fn stop_scope() -> StopScope {
+    StopScope { stablecoin: Some(Stablecoin::Usdt), address: Some(observation().contract) }
+}
+
+/// An example: an operator stops a contract.
+pub fn stop() -> DepositCommand {
+    DepositCommand::to_lane(Blockchain::Eth, SEEN, DepositCommandBody::Stop(stop_scope()))
 }
 
 /// An example: a pending order.
@@ -213,6 +225,8 @@ pub fn order() -> Order {
             slot: 0,
             blockchain: Blockchain::Eth,
             stablecoin: Stablecoin::Usdt,
+            contract: observation().contract,
+            decimals: 6,
             state: DepositState::Open,
             deposit_id: Some(DepositId(1)),
             wallet_address: wallet(),
@@ -233,6 +247,7 @@ pub fn deposit() -> Deposit {
         close_reason: None,
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
+        contracts: vec![observation().contract],
         user_address: None,
         wallet_address: wallet(),
         value: amount(1050),
@@ -369,6 +384,7 @@ pub fn chain_progress() -> ChainProgress {
         updated_at: SEEN,
         lane: None,
         oldest_unconfirmed: None,
+        stopped: Vec::new(),
     }
 }
 
@@ -377,6 +393,7 @@ pub fn lane_progress() -> ChainProgress {
     ChainProgress {
         lane: Some(0),
         oldest_unconfirmed: Some(block().timestamp.plus(-24)),
+        stopped: vec![StopScope { stablecoin: Some(Stablecoin::Dai), address: None }],
         ..chain_progress()
     }
 }
@@ -402,6 +419,7 @@ pub fn audit_entry() -> AuditEntry {
         order_id: Some(order_id()),
         transfer_id: None,
         command_id: Some(CommandId(Uuid::from_u128(5))),
+        subject: None,
         requested_at: SEEN,
     }
 }
@@ -431,6 +449,7 @@ macro_rules! each_example {
             $visit("mark_paid", &$crate::record::example::mark_paid()),
             $visit("deposit_command", &$crate::record::example::deposit_command()),
             $visit("attach", &$crate::record::example::attach()),
+            $visit("stop", &$crate::record::example::stop()),
             $visit("attach_asks", &$crate::record::example::attach_asks()),
             $visit("order", &$crate::record::example::order()),
             $visit("deposit", &$crate::record::example::deposit()),

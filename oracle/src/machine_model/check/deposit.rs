@@ -4,7 +4,7 @@ use processor::machine::matching;
 use schemas::record::{Deposit, DepositCommand, DepositCommandBody, OpenDeposit, Transfer};
 use schemas::{CloseReason, DepositState, TransferStatus};
 
-use crate::machine_model::chain::{CONTRACT, WALLETS};
+use crate::machine_model::chain::{CONTRACT, OTHER_CONTRACT, WALLETS};
 use crate::machine_model::ledger::{Lane, Ledger, place};
 use crate::machine_model::violation::{Violation, holds};
 
@@ -22,8 +22,14 @@ impl Ledger<'_> {
         self.opened.insert((command.order_id, command.slot), open.clone());
         if effects.iter().any(|effect| matches!(effect, matching::Effect::Deposit(_))) {
             let (wallet, lane) = (command.wallet_address, self.lane(command.blockchain));
-            let is_watched = lane.watched.contains(&wallet) && open.contract == CONTRACT;
+            let are_seen = open.contracts.iter().all(|of| [CONTRACT, OTHER_CONTRACT].contains(of));
+            let is_watched = lane.watched.contains(&wallet)
+                && are_seen
+                && open.contracts.contains(&open.contract);
             holds!(11, is_watched, "opened at {wallet}, which is not watched: {open:?}");
+            let (coin, shown) = (open.stablecoin, open.contract);
+            let is_stopped = lane.stopped.iter().any(|scope| scope.covers(wallet, coin, shown));
+            holds!(14, !is_stopped, "opened at {wallet}, which is stopped: {open:?}");
             holds!(11, !lane.has_gap, "opened while the chain has a gap: {open:?}");
             let (head, limit) = (lane.head, i64::from(open.head_age_max_seconds));
             let issued_at = command.issued_at.seconds();
@@ -92,6 +98,8 @@ impl Ledger<'_> {
         let is_asked_for = open.user_address == deposit.user_address
             && raised.is_some_and(|raised| raised <= open.amounts.limit.parts());
         holds!(10, is_asked_for, "{deposit:?} is not what {open:?} asks for");
+        let are_offered = open.contracts == deposit.contracts;
+        holds!(14, are_offered, "{deposit:?} has other contracts than {open:?} offers");
         let others = self.reserved.get(&place(deposit)).into_iter().flatten();
         let other = others.map(|id| &self.deposits[id]).find(|other| self.keeps(other, deposit));
         holds!(10, other.is_none(), "{other:?} and {deposit:?} share an amount");
@@ -141,6 +149,7 @@ impl Ledger<'_> {
                 && !WALLETS.contains(&seen.from_address)
                 && (transfer.blockchain, seen.to_address, seen.stablecoin, seen.value)
                     == place(deposit)
+                && open.contracts.contains(&seen.contract)
                 && deposit.user_address.is_none_or(|only| only == seen.from_address)
                 && (is_older || !is_exact)
         })

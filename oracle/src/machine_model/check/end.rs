@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use schemas::record::{Block, Deposit, Transfer};
-use schemas::{CloseReason, DepositState, OrderStatus, PaymentKey, TransferId, TransferStatus};
+use schemas::{
+    CloseReason, DepositState, OrderStatus, PaymentKey, TransferId, TransferStatus, UnknownReason,
+};
 
 use crate::machine_model::ledger::Ledger;
 use crate::machine_model::violation::{Violation, holds};
@@ -66,7 +68,7 @@ impl Ledger<'_> {
 
     /// 11: no deposit expired for which there is a transfer in time that paid nothing, unless blocks that were
     /// confirmed left the chain since, or the transfer had ended when the deposit opened or was another order's, or came
-    /// before its wallet was watched.
+    /// before its wallet was watched, or was confirmed while an operator had stopped it.
     fn check_in_time(&self) -> Result<(), Violation> {
         let chain_of = |deposit: &Deposit| self.lane(deposit.blockchain).chain;
         let for_ever =
@@ -90,7 +92,8 @@ impl Ledger<'_> {
                 let block = Block { timestamp: time, ..transfer.block };
                 let in_time = time <= deposit.expires_at
                     && self.fits(&Transfer { block, ..transfer.clone() }, deposit);
-                let paid_nothing = transfer.status != TransferStatus::Matched;
+                let paid_nothing = transfer.status != TransferStatus::Matched
+                    && transfer.reason != Some(UnknownReason::Stopped);
                 let overlooked = in_time
                     && paid_nothing
                     && !self.not_for.contains(&(deposit.deposit_id, payment));

@@ -206,9 +206,11 @@ impl Ledger<'_> {
             }
             UnknownReason::AlreadyPaid => was(d, OrderStatus::Paid),
             UnknownReason::OrderCancelled => was(d, OrderStatus::Cancelled),
-            UnknownReason::NoDeposit | UnknownReason::AmountMismatch | UnknownReason::OwnWallet => {
-                false
-            }
+            UnknownReason::NoDeposit
+            | UnknownReason::AmountMismatch
+            | UnknownReason::OwnWallet
+            | UnknownReason::OtherContract
+            | UnknownReason::Stopped => false,
         };
         let waits = |d: &Deposit| match status(d) {
             Some(OrderStatus::Pending) => is_open(d) && self.fits(transfer, d),
@@ -221,19 +223,26 @@ impl Ledger<'_> {
         };
         let mut deposits = self.deposits.values();
         let wanted = deposits.clone().any(waits);
+        if transfer.reason == Some(UnknownReason::Stopped) {
+            return self.is_stopped(transfer);
+        }
         !wanted
             && match transfer.reason {
                 None => false,
                 Some(UnknownReason::OwnWallet) => WALLETS.contains(&seen.from_address),
                 Some(UnknownReason::NoDeposit) => !deposits.any(|d| at_wallet(&d) && is_open(d)),
                 Some(UnknownReason::AmountMismatch) => deposits.any(|d| at_wallet(&d)),
+                Some(UnknownReason::OtherContract) => {
+                    deposits.any(|d| at_wallet(&d) && !self.takes_contract(d, seen.contract))
+                }
                 // The one that counts on it may have forgotten its deposit.
                 Some(UnknownReason::Late) if self.is_counted_on(transfer.transfer_id) => true,
                 Some(reason) => deposits.filter(same_amount).any(|d| is_true(d, reason)),
             }
     }
 
-    /// 3: nothing that left the chain asks to pay. 2: what asks fits, as it is then.
+    /// 3: nothing that left the chain asks to pay. 2: what asks fits, as it is then. 14: by a contract that was offered, and
+    /// not while that is stopped.
     pub(super) fn check_settle(&mut self, command: &OrderCommand) -> Result<(), Violation> {
         let OrderCommandBody::Settle(settle) = &command.body else { return Ok(()) };
         let payment = self.payments.get(&settle.transfer_id);
@@ -241,6 +250,12 @@ impl Ledger<'_> {
         holds!(3, block.is_some(), "{settle:?} asks to pay, and is in no block");
         let transfer = payment.and_then(|payment| self.transfers.get(payment));
         let deposit = self.deposits.get(&settle.deposit_id);
+        let is_offered = transfer.zip(deposit).is_none_or(|(transfer, deposit)| {
+            self.takes_contract(deposit, transfer.observation.contract)
+        });
+        holds!(14, is_offered, "{transfer:?} is of no contract of {deposit:?}");
+        let is_stopped = transfer.is_some_and(|transfer| self.is_stopped(transfer));
+        holds!(14, !is_stopped, "asks to pay, and is stopped: {transfer:?}");
         // The same question without an answer: meanwhile it may be in a block of another time.
         let question = (command.order_id, settle.deposit_id);
         let asked_before = self.asked.get(&settle.transfer_id) == Some(&question)

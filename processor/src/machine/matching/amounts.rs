@@ -93,7 +93,8 @@ impl State {
         let loose = self.transfers.loose(price).into_iter();
         loose.filter_map(|id| self.transfers.get(id)).any(|row| {
             let is_older = row.block.timestamp < open.started_at;
-            sender(row.seen.from_address) && (is_older || !is_exact)
+            let is_taken = open.contracts.contains(&row.seen.contract);
+            is_taken && sender(row.seen.from_address) && (is_older || !is_exact)
         })
     }
 

@@ -68,7 +68,11 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let is_free = |deposit: &DepositRow| {
-            deposit.takes() && deposit.misfit(&row).is_none() && !self.transfers.holds(deposit.id)
+            let contracts = self.deposits.contracts(deposit);
+            deposit.takes()
+                && deposit.misfit(&row, contracts).is_none()
+                && !self.transfers.holds(deposit.id)
+                && !self.is_held_up(&row)
         };
         let reserved = self.reserved_for(&row);
         let Some(deposit) = reserved.filter(is_free) else {
@@ -126,7 +130,9 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let fits = |deposit: &DepositRow| deposit.takes() && deposit.misfit(&row).is_none();
+        let fits = |deposit: &DepositRow| {
+            deposit.takes() && deposit.misfit(&row, self.deposits.contracts(deposit)).is_none()
+        };
         let reserved = self.reserved_for(&row);
         let fitting = reserved.filter(fits).map(|deposit| (deposit.id, deposit.order));
         if row.deposit != fitting.map(|(id, _)| id) {

@@ -59,6 +59,7 @@ impl State {
             order,
             slot,
             stablecoin: open.stablecoin,
+            contracts: self.deposits.contracts_number(&open.contracts)?,
             wallet,
             user_address: open.user_address,
             value: given.value,
@@ -120,7 +121,10 @@ impl State {
         // As the chain has them: the one pays that would have, had the deposit come before them.
         waiting.sort_by_key(|row| (row.block.number, row.id));
         // One that does not fit is not rejected yet, as it might fit a deposit after this one.
-        let fits = |row: &TransferRow| row.may_pay(deposit.order) && deposit.misfit(row).is_none();
+        let contracts = self.deposits.contracts(deposit).to_vec();
+        let fits = |row: &TransferRow| {
+            row.may_pay(deposit.order) && deposit.misfit(row, &contracts).is_none()
+        };
         for row in waiting.into_iter().filter(fits) {
             if row.status == TransferStatus::WaitingForMatch {
                 self.match_or_wait(row, now, effects)?;

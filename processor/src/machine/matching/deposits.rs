@@ -1,5 +1,6 @@
 //! Deposits of a lane, with their reservations and deadlines.
 
+mod contract_lists;
 mod wallet_coins;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ use schemas::{
 
 use crate::machine::Broken;
 use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table};
+use contract_lists::ContractLists;
+pub(super) use contract_lists::ContractsNumber;
 use wallet_coins::{LEAST, WalletCoin, WalletCoinNumber, WalletCoins};
 
 /// How many neighbours on each side are searched for the nearest deposit: only a hint depends on it.
@@ -23,6 +26,8 @@ pub(super) struct DepositRow {
     pub(super) order: OrderId,
     pub(super) slot: i32,
     pub(super) stablecoin: Stablecoin,
+    /// The contracts of the coin that pay it.
+    pub(super) contracts: ContractsNumber,
     pub(super) wallet: Address,
     pub(super) user_address: Option<Address>,
     pub(super) value: Amount,
@@ -102,6 +107,7 @@ struct KeptDeposit {
     due_at: UnixSeconds,
     user_address: Option<Box<Address>>,
     wallet_coin: WalletCoinNumber,
+    contracts: ContractsNumber,
     slot: i32,
     skew_seconds: u16,
     late_window_seconds: u32,
@@ -129,6 +135,7 @@ impl KeptDeposit {
             due_at: row.closed.map_or(row.expires_at, |closed| closed.release_at),
             user_address: row.user_address.map(Box::new),
             wallet_coin,
+            contracts: row.contracts,
             slot: row.slot,
             skew_seconds: row.skew_seconds,
             late_window_seconds: row.late_window_seconds,
@@ -153,6 +160,7 @@ pub(super) struct Deposits(Table<KeptDeposit, DepositIndex>);
 #[derive(Debug, Clone, Default)]
 struct DepositIndex {
     wallet_coins: WalletCoins,
+    contract_lists: ContractLists,
     /// Reservations, open and late, by price and sender: one deposit each.
     by_price: Lookup,
     by_slot: Lookup,
@@ -182,7 +190,7 @@ impl Index<KeptDeposit> for DepositIndex {
             (Some(old), None) => self.release(number, old),
             (Some(old), Some(new)) => {
                 let same = |row: &KeptDeposit| {
-                    (row.wallet_coin, row.value, row.sender(), row.order, row.slot)
+                    (row.wallet_coin, row.value, row.sender(), row.contracts, row.order, row.slot)
                 };
                 let id = new.id;
                 invariant!(10, same(old) == same(new), "deposit {id} changed what it reserves");
@@ -261,6 +269,7 @@ impl Deposits {
             order: kept.order,
             slot: kept.slot,
             stablecoin: at.stablecoin,
+            contracts: kept.contracts,
             wallet: at.wallet,
             user_address: kept.sender(),
             value: kept.value(),
@@ -285,6 +294,20 @@ impl Deposits {
     /// The deposit that a transfer or a deadline names: it must be there.
     pub(super) fn named(&self, id: DepositId) -> Result<DepositRow, Broken> {
         self.0.named(id).map(|kept| self.row(kept))
+    }
+
+    /// The contracts that pay a deposit.
+    pub(super) fn contracts(&self, row: &DepositRow) -> &[Address] {
+        self.0.index.contract_lists.get(row.contracts)
+    }
+
+    /// The number that a row has for a list of contracts.
+    pub(super) fn contracts_number(
+        &mut self,
+        contracts: &[Address],
+    ) -> Result<ContractsNumber, Broken> {
+        let number = self.0.index.contract_lists.number(contracts);
+        number.ok_or_else(|| Broken::new(2, "there are too many lists of contracts".to_owned()))
     }
 
     /// Adds a deposit or replaces it.

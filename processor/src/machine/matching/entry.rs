@@ -5,7 +5,7 @@ use schemas::record::{
 };
 use schemas::{Address, Blockchain, DepositId, TransferId, TransferStatus};
 
-use super::deposits::{Closed, DepositRow};
+use super::deposits::{Closed, ContractsNumber, DepositRow};
 use super::transfers::TransferRow;
 
 /// A key of the changelog.
@@ -53,9 +53,9 @@ impl std::fmt::Display for Key {
 }
 
 impl DepositRow {
-    pub(super) fn record(&self, id: DepositId, blockchain: Blockchain) -> Deposit {
+    pub(super) fn record(&self, blockchain: Blockchain, contracts: &[Address]) -> Deposit {
         Deposit {
-            deposit_id: id,
+            deposit_id: self.id,
             updated_at: self.updated_at,
             order_id: self.order,
             slot: self.slot,
@@ -63,6 +63,7 @@ impl DepositRow {
             close_reason: self.closed.map(|closed| closed.reason),
             blockchain,
             stablecoin: self.stablecoin,
+            contracts: contracts.to_vec(),
             user_address: self.user_address,
             wallet_address: self.wallet,
             value: self.value,
@@ -72,14 +73,15 @@ impl DepositRow {
         }
     }
 
-    pub(super) fn entry(&self, id: DepositId) -> MatchingEntry {
+    pub(super) fn entry(&self, contracts: &[Address]) -> MatchingEntry {
         MatchingEntry::Deposit(DepositEntry {
-            deposit_id: id,
+            deposit_id: self.id,
             updated_at: self.updated_at,
             order_id: self.order,
             slot: self.slot,
             close_reason: self.closed.map(|closed| closed.reason),
             stablecoin: self.stablecoin,
+            contracts: contracts.to_vec(),
             user_address: self.user_address,
             wallet_address: self.wallet,
             value: self.value,
@@ -92,7 +94,7 @@ impl DepositRow {
         })
     }
 
-    pub(super) fn of(entry: &DepositEntry) -> Option<Self> {
+    pub(super) fn of(entry: &DepositEntry, contracts: ContractsNumber) -> Option<Self> {
         let closed = match (entry.close_reason, entry.release_at) {
             (Some(reason), Some(release_at)) => Some(Closed { reason, release_at }),
             (None, None) => None,
@@ -103,6 +105,7 @@ impl DepositRow {
             order: entry.order_id,
             slot: entry.slot,
             stablecoin: entry.stablecoin,
+            contracts,
             wallet: entry.wallet_address,
             user_address: entry.user_address,
             value: entry.value,

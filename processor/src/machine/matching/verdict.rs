@@ -2,7 +2,8 @@
 
 use schemas::record::{OrderCommandBody, Settle};
 use schemas::{
-    CloseReason, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnknownReason,
+    Address, CloseReason, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros,
+    UnknownReason,
 };
 
 use super::deposits::DepositRow;
@@ -11,7 +12,7 @@ use super::{ASK_AGAIN_SECONDS, Broken, Effect, State, TransferStage};
 
 impl DepositRow {
     /// Why a transfer of the right amount does not fit this deposit, if it does not.
-    pub(super) fn misfit(&self, row: &TransferRow) -> Option<UnknownReason> {
+    pub(super) fn misfit(&self, row: &TransferRow, contracts: &[Address]) -> Option<UnknownReason> {
         let time = row.block.timestamp;
         if self.user_address.is_some_and(|sender| sender != row.seen.from_address) {
             Some(UnknownReason::SenderMismatch)
@@ -19,6 +20,8 @@ impl DepositRow {
             Some(UnknownReason::BeforeDeposit)
         } else if time > self.expires_at && !self.accepts_late {
             Some(UnknownReason::Late)
+        } else if !contracts.contains(&row.seen.contract) {
+            Some(UnknownReason::OtherContract)
         } else {
             None
         }
@@ -56,6 +59,10 @@ impl State {
         if let Some(order) = row.order {
             return self.match_with(row, order, now, effects);
         }
+        if self.is_held_up(&row) {
+            let order = self.likely_order(&row);
+            return self.reject(row, UnknownReason::Stopped, order, now, effects);
+        }
         // The deposit that a transfer is tied to keeps its amount.
         let holder = match row.deposit {
             Some(id) => Some(self.deposits.named(id)?),
@@ -64,7 +71,7 @@ impl State {
         // While a deposit holds this amount for this sender no other can open for it, so waiting would
         // change nothing.
         let Some(deposit) = holder else { return Ok(()) };
-        match deposit.misfit(&row).or(deposit.closed_reason()) {
+        match deposit.misfit(&row, self.deposits.contracts(&deposit)).or(deposit.closed_reason()) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
             None => self.ask(row, &deposit, now, effects),
         }
@@ -80,6 +87,9 @@ impl State {
     ) -> Result<(), Broken> {
         let (equal, deposit_id) = (deposit.price() == row.price(), deposit.id);
         invariant!(2, equal, "transfer {} has not the amount of deposit {deposit_id}", row.id);
+        let is_taken = self.deposits.contracts(deposit).contains(&row.seen.contract);
+        invariant!(14, is_taken, "transfer {} is of no contract of deposit {deposit_id}", row.id);
+        invariant!(14, !self.is_held_up(&row), "transfer {} asks, and is stopped", row.id);
         row.settling = true;
         row.deposit = Some(deposit_id);
         row.match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
@@ -105,6 +115,10 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let time = self.time_or(now);
+        if row.is_included() && self.is_held_up(&row) {
+            row.match_deadline = Some(time.plus(ASK_AGAIN_SECONDS));
+            return self.transfers.put(row);
+        }
         if let Some(deposit) = row.deposit.filter(|_| row.is_included()) {
             let deposit = self.deposits.named(deposit)?;
             return self.ask(row, &deposit, now, effects);
@@ -140,19 +154,29 @@ impl State {
         let (price, from) = (row.price(), row.seen.from_address);
         let reserved = self.deposits.reserved_by(price, from);
         if let Some(deposit) = reserved.or_else(|| self.deposits.reserved_by_another(price))
-            && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
+            && let contracts = self.deposits.contracts(&deposit)
+            && let Some(reason) = deposit.misfit(&row, contracts).or(deposit.closed_reason())
         {
             return self.reject(row, reason, Some(deposit.order), now, effects);
         }
-        // Most likely meant for one that waited when it was paid, though it may be closed by now.
-        let nearest = |is| self.deposits.nearest(price, is);
-        let near =
-            nearest(&|deposit| deposit.misfit(&row).is_none()).or_else(|| nearest(&|_| true));
-        let (reason, order) = match near {
-            Some(deposit) => (UnknownReason::AmountMismatch, Some(deposit.order)),
+        let takes =
+            |deposit: &DepositRow| self.deposits.contracts(deposit).contains(&row.seen.contract);
+        let (reason, order) = match self.nearest(&row) {
+            Some(deposit) if takes(&deposit) => {
+                (UnknownReason::AmountMismatch, Some(deposit.order))
+            }
+            Some(deposit) => (UnknownReason::OtherContract, Some(deposit.order)),
             None => (UnknownReason::NoDeposit, None),
         };
         self.reject(row, reason, order, now, effects)
+    }
+
+    /// The deposit of another amount that a transfer was most likely meant for: one that waited when it was paid,
+    /// though it may be closed by now.
+    pub(super) fn nearest(&self, row: &TransferRow) -> Option<DepositRow> {
+        let nearest = |is| self.deposits.nearest(row.price(), is);
+        let waited = |deposit: &DepositRow| deposit.misfit(row, &[row.seen.contract]).is_none();
+        nearest(&waited).or_else(|| nearest(&|_| true))
     }
 
     /// Ends a confirmed transfer that pays nothing.

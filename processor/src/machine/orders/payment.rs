@@ -67,6 +67,8 @@ impl State {
             slot,
             blockchain: payment.blockchain,
             stablecoin: payment.stablecoin,
+            contract: payment.contract,
+            decimals: payment.decimals,
             state: DepositState::Requested,
             deposit_id: None,
             wallet_address: *first,
@@ -101,7 +103,9 @@ impl State {
         if asked_at.is_some_and(|at| command.issued_at.seconds() < at) {
             return Ok(());
         }
-        if row.is_pending() && matches!(reason, Reason::AmountsTaken | Reason::NotWatched) {
+        let is_of_wallet =
+            matches!(reason, Reason::AmountsTaken | Reason::NotWatched | Reason::Stopped);
+        if row.is_pending() && is_of_wallet {
             let next =
                 row.pending.iter_mut().find(|choice| choice.slot == slot).and_then(|choice| {
                     let wallets = &mut choice.payment.wallets;
@@ -122,7 +126,9 @@ impl State {
         }
         let cause = match reason {
             Reason::AmountsTaken | Reason::Expired => OrderCause::PaymentRefused,
-            Reason::NotWatched | Reason::ChainBehind => OrderCause::PaymentUnavailable,
+            Reason::NotWatched | Reason::ChainBehind | Reason::Stopped => {
+                OrderCause::PaymentUnavailable
+            }
         };
         self.answer_choices(row, command, slot, cause, effects)
     }
@@ -209,6 +215,7 @@ impl OrderRow {
             body: DepositCommandBody::Open(OpenDeposit {
                 stablecoin: deposit.stablecoin,
                 contract: payment.contract,
+                contracts: payment.contracts.clone(),
                 value: self.order.amount,
                 user_address: self.order.expecting_wallet_address,
                 started_at: deposit.started_at,

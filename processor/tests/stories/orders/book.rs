@@ -106,6 +106,7 @@ fn command_words(command: &DepositCommand) -> String {
         Body::Attach(attach) => format!("attach #{}", attach.transfer.transfer_id),
         Body::Attached { transfer_id } => format!("attached #{transfer_id}"),
         Body::AttachRefused { transfer_id } => format!("attach refused #{transfer_id}"),
+        Body::Stop(_) | Body::Resume(_) => "of an operator's".to_owned(),
     };
     let (wallet, slot) = (number(&command.wallet_address), command.slot);
     format!("{} w{wallet}: {}/{slot} {what}", command.blockchain, letter(command.order_id))
