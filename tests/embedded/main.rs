@@ -10,5 +10,6 @@ mod halts;
 mod prune;
 mod rebuild;
 mod rescan;
+mod stopping;
 mod tail;
 mod unanswered;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use runtime::config::Problems;
 
+use crate::chain::stop;
 use crate::settings::{Settings, defaults};
 use crate::setup::{Outcome, prune, tables};
 use crate::stage::Stage;
@@ -55,6 +56,14 @@ enum Command {
     /// that endpoints disagree about.
     #[command(subcommand)]
     Chain(ChainCommand),
+    /// Stop payments of a wallet, a coin, a contract or a chain, also for orders that are open; end that; or print what is
+    /// stopped. What is confirmed meanwhile pays nothing until an operator attaches it.
+    Stop {
+        #[command(flatten)]
+        options: stop::Options,
+        #[command(flatten)]
+        file: File,
+    },
     /// Ask the endpoints of a chain again for blocks that were scanned, and publish what is missing. With the embedded
     /// log: while no process runs.
     Rescan {
@@ -283,6 +292,7 @@ impl Command {
             Self::Chain(ChainCommand::Resolve { options, file }) => {
                 report(block_on(chain::resolve(file.read(&[])?, options)))
             }
+            Self::Stop { options, file } => report(block_on(stop::run(file.read(&[])?, options))),
             Self::Rescan { options, file } => {
                 report(block_on(rescan::run(file.read(&[])?, options)))
             }
