@@ -45,8 +45,8 @@ pub use draws::Draws;
 pub use event::{OrderStatusChanged, UnknownTransfer};
 pub use header::{HEADER_TRACEPARENT, Headers};
 pub use identity::{
-    BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, NotAUuid, OrderId, PaymentKey,
-    SEQUENCE_BITS, TransferId, TxHash,
+    BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Incarnation, NotAUuid, OrderId,
+    PaymentKey, SEQUENCE_BITS, TransferId, TxHash,
 };
 pub use json::decode_json;
 pub use partition::{Layout, Partition, lane, murmur2};

@@ -110,6 +110,8 @@ pub(crate) enum Happening {
     },
     /// An operator takes a chain back by more than a day.
     Rewind(Rewind),
+    /// The installation is restored from a backup.
+    Restore(Restore),
     /// Ingest watches the second wallet, too.
     Watch {
         chain: usize,
@@ -164,6 +166,19 @@ pub(crate) struct Rewind {
     pub(crate) same: bool,
     /// Before that there is another order of this price.
     pub(crate) rival: bool,
+}
+
+/// An order is paid since the backup, and a stranger pays; nothing of it is known any more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Restore {
+    pub(crate) chain: usize,
+    pub(crate) price: usize,
+    /// Blocks since the backup.
+    pub(crate) depth: usize,
+    /// There is another order of this price.
+    pub(crate) rival: bool,
+    /// It is read before the chain is read again.
+    pub(crate) early: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -267,6 +282,12 @@ fn rewind() -> impl Strategy<Value = Rewind> {
     )
 }
 
+fn restore() -> impl Strategy<Value = Restore> {
+    (chain(), 0..3_usize, 1..6_usize, any::<[bool; 2]>()).prop_map(
+        |(chain, price, depth, [rival, early])| Restore { chain, price, depth, rival, early },
+    )
+}
+
 /// On a chain, or in the configuration.
 fn event(world: World) -> impl Strategy<Value = Happening> {
     let seconds = match world {
@@ -296,6 +317,7 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
         3 * days => prop_oneof![
             2 => away().prop_map(Happening::Away),
             1 => rewind().prop_map(Happening::Rewind),
+            1 => restore().prop_map(Happening::Restore),
         ],
         5 => doubt(),
         1 => any::<bool>().prop_map(|long| Happening::Rest { long }),

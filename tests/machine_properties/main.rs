@@ -107,9 +107,10 @@ fn sabotage_is_found() {
         (Sabotage::AcceptLate, 2, "does not fit"),
         (Sabotage::AttachElsewhere, 2, "no operator attached it"),
         (Sabotage::AttachOwnMoney, 2, "is asked by"),
+        (Sabotage::RestartIds, 14, "names"),
     ] {
         let mut violations = BTreeSet::new();
-        let found = fixed_cases(World::Wild, 400).any(|case| {
+        let found = fixed_cases(World::Wild, 2000).any(|case| {
             let tricks = Tricks { batches: true, losses: true, ..Tricks::NONE };
             let mut play = Play::new(World::Wild, tricks, sabotage);
             let violation = play.run(&case).and_then(|()| play.check()).err();

@@ -4,16 +4,17 @@ use oracle::machine_model::chain::{CONTRACT, Chain, Movement, WALLETS, cents};
 use oracle::machine_model::fact::Fact;
 use oracle::machine_model::operator::attach_command;
 use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
+use oracle::machine_model::restored::Names;
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use schemas::record::{
     AmountRule, EndedOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest,
 };
-use schemas::{Address, Amount, Draws, OrderId, OrderStatus, UnixMicros, UnixSeconds};
+use schemas::{Address, Amount, Draws, Incarnation, OrderId, OrderStatus, UnixMicros, UnixSeconds};
 use testkit::Dice;
 use uuid::Uuid;
 
-use crate::case::{Away, Case, Choice, Happening, Rewind};
+use crate::case::{Away, Case, Choice, Happening, Restore, Rewind};
 use crate::world::{CHAINS, DAY, LEAP, PRICES, SENDERS, START, TOKENS, Terms, World, sender_of};
 
 struct Sold {
@@ -31,9 +32,14 @@ pub(crate) struct Play {
     pub(crate) pipeline: Pipeline,
     terms: Terms,
     sold: Vec<Sold>,
+    /// How many orders were ever created.
+    created: u128,
     now: UnixMicros,
     /// What is not read yet.
     unread: Kind,
+    /// What ids named before restores.
+    pub(crate) names: Names,
+    incarnation: Incarnation,
 }
 
 /// What must not be in the queues together where the outcome is to be determined.
@@ -66,8 +72,11 @@ impl Play {
             pipeline: Pipeline::new(&CHAINS, tricks, sabotage),
             terms: world.terms(),
             sold: Vec::new(),
+            created: 0,
             now: START.micros(),
             unread: Kind::Alone,
+            names: Names::default(),
+            incarnation: Incarnation::default(),
         };
         play.publish();
         play
@@ -105,6 +114,7 @@ impl Play {
                 _ if self.world == World::Settled => {}
                 Happening::Away(away) => self.away(away, &mut dice)?,
                 Happening::Rewind(rewind) => self.rewind(rewind, &mut dice)?,
+                Happening::Restore(restore) => self.restore(*restore, &mut dice)?,
                 _ => {}
             }
             self.happen(happening);
@@ -248,7 +258,10 @@ impl Play {
             Happening::Fork { chain, depth, further, fates, seconds, back } => {
                 self.fork(chain, (depth, further), fates, seconds, back);
             }
-            Happening::Rest { .. } | Happening::Away(_) | Happening::Rewind(_) => {}
+            Happening::Rest { .. }
+            | Happening::Away(_)
+            | Happening::Rewind(_)
+            | Happening::Restore(_) => {}
             Happening::Dispute { chain, transfer } => self.chains[chain].dispute(transfer),
             Happening::Decide { chain, rejects: false } => self.chains[chain].agree(),
             Happening::Decide { chain, rejects: true } => self.chains[chain].reject(),
@@ -304,7 +317,8 @@ impl Play {
         seconds: i64,
         choice: Option<Choice>,
     ) -> OrderId {
-        let id = OrderId(Uuid::from_u128(self.sold.len() as u128 + 1));
+        self.created += 1;
+        let id = OrderId(Uuid::from_u128(self.created));
         let amount = cents(price);
         let expires_at = self.now.seconds().plus(seconds);
         let payment = choice.map(|(chain, stablecoin, wallets)| {
@@ -478,6 +492,30 @@ impl Play {
             self.chains[chain].mine(transactions, time);
             // What replaces it would be as old as what was taken back: too old to be seen.
             self.mine_and_read(chain, (depth, 12, 0), dice)?;
+        }
+        self.publish();
+        self.pipeline.drain(dice)
+    }
+
+    /// Since the backup an order was paid and a stranger paid. Ingest reads the chain again; the commands are lost.
+    fn restore(&mut self, restore: Restore, dice: &mut Dice) -> Result<(), Violation> {
+        let Restore { chain, price, depth, rival, early } = restore;
+        let (backup, sold) = (self.pipeline.clone(), self.sold.len());
+        self.create(PRICES[price], None, DAY / 24, Some((chain, 0, 0)));
+        self.pipeline.drain(dice)?;
+        self.pay(0, 0, 0, SENDERS[0], false, false);
+        self.pay(0, 0, 5, SENDERS[1], false, false);
+        self.mine_and_read(chain, (depth, 12, 9), dice)?;
+        self.names.add(&self.pipeline.delivered)?;
+        self.pipeline = backup;
+        self.sold.truncate(sold);
+        self.incarnation = Incarnation(self.now.seconds().0.max(self.incarnation.0 + 1));
+        self.pipeline.begin_anew(self.incarnation);
+        if rival {
+            self.create(PRICES[price], None, DAY, Some((chain, 0, 0)));
+        }
+        if rival && early {
+            self.pipeline.drain(dice)?;
         }
         self.publish();
         self.pipeline.drain(dice)

@@ -9,17 +9,19 @@ use schemas::record::{
     OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest, Transfer,
 };
 use schemas::{
-    Address, AlertKind, Amount, Blockchain, DepositState, OrderId, OrderStatus, Partition,
-    TransferId, UnixMicros, UnixSeconds,
+    Address, AlertKind, Amount, Blockchain, DepositState, Incarnation, OrderId, OrderStatus,
+    Partition, TransferId, UnixMicros, UnixSeconds,
 };
 use testkit::Dice;
 
 use super::chain::{Chain, cents};
 use super::delivered::Delivered;
+use super::restored::begin_anew;
 use super::station::{Fate, Sabotage, Station};
 use super::violation::{Violation, holds, same};
 
 /// A topic as its one consumer reads it. Records that repeat others are marked.
+#[derive(Clone)]
 pub(super) struct Queue<T> {
     pub(super) records: Vec<(T, bool)>,
     /// How many of them were read.
@@ -104,6 +106,7 @@ pub fn exact_or_cents(most: u128) -> AmountRule {
 }
 
 /// The lane of a chain: its machine and what waits for it.
+#[derive(Clone)]
 pub(super) struct Lane {
     pub(super) blockchain: Blockchain,
     pub(super) station: Station<matching::State>,
@@ -127,6 +130,7 @@ impl Lane {
 }
 
 /// The machines, their queues, and what was delivered.
+#[derive(Clone)]
 pub struct Pipeline {
     /// What was delivered first, without repetitions.
     pub delivered: Vec<Delivered>,
@@ -143,6 +147,8 @@ pub struct Pipeline {
     away: Option<OrderId>,
     /// What waits for it.
     held: Vec<(OrderCommand, bool)>,
+    /// How much had been delivered when it began anew from a backup.
+    pub(super) anew: Vec<(usize, Incarnation)>,
 }
 
 impl Pipeline {
@@ -159,6 +165,7 @@ impl Pipeline {
             silence: Dice(11),
             away: None,
             held: Vec::new(),
+            anew: Vec::new(),
         }
     }
 
@@ -436,7 +443,10 @@ impl Pipeline {
         let fresh = |lane: &Lane| (lane.blockchain, lane.station.undisturbed());
         let mut lanes: HashMap<_, _> = self.lanes.iter().map(fresh).collect();
         let mut orders = self.orders.undisturbed();
-        for delivered in &self.delivered {
+        for (number, delivered) in self.delivered.iter().enumerate() {
+            for (_, incarnation) in self.anew.iter().filter(|(at, _)| *at == number) {
+                lanes.values_mut().for_each(|station| begin_anew(station, *incarnation));
+            }
             match delivered {
                 Delivered::Lane(input, effects) => {
                     let lane = lanes.get_mut(&chain_of(input)).expect("a lane for each chain");

@@ -105,6 +105,8 @@ pub enum Sabotage {
     AttachElsewhere,
     /// Matching takes the merchant's own money for one that may be attached.
     AttachOwnMoney,
+    /// A restored lane continues the ids of its backup.
+    RestartIds,
 }
 
 /// How a machine is given a defect: what it takes is altered, what it publishes, or what it keeps.
@@ -370,6 +372,7 @@ pub(super) enum Fate {
 type Change<M> = (String, Option<<M as Machine>::Entry>);
 
 /// A machine with its changelog.
+#[derive(Clone)]
 pub(super) struct Station<M: Sabotaged> {
     pub(super) machine: M,
     /// As it was before it read anything.
@@ -400,6 +403,16 @@ impl<M: Sabotaged> Station<M> {
     /// Another one that has seen nothing, with the same defect.
     pub(super) fn undisturbed(&self) -> Self {
         Self::new(self.fresh.clone(), self.sabotage)
+    }
+
+    pub(super) fn sabotage(&self) -> Sabotage {
+        self.sabotage
+    }
+
+    /// Takes an entry of the changelog that no step made.
+    pub(super) fn amend(&mut self, key: String, entry: M::Entry) {
+        self.machine.restore(&key, Some(&entry)).expect("an entry of the machine");
+        self.changelog.push((key, Some(entry)));
     }
 
     /// One step: the effects of each input.

@@ -9,6 +9,7 @@
 //! has passed its deadline; 10 reservations are unique.
 
 mod amounts;
+mod anew;
 mod attach;
 mod chain;
 mod command;
@@ -33,8 +34,10 @@ use schemas::{
 
 use super::{Broken, FORGOTTEN, Machine, RestoreError};
 pub use amounts::Share;
+pub use anew::lane_anew;
 use deposits::{DepositRow, Deposits};
 use entry::Key;
+pub use entry::LANE_KEY;
 use heads::fresh_lane;
 use transfers::{TransferRow, Transfers};
 use watches::Watches;

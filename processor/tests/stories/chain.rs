@@ -16,6 +16,8 @@ use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
 /// A day in blocks.
 pub(crate) const DAY: i64 = 8_640;
+/// The first head by which what ended within the first window of ids is forgotten: a day after its end.
+pub(crate) const FORGETS: i64 = DAY + 820;
 
 fn block(number: i64, fork: u8) -> Block {
     let mut hash = [fork; 32];

@@ -33,7 +33,7 @@ pub struct LaneEntry {
     /// The chain does not go back below this height.
     pub finalized: i64,
     pub match_window_seconds: i64,
-    /// Ids given so far, one count for all three kinds.
+    /// Ids of deposits and fulfillments given so far, one count for both.
     pub sequence: i64,
     /// The lane's time when a head that went back was reported last.
     pub went_back_at: Option<UnixSeconds>,

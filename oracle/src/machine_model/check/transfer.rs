@@ -20,7 +20,11 @@ impl Ledger<'_> {
         holds!(2, named == payment, "one id for {named:?} and {payment:?}");
         let last = self.transfers.get(&payment);
         let paid = self.settled.get(&payment);
-        let paid = paid.filter(|paid| paid.transfer_id != transfer.transfer_id);
+        // What has paid stays matched, in whatever block it is.
+        let is_another = |paid: &&Transfer| {
+            paid.transfer_id != transfer.transfer_id || transfer.status != TransferStatus::Matched
+        };
+        let paid = paid.filter(is_another);
         let again = paid.filter(|paid| !self.is_forgotten(paid));
         holds!(13, again.is_none(), "{again:?} has paid, and is new as {transfer:?}");
         let is_new = last.is_some_and(|last| {

@@ -42,8 +42,12 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
-        let known = self.transfers.get(attach.transfer.transfer_id).copied();
-        let row = known.or_else(|| self.remembered(&attach.transfer, now));
+        let payment = attach.transfer.observation.payment();
+        let row = match self.transfers.get(attach.transfer.transfer_id).copied() {
+            // Else the operator has seen another payment under this id.
+            Some(known) => Some(known).filter(|row| row.seen.payment() == payment),
+            None => self.remembered(&attach.transfer, now),
+        };
         let (id, ended) = (Some(attach.command_id), attach.order.clone());
         match row {
             Some(row) if row.is_attachable(order) => {

@@ -36,9 +36,20 @@ impl State {
         }
     }
 
-    fn new_row(&mut self, record: &ChainRecord, seen: &Observation) -> TransferRow {
+    /// The payment's own id, or the next one that no other payment has. What is forgotten does not count: a new payment is
+    /// in a later window than it was.
+    fn transfer_id(&self, record: &ChainRecord, seen: &Observation) -> TransferId {
+        let payment = seen.payment();
+        let mut id = TransferId::of_payment(self.partition, &payment, record.block.timestamp);
+        while self.transfers.get(id).is_some() {
+            id = id.next();
+        }
+        id
+    }
+
+    fn new_row(&self, record: &ChainRecord, seen: &Observation) -> TransferRow {
         TransferRow {
-            id: TransferId::from_parts(self.partition, self.next_sequence()),
+            id: self.transfer_id(record, seen),
             updated_at: record.observed_at,
             block: record.block,
             seen: *seen,

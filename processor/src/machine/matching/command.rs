@@ -118,7 +118,7 @@ impl State {
         let waiting = loose.map(|id| self.transfers.named(id).copied());
         let mut waiting = waiting.collect::<Result<Vec<_>, _>>()?;
         // As the chain has them: the one pays that would have, had the deposit come before them.
-        waiting.sort_by_key(|row| (row.block.number, row.id));
+        waiting.sort_by_key(|row| (row.block.number, row.place()));
         // One that does not fit is not rejected yet, as it might fit a deposit after this one.
         let fits = |row: &TransferRow| row.may_pay(deposit.order) && deposit.misfit(row).is_none();
         for row in waiting.into_iter().filter(fits) {

@@ -8,6 +8,9 @@ use schemas::{Address, Blockchain, DepositId, TransferId, TransferStatus};
 use super::deposits::{Closed, DepositRow};
 use super::transfers::TransferRow;
 
+/// Key of a lane's own entry.
+pub const LANE_KEY: &str = "lane";
+
 /// A key of the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
@@ -28,7 +31,7 @@ impl Key {
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        if text == "lane" {
+        if text == LANE_KEY {
             return Some(Self::Lane);
         }
         let (kind, name) = text.split_once('/')?;
@@ -44,7 +47,7 @@ impl Key {
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lane => f.write_str("lane"),
+            Self::Lane => f.write_str(LANE_KEY),
             Self::Deposit(id) => write!(f, "d/{id}"),
             Self::Transfer(id) => write!(f, "t/{id}"),
             Self::Watch(wallet) => write!(f, "w/{wallet}"),

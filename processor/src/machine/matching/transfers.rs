@@ -110,18 +110,24 @@ impl TransferRow {
         self.status == TransferStatus::WaitingForConfirmation
     }
 
+    pub(super) fn place(&self) -> Place {
+        (self.seen.log_index, self.id)
+    }
+
     pub(super) fn price(&self) -> Price {
         (self.seen.to_address, self.seen.stablecoin, self.seen.value)
     }
 
-    /// Chain time from which it is forgotten. Also by its block: what is forgotten must be too old to be taken for new.
+    /// Chain time from which it is forgotten. Also by its block: what is forgotten must be too old to be taken for new. And
+    /// by its id: no payment that is new by then may be given it.
     fn forget_at(&self) -> Option<UnixSeconds> {
         let counts = self.is_confirmed() || self.order.or(self.candidate_order).is_some();
         let is_long = self.unanswered || (counts && !self.is_included());
         let seconds = if is_long { FORGET_ORPHANED_SECONDS } else { FORGET_SECONDS };
         let waits = self.is_attaching() && self.is_included();
         let forget_at = self.forget_at.filter(|_| !waits);
-        forget_at.map(|at| at.max(self.block.timestamp.plus(seconds)))
+        let is_given_until = self.id.window_end().plus(FORGET_SECONDS);
+        forget_at.map(|at| at.max(self.block.timestamp.plus(seconds)).max(is_given_until))
     }
 
     fn deadline(&self) -> Option<UnixSeconds> {
@@ -130,19 +136,21 @@ impl TransferRow {
     }
 }
 
+/// The order of transfers at one height or deadline: as they are in the block, where its node counts so. Any order would do.
+type Place = (i32, TransferId);
 /// An entry of an index by height.
-type Height = (i64, TransferId);
+type Height = (i64, Place);
 
 fn unconfirmed(row: &TransferRow) -> Option<Height> {
-    (row.is_unconfirmed() && row.is_included()).then_some((row.block.number, row.id))
+    (row.is_unconfirmed() && row.is_included()).then_some((row.block.number, row.place()))
 }
 
 fn orphaned(row: &TransferRow) -> Option<Height> {
-    (row.is_unconfirmed() && !row.is_included()).then_some((row.block.number, row.id))
+    (row.is_unconfirmed() && !row.is_included()).then_some((row.block.number, row.place()))
 }
 
-fn deadline(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
-    row.deadline().map(|at| (at, row.id))
+fn deadline(row: &TransferRow) -> Option<(UnixSeconds, Place)> {
+    row.deadline().map(|at| (at, row.place()))
 }
 
 fn forget(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
@@ -169,7 +177,7 @@ pub(super) struct TransferIndex {
     orphaned: BTreeSet<Height>,
     /// Waiting without a deposit, by what a deposit would have to be.
     loose: BTreeMap<Price, BTreeSet<TransferId>>,
-    deadlines: BTreeSet<(UnixSeconds, TransferId)>,
+    deadlines: BTreeSet<(UnixSeconds, Place)>,
     forget: BTreeSet<(UnixSeconds, TransferId)>,
     /// How many waiting transfers each deposit must not expire before.
     holds: HashMap<DepositId, u32>,
@@ -285,7 +293,7 @@ impl Transfers {
 
     /// The one in the lowest block.
     pub(super) fn oldest_unconfirmed(&self) -> Option<TransferId> {
-        self.index.unconfirmed.first().map(|(_, id)| *id)
+        self.index.unconfirmed.first().map(|(_, (_, id))| *id)
     }
 
     /// Orphans whose height is final.
@@ -295,12 +303,12 @@ impl Transfers {
 
     /// Transfers whose wait for a deposit ended before `now`.
     pub(super) fn unmatched_before(&self, now: UnixSeconds) -> Vec<TransferId> {
-        before(&self.index.deadlines, now)
+        before(&self.index.deadlines, now).map(|(_, id)| id).collect()
     }
 
     /// Transfers to forget before `now`.
     pub(super) fn forgettable_before(&self, now: UnixSeconds) -> Vec<TransferId> {
-        before(&self.index.forget, now)
+        before(&self.index.forget, now).collect()
     }
 
     /// Waiting transfers that a deposit of exactly this would fit, oldest first.
@@ -315,9 +323,12 @@ fn pays(rows: &Rows<TransferRow>, payment: &PaymentKey) -> impl Fn(RowNumber) ->
 }
 
 fn to_height(index: &BTreeSet<Height>, number: i64) -> Vec<TransferId> {
-    index.iter().take_while(|(at, _)| *at <= number).map(|(_, id)| *id).collect()
+    index.iter().take_while(|(at, _)| *at <= number).map(|(_, (_, id))| *id).collect()
 }
 
-fn before(index: &BTreeSet<(UnixSeconds, TransferId)>, now: UnixSeconds) -> Vec<TransferId> {
-    index.iter().take_while(|(at, _)| *at < now).map(|(_, id)| *id).collect()
+fn before<T: Copy>(
+    index: &BTreeSet<(UnixSeconds, T)>,
+    now: UnixSeconds,
+) -> impl Iterator<Item = T> {
+    index.iter().take_while(move |(at, _)| *at < now).map(|(_, of)| *of)
 }

@@ -187,7 +187,7 @@ mod expiring {
 
 mod forgetting {
     use super::*;
-    use crate::chain::DAY;
+    use crate::chain::{DAY, FORGETS};
 
     #[test]
     fn forgotten_after_a_day_then_stale() {
@@ -195,10 +195,10 @@ mod forgetting {
         lane.then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
             .then(head(120), "confirmed #1 waiting_for_match @110")
             .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit")
-            .then(head(131 + DAY), "")
+            .then(head(FORGETS - 1), "")
             .ignores(pay(1, "10.00"));
         assert_eq!(lane.machine().transfer_count(), 1);
-        lane.then(head(132 + DAY), "").then(pay(1, "10.00"), "alert stale_transfer");
+        lane.then(head(FORGETS), "").then(pay(1, "10.00"), "alert stale_transfer");
         assert_eq!(lane.machine().transfer_count(), 0);
     }
 
@@ -208,9 +208,9 @@ mod forgetting {
         lane.then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
             .then(head(120).finalized(90), "confirmed #1 waiting_for_match @110")
             .then(head(131).finalized(90), "unknown #1 no_matched_deposit @110 no_deposit")
-            .then(head(500 + DAY).finalized(109), "");
+            .then(head(FORGETS).finalized(109), "");
         assert_eq!(lane.machine().transfer_count(), 1);
-        lane.then(head(501 + DAY).finalized(110), "");
+        lane.then(head(FORGETS + 1).finalized(110), "");
         assert_eq!(lane.machine().transfer_count(), 0);
     }
 

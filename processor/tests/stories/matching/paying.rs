@@ -148,12 +148,15 @@ fn adoption_follows_the_chain() {
 
 #[test]
 fn two_in_a_transaction_are_two_payments() {
-    let second = pay(1, "10.00").ordinal(1);
+    let second = pay(1, "10.00").ordinal(1).log(3);
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; to B: opened /0 #2 12.00")
         .then(pay(1, "10.00"), "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1")
-        .then(pay(1, "12.00"), "to B: seen #4; detected #4 waiting_for_confirmation @110 for #2")
+        .then(
+            pay(1, "12.00").log(2),
+            "to B: seen #4; detected #4 waiting_for_confirmation @110 for #2",
+        )
         .then(second, "to A: seen #5; detected #5 waiting_for_confirmation @110 for #1")
         .then(
             head(120),

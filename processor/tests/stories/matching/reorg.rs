@@ -5,7 +5,7 @@ use schemas::{CloseReason, UnknownReason};
 
 use super::OPEN_A;
 use super::lane::Lane;
-use crate::chain::{DAY, head, open, pay, refused, settled};
+use crate::chain::{DAY, FORGETS, head, open, pay, refused, settled};
 
 pub(super) const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1";
 
@@ -385,7 +385,7 @@ fn what_is_forgotten_is_stale() {
         .then(pay(1, "10.00").at(112).fork(1), "detected #2 matched @112 for #1 paid A by #3")
         .then(head(106 + DAY).epoch(1), "")
         .ignores(pay(1, "10.00").at(112).fork(1))
-        .then(head(113 + DAY).epoch(1), "")
+        .then(head(FORGETS).epoch(1), "")
         .then(pay(1, "10.00").at(112).fork(1), "alert stale_transfer");
 }
 

@@ -6,7 +6,7 @@ use super::reorg::{ORPHANED, SEEN_A, asked, candidate};
 use schemas::{Partition, TransferId, UnknownReason};
 
 use crate::chain::{
-    DAY, attach, attach_refused, attached, candidate_of, head, open, pay, refused, settled,
+    DAY, FORGETS, attach, attach_refused, attached, candidate_of, head, open, pay, refused, settled,
 };
 
 #[test]
@@ -38,7 +38,7 @@ fn a_failed_transfer_is_forgotten() {
             "deposit #1 closed expired for A/0; to A: closed /0 expired",
         );
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(131 + DAY).epoch(1), "");
+    lane.then(head(FORGETS).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
@@ -403,12 +403,12 @@ fn retracted_after_two_days_it_pays_no_other() {
     lane.then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         .then(head(AFTER).epoch(1), "")
-        .then(rival(), "deposit #5 open 10.00 for B/0; to B: opened /0 #5 10.00")
+        .then(rival(), "deposit #4 open 10.00 for B/0; to B: opened /0 #4 10.00")
         .then(pay(1, "10.00").at(AFTER + 1).fork(1).log(77), "alert stale_transfer")
         .then(head(AFTER + 20).epoch(1), "")
         .then(
             pay(2, "10.00").at(AFTER + 21).epoch(1),
-            "to B: seen #6; detected #6 waiting_for_confirmation @17502 for #5",
+            "to B: seen #5; detected #5 waiting_for_confirmation @17502 for #4",
         );
     assert_eq!(lane.machine().transfer_count(), 2);
     lane.then(head(111 + 30 * DAY).epoch(1).tiers(&[], 110), "");
