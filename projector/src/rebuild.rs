@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use log::{Bounds, Log, Offset, Record, TopicPartition};
 use schemas::{Partition, Topic, UnixSeconds};
-use store::{Change, Newest, Store, coalesce, retry};
+use store::{Change, Newest, Origin, Position, Store, coalesce, retry};
 use tokio::runtime::Handle;
 
 use super::Error;
 use super::machine::plan_change;
+use super::machine::position::position;
 
 /// How many records are read at once, and rows written at once.
 const BATCH_MAX: usize = 4096;
@@ -137,10 +138,20 @@ impl Rebuild<'_> {
         for part in &parts {
             records += self.part(part)?;
         }
-        self.handle.block_on(self.store.flush())?;
         let bounds = parts.iter().flat_map(|part| &part.bounds);
-        let ends = bounds.map(|(of, bounds)| (*of, bounds.end)).collect();
+        let ends: Positions = bounds.map(|(of, bounds)| (*of, bounds.end)).collect();
+        self.note(&ends)?;
+        self.handle.block_on(self.store.flush())?;
         Ok(Rebuilt { records, rows: self.progress.rows, ends })
+    }
+
+    /// From now on the tables are this log's, up to there.
+    fn note(&self, ends: &Positions) -> Result<(), Error> {
+        let installation = self.log.installation()?;
+        let origin = Origin { installation, incarnation: self.log.incarnation() };
+        self.handle.block_on(retry(|| self.store.set_origin(&origin)))?;
+        let positions = positions(ends);
+        Ok(self.handle.block_on(retry(|| self.store.set_positions(&positions)))?)
     }
 
     /// All of them, as they are now.
@@ -228,6 +239,10 @@ impl Rebuild<'_> {
     }
 }
 
+fn positions(ends: &Positions) -> Vec<Position> {
+    ends.iter().map(|(of, next)| position(*of, *next)).collect()
+}
+
 /// The changes that records are.
 fn changes(records: &[Arc<Record>]) -> Result<Vec<Change>, Error> {
     let mut changes = Vec::with_capacity(records.len());
@@ -261,6 +276,8 @@ pub(super) fn follow(
             *next = last.offset.next();
         }
         if count > 0 {
+            let positions = positions(&from);
+            handle.block_on(retry(|| store.set_positions(&positions)))?;
             handle.block_on(store.flush())?;
         }
         progress.read += count;

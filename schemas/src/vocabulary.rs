@@ -252,6 +252,8 @@ vocabulary! {
         ConfirmingAlone = "confirming_alone",
         /// Blocks that were never scanned are gone from every endpoint.
         PrunedHistory = "pruned_history",
+        /// The installation was restored from a backup, and does not know what came after it.
+        Restored = "restored",
     }
 
     /// What an operator asks for by the Admin API.

@@ -21,6 +21,7 @@ use store::config::CqlConfig;
 use store::cql::CqlStore;
 use store::embedded::EmbeddedStore;
 
+use crate::backup;
 use crate::settings::Settings;
 
 /// First and longest wait before another attempt; it doubles each time.
@@ -52,6 +53,7 @@ pub(crate) async fn open_log(
         log::config::BackEnd::Embedded => {
             let dir = &settings.process.data_dir;
             data_folder::prepare(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            backup::check_complete(dir)?;
             Arc::new(EmbeddedLog::open(dir, settings.log.layout, clock.clone())?) as Arc<dyn Log>
         }
         log::config::BackEnd::Kafka(config) => {

@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::settings::{Settings, defaults};
 use crate::setup::{Outcome, prune, tables};
 use crate::stage::Stage;
 use crate::{
-    asyncapi, chain, dead_letters, dead_webhooks, demo, doctor, health, listen, probe, process,
-    rescan, setup, tail,
+    asyncapi, backup, chain, dead_letters, dead_webhooks, demo, doctor, health, listen, probe,
+    process, rescan, setup, tail,
 };
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
@@ -66,6 +66,20 @@ enum Command {
     /// Make the tables again, or remove what is old.
     #[command(subcommand)]
     Tables(Tables),
+    /// Copy the embedded log and tables, as they are at one moment, to a new folder. Also while the process runs.
+    Backup {
+        /// A folder that is not there yet.
+        folder: PathBuf,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Put a backup in the place of the embedded log and tables, which are kept beside it. While no process runs.
+    Restore {
+        /// A folder that `tidemark backup` made.
+        folder: PathBuf,
+        #[command(flatten)]
+        file: File,
+    },
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1. Prints what needs a
     /// person, such as a halted chain.
     Health(File),
@@ -225,6 +239,16 @@ impl File {
     fn read(&self, stages: &[Stage]) -> Result<Settings, ExitCode> {
         Settings::load(self.config.as_deref(), stages).map_err(|problems| refuse(&problems))
     }
+
+    /// Does something with the files of an installation and a folder.
+    fn with(
+        &self,
+        folder: PathBuf,
+        work: fn(&Settings, &Path) -> anyhow::Result<Outcome>,
+    ) -> Result<ExitCode, ExitCode> {
+        let settings = self.read(&[])?;
+        Ok(report(block_on(blocking(move || work(&settings, &folder)))))
+    }
 }
 
 impl Arguments {
@@ -287,6 +311,8 @@ impl Command {
                 report(block_on(rescan::run(file.read(&[])?, options)))
             }
             Self::Tables(command) => command.run()?,
+            Self::Backup { folder, file } => file.with(folder, backup::back_up)?,
+            Self::Restore { folder, file } => file.with(folder, backup::restore)?,
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
             Self::Webhook(Webhook::Listen { file, options }) => {
                 let secrets = file.read(&[])?.shop.merchant.accepted_secrets();

@@ -4,6 +4,7 @@
 
 mod asyncapi;
 mod back_end;
+mod backup;
 mod chain;
 mod command;
 mod dead_letters;
@@ -12,6 +13,7 @@ mod demo;
 #[cfg(test)]
 mod docs;
 mod doctor;
+mod fit;
 mod health;
 mod listen;
 mod metrics;

@@ -11,6 +11,7 @@ use runtime::{Clock, Readiness, SystemClock, telemetry};
 use tokio::net::TcpListener;
 
 use crate::back_end::{open_log, open_tables};
+use crate::fit;
 use crate::metrics::describe_all;
 use crate::settings::Settings;
 use crate::stage::Stage;
@@ -107,7 +108,9 @@ pub(crate) async fn start(
     let open_files = runtime::open_files::raise_limit();
     let log = open_log(settings, &clock, readiness).await?;
     let tables = if stages.iter().any(|stage| stage.needs_tables()) {
-        Some(open_tables(settings, readiness).await?)
+        let tables = open_tables(settings, readiness).await?;
+        fit::check(&log, &*tables).await?;
+        Some(tables)
     } else {
         None
     };
