@@ -150,6 +150,9 @@ impl State {
         if self.orders.get(command.order_id).is_some() {
             return Ok(()); // The same create again: its sender finds the order that is there.
         }
+        if self.may_be_forgotten(command) {
+            return Ok(()); // Read again after its order had ended: it must not begin anew.
+        }
         let row = OrderRow::new(create.first_record(command));
         effects.push(Effect::Order(row.order.clone()));
         self.orders.put(row.clone())?;

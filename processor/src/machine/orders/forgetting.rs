@@ -31,6 +31,13 @@ impl OrderRow {
 }
 
 impl State {
+    /// Whether an order that this command created may be forgotten: another one ended more than a week after the command.
+    pub(super) fn may_be_forgotten(&self, create: &OrderCommand) -> bool {
+        let latest = self.orders.index.leaving.last().and_then(|(_, id)| self.orders.get(*id));
+        let kept_until = create.issued_at.seconds().plus(KEPT_SECONDS);
+        latest.is_some_and(|row| kept_until < row.order.updated_at.seconds())
+    }
+
     /// Lets go of ended orders whose time is past.
     pub(super) fn forget(&mut self, now: UnixSeconds) -> Result<(), Broken> {
         let due: Vec<_> = past(&self.orders.index.leaving, now).take(LEAVING_MAX).collect();

@@ -42,6 +42,22 @@ fn an_ended_order_leaves_a_week_after_its_late_window() {
     leaves_after(&mut never_chosen, 1060 + KEPT_SECONDS);
 }
 
+/// A create that is read again after a week may be that of an order which is forgotten.
+#[test]
+fn a_create_older_than_what_is_remembered_creates_nothing() {
+    let ended_at = |second| {
+        let mut book = Book::new();
+        let created = OrderCommand { issued_at: UnixSeconds(second).micros(), ..create('B', None) };
+        book.then(created, "B v1 pending created answers 1").then(
+            at(second, 'B', 2, OrderCommandBody::Cancel),
+            "B v2 cancelled! cancelled answers 2",
+        );
+        book
+    };
+    ended_at(1000 + KEPT_SECONDS).then(create('A', None), "A v1 pending created answers 1");
+    ended_at(1001 + KEPT_SECONDS).ignores(create('A', None));
+}
+
 #[test]
 fn the_longest_late_window_counts() {
     let longer = PaymentRequest { late_window_seconds: 900, ..usdt(Blockchain::Base, &[2]) };
