@@ -44,7 +44,7 @@ fn an_ended_order_leaves_a_week_after_its_late_window() {
 
 /// A create that is read again after a week may be that of an order which is forgotten.
 #[test]
-fn a_create_older_than_what_is_remembered_creates_nothing() {
+fn a_create_older_than_memory_creates_nothing() {
     let ended_at = |second| {
         let mut book = Book::new();
         let created = OrderCommand { issued_at: UnixSeconds(second).micros(), ..create('B', None) };
