@@ -28,6 +28,7 @@ use crate::feed::{Audience, Subscription};
 use crate::machine::catalog::{Catalog, Choice};
 use crate::machine::followed::Followed;
 use crate::machine::limit::{Limits, Rate};
+use crate::machine::occasions::Occasions;
 use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit, payable};
 use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
@@ -57,6 +58,8 @@ pub(crate) struct Commands {
     key_space: Uuid,
     unknown_transfer_url: Option<Arc<str>>,
     limits: Arc<Mutex<Limits<OrderId>>>,
+    /// Requests with fields that mean nothing.
+    ignored: Arc<Mutex<Occasions>>,
     trace: Trace,
 }
 
@@ -84,8 +87,20 @@ impl Commands {
         let key_space = Uuid::new_v5(&KEY_SPACE, installation.as_bytes());
         let unknown_transfer_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
         let limits = Arc::new(Mutex::new(Limits::new(Rate::LINK)));
+        let ignored = Arc::default();
         let trace = Trace::default();
-        Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url, limits, trace }
+        Self {
+            log,
+            store,
+            clock,
+            feed,
+            catalog,
+            key_space,
+            unknown_transfer_url,
+            limits,
+            ignored,
+            trace,
+        }
     }
 
     /// Creates an order (spec 4.1). Returns when its command is durable and, if the store can be
@@ -109,6 +124,7 @@ impl Commands {
                 creation::repeat(&create, &row.order)?;
                 return Ok(row.order);
             }
+            self.catalog.check_ways(&create)?;
             self.send_create(create.clone(), order_id, now).await?;
             let order = self.first_record(order_id, &mut records, |_| Verdict::Done).await;
             metrics::command("create", order.is_ok());
@@ -116,10 +132,27 @@ impl Commands {
             creation::repeat(&create, &order)?;
             order
         } else {
+            self.catalog.check_ways(&create)?;
             self.send_create(create, OrderId(fresh_id(now)), now).await?
         };
         self.write_row(&order).await;
         Ok(order)
+    }
+
+    /// Logs that a request to create an order had fields that mean nothing; once a minute at most.
+    pub(crate) fn note_ignored(&self, names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = ignored.occurred(self.clock.now().seconds()) {
+            let fields = names.join(", ");
+            tracing::warn!(
+                count,
+                fields,
+                "requests to create an order have fields that are ignored"
+            );
+        }
     }
 
     /// Creates an order that can be paid in one way only. Returns when that is open: an order that nobody

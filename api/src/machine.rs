@@ -18,3 +18,5 @@ pub(crate) mod query;
 pub(crate) mod resend;
 pub(crate) mod return_url;
 pub(crate) mod sighting;
+pub(crate) mod unknown_field;
+pub(crate) mod way;
