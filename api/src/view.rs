@@ -209,7 +209,7 @@ view! {
 }
 
 view! {
-    /// A transfer as the customer of an order sees it: it pays the order, or was probably meant to.
+    /// A transfer as the customer of an order sees it.
     SightingView of (seen: &Sighting) {
         blockchain: Blockchain = seen.transfer.blockchain,
         #[serde(rename = "token")]
@@ -220,6 +220,7 @@ view! {
         reason: Option<UnknownReason> = seen.transfer.reason,
         confirmations: i64 = seen.confirmations,
         confirmations_required: Option<i64> = seen.required,
+        checked_by: Option<UnixSeconds> = seen.checked_by,
     }
 }
 
@@ -231,6 +232,8 @@ view! {
         expires_at: UnixSeconds = checkout.order.expires_at,
         // Whether a transfer that fits was seen and is not yet confirmed.
         payment_seen: bool = !checkout.order.candidates.is_empty(),
+        // Whether something came that may be the customer's, or another's.
+        payment_possible: bool = !checkout.possible.is_empty(),
         deposits: Vec<DepositView> = {
             let Checkout { order, chains, .. } = checkout;
             let open = order.deposits.iter().filter(|of| of.state == DepositState::Open);

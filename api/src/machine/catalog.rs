@@ -70,6 +70,11 @@ impl Catalog {
         &self.chains
     }
 
+    /// How long a transfer waits for a deposit.
+    pub(crate) fn match_window_seconds(&self) -> i64 {
+        i64::from(seconds(self.matching.match_window))
+    }
+
     /// What is known of a chain, if it is followed.
     pub(crate) fn terms(&self, blockchain: Blockchain) -> Option<&ChainTerms> {
         self.chains.iter().find(|of| of.blockchain == blockchain)

@@ -226,8 +226,11 @@ async fn a_choice_answers_what_to_pay() {
     assert!(other["wallet_address"].as_str().unwrap().starts_with('T'));
 
     let shown = status(&world, &id).await;
-    let mut names =
-        [&ORDER_FIELDS[..], &["deposits", "expires_at", "payment_seen", "transfers"]].concat();
+    let mut names = [
+        &ORDER_FIELDS[..],
+        &["deposits", "expires_at", "payment_possible", "payment_seen", "transfers"],
+    ]
+    .concat();
     names.sort_unstable();
     assert_eq!(fields(&shown), names);
     assert_eq!(shown["amount"], "10.50", "the order's amount never changes");
