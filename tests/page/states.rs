@@ -32,7 +32,7 @@ const TEST_CHAIN_ID: u64 = 84_532;
 const DUE: &str = "49.904217";
 /// The query that asks for the transaction of every transfer here.
 const LOOK_UP: &str = "tx=0202020202020202020202020202020202020202020202020202020202020202";
-/// The states that are looked at in every language.
+/// The states that are inspected in every language.
 const IN_ALL_LANGUAGES: [&str; 9] = [
     "cancel",
     "arrived",
@@ -382,7 +382,7 @@ fn followed() -> impl Iterator<Item = Change> {
     })
 }
 
-/// The languages that a state is looked at in, beside English.
+/// The languages that a state is inspected in, beside English.
 fn languages(state: &str) -> &'static [&'static str] {
     if IN_ALL_LANGUAGES.contains(&state) { &["de", "es", "ar", "zh"] } else { &[] }
 }

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn possible_is_mentioned_between_start_and_an_hour_after_the_end() {
+    fn possible_is_mentioned_until_an_hour_after_the_end() {
         let of = order();
         for (after, expected) in [
             (-61, None),

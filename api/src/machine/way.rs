@@ -27,11 +27,11 @@ impl Terms {
 }
 
 impl Catalog {
-    /// Refuses an order that no configured wallet can ever take. Without any wallet all are taken: so begins whoever tries the
-    /// API, and the process warns of it.
+    /// Refuses an order that no configured wallet can ever take. Without any wallet all are taken, as by a
+    /// first trial of the API; the process warns of it at its start.
     ///
     /// # Errors
-    /// What stands in the way: chain and coin, the sender, or the digits of the amount.
+    /// What is not taken: chain and coin, the sender, or the digits of the amount.
     pub(crate) fn check_ways(&self, create: &CreateOrder) -> Answer<()> {
         if self.wallets().is_empty() {
             return Ok(());

@@ -441,7 +441,7 @@ async fn what_does_not_pay_the_order_is_explained() {
     assert!(!page.contains("notice"), "it was meant for another order: {page}");
 }
 
-/// Whoever has paid sees it at once, and is not led to pay again unless he asks for that.
+/// Payers see it at once, and are not led to pay again unless they ask for that.
 #[tokio::test]
 async fn invariant_14_what_arrived_is_not_asked_for_again() {
     let world = World::alone().await;
@@ -449,7 +449,7 @@ async fn invariant_14_what_arrived_is_not_asked_for_again() {
     world.apply([Change::Transfer(waiting(7, "8.501234"))]).await;
     let page = visitor.page("").await;
     let hash = Hash([7; 32]).to_string();
-    let told = [
+    let shown = [
         "<bdi>8.501234 DAI</bdi> has arrived. The order awaits <bdi>10.501234 DAI</bdi>",
         "<h1>Do not send again yet</h1>",
         // The window ends ten minutes after the block.
@@ -458,7 +458,7 @@ async fn invariant_14_what_arrived_is_not_asked_for_again() {
         "Pay again anyway",
         "I have paid and see nothing",
     ];
-    has(&page, &told);
+    has(&page, &shown);
     let paying = [&*wallet(0xab).to_string(), "<svg", "data-copy=\"10.501234\""];
     has_none(&page, &paying);
     let page = visitor.page("?again=1").await;
@@ -482,9 +482,9 @@ async fn invariant_14_the_price_alone_is_not_named() {
     has_none(&visitor.page("").await, &["notice", "has arrived"]);
     world.apply([Change::Transfer(plain.clone())]).await;
     let page = visitor.page("").await;
-    let told =
+    let shown =
         ["A payment has arrived that may be yours", "enter it below", "I have not paid: show"];
-    has(&page, &told);
+    has(&page, &shown);
     has_none(&page, &[&hash, "10.50 DAI</bdi> has", "<svg"]);
     has(&visitor.page("?again=1").await, &["may be yours", "<svg"]);
     let status = world.user(&visitor.id, "GET", "status", &json!({})).await.json();
@@ -539,7 +539,7 @@ async fn a_transaction_is_looked_up_without_scripts() {
     has(&page, &["It pays this order, or will", "Payment seen"]);
 }
 
-/// A late payment is there from its first sighting, and nobody is told beside it that none came.
+/// A late payment is there from its first sighting, without a text beside it that none came.
 #[tokio::test]
 async fn late_payments_are_shown_unconfirmed() {
     let mut config = config();
@@ -566,7 +566,7 @@ async fn late_payments_are_shown_unconfirmed() {
     }
 }
 
-/// Where people look who have just sent.
+/// Its place is where people are who have just sent.
 #[tokio::test]
 async fn a_cancel_is_asked_about_first() {
     let world = World::alone().await;
