@@ -31,7 +31,7 @@ use crate::play;
 const TEST_CHAIN_ID: u64 = 84_532;
 const DUE: &str = "49.904217";
 /// The query that asks for the transaction of every transfer here.
-const LOOK_UP: &str = "tx=0202020202020202020202020202020202020202020202020202020202020202";
+const BY_NUMBER: &str = "tx=0202020202020202020202020202020202020202020202020202020202020202";
 /// The states that are inspected in every language.
 const IN_ALL_LANGUAGES: [&str; 9] = [
     "cancel",
@@ -130,11 +130,11 @@ const STATES: [(&str, &str, &str, Rows); 49] = [
         (ended(n, OrderStatus::Expired), Some(tied))
     }),
     ("lookup-malformed", "This is no transaction number", "tx=1", |n| (awaiting(n), None)),
-    ("lookup-none", "No payment with this number", LOOK_UP, |n| (awaiting(n), None)),
-    ("lookup-seen", "It pays this order, or will", LOOK_UP, |n| {
+    ("lookup-none", "No payment with this number", BY_NUMBER, |n| (awaiting(n), None)),
+    ("lookup-seen", "It pays this order, or will", BY_NUMBER, |n| {
         (confirming(n), Some(on(Blockchain::Eth, n)))
     }),
-    ("lookup-other", "It belongs to another order", LOOK_UP, |n| {
+    ("lookup-other", "It belongs to another order", BY_NUMBER, |n| {
         let other = Transfer { deposit_id: Some(DepositId(0)), ..waiting(n, DUE, 60) };
         (awaiting(n), Some(other))
     }),
