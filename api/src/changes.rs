@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use log::{Bounds, Log, Offset, TopicPartition};
 use schemas::record::Order;
-use schemas::{Topic, UnixSeconds};
+use schemas::{Incarnation, Topic, UnixSeconds};
 
 use crate::error::{Answer, Refusal};
 use crate::machine::changes::{Position, Start, is_change};
@@ -36,6 +36,10 @@ pub(crate) struct Changes {
 impl Changes {
     pub(crate) fn new(log: Arc<dyn Log>) -> Self {
         Self { log }
+    }
+
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.log.incarnation()
     }
 
     pub(crate) fn partitions(&self) -> usize {

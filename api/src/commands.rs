@@ -2,6 +2,7 @@
 //! written to the tables.
 
 mod attach;
+mod stop;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +12,7 @@ use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use log::{Log, NewRecord};
 use runtime::Clock;
-use schemas::record::{
-    AuditEntry, CreateOrder, Delivery, EndedOrder, Order, OrderCommand, OrderCommandBody,
-};
+use schemas::record::{AuditEntry, CreateOrder, Delivery, Order, OrderCommand, OrderCommandBody};
 use schemas::{
     AuditAction, CommandId, OrderId, OrderStatus, Partition, Topic, TransferId, UnixMicros,
 };
@@ -26,8 +25,9 @@ use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
 use crate::feed::{Audience, Subscription};
 use crate::machine::catalog::{Catalog, Choice};
-use crate::machine::followed::Followed;
+use crate::machine::followed::{self, Followed};
 use crate::machine::limit::{Limits, Rate};
+use crate::machine::occasions::Occasions;
 use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit, payable};
 use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
@@ -57,6 +57,8 @@ pub(crate) struct Commands {
     key_space: Uuid,
     unknown_transfer_url: Option<Arc<str>>,
     limits: Arc<Mutex<Limits<OrderId>>>,
+    /// Requests with fields that mean nothing.
+    ignored: Arc<Mutex<Occasions>>,
     trace: Trace,
 }
 
@@ -84,8 +86,20 @@ impl Commands {
         let key_space = Uuid::new_v5(&KEY_SPACE, installation.as_bytes());
         let unknown_transfer_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
         let limits = Arc::new(Mutex::new(Limits::new(Rate::LINK)));
+        let ignored = Arc::default();
         let trace = Trace::default();
-        Self { log, store, clock, feed, catalog, key_space, unknown_transfer_url, limits, trace }
+        Self {
+            log,
+            store,
+            clock,
+            feed,
+            catalog,
+            key_space,
+            unknown_transfer_url,
+            limits,
+            ignored,
+            trace,
+        }
     }
 
     /// Creates an order (spec 4.1). Returns when its command is durable and, if the store can be
@@ -109,6 +123,7 @@ impl Commands {
                 creation::repeat(&create, &row.order)?;
                 return Ok(row.order);
             }
+            self.catalog.check_ways(&create)?;
             self.send_create(create.clone(), order_id, now).await?;
             let order = self.first_record(order_id, &mut records, |_| Verdict::Done).await;
             metrics::command("create", order.is_ok());
@@ -116,10 +131,27 @@ impl Commands {
             creation::repeat(&create, &order)?;
             order
         } else {
+            self.catalog.check_ways(&create)?;
             self.send_create(create, OrderId(fresh_id(now)), now).await?
         };
         self.write_row(&order).await;
         Ok(order)
+    }
+
+    /// Logs that a request to create an order had fields that mean nothing; once a minute at most.
+    pub(crate) fn note_ignored(&self, names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = ignored.occurred(self.clock.now().seconds()) {
+            let fields = names.join(", ");
+            tracing::warn!(
+                count,
+                fields,
+                "requests to create an order have fields that are ignored"
+            );
+        }
     }
 
     /// Creates an order that can be paid in one way only. Returns when that is open: an order that nobody
@@ -180,6 +212,8 @@ impl Commands {
         id: OrderId,
         now: UnixMicros,
     ) -> Answer<Order> {
+        let first_version = self.log.incarnation().0.max(create.first_version);
+        let create = CreateOrder { first_version, ..create };
         let command_id = Some(CommandId(fresh_id(now)));
         let body = OrderCommandBody::Create(create.clone());
         let command = OrderCommand { order_id: id, command_id, issued_at: now, body };
@@ -236,16 +270,18 @@ impl Commands {
             order = self.command(id, Awaited::Payment, body).await?;
         }
         let chains = self.store.chains().await?;
-        let deposit = open_deposit(&order, choice)
-            .and_then(|deposit| DepositView::of_order(&order, deposit, &chains));
-        let contract = self.catalog.contract(choice);
-        deposit
-            .zip(contract)
-            .map(|(deposit, contract)| PaymentView::new(&order, deposit, contract.address))
-            .ok_or_else(|| {
-                tracing::error!(order.id = %id, "an open deposit has no id, no value or no contract");
-                Refusal::Internal
-            })
+        let deposit = open_deposit(&order, choice);
+        if deposit.is_some_and(|deposit| followed::is_stopped(&chains, deposit)) {
+            return Err(Refusal::NotFollowed);
+        }
+        let view = deposit.and_then(|deposit| {
+            let view = DepositView::of_order(&order, deposit, &chains)?;
+            Some(PaymentView::new(&order, view, deposit))
+        });
+        view.ok_or_else(|| {
+            tracing::error!(order.id = %id, "an open deposit has no id or no value");
+            Refusal::Internal
+        })
     }
 
     /// Ends a pending order for its customer.
@@ -278,7 +314,8 @@ impl Commands {
     /// Forces an order paid (spec 4.2).
     pub(crate) async fn mark_paid(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
         let row = self.row(order_id).await?;
-        let (action, body) = (AuditAction::MarkPaid, OrderCommandBody::MarkPaid(ended(&row.order)));
+        let (action, body) =
+            (AuditAction::MarkPaid, OrderCommandBody::MarkPaid(self.ended(&row.order)));
         let order = self.operate(by, action, order_id, Awaited::MarkPaid, body).await?;
         let operator = &by.name;
         tracing::info!(order.id = %order_id, %operator, "an operator marked the order paid");
@@ -288,7 +325,7 @@ impl Commands {
     /// Sends an order's status to the merchant again (spec 4.2).
     pub(crate) async fn resend_order(&self, by: &Operator, order_id: OrderId) -> Answer<()> {
         let row = self.row(order_id).await?;
-        let body = OrderCommandBody::ResendWebhook(ended(&row.order));
+        let body = OrderCommandBody::ResendWebhook(self.ended(&row.order));
         self.operate(by, AuditAction::ResendOrder, order_id, Awaited::Resend, body).await?;
         let operator = &by.name;
         tracing::info!(order.id = %order_id, %operator, "an operator resent the order's webhook");
@@ -442,13 +479,9 @@ fn audit_entry(by: &Operator, action: AuditAction, now: UnixMicros) -> AuditEntr
         order_id: None,
         transfer_id: None,
         command_id: None,
+        subject: None,
         requested_at: now,
     }
-}
-
-/// The order for a command, if it has ended: the processor may have forgotten it. One that is pending it knows.
-fn ended(order: &Order) -> EndedOrder {
-    (order.status != OrderStatus::Pending).then(|| Box::new(order.clone()))
 }
 
 /// A UUIDv7 of this moment.

@@ -17,9 +17,6 @@ mod lost;
 
 pub use admin::{AdminSecret, Scope};
 
-/// The largest `[matching] skew`: clocks that differ by more are wrong, and a payment sent an hour before an order is
-/// not for it.
-const SKEW_MAX_SECONDS: u16 = 3600;
 const HEAD_AGE_LEAST: Duration = Duration::from_secs(60);
 
 /// What the api, the processor and ingest know of the shop: its secrets, wallets and rules.
@@ -106,8 +103,6 @@ pub struct Matching {
     pub limit: Percent,
     /// How long, in chain time, a confirmed transfer waits for its deposit.
     pub match_window: Duration,
-    /// By how many seconds a block's time may lie before its deposit's start.
-    pub skew_seconds: u16,
     /// How old a chain's last scanned block may be for a deposit to open.
     pub head_age_max: Duration,
 }
@@ -201,7 +196,6 @@ impl Config {
             digits: u8::try_from(section.integer("digits", 2..=6)).unwrap_or(2),
             limit: section.parsed("limit").unwrap_or_default(),
             match_window: section.duration("match_window"),
-            skew_seconds: read_skew(&mut section),
             head_age_max: read_head_age(&mut section),
         };
         if matching.amounts == Amounts::Unique && matching.limit == Percent::default() {
@@ -283,15 +277,6 @@ fn read_head_age(section: &mut Reader) -> Duration {
             .problem("head_age_max", "must be at least 1m: an idle chain is published every 30 s");
     }
     age.unwrap_or(HEAD_AGE_LEAST)
-}
-
-fn read_skew(section: &mut Reader) -> u16 {
-    let seconds = section.duration("skew").as_secs();
-    let bounded = u16::try_from(seconds).ok().filter(|seconds| *seconds <= SKEW_MAX_SECONDS);
-    bounded.unwrap_or_else(|| {
-        section.problem("skew", "must be at most 1h");
-        0
-    })
 }
 
 fn read_wallets(source: &mut Source) -> Vec<Wallet> {
@@ -396,19 +381,6 @@ mod tests {
             "merchant.return_url: must not have a hole before its path",
         ]) {
             assert!(line.starts_with(start), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_skew_of_hours_is_refused() {
-        for (skew, expected) in
-            [("1h", Ok(())), ("3601s", Err("matching.skew: must be at most 1h"))]
-        {
-            let text = format!("{GOOD}\n[matching]\nskew = \"{skew}\"");
-            let mut source = Source::parse(Config::DEFAULTS, &text, []);
-            let _config = Config::read(&mut source);
-            let problems = source.finish().map_err(|Problems(lines)| lines.join("; "));
-            assert_eq!(problems, expected.map_err(str::to_owned), "{skew}");
         }
     }
 

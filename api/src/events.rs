@@ -8,14 +8,14 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use runtime::Clock;
-use schemas::{OrderId, UnixSeconds};
+use schemas::{OrderId, OrderStatus, UnixSeconds};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::Feed;
 use crate::error::{Answer, Refusal};
 use crate::feed::{Audience, Subscription};
-use crate::machine::sighting::Checkout;
+use crate::machine::sighting::{Checkout, Sighting};
 use crate::reads::Reads;
 use crate::view::CheckoutView;
 
@@ -23,8 +23,12 @@ use crate::view::CheckoutView;
 const EAGER_INTERVAL: Duration = Duration::from_millis(200);
 /// For how long.
 const EAGER_PERIOD: Duration = Duration::from_secs(5);
-/// How often they are read while a payment is confirmed.
+/// How often they are read while a payment is confirmed or checked.
 const CONFIRMING_INTERVAL: Duration = Duration::from_secs(2);
+/// How often they are read while a payment may come that no record of the order would report.
+const WATCHING_INTERVAL: Duration = Duration::from_secs(5);
+/// For how long after the end of an order a late payment is watched for.
+const WATCHED_AFTERWARDS_SECONDS: i64 = 600;
 /// How often otherwise, and how often something is sent: a proxy ends a stream that is silent.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -48,7 +52,8 @@ struct Live {
     shown: String,
     /// The tables are read often until then.
     eager_until: Instant,
-    is_confirming: bool,
+    /// How often they are read otherwise.
+    interval: Duration,
     sent_at: Instant,
 }
 
@@ -69,7 +74,7 @@ impl Events {
             end,
             shown: String::new(),
             eager_until: now,
-            is_confirming: false,
+            interval: HEARTBEAT_INTERVAL,
             sent_at: now,
         };
         let changes = stream::unfold(live, |mut live| async move {
@@ -94,9 +99,9 @@ impl Live {
             }
             if let Ok(checkout) = self.events.reads.checkout(self.order_id).await {
                 let now = essence(&checkout);
+                self.interval = interval(&checkout, self.events.clock.now().seconds());
                 if now != self.shown {
                     self.shown = now;
-                    self.is_confirming = !checkout.order.candidates.is_empty();
                     self.sent_at = Instant::now();
                     return Event::default()
                         .event("status")
@@ -122,19 +127,30 @@ impl Live {
 
     fn wake_at(&self) -> Instant {
         let now = Instant::now();
-        let interval = match (now < self.eager_until, self.is_confirming) {
-            (true, _) => EAGER_INTERVAL,
-            (false, true) => CONFIRMING_INTERVAL,
-            (false, false) => HEARTBEAT_INTERVAL,
-        };
+        let interval = if now < self.eager_until { EAGER_INTERVAL } else { self.interval };
         (now + interval).min(self.sent_at + HEARTBEAT_INTERVAL)
     }
 }
 
+/// How often the tables have something new of this order.
+fn interval(Checkout { order, transfers, possible, .. }: &Checkout, now: UnixSeconds) -> Duration {
+    let mut arrived = transfers.iter().chain(possible);
+    let is_confirming = !order.candidates.is_empty() || arrived.any(Sighting::is_waiting);
+    let was_asked = order.deposits.iter().any(|deposit| deposit.value.is_some());
+    let is_watched = order.status != OrderStatus::Paid
+        && now <= order.expires_at.plus(WATCHED_AFTERWARDS_SECONDS);
+    match (is_confirming, was_asked && is_watched) {
+        (true, _) => CONFIRMING_INTERVAL,
+        (false, true) => WATCHING_INTERVAL,
+        (false, false) => HEARTBEAT_INTERVAL,
+    }
+}
+
 /// What a change is a change of: all that is shown but the time of the last scan.
-fn essence(Checkout { order, transfers, .. }: &Checkout) -> String {
-    let mut text = order.version.to_string();
-    for seen in transfers {
+fn essence(checkout: &Checkout) -> String {
+    let Checkout { order, transfers, possible, .. } = checkout;
+    let mut text = format!("{} {}", order.version, checkout.is_stopped());
+    for seen in transfers.iter().chain(possible) {
         let transfer = &seen.transfer;
         text += &format!(" {} {} {}", transfer.transfer_id, transfer.status, seen.confirmations);
     }

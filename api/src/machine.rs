@@ -1,6 +1,7 @@
 //! What the api decides, without I/O, clock or randomness: whether a request is valid, which command it
 //! becomes, whether a record of the log answers it.
 
+pub(crate) mod arrival;
 pub(crate) mod attach;
 pub(crate) mod candidates;
 pub(crate) mod catalog;
@@ -18,3 +19,6 @@ pub(crate) mod query;
 pub(crate) mod resend;
 pub(crate) mod return_url;
 pub(crate) mod sighting;
+pub(crate) mod stop;
+pub(crate) mod unknown_field;
+pub(crate) mod way;

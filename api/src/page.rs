@@ -1,6 +1,7 @@
 //! The checkout page: server-rendered HTML with what the customer of one order needs, in every state of it. Its
 //! script renders nothing: it fetches this again when something changes (decision 42).
 
+mod arrived;
 mod html;
 mod language;
 mod qr;
@@ -10,7 +11,7 @@ mod showing;
 pub(crate) use html::Html;
 use html::Template;
 pub(crate) use language::Language;
-pub(crate) use showing::{Problem, Shop, Showing};
+pub(crate) use showing::{LookUp, Problem, Shop, Showing};
 
 /// A file that the page loads, as it is served: its name, type and content.
 pub(crate) const ASSETS: [(&str, &str, &str); 3] = [

@@ -1,24 +1,32 @@
 //! What requests read: the tables and the configuration.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use runtime::Clock;
-use schemas::record::{Attempt, Order, Transfer};
+use schemas::record::{Attempt, Order, OrderDeposit, Transfer};
 use schemas::{
-    Address, Blockchain, Hash, OrderId, TransferId, TransferStatus, UnixSeconds, Wallet,
+    Address, Blockchain, DepositState, Hash, OrderId, OrderStatus, TransferId, TransferStatus,
+    UnixSeconds, Wallet,
 };
 use store::{ChainRow, Cursor, DepositFilter, DepositRow, OrderFilter, OrderRow, Page};
 use store::{Store, Subject, TransferFilter, Within, transfer_cursor};
 
 use crate::error::{Answer, Refusal};
+use crate::machine::arrival::{self, Claim};
 use crate::machine::candidates::{self, Candidate};
 use crate::machine::catalog::Catalog;
 use crate::machine::followed::Followed;
+use crate::machine::occasions::Occasions;
 use crate::machine::sighting::{self, Checkout, Sighting};
 use crate::view::ChainView;
 
-/// The transfers at a wallet among which those for an order are sought: the latest that pay nothing.
-const STRAYS: Page = Page { limit: 100, offset: 0 };
+/// The transfers at a wallet among which those for an order are sought: the latest of each status that it may have.
+const ARRIVALS: Page = Page { limit: 100, offset: 0 };
+const ARRIVED: [TransferStatus; 3] = [
+    TransferStatus::WaitingForConfirmation,
+    TransferStatus::WaitingForMatch,
+    TransferStatus::NoMatchedDeposit,
+];
 /// Most transfers of a kind that are shown with an order.
 const SIGHTINGS_MAX: usize = 8;
 
@@ -41,16 +49,22 @@ fn places(order: &Order) -> Vec<(Address, Blockchain)> {
     places
 }
 
+fn is_same(one: &Transfer, other: &Transfer) -> bool {
+    one.transfer_id == other.transfer_id
+}
+
 #[derive(Clone)]
 pub(crate) struct Reads {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     catalog: Arc<Catalog>,
+    /// Orders that can never be paid.
+    stranded: Arc<Mutex<Occasions>>,
 }
 
 impl Reads {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, catalog: Arc<Catalog>) -> Self {
-        Self { store, clock, catalog }
+        Self { store, clock, catalog, stranded: Arc::default() }
     }
 
     pub(crate) async fn order(&self, order_id: OrderId) -> Answer<Order> {
@@ -95,22 +109,47 @@ impl Reads {
     /// An order with everything that its customer sees.
     pub(crate) async fn checkout(&self, order_id: OrderId) -> Answer<Checkout> {
         let (order, chains) = (self.order(order_id).await?, self.chains().await?);
-        let mut transfers = Vec::new();
+        let (mut transfers, mut possible) = (Vec::new(), Vec::new());
         for id in sighting::named(&order).take(SIGHTINGS_MAX) {
             // Its row may be written a moment later.
             transfers.extend(self.store.transfer(id).await?);
         }
-        for (wallet, blockchain) in places(&order) {
-            let status = Some(TransferStatus::NoMatchedDeposit);
-            let blockchain = Some(blockchain);
-            let of = TransferFilter { status, blockchain, ..TransferFilter::default() };
-            let found = self.store.transfers(wallet, of, STRAYS).await?;
-            let strays = found.into_iter().filter(|of| sighting::is_stray(of, order_id));
-            transfers.extend(strays.take(SIGHTINGS_MAX));
+        for found in self.arrivals(&order).await? {
+            match arrival::claim(&order, &found) {
+                // Its row may have changed between two reads.
+                Some(Claim::Own) if transfers.iter().all(|of| !is_same(of, &found)) => {
+                    transfers.push(found);
+                }
+                Some(Claim::Possible) if possible.iter().all(|of| !is_same(of, &found)) => {
+                    possible.push(found);
+                }
+                Some(Claim::Own | Claim::Possible) | None => {}
+            }
         }
-        let seen = |transfer| Sighting::new(transfer, &chains, self.catalog.chains());
-        let transfers = transfers.into_iter().map(seen).collect();
-        Ok(Checkout { order, chains, transfers })
+        transfers.truncate(2 * SIGHTINGS_MAX);
+        possible.truncate(SIGHTINGS_MAX);
+        let seen = |found: Vec<_>| found.into_iter().map(|of| self.sighting(of, &chains)).collect();
+        let (transfers, possible) = (seen(transfers), seen(possible));
+        Ok(Checkout { order, chains, transfers, possible })
+    }
+
+    /// What came to the wallets of an order since it was created, and paid nothing yet.
+    async fn arrivals(&self, order: &Order) -> Answer<Vec<Transfer>> {
+        let within = Within { from: Some(order.created_at.plus(-CLOCKS_SECONDS)), before: None };
+        let mut found = Vec::new();
+        for (wallet, blockchain) in places(order) {
+            for status in ARRIVED {
+                let (status, blockchain) = (Some(status), Some(blockchain));
+                let of = TransferFilter { status, blockchain, within, ..TransferFilter::default() };
+                found.extend(self.store.transfers(wallet, of, ARRIVALS).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn sighting(&self, transfer: Transfer, chains: &[ChainRow]) -> Sighting {
+        let window = self.catalog.match_window_seconds();
+        Sighting::new(transfer, chains, self.catalog.chains(), window)
     }
 
     /// The transfers of a transaction to the wallets that the order's customer was given, since it was created.
@@ -121,8 +160,7 @@ impl Reads {
         for place in places(&order) {
             transfers.extend(self.transaction_at(place, from, hash).await?);
         }
-        let seen = |transfer| Sighting::new(transfer, &chains, self.catalog.chains());
-        Ok(transfers.into_iter().map(seen).collect())
+        Ok(transfers.into_iter().map(|of| self.sighting(of, &chains)).collect())
     }
 
     /// The transfers of a transaction to one wallet, among the latest since a time.
@@ -154,12 +192,39 @@ impl Reads {
 
     /// What an order can be paid with.
     pub(crate) async fn choices(&self, order_id: OrderId) -> Answer<Vec<ChainView>> {
-        Ok(self.catalog.choices(&self.order(order_id).await?, &self.followed().await?))
+        let order = self.order(order_id).await?;
+        Ok(self.choices_among(&order, &self.followed().await?))
     }
 
     /// The same, of what was read already.
     pub(crate) fn choices_of(&self, Checkout { order, chains, .. }: &Checkout) -> Vec<ChainView> {
-        self.catalog.choices(order, &Followed::new(chains.clone(), self.clock.now().seconds()))
+        self.choices_among(order, &Followed::new(chains.clone(), self.clock.now().seconds()))
+    }
+
+    fn choices_among(&self, order: &Order, followed: &Followed) -> Vec<ChainView> {
+        let choices = self.catalog.choices(order, followed);
+        if choices.is_empty() {
+            self.report_stranded(order);
+        }
+        choices
+    }
+
+    /// Logs that an order that was taken can never be paid; once a minute at most.
+    fn report_stranded(&self, order: &Order) {
+        let is_open = |of: &OrderDeposit| of.state == DepositState::Open;
+        let is_pending = order.status == OrderStatus::Pending;
+        if !is_pending || order.deposits.iter().any(is_open) || self.catalog.has_way(order) {
+            return;
+        }
+        let mut stranded = self.stranded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = stranded.occurred(self.clock.now().seconds()) {
+            tracing::warn!(
+                count,
+                order.id = %order.order_id,
+                "an order can never be paid: since it was created the wallets, coins or chains that it needs were taken \
+                 out of the configuration"
+            );
+        }
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {

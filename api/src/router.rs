@@ -167,6 +167,8 @@ fn admin_routes(doors: &Doors) -> Router<Doors> {
         .route("/orders/{order_id}/resend-webhook", post(admin::resend_order))
         .route("/orders/{order_id}/webhooks", get(admin::order_webhooks))
         .route("/deposits", get(admin::deposits))
+        .route("/stops", post(admin::stop))
+        .route("/stops/end", post(admin::resume))
         .route("/wallets", get(admin::wallets))
         .route("/wallets/{address}/transfers", get(admin::transfers))
         .route("/transactions/{hash}", get(admin::transaction))

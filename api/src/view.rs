@@ -1,5 +1,7 @@
 //! The objects of the interface, field by field as spec 2 has them.
 
+use std::collections::BTreeSet;
+
 use schemas::record::{Attempt, Order, OrderDeposit, Transfer};
 use schemas::{
     Address, AttemptOutcome, Blockchain, DepositId, DepositState, FulfillmentId, Hash, OrderId,
@@ -73,7 +75,20 @@ view! {
         // Beside the interface's.
         paid_by: Option<TransferId> = row.order.paid_by,
         paid_value: Option<String> = row.order.paid_value.map(|value| value.to_string()),
+        // Seen, and not confirmed: also where an operator marked the order paid meanwhile.
+        candidates: &'a [TransferId] = &row.order.candidates,
+        waits_for: Vec<Blockchain> = waits_for(&row.order),
     }
+}
+
+/// The chains whose confirmed blocks have not passed a pending order's deadline, as far as that knows: it does not expire before.
+fn waits_for(order: &Order) -> Vec<Blockchain> {
+    let waits =
+        |of: &&OrderDeposit| !matches!(of.state, DepositState::Closed | DepositState::Refused);
+    let is_pending = order.status == OrderStatus::Pending;
+    let deposits = order.deposits.iter().filter(waits).filter(|_| is_pending);
+    let chains: BTreeSet<_> = deposits.map(|of| of.blockchain).collect();
+    chains.into_iter().collect()
 }
 
 view! {
@@ -194,12 +209,13 @@ view! {
 
 view! {
     /// What a customer has to pay.
-    PaymentView of (order: &Order, open: DepositView, address: Address) {
+    PaymentView of (order: &Order, open: DepositView, asked: &OrderDeposit) {
         blockchain: Blockchain = open.blockchain,
         #[serde(rename = "token")]
         stablecoin: Stablecoin = open.stablecoin,
-        // Transfers of any other contract do not count.
-        contract: Address = address,
+        // The one that the customer is shown: beside it those pay that were offered with it.
+        contract: Address = asked.contract,
+        decimals: u8 = asked.decimals,
         wallet_address: Address = open.wallet_address,
         // To be paid exactly; may lie above the order's amount.
         value: String = open.value.clone(),
@@ -209,7 +225,7 @@ view! {
 }
 
 view! {
-    /// A transfer as the customer of an order sees it: it pays the order, or was probably meant to.
+    /// A transfer as the customer of an order sees it.
     SightingView of (seen: &Sighting) {
         blockchain: Blockchain = seen.transfer.blockchain,
         #[serde(rename = "token")]
@@ -220,6 +236,7 @@ view! {
         reason: Option<UnknownReason> = seen.transfer.reason,
         confirmations: i64 = seen.confirmations,
         confirmations_required: Option<i64> = seen.required,
+        checked_by: Option<UnixSeconds> = seen.checked_by,
     }
 }
 
@@ -231,6 +248,10 @@ view! {
         expires_at: UnixSeconds = checkout.order.expires_at,
         // Whether a transfer that fits was seen and is not yet confirmed.
         payment_seen: bool = !checkout.order.candidates.is_empty(),
+        // Whether something came that may be the customer's, or another's.
+        payment_possible: bool = !checkout.possible.is_empty(),
+        // Whether an operator has stopped what its last open deposit is paid with: nothing is to be sent.
+        stopped: bool = checkout.is_stopped(),
         deposits: Vec<DepositView> = {
             let Checkout { order, chains, .. } = checkout;
             let open = order.deposits.iter().filter(|of| of.state == DepositState::Open);

@@ -46,7 +46,12 @@ pub struct ChainConfig {
     /// One at least.
     pub endpoints: Vec<EndpointConfig>,
     pub request_timeout: Duration,
+    /// What orders are offered, and pay by.
     pub contracts: Vec<StablecoinContract>,
+    /// What pays only what was offered with it.
+    pub retired: Vec<StablecoinContract>,
+    /// Known contracts of the coins that no order is offered: a transfer of them is reported.
+    pub unlisted: Vec<StablecoinContract>,
     /// What its wallets take: the contracts of these are checked before they are believed.
     pub stablecoins: BTreeSet<Stablecoin>,
     /// Where payments may arrive.
@@ -168,7 +173,7 @@ impl Config {
         Self { chains }
     }
 
-    /// The contracts of all chains that are followed: what an order may be paid in.
+    /// The contracts of all chains that are followed: what an order is offered. The first of a coin is shown.
     pub fn contracts(&self) -> Vec<StablecoinContract> {
         self.chains.iter().flat_map(|chain| chain.contracts.iter().copied()).collect()
     }
@@ -189,8 +194,8 @@ impl ChainConfig {
             wallets.iter().filter(|wallet| wallet.blockchain == blockchain).collect();
         let defaults = defaults(blockchain);
         let endpoints = endpoint::read(blockchain, &mut section);
-        let contracts = contract::read(blockchain, &mut section, &wallets);
-        contract::check_wallets(&section, &contracts, all);
+        let (contracts, retired) = contract::read(blockchain, &mut section, &wallets);
+        contract::check_wallets(&section, &[&*contracts, &*retired].concat(), all);
         let policy = read_policy(blockchain, &mut section).unwrap_or(defaults.policy);
         let mut whole = |key, bounds, default| {
             let value = section.optional_integer(key, bounds).unwrap_or(default);
@@ -206,6 +211,7 @@ impl ChainConfig {
             .optional_integer("start_block", 0..=u64::from(u32::MAX))
             .and_then(|number| i64::try_from(number).ok());
         let chain_id = section.optional_integer("chain_id", 1..=u64::MAX);
+        let chain_id = chain_id.unwrap_or_else(|| blockchain.chain_id());
         let mut duration = |key, default| {
             let value = section.optional_duration(key).unwrap_or(default);
             if value.is_zero() {
@@ -221,10 +227,12 @@ impl ChainConfig {
         }
         Some(Self {
             blockchain,
-            chain_id: chain_id.unwrap_or_else(|| blockchain.chain_id()),
+            chain_id,
             endpoints,
             request_timeout,
+            unlisted: contract::unlisted(blockchain, chain_id, &[&*contracts, &*retired].concat()),
             contracts,
+            retired,
             stablecoins: wallets.iter().flat_map(|wallet| wallet.stablecoins.clone()).collect(),
             wallets: wallets.iter().map(|wallet| wallet.address).collect(),
             own,
@@ -241,14 +249,25 @@ impl ChainConfig {
 
     /// The contracts of the coins that its wallets take.
     pub(crate) fn taken(&self) -> impl Iterator<Item = &StablecoinContract> {
-        self.contracts.iter().filter(|contract| self.stablecoins.contains(&contract.stablecoin))
+        let all = self.contracts.iter().chain(&self.retired);
+        all.filter(|contract| self.stablecoins.contains(&contract.stablecoin))
+    }
+
+    /// The contracts whose events are read.
+    pub fn read_contracts(&self) -> impl Iterator<Item = &StablecoinContract> {
+        self.contracts.iter().chain(&self.retired).chain(&self.unlisted)
     }
 
     /// What the cursor of this chain goes by.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             blockchain: self.blockchain,
-            watch: Watch::new(self.blockchain, self.contracts.clone(), &self.wallets, &self.own),
+            watch: Watch::new(
+                self.blockchain,
+                self.read_contracts().copied().collect(),
+                &self.wallets,
+                &self.own,
+            ),
             policy: self.policy.clone(),
             reorg_window: self.reorg_window,
             lag: self.lag,

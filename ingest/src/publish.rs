@@ -63,6 +63,7 @@ fn progress(last: &ChainRecord, watched: Vec<Watch>) -> Option<ChainProgress> {
         updated_at: last.observed_at,
         lane: None,
         oldest_unconfirmed: None,
+        stopped: Vec::new(),
     })
 }
 

@@ -100,7 +100,7 @@ struct Watched {
 impl Watched {
     fn new(chain: &ChainConfig) -> Self {
         Self {
-            contracts: chain.contracts.iter().map(|c| *c.address.bytes()).collect(),
+            contracts: chain.read_contracts().map(|c| *c.address.bytes()).collect(),
             wallets: chain.wallets.iter().map(topic).collect(),
         }
     }
@@ -138,7 +138,7 @@ impl Endpoint {
             .user_agent("tidemark")
             .build()
             .map_err(|error| Error::Client(error.without_url()))?;
-        let contracts = chain.contracts.iter().map(|c| json!(wire::hex(c.address)));
+        let contracts = chain.read_contracts().map(|c| json!(wire::hex(c.address)));
         let topics = chain.wallets.chunks(FILTER_WALLETS_MAX).map(|wallets| {
             let wallets: Vec<_> =
                 wallets.iter().map(|wallet| Hash(topic(wallet)).to_string()).collect();

@@ -42,6 +42,8 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
         endpoints: vec![EndpointConfig::new(RpcUrl::parse("http://127.0.0.1").unwrap())],
         request_timeout: std::time::Duration::from_secs(1),
         contracts: vec![contract],
+        retired: Vec::new(),
+        unlisted: Vec::new(),
         stablecoins: [stablecoin].into(),
         wallets: (0..3).map(wallet).collect(),
         own: (0..3).map(wallet).collect(),

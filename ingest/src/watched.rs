@@ -62,9 +62,9 @@ pub(crate) fn check(
             let remedy = "put it back, with `retired = true` to stop offering it";
             return vanished(format!("wallet {wallet_address}"), remedy);
         }
-        let is_there = |address: &Address| chain.contracts.iter().any(|c| c.address == *address);
+        let is_there = |address: &Address| chain.read_contracts().any(|c| c.address == *address);
         if let Some(contract) = contracts.iter().find(|address| !is_there(address)) {
-            let remedy = "put it back, as the last one of its coin to stop offering it";
+            let remedy = "put it back into tokens, with `retired = true` to stop offering it";
             return vanished(format!("token contract {contract}"), remedy);
         }
     }
@@ -95,7 +95,7 @@ impl ChainConfig {
 
     /// What the configuration asks to watch.
     pub(crate) fn watched(&self) -> Vec<Watch> {
-        let contracts: Vec<_> = self.contracts.iter().map(|contract| contract.address).collect();
+        let contracts: Vec<_> = self.read_contracts().map(|contract| contract.address).collect();
         let watch = |wallet_address| Watch { wallet_address, contracts: contracts.clone() };
         self.wallets.iter().copied().map(watch).collect()
     }

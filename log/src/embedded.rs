@@ -8,6 +8,7 @@
 //! [`Worker::commit`]); readers see whole transactions. A lock file excludes a second process.
 
 mod assignment;
+pub mod backup;
 mod batch;
 mod committer;
 mod compaction;
@@ -35,10 +36,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use schemas::{Layout, Topic};
+use schemas::{Incarnation, Layout, Topic};
 use sqlite::Writing;
 
 pub use self::read_only::ReadOnlyLog;
+pub use self::storage::FILE;
 
 use self::committer::{Committer, LateOffsets};
 use self::fault::StorageError;
@@ -80,6 +82,7 @@ struct Handle {
 struct Shared {
     layout: Layout,
     installation: i64,
+    incarnation: Incarnation,
     clock: Arc<dyn Clock>,
     view: Arc<View>,
     queue: Arc<Queue>,
@@ -105,10 +108,15 @@ impl std::fmt::Debug for EmbeddedLog {
     }
 }
 
+/// What [`Log::installation`] calls an installation of this number.
+fn name(installation: i64) -> String {
+    format!("embedded/{installation}")
+}
+
 /// The connection of the committer. The log refuses everything when a checkpoint meets a failed disk.
 fn writing(connection: Connection, dir: &Path, queue: Arc<Queue>) -> std::io::Result<Writing> {
     let failed = move |error| queue.fail(StorageError::from(error).of_the_disk());
-    Writing::new(connection, &dir.join(storage::FILE), failed)
+    Writing::new(connection, &dir.join(FILE), failed)
 }
 
 impl EmbeddedLog {
@@ -125,6 +133,7 @@ impl EmbeddedLog {
         let shared = Arc::new(Shared {
             layout,
             installation: loaded.installation,
+            incarnation: loaded.incarnation,
             clock: clock.clone(),
             view: Arc::new(View::new(loaded.partitions, loaded.committed)),
             queue: Arc::new(Queue::new()),
@@ -190,10 +199,13 @@ impl EmbeddedLog {
 }
 
 /// This process has the folder until this is dropped.
-struct Lock(File);
+#[derive(Debug)]
+pub struct Lock(File);
 
 impl Lock {
-    fn take(dir: &Path) -> Result<Self, Error> {
+    /// # Errors
+    /// [`Error::Fatal`] if another process has it, or it cannot be locked.
+    pub fn take(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(LOCK_FILE);
         let fatal = |error: std::io::Error| Error::fatal(format!("{}: {error}", path.display()));
         let file = File::create(&path).map_err(fatal)?;
@@ -260,7 +272,11 @@ impl Log for EmbeddedLog {
     }
 
     fn installation(&self) -> Result<String, Error> {
-        Ok(format!("embedded/{}", self.handle.shared.installation))
+        Ok(name(self.handle.shared.installation))
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        self.handle.shared.incarnation
     }
 
     async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {

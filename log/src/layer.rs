@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use schemas::{Layout, Topic};
+use schemas::{Incarnation, Layout, Topic};
 
 use crate::{
     Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
@@ -59,6 +59,10 @@ impl<L: LogLayer> Log for LayeredLog<L> {
 
     fn installation(&self) -> Result<String, Error> {
         self.log.installation()
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        self.log.incarnation()
     }
 
     async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use schemas::{Headers, Layout, Partition, Topic, UnixMicros};
+use schemas::{Headers, Incarnation, Layout, Partition, Topic, UnixMicros};
 
 pub mod config;
 pub mod consumer;
@@ -222,6 +222,11 @@ pub trait Log: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Transient`] if the log cannot be asked.
     fn installation(&self) -> Result<String, Error>;
+
+    /// Which copy of the installation this is. A log on servers is restored by their means, and has the first one.
+    fn incarnation(&self) -> Incarnation {
+        Incarnation::default()
+    }
 
     /// Appends records and returns when they are durable. Records of one call keep their order within a
     /// partition; they are not one atomic step.

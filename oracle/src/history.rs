@@ -102,11 +102,12 @@ impl Shop {
             blockchain: Blockchain::Eth,
             stablecoin: TOKENS[self.dice.below(2)],
             contract: CONTRACT,
+            decimals: 6,
+            contracts: vec![CONTRACT],
             wallets: WALLETS.to_vec(),
             amounts: exact_or_cents(5),
             late_window_seconds: 1_200,
             accepts_late: self.dice.below(2) == 0,
-            skew_seconds: 60,
             head_age_max_seconds: u32::MAX,
         }
     }
@@ -145,7 +146,7 @@ impl Shop {
             .map_or((TOKENS[0], WALLETS[0], amount), |d| (d.stablecoin, d.wallet_address, d.value));
         // Now and then it is another amount, which fits no deposit.
         let value = if self.dice.below(5) == 0 { cents(777) } else { value };
-        let movement = Movement { stablecoin, from: account(0x21), to, value };
+        let movement = Movement { stablecoin, contract: CONTRACT, from: account(0x21), to, value };
         self.chain.send(movement, false, 1);
     }
 
@@ -226,6 +227,7 @@ fn progress(record: &ChainRecord) -> Option<Change> {
         updated_at: record.observed_at,
         lane: None,
         oldest_unconfirmed: None,
+        stopped: Vec::new(),
     }))
 }
 

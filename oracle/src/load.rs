@@ -312,6 +312,7 @@ impl Shop {
         let from = line.senders.get(&deposit.order_id).copied().filter(|_| roll != 5 && roll != 10);
         let movement = Movement {
             stablecoin: deposit.stablecoin,
+            contract: CONTRACT,
             from: from.unwrap_or(stranger),
             to: deposit.wallet_address,
             value: Amount::from_parts(parts).unwrap(),
@@ -347,7 +348,11 @@ impl Shop {
         if self.dice.below(12) == 0 {
             let (stablecoin, to) = (request.stablecoin, self.lines[line].wallet);
             let from = sender.unwrap_or(SENDERS[1]);
-            self.lines[line].chain.send(Movement { stablecoin, from, to, value: amount }, false, 1);
+            self.lines[line].chain.send(
+                Movement { stablecoin, contract: CONTRACT, from, to, value: amount },
+                false,
+                1,
+            );
         }
         self.lines[line].senders.extend(sender.map(|sender| (id, sender)));
         self.lines[line].recent.push(id);
@@ -386,11 +391,12 @@ impl Shop {
             blockchain: self.lines[line].chain.blockchain,
             stablecoin: TOKENS[self.dice.below(2)],
             contract: CONTRACT,
+            decimals: 6,
+            contracts: vec![CONTRACT],
             wallets: vec![self.lines[line].wallet],
             amounts: exact_or_cents(6),
             late_window_seconds: LATE_WINDOW_SECONDS,
             accepts_late: self.dice.below(2) == 0,
-            skew_seconds: 10,
             head_age_max_seconds,
         }
     }

@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod operator;
 pub mod pipeline;
 pub mod prediction;
+pub mod restored;
 mod shop;
 pub mod station;
 pub mod violation;

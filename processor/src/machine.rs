@@ -104,6 +104,9 @@ pub trait Machine: Clone + Debug {
     /// How full the amounts of each coin on its chain are. Only measured: no part of its state.
     fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)>;
 
+    /// How many emergency stops are in force on its chain, if it has one.
+    fn stops(&self) -> Option<(Blockchain, usize)>;
+
     /// How many rows it holds.
     fn rows(&self) -> usize;
 

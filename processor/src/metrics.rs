@@ -12,6 +12,8 @@ runtime::metrics! {
     Counter ALERTS_TOTAL = "tidemark_processor_alerts_total" [kind, blockchain];
     /// How many of the raised amounts that were tried for the last deposits were taken: near 1, add wallets.
     Gauge AMOUNTS_IN_USE = "tidemark_processor_amounts_in_use_ratio" [blockchain, stablecoin];
+    /// Emergency stops in force. Anything but 0 is somebody's decision that some payments count for nobody.
+    Gauge STOPS = "tidemark_processor_stops" [blockchain];
     /// Rows in memory.
     Gauge ROWS = "tidemark_processor_rows" [machine];
 }

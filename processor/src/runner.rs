@@ -4,6 +4,7 @@ mod chain_time;
 mod draft;
 mod inputs;
 mod owned;
+mod positions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +15,12 @@ use runtime::Clock;
 use schemas::{Layout, Partition, Topic};
 
 use crate::machine::{matching, orders};
-use crate::wire::{self, Wire};
+use crate::wire::{self, NEXT_HEADER, Wire};
 use crate::{Error, metrics};
 use chain_time::ChainTime;
 use draft::Draft;
 use owned::Owned;
+use positions::Positions;
 
 /// Runs the matching machine until the process stops. Blocks.
 ///
@@ -72,7 +74,13 @@ impl<M: Wire> Handler for Runner<M> {
                 self.machines.insert(partition, machine);
             }
         }
-        self.check_positions(&assigned)
+        self.check_positions(&assigned)?;
+        for input in &assigned {
+            if let Some(machine) = self.machines.get_mut(&input.partition.partition) {
+                machine.continues(input)?;
+            }
+        }
+        Ok(())
     }
 
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
@@ -120,6 +128,10 @@ impl<M: Wire> Handler for Runner<M> {
             let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();
             *fullest = fullest.max(ratio(share));
         }
+        for (blockchain, count) in self.machines.values().filter_map(Owned::stops) {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            ::metrics::gauge!(metrics::STOPS, "blockchain" => blockchain.as_str()).set(count);
+        }
         for ((blockchain, stablecoin), ratio) in ratios {
             let labels = [("blockchain", blockchain.as_str()), ("stablecoin", stablecoin.as_str())];
             ::metrics::gauge!(metrics::AMOUNTS_IN_USE, &labels).set(ratio);
@@ -146,19 +158,22 @@ impl<M: Wire> Runner<M> {
         let damaged = |cause: String| Error::Changelog { partition: from, cause };
         let new = M::fresh(partition, &self.layout)
             .ok_or_else(|| damaged("the layout has no such partition".to_owned()))?;
-        let apply = |state: &mut Result<M, _>, record: Record| {
+        let apply = |(state, known): &mut (Result<M, _>, Positions), record: Record| {
             if let Ok(machine) = state
                 && let Err(error) = wire::restore(machine, &record.key, record.value.as_deref())
             {
                 *state = Err(error);
             }
+            let next = record.header(NEXT_HEADER).and_then(Positions::parse);
+            *known = next.unwrap_or_else(|| std::mem::take(known));
         };
-        let Some(machine) = member.restore(from, || Ok(new.clone()), apply)? else {
+        let fresh = || (Ok(new.clone()), Positions::default());
+        let Some((machine, known)) = member.restore(from, fresh, apply)? else {
             return Ok(None);
         };
         let machine = machine.map_err(|error| damaged(error.to_string()))?;
         tracing::debug!(rows = machine.rows(), "{} restored {from}", M::GROUP);
-        Ok(Some(Owned::new(machine, partition)))
+        Ok(Some(Owned::new(machine, partition, known)))
     }
 
     /// A step that made state committed a position with it. State without any position means that the

@@ -1,5 +1,6 @@
 //! The machines on the log: which records their inputs are, and which their effects become. Pure.
 
+pub mod anew;
 mod matching;
 mod orders;
 
@@ -13,6 +14,11 @@ use crate::machine::{Machine, RestoreError};
 /// partition took in the step, in order, as runs such as `transfers.raw/120+3,deposits.commands/17+1`. For
 /// people and checkers: the processor never reads it.
 pub const INPUTS_HEADER: &str = "inputs";
+
+/// Header beside [`INPUTS_HEADER`]: the next position in each input after the step, such as
+/// `transfers.raw/123,deposits.commands/18`. The last one survives compaction with its entry. A group that continues
+/// elsewhere is refused.
+pub const NEXT_HEADER: &str = "next";
 
 /// How a machine's inputs, effects and rows travel on the log.
 pub trait Wire: Machine {

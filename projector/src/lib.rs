@@ -46,6 +46,9 @@ pub enum Error {
     /// A record has a schema or a word that this version does not have.
     #[error(transparent)]
     Newer(#[from] log::NewerRecord),
+    /// Log and tables are not of one moment, or not of one installation.
+    #[error("{0}")]
+    Unfit(String),
     /// A dead letter could not be made, which is a defect of this program.
     #[error("cannot make a dead letter: {0}")]
     Letter(#[from] schemas::CodecError),

@@ -1,6 +1,7 @@
 //! Which change of the tables a record is. Pure.
 
 pub(super) mod call_size;
+pub(super) mod position;
 
 use std::time::Duration;
 

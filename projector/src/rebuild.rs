@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use log::{Bounds, Log, Offset, Record, TopicPartition};
 use schemas::{Partition, Topic, UnixSeconds};
-use store::{Change, Newest, Store, coalesce, retry};
+use store::{Change, Newest, Origin, Position, Store, coalesce, retry};
 use tokio::runtime::Handle;
 
 use super::Error;
 use super::machine::plan_change;
+use super::machine::position::position;
 
 /// How many records are read at once, and rows written at once.
 const BATCH_MAX: usize = 4096;
@@ -137,10 +138,37 @@ impl Rebuild<'_> {
         for part in &parts {
             records += self.part(part)?;
         }
-        self.handle.block_on(self.store.flush())?;
         let bounds = parts.iter().flat_map(|part| &part.bounds);
-        let ends = bounds.map(|(of, bounds)| (*of, bounds.end)).collect();
+        let ends: Positions = bounds.map(|(of, bounds)| (*of, bounds.end)).collect();
+        self.note(&ends)?;
+        self.handle.block_on(self.store.flush())?;
         Ok(Rebuilt { records, rows: self.progress.rows, ends })
+    }
+
+    /// From now on the tables are this log's, up to there.
+    fn note(&self, ends: &Positions) -> Result<(), Error> {
+        let installation = self.log.installation()?;
+        let origin = Origin { installation, incarnation: self.log.incarnation() };
+        let before = self.handle.block_on(retry(|| self.store.origin()))?;
+        let ends = &self.newest(ends.clone(), before.as_ref() == Some(&origin))?;
+        self.handle.block_on(retry(|| self.store.set_origin(&origin)))?;
+        let positions = positions(ends);
+        Ok(self.handle.block_on(retry(|| self.store.set_positions(&positions)))?)
+    }
+
+    /// What was read, or what a projector beside this has read since.
+    fn newest(&self, mut ends: Positions, is_same: bool) -> Result<Positions, Error> {
+        let known = self.handle.block_on(retry(|| self.store.positions()))?;
+        for position in known.iter().filter(|_| is_same) {
+            let Position { topic, partition, next } = *position;
+            let of = TopicPartition { topic, partition };
+            // Tables that are ahead of a log have what that has lost.
+            let is_in_log = next <= self.log.bounds(of)?.end.0;
+            if let Some(end) = ends.get_mut(&of).filter(|end| is_in_log && end.0 < next) {
+                *end = Offset(next);
+            }
+        }
+        Ok(ends)
     }
 
     /// All of them, as they are now.
@@ -228,6 +256,10 @@ impl Rebuild<'_> {
     }
 }
 
+fn positions(ends: &Positions) -> Vec<Position> {
+    ends.iter().map(|(of, next)| position(*of, *next)).collect()
+}
+
 /// The changes that records are.
 fn changes(records: &[Arc<Record>]) -> Result<Vec<Change>, Error> {
     let mut changes = Vec::with_capacity(records.len());
@@ -261,6 +293,8 @@ pub(super) fn follow(
             *next = last.offset.next();
         }
         if count > 0 {
+            let positions = positions(&from);
+            handle.block_on(retry(|| store.set_positions(&positions)))?;
             handle.block_on(store.flush())?;
         }
         progress.read += count;

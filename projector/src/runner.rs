@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::consumer::{Handler, Member, Plan};
-use log::{Assigned, NewRecord, Record, Step, TopicPartition, dead_letter};
+use log::{Assigned, Committed, NewRecord, Record, Step, TopicPartition, dead_letter};
 use schemas::Topic;
 use store::{Change, Store, coalesce};
 use tokio::runtime::Handle;
@@ -13,6 +13,7 @@ use tracing::Level;
 
 use super::life::{self, Event};
 use super::machine::call_size::CallSize;
+use super::machine::position::{lacking, position};
 use super::machine::{TOPICS, plan_change};
 use super::upkeep::Upkeep;
 use super::{Error, GROUP};
@@ -44,6 +45,8 @@ pub(super) struct Projector {
     level: Level,
     /// What the step under way makes visible.
     events: Vec<Event>,
+    /// Partitions of which it is not known yet whether the tables have what the group has read.
+    unchecked: Vec<Assigned>,
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +111,24 @@ impl Projector {
             upkeep,
             level,
             events: Vec::new(),
+            unchecked: Vec::new(),
+        }
+    }
+
+    /// Whether the tables have what the group has read. False: they cannot be asked now.
+    fn are_checked(&mut self) -> Result<bool, Error> {
+        if self.unchecked.is_empty() {
+            return Ok(true);
+        }
+        let Some(positions) = available(self.handle.block_on(self.store.positions()))? else {
+            return Ok(false);
+        };
+        match lacking(&self.unchecked, &positions) {
+            Some(problem) => Err(Error::Unfit(problem)),
+            None => {
+                self.unchecked.clear();
+                Ok(true)
+            }
         }
     }
 
@@ -144,10 +165,15 @@ impl Projector {
         Ok(applied)
     }
 
-    /// Makes what was applied durable. False: the tables cannot do it now.
+    /// Makes what was applied durable, and up to where. False: the tables cannot do it now.
     fn flush(&self) -> Result<bool, Error> {
         let begun = Instant::now();
-        let is_flushed = is_done(self.handle.block_on(self.store.flush()))?;
+        let position = |(of, next): &(TopicPartition, Committed)| position(*of, next.offset);
+        let positions: Vec<_> = self.batch.read.offsets.iter().map(position).collect();
+        let is_flushed = is_done(self.handle.block_on(async {
+            self.store.set_positions(&positions).await?;
+            self.store.flush().await
+        }))?;
         if is_flushed {
             metrics::histogram!(FLUSH_SECONDS).record(begun.elapsed());
         }
@@ -157,13 +183,18 @@ impl Projector {
 
 /// False: the tables are not available now.
 fn is_done(written: Result<(), store::Error>) -> Result<bool, Error> {
-    match written {
-        Ok(()) => Ok(true),
+    available(written).map(|done| done.is_some())
+}
+
+/// None: the tables are not available now.
+fn available<T>(outcome: Result<T, store::Error>) -> Result<Option<T>, Error> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
         Err(store::Error::Transient(cause)) => {
             metrics::counter!(APPLY_RETRIES).increment(1);
             // Logged once, by the readiness of the tables.
-            tracing::debug!(%cause, "the projector cannot write the tables; will retry");
-            Ok(false)
+            tracing::debug!(%cause, "the projector cannot use the tables; will retry");
+            Ok(None)
         }
         Err(error) => Err(error.into()),
     }
@@ -180,12 +211,14 @@ impl Handler for Projector {
     }
 
     fn assigned(&mut self, assigned: Vec<Assigned>, _member: &mut Member<'_>) -> Result<(), Error> {
-        self.upkeep.assigned(assigned.into_iter().map(|assigned| assigned.partition));
+        self.upkeep.assigned(assigned.iter().map(|assigned| assigned.partition));
+        self.unchecked.extend(assigned);
         Ok(())
     }
 
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
         self.upkeep.revoked(lost);
+        self.unchecked.retain(|assigned| !lost.contains(&assigned.partition));
         // Their rows may still be written: the next owner writes the same ones.
         self.batch.read.offsets.retain(|(partition, _)| !lost.contains(partition));
         self.batch.letters.retain(|(from, _)| !lost.contains(from));
@@ -195,6 +228,10 @@ impl Handler for Projector {
 
     fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
         records.iter().try_for_each(|record| self.batch.add(record, self.level))?;
+        if !self.are_checked()? {
+            self.is_waiting = true;
+            return Ok(Plan::Retry);
+        }
         self.upkeep.if_due(&self.store, &self.handle);
         if self.batch.read.offsets.is_empty() {
             self.batch = Batch::default();

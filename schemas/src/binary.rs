@@ -69,6 +69,29 @@ pub(crate) fn deserialize<'de, T: Binary, D: Deserializer<'de>>(
     from_bytes(deserializer, T::WHAT, T::read)
 }
 
+/// The same for lists.
+pub(crate) mod list {
+    use super::{Binary, Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent, bound = "T: Binary")]
+    struct Item<T>(#[serde(with = "super")] T);
+
+    pub(crate) fn serialize<T: Binary + Copy, S: Serializer>(
+        values: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().copied().map(Item))
+    }
+
+    pub(crate) fn deserialize<'de, T: Binary, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<T>, D::Error> {
+        let items = Vec::<Item<T>>::deserialize(deserializer)?;
+        Ok(items.into_iter().map(|item| item.0).collect())
+    }
+}
+
 /// The same for values that may be missing.
 pub(crate) mod option {
     use super::{Binary, Deserialize, Deserializer, Serialize, Serializer};

@@ -116,7 +116,7 @@ const fn known(
 }
 
 /// Every contract that is known. Those of the issuer are used unless configuration names others; a bridge's promise
-/// to pay is not the issuer's, so those are for the operator to choose (decision 38). Tether's USDT0 counts as the issuer's: on Polygon and
+/// to pay is not the issuer's, so those are for the operator to choose (decision 73). Tether's USDT0 counts as the issuer's: on Polygon and
 /// Arbitrum it took over the bridged contract, on Optimism it is another one. Left out on purpose: `tron` USDC
 /// (discontinued) and `tron` DAI (does not exist).
 ///
@@ -187,6 +187,14 @@ const KNOWN: &[Known] = {
         known(Tron, Usdt, hex!("a614f803b6fd780986a42c78ec9c7f77e6ded13c"), 6, None),
     ]
 };
+
+/// Every known contract of a chain, of issuers and of bridges.
+pub fn known_contracts(
+    blockchain: Blockchain,
+) -> impl Iterator<Item = &'static StablecoinContract> {
+    let of_chain = KNOWN.iter().filter(move |known| known.contract.blockchain == blockchain);
+    of_chain.map(|known| &known.contract)
+}
 
 /// The contracts of issuers on a chain: one for each of its stablecoins at most.
 pub fn stablecoin_contracts(

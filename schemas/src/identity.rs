@@ -9,11 +9,18 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::scalar::text_scalar;
-use crate::{Address, Amount, Partition, Stablecoin};
+use crate::{Address, Amount, Partition, Stablecoin, UnixSeconds};
 
-/// Low bits of an integer id that count; the partition is above them. 2^13 partitions stay below
+/// Low bits of an integer id that its machine chooses; the partition is above them. 2^13 partitions stay below
 /// 2^53, so JSON keeps every id exactly.
 pub const SEQUENCE_BITS: u32 = 40;
+/// Low bits of a transfer's id that name it among the payments of one window of time; the window is above them.
+const PAYMENT_BITS: u32 = 21;
+/// A window has 2^13 seconds, and 2^19 of them reach until 2106.
+const WINDOW_BITS: u32 = 13;
+
+/// Low bits of a count of ids that are counted from the incarnation on; the seconds above them fit until 2106.
+const INCARNATION_BITS: u32 = 8;
 
 /// How much of a digest names a payment among those of its transaction.
 const DIGEST_BYTES: usize = 8;
@@ -81,11 +88,36 @@ integer_id! {
     /// Internal deposit id (spec 2.4).
     DepositId
 
-    /// Internal transfer id (spec 2.5).
+    /// Internal transfer id (spec 2.5): of the payment and of the time of the block in which it was seen first, so that
+    /// what is read again from the chain has the id that it had.
     TransferId
 
     /// Id of the fulfillment record that joins a transfer with a deposit (spec 2.5).
     FulfillmentId
+}
+
+impl TransferId {
+    /// The id of a payment first seen in a block of this time.
+    #[must_use]
+    pub fn of_payment(partition: Partition, payment: &PaymentKey, seen_in: UnixSeconds) -> Self {
+        let window = (seen_in.0.cast_unsigned() >> WINDOW_BITS) << PAYMENT_BITS;
+        let name = payment.number() % (1 << PAYMENT_BITS);
+        Self::from_parts(partition, (window | name) % (1 << SEQUENCE_BITS))
+    }
+
+    /// The id to try where a payment of the same window has this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        let mask = (1 << PAYMENT_BITS) - 1;
+        Self((self.0 & !mask) | (self.0.wrapping_add(1) & mask))
+    }
+
+    /// The end of its window: no payment in a block from then on gets this id.
+    #[must_use]
+    pub fn window_end(self) -> UnixSeconds {
+        let window = (self.0 % (1 << SEQUENCE_BITS)) >> PAYMENT_BITS;
+        UnixSeconds((window.saturating_add(1)) << WINDOW_BITS)
+    }
 }
 
 /// 32 bytes that name a block or a transaction, written as `0x` and 64 lower-case hex digits.
@@ -114,6 +146,22 @@ impl FromStr for Hash {
 #[serde(transparent)]
 pub struct Epoch(pub i64);
 
+/// When a copy of an installation began that was restored from a backup, in Unix seconds; 0 for one that never was. What
+/// the installation did since the backup is not in it, so the names that it gave then must not be given again.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Incarnation(pub i64);
+
+impl Incarnation {
+    /// A count of ids that no machine had reached by then: each would have given 256 a second since 1970.
+    #[must_use]
+    pub fn sequence(self) -> i64 {
+        self.0.saturating_mul(1 << INCARNATION_BITS)
+    }
+}
+
 /// One payment (the chain is implied): what stays the same when its transaction is included again in
 /// another block. Two equal transfers in one transaction differ in `ordinal`. The position in the block is no part of it:
 /// nodes number logs differently, and correct their numbers later. In a block a transfer is its payment and the block's
@@ -139,6 +187,12 @@ impl PaymentKey {
         let text = format!("{contract}/{from}/{to}/{value}/{ordinal}");
         hex::encode(&Sha256::digest(text)[..DIGEST_BYTES])
     }
+
+    /// The payment as a number: the first 8 bytes of a SHA-256 of all its fields.
+    fn number(&self) -> u64 {
+        let digest = Sha256::digest(format!("{}/{}", self.tx_hash, self.digest()));
+        digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +205,53 @@ mod tests {
         assert_eq!(id.partition(), Partition(8191));
         assert!(id.0 < 1 << 53);
         assert_eq!(TransferId::from_parts(Partition(0), 1).0, 1);
+    }
+
+    fn payment(ordinal: u32) -> PaymentKey {
+        let account = |byte| Address::new(crate::AddressFamily::Evm, [byte; 20]);
+        PaymentKey {
+            tx_hash: Hash([7; 32]),
+            contract: account(1),
+            stablecoin: Stablecoin::Usdc,
+            from: account(2),
+            to: account(3),
+            value: Amount::parse("12.5").unwrap(),
+            ordinal,
+        }
+    }
+
+    #[test]
+    fn a_payment_has_one_id_in_a_window_of_time() {
+        let id = |seconds| TransferId::of_payment(Partition(3), &payment(0), UnixSeconds(seconds));
+        let begin = 1_795_309_568;
+        // Fixed for ever: receivers keep it.
+        assert_eq!(id(begin), TransferId(3_758_134_830_464));
+        assert_eq!(id(begin + 8191), id(begin));
+        assert_ne!(id(begin + 8192), id(begin));
+        assert_ne!(id(begin - 1), id(begin));
+        assert_eq!(id(begin).window_end(), UnixSeconds(begin + 8192));
+        assert_eq!(id(begin).partition(), Partition(3));
+        let other = TransferId::of_payment(Partition(3), &payment(1), UnixSeconds(begin));
+        assert_ne!(other, id(begin), "its ordinal is part of it");
+    }
+
+    #[test]
+    fn the_next_id_stays_in_its_window() {
+        let first = TransferId::from_parts(Partition(5), 9 << PAYMENT_BITS);
+        let last = TransferId(first.0 + (1 << PAYMENT_BITS) - 1);
+        assert_eq!(first.next(), TransferId(first.0 + 1));
+        assert_eq!(last.next(), first);
+        let latest =
+            TransferId::of_payment(Partition(8191), &payment(0), UnixSeconds(u32::MAX.into()));
+        assert!(latest.0 < 1 << 53, "JSON keeps it exactly");
+    }
+
+    #[test]
+    fn a_later_incarnation_gives_ids_above_all_before() {
+        assert_eq!(Incarnation::default().sequence(), 0);
+        let begin = Incarnation(1_795_309_568);
+        assert!(Incarnation(begin.0 + 1).sequence() > begin.sequence() + 255);
+        assert!(Incarnation(u32::MAX.into()).sequence() < 1 << SEQUENCE_BITS);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod event;
 mod header;
 mod identity;
 mod json;
+mod likeness;
 mod normal_form;
 mod partition;
 mod receiver;
@@ -38,17 +39,18 @@ pub use address::{Address, AddressError, AddressFamily};
 pub use amount::{Amount, AmountError};
 pub use chain::{
     Blockchain, FORGET_SECONDS, Stablecoin, StablecoinContract, bridged_contracts, known_contract,
-    stablecoin_contract, stablecoin_contracts,
+    known_contracts, stablecoin_contract, stablecoin_contracts,
 };
 pub use codec::{CodecError, check, decode, encode};
 pub use draws::Draws;
 pub use event::{OrderStatusChanged, UnknownTransfer};
 pub use header::{HEADER_TRACEPARENT, Headers};
 pub use identity::{
-    BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, NotAUuid, OrderId, PaymentKey,
-    SEQUENCE_BITS, TransferId, TxHash,
+    BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Incarnation, NotAUuid, OrderId,
+    PaymentKey, SEQUENCE_BITS, TransferId, TxHash,
 };
 pub use json::decode_json;
+pub use likeness::Likeness;
 pub use partition::{Layout, Partition, lane, murmur2};
 pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports, receiver_url};
 pub use schema::{InvalidSchema, Schema, SchemaName};

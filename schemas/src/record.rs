@@ -19,12 +19,13 @@ mod dead_letter;
 mod deposit;
 pub mod example;
 mod order;
+mod stop;
 mod transfer;
 mod webhook;
 
 pub use alert::Alert;
 pub use amount_rule::AmountRule;
-pub use audit::AuditEntry;
+pub use audit::{AuditEntry, COMMAND_LINE};
 pub use chain::{
     Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Held, Observation, Watch,
 };
@@ -38,6 +39,7 @@ pub use command::{
 pub use dead_letter::DeadLetter;
 pub use deposit::Deposit;
 pub use order::{Order, OrderDeposit};
+pub use stop::StopScope;
 pub use transfer::Transfer;
 pub use webhook::{Attempt, Delivery, WebhookEntry};
 

@@ -88,6 +88,10 @@ vocabulary! {
         OrderCancelled = "order_cancelled",
         /// The sender is a wallet of the merchant's own.
         OwnWallet = "own_wallet",
+        /// It is of another contract of the coin than those that pay the deposit it was meant for.
+        OtherContract = "other_contract",
+        /// An operator had stopped what it was paid with or to.
+        Stopped = "stopped",
     }
 
     OrderCause {
@@ -151,11 +155,15 @@ vocabulary! {
         NotWatched = "not_watched",
         /// The chain's last scanned block is too old, or there is none.
         ChainBehind = "chain_behind",
+        /// An operator has stopped the wallet, the coin, its contract or the chain.
+        Stopped = "stopped",
     }
 
     DepositState {
         Requested = "requested",
         Open = "open",
+        /// Its customer chose another way to pay since. A payment in time still counts.
+        Replaced = "replaced",
         /// Stopped waiting.
         Closed = "closed",
         /// No wallet took it.
@@ -198,6 +206,8 @@ vocabulary! {
         Attach = "attach",
         Attached = "attached",
         AttachRefused = "attach_refused",
+        Stop = "stop",
+        Resume = "resume",
     }
 
     /// Which event a webhook carries (spec 6.1, 6.2).
@@ -252,9 +262,13 @@ vocabulary! {
         ConfirmingAlone = "confirming_alone",
         /// Blocks that were never scanned are gone from every endpoint.
         PrunedHistory = "pruned_history",
+        /// An operator stopped payments, or ended that.
+        PaymentsStopped = "payments_stopped",
+        /// The installation was restored from a backup, and does not know what came after it.
+        Restored = "restored",
     }
 
-    /// What an operator asks for by the Admin API.
+    /// What an operator asks for by the Admin API or the command line.
     AuditAction {
         CancelOrder = "cancel_order",
         MarkPaid = "mark_paid",
@@ -266,6 +280,10 @@ vocabulary! {
         AttachTransfer = "attach_transfer",
         /// A dead letter is put back to where it was.
         ReplayDeadLetter = "replay_dead_letter",
+        /// Payments of a wallet, a coin, a contract or a chain stop.
+        Stop = "stop",
+        /// That ends.
+        Resume = "resume",
     }
 }
 

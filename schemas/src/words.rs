@@ -88,7 +88,7 @@ fields! {
     Delivery { "kind": DeliveryKind, "last_outcome": AttemptOutcome, }
     Attempt { "kind": DeliveryKind, "outcome": AttemptOutcome, }
     WebhookEntry {}
-    ChainProgress { "blockchain": Blockchain, }
+    ChainProgress { "blockchain": Blockchain, "token": Stablecoin, }
     Alert { "kind": AlertKind, "blockchain": Blockchain, }
     AuditEntry { "action": AuditAction, }
     DeadLetter {}

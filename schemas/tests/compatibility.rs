@@ -176,7 +176,7 @@ fn amounts_are_one_type_for_ever() {
         let amount =
             "{\"logicalType\":\"decimal\",\"precision\":38,\"scale\":18,\"type\":\"bytes\"}";
         let text = serde_json::from_str::<Value>(name.schema().text).unwrap().to_string();
-        assert_eq!(text.matches("decimal").count(), text.matches(amount).count(), "{name:?}");
+        assert_eq!(text.matches("\"decimal\"").count(), text.matches(amount).count(), "{name:?}");
         for banned in ["\"double\"", "\"float\"", "\"enum\"", "\"fixed\"", "\"map\""] {
             assert!(!text.contains(banned), "{name:?} uses {banned}");
         }

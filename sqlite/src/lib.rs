@@ -1,10 +1,13 @@
 //! Checkpoints of a SQLite file in WAL mode, beside the thread that writes it: another thread moves what was
 //! appended to the WAL into the main file, so that no commit waits for that.
 //!
+//! And copies of a file that is in use.
+//!
 //! Deliberately not here: what a file holds, and what its owner does when the disk fails.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rusqlite::wal::CheckpointMode;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 /// After how many more pages of 4 KiB a checkpoint is worth its flushes.
 const CHECKPOINT_PAGES: i32 = 4096;
@@ -27,6 +30,8 @@ const RETRY_PAGES: i32 = 256;
 /// How long such a checkpoint waits for queries, twice at most: those by an id take microseconds, pages of lists some
 /// milliseconds, and on a busy machine each is put off.
 const READERS_AWAITED: Duration = Duration::from_millis(100);
+/// How long a copy waits where the file is being recovered.
+const COPY_AWAITED: Duration = Duration::from_secs(5);
 
 /// Whether reading or writing failed below SQLite. The system may have dropped what it failed to write and
 /// pretend otherwise, so a later transaction could build on what is gone after a power cut.
@@ -150,6 +155,34 @@ fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result
     }
 }
 
+/// Writes a copy of a file as it is at one moment, also while another process writes it, and waits for the disk.
+///
+/// # Errors
+/// The file cannot be read or is damaged, the copy is there already or cannot be written.
+pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let source = Connection::open_with_flags(from, flags).map_err(io::Error::other)?;
+    source.busy_timeout(COPY_AWAITED).map_err(io::Error::other)?;
+    let path = to.to_str().ok_or_else(|| io::Error::other("the path is no UTF-8"))?;
+    source.execute("VACUUM INTO ?1", [path]).map_err(io::Error::other)?;
+    File::open(to)?.sync_all()?;
+    check(to)
+}
+
+/// Reads a whole file and compares its rows with its indexes. Changes nothing.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub fn check(path: &Path) -> io::Result<()> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let file = Connection::open_with_flags(path, flags).map_err(io::Error::other)?;
+    let first = file.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+    match first.map_err(io::Error::other)?.as_str() {
+        "ok" => Ok(()),
+        damage => Err(io::Error::other(format!("it is damaged: {damage}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -186,5 +219,39 @@ mod tests {
         writing.close().unwrap();
         assert_eq!(size("-wal"), 0);
         assert!(size("") > 20 << 20);
+    }
+
+    #[test]
+    fn a_copy_is_whole_beside_a_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, copied] = ["file.sqlite", "copy.sqlite"].map(|name| dir.path().join(name));
+        let writer = Connection::open(&path).unwrap();
+        writer.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        writer.execute_batch("CREATE TABLE numbers (number INTEGER)").unwrap();
+        writer.execute_batch("INSERT INTO numbers VALUES (1), (2)").unwrap();
+        writer.execute_batch("BEGIN; INSERT INTO numbers VALUES (3)").unwrap();
+        copy(&path, &copied).unwrap();
+        let count = |path: &Path| {
+            let connection = Connection::open(path).unwrap();
+            connection.query_row("SELECT count(*) FROM numbers", [], |row| row.get::<_, i64>(0))
+        };
+        assert_eq!(count(&copied), Ok(2), "what is committed, from the WAL as well");
+        assert!(copy(&path, &copied).is_err(), "no file is written over");
+        assert!(copy(&dir.path().join("none.sqlite"), &dir.path().join("new.sqlite")).is_err());
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file.sqlite");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch("CREATE TABLE blobs (blob BLOB)").unwrap();
+        connection.execute("INSERT INTO blobs VALUES (?)", [vec![7_u8; 1 << 16]]).unwrap();
+        drop(connection);
+        check(&path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[4096..4200].fill(0xff);
+        std::fs::write(&path, bytes).unwrap();
+        assert!(check(&path).is_err());
     }
 }

@@ -14,6 +14,7 @@ mod known_partitions;
 mod list_partition;
 mod merge;
 mod migration;
+mod origin;
 mod prune;
 mod query;
 mod recent;

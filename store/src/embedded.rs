@@ -10,6 +10,7 @@ mod anchor;
 mod disk;
 mod fault;
 mod migration;
+mod origin;
 mod prune;
 mod query;
 mod reader;
@@ -36,11 +37,12 @@ use self::writer::Job;
 use crate::error::Cause;
 use crate::prune::{Day, Export, Pruned};
 use crate::{
-    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
-    Subject, TransferFilter, TransferRow,
+    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Origin, Page,
+    Position, Store, Subject, TransferFilter, TransferRow,
 };
 
-const FILE: &str = "tables.sqlite";
+/// The database in the data folder.
+pub const FILE: &str = "tables.sqlite";
 
 /// NORMAL: the disk is waited for by checkpoints and by [`Store::flush`] alone. The checkpoint at the
 /// start writes again what a failed flush of the last process may have kept from the disk.
@@ -112,6 +114,40 @@ pub fn pending(dir: &Path) -> Result<u64, Error> {
     let count: i64 =
         connection.query_row(sql, [OrderStatus::Pending.as_str()], |row| row.get(0))?;
     Ok(count.unsigned_abs())
+}
+
+/// What the tables in a folder are made from, and how far they are; a process may have them open. Blocks, and changes
+/// nothing.
+///
+/// # Errors
+/// As of [`check`].
+pub fn made_from(dir: &Path) -> Result<(Option<Origin>, Vec<Position>), Error> {
+    let path = dir.join(FILE);
+    let read = || {
+        let tables = reader::open(&path, reader::BUSY_MAX)?;
+        migration::check(&tables)?;
+        Ok((origin::origin(&tables)?, origin::positions(&tables)?))
+    };
+    read().map_err(|error: Error| error.context(path.display()))
+}
+
+/// Reads all tables in a folder. Blocks.
+///
+/// # Errors
+/// [`Error::Fatal`]: they are damaged.
+pub fn check_whole(dir: &Path) -> Result<(), Error> {
+    let path = dir.join(FILE);
+    sqlite::check(&path).map_err(|cause| Error::Fatal(Cause::of(cause).context(path.display())))
+}
+
+/// Copies the tables of a folder, which a process may have open, to another folder, and checks the copy. Blocks.
+///
+/// # Errors
+/// [`Error::Fatal`]: there are none, or no whole copy.
+pub fn copy(dir: &Path, into: &Path) -> Result<(), Error> {
+    let from = dir.join(FILE);
+    let failed = |cause| Error::Fatal(Cause::of(cause).context(from.display()));
+    sqlite::copy(&from, &into.join(FILE)).map_err(failed)
 }
 
 impl EmbeddedStore {
@@ -229,6 +265,24 @@ impl Store for EmbeddedStore {
         export: &dyn Export,
     ) -> Result<Pruned, Error> {
         prune::prune_day(self, day, export).await
+    }
+
+    async fn origin(&self) -> Result<Option<Origin>, Error> {
+        self.readers.with(origin::origin).await
+    }
+
+    async fn set_origin(&self, origin: &Origin) -> Result<(), Error> {
+        self.disk.check()?;
+        self.writer.write(vec![origin::set_origin(origin)]).await
+    }
+
+    async fn positions(&self) -> Result<Vec<Position>, Error> {
+        self.readers.with(origin::positions).await
+    }
+
+    async fn set_positions(&self, positions: &[Position]) -> Result<(), Error> {
+        self.disk.check()?;
+        self.writer.write(positions.iter().map(origin::set_position).collect()).await
     }
 
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {

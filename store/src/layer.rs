@@ -8,8 +8,8 @@ use schemas::{Address, OrderId, TransferId, UnixMicros, UnixSeconds};
 
 use crate::prune::{Day, Export, Pruned};
 use crate::{
-    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
-    Subject, TransferFilter, TransferRow,
+    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Origin, Page,
+    Position, Store, Subject, TransferFilter, TransferRow,
 };
 
 /// What differs from the tables below.
@@ -117,6 +117,22 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
         export: &dyn Export,
     ) -> Result<Pruned, Error> {
         self.read()?.prune_day(day, now, export).await
+    }
+
+    async fn origin(&self) -> Result<Option<Origin>, Error> {
+        self.read()?.origin().await
+    }
+
+    async fn set_origin(&self, origin: &Origin) -> Result<(), Error> {
+        self.read()?.set_origin(origin).await
+    }
+
+    async fn positions(&self) -> Result<Vec<Position>, Error> {
+        self.read()?.positions().await
+    }
+
+    async fn set_positions(&self, positions: &[Position]) -> Result<(), Error> {
+        self.read()?.set_positions(positions).await
     }
 
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {

@@ -31,8 +31,8 @@ pub use watched::WatchedStore;
 use async_trait::async_trait;
 use schemas::record::{Attempt, Order};
 use schemas::{
-    Address, Blockchain, OrderId, OrderStatus, Stablecoin, TransferId, TransferStatus, UnixMicros,
-    UnixSeconds,
+    Address, Blockchain, Incarnation, OrderId, OrderStatus, Partition, Stablecoin, Topic,
+    TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
 
 use self::prune::{Day, Export, Pruned};
@@ -103,6 +103,23 @@ pub struct TransferFilter {
 pub enum Subject {
     Order(OrderId),
     Transfer(TransferId),
+}
+
+/// The log that tables are made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Names the installation.
+    pub installation: String,
+    pub incarnation: Incarnation,
+}
+
+/// How far the rows of a partition of the log are in the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    pub topic: Topic,
+    pub partition: Partition,
+    /// Nothing before it is missing.
+    pub next: i64,
 }
 
 /// The tables. Lists are newest first: by creation time, then id, both descending. Every read fails
@@ -177,6 +194,24 @@ pub trait Store: Send + Sync + 'static {
         now: UnixMicros,
         export: &dyn Export,
     ) -> Result<Pruned, Error>;
+
+    /// The log that the tables are made from; none if no process has used them.
+    async fn origin(&self) -> Result<Option<Origin>, Error>;
+
+    /// Notes [`Store::origin`].
+    ///
+    /// # Errors
+    /// As of [`Store::apply`].
+    async fn set_origin(&self, origin: &Origin) -> Result<(), Error>;
+
+    /// How far the tables are; partitions without rows may be missing.
+    async fn positions(&self) -> Result<Vec<Position>, Error>;
+
+    /// Notes [`Store::positions`], after the rows before them were applied.
+    ///
+    /// # Errors
+    /// As of [`Store::apply`].
+    async fn set_positions(&self, positions: &[Position]) -> Result<(), Error>;
 
     /// Before which second what is final was removed; none if nothing ever was.
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error>;

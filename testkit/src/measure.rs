@@ -171,11 +171,12 @@ pub fn request() -> PaymentRequest {
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
         contract: CONTRACT,
+        decimals: 6,
+        contracts: vec![CONTRACT],
         wallets: vec![wallet()],
         amounts: AmountRule::EXACT,
         late_window_seconds: 86_400,
         accepts_late: false,
-        skew_seconds: 120,
         head_age_max_seconds: u32::MAX,
     }
 }
@@ -196,6 +197,7 @@ pub fn create(
         blockchain: None,
         stablecoin: None,
         expires_at: issued_at.seconds().plus(1800),
+        first_version: 1,
         payment,
     });
     let command = OrderCommand { order_id: order(number), command_id: None, issued_at, body };
@@ -214,6 +216,7 @@ pub fn open(number: usize) -> DepositCommand {
         body: DepositCommandBody::Open(OpenDeposit {
             stablecoin: Stablecoin::Usdt,
             contract: CONTRACT,
+            contracts: vec![CONTRACT],
             value: amount(number),
             user_address: None,
             started_at: TIME,
@@ -221,7 +224,6 @@ pub fn open(number: usize) -> DepositCommand {
             amounts: AmountRule::EXACT,
             late_window_seconds: 86_400,
             accepts_late: false,
-            skew_seconds: 120,
             head_age_max_seconds: u32::MAX,
         }),
     }

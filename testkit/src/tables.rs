@@ -17,6 +17,9 @@ use tempfile::TempDir;
 /// A future of a [`BackEnd`].
 pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// Tables that say which log the others are made from, and how far: no part of a [`Dump`].
+const ABOUT_THE_LOG: [&str; 2] = ["origin", "positions"];
+
 /// Every row of every table, each as a text.
 pub type Dump = BTreeMap<String, Vec<String>>;
 
@@ -124,7 +127,9 @@ fn dump_embedded(dir: &Path) -> Dump {
         rows.sort();
         (name, rows)
     };
-    names.map(dump_table).collect()
+    let mut dump: Dump = names.map(dump_table).collect();
+    ABOUT_THE_LOG.iter().for_each(|table| drop(dump.remove(*table)));
+    dump
 }
 
 /// Rows of a table that two dumps do not share, at most this many of each are shown.

@@ -158,6 +158,7 @@ impl Rule for Today {
             body: DepositCommandBody::Open(OpenDeposit {
                 stablecoin: Stablecoin::Usdt,
                 contract: CONTRACT,
+                contracts: vec![CONTRACT],
                 value: Amount::from_parts(PRICE).expect("small"),
                 user_address: None,
                 started_at: TIME.plus(now),
@@ -165,7 +166,6 @@ impl Rule for Today {
                 amounts: Self::rule(order(number)),
                 late_window_seconds: u32::try_from(LATE_WINDOW).expect("a day"),
                 accepts_late: false,
-                skew_seconds: 30,
                 head_age_max_seconds: 600,
             }),
             ..open(number)

@@ -82,6 +82,8 @@ impl Run {
             endpoints: vec![EndpointConfig::new(RpcUrl::parse(&source.url).unwrap())],
             request_timeout: Duration::from_secs(10),
             contracts: vec![source.contract],
+            retired: Vec::new(),
+            unlisted: Vec::new(),
             stablecoins: [source.contract.stablecoin].into(),
             wallets: vec![address(WALLET)],
             own: vec![address(WALLET)],

@@ -1,4 +1,4 @@
-//! What an operator mends on Kafka beside a running ingest. A chain that left what was final is taken back, also after the
+//! What an operator mends or stops on Kafka, beside a running ingest or one that is down. A chain that left what was final is taken back, also after the
 //! topic of its records was deleted and made anew; what an endpoint left out is found.
 
 use alloy_primitives::{TxHash, U256};
@@ -228,5 +228,46 @@ async fn rescan_publishes_beside_a_running_ingest() {
     world.client.transfer_with_status(WALLET, &transaction, "matched").await;
     let list = world.client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
     assert_eq!(list.as_array().unwrap().len(), 2, "{list}");
+    world.stop().await;
+}
+
+/// While ingest is down the lanes get the command all the same, and say so at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_are_stopped_while_ingest_is_down() {
+    let mut world = World::start().await;
+    let (first, second) = (world.order("A-1").await, world.order("B-1").await);
+    let ingest = world.members.remove(0);
+    assert!(ingest.process.stop().await.success());
+    let written = world.errand(&["stop", "USDT"]);
+    assert!(written.contains("USDT stopped: written"), "{written}");
+    eventually("the stop to be in force", || async {
+        world.errand(&["stop"]).contains("eth: USDT is stopped").then_some(())
+    })
+    .await;
+    let ingest = world.installation.start("ingest", "ingest");
+    world.members.push(ingest);
+    let stopped = world.pay(&first).await.to_string();
+    let pace = Pace::default();
+    let found = eventually("the transfer to be unknown", || async {
+        if pace.is_due() {
+            world.mine();
+        }
+        let path = format!("/wallets/{WALLET}/transfers?status=no_matched_deposit");
+        let list = world.client.admin(&path).await.ok()?;
+        list.as_array()?.iter().find(|transfer| transfer["txn_hash"] == stopped).cloned()
+    })
+    .await;
+    assert_eq!(
+        (&found["reason"], &found["candidate_order_id"]),
+        (&json!("stopped"), &json!(first))
+    );
+    world.errand(&["stop", "USDT", "--end"]);
+    eventually("the stop to end", || async {
+        world.errand(&["stop"]).contains("nothing is stopped").then_some(())
+    })
+    .await;
+    world.pay(&second).await;
+    world.ended(&second, "paid").await;
+    world.client.order_with_status(&first, "pending").await;
     world.stop().await;
 }

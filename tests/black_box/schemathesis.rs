@@ -12,7 +12,7 @@ use testkit::harness::{
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 /// All but the events, which never end, and the document that is tested.
-const OPERATIONS: usize = 27;
+const OPERATIONS: usize = 29;
 
 /// Transfers that pay nothing, once they are known to.
 async fn stray(devnet: &Devnet, tidemark: &Tidemark) -> [Value; 2] {

@@ -1,5 +1,6 @@
 //! The executable on the embedded back ends: no server, no other language.
 
+mod backup;
 mod command;
 mod compose;
 mod conformance;
@@ -11,5 +12,6 @@ mod prune;
 mod rebuild;
 mod rescan;
 mod start;
+mod stopping;
 mod tail;
 mod unanswered;

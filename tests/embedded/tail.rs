@@ -77,7 +77,10 @@ async fn records_are_shown_and_filtered() {
     assert_eq!(references(&show(&["--until-end", "--from", time])), ["B-1", "C-1"]);
     assert_eq!(references(&show(&["--until-end", "--from", "0", "--limit", "2"])), ["A-1", "B-1"]);
     assert_eq!(show(&["--until-end", "--from", "end"]), Vec::<Value>::new());
-    assert_eq!(show(&["--until-end", "--from", "offset:99"]), Vec::<Value>::new());
+    let beyond = tail(dir, &["orders", "--until-end", "--from", "offset:99"]);
+    assert_eq!(beyond.status.code(), Some(1));
+    let error = String::from_utf8(beyond.stderr).unwrap();
+    assert!(error.contains("was it restored?"), "{error}");
     let named = ["--until-end", "--where", "merchant_order_id=C-1", "--where", "status=pending"];
     assert_eq!(references(&show(&named)), ["C-1"]);
     let partition = all[2]["partition"].to_string();

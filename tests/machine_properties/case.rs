@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use crate::world::{DAY, LEAP, World};
+use crate::world::{CLOCKS, DAY, LEAP, World};
 
 /// Chain, stablecoin, and the wallets: the first, the second or both.
 pub(crate) type Choice = (usize, usize, usize);
@@ -55,6 +55,14 @@ pub(crate) enum Happening {
         sender: usize,
         joined: bool,
         twice: bool,
+        /// In another contract of the coin.
+        other: bool,
+    },
+    /// An operator stops the chain, a coin, a contract or a wallet, or ends that; once more is all ended.
+    Stop {
+        chain: usize,
+        what: usize,
+        begins: bool,
     },
     /// A customer pays every deposit that the order ever had, on each chain.
     PayAll {
@@ -66,6 +74,7 @@ pub(crate) enum Happening {
         cents_off: usize,
         choice: Choice,
         sender: usize,
+        other: bool,
     },
     Mine {
         chain: usize,
@@ -110,6 +119,19 @@ pub(crate) enum Happening {
     },
     /// An operator takes a chain back by more than a day.
     Rewind(Rewind),
+    /// An order of a shop that accepts late payments has been offered on two chains: a late payment on one of them is disputed
+    /// until long after the other one has passed the deadline.
+    Linger {
+        chain: usize,
+        price: usize,
+    },
+    /// No endpoint of a chain answers any more, though it continues; or one does again.
+    Unsee {
+        chain: usize,
+        begins: bool,
+    },
+    /// The installation is restored from a backup.
+    Restore(Restore),
     /// Ingest watches the second wallet, too.
     Watch {
         chain: usize,
@@ -166,10 +188,25 @@ pub(crate) struct Rewind {
     pub(crate) rival: bool,
 }
 
+/// An order is paid since the backup, and a stranger pays; nothing of it is known any more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Restore {
+    pub(crate) chain: usize,
+    pub(crate) price: usize,
+    /// Blocks since the backup.
+    pub(crate) depth: usize,
+    /// There is another order of this price.
+    pub(crate) rival: bool,
+    /// It is read before the chain is read again.
+    pub(crate) early: bool,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) happenings: Vec<(Happening, u64)>,
     pub(crate) tricks: Tricks,
+    /// By how many seconds each chain's own time is ahead of that of the shop.
+    pub(crate) ahead: [i64; 2],
 }
 
 /// One chain is busier, so that more of what happens is about the same.
@@ -197,19 +234,22 @@ fn deal() -> impl Strategy<Value = Happening> {
             Happening::Attach { order, transfer, behind: behind.saturating_sub(3) }
         }),
         1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Repeat { order, behind }),
-        6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..10_usize, any::<bool>(), 0..6_u8).prop_map(
-            |(order, earlier, cents_off, sender, joined, twice)| Happening::Pay {
+        6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..10_usize, any::<bool>(), 0..6_u8, 0..6_u8).prop_map(
+            |(order, earlier, cents_off, sender, joined, twice, other)| Happening::Pay {
                 order,
                 earlier: earlier.saturating_sub(3),
                 cents_off,
                 sender,
                 joined,
                 twice: twice == 0,
+                other: other == 0,
             }
         ),
         2 => (0..4_usize).prop_map(|order| Happening::PayAll { order }),
-        2 => (0..3_usize, 0..8_usize, choice(), 0..10_usize).prop_map(
-            |(price, cents_off, choice, sender)| Happening::Send { price, cents_off, choice, sender }
+        2 => (0..3_usize, 0..8_usize, choice(), 0..10_usize, 0..4_u8).prop_map(
+            |(price, cents_off, choice, sender, other)| {
+                Happening::Send { price, cents_off, choice, sender, other: other == 0 }
+            }
         ),
     ]
 }
@@ -267,6 +307,12 @@ fn rewind() -> impl Strategy<Value = Rewind> {
     )
 }
 
+fn restore() -> impl Strategy<Value = Restore> {
+    (chain(), 0..3_usize, 1..6_usize, any::<[bool; 2]>()).prop_map(
+        |(chain, price, depth, [rival, early])| Restore { chain, price, depth, rival, early },
+    )
+}
+
 /// On a chain, or in the configuration.
 fn event(world: World) -> impl Strategy<Value = Happening> {
     let seconds = match world {
@@ -294,12 +340,19 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
             }
         ),
         3 * days => prop_oneof![
-            2 => away().prop_map(Happening::Away),
-            1 => rewind().prop_map(Happening::Rewind),
+            4 => away().prop_map(Happening::Away),
+            2 => rewind().prop_map(Happening::Rewind),
+            2 => restore().prop_map(Happening::Restore),
+            1 => (chain(), 0..3_usize).prop_map(|(chain, price)| Happening::Linger { chain, price }),
         ],
         5 => doubt(),
+        3 * days => (chain(), any::<bool>())
+            .prop_map(|(chain, begins)| Happening::Unsee { chain, begins }),
         1 => any::<bool>().prop_map(|long| Happening::Rest { long }),
         6 => chain().prop_map(|chain| Happening::Watch { chain }),
+        2 => (chain(), 0..5_usize, 0..3_u8).prop_map(|(chain, what, begins)| {
+            Happening::Stop { chain, what, begins: begins == 0 }
+        }),
         1 => (chain(), wait_seconds)
             .prop_map(|(chain, seconds)| Happening::Wait { chain, seconds }),
         1 => (chain(), any::<bool>()).prop_map(|(chain, other)| Happening::Configure { chain, other }),
@@ -312,10 +365,13 @@ pub(crate) fn case(world: World) -> impl Strategy<Value = Case> {
     let happenings = proptest::collection::vec((happening, any::<u64>()), 6..48);
     // What is never read is asked again in time, and how it ends then is not determined. A repetition of it
     // would be the first that is read.
-    (happenings, any::<[bool; 4]>()).prop_map(move |(happenings, tricks)| {
+    let ahead = || prop_oneof![2 => Just(0), 1 => Just(CLOCKS), 1 => Just(-CLOCKS)];
+    let ahead = (ahead(), ahead()).prop_map(<[i64; 2]>::from);
+    (happenings, any::<[bool; 4]>(), ahead).prop_map(move |(happenings, tricks, ahead)| {
         let [batches, losses, repeats, silence] = tricks;
         let silence = silence && !repeats && world == World::Wild;
-        Case { happenings, tricks: Tricks { batches, losses, repeats, silence } }
+        let ahead = if world == World::Wild { ahead } else { [0; 2] };
+        Case { happenings, tricks: Tricks { batches, losses, repeats, silence }, ahead }
     })
 }
 

@@ -46,7 +46,7 @@ fn check_all(world: World, test: impl Fn(&Case) -> Result<(), String>) {
 #[test]
 fn invariants_hold() {
     check_all(World::Wild, |case| {
-        let mut play = Play::new(World::Wild, case.tricks, Sabotage::None);
+        let mut play = Play::new(World::Wild, case, Sabotage::None);
         let checked = play.run(case).and_then(|()| play.check());
         checked.map(drop).map_err(|violation| violation.to_string())
     });
@@ -55,7 +55,7 @@ fn invariants_hold() {
 #[test]
 fn outcomes_equal_the_model() {
     check_all(World::Settled, |case| {
-        let mut play = Play::new(World::Settled, case.tricks, Sabotage::None);
+        let mut play = Play::new(World::Settled, case, Sabotage::None);
         let checked = play.run(case).and_then(|()| play.check());
         play.compare_with_model(&checked.map_err(|violation| violation.to_string())?)
     });
@@ -95,23 +95,35 @@ fn sabotage_is_found() {
         (Sabotage::IgnoreSender, 10, "is not what"),
         (Sabotage::IgnoreOwnWallet, 2, "does not fit"),
         (Sabotage::RaiseBeyondLimit, 10, "is not what"),
-        (Sabotage::ForgetAsked, 2, "does not fit"),
+        (Sabotage::ForgetAsked, 2, "counts on it"),
         (Sabotage::HideCandidate, 2, "counts on it"),
         (Sabotage::ForgetOrphans, 2, "two ids for"),
         (Sabotage::ForgetCountedOn, 2, "two ids for"),
         (Sabotage::DenyCandidates, 8, "answered as gone"),
+        (Sabotage::ForgetReplaced, 8, "expired with"),
+        (Sabotage::OpenEarlier, 2, "does not fit"),
+        (Sabotage::OpenLater, 1, "without a true reason"),
+        (Sabotage::ForgetListed, 2, "does not fit"),
+        (Sabotage::HideGone, 3, "not shown so"),
+        (Sabotage::ForgetMarked, 11, "on its way"),
         (Sabotage::FailAtOnce, 1, "became failed_to_confirm"),
         (Sabotage::ForgetLateAnswer, 2, "counts on it"),
         (Sabotage::HideLateAnswer, 3, "no alert says"),
         (Sabotage::IgnoreLateRefusal, 1, "without a true reason"),
         (Sabotage::AcceptLate, 2, "does not fit"),
+        (Sabotage::AnyContractPays, 14, "is of no contract"),
+        (Sabotage::ForgetStop, 14, "is stopped"),
+        (Sabotage::StopForEver, 1, "without a true reason"),
+        (Sabotage::HideStopped, 11, "publishes of itself"),
         (Sabotage::AttachElsewhere, 2, "no operator attached it"),
         (Sabotage::AttachOwnMoney, 2, "is asked by"),
+        (Sabotage::RestartIds, 15, "names"),
     ] {
         let mut violations = BTreeSet::new();
-        let found = fixed_cases(World::Wild, 400).any(|case| {
+        let found = fixed_cases(World::Wild, 2000).any(|case| {
             let tricks = Tricks { batches: true, losses: true, ..Tricks::NONE };
-            let mut play = Play::new(World::Wild, tricks, sabotage);
+            let case = Case { tricks, ..case };
+            let mut play = Play::new(World::Wild, &case, sabotage);
             let violation = play.run(&case).and_then(|()| play.check()).err();
             violation.is_some_and(|violation| {
                 violations.insert(violation.invariant);
@@ -139,7 +151,8 @@ fn the_model_finds_wrong_outcomes() {
     ] {
         let tricks = Tricks { batches: true, ..Tricks::NONE };
         let found = fixed_cases(World::Settled, 1000).any(|case| {
-            let mut play = Play::new(World::Settled, tricks, sabotage);
+            let case = Case { tricks, ..case };
+            let mut play = Play::new(World::Settled, &case, sabotage);
             let has_run = play.run(&case).is_ok();
             has_run && play.ledger().is_ok_and(|ledger| play.compare_with_model(&ledger).is_err())
         });
@@ -155,7 +168,7 @@ fn cases_reach_every_outcome() {
     for world in [World::Wild, World::Settled] {
         let mut reached = Reached::default();
         for case in fixed_cases(world, 3000) {
-            let mut play = Play::new(world, case.tricks, Sabotage::None);
+            let mut play = Play::new(world, &case, Sabotage::None);
             play.run(&case).unwrap_or_else(|violation| panic!("{violation}"));
             reached.add(&play.pipeline.delivered);
         }

@@ -16,6 +16,7 @@ impl Play {
     pub(crate) fn check(&self) -> Result<Ledger<'_>, Violation> {
         let ledger = self.ledger()?;
         ledger.check_end()?;
+        self.names.clone().add(&self.pipeline.delivered)?;
         self.pipeline.compare_with_undisturbed()?;
         let (deposits, transfers, orders) = self.pipeline.rows();
         if (deposits, transfers, orders) != (0, 0, 0) {

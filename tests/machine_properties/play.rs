@@ -1,20 +1,23 @@
 //! A shop, its customers and two chains, with the pipeline between them.
 
-use oracle::machine_model::chain::{CONTRACT, Chain, Movement, WALLETS, cents};
+use oracle::machine_model::chain::{CONTRACT, Chain, Movement, OTHER_CONTRACT, WALLETS, cents};
 use oracle::machine_model::fact::Fact;
-use oracle::machine_model::operator::attach_command;
-use oracle::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
+use oracle::machine_model::operator::{attach_command, stop_command};
+use oracle::machine_model::pipeline::{Pipeline, create_order, exact_or_cents};
+use oracle::machine_model::restored::Names;
 use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use schemas::record::{
     AmountRule, EndedOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest,
 };
-use schemas::{Address, Amount, Draws, OrderId, OrderStatus, UnixMicros, UnixSeconds};
+use schemas::{Address, Amount, Draws, Incarnation, OrderId, OrderStatus, UnixMicros, UnixSeconds};
 use testkit::Dice;
 use uuid::Uuid;
 
-use crate::case::{Away, Case, Choice, Happening, Rewind};
-use crate::world::{CHAINS, DAY, LEAP, PRICES, SENDERS, START, TOKENS, Terms, World, sender_of};
+use crate::case::{Away, Case, Choice, Happening, Restore, Rewind};
+use crate::world::{
+    CHAINS, DAY, LEAP, PRICES, SENDERS, START, STOPS, TOKENS, Terms, World, sender_of,
+};
 
 struct Sold {
     id: OrderId,
@@ -31,9 +34,14 @@ pub(crate) struct Play {
     pub(crate) pipeline: Pipeline,
     terms: Terms,
     sold: Vec<Sold>,
+    /// How many orders were ever created.
+    created: u128,
     now: UnixMicros,
     /// What is not read yet.
     unread: Kind,
+    /// What ids named before restores.
+    pub(crate) names: Names,
+    incarnation: Incarnation,
 }
 
 /// What must not be in the queues together where the outcome is to be determined.
@@ -58,16 +66,26 @@ impl Kind {
 }
 
 impl Play {
-    pub(crate) fn new(world: World, tricks: Tricks, sabotage: Sabotage) -> Self {
+    pub(crate) fn new(world: World, case: &Case, sabotage: Sabotage) -> Self {
+        let chain = |number: usize| {
+            let (chain, ahead) = (CHAINS[number], case.ahead[number]);
+            let start = START.plus(ahead);
+            let mut chain = Chain::new(chain, world.policy(), start, world.watched());
+            chain.ahead = ahead;
+            chain
+        };
         let mut play = Self {
             world,
-            chains: CHAINS.map(|chain| Chain::new(chain, world.policy(), START, world.watched())),
+            chains: [chain(0), chain(1)],
             facts: Vec::new(),
-            pipeline: Pipeline::new(&CHAINS, tricks, sabotage),
+            pipeline: Pipeline::new(&CHAINS, case.tricks, sabotage),
             terms: world.terms(),
             sold: Vec::new(),
+            created: 0,
             now: START.micros(),
             unread: Kind::Alone,
+            names: Names::default(),
+            incarnation: Incarnation::default(),
         };
         play.publish();
         play
@@ -89,7 +107,7 @@ impl Play {
             if let Happening::Rest { long } = happening {
                 if self.world == World::Settled {
                     // Orders are forgotten meanwhile, and what they answer then is not determined.
-                    self.agree();
+                    self.agree(&mut dice)?;
                 }
                 let days = std::iter::repeat_n(2 * DAY, if *long { 5 } else { 0 });
                 self.pass_time(std::iter::repeat_n(LEAP, 11).chain(days), &mut dice)?;
@@ -105,6 +123,8 @@ impl Play {
                 _ if self.world == World::Settled => {}
                 Happening::Away(away) => self.away(away, &mut dice)?,
                 Happening::Rewind(rewind) => self.rewind(rewind, &mut dice)?,
+                Happening::Linger { chain, price } => self.linger(*chain, *price, &mut dice)?,
+                Happening::Restore(restore) => self.restore(*restore, &mut dice)?,
                 _ => {}
             }
             self.happen(happening);
@@ -119,8 +139,15 @@ impl Play {
     fn finish(&mut self) -> Result<(), Violation> {
         self.pipeline.end_silence();
         self.pipeline.drain(&mut Dice(7))?;
-        self.chains.iter_mut().for_each(|chain| chain.has_gap = false);
-        self.agree();
+        (0..CHAINS.len()).for_each(|chain| self.stop(chain, STOPS.len() - 1, false));
+        self.pipeline.drain(&mut Dice(7))?;
+        for chain in 0..CHAINS.len() {
+            (self.chains[chain].has_gap, self.chains[chain].is_unseen) = (false, false);
+            self.chains[chain].scan();
+            self.publish();
+            self.pipeline.drain(&mut Dice(7))?;
+        }
+        self.agree(&mut Dice(7))?;
         let blocks = usize::try_from(self.world.policy().finality + 2).unwrap();
         let calm = std::iter::repeat_n(1, blocks);
         let leaps = || std::iter::repeat_n(LEAP, 11);
@@ -129,10 +156,14 @@ impl Play {
         self.pass_time(calm.chain(ended).chain([30 * DAY; 2]), &mut Dice(7))
     }
 
-    /// Endpoints of all chains have the same.
-    fn agree(&mut self) {
-        self.chains.iter_mut().for_each(Chain::agree);
-        self.publish();
+    /// Endpoints of all chains have the same, one chain after the other: both may bring a payment of one order.
+    fn agree(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        for chain in 0..CHAINS.len() {
+            self.chains[chain].agree();
+            self.publish();
+            self.pipeline.drain(dice)?;
+        }
+        Ok(())
     }
 
     fn pass_time(
@@ -187,7 +218,9 @@ impl Play {
         if self.world == World::Wild && seconds == 1 {
             return next;
         }
-        self.chains.iter().map(Chain::time).fold(next, UnixSeconds::max)
+        let ahead = self.chains[chain].ahead;
+        let clocks = self.chains.iter().map(|other| other.clock().plus(ahead));
+        clocks.fold(next, UnixSeconds::max)
     }
 
     fn is_leap(&self, chain: usize, seconds: i64) -> bool {
@@ -225,18 +258,23 @@ impl Play {
                     self.command(order, create);
                 }
             }
-            Happening::Pay { order, earlier, cents_off, sender, joined, twice } => {
-                self.pay(order, earlier, cents_off, sender_of(sender), joined, twice);
+            Happening::Pay { order, earlier, cents_off, sender, joined, twice, other } => {
+                let payment = Payment { from: sender_of(sender), cents_off, joined, twice, other };
+                self.pay(order, earlier, payment);
             }
             Happening::PayAll { order } => {
-                (0..4).for_each(|earlier| self.pay(order, earlier, 0, SENDERS[0], false, false));
+                (0..4).for_each(|earlier| self.pay(order, earlier, Payment::plain()));
             }
-            Happening::Send { price, cents_off, choice: (chain, stablecoin, wallet), sender } => {
+            Happening::Send { price, cents_off, choice, sender, other } => {
+                let (chain, stablecoin, wallet) = choice;
                 let value = off(cents(PRICES[price]), cents_off);
                 let to = WALLETS[wallet.min(1)];
                 let (stablecoin, from) = (TOKENS[stablecoin], sender_of(sender));
-                self.chains[chain].send(Movement { stablecoin, from, to, value }, false, 1);
+                let contract = contract(other);
+                let movement = Movement { stablecoin, contract, from, to, value };
+                self.chains[chain].send(movement, false, 1);
             }
+            Happening::Stop { chain, what, begins } => self.stop(chain, what, begins),
             Happening::Mine { chain, blocks, seconds, transactions, each, late } => {
                 let leaps = self.is_leap(chain, seconds);
                 let blocks = if self.world == World::Settled && leaps { 1 } else { blocks };
@@ -248,13 +286,21 @@ impl Play {
             Happening::Fork { chain, depth, further, fates, seconds, back } => {
                 self.fork(chain, (depth, further), fates, seconds, back);
             }
-            Happening::Rest { .. } | Happening::Away(_) | Happening::Rewind(_) => {}
+            Happening::Rest { .. }
+            | Happening::Away(_)
+            | Happening::Rewind(_)
+            | Happening::Restore(_)
+            | Happening::Linger { .. } => {}
             Happening::Dispute { chain, transfer } => self.chains[chain].dispute(transfer),
             Happening::Decide { chain, rejects: false } => self.chains[chain].agree(),
             Happening::Decide { chain, rejects: true } => self.chains[chain].reject(),
             Happening::Gap { chain, begins } => {
                 self.chains[chain].has_gap = begins;
                 self.chains[chain].beat();
+            }
+            Happening::Unsee { chain, begins } => {
+                self.chains[chain].is_unseen = begins;
+                self.chains[chain].scan();
             }
             Happening::Watch { chain } => self.chains[chain].watch(WALLETS[1]),
             Happening::Wait { chain, seconds } => {
@@ -304,7 +350,8 @@ impl Play {
         seconds: i64,
         choice: Option<Choice>,
     ) -> OrderId {
-        let id = OrderId(Uuid::from_u128(self.sold.len() as u128 + 1));
+        self.created += 1;
+        let id = OrderId(Uuid::from_u128(self.created));
         let amount = cents(price);
         let expires_at = self.now.seconds().plus(seconds);
         let payment = choice.map(|(chain, stablecoin, wallets)| {
@@ -327,13 +374,22 @@ impl Play {
             blockchain: CHAINS[chain],
             stablecoin: TOKENS[stablecoin],
             contract: CONTRACT,
+            decimals: 6,
+            contracts: match self.sold.len() % 4 {
+                0 => vec![CONTRACT, OTHER_CONTRACT],
+                _ => vec![CONTRACT],
+            },
             wallets,
             amounts,
             late_window_seconds: self.terms.late_window_seconds,
-            accepts_late: self.sold.len().is_multiple_of(3),
-            skew_seconds: self.terms.skew_seconds,
+            accepts_late: self.accepts_late(),
             head_age_max_seconds: self.terms.head_age_max_seconds,
         }
+    }
+
+    /// Whether the shop does at the moment.
+    fn accepts_late(&self) -> bool {
+        self.sold.len().is_multiple_of(3)
     }
 
     fn choose(&mut self, order: usize, choice: Choice) {
@@ -342,6 +398,22 @@ impl Play {
         let at = self.now.seconds();
         self.facts.push(Fact::Chosen { order: id, request: request.clone(), at });
         self.command(id, OrderCommandBody::ChoosePayment(request));
+    }
+
+    /// Begins or ends one kind of stop; an end of the last kind ends all.
+    fn stop(&mut self, chain: usize, what: usize, begins: bool) {
+        let scope = STOPS[what];
+        let blockchain = CHAINS[chain];
+        let mut write = |scope, begins| {
+            self.facts.push(Fact::Stopped { blockchain, scope, begins });
+            let command = stop_command(blockchain, scope, begins, self.now);
+            self.pipeline.write_lane_command(command);
+        };
+        match begins {
+            true => write(scope, true),
+            false if what + 1 < STOPS.len() => write(scope, false),
+            false => STOPS.into_iter().for_each(|scope| write(scope, false)),
+        }
     }
 
     fn attach(&mut self, order: usize, transfer: usize, behind: usize) {
@@ -359,15 +431,8 @@ impl Play {
     }
 
     /// To the order's newest deposit, or to one that was opened `earlier` deposits before it.
-    fn pay(
-        &mut self,
-        order: usize,
-        earlier: usize,
-        cents_off: usize,
-        from: Address,
-        joined: bool,
-        twice: bool,
-    ) {
+    fn pay(&mut self, order: usize, earlier: usize, payment: Payment) {
+        let Payment { from, cents_off, joined, twice, other } = payment;
         let Some(sold) = self.pick(order) else { return };
         let is_customer = SENDERS[..2].contains(&from);
         let from = sold.sender.filter(|_| is_customer).unwrap_or(from);
@@ -382,7 +447,9 @@ impl Play {
         };
         let value = off(value, cents_off);
         let times = 1 + usize::from(twice);
-        self.chains[chain].send(Movement { stablecoin, from, to, value }, joined, times);
+        let contract = contract(other);
+        let movement = Movement { stablecoin, contract, from, to, value };
+        self.chains[chain].send(movement, joined, times);
     }
 
     fn mine(
@@ -413,12 +480,13 @@ impl Play {
         } else {
             self.chains[chain].scan();
         }
-        self.now = self.now.max(self.chains[chain].time().micros());
+        self.now = self.now.max(self.chains[chain].clock().micros());
     }
 
     fn away(&mut self, away: &Away, dice: &mut Dice) -> Result<(), Violation> {
         let Away { chain, price, long, replaced, answers, ended, rival, .. } = *away;
         let Away { depth, fates, hours, back, again, .. } = *away;
+        self.happen(&Happening::Unsee { chain, begins: false });
         self.mine_and_read(chain, (1, 12, 0), dice)?;
         let seconds = if long { 3 * DAY } else { self.world.ttl_seconds(true) };
         let id = self.create(PRICES[price], None, seconds, Some((chain, 0, 0)));
@@ -433,7 +501,7 @@ impl Play {
         if ended {
             self.happen(&Happening::MarkPaid { order: 0, behind: 0 });
         }
-        self.pay(0, usize::from(replaced), 0, SENDERS[0], false, false);
+        self.pay(0, usize::from(replaced), Payment::plain());
         self.mine_and_read(chain, (depth, 12, 9), dice)?;
         self.fork_and_read(chain, depth, fates, dice)?;
         for _ in 0..8 {
@@ -452,13 +520,40 @@ impl Play {
         Ok(())
     }
 
+    /// What is left of the order is a candidate: it asks what became of that.
+    fn linger(&mut self, chain: usize, price: usize, dice: &mut Dice) -> Result<(), Violation> {
+        let (other, seconds) = (1 - chain, self.world.ttl_seconds(false));
+        for chain in [chain, other] {
+            self.happen(&Happening::Unsee { chain, begins: false });
+            self.mine_and_read(chain, (1, 12, 0), dice)?;
+        }
+        while !self.accepts_late() {
+            self.create(PRICES[price], None, seconds, None);
+        }
+        self.create(PRICES[price], None, seconds, Some((chain, 0, 0)));
+        self.pipeline.drain(dice)?;
+        self.choose(0, (other, 0, 0));
+        self.pipeline.drain(dice)?;
+        let depth = usize::try_from(self.world.policy().finality).unwrap();
+        self.mine_and_read(chain, (depth, 200, 0), dice)?;
+        self.pay(0, 1, Payment::plain());
+        self.mine_and_read(chain, (1, 12, 9), dice)?;
+        (0..4).for_each(|_| self.chains[chain].dispute(0));
+        self.publish();
+        self.mine_and_read(other, (depth, 200, 0), dice)?;
+        self.mine_and_read(other, (1, 7200, 0), dice)?;
+        self.tick();
+        self.pipeline.drain(dice)
+    }
+
     /// An order is paid, and days pass. Then the chain is taken back to before its payment.
     fn rewind(&mut self, rewind: &Rewind, dice: &mut Dice) -> Result<(), Violation> {
         let Rewind { chain, price, days, named, same, rival } = *rewind;
+        self.happen(&Happening::Unsee { chain, begins: false });
         self.mine_and_read(chain, (1, 12, 0), dice)?;
         self.create(PRICES[price], None, DAY / 24, Some((chain, 0, 0)));
         self.pipeline.drain(dice)?;
-        self.pay(0, 0, 0, SENDERS[0], false, false);
+        self.pay(0, 0, Payment::plain());
         let depth = usize::try_from(self.chains[chain].policy.finality).unwrap() + 1;
         self.mine_and_read(chain, (depth, 12, 9), dice)?;
         self.mine_and_read(chain, (days + 1, DAY, 0), dice)?;
@@ -474,10 +569,36 @@ impl Play {
             self.chains[chain].scan();
         } else {
             let transactions = branch.into_iter().flatten().collect();
-            let time = self.chains[chain].time().max(self.now.seconds()).plus(12);
+            let now = self.now.seconds().plus(self.chains[chain].ahead);
+            let time = self.chains[chain].time().max(now).plus(12);
             self.chains[chain].mine(transactions, time);
             // What replaces it would be as old as what was taken back: too old to be seen.
             self.mine_and_read(chain, (depth, 12, 0), dice)?;
+        }
+        self.publish();
+        self.pipeline.drain(dice)
+    }
+
+    /// Since the backup an order was paid and a stranger paid. Ingest reads the chain again; the commands are lost.
+    fn restore(&mut self, restore: Restore, dice: &mut Dice) -> Result<(), Violation> {
+        let Restore { chain, price, depth, rival, early } = restore;
+        self.happen(&Happening::Unsee { chain, begins: false });
+        let (backup, sold) = (self.pipeline.clone(), self.sold.len());
+        self.create(PRICES[price], None, DAY / 24, Some((chain, 0, 0)));
+        self.pipeline.drain(dice)?;
+        self.pay(0, 0, Payment::plain());
+        self.pay(0, 0, Payment { from: SENDERS[1], cents_off: 5, ..Payment::plain() });
+        self.mine_and_read(chain, (depth, 12, 9), dice)?;
+        self.names.add(&self.pipeline.delivered)?;
+        self.pipeline = backup;
+        self.sold.truncate(sold);
+        self.incarnation = Incarnation(self.now.seconds().0.max(self.incarnation.0 + 1));
+        self.pipeline.begin_anew(self.incarnation);
+        if rival {
+            self.create(PRICES[price], None, DAY, Some((chain, 0, 0)));
+        }
+        if rival && early {
+            self.pipeline.drain(dice)?;
         }
         self.publish();
         self.pipeline.drain(dice)
@@ -538,8 +659,27 @@ impl Play {
         if fates & 1 == 0 {
             chain.scan();
         }
-        self.now = self.now.max(chain.time().micros());
+        self.now = self.now.max(chain.clock().micros());
     }
+}
+
+/// How a customer pays.
+struct Payment {
+    from: Address,
+    cents_off: usize,
+    joined: bool,
+    twice: bool,
+    other: bool,
+}
+
+impl Payment {
+    fn plain() -> Self {
+        Self { from: SENDERS[0], cents_off: 0, joined: false, twice: false, other: false }
+    }
+}
+
+fn contract(other: bool) -> Address {
+    if other { OTHER_CONTRACT } else { CONTRACT }
 }
 
 /// At checkout: one of three amounts below a cent.

@@ -1,10 +1,13 @@
 //! The two worlds in which cases are played, and what is configured in them.
 
-use oracle::machine_model::chain::{Policy, WALLETS, account};
+use oracle::machine_model::chain::{CONTRACT, OTHER_CONTRACT, Policy, WALLETS, account};
+use schemas::record::StopScope;
 use schemas::{Address, Blockchain, Stablecoin, UnixSeconds};
 
 pub(crate) const START: UnixSeconds = UnixSeconds(1_790_000_000);
 pub(crate) const DAY: i64 = 24 * 3600;
+/// By how much a chain's own time may differ from that of the shop.
+pub(crate) const CLOCKS: i64 = 600;
 pub(crate) const CHAINS: [Blockchain; 2] = [Blockchain::Eth, Blockchain::Polygon];
 pub(crate) const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
 /// The third is the sender of a mint: the zero address.
@@ -14,6 +17,16 @@ pub(crate) const SENDERS: [Address; 3] = [account(0x21), account(0x22), account(
 pub(crate) fn sender_of(number: usize) -> Address {
     if number == 9 { WALLETS[0] } else { SENDERS[number % 3] }
 }
+
+const EVERYTHING: StopScope = StopScope { blockchain: None, stablecoin: None, address: None };
+/// What an operator may stop on a chain.
+pub(crate) const STOPS: [StopScope; 5] = [
+    EVERYTHING,
+    StopScope { stablecoin: Some(TOKENS[0]), ..EVERYTHING },
+    StopScope { address: Some(CONTRACT), ..EVERYTHING },
+    StopScope { address: Some(WALLETS[0]), ..EVERYTHING },
+    StopScope { address: Some(OTHER_CONTRACT), ..EVERYTHING },
+];
 
 /// Few, next to each other, one of them large: choices collide, and raised into each other.
 pub(crate) const PRICES: [u128; 3] = [1_000, 1_001, 6_000];
@@ -34,7 +47,6 @@ pub(crate) enum World {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) late_window_seconds: u32,
-    pub(crate) skew_seconds: u16,
     pub(crate) head_age_max_seconds: u32,
     /// By how many cents an amount that is fixed at creation may be raised.
     pub(crate) cents_most: u128,
@@ -74,14 +86,12 @@ impl World {
             Self::Wild => Terms {
                 // Longer than a closed deposit keeps its amount where others need it.
                 late_window_seconds: 7200,
-                skew_seconds: 60,
                 head_age_max_seconds: 1_500,
                 cents_most: 1,
             },
             Self::Settled => Terms {
                 // A transfer seen by then is confirmed or given up: how long it holds its amount is open.
                 late_window_seconds: u32::try_from(9 * LEAP + 500).unwrap(),
-                skew_seconds: 60,
                 // A choice may be read before blocks that were mined earlier.
                 head_age_max_seconds: 100 * LEAP as u32,
                 cents_most: 1,
@@ -92,12 +102,9 @@ impl World {
     /// What the api is configured with later.
     pub(crate) fn other_terms(self) -> Terms {
         match self {
-            Self::Wild => Terms {
-                late_window_seconds: 300,
-                skew_seconds: 0,
-                head_age_max_seconds: 400,
-                cents_most: 0,
-            },
+            Self::Wild => {
+                Terms { late_window_seconds: 300, head_age_max_seconds: 400, cents_most: 0 }
+            }
             Self::Settled => self.terms(),
         }
     }

@@ -11,7 +11,7 @@ const { BASE, BUSY, CHAIN, SECRET, WEBHOOK, PICTURES } = process.env;
 const TOKEN = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
 const WALLET = "0x00000000000000000000000000000000DeaDBeef";
 const BUYER = "0x2222222222222222222222222222222222222222";
-const WIDTHS = { phone: [390, 844], desk: [1280, 900] };
+const WIDTHS = { phone: [390, 844], desk: [1440, 900] };
 
 const hmac = (text) => crypto.createHmac("sha256", SECRET).update(text);
 
@@ -94,6 +94,19 @@ const value = (page) => page.locator("[data-copy]").first().getAttribute("data-c
 async function choose(page) {
   await page.getByRole("button", { name: "USDT on Ethereum" }).click();
   await heading(page, "Waiting for your payment");
+}
+
+// Asked once more, because the payment may be on its way.
+async function cancel(page) {
+  await page.locator("#cancel summary").click();
+  await page.getByText("Have you already sent the payment?").waitFor();
+  await page.getByRole("button", { name: "I have sent nothing" }).click();
+}
+
+async function lookUp(page, hash) {
+  if (!(await page.locator("#tx").isVisible())) await page.locator("#lookup summary").click();
+  await page.locator("#tx").fill(hash);
+  await page.getByRole("button", { name: "Look it up" }).click();
 }
 
 // What axe finds, and pictures.
@@ -188,14 +201,53 @@ const scenarios = {
     await page.goto(link(id));
     await choose(page);
     const amount = await value(page);
-    await send("15.00");
+    // An exchange took its fee of 4 USDT.
+    await send((Number(amount) - 4).toFixed(6));
+    await mine();
+    await page.getByText("has arrived. The order awaits").waitFor();
+    await heading(page, "Do not send again yet");
+    assert.equal(await page.locator("#pay, svg").count(), 0);
+    await inspect(page, "arrived");
     await mine(60);
     await page.getByText("less than asked for").waitFor();
     await page.getByText("Do not send the difference").waitFor();
+    await heading(page, "Waiting for your payment");
     await inspect(page, "underpaid");
     await send(amount);
     await mine(6);
     await heading(page, "Paid");
+  },
+
+  async "who sent the price is not asked to pay again"(browser) {
+    const id = await create({ amount: "31.70" });
+    const page = await visit(browser);
+    await page.goto(link(id));
+    await choose(page);
+    await page.locator("#lookup summary").click();
+    await page.locator("#tx").fill("half a hash");
+    const hash = await send("31.70");
+    await mine();
+    await heading(page, "Do not send again yet");
+    await page.getByText("A payment has arrived that may be yours").waitFor();
+    assert.equal(await page.getByText(hash).count(), 0, "it may be another's");
+    assert.equal(await page.locator("#pay, svg").count(), 0);
+    assert.equal(await page.locator("#tx").inputValue(), "half a hash", "what was typed stays");
+    await inspect(page, "possible");
+    await lookUp(page, "nonsense");
+    await page.getByText("This is no transaction number").waitFor();
+    await lookUp(page, hash);
+    await page.getByText("31.70 USDT has arrived").waitFor();
+    await page.getByText("give the shop this transaction number").waitFor();
+    await inspect(page, "looked-up");
+    await page.getByRole("button", { name: "Copy the transaction number" }).click();
+    await page.getByText("Copied", { exact: true }).first().waitFor();
+    assert.equal(await page.evaluate("navigator.clipboard.readText()"), hash);
+    await page.getByRole("link", { name: "Pay again anyway" }).click();
+    await heading(page, "Waiting for your payment");
+    await mine(60);
+    await page.goto(`${BASE}/checkout/${id}`);
+    await heading(page, "Do not pay again");
+    await inspect(page, "covered");
   },
 
   async "a cancelled order asks for nothing more"(browser) {
@@ -205,7 +257,11 @@ const scenarios = {
     await choose(page);
     assert.match(await page.locator("#home").getAttribute("href"), /\?pending$/);
     await page.keyboard.press("Tab");
-    await page.getByRole("button", { name: "Cancel the order" }).focus();
+    await page.locator("#cancel summary").focus();
+    await page.keyboard.press("Enter");
+    await page.getByText("Have you already sent the payment?").waitFor();
+    await inspect(page, "cancel");
+    await page.keyboard.press("Tab");
     await page.keyboard.press("Enter");
     await heading(page, "The order was cancelled");
     assert.equal(await page.getByText(WALLET).count(), 0);
@@ -292,7 +348,7 @@ const scenarios = {
     await page.getByText("Confirm the payment in your wallet").waitFor();
     const other = await visit(browser);
     await other.goto(link(id));
-    await other.getByRole("button", { name: "Cancel the order" }).click();
+    await cancel(other);
     await heading(page, "The order was cancelled");
     unlock();
     while ((await page.evaluate("window.unlocks")) < 2);
@@ -430,6 +486,22 @@ const scenarios = {
     await heading(page, "Paid");
   },
 
+  async "without scripts a payment is looked up, and a cancel is asked about"(browser) {
+    const id = await create({ amount: "27.30" });
+    const page = await visit(browser, { javaScriptEnabled: false });
+    await page.goto(link(id));
+    await choose(page);
+    const hash = await send("27.30");
+    await mine();
+    await heading(page, "Do not send again yet");
+    await lookUp(page, hash);
+    await page.getByText("27.30 USDT has arrived").waitFor();
+    await page.getByRole("link", { name: "Pay again anyway" }).click();
+    await heading(page, "Waiting for your payment");
+    await cancel(page);
+    await heading(page, "The order was cancelled");
+  },
+
   async "texts run from right to left, and hostile ones are texts"(browser) {
     const id = await create({ order_id: `<img src=x onerror="document.title='hacked'">\u202e${"x".repeat(120)}` });
     const page = await visit(browser, { locale: "ar" });
@@ -456,8 +528,14 @@ const scenarios = {
     await heading(page, "The order has expired");
     await inspect(page, "expired");
     await send(amount);
+    await mine();
+    // Long before it is confirmed.
+    await page.getByText("after the time to pay was over").waitFor({ timeout: 10_000 });
+    await page.getByText("Do not send again yet").waitFor();
+    assert.equal(await page.getByText("No matching payment arrived").count(), 0);
+    await inspect(page, "late-waiting");
     await mine(60);
-    await page.getByText("after the time to pay was over").waitFor();
+    await page.getByText("Do not pay again").waitFor();
     await inspect(page, "late");
   },
 };

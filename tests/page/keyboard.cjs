@@ -61,7 +61,7 @@ main({
     await mine();
     await heading(page, "Payment seen");
     await assertSaid(page, "Payment seen, being confirmed");
-    await press(page, "Copy the transaction");
+    await press(page, "Copy the transaction number");
     await page.waitForFunction(() => navigator.clipboard.readText().then((text) => /^0x[0-9a-f]{64}$/.test(text)));
     await mine(4);
     await heading(page, "Paid");
@@ -78,6 +78,7 @@ main({
     await other.goto(page.url());
     await tab(other, "Copy the amount");
     await press(page, "Cancel the order");
+    await press(page, "I have sent nothing: cancel the order");
     await heading(page, "The order was cancelled");
     assert.match(await page.title(), /^The order was cancelled/);
     await heading(other, "The order was cancelled");

@@ -10,9 +10,9 @@ use log::embedded::EmbeddedLog;
 use log::{Log, StageContext};
 use runtime::config::{Connections, Source};
 use runtime::{Readiness, SystemClock};
-use schemas::record::{ChainProgress, Order, OrderDeposit, Transfer, Watch, example};
+use schemas::record::{ChainProgress, Order, OrderDeposit, StopScope, Transfer, Watch, example};
 use schemas::{
-    Address, AddressFamily, Amount, Blockchain, DepositId, DepositState, Layout, OrderId,
+    Address, AddressFamily, Amount, Blockchain, DepositId, DepositState, Hash, Layout, OrderId,
     OrderStatus, Secret, Stablecoin, TransferId, TransferStatus, UnixSeconds, UnknownReason,
     Wallet, sign_checkout, stablecoin_contracts,
 };
@@ -30,16 +30,38 @@ use crate::play;
 /// Another one than Base's own: its coins are worth nothing.
 const TEST_CHAIN_ID: u64 = 84_532;
 const DUE: &str = "49.904217";
+/// The query that asks for the transaction of every transfer here.
+const BY_NUMBER: &str = "tx=0202020202020202020202020202020202020202020202020202020202020202";
+/// The states that are inspected in every language.
+const IN_ALL_LANGUAGES: [&str; 11] = [
+    "stopped",
+    "cancel",
+    "cancelled-late",
+    "arrived",
+    "possible",
+    "possible-unknown",
+    "late",
+    "late-waiting",
+    "underpaid",
+    "overpaid",
+    "lookup-none",
+];
 
 /// What the tables have of the order with this number.
 type Rows = fn(i64) -> (Order, Option<Transfer>);
 
+/// A contract that is stopped.
+const STOPPED: Address = Address::new(AddressFamily::Evm, [0x5e; 20]);
+
 /// A state: its name, a text that only it shows, the query of the page, its rows.
-const STATES: [(&str, &str, &str, Rows); 34] = [
+const STATES: [(&str, &str, &str, Rows); 53] = [
     ("choose", "Choose how to pay", "", |n| (of_eth(n), None)),
     ("choose-test", "Test network", "", |n| (order(n), None)),
     ("choose-anew", "Choose how to pay", "change=1", |n| (awaiting(n), None)),
     ("none", "No payment can be taken", "", |n| {
+        (Order { blockchain: Some(Blockchain::Linea), ..order(n) }, None)
+    }),
+    ("never", "no way to pay fits it", "", |n| {
         (Order { blockchain: Some(Blockchain::Arb), ..order(n) }, None)
     }),
     ("pay", "The other digits identify your payment", "", |n| (awaiting(n), None)),
@@ -59,6 +81,11 @@ const STATES: [(&str, &str, &str, Rows); 34] = [
     ("over", "The time to pay is over", "", |n| {
         (Order { expires_at: UnixSeconds(now() - 5), ..awaiting(n) }, None)
     }),
+    ("stopped", "Do not pay now", "", |n| {
+        let mut order = awaiting(n);
+        order.deposits[0].contract = STOPPED;
+        (order, None)
+    }),
     ("seen", "2 of 12 confirmations", "", |n| (confirming(n), Some(on(Blockchain::Eth, n)))),
     ("seen-final", "the network calls it final", "", |n| {
         (confirming(n), Some(on(Blockchain::Polygon, n)))
@@ -77,26 +104,75 @@ const STATES: [(&str, &str, &str, Rows); 34] = [
         (ended(n, OrderStatus::Expired), Some(stray(n, DUE, UnknownReason::Late)))
     }),
     ("cancelled", "The order was cancelled", "", |n| (ended(n, OrderStatus::Cancelled), None)),
-    ("cancelled-paid", "after the order had been cancelled", "", |n| {
+    ("cancelled-late", "it may still pay this order", "", |n| {
+        (ended(n, OrderStatus::Cancelled), None)
+    }),
+    ("cancelled-paid", "and the order has been cancelled", "", |n| {
         let transfer = stray(n, DUE, UnknownReason::OrderCancelled);
         (ended(n, OrderStatus::Cancelled), Some(transfer))
     }),
+    ("cancel", "Cancel the order", "", |n| (awaiting(n), None)),
+    ("arrived", "has arrived. The order awaits", "", |n| {
+        (awaiting(n), Some(waiting(n, "39.904217", 60)))
+    }),
+    ("arrived-long-ago", "we are checking this payment.", "", |n| {
+        (awaiting(n), Some(waiting(n, "39.904217", 700)))
+    }),
+    ("arrived-plain", "has arrived and is being checked", "", |n| {
+        (awaiting(n), Some(waiting(n, DUE, 60)))
+    }),
+    ("arrived-again", "Waiting for your payment", "again=1", |n| {
+        (awaiting(n), Some(waiting(n, "39.904217", 60)))
+    }),
+    ("possible", "A payment has arrived that may be yours", "", |n| {
+        (awaiting(n), Some(waiting(n, "49.90", 60)))
+    }),
+    ("possible-long-ago", "do not send again yet: we are checking it.", "", |n| {
+        (awaiting(n), Some(waiting(n, "49.90", 700)))
+    }),
+    ("possible-unknown", "may be yours and does not pay", "", |n| {
+        (awaiting(n), Some(stray(n, "49.90", UnknownReason::AmountMismatch)))
+    }),
+    ("late-waiting", "A payment has arrived: see above", "", |n| {
+        let order = Order { expires_at: UnixSeconds(now() - 120), ..awaiting(n) };
+        let status = OrderStatus::Expired;
+        (Order { status, ..order }, Some(waiting(n, DUE, 60)))
+    }),
+    ("late-pays", "It will pay this order", "", |n| {
+        let tied = Transfer { deposit_id: Some(DepositId(n)), ..waiting(n, DUE, 60) };
+        (ended(n, OrderStatus::Expired), Some(tied))
+    }),
+    ("lookup-malformed", "This is no transaction number", "tx=1", |n| (awaiting(n), None)),
+    ("lookup-none", "No payment with this number", BY_NUMBER, |n| (awaiting(n), None)),
+    ("lookup-seen", "It pays this order, or will", BY_NUMBER, |n| {
+        (confirming(n), Some(on(Blockchain::Eth, n)))
+    }),
+    ("lookup-other", "It belongs to another order", BY_NUMBER, |n| {
+        let other = Transfer { deposit_id: Some(DepositId(0)), ..waiting(n, DUE, 60) };
+        (awaiting(n), Some(other))
+    }),
     ("underpaid", "Do not send the difference", "", |n| {
-        (awaiting(n), Some(stray(n, "40.00", UnknownReason::AmountMismatch)))
+        (awaiting(n), Some(stray(n, "40.904217", UnknownReason::AmountMismatch)))
     }),
     ("underpaid-seen", "less than asked for", "", |n| {
         // The one that fits has no row yet.
         let order = Order { candidates: vec![TransferId(n + 1000)], ..awaiting(n) };
-        (order, Some(stray(n, "40.00", UnknownReason::AmountMismatch)))
+        (order, Some(stray(n, "40.904217", UnknownReason::AmountMismatch)))
     }),
     ("overpaid", "more than asked for", "", |n| {
-        (awaiting(n), Some(stray(n, "60.00", UnknownReason::AmountMismatch)))
+        (awaiting(n), Some(stray(n, "60.904217", UnknownReason::AmountMismatch)))
     }),
     ("sender", "that this order does not accept", "", |n| {
         (from_sender(n), Some(stray(n, DUE, UnknownReason::SenderMismatch)))
     }),
     ("stray", "arrived that does not pay this order", "", |n| {
         (awaiting(n), Some(stray(n, DUE, UnknownReason::BeforeDeposit)))
+    }),
+    ("stray-contract", "in another token contract", "", |n| {
+        (awaiting(n), Some(stray(n, DUE, UnknownReason::OtherContract)))
+    }),
+    ("stray-stopped", "had stopped payments", "", |n| {
+        (awaiting(n), Some(stray(n, DUE, UnknownReason::Stopped)))
     }),
     ("link", "This link does not work", "exp=1&sig=A", |n| (order(n), None)),
 ];
@@ -113,6 +189,11 @@ fn wallet(blockchain: Blockchain) -> Address {
     Address::new(blockchain.address_family(), [0xab; 20])
 }
 
+/// Where the order with this number is paid: what came for one is not near another.
+fn wallet_of(blockchain: Blockchain, n: i64) -> Address {
+    Address::new(blockchain.address_family(), [u8::try_from(n).unwrap(); 20])
+}
+
 /// Nothing was chosen yet.
 fn order(n: i64) -> Order {
     Order {
@@ -122,7 +203,7 @@ fn order(n: i64) -> Order {
         expecting_wallet_address: None,
         blockchain: None,
         stablecoin: None,
-        created_at: UnixSeconds(now()),
+        created_at: UnixSeconds(now() - 900),
         expires_at: UnixSeconds(now() + 1700),
         candidates: Vec::new(),
         deposits: Vec::new(),
@@ -139,8 +220,9 @@ fn paying(n: i64, blockchain: Blockchain, value: &str) -> Order {
         blockchain,
         state: DepositState::Open,
         deposit_id: Some(DepositId(n)),
-        wallet_address: wallet(blockchain),
+        wallet_address: wallet_of(blockchain, n),
         value: Some(amount(value)),
+        started_at: UnixSeconds(now() - 900),
         ..example::order().deposits[0].clone()
     };
     Order { deposits: vec![deposit], ..order(n) }
@@ -179,21 +261,37 @@ fn on(blockchain: Blockchain, n: i64) -> Transfer {
         ..example::transfer()
     };
     transfer.block.number = example::chain_progress().head.number - 1;
-    transfer.observation.to_address = wallet(blockchain);
+    transfer.created_at = UnixSeconds(now() - 60);
+    transfer.block.timestamp = transfer.created_at;
+    transfer.observation.tx_hash = Hash([2; 32]);
+    transfer.observation.to_address = wallet_of(blockchain, n);
     transfer.observation.value = amount(DUE);
+    transfer
+}
+
+/// What came this many seconds ago, and has no verdict yet.
+fn waiting(n: i64, value: &str, ago: i64) -> Transfer {
+    let mut transfer = Transfer {
+        fulfillment_id: None,
+        order_id: None,
+        deposit_id: None,
+        reason: None,
+        candidate_order_id: None,
+        ..on(Blockchain::Eth, n)
+    };
+    transfer.block.timestamp = UnixSeconds(now() - ago);
+    transfer.observation.value = amount(value);
     transfer
 }
 
 /// What was meant for the order, and does not pay it.
 fn stray(n: i64, value: &str, reason: UnknownReason) -> Transfer {
-    let mut transfer = Transfer {
+    Transfer {
         status: TransferStatus::NoMatchedDeposit,
         reason: Some(reason),
         candidate_order_id: Some(id(n)),
-        ..on(Blockchain::Eth, n)
-    };
-    transfer.observation.value = amount(value);
-    transfer
+        ..waiting(n, value, 60)
+    }
 }
 
 /// The button is there; nobody presses it.
@@ -231,14 +329,21 @@ impl Shop {
 
     /// Serves it at an address of its own.
     async fn serve(&self, buyer: Option<Arc<dyn TestBuyer>>, late: LatePayments) -> String {
-        use Blockchain::{Base, Eth, Polygon, Tron};
+        use Blockchain::{Base, Eth, Linea, Polygon, Tron};
         let text = format!(
             "[admin]\nsecret = 'a'\n[merchant]\nname = 'Shop'\nsecret = '{MERCHANT_SECRET}'\n\
              return_url = 'https://shop.test/done'"
         );
         let mut config = Config::read(&mut Source::parse(Config::DEFAULTS, &text, []));
         config.orders.late_payments = late;
-        let chains = [(Eth, Some(12)), (Polygon, None), (Tron, Some(19)), (Base, Some(12))];
+        // Linea is not scanned at present.
+        let chains = [
+            (Eth, Some(12)),
+            (Polygon, None),
+            (Tron, Some(19)),
+            (Base, Some(12)),
+            (Linea, Some(12)),
+        ];
         config.wallets = Vec::from(chains.map(|(blockchain, _)| Wallet {
             blockchain,
             address: wallet(blockchain),
@@ -292,8 +397,15 @@ fn followed() -> impl Iterator<Item = Change> {
         let watched = vec![Watch { wallet_address: wallet(blockchain), contracts }];
         let mut scan = ChainProgress { blockchain, watched, ..example::chain_progress() };
         scan.head.timestamp = UnixSeconds(now());
-        [scan.clone(), ChainProgress { lane: Some(0), ..scan }].map(Change::Chain)
+        let stopped =
+            vec![StopScope { blockchain: None, stablecoin: None, address: Some(STOPPED) }];
+        [scan.clone(), ChainProgress { lane: Some(0), stopped, ..scan }].map(Change::Chain)
     })
+}
+
+/// The languages that a state is inspected in, beside English.
+fn languages(state: &str) -> &'static [&'static str] {
+    if IN_ALL_LANGUAGES.contains(&state) { &["de", "es", "ar", "zh"] } else { &[] }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -311,13 +423,14 @@ async fn every_state_is_seen_and_inspected() {
         let link = format!("exp={exp}&sig={}", sign_checkout(&secret, order.order_id, exp));
         let base = match name {
             "pay-demo" => &demo,
-            "expired-late" => &late,
+            "expired-late" | "late-pays" | "cancelled-late" => &late,
             _ => &base,
         };
         let page = format!("{base}/checkout/{}", order.order_id);
-        states.push(
-            json!({ "name": name, "shows": shows, "page": page, "link": link, "query": query }),
-        );
+        states.push(json!({
+            "name": name, "shows": shows, "page": page, "link": link, "query": query,
+            "languages": languages(name),
+        }));
         let transfer = transfer.map(Change::Transfer);
         shop.store
             .apply([Change::Order(order)].into_iter().chain(transfer).collect())

@@ -2,6 +2,7 @@
 
 pub(crate) mod announce;
 pub(crate) mod data_folder;
+pub(crate) mod fit;
 
 use std::future::Future;
 use std::pin::pin;
@@ -23,6 +24,7 @@ use store::cql::CqlStore;
 use store::embedded::EmbeddedStore;
 
 use crate::settings::Settings;
+use crate::setup::backup;
 
 /// First and longest wait before another attempt; it doubles each time.
 const WAIT: Duration = Duration::from_millis(250);
@@ -53,6 +55,7 @@ pub(crate) async fn open_log(
         log::config::BackEnd::Embedded => {
             let dir = &settings.process.data_dir;
             data_folder::prepare(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            backup::check_complete(dir)?;
             Arc::new(EmbeddedLog::open(dir, settings.log.layout, clock.clone())?) as Arc<dyn Log>
         }
         log::config::BackEnd::Kafka(config) => {

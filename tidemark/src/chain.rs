@@ -1,6 +1,9 @@
 //! `tidemark chain`: how far chains are, taking one back by hand after a reorganisation below its finalized height, and
 //! deciding about transfers that endpoints disagree about.
 
+pub(crate) mod stop;
+
+use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
@@ -9,7 +12,7 @@ use clap::Args;
 use ingest::{ChainConfig, Resolution, Rewind, RewindError, Target, Verdict};
 use log::{Log, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::record::{Alert, ChainProgress, Held};
+use schemas::record::{Alert, ChainProgress, Held, StopScope};
 use schemas::{AlertKind, Blockchain, Partition, Topic, TxHash, UnixMicros};
 use serde_json::{Value, json};
 
@@ -53,6 +56,8 @@ struct Status {
     scanned: Option<ChainProgress>,
     /// The last alarm that it is halted.
     halt: Option<Alert>,
+    /// What operators have stopped on it.
+    stopped: BTreeSet<StopScope>,
 }
 
 /// All chains that the log knows, one a line. Also while processes run.
@@ -66,6 +71,7 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
             halts.push(alert);
         }
     })?;
+    let mut stopped = stop::in_force(&source)?;
     let mut all = Vec::new();
     for blockchain in Blockchain::ALL {
         let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
@@ -77,7 +83,8 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
         })?;
         let halt = halts.iter().rfind(|alert| alert.blockchain == Some(*blockchain)).cloned();
         if scanned.is_some() || halt.is_some() {
-            all.push(Status { blockchain: *blockchain, scanned, halt });
+            let stopped = stopped.remove(blockchain).unwrap_or_default();
+            all.push(Status { blockchain: *blockchain, scanned, halt, stopped });
         }
     }
     let now = SystemClock.now();
@@ -108,14 +115,16 @@ impl Status {
             }
             (None, None) => String::new(),
         };
+        let stopped = self.stopped.iter().map(|scope| format!("; {}", stop::words(*scope)));
+        let stopped = stopped.collect::<String>();
         let Some(ChainProgress { epoch, head, confirmed, finalized, .. }) = &self.scanned else {
-            return format!("{blockchain}: not scanned yet{halted}");
+            return format!("{blockchain}: not scanned yet{halted}{stopped}");
         };
         let age = now.seconds().0.saturating_sub(head.timestamp.0);
         let (number, epoch) = (head.number, epoch.0);
         format!(
             "{blockchain}: scanned to {number}, {age} s old; confirmed {confirmed}, finalized {finalized}, epoch \
-             {epoch}{halted}"
+             {epoch}{halted}{stopped}"
         )
     }
 
@@ -131,6 +140,7 @@ impl Status {
             "finalized": scanned.map(|scanned| scanned.finalized),
             "epoch": scanned.map(|scanned| scanned.epoch.0),
             "halted": self.halted(),
+            "stopped": self.stopped.iter().map(|scope| stop::words(*scope)).collect::<Vec<_>>(),
             "last_alarm": self.halt.as_ref().map(|halt| &halt.message),
             "last_alarm_at": self.halt.as_ref().map(|halt| halt.raised_at.seconds().0),
         })

@@ -1,15 +1,16 @@
 //! The command line.
 
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use runtime::config::Problems;
 
+use crate::chain::stop;
 use crate::settings::{Settings, defaults};
-use crate::setup::{Outcome, prune, tables};
+use crate::setup::{Outcome, backup, prune, tables};
 use crate::stage::Stage;
 use crate::{
     asyncapi, chain, dead_letters, dead_webhooks, demo, doctor, health, listen, probe, process,
@@ -55,6 +56,14 @@ enum Command {
     /// that endpoints disagree about.
     #[command(subcommand)]
     Chain(ChainCommand),
+    /// Stop payments of a wallet, a coin, a contract or a chain, also for orders that are open; end that; or print what is
+    /// stopped. What is confirmed meanwhile pays nothing until an operator attaches it.
+    Stop {
+        #[command(flatten)]
+        options: stop::Options,
+        #[command(flatten)]
+        file: File,
+    },
     /// Ask the endpoints of a chain again for blocks that were scanned, and publish what is missing. With the embedded
     /// log: while no process runs.
     Rescan {
@@ -66,6 +75,20 @@ enum Command {
     /// Make the tables again, or remove what is old.
     #[command(subcommand)]
     Tables(Tables),
+    /// Copy the embedded log and tables, as they are at one moment, to a new folder. Also while the process runs.
+    Backup {
+        /// A folder that is not there yet.
+        folder: PathBuf,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Put a backup in the place of the embedded log and tables, which are kept beside it. While no process runs.
+    Restore {
+        /// A folder that `tidemark backup` made.
+        folder: PathBuf,
+        #[command(flatten)]
+        file: File,
+    },
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1. Prints what needs a
     /// person, such as a halted chain.
     Health(File),
@@ -225,6 +248,16 @@ impl File {
     fn read(&self, stages: &[Stage]) -> Result<Settings, ExitCode> {
         Settings::load(self.config.as_deref(), stages).map_err(|problems| refuse(&problems))
     }
+
+    /// Does something with the files of an installation and a folder.
+    fn with(
+        &self,
+        folder: PathBuf,
+        work: fn(&Settings, &Path) -> anyhow::Result<Outcome>,
+    ) -> Result<ExitCode, ExitCode> {
+        let settings = self.read(&[])?;
+        Ok(report(block_on(blocking(move || work(&settings, &folder)))))
+    }
 }
 
 impl Arguments {
@@ -283,10 +316,13 @@ impl Command {
             Self::Chain(ChainCommand::Resolve { options, file }) => {
                 report(block_on(chain::resolve(file.read(&[])?, options)))
             }
+            Self::Stop { options, file } => report(block_on(stop::run(file.read(&[])?, options))),
             Self::Rescan { options, file } => {
                 report(block_on(rescan::run(file.read(&[])?, options)))
             }
             Self::Tables(command) => command.run()?,
+            Self::Backup { folder, file } => file.with(folder, backup::back_up)?,
+            Self::Restore { folder, file } => file.with(folder, backup::restore)?,
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
             Self::Webhook(Webhook::Listen { file, options }) => {
                 let secrets = file.read(&[])?.shop.merchant.accepted_secrets();

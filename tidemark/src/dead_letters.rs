@@ -6,8 +6,8 @@ use anyhow::Context;
 use log::{Log, NewRecord, Offset, Record, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::record::{
-    AuditEntry, DeadLetter, Delivery, DepositCommand, DepositCommandBody, OrderCommand,
-    OrderCommandBody,
+    AuditEntry, COMMAND_LINE, DeadLetter, Delivery, DepositCommand, DepositCommandBody,
+    OrderCommand, OrderCommandBody,
 };
 use schemas::{AuditAction, Headers, Partition, SchemaName, Topic, UnixMicros};
 
@@ -29,8 +29,6 @@ const RESEND: &str = "an event is not sent on a letter's word: resend it with th
 const ASK_ANEW: &str = "what an operator asks for is not believed on a letter's word: ask for it anew, by the Admin API";
 const PROCESSORS: &str =
     "what only the processor writes is not believed on a letter's word: it asks again by itself";
-/// Who the topic `audit` says it was: there is no secret with a name.
-const OPERATOR: &str = "command line";
 
 /// All dead letters that the log still has, one a line. Also while processes run.
 pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
@@ -173,7 +171,8 @@ impl Draft {
         }
         let say = |error: schemas::CodecError| error.to_string();
         let text = schemas::decode_json(schema, value).map_err(say)?.to_string();
-        let audit = NewRecord::encode(Topic::Audit, Partition(0), OPERATOR, &entry).map_err(say)?;
+        let audit =
+            NewRecord::encode(Topic::Audit, Partition(0), COMMAND_LINE, &entry).map_err(say)?;
         let to = TopicPartition { topic, partition: Partition(letter.partition.cast_unsigned()) };
         let (key, value, headers) = (letter.key, Some(letter.value), Headers::default());
         let record = NewRecord { to, key, value, headers };
@@ -256,7 +255,7 @@ fn of_order(body: &OrderCommandBody) -> Option<&'static str> {
 fn of_deposit(body: &DepositCommandBody) -> &'static str {
     use DepositCommandBody as Body;
     match body {
-        Body::Attach(_) => ASK_ANEW,
+        Body::Attach(_) | Body::Stop(_) | Body::Resume(_) => ASK_ANEW,
         Body::Open(_)
         | Body::Close { .. }
         | Body::Candidate { .. }
@@ -269,12 +268,13 @@ fn of_deposit(body: &DepositCommandBody) -> &'static str {
 
 fn audit_entry(now: UnixMicros) -> AuditEntry {
     AuditEntry {
-        operator: OPERATOR.into(),
+        operator: COMMAND_LINE.into(),
         client: None,
         action: AuditAction::ReplayDeadLetter,
         order_id: None,
         transfer_id: None,
         command_id: None,
+        subject: None,
         requested_at: now,
     }
 }

@@ -8,24 +8,21 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 use log::{Record, TopicPartition};
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, DeliveryKind, OrderId, Topic, UnixMicros};
 use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 use url::Url;
 
-use crate::health::reachable;
+use crate::health::admin_api::Api;
 use crate::listen::print;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, parse_time, read_all};
-
-/// How long one answer of the API may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which webhooks.
 #[derive(Debug, Default, Args)]
@@ -174,59 +171,22 @@ fn is_delivered(attempts: &[Value], given_up: UnixMicros) -> bool {
     times.max().is_some_and(|at| at >= given_up.seconds().0)
 }
 
-/// The Admin API.
-struct Api {
-    base: Url,
-    secret: String,
-    http: Client,
-}
-
 impl Api {
-    fn new(settings: &Settings, base: Option<Url>) -> anyhow::Result<Self> {
-        let secret = String::from_utf8_lossy(settings.shop.admin_secret.expose()).into_owned();
-        ensure!(
-            !secret.is_empty(),
-            "admin.secret is missing: give --config, or TIDEMARK__ADMIN__SECRET"
-        );
-        let listen = settings.process.operators_listen();
-        let own = listen.map(|listen| format!("http://{}/", reachable(listen)));
-        let base = match base {
-            Some(base) => base,
-            None => own.context("server.listen is missing: give --api")?.parse()?,
-        };
-        // The provider is process-wide; another part may have installed it already.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let http = Client::builder().no_proxy().timeout(TIMEOUT).build()?;
-        Ok(Self { base, secret, http })
-    }
-
-    async fn ask(&self, method: Method, path: &str) -> anyhow::Result<(StatusCode, String)> {
-        let url = self.base.join(&format!("/api/v1/admin/{path}"))?;
-        let request = self.http.request(method, url.clone());
-        let request = request.header("Service-Admin-Authorization", &self.secret);
-        let response = request.send().await.with_context(|| format!("{url} does not answer"))?;
-        let (status, text) = (response.status(), response.text().await?);
-        let is_answer =
-            status.is_success() || [StatusCode::CONFLICT, StatusCode::NOT_FOUND].contains(&status);
-        ensure!(is_answer, "{url} answers {status}: {text}");
-        Ok((status, text))
-    }
-
     /// # Errors
     /// It is not the Admin API: there, what is not found would be taken for gone.
     async fn is_there(&self) -> anyhow::Result<()> {
-        let (status, text) = self.ask(Method::GET, "wallets").await?;
+        let (status, text) = self.ask(Method::GET, "wallets", None).await?;
         ensure!(
             status.is_success(),
             "{} is not the Admin API: it answers {status}: {text}",
-            self.base
+            self.base()
         );
         Ok(())
     }
 
     /// The latest attempts to deliver its webhooks; none if the tables do not have it, as they forget what is old.
     async fn attempts(&self, subject: &str) -> anyhow::Result<Option<Vec<Value>>> {
-        let (status, text) = self.ask(Method::GET, &format!("{subject}/webhooks")).await?;
+        let (status, text) = self.ask(Method::GET, &format!("{subject}/webhooks"), None).await?;
         if status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -235,7 +195,8 @@ impl Api {
 
     /// Queues it, or says why it is not to be sent.
     async fn resend(&self, subject: &str) -> anyhow::Result<Result<(), String>> {
-        let (status, text) = self.ask(Method::POST, &format!("{subject}/resend-webhook")).await?;
+        let path = format!("{subject}/resend-webhook");
+        let (status, text) = self.ask(Method::POST, &path, None).await?;
         Ok(if status.is_success() { Ok(()) } else { Err(text) })
     }
 }

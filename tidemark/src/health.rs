@@ -1,6 +1,8 @@
 //! `tidemark health`: asks the process that runs by the same configuration whether it is ready. For
 //! container health checks, since the image has no other HTTP client.
 
+pub(crate) mod admin_api;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 

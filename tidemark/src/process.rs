@@ -11,7 +11,7 @@ use runtime::{Clock, Readiness, SystemClock, telemetry};
 use tokio::net::TcpListener;
 
 use crate::back_end::announce::{self, Found};
-use crate::back_end::{open_log, open_tables};
+use crate::back_end::{fit, open_log, open_tables};
 use crate::metrics::describe_all;
 use crate::settings::Settings;
 use crate::stage::Stage;
@@ -110,7 +110,9 @@ pub(crate) async fn start(
     let found = Found::in_folder(settings);
     let log = open_log(settings, &clock, readiness).await?;
     let tables = if stages.iter().any(|stage| stage.needs_tables()) {
-        Some(open_tables(settings, readiness).await?)
+        let tables = open_tables(settings, readiness).await?;
+        fit::check(&log, &*tables).await?;
+        Some(tables)
     } else {
         None
     };

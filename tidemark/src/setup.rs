@@ -1,5 +1,6 @@
 //! `tidemark topics`, `tidemark schema` and `tidemark tables`: what is done to the back ends by hand.
 
+pub(crate) mod backup;
 pub(crate) mod prune;
 pub(crate) mod tables;
 

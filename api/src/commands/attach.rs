@@ -3,17 +3,26 @@
 use std::sync::Arc;
 
 use log::NewRecord;
-use schemas::record::{AttachTransfer, AuditEntry, DepositCommand, DepositCommandBody};
-use schemas::{AuditAction, CommandId, Topic, TransferId};
+use schemas::record::{
+    AttachTransfer, AuditEntry, DepositCommand, DepositCommandBody, EndedOrder, Order,
+};
+use schemas::{AuditAction, CommandId, OrderStatus, Topic, TransferId};
 use store::OrderRow;
 
-use super::{Commands, audit_entry, ended, fresh_id};
+use super::{Commands, audit_entry, fresh_id};
 use crate::auth::Operator;
 use crate::error::{Answer, Refusal};
 use crate::machine::attach::{self, Request};
 use crate::machine::outcome::Awaited;
 
 impl Commands {
+    /// What a command carries of an order that may be forgotten, with a version above those of a lost copy.
+    pub(super) fn ended(&self, order: &Order) -> EndedOrder {
+        let version = order.version.max(self.log.incarnation().0);
+        let has_ended = order.status != OrderStatus::Pending;
+        has_ended.then(|| Box::new(Order { version, ..order.clone() }))
+    }
+
     /// Pays an order with a transfer that pays nothing, and returns the order. The lane of the transfer asks the order:
     /// both have to agree.
     pub(crate) async fn attach(
@@ -30,7 +39,7 @@ impl Commands {
         let command_id = CommandId(fresh_id(now));
         let wallet_address = transfer.observation.to_address;
         let blockchain = transfer.blockchain;
-        let order = ended(&row.order);
+        let order = self.ended(&row.order);
         let attach = AttachTransfer { command_id, transfer, order };
         let body = DepositCommandBody::Attach(attach.into());
         let command =

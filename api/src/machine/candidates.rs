@@ -1,7 +1,7 @@
 //! The orders that a transfer was probably meant for, the likeliest first: for a person, who alone decides.
 
 use schemas::record::{Order, OrderDeposit, Transfer};
-use schemas::{Amount, OrderId, TransferStatus, UnknownReason};
+use schemas::{Amount, Likeness, OrderId, TransferStatus, UnknownReason};
 
 /// Most that are shown.
 const CANDIDATES_MAX: usize = 10;
@@ -22,8 +22,8 @@ pub(crate) struct Candidate {
 struct Distance {
     /// Matching named another one or none, or it knows no more than that the amount is not far.
     is_not_named: bool,
-    is_other_sender: bool,
     is_other_coin: bool,
+    likeness: Likeness,
     parts: u128,
     /// It was created after the payment, as far as clocks agree.
     is_later: bool,
@@ -47,7 +47,8 @@ impl Candidate {
         let all = here.filter_map(|deposit| {
             let (asked, sent) = (deposit.value?, transfer.observation.value);
             let distance = distance(transfer, order, deposit, asked);
-            let is_likely = !distance.is_not_named || is_near(asked, sent);
+            let has_digits = distance.likeness == Likeness::Digits;
+            let is_likely = !distance.is_not_named || has_digits || is_near(asked, sent);
             is_likely.then(|| {
                 let (order, deposit) = (order.clone(), deposit.clone());
                 (distance, Self { order, deposit, asked, sent })
@@ -61,15 +62,28 @@ fn distance(transfer: &Transfer, order: &Order, deposit: &OrderDeposit, asked: A
     let seen = &transfer.observation;
     Distance {
         is_not_named: transfer.candidate_order_id != Some(order.order_id)
-            || transfer.reason == Some(UnknownReason::AmountMismatch),
-        is_other_sender: order.expecting_wallet_address != Some(seen.from_address),
+            || transfer.reason == Some(UnknownReason::AmountMismatch)
+            || (transfer.reason.is_some_and(may_differ) && seen.value != asked),
         is_other_coin: (deposit.blockchain, deposit.stablecoin)
             != (transfer.blockchain, seen.stablecoin),
+        likeness: likeness(transfer, order, asked),
         parts: seen.value.parts().abs_diff(asked.parts()),
         is_later: order.created_at.0 > transfer.block.timestamp.0.saturating_add(60),
         seconds: order.created_at.0.abs_diff(transfer.block.timestamp.0),
         order_id: order.order_id,
     }
+}
+
+/// How what arrived resembles what the order's customer was asked for.
+fn likeness(transfer: &Transfer, order: &Order, asked: Amount) -> Likeness {
+    let seen = &transfer.observation;
+    let by_its_sender = order.expecting_wallet_address == Some(seen.from_address);
+    Likeness::of(asked, seen.value, by_its_sender)
+}
+
+/// Whether matching may give this reason to a transfer of another amount than its candidate's.
+fn may_differ(reason: UnknownReason) -> bool {
+    matches!(reason, UnknownReason::OtherContract | UnknownReason::Stopped)
 }
 
 /// Between half and twice of what was asked for arrived.
@@ -167,6 +181,15 @@ mod tests {
         assert_eq!(ranked(&late, &orders), [3, 2, 1], "whatever arrived");
         let reason = Some(UnknownReason::AmountMismatch);
         assert_eq!(ranked(&Transfer { reason, ..late }, &orders), [2, 1], "its amount is why");
+    }
+
+    /// A fee of 1.00 was taken off: the lowest amount is the nearest, and another's.
+    #[test]
+    fn digits_below_a_cent_distinguish_payers() {
+        let asked = ["20.009248", "20.000411", "20.005797", "20.007675"];
+        let orders: Vec<_> = (1..).zip(asked).map(|(n, value)| order(n, value, 60)).collect();
+        let sent = sent("19.009248");
+        assert_eq!(ranked(&sent, &orders), [1, 2, 3, 4]);
     }
 
     #[test]

@@ -70,14 +70,19 @@ impl Catalog {
         &self.chains
     }
 
+    /// How long a transfer waits for a deposit.
+    pub(crate) fn match_window_seconds(&self) -> i64 {
+        i64::from(seconds(self.matching.match_window))
+    }
+
     /// What is known of a chain, if it is followed.
     pub(crate) fn terms(&self, blockchain: Blockchain) -> Option<&ChainTerms> {
         self.chains.iter().find(|of| of.blockchain == blockchain)
     }
 
-    /// The contract that is the stablecoin.
-    pub(crate) fn contract(&self, choice: Choice) -> Option<&StablecoinContract> {
-        self.contracts.iter().find(|contract| {
+    /// The contracts that pay a new choice, the one that is shown first.
+    pub(super) fn contracts(&self, choice: Choice) -> impl Iterator<Item = &StablecoinContract> {
+        self.contracts.iter().filter(move |contract| {
             contract.blockchain == choice.blockchain && contract.stablecoin == choice.stablecoin
         })
     }
@@ -111,11 +116,12 @@ impl Catalog {
         followed: &Followed,
     ) -> Answer<PaymentRequest> {
         let Choice { blockchain, stablecoin } = choice;
-        let Some(&StablecoinContract { decimals, address: contract, .. }) = self.contract(choice)
-        else {
+        let Some(shown) = self.contracts(choice).next() else {
             let problem = format!("{stablecoin} is not available on {blockchain}");
             return Err(Invalid::new("stablecoin", problem).into());
         };
+        let StablecoinContract { decimals, address: contract, .. } = *shown;
+        let contracts: Vec<_> = self.contracts(choice).map(|of| of.address).collect();
         if amount.to_units(decimals).is_none() {
             let most = format!("must have at most {decimals} digits after the point");
             let problem = format!("{most} for {stablecoin} on {blockchain}");
@@ -129,8 +135,7 @@ impl Catalog {
             return Err(Refusal::NoWallet);
         }
         let head_age_max_seconds = seconds(self.matching.head_age_max);
-        let is_seen =
-            |wallet: &_| followed.sees(blockchain, *wallet, contract, head_age_max_seconds);
+        let is_seen = |wallet: &_| followed.sees(*wallet, shown, &contracts, head_age_max_seconds);
         wallets.retain(is_seen);
         let first = murmur2(order_id.0.as_bytes()) as usize;
         let first = first.checked_rem(wallets.len()).ok_or(Refusal::NotFollowed)?;
@@ -139,11 +144,12 @@ impl Catalog {
             blockchain,
             stablecoin,
             contract,
+            decimals,
+            contracts,
             wallets,
             amounts: self.amounts(order_id, choice, amount),
             late_window_seconds: seconds(self.orders.late_window),
             accepts_late: self.orders.late_payments == LatePayments::Accept,
-            skew_seconds: self.matching.skew_seconds,
             head_age_max_seconds,
         })
     }

@@ -1,7 +1,9 @@
 //! How each chain is followed, from what the tables have of its progress, from the alerts about halts, and, where this
 //! process follows it, from what its follower shows.
 
-use schemas::record::Alert;
+use std::collections::BTreeSet;
+
+use schemas::record::{Alert, StopScope};
 use schemas::{Blockchain, Epoch, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,6 +25,8 @@ pub(crate) struct ChainHealth {
     epoch: Option<Epoch>,
     /// Why it is halted.
     halted: Option<String>,
+    /// What operators have stopped on it.
+    stopped: Vec<StopScope>,
     /// None where another process follows the chain.
     endpoints: Option<Value>,
 }
@@ -75,6 +79,13 @@ pub(crate) fn of(
                 Some(shown) => shown.halted.clone(),
                 None => halt.map(|alert| alert.message.clone()),
             },
+            stopped: rows
+                .iter()
+                .filter(|row| row.blockchain == *blockchain)
+                .flat_map(|row| row.stopped.iter().copied())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
             endpoints: shown.map(|shown| shown.endpoints.clone()),
         })
     };

@@ -2,9 +2,12 @@
 
 use log::{Bounds, Offset};
 use schemas::record::Order;
-use schemas::{OrderCause, UnixSeconds};
+use schemas::{Incarnation, OrderCause, UnixSeconds};
 
 use crate::error::Invalid;
+
+/// Also that of a time before it was restored.
+const OTHER: &str = "is not of this installation";
 
 /// How far a reader is: the next record of each partition of `orders`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +25,10 @@ pub(crate) enum Start {
 
 impl Position {
     /// # Errors
-    /// It is not what [`Position::text`] made for this number of partitions.
-    pub(crate) fn parse(text: &str, partitions: usize) -> Result<Self, Invalid> {
+    /// It is not what [`Position::text`] made for this number of partitions and this copy of the log: after a restore others
+    /// have its offsets.
+    pub(crate) fn parse(text: &str, partitions: usize, of: Incarnation) -> Result<Self, Invalid> {
+        let (incarnation, text) = text.split_once('-').unwrap_or(("0", text));
         let offset = |part: &str| {
             let digits = part.bytes().all(|byte| byte.is_ascii_digit());
             part.parse().ok().filter(|_| digits).map(Offset)
@@ -31,11 +36,16 @@ impl Position {
         let offsets: Option<Vec<_>> = text.split('.').map(offset).collect();
         let offsets = offsets.filter(|offsets| offsets.len() == partitions);
         let foreign = || Invalid::new("cursor", "must be the cursor of an earlier answer");
-        offsets.map(Self).ok_or_else(foreign)
+        let position = offsets.map(Self).ok_or_else(foreign)?;
+        if incarnation.parse::<i64>().map_err(|_| foreign())? != of.0 {
+            return Err(Invalid::new("cursor", OTHER));
+        }
+        Ok(position)
     }
 
-    pub(crate) fn text(&self) -> String {
-        self.0.iter().map(Offset::to_string).collect::<Vec<_>>().join(".")
+    pub(crate) fn text(&self, of: Incarnation) -> String {
+        let offsets = self.0.iter().map(Offset::to_string).collect::<Vec<_>>().join(".");
+        if of == Incarnation::default() { offsets } else { format!("{}-{offsets}", of.0) }
     }
 
     /// Whether nothing is missing from there on.
@@ -45,7 +55,7 @@ impl Position {
     pub(crate) fn check(&self, bounds: &[Bounds]) -> Result<(), Invalid> {
         let problem = |(from, bounds): (&Offset, &Bounds)| {
             if *from > bounds.end {
-                Some("is not of this installation")
+                Some(OTHER)
             } else if *from < bounds.start {
                 Some("is older than what is kept; list the orders anew, or give since")
             } else {
@@ -71,10 +81,17 @@ mod tests {
     #[test]
     fn a_position_reads_as_it_was_written() {
         let position = Position(vec![Offset(12), Offset(0), Offset(7)]);
-        assert_eq!(position.text(), "12.0.7");
-        assert_eq!(Position::parse("12.0.7", 3), Ok(position));
+        let (none, restored) = (Incarnation::default(), Incarnation(1_790_000_000));
+        assert_eq!(position.text(none), "12.0.7");
+        assert_eq!(Position::parse("12.0.7", 3, none).as_ref(), Ok(&position));
+        assert_eq!(position.text(restored), "1790000000-12.0.7");
+        assert_eq!(Position::parse("1790000000-12.0.7", 3, restored), Ok(position));
+        for (text, of) in [("12.0.7", restored), ("1790000000-12.0.7", none)] {
+            let other = Position::parse(text, 3, of).unwrap_err().to_string();
+            assert_eq!(other, format!("cursor: {OTHER}"));
+        }
         for text in ["", "12", "12.0", "12.0.7.", "12.0.7.1", "a.0.7", "-1.0.7", "1.0.+7", "1..7"] {
-            let invalid = Position::parse(text, 3).unwrap_err();
+            let invalid = Position::parse(text, 3, none).unwrap_err();
             assert_eq!(
                 invalid.to_string(),
                 "cursor: must be the cursor of an earlier answer",

@@ -20,7 +20,9 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => quoted(text),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        // Their parts have commas between them.
+        Value::Array(_) | Value::Object(_) => quoted(&value.to_string()),
     }
 }
 
@@ -70,6 +72,12 @@ mod tests {
         ] {
             assert_eq!(cell(&json!(text)), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_list_is_one_cell() {
+        assert_eq!(cell(&json!(["eth", "op"])), r#""[""eth"",""op""]""#);
+        assert_eq!(cell(&json!([])), r#""[]""#);
     }
 
     #[test]

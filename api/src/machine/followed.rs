@@ -1,7 +1,8 @@
 //! Where payments are seen at present, as the tables have it. The lane of a wallet decides; what is not
 //! offered saves the customer its refusal. So what counts is how far the lane is, not how far ingest is.
 
-use schemas::{Address, Blockchain, UnixSeconds};
+use schemas::record::OrderDeposit;
+use schemas::{Address, Blockchain, Stablecoin, StablecoinContract, UnixSeconds};
 use store::ChainRow;
 
 /// The chains that are followed.
@@ -20,35 +21,96 @@ impl Followed {
         Self::Known { chains, now }
     }
 
-    /// Whether payments to a wallet are seen, by a lane whose last head is at most this old.
+    /// Whether payments of all these contracts to a wallet are seen, by a lane whose last head is at most this old, and not
+    /// stopped for the one that is shown.
     pub(crate) fn sees(
         &self,
-        blockchain: Blockchain,
         wallet: Address,
-        contract: Address,
+        shown: &StablecoinContract,
+        contracts: &[Address],
         head_age_max_seconds: u32,
     ) -> bool {
         let Self::Known { chains, now } = self else { return true };
+        let StablecoinContract { blockchain, stablecoin, address, .. } = *shown;
+        if stops(chains, blockchain, (wallet, stablecoin, address)) {
+            return false;
+        }
         let is_fresh = |lane: &&ChainRow| {
             let until = lane.head.timestamp.plus(i64::from(head_age_max_seconds));
             lane.blockchain == blockchain && lane.lane.is_some() && *now <= until
         };
         let mut watched = chains.iter().filter(is_fresh).flat_map(|lane| &lane.watched);
-        watched.any(|of| of.wallet_address == wallet && of.contracts.contains(&contract))
+        watched.any(|of| {
+            let is_read = |contract: &Address| of.contracts.contains(contract);
+            of.wallet_address == wallet && contracts.iter().all(is_read)
+        })
     }
+}
+
+/// Whether an operator has stopped what this deposit is to be paid with: nothing is to be sent.
+pub(crate) fn is_stopped(chains: &[ChainRow], deposit: &OrderDeposit) -> bool {
+    let of = (deposit.wallet_address, deposit.stablecoin, deposit.contract);
+    stops(chains, deposit.blockchain, of)
+}
+
+/// The lanes of a chain have the same.
+fn stops(
+    chains: &[ChainRow],
+    blockchain: Blockchain,
+    (wallet, stablecoin, contract): (Address, Stablecoin, Address),
+) -> bool {
+    let of_chain = chains.iter().filter(|row| row.blockchain == blockchain);
+    of_chain.flat_map(|row| &row.stopped).any(|scope| scope.covers(wallet, stablecoin, contract))
 }
 
 #[cfg(test)]
 mod tests {
-    use schemas::record::{Watch, example};
+    use schemas::record::{StopScope, Watch, example};
 
     use super::*;
+
+    #[test]
+    fn what_is_stopped_is_not_offered() {
+        let lane = example::lane_progress();
+        let deposit = example::order().deposits[0].clone();
+        let nothing = StopScope { blockchain: None, stablecoin: None, address: None };
+        let of_coin = |coin| StopScope { stablecoin: Some(coin), ..nothing };
+        let of = |address| StopScope { address: Some(address), ..nothing };
+        for (scope, expected) in [
+            (nothing, true),
+            (of_coin(Stablecoin::Usdt), true),
+            (of_coin(Stablecoin::Usdc), false),
+            (of(deposit.wallet_address), true),
+            (of(deposit.contract), true),
+            (of(Address::new(schemas::AddressFamily::Evm, [9; 20])), false),
+        ] {
+            let rows = [ChainRow { stopped: vec![scope], ..lane.clone() }];
+            assert_eq!(is_stopped(&rows, &deposit), expected, "{scope:?}");
+            let elsewhere = [ChainRow { blockchain: Blockchain::Op, ..rows[0].clone() }];
+            assert!(!is_stopped(&elsewhere, &deposit));
+            let shown = StablecoinContract {
+                blockchain: deposit.blockchain,
+                stablecoin: deposit.stablecoin,
+                address: deposit.contract,
+                decimals: 6,
+            };
+            let followed = Followed::new(rows.to_vec(), lane.head.timestamp);
+            let wallet = lane.watched[0].wallet_address;
+            assert_eq!(followed.sees(wallet, &shown, &[deposit.contract], 60), !expected);
+        }
+    }
 
     /// Ingest is fresh and the processor is not: the lane would refuse the deposit.
     #[test]
     fn a_wallet_is_offered_by_how_far_its_lane_is() {
         let scan = example::chain_progress();
         let Watch { wallet_address, contracts } = scan.watched[0].clone();
+        let shown = StablecoinContract {
+            blockchain: Blockchain::Eth,
+            stablecoin: Stablecoin::Usdt,
+            address: contracts[0],
+            decimals: 6,
+        };
         let now = scan.head.timestamp.plus(60);
         let lane = |age: i64| {
             let mut lane = example::lane_progress();
@@ -64,8 +126,9 @@ mod tests {
             (vec![scan, other, lane(0)], true),
         ] {
             let followed = Followed::new(rows.clone(), now);
-            let sees = followed.sees(Blockchain::Eth, wallet_address, contracts[0], 60);
-            assert_eq!(sees, offered, "{rows:?}");
+            let sees = |contracts: &[_]| followed.sees(wallet_address, &shown, contracts, 60);
+            assert_eq!(sees(&contracts), offered, "{rows:?}");
+            assert!(!sees(&[contracts[0], wallet_address]), "one that is not watched");
         }
     }
 }

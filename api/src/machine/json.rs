@@ -23,9 +23,14 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Invali
 /// The same, of a body in which a field with a typing error would ask for something else: every field must be known.
 pub(crate) fn only<'a, T: Deserialize<'a>>(body: &'a [u8], names: &[&str]) -> Result<T, Invalid> {
     let read = object(body)?;
-    let given: BTreeMap<String, IgnoredAny> = object(body)?;
-    known("body", given.keys().map(String::as_str), names)?;
+    known("body", field_names(body)?.iter().map(String::as_str), names)?;
     Ok(read)
+}
+
+/// The names of a body's fields.
+pub(super) fn field_names(body: &[u8]) -> Result<Vec<String>, Invalid> {
+    let given: BTreeMap<String, IgnoredAny> = object(body)?;
+    Ok(given.into_keys().collect())
 }
 
 /// Refuses names that mean nothing where they are given.

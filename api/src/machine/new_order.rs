@@ -53,6 +53,7 @@ pub(crate) fn parse(body: &[u8], expires_at: UnixSeconds) -> Result<CreateOrder,
         blockchain,
         stablecoin,
         expires_at,
+        first_version: 1,
         payment: None,
     })
 }

@@ -1,9 +1,10 @@
-//! The transfers that the customer of an order sees: what pays it, and what was probably meant to.
+//! The transfers that the customer of an order sees, with how far each is.
 
 use schemas::record::{Order, Transfer};
-use schemas::{OrderId, TransferId};
+use schemas::{DepositState, TransferId, UnixSeconds};
 use store::ChainRow;
 
+use super::{arrival, followed};
 use crate::terms::ChainTerms;
 
 /// A transfer, and how far its confirmation is.
@@ -14,6 +15,8 @@ pub(crate) struct Sighting {
     pub(crate) confirmations: i64,
     /// None where the network's own word is awaited.
     pub(crate) required: Option<i64>,
+    /// While nothing that it fits is found: the end of its wait.
+    pub(crate) checked_by: Option<UnixSeconds>,
 }
 
 /// An order as its customer sees it.
@@ -21,11 +24,28 @@ pub(crate) struct Sighting {
 pub(crate) struct Checkout {
     pub(crate) order: Order,
     pub(crate) chains: Vec<ChainRow>,
+    /// What pays it, and what is its customer's otherwise.
     pub(crate) transfers: Vec<Sighting>,
+    /// What only may be its customer's: nothing of it is shown.
+    pub(crate) possible: Vec<Sighting>,
+}
+
+impl Checkout {
+    /// Whether an operator has stopped what the customer is asked to pay with.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let mut deposits = self.order.deposits.iter().rev();
+        let asked = deposits.find(|deposit| deposit.state == DepositState::Open);
+        asked.is_some_and(|deposit| followed::is_stopped(&self.chains, deposit))
+    }
 }
 
 impl Sighting {
-    pub(crate) fn new(transfer: Transfer, chains: &[ChainRow], terms: &[ChainTerms]) -> Self {
+    pub(crate) fn new(
+        transfer: Transfer,
+        chains: &[ChainRow],
+        terms: &[ChainTerms],
+        match_window_seconds: i64,
+    ) -> Self {
         let blockchain = transfer.blockchain;
         let terms = terms.iter().find(|terms| terms.blockchain == blockchain);
         let required = terms.and_then(|terms| terms.required(transfer.observation.value));
@@ -36,23 +56,18 @@ impl Sighting {
             Some(_) => 0,
             None => blocks.min(required.unwrap_or(i64::MAX)),
         };
-        Self { transfer, confirmations, required }
+        let checked_by = arrival::checked_by(&transfer, match_window_seconds);
+        Self { transfer, confirmations, required, checked_by }
     }
 
-    /// Whether it pays nothing, and was probably meant for this order.
-    pub(crate) fn is_stray(&self, order_id: OrderId) -> bool {
-        is_stray(&self.transfer, order_id)
+    pub(crate) fn is_waiting(&self) -> bool {
+        arrival::is_waiting(&self.transfer)
     }
 }
 
 /// The transfers that the order itself names.
 pub(crate) fn named(order: &Order) -> impl Iterator<Item = TransferId> {
     order.paid_by.into_iter().chain(order.candidates.iter().copied())
-}
-
-/// Whether a transfer pays nothing, and was probably meant for this order.
-pub(crate) fn is_stray(transfer: &Transfer, order_id: OrderId) -> bool {
-    transfer.reason.is_some() && transfer.candidate_order_id == Some(order_id)
 }
 
 #[cfg(test)]
@@ -80,12 +95,12 @@ mod tests {
         for (above, depth, expected) in
             [(-1, Some(3), 1), (0, Some(3), 1), (1, Some(3), 2), (9, Some(3), 3), (9, None, 10)]
         {
-            let seen =
-                Sighting::new(transfer.clone(), &[lane.clone(), scan(above)], &[terms(depth)]);
+            let rows = [lane.clone(), scan(above)];
+            let seen = Sighting::new(transfer.clone(), &rows, &[terms(depth)], 600);
             assert_eq!((seen.confirmations, seen.required), (expected, depth), "{above} above");
         }
         let orphan = Transfer { orphaned_at: Some(UnixSeconds(1)), ..transfer.clone() };
-        assert_eq!(Sighting::new(orphan, &[scan(9)], &[terms(Some(3))]).confirmations, 0);
-        assert_eq!(Sighting::new(transfer, &[], &[]).required, None);
+        assert_eq!(Sighting::new(orphan, &[scan(9)], &[terms(Some(3))], 600).confirmations, 0);
+        assert_eq!(Sighting::new(transfer, &[], &[], 600).required, None);
     }
 }

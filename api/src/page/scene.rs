@@ -6,11 +6,11 @@ use schemas::{
     AddressFamily, Amount, DepositState, OrderStatus, Stablecoin, UnixSeconds, UnknownReason,
 };
 
+use super::arrived;
 use super::html::{Html, Template, phrase};
 use super::language::Language;
 use super::qr;
 use super::showing::{Problem, Showing};
-use crate::machine::catalog::Choice;
 use crate::machine::sighting::Sighting;
 use crate::view::ChainView;
 
@@ -49,15 +49,25 @@ pub(super) fn of(showing: &Showing<'_>) -> Scene {
         OrderStatus::Pending if showing.now > order.expires_at => {
             (template!("over").fill(language, &[]), title("over.title"), SOON)
         }
-        OrderStatus::Pending => match payable(showing) {
-            Some(deposit) => (pay(showing, deposit), title("pay.title"), SOON),
-            None if showing.choices.is_empty() => (none(showing), title("choose.title"), LATER),
-            None => (choose(showing), title("choose.title"), None),
+        OrderStatus::Pending => match (payable(showing), arrived::held(showing)) {
+            (Some(_), _) if showing.is_stopped => (stopped(showing), title("stopped.title"), SOON),
+            (Some(_), Some(held)) if !showing.is_again => {
+                let body = arrived::hold(showing, held, cancel(showing));
+                (body, title(held.title()), SOON)
+            }
+            (Some(deposit), _) => (pay(showing, deposit), title("pay.title"), SOON),
+            (None, _) if showing.choices.is_empty() => {
+                (none(showing), title("choose.title"), LATER)
+            }
+            (None, _) => (choose(showing), title("choose.title"), None),
         },
     };
     let problem = showing.problem.filter(|_| order.status == OrderStatus::Pending && !seen);
     let main = problem.into_iter().map(|problem| refused(language, problem));
-    let main = main.chain(strays(showing)).chain([body]).collect();
+    let main = main.chain(arrived::notices(showing)).chain([body]);
+    let main = main.chain([arrived::look_up_form(showing)]).collect();
+    // What is typed, or read of an answer, is not taken away.
+    let refresh = refresh.filter(|_| showing.look_up.is_none());
     Scene { main, news, refresh }
 }
 
@@ -77,7 +87,7 @@ fn open_deposit(order: &Order) -> Option<&OrderDeposit> {
 }
 
 /// An amount as it is shown: with its coin.
-fn money(value: Amount, stablecoin: Stablecoin) -> String {
+pub(super) fn money(value: Amount, stablecoin: Stablecoin) -> String {
     format!("{value} {stablecoin}")
 }
 
@@ -91,31 +101,8 @@ fn refused(language: Language, problem: Problem) -> Html {
     template!("notice").fill(language, &values)
 }
 
-/// What arrived for the order and does not pay it.
-fn strays(showing: &Showing<'_>) -> impl Iterator<Item = Html> {
-    let Showing { order, language, .. } = *showing;
-    let strays = showing.transfers.iter().filter(|seen| seen.is_stray(order.order_id));
-    strays.map(move |seen| {
-        let (coin, value) = (seen.transfer.observation.stablecoin, seen.transfer.observation.value);
-        let (key, difference) = misfit(order, seen);
-        let difference = difference.map(|of| money(of, coin)).unwrap_or_default();
-        let again = key == "stray.short" && payable(showing).is_some();
-        let again = again.then(|| Html::within("p", language.text("stray.again")));
-        let more = again.into_iter().collect::<Html>();
-        let more =
-            more.then(Html::within("p", language.text("stray.help"))).then(tx(language, seen));
-        let values = [
-            ("kind", Html::default()),
-            ("label", format!("{} {}", language.text("tx"), short(seen)).into()),
-            ("title", phrase(language, key, &[&money(value, coin), &difference])),
-            ("more", more),
-        ];
-        template!("notice").fill(language, &values)
-    })
-}
-
 /// Why a transfer does not pay the order, and by how much its amount is wrong.
-fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
+pub(super) fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
     use UnknownReason as Reason;
     let transfer = &seen.transfer;
     let (value, coin) = (transfer.observation.value, transfer.observation.stablecoin);
@@ -133,6 +120,8 @@ fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
         Some(Reason::SenderMismatch) => ("stray.sender", None),
         Some(Reason::AlreadyPaid) => ("stray.second", None),
         Some(Reason::OrderCancelled) => ("stray.ended", None),
+        Some(Reason::OtherContract) => ("stray.contract", None),
+        Some(Reason::Stopped) => ("stray.stopped", None),
         Some(
             Reason::NoDeposit | Reason::AmountMismatch | Reason::BeforeDeposit | Reason::OwnWallet,
         )
@@ -141,11 +130,11 @@ fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
 }
 
 /// The start of a transaction's hash, to distinguish it from others.
-fn short(seen: &Sighting) -> String {
+pub(super) fn short(seen: &Sighting) -> String {
     seen.transfer.observation.tx_hash.to_string().chars().take(10).collect()
 }
 
-fn tx(language: Language, seen: &Sighting) -> Html {
+pub(super) fn tx(language: Language, seen: &Sighting) -> Html {
     let hash = seen.transfer.observation.tx_hash.to_string();
     template!("tx").fill(language, &[("hash", hash.into())])
 }
@@ -155,9 +144,26 @@ fn cancel(showing: &Showing<'_>) -> Html {
     template!("cancel").fill(showing.language, &[("action", showing.action("cancel"))])
 }
 
-/// Nothing can be paid now.
+/// Nothing can be paid now, or ever.
 fn none(showing: &Showing<'_>) -> Html {
-    template!("none").fill(showing.language, &[("cancel", cancel(showing))])
+    let is_passing = showing.catalog.has_way(showing.order);
+    let lead = if is_passing { "choose.none" } else { "choose.never" };
+    let lead = showing.language.text(lead).into();
+    template!("none").fill(showing.language, &[("lead", lead), ("cancel", cancel(showing))])
+}
+
+/// What it was to be paid with is stopped.
+fn stopped(showing: &Showing<'_>) -> Html {
+    let language = showing.language;
+    let other = if showing.choices.is_empty() { Html::default() } else { other(language) };
+    let values = [("other", other), ("cancel", cancel(showing))];
+    template!("stopped").fill(language, &values)
+}
+
+/// The link to the choice of another way to pay.
+fn other(language: Language) -> Html {
+    let text = Html::within("span", language.text("pay.other"));
+    template!("other").fill(language, &[("language", language.tag().into()), ("text", text)])
 }
 
 fn choose(showing: &Showing<'_>) -> Html {
@@ -197,9 +203,6 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         view.stablecoins.iter().any(|of| (view.blockchain, *of) != (chain, coin))
     };
     let has_other = showing.choices.iter().any(is_other);
-    let other = Html::within("span", language.text("pay.other"));
-    let other =
-        template!("other").fill(language, &[("language", language.tag().into()), ("text", other)]);
     let sender = order.expecting_wallet_address.map(|sender| sender.to_string());
     let from = match &sender {
         Some(sender) => phrase(language, "pay.sender", &[sender]),
@@ -245,7 +248,7 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         ("uri", uri.into()),
         ("only", phrase(language, "pay.only", &[coin.as_str(), chain.label()])),
         ("from", from),
-        ("other", if has_other { other } else { Html::default() }),
+        ("other", if has_other { other(language) } else { Html::default() }),
         ("cancel", cancel(showing)),
     ];
     template!("pay").fill(language, &values)
@@ -270,12 +273,9 @@ struct Call {
 }
 
 fn call(showing: &Showing<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
-    let (blockchain, stablecoin) = (deposit.blockchain, deposit.stablecoin);
-    let address = deposit.wallet_address;
-    let terms = showing.catalog.contract(Choice { blockchain, stablecoin });
-    let units = terms.and_then(|terms| Some((terms.address, value.to_units(terms.decimals)?)));
-    match (blockchain.address_family(), units) {
-        (AddressFamily::Evm, Some((contract, units))) => {
+    let OrderDeposit { blockchain, wallet_address: address, contract, decimals, .. } = *deposit;
+    match (blockchain.address_family(), value.to_units(decimals)) {
+        (AddressFamily::Evm, Some(units)) => {
             let own = blockchain.chain_id();
             let chain_id = showing.catalog.terms(blockchain).map_or(own, |terms| terms.chain_id);
             let to = address.to_string().trim_start_matches("0x").to_lowercase();
@@ -297,7 +297,7 @@ fn call(showing: &Showing<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
 }
 
 /// Hours and minutes of a time, as everybody can read them.
-fn time_of_day(time: UnixSeconds) -> String {
+pub(super) fn time_of_day(time: UnixSeconds) -> String {
     let minutes = time.0.div_euclid(60).rem_euclid(24 * 60);
     format!("{:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
@@ -341,10 +341,13 @@ fn confirming(showing: &Showing<'_>) -> Html {
 fn ended(showing: &Showing<'_>, kind: &'static str) -> Html {
     let Showing { order, language, .. } = *showing;
     // A payment may be on its way, if there was an amount to send.
-    let may_be_paid = order.status == OrderStatus::Expired
-        && order.deposits.iter().any(|deposit| deposit.value.is_some())
+    let may_be_paid = order.deposits.iter().any(|deposit| deposit.value.is_some())
         && showing.catalog.takes_late(order.expires_at, showing.now);
-    let lead = if may_be_paid { "late" } else { "lead" };
+    let lead = match (order.status, arrived::has_arrived(showing)) {
+        (OrderStatus::Expired, true) => "arrived",
+        _ if may_be_paid => "late",
+        _ => "lead",
+    };
     let values = [
         ("kind", kind.into()),
         ("mark", "×".into()),

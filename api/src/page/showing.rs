@@ -51,6 +51,16 @@ impl Problem {
     }
 }
 
+/// The answer to a customer who asked about a transaction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LookUp<'a> {
+    /// It is no hash.
+    Malformed,
+    /// Asked too often.
+    Later,
+    Found(&'a [Sighting]),
+}
+
 /// What is the same on every page of a shop.
 #[derive(Debug, Clone)]
 pub(crate) struct Shop {
@@ -69,12 +79,20 @@ pub(crate) struct Showing<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) order: &'a Order,
     pub(crate) transfers: &'a [Sighting],
+    /// What came that may be another customer's.
+    pub(crate) possible: &'a [Sighting],
+    /// What is known of the transaction that the customer asked about.
+    pub(crate) look_up: Option<LookUp<'a>>,
     /// What the order can be paid with.
     pub(crate) choices: &'a [ChainView],
+    /// Whether an operator has stopped what it is to be paid with.
+    pub(crate) is_stopped: bool,
     pub(crate) now: UnixSeconds,
     pub(crate) language: Language,
     /// Whether the customer chooses anew.
     pub(crate) is_changing: bool,
+    /// Whether the customer would pay although something arrived.
+    pub(crate) is_again: bool,
     pub(crate) problem: Option<Problem>,
 }
 

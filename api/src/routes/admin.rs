@@ -34,6 +34,8 @@ const ORDERS: Listing<OrderRow> = Listing {
         "webhook_last_tried_at",
         "paid_by",
         "paid_value",
+        "candidates",
+        "waits_for",
     ],
     json: |rows| array(rows, AdminOrderView::new),
     object: |row| to_value(AdminOrderView::new(row)).unwrap_or_default(),
@@ -259,6 +261,23 @@ pub(crate) async fn attach(
 ) -> Answer {
     let row = commands.attach(&by, TransferId(id), &body).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
+}
+
+/// `POST /stops`
+pub(crate) async fn stop(commands: Commands, by: Operator, _: NoQuery, Body(body): Body) -> Answer {
+    commands.stop(&by, &body, true).await?;
+    Ok(Json(json!({})).into_response())
+}
+
+/// `POST /stops/end`
+pub(crate) async fn resume(
+    commands: Commands,
+    by: Operator,
+    _: NoQuery,
+    Body(body): Body,
+) -> Answer {
+    commands.stop(&by, &body, false).await?;
+    Ok(Json(json!({})).into_response())
 }
 
 /// `POST /transfers/{transfer_id}/resend-webhook`

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Clock;
-use schemas::{DepositState, OrderId, UnixSeconds};
+use schemas::{DepositState, OrderId, StablecoinContract, TransferStatus, UnixSeconds};
 
 use crate::auth::{Auth, link_end};
 use crate::buyer::{TestBuyer, TestPayment};
@@ -18,8 +18,9 @@ use crate::events::Events;
 use crate::extract::Form;
 use crate::machine::catalog::Choice;
 use crate::machine::query::Query;
+use crate::machine::sighting::Sighting;
 use crate::origins;
-use crate::page::{self, CONTENT_SECURITY_POLICY, Html, Language, Problem, Shop, Showing};
+use crate::page::{self, CONTENT_SECURITY_POLICY, Html, Language, LookUp, Problem, Shop, Showing};
 use crate::reads::Reads;
 
 /// How long a browser may keep the cookie; the link in it may end before.
@@ -41,6 +42,7 @@ pub(crate) struct Checkouts {
 /// `GET /checkout/{order_id}`: with the link's `exp` and `sig` to the page itself, which has neither.
 pub(crate) async fn page(
     State(checkouts): State<Checkouts>,
+    commands: Commands,
     Path(order_id): Path<String>,
     headers: HeaderMap,
     query: Query,
@@ -52,7 +54,7 @@ pub(crate) async fn page(
             Err(refusal) => checkouts.refused(refusal, language),
         };
     }
-    match checkouts.show(&order_id, &headers, &query, language).await {
+    match checkouts.show(&commands, &order_id, &headers, &query).await {
         Ok(page) => html(StatusCode::OK, page),
         Err(refusal) => checkouts.refused(refusal, language),
     }
@@ -155,6 +157,23 @@ pub(crate) fn asset(kind: &'static str, content: &'static str) -> Response {
     (headers, content).into_response()
 }
 
+/// What a look-up found.
+enum Found {
+    Malformed,
+    Later,
+    Transfers(Vec<Sighting>),
+}
+
+impl Found {
+    fn as_shown(&self) -> LookUp<'_> {
+        match self {
+            Self::Malformed => LookUp::Malformed,
+            Self::Later => LookUp::Later,
+            Self::Transfers(seen) => LookUp::Found(seen),
+        }
+    }
+}
+
 impl Checkouts {
     /// Puts the link into a cookie and leads to the page without it.
     fn enter(
@@ -205,26 +224,46 @@ impl Checkouts {
 
     async fn show(
         &self,
+        commands: &Commands,
         order_id: &str,
         headers: &HeaderMap,
         query: &Query,
-        language: Language,
     ) -> Answer<Html> {
         let (id, _) = self.linked(order_id, headers)?;
         let checkout = self.reads.checkout(id).await?;
         let choices = self.reads.choices_of(&checkout);
         let word = |name| query.text(name).ok().flatten();
+        let found = match word("tx") {
+            Some(text) => Some(self.look_up(commands, id, text).await?),
+            None => None,
+        };
         Ok(page::render(&Showing {
             shop: &self.shop,
             catalog: self.reads.catalog(),
             order: &checkout.order,
             transfers: &checkout.transfers,
+            possible: &checkout.possible,
+            look_up: found.as_ref().map(Found::as_shown),
             choices: &choices,
+            is_stopped: checkout.is_stopped(),
             now: self.clock.now().seconds(),
-            language,
+            language: language(headers, query),
             is_changing: word("change").is_some(),
+            is_again: word("again").is_some(),
             problem: word("problem").and_then(Problem::named),
         }))
+    }
+
+    /// What is known of a transaction, by the number that a customer typed or copied.
+    async fn look_up(&self, commands: &Commands, id: OrderId, text: &str) -> Answer<Found> {
+        let Ok(hash) = text.trim().parse() else { return Ok(Found::Malformed) };
+        if commands.limit(id).is_err() {
+            return Ok(Found::Later);
+        }
+        let mut seen = self.reads.transaction(id, hash).await?;
+        // What no block has any more is not there.
+        seen.retain(|of| of.transfer.status != TransferStatus::FailedToConfirm);
+        Ok(Found::Transfers(seen))
     }
 
     async fn pay_by_test_buyer(&self, order_id: &str, headers: &HeaderMap) -> Answer<()> {
@@ -232,8 +271,12 @@ impl Checkouts {
         let order = self.reads.order(id).await?;
         let mut deposits = order.deposits.iter().rev();
         let open = deposits.find(|of| of.state == DepositState::Open).ok_or(Refusal::NotPending)?;
-        let choice = Choice { blockchain: open.blockchain, stablecoin: open.stablecoin };
-        let contract = *self.reads.catalog().contract(choice).ok_or(Refusal::NoWallet)?;
+        let contract = StablecoinContract {
+            blockchain: open.blockchain,
+            stablecoin: open.stablecoin,
+            address: open.contract,
+            decimals: open.decimals,
+        };
         let units = open.value.and_then(|value| value.to_units(contract.decimals));
         let units = units.ok_or(Refusal::NoWallet)?;
         let (blockchain, to) = (open.blockchain, open.wallet_address);

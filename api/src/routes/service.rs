@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use schemas::UnixSeconds;
 use serde::Deserialize;
@@ -17,17 +17,24 @@ use crate::machine::changes::{Position, Start};
 use crate::machine::creation::check_key;
 use crate::machine::json;
 use crate::machine::query::{self, LIMIT_DEFAULT, LIMIT_MAX};
+use crate::machine::unknown_field;
 use crate::reads::Reads;
 use crate::view::{ChangeView, OrderView};
 
 /// Makes a create request repeatable.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Names the fields of a create request that mean nothing.
+const IGNORED_FIELDS: HeaderName = HeaderName::from_static("tidemark-ignored-fields");
 
 /// `POST /orders`
 pub(crate) async fn create(commands: Commands, headers: HeaderMap, Signed(body): Signed) -> Answer {
     let key = headers.get(IDEMPOTENCY_KEY).map(|key| check_key(key.as_bytes())).transpose()?;
+    let ignored = unknown_field::ignored(&body)?;
+    commands.note_ignored(&ignored);
     let order = commands.create(&body, key).await?;
-    Ok((StatusCode::CREATED, Json(OrderView::created(&order))).into_response())
+    let ignored = HeaderValue::try_from(ignored.join(", ")).ok().filter(|of| !of.is_empty());
+    let ignored = ignored.map(|names| [(IGNORED_FIELDS, names)]);
+    Ok((StatusCode::CREATED, ignored, Json(OrderView::created(&order))).into_response())
 }
 
 #[derive(Deserialize)]
@@ -98,14 +105,17 @@ pub(crate) async fn changes(State(changes): State<Changes>, Signed(body): Signed
         (Some(_), Some(_)) => {
             return Err(Invalid::new("since", "must not be given with cursor").into());
         }
-        (Some(text), None) => Start::After(Position::parse(&text, changes.partitions())?),
+        (Some(text), None) => {
+            let partitions = changes.partitions();
+            Start::After(Position::parse(&text, partitions, changes.incarnation())?)
+        }
         (None, Some(since)) => Start::Since(UnixSeconds(since)),
         (None, None) => Start::Oldest,
     };
     let limit = usize::try_from(limit(body.limit)?).unwrap_or(usize::MAX);
     let found = changes.read(start, limit).await?;
     let orders: Vec<_> = found.orders.iter().map(ChangeView::new).collect();
-    let cursor = found.position.text();
+    let cursor = found.position.text(changes.incarnation());
     let answer = json!({ "orders": orders, "cursor": cursor, "more": found.more });
     Ok(Json(answer).into_response())
 }

@@ -15,6 +15,9 @@ use crate::world::{
     new_order_with, wallet,
 };
 
+const NO_WALLET: &str = "no wallet available for the selected chain and coin";
+const TRON: &str = "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t";
+
 fn creates(world: &World) -> Vec<CreateOrder> {
     let create = |command: OrderCommand| match command.body {
         OrderCommandBody::Create(create) => Some(create),
@@ -93,7 +96,7 @@ async fn order_with_chain_and_coin_asks_for_a_deposit() {
         assert_eq!(payment.wallets.len(), 2);
         let wallets: HashSet<_> = payment.wallets.iter().copied().collect();
         assert_eq!(wallets, HashSet::from([wallet(0xab), wallet(0x02)]));
-        assert_eq!((payment.late_window_seconds, payment.skew_seconds), (86_400, 30));
+        assert_eq!(payment.late_window_seconds, 86_400);
         assert!(payment.amounts.exact_first, "the shop shows the amount itself");
         assert_eq!(payment.amounts.digits, 6);
         assert_eq!(payment.amounts.limit, Amount::parse("0.105").unwrap(), "1 % of 10.50");
@@ -150,6 +153,35 @@ async fn an_order_that_nobody_can_pay_is_refused() {
     world.create(&new_order_with(&[("blockchain", "polygon")])).await;
 }
 
+/// A field that was ignored is named, so that nobody relies on it.
+#[tokio::test]
+async fn ignored_fields_are_named() {
+    let world = World::start().await;
+    let answer = world.service("/orders", &new_order()).await;
+    assert_eq!((answer.status, answer.header("tidemark-ignored-fields")), (201, ""));
+    let body = new_order_with(&[("colour", "red"), ("customer_id", "7")]);
+    for _ in 0..2 {
+        let answer = world.create_once("k", &body).await;
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        assert_eq!(answer.header("tidemark-ignored-fields"), "colour, customer_id");
+    }
+}
+
+/// What was taken before the wallets changed is answered again.
+#[tokio::test]
+async fn repeated_create_outlives_the_wallets() {
+    let mut world = World::start().await;
+    let body = new_order_with(&[("blockchain", "polygon")]);
+    let first = world.create_once("k", &body).await;
+    assert_eq!(first.status, 201, "{}", first.body);
+    let mut config = config();
+    config.wallets[2].retired = true;
+    world.serve(config).await;
+    let again = world.create_once("k", &body).await;
+    assert_eq!((again.status, again.body), (201, first.body));
+    world.service("/orders", &body).await.refused(400, NO_WALLET);
+}
+
 /// What is wrong with one field alone has its table in `machine/new_order.rs`.
 #[tokio::test]
 async fn what_cannot_be_an_order_is_refused_in_plain_text() {
@@ -158,7 +190,7 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
     let mut fine = of("eth", "USDT");
     fine["amount"] = json!("1.0000001");
     let mut sender = of("eth", "USDT");
-    sender["expecting_wallet_address"] = json!("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t");
+    sender["expecting_wallet_address"] = json!(TRON);
     let address = wallet(0xab).to_string();
     let own = new_order_with(&[("expecting_wallet_address", address.as_str())]);
     for (body, text) in [
@@ -166,10 +198,33 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
         (new_order_with(&[("amount", "0")]), "amount: must be greater than zero"),
         (of("tron", "DAI"), "stablecoin: DAI is not available on tron"),
         (of("base", "USDC"), "stablecoin: USDC is not available on base"),
-        (of("eth", "USDC"), "no wallet available for the selected chain and coin"),
+        (of("eth", "USDC"), NO_WALLET),
         (fine, "amount: must have at most 6 digits after the point for USDT on eth"),
         (sender, "expecting_wallet_address: is not an address of eth"),
         (own, "expecting_wallet_address: is a wallet of the merchant"),
+        // No wallet can ever take these, whatever their customer chooses.
+        (new_order_with(&[("blockchain", "base")]), NO_WALLET),
+        (new_order_with(&[("blockchain", "linea")]), NO_WALLET),
+        (
+            new_order_with(&[("stablecoin", "USDT"), ("amount", "29.949999999999999")]),
+            "amount: must have at most 6 digits after the point",
+        ),
+        (
+            new_order_with(&[("blockchain", "polygon"), ("amount", "0.0000001")]),
+            "amount: must have at most 6 digits after the point",
+        ),
+        (
+            new_order_with(&[("stablecoin", "DAI"), ("expecting_wallet_address", TRON)]),
+            "expecting_wallet_address: is not an address of a chain that the order can be paid on",
+        ),
+        (
+            new_order_with(&[("expected_wallet_address", &address)]),
+            "body: \"expected_wallet_address\" is not a field, expecting_wallet_address is",
+        ),
+        (
+            new_order_with(&[("currency", "EUR")]),
+            "body: \"currency\" is not supported: amounts are in whole units of the stablecoin",
+        ),
         (
             new_order_with(&[("webhook_url", "http://10.0.0.5/hook")]),
             "webhook_url: must not be the private address 10.0.0.5: webhooks.allowed_networks has those that are called",

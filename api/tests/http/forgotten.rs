@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use schemas::record::{Order, OrderCommandBody, example};
 use schemas::{OrderCause, Topic};
+use serde_json::json;
+use store::Change;
 
+use crate::operators::{attach, underpaid};
 use crate::world::{World, new_order, new_order_with};
 
 /// Longer than an order without a deposit is kept.
@@ -61,4 +64,19 @@ async fn an_operator_reaches_an_order_that_was_forgotten() {
     let commands = world.commands();
     let is_create = |body: &OrderCommandBody| matches!(body, OrderCommandBody::Create(_));
     assert_eq!(commands.iter().filter(|command| is_create(&command.body)).count(), 1);
+}
+
+#[tokio::test]
+async fn a_forgotten_order_is_attached_to() {
+    let world = World::start().await;
+    let id = world.create(&new_order()).await;
+    world.cancel(&id).await;
+    world.forget(&id).await;
+    let sent = underpaid(&world);
+    let transfer = sent.transfer_id;
+    world.apply([Change::Transfer(sent)]).await;
+    let answer = attach(&world, transfer, json!({ "order_id": id, "accept_less": true })).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(answer.json()["paid_by"], json!(transfer.0));
+    assert_eq!(world.row(&id).await.unwrap().status.as_str(), "paid");
 }

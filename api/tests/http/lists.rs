@@ -185,11 +185,13 @@ async fn a_list_is_a_file_of_all_its_rows() {
     assert_eq!(answer.header("content-disposition"), "attachment; filename=\"orders.csv\"");
     assert_eq!(answer.header("cache-control"), "no-store");
     let head = "order_id,merchant_order_id,amount,status,created_at,webhook_url,\
-                webhook_retry_count,webhook_success_at,webhook_last_tried_at,paid_by,paid_value\r\n";
+                webhook_retry_count,webhook_success_at,webhook_last_tried_at,paid_by,paid_value,\
+                candidates,waits_for\r\n";
     let body = answer.body.strip_prefix(head).unwrap();
     assert_eq!(body.matches(",\"paid\",").count(), 225, "more than one page, and no other status");
     let last = format!(
-        "\"{}\",\"'=cmd()\r\n\"\"2\"\"\u{fffd}\",\"10.50\",\"paid\",{},\"https://shop.example/hooks\",0,,,,\r\n",
+        "\"{}\",\"'=cmd()\r\n\"\"2\"\"\u{fffd}\",\"10.50\",\"paid\",{},\"https://shop.example/hooks\",\
+         0,,,,,\"[7]\",\"[]\"\r\n",
         order(2).order_id,
         NOW + 2
     );

@@ -271,6 +271,8 @@ fn its_bodies_have_every_field_that_is_read() {
     });
     let mut bodies: Vec<_> = bodies.collect();
     bodies.sort();
+    // One begins and one ends a stop.
+    bodies.dedup();
     assert_eq!(bodies, fields_read());
 }
 
@@ -325,7 +327,7 @@ async fn its_fields_are_those_of_the_bodies() {
         assert!(is_refused(&world, &order, (path, name), json!([])).await, "{path} {name}");
         paths.insert(path);
     }
-    assert_eq!(paths.len(), 7, "{paths:?}");
+    assert_eq!(paths.len(), 9, "{paths:?}");
 }
 
 /// Values at the bounds of a schema, and the next ones beyond them. What a pattern bounds has none: schemathesis makes those.

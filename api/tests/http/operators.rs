@@ -1,9 +1,12 @@
 //! Secrets with names and scopes, and what operators may do beside the interface.
 
-use schemas::record::{AuditEntry, Observation, Order, OrderCommandBody, Transfer, example};
+use schemas::record::{
+    AuditEntry, DepositCommand, DepositCommandBody, Observation, Order, OrderCommandBody,
+    StopScope, Transfer, example,
+};
 use schemas::{
-    Amount, AuditAction, Blockchain, OrderCause, OrderStatus, Secret, Topic, TransferId,
-    TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
+    Amount, AuditAction, Blockchain, OrderCause, OrderStatus, Secret, Stablecoin, Topic,
+    TransferId, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 use serde_json::{Value, json};
 use store::Change;
@@ -58,6 +61,8 @@ async fn a_secret_may_do_what_its_scope_says() {
         format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
         "POST /transfers/7/resend-webhook".to_owned(),
         "POST /transfers/7/attach".to_owned(),
+        "POST /stops".to_owned(),
+        "POST /stops/end".to_owned(),
     ] {
         by(&world, READER, &route).await.refused(403, "this secret may only read");
     }
@@ -146,6 +151,7 @@ async fn what_operators_do_is_on_record() {
         order_id,
         transfer_id,
         command_id,
+        subject: None,
         requested_at: UnixSeconds(NOW).micros(),
     };
     use AuditAction::{CancelOrder, MarkPaid, ResendOrder, ResendTransfer};
@@ -165,7 +171,7 @@ async fn what_operators_do_is_on_record() {
 }
 
 /// A transfer of 9.00 that pays nothing and that its lane has forgotten, at a wallet of the shop.
-fn underpaid(world: &World) -> Transfer {
+pub(crate) fn underpaid(world: &World) -> Transfer {
     let observation = Observation {
         value: Amount::parse("9.00").unwrap(),
         to_address: wallet(0xab),
@@ -186,7 +192,68 @@ fn underpaid(world: &World) -> Transfer {
     }
 }
 
-async fn attach(world: &World, id: TransferId, body: Value) -> Answer {
+async fn stop(world: &World, path: &str, body: Value) -> Answer {
+    let request = world.request(&format!("POST /api/v1/admin/{path}"));
+    let request = request.header("Service-Admin-Authorization", OPERATOR);
+    Answer::to(request.body(body.to_string())).await
+}
+
+/// Each lane of each chain that may be concerned gets the command, after the entry of who asked for it.
+#[tokio::test]
+async fn payments_are_stopped_and_resumed() {
+    let world = World::with(with_operators(), false).await;
+    let commands = || world.records::<DepositCommand>(Topic::DepositsCommands);
+    let refused = |body, problem| {
+        let world = &world;
+        async move { stop(world, "stops", body).await.refused(400, problem) }
+    };
+    refused(json!({}), "subject: is missing").await;
+    let none = "subject: is no wallet, no coin, no contract and no chain";
+    refused(json!({ "subject": "usdc" }), none).await;
+    let nobodys = wallet(0x77).to_string();
+    refused(json!({ "subject": nobodys }), "subject: is not watched on any chain").await;
+    let elsewhere = json!({ "subject": wallet(0xab).to_string(), "blockchain": "linea" });
+    refused(elsewhere, "subject: is not watched on linea").await;
+    refused(json!({ "subject": "op", "blockchain": "eth" }), "subject: is another chain").await;
+    let chain = "blockchain: \"bsc\" is not one of eth, polygon, base, arb, op, linea, avaxc, tron";
+    refused(json!({ "subject": "USDC", "blockchain": "bsc" }), chain).await;
+    world.faults.audit_writes.set(true);
+    let polygon = json!({ "subject": "USDC", "blockchain": "polygon" });
+    stop(&world, "stops", polygon.clone()).await.refused(500, "internal server error");
+    world.faults.audit_writes.set(false);
+    assert_eq!(commands(), []);
+
+    assert_eq!(stop(&world, "stops", polygon.clone()).await.status, 200);
+    let watched = json!({ "subject": wallet(0xab).to_string() });
+    assert_eq!(stop(&world, "stops", watched).await.status, 200);
+    assert_eq!(stop(&world, "stops/end", polygon).await.status, 200);
+    let blockchain = Some(Blockchain::Polygon);
+    let usdc = StopScope { blockchain, stablecoin: Some(Stablecoin::Usdc), address: None };
+    let at_wallet = StopScope { blockchain: None, stablecoin: None, address: Some(wallet(0xab)) };
+    let (first, last) = (DepositCommandBody::Stop(usdc), DepositCommandBody::Resume(usdc));
+    let sent = commands();
+    let of = |body: DepositCommandBody| {
+        let found = sent.iter().filter(move |command| command.body == body);
+        found.map(|command| command.blockchain).collect::<Vec<_>>()
+    };
+    assert_eq!((of(first), of(last)), (vec![Blockchain::Polygon], vec![Blockchain::Polygon]));
+    let evm = Blockchain::ALL.iter().copied().filter(|chain| *chain != Blockchain::Tron);
+    assert_eq!(of(DepositCommandBody::Stop(at_wallet)), evm.collect::<Vec<_>>());
+    let entries: Vec<_> = world
+        .records::<AuditEntry>(Topic::Audit)
+        .into_iter()
+        .map(|entry| (entry.operator, entry.action, entry.subject.unwrap()))
+        .collect();
+    let entry = |action, subject: &str| ("night-shift".to_owned(), action, subject.to_owned());
+    let expected = [
+        entry(AuditAction::Stop, "USDC on polygon"),
+        entry(AuditAction::Stop, &wallet(0xab).to_string()),
+        entry(AuditAction::Resume, "USDC on polygon"),
+    ];
+    assert_eq!(entries, expected);
+}
+
+pub(crate) async fn attach(world: &World, id: TransferId, body: Value) -> Answer {
     let request = world.request(&format!("POST /api/v1/admin/transfers/{id}/attach"));
     let request = request.header("Service-Admin-Authorization", ADMIN_SECRET);
     Answer::to(request.body(body.to_string())).await

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runtime::config::Connections;
-use schemas::record::{Order, OrderDeposit, Transfer, example};
+use schemas::record::{Order, OrderDeposit, StopScope, Transfer, example};
 use schemas::{
-    Amount, Blockchain, DepositId, DepositState, OrderStatus, Stablecoin, TransferId,
-    TransferStatus, UnknownReason,
+    Amount, Blockchain, DepositId, DepositState, Hash, OrderStatus, Stablecoin, TransferId,
+    TransferStatus, UnixSeconds, UnknownReason,
 };
 use serde_json::json;
 use store::Change;
-use tidemark_api::{TestBuyer, TestPayment};
+use tidemark_api::{LatePayments, TestBuyer, TestPayment};
 
 use crate::raw::Raw;
 use crate::world::{
-    Answer, CONNECTIONS, MERCHANT_SECRET, NOW, UNKNOWN_ORDER, World, config, link, new_order,
-    new_order_with, wallet,
+    Answer, CONNECTIONS, MERCHANT_SECRET, NOT_FOLLOWED, NOW, UNKNOWN_ORDER, World, config, link,
+    new_order, new_order_with, wallet,
 };
 
 /// A browser that holds the cookie of one order.
@@ -341,6 +341,51 @@ async fn every_state_of_an_order_has_its_page() {
     assert!(!page.contains(&wallet(0xab).to_string()), "nobody is led to pay");
 }
 
+/// Whatever the configuration has by now.
+#[tokio::test]
+async fn the_page_asks_for_the_contract_of_the_deposit() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    let mut row = awaiting(world.row(&id).await.unwrap());
+    (row.deposits[0].contract, row.deposits[0].decimals) = (wallet(0xcc), 8);
+    world.apply([Change::Order(row)]).await;
+    let (contract, to) = (wallet(0xcc), wallet(0xab));
+    let uri = format!("ethereum:{contract}@1/transfer?address={to}&amp;uint256=1050123400");
+    has(&visitor.page("").await, &[&uri, &format!("{:064x}", 1_050_123_400)]);
+}
+
+#[tokio::test]
+async fn nobody_is_led_to_pay_what_is_stopped() {
+    let world = World::alone().await;
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(&world, &id).await;
+    world.apply([Change::Order(awaiting(world.row(&id).await.unwrap()))]).await;
+    let status = async || world.user(&id, "GET", "status", &json!({})).await.json();
+    assert_eq!(status().await["stopped"], false);
+    let (stablecoin, address) = (Some(Stablecoin::Dai), None);
+    world.stop(Blockchain::Eth, vec![StopScope { blockchain: None, stablecoin, address }]).await;
+    assert_eq!(status().await["stopped"], true);
+    for (language, text) in [
+        ("en", "Do not pay now"),
+        ("de", "Bitte jetzt nicht bezahlen"),
+        ("es", "No pague ahora"),
+        ("zh", "请暂时不要付款"),
+        ("ar", "لا تدفع الآن"),
+    ] {
+        let page = visitor.page(&format!("?lang={language}")).await;
+        has(&page, &[text]);
+        assert!(!page.contains(&wallet(0xab).to_string()), "{page}");
+    }
+    let page = visitor.page("?change=1").await;
+    has(&page, &["value=\"eth.USDT\""]);
+    assert!(!page.contains("eth.DAI"), "{page}");
+    world.pay(&id, "eth", "DAI").await.refused(409, NOT_FOLLOWED);
+    world.stop(Blockchain::Eth, Vec::new()).await;
+    has(&visitor.page("").await, &["Waiting for your payment"]);
+    assert_eq!(world.pay(&id, "eth", "DAI").await.status, 201);
+}
+
 #[tokio::test]
 async fn a_page_without_a_way_to_pay_asks_again() {
     let mut config = config();
@@ -356,30 +401,70 @@ async fn a_page_without_a_way_to_pay_asks_again() {
     has(&visitor.page("").await, &["value=\"eth.USDT\""]);
 }
 
+/// One that waits for its confirmation, with the hash of this number.
+fn waiting(number: u8, value: &str) -> Transfer {
+    let mut transfer = Transfer {
+        transfer_id: TransferId(i64::from(number)),
+        status: TransferStatus::WaitingForConfirmation,
+        fulfillment_id: None,
+        order_id: None,
+        deposit_id: None,
+        reason: None,
+        candidate_order_id: None,
+        ..transfer(value)
+    };
+    transfer.created_at = UnixSeconds(NOW + 60);
+    transfer.block.timestamp = transfer.created_at;
+    transfer.observation.tx_hash = Hash([number; 32]);
+    transfer
+}
+
+/// An order that awaits 10.501234 DAI and costs 10.50, and its page.
+async fn awaited(world: &World) -> Visitor<'_> {
+    let id = world.create(&new_order()).await;
+    let visitor = Visitor::enter(world, &id).await;
+    world.apply([Change::Order(awaiting(world.row(&id).await.unwrap()))]).await;
+    visitor
+}
+
+#[track_caller]
+fn has_none(page: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(!page.contains(part), "{part} is in {page}");
+    }
+}
+
 #[tokio::test]
 async fn what_does_not_pay_the_order_is_explained() {
     let world = World::alone().await;
-    let id = world.create(&new_order()).await;
-    let visitor = Visitor::enter(&world, &id).await;
-    let row = awaiting(world.row(&id).await.unwrap());
-    world.apply([Change::Order(row.clone())]).await;
+    let visitor = awaited(&world).await;
+    let id = &visitor.id;
     let mut at = transfer("1").updated_at;
-    for (reason, value, text) in [
+    for (reason, value, text, is_covered) in [
         (
             UnknownReason::AmountMismatch,
-            "10.00",
-            "<bdi>10.00 DAI</bdi> arrived that is <bdi>0.501234 DAI</bdi> less",
+            "9.001234",
+            "<bdi>9.001234 DAI</bdi> arrived that is <bdi>1.50 DAI</bdi> less",
+            false,
         ),
-        (UnknownReason::AmountMismatch, "11.501234", "is <bdi>1.00 DAI</bdi> more than asked for"),
-        (UnknownReason::Late, "10.501234", "after the time to pay was over"),
+        (
+            UnknownReason::AmountMismatch,
+            "11.501234",
+            "is <bdi>1.00 DAI</bdi> more than asked for",
+            true,
+        ),
+        (UnknownReason::Late, "10.501234", "after the time to pay was over", true),
         (
             UnknownReason::SenderMismatch,
             "10.501234",
             "from an address that this order does not accept",
+            true,
         ),
-        (UnknownReason::AlreadyPaid, "10.501234", "A further payment of"),
-        (UnknownReason::OrderCancelled, "10.501234", "after the order had been cancelled"),
-        (UnknownReason::BeforeDeposit, "10.501234", "does not pay this order"),
+        (UnknownReason::AlreadyPaid, "10.501234", "A further payment of", true),
+        (UnknownReason::OrderCancelled, "10.501234", "and the order has been cancelled", true),
+        (UnknownReason::BeforeDeposit, "10.501234", "does not pay this order", true),
+        (UnknownReason::OtherContract, "10.501234", "in another token contract", true),
+        (UnknownReason::Stopped, "10.501234", "had stopped payments", true),
     ] {
         at = at.next(at);
         let stray = Transfer {
@@ -387,20 +472,171 @@ async fn what_does_not_pay_the_order_is_explained() {
             status: TransferStatus::NoMatchedDeposit,
             reason: Some(reason),
             candidate_order_id: id.parse().ok(),
-            ..transfer(value)
+            ..waiting(7, value)
         };
         world.apply([Change::Transfer(stray.clone())]).await;
         let page = visitor.page("").await;
-        has(&page, &[text, "Waiting for your payment", &stray.observation.tx_hash.to_string()]);
-        assert_eq!(page.contains("Do not send the difference"), value == "10.00", "{reason}");
-        let status = world.user(&id, "GET", "status", &json!({})).await.json();
+        let help = "give the shop this transaction number";
+        has(&page, &[text, help, &stray.observation.tx_hash.to_string()]);
+        assert_eq!(page.contains("Do not send the difference"), !is_covered, "{reason}");
+        assert_eq!(page.contains("<h1>Do not pay again</h1>"), is_covered, "{reason}");
+        assert_eq!(page.contains("<svg"), !is_covered, "{reason}");
+        let status = world.user(id, "GET", "status", &json!({})).await.json();
         assert_eq!(status["transfers"][0]["reason"], reason.as_str());
     }
-    let other = world.create(&new_order()).await;
-    let row = awaiting(world.row(&other).await.unwrap());
-    world.apply([Change::Order(row)]).await;
-    let page = Visitor::enter(&world, &other).await.page("").await;
+    let page = awaited(&world).await.page("").await;
     assert!(!page.contains("notice"), "it was meant for another order: {page}");
+}
+
+/// Payers see it at once, and are not led to pay again unless they ask for that.
+#[tokio::test]
+async fn invariant_16_what_arrived_is_not_asked_for_again() {
+    let world = World::alone().await;
+    let visitor = awaited(&world).await;
+    world.apply([Change::Transfer(waiting(7, "8.501234"))]).await;
+    let page = visitor.page("").await;
+    let hash = Hash([7; 32]).to_string();
+    let shown = [
+        "<bdi>8.501234 DAI</bdi> has arrived. The order awaits <bdi>10.501234 DAI</bdi>",
+        "<h1>Do not send again yet</h1>",
+        // The window ends ten minutes after the block.
+        &format!("until about <time data-at=\"{}\"", NOW + 660),
+        &hash,
+        "Pay again anyway",
+        "I have paid and see nothing",
+    ];
+    has(&page, &shown);
+    let paying = [&*wallet(0xab).to_string(), "<svg", "data-copy=\"10.501234\""];
+    has_none(&page, &paying);
+    let page = visitor.page("?again=1").await;
+    has(&page, &paying);
+    has(&page, &["has arrived. The order awaits", &hash]);
+    let status = world.user(&visitor.id, "GET", "status", &json!({})).await.json();
+    assert_eq!(status["transfers"][0]["checked_by"], NOW + 660);
+    world.advance(1801);
+    has(&visitor.page("").await, &["The time to pay is over", "has arrived", &hash]);
+}
+
+/// Of what may be another customer's nothing is shown but that it came.
+#[tokio::test]
+async fn invariant_16_the_price_alone_is_not_named() {
+    let world = World::alone().await;
+    let visitor = awaited(&world).await;
+    let plain = waiting(7, "10.50");
+    let hash = plain.observation.tx_hash.to_string();
+    let other = Transfer { deposit_id: Some(DepositId(8)), ..waiting(6, "10.50") };
+    world.apply([Change::Transfer(other.clone())]).await;
+    has_none(&visitor.page("").await, &["notice", "has arrived"]);
+    world.apply([Change::Transfer(plain.clone())]).await;
+    let page = visitor.page("").await;
+    let shown =
+        ["A payment has arrived that may be yours", "enter it below", "I have not paid: show"];
+    has(&page, &shown);
+    has_none(&page, &[&hash, "10.50 DAI</bdi> has", "<svg"]);
+    has(&visitor.page("?again=1").await, &["may be yours", "<svg"]);
+    let status = world.user(&visitor.id, "GET", "status", &json!({})).await.json();
+    assert_eq!((&status["payment_possible"], &status["transfers"]), (&json!(true), &json!([])));
+    let page = visitor.page(&format!("?tx={hash}")).await;
+    has(&page, &["<bdi>10.50 DAI</bdi> has arrived. The order awaits", &hash, "Pay again anyway"]);
+    has_none(&page, &["may be yours"]);
+    let at = plain.updated_at.next(plain.updated_at);
+    let unknown = Transfer {
+        updated_at: at,
+        status: TransferStatus::NoMatchedDeposit,
+        reason: Some(UnknownReason::AmountMismatch),
+        candidate_order_id: visitor.id.parse().ok(),
+        ..plain
+    };
+    world.apply([Change::Transfer(unknown)]).await;
+    let page = visitor.page("").await;
+    has(&page, &["may be yours and does not pay this order", "<h1>Do not pay again</h1>"]);
+    has_none(&page, &[&hash, "<svg"]);
+}
+
+#[tokio::test]
+async fn a_transaction_is_looked_up_without_scripts() {
+    let world = World::alone().await;
+    let visitor = awaited(&world).await;
+    let (other, far) = (waiting(6, "10.50"), waiting(5, "3.00"));
+    let other = Transfer { deposit_id: Some(DepositId(8)), ..other };
+    world.apply([Change::Transfer(other), Change::Transfer(far)]).await;
+    has(&visitor.page("").await, &["<details class=\"card lookup\" id=\"lookup\">"]);
+    for (number, text) in [
+        ("xyz".to_owned(), "This is no transaction number"),
+        (Hash([9; 32]).to_string(), "No payment with this number has reached"),
+        (Hash([6; 32]).to_string(), "It belongs to another order"),
+        (Hash([5; 32]).to_string(), "<bdi>3.00 DAI</bdi> has arrived"),
+        (format!("+{}+", "05".repeat(32)), "<bdi>3.00 DAI</bdi> has arrived"),
+    ] {
+        let page = visitor.page(&format!("?lang=en&tx={number}")).await;
+        has(&page, &[text, "id=\"lookup\" open>"]);
+        has_none(&page, &["http-equiv=\"refresh\""]);
+    }
+    for _ in 0..8 {
+        visitor.page(&format!("?tx={}", Hash([9; 32]))).await;
+    }
+    let page = visitor.page(&format!("?tx={}", Hash([9; 32]))).await;
+    has(&page, &["The service is busy. Wait a moment"]);
+    world.advance(600);
+    let mut row = world.row(&visitor.id).await.unwrap();
+    row.updated_at = row.updated_at.next(row.updated_at);
+    row.candidates = vec![TransferId(5)];
+    world.apply([Change::Order(row)]).await;
+    let page = visitor.page(&format!("?tx={}", Hash([5; 32]))).await;
+    has(&page, &["It pays this order, or will", "Payment seen"]);
+}
+
+/// A late payment is there from its first sighting, without a text beside it that none came.
+#[tokio::test]
+async fn late_payments_are_shown_unconfirmed() {
+    let mut config = config();
+    for (late, text) in [
+        (LatePayments::Report, "<bdi>10.501234 DAI</bdi> arrived after the time to pay was over"),
+        (LatePayments::Accept, "It will pay this order"),
+    ] {
+        config.orders.late_payments = late;
+        let world = World::with(config.clone(), false).await;
+        let visitor = awaited(&world).await;
+        let mut row = world.row(&visitor.id).await.unwrap();
+        row.updated_at = row.updated_at.next(row.updated_at);
+        row.status = OrderStatus::Expired;
+        world.apply([Change::Order(row)]).await;
+        has(&visitor.page("").await, &["No matching payment arrived"]);
+        let mut sent = waiting(7, "10.501234");
+        sent.block.timestamp = UnixSeconds(NOW + 1900);
+        sent.deposit_id = Some(DepositId(9)).filter(|_| late == LatePayments::Accept);
+        world.apply([Change::Transfer(sent)]).await;
+        world.advance(1900);
+        let page = visitor.page("").await;
+        has(&page, &[text, &Hash([7; 32]).to_string(), "Do not pay or order again"]);
+        has_none(&page, &["No matching payment arrived", "rder again in the shop"]);
+    }
+}
+
+/// Its place is where people are who have just sent.
+#[tokio::test]
+async fn a_cancel_is_asked_about_first() {
+    let world = World::alone().await;
+    let page = awaited(&world).await.page("").await;
+    let (_, cancel) = page.split_once("<details class=\"cancel\"").unwrap();
+    let question = cancel.find("Have you already sent the payment? Then do not cancel").unwrap();
+    let button = cancel.find("<button").unwrap();
+    assert!(cancel.find("<summary>Cancel the order</summary>") < Some(question));
+    assert!(question < button);
+    assert_eq!(page.matches("/cancel?").count(), 1);
+}
+
+/// What no setting of the shop takes is said to be so: to wait would not help.
+#[tokio::test]
+async fn an_order_that_nothing_takes_any_more_says_never() {
+    let mut world = World::alone().await;
+    let id = world.create(&new_order_with(&[("blockchain", "polygon")])).await;
+    let mut config = config();
+    config.wallets[2].retired = true;
+    world.serve(config).await;
+    let page = Visitor::enter(&world, &id).await.page("").await;
+    has(&page, &["This order cannot be paid here"]);
+    has_none(&page, &["try again in a few minutes"]);
 }
 
 #[tokio::test]

@@ -203,6 +203,7 @@ async fn a_choice_answers_what_to_pay() {
         "blockchain": "eth",
         "token": "DAI",
         "contract": "0x6B175474E89094C44Da98b954EedeAC495271d0F",
+        "decimals": 18,
         "wallet_address": wallet(0xab).to_string(),
         "value": value,
         "expires_at": NOW + 1800,
@@ -226,8 +227,9 @@ async fn a_choice_answers_what_to_pay() {
     assert!(other["wallet_address"].as_str().unwrap().starts_with('T'));
 
     let shown = status(&world, &id).await;
-    let mut names =
-        [&ORDER_FIELDS[..], &["deposits", "expires_at", "payment_seen", "transfers"]].concat();
+    let of_checkout =
+        ["deposits", "expires_at", "payment_possible", "payment_seen", "stopped", "transfers"];
+    let mut names = [&ORDER_FIELDS[..], &of_checkout].concat();
     names.sort_unstable();
     assert_eq!(fields(&shown), names);
     assert_eq!(shown["amount"], "10.50", "the order's amount never changes");
@@ -449,7 +451,9 @@ async fn cancel_is_refused_once_a_payment_was_seen() {
     assert_eq!(world.pay(&id, "eth", "DAI").await.json()["value"], "10.50");
     let mut orders = world.log.tail(&[Topic::Orders]).unwrap();
     let ChainBody::Transfer(seen) = example::chain_record().body else { panic!("a transfer") };
-    let seen = Observation { stablecoin: Stablecoin::Dai, to_address: wallet(0xab), ..seen };
+    let contract = "0x6B175474E89094C44Da98b954EedeAC495271d0F".parse().unwrap();
+    let (stablecoin, to_address) = (Stablecoin::Dai, wallet(0xab));
+    let seen = Observation { stablecoin, contract, to_address, ..seen };
     world.chain(ChainBody::Transfer(seen)).await;
     let candidates = |record: &Arc<log::Record>| {
         let order: Order = schemas::decode(record.value.as_deref().unwrap()).unwrap();

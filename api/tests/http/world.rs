@@ -12,7 +12,7 @@ use runtime::config::{Connections, Source};
 use runtime::{Clock, ManualClock, Readiness};
 use schemas::record::{
     Block, ChainBody, ChainProgress, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody,
-    Record, Watch, example,
+    Record, StopScope, Watch, example,
 };
 use schemas::{
     Address, AddressFamily, Blockchain, Layout, OrderId, Partition, Secret, Stablecoin, Topic,
@@ -257,6 +257,15 @@ impl World {
         self.apply([scan, processed].map(Change::Chain)).await;
     }
 
+    /// The lane of a chain says that these are stopped.
+    pub(crate) async fn stop(&self, blockchain: Blockchain, stopped: Vec<StopScope>) {
+        let rows = self.store.chains().await.unwrap();
+        let mut lanes = rows.into_iter().filter(|row| row.lane.is_some());
+        let lane = lanes.find(|row| row.blockchain == blockchain).unwrap();
+        let updated_at = lane.updated_at.next(lane.updated_at);
+        self.apply([Change::Chain(ChainProgress { stopped, updated_at, ..lane })]).await;
+    }
+
     /// Where it is served, as `host:port`.
     pub(crate) fn address(&self) -> &str {
         self.base.trim_start_matches("http://")
@@ -386,10 +395,11 @@ impl World {
         self.write(Topic::OrdersCommands, partition, &command).await;
     }
 
-    /// Writes what ingest would about Ethereum at the present time.
+    /// Writes what ingest would about Ethereum at the present time: of the block after the first ones.
     pub(crate) async fn chain(&self, body: ChainBody) {
         let observed_at = self.clock.now();
-        let block = Block { timestamp: observed_at.seconds(), ..example::chain_record().block };
+        let Block { number, hash, .. } = example::chain_record().block;
+        let block = Block { number: number + 1, hash, timestamp: observed_at.seconds() };
         let record = ChainRecord { block, observed_at, body, ..example::chain_record() };
         self.write(Topic::TransfersRaw, Partition(0), &record).await;
     }

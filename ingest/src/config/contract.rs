@@ -5,16 +5,17 @@ use std::collections::HashSet;
 use runtime::config::Reader;
 use schemas::{
     Address, Blockchain, Stablecoin, StablecoinContract, Wallet, bridged_contracts, known_contract,
-    stablecoin_contracts,
+    known_contracts, stablecoin_contracts,
 };
 
-/// The contracts of a chain: those listed, or those of the issuers and the bridged ones that were chosen.
+/// The contracts of a chain: those listed, or those of the issuers and the bridged ones that were chosen. And those of
+/// the list that are retired.
 pub(super) fn read(
     blockchain: Blockchain,
     section: &mut Reader,
     wallets: &[&Wallet],
-) -> Vec<StablecoinContract> {
-    let listed = read_listed(blockchain, section);
+) -> (Vec<StablecoinContract>, Vec<StablecoinContract>) {
+    let (listed, retired) = read_listed(blockchain, section).unzip();
     let bridged = section.texts("bridged");
     if listed.is_some() && bridged.is_some() {
         section.problem("bridged", "has no meaning beside tokens: list the contracts there");
@@ -31,7 +32,20 @@ pub(super) fn read(
             report_missing(blockchain, section, *stablecoin, listed.is_some());
         }
     }
-    contracts
+    (contracts, retired.unwrap_or_default())
+}
+
+/// The known contracts beside these; none on a development chain, where their addresses are nobody's.
+pub(super) fn unlisted(
+    blockchain: Blockchain,
+    chain_id: u64,
+    configured: &[StablecoinContract],
+) -> Vec<StablecoinContract> {
+    let is_public = chain_id == blockchain.chain_id();
+    let is_new = |known: &&StablecoinContract| {
+        is_public && configured.iter().all(|contract| contract.address != known.address)
+    };
+    known_contracts(blockchain).filter(is_new).copied().collect()
 }
 
 /// Money that is sent to a token's own contract is lost. Known contracts are refused where the wallets are read.
@@ -83,7 +97,9 @@ fn report_missing(
     let bridged = bridged.find(|(_, contract)| contract.stablecoin == stablecoin);
     match bridged {
         _ if is_listed => {
-            let what = format!("names no contract for {stablecoin}, which a wallet takes");
+            let what = format!(
+                "names no contract for {stablecoin} that is not retired, and a wallet takes it"
+            );
             section.problem("tokens", &what);
         }
         Some((symbol, _)) => {
@@ -103,9 +119,14 @@ fn report_missing(
     }
 }
 
-fn read_listed(blockchain: Blockchain, section: &mut Reader) -> Option<Vec<StablecoinContract>> {
+/// Those that are offered, and the retired ones.
+fn read_listed(
+    blockchain: Blockchain,
+    section: &mut Reader,
+) -> Option<(Vec<StablecoinContract>, Vec<StablecoinContract>)> {
     let value = section.value("tokens")?;
     let mut contracts: Vec<StablecoinContract> = Vec::new();
+    let mut retired = HashSet::new();
     for (position, item) in value.as_array().into_iter().flatten().enumerate() {
         let key = format!("tokens[{position}]");
         let Some(table) = item.as_table() else {
@@ -116,6 +137,7 @@ fn read_listed(blockchain: Blockchain, section: &mut Reader) -> Option<Vec<Stabl
         let stablecoin = reader.parsed("coin");
         let address = reader.parsed::<Address>("contract");
         let decimals = u8::try_from(reader.integer("decimals", 0..=18)).unwrap_or_default();
+        let is_retired = reader.optional_flag("retired").unwrap_or_default();
         if let (Some(stablecoin), Some(address)) = (stablecoin, address) {
             let contract = StablecoinContract { blockchain, stablecoin, address, decimals };
             if address.family() != blockchain.address_family() {
@@ -129,6 +151,7 @@ fn read_listed(blockchain: Blockchain, section: &mut Reader) -> Option<Vec<Stabl
                 reader.problem("decimals", "must be the same for all contracts of a coin");
             } else {
                 contracts.push(contract);
+                retired.extend(is_retired.then_some(address));
             }
         }
         reader.finish();
@@ -136,5 +159,5 @@ fn read_listed(blockchain: Blockchain, section: &mut Reader) -> Option<Vec<Stabl
     if value.as_array().is_none_or(Vec::is_empty) {
         section.problem("tokens", "must be a list of { coin, contract, decimals }");
     }
-    Some(contracts)
+    Some(contracts.into_iter().partition(|contract| !retired.contains(&contract.address)))
 }

@@ -171,8 +171,8 @@ fn all_problems_are_reported() {
             "chains.bsc: \"bsc\" is not one of eth, polygon, base, arb, op, linea, avaxc, tron",
             "chains.eth.rpc: must be a list of http or https URLs, or of { url, … }",
             "chains.eth.tokens[0].contract: is not an address of eth",
-            "chains.eth.tokens: names no contract for USDT, which a wallet takes",
-            "chains.eth.tokens: names no contract for DAI, which a wallet takes",
+            "chains.eth.tokens: names no contract for USDT that is not retired, and a wallet takes it",
+            "chains.eth.tokens: names no contract for DAI that is not retired, and a wallet takes it",
             "chains.eth.confirmations: must be a depth from 1 to 100000, \"finalized\", \"safe\", \
              or { depth, tag, tiers }",
             "chains.eth.range_max: must be a whole number from 1 to 1000000",
@@ -319,6 +319,37 @@ fn trons_own_interface_is_guessed_or_given() {
         &[
             "chains.eth.rpc[0].native: is an interface of tron alone",
             "chains.tron.rpc[0].native: must be an http or https URL, or \"\" for none",
+        ],
+    );
+}
+
+#[test]
+fn what_is_not_offered_is_watched() {
+    let addresses = |contracts: &[StablecoinContract]| {
+        contracts.iter().map(|contract| contract.address.to_string()).collect::<Vec<_>>()
+    };
+    let (usdt, other) = ("0xdAC17F958D2ee523a2206206994597C13D831ec7", format!("0x{:040x}", 0xcc));
+    let section = |more: &str| {
+        good(&format!(
+            "[chains.eth]\nrpc = [\"http://a\"]\n{more}\ntokens = [\
+             {{ coin = \"USDT\", contract = \"{other}\", decimals = 6 }}, \
+             {{ coin = \"USDT\", contract = \"{usdt}\", decimals = 6, retired = true }}, \
+             {{ coin = \"DAI\", contract = \"0x00000000000000000000000000000000000000bb\", decimals = 18 }}]"
+        ))
+    };
+    let chain = section("");
+    assert_eq!(addresses(&chain.contracts).len(), 2);
+    assert_eq!(addresses(&chain.retired), [usdt]);
+    assert_eq!(chain.unlisted.len(), 2, "USDC and DAI of their issuers");
+    assert_eq!(chain.watched()[0].contracts.len(), 5);
+    // The addresses are nobody's there.
+    assert_eq!(section("chain_id = 31337").unlisted, []);
+    bad(
+        "[chains.eth]\nrpc = [\"http://a\"]\ntokens = [\
+         { coin = \"USDT\", contract = \"0x00000000000000000000000000000000000000aa\", decimals = 6, retired = true }, \
+         { coin = \"DAI\", contract = \"0x00000000000000000000000000000000000000bb\", decimals = 18 }]",
+        &[
+            "chains.eth.tokens: names no contract for USDT that is not retired, and a wallet takes it",
         ],
     );
 }

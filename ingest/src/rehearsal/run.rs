@@ -91,6 +91,8 @@ pub(crate) fn config(chain: &Chain) -> ChainConfig {
         endpoints: chain.proxies.iter().map(endpoint).collect(),
         request_timeout: Duration::from_millis(400),
         contracts: vec![usdt],
+        retired: Vec::new(),
+        unlisted: Vec::new(),
         stablecoins: BTreeSet::from([stablecoin]),
         wallets: wallets(),
         own: wallets(),

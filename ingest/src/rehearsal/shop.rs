@@ -118,11 +118,12 @@ impl Shop {
             blockchain: BLOCKCHAIN,
             stablecoin: Stablecoin::Usdt,
             contract: contract(),
+            decimals: 6,
+            contracts: vec![contract()],
             wallets: vec![wallet],
             amounts: AmountRule::EXACT,
             late_window_seconds: 30,
             accepts_late: false,
-            skew_seconds: 60,
             head_age_max_seconds: u32::MAX,
         };
         let create = CreateOrder {
@@ -134,6 +135,7 @@ impl Shop {
             blockchain: Some(BLOCKCHAIN),
             stablecoin: Some(Stablecoin::Usdt),
             expires_at,
+            first_version: 1,
             payment: Some(payment),
         };
         let body = OrderCommandBody::Create(create);

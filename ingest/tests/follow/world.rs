@@ -45,6 +45,8 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
         endpoints: vec![EndpointConfig::new(RpcUrl::parse(url).unwrap())],
         request_timeout: Duration::from_secs(5),
         contracts: vec![contract],
+        retired: Vec::new(),
+        unlisted: Vec::new(),
         stablecoins: [Stablecoin::Usdc].into(),
         wallets: (0..2).map(|number| address(wallet(number))).collect(),
         own: (0..2).map(|number| address(wallet(number))).collect(),

@@ -58,7 +58,7 @@ impl ReadOnlyLog {
     }
 }
 
-fn extent(
+pub(super) fn extent(
     connection: &Connection,
     of: TopicPartition,
 ) -> Result<Option<(Slot, Bounds)>, StorageError> {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, params};
-use schemas::{Layout, Partition, Topic, UnixMicros};
+use schemas::{Incarnation, Layout, Partition, Topic, UnixMicros};
 use uuid::Uuid;
 
 use super::fault::StorageError;
@@ -19,9 +19,12 @@ use super::view::{Extent, Slot};
 use crate::{Bounds, Cause, Committed, Error, Offset, TopicPartition};
 
 /// The database in the data folder.
-pub(super) const FILE: &str = "log.sqlite";
+pub const FILE: &str = "log.sqlite";
 /// Version of the tables.
 pub(super) const FORMAT: i64 = 2;
+/// Keys of `meta`.
+pub(super) const INSTALLATION: &str = "installation";
+pub(super) const INCARNATION: &str = "incarnation";
 const READERS_IDLE_MAX: usize = 8;
 /// How long to wait for a lock of another connection; in WAL mode that is rare and short.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,6 +79,7 @@ pub(super) struct Loaded {
     pub(super) committed: HashMap<String, HashMap<TopicPartition, Committed>>,
     /// A number that was drawn when the file was made.
     pub(super) installation: i64,
+    pub(super) incarnation: Incarnation,
 }
 
 /// Opens the file for writing, and creates it if there is none.
@@ -100,7 +104,8 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     let tx = connection.transaction().map_err(fatal)?;
     tx.execute_batch(TABLES).map_err(fatal)?;
     check_meta(&tx, dir, layout)?;
-    let installation = meta(&tx, "installation", random()).map_err(fatal)?;
+    let installation = meta(&tx, INSTALLATION, random()).map_err(fatal)?;
+    let incarnation = meta(&tx, INCARNATION, 0).map(Incarnation).map_err(fatal)?;
     add_partitions(&tx, layout).map_err(fatal)?;
     tx.commit().map_err(fatal)?;
     let damaged = |error: StorageError| {
@@ -108,7 +113,7 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     };
     let partitions = load_partitions(&connection, layout).map_err(damaged)?;
     let committed = load_committed(&connection).map_err(damaged)?;
-    Ok(Loaded { connection, partitions, committed, installation })
+    Ok(Loaded { connection, partitions, committed, installation, incarnation })
 }
 
 /// The value that the file has for a key: `new`, if it had none.

@@ -130,8 +130,8 @@ fn watch() -> (Topic, Vec<u8>) {
     chain(0, 0, ChainBody::Watch(watch))
 }
 
-fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
-    let seen = Observation {
+fn seen() -> Observation {
+    Observation {
         stablecoin: Stablecoin::Usdt,
         contract: account(3),
         from_address: account(2),
@@ -141,8 +141,11 @@ fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
         ordinal: 0,
         value: cents(500),
         from_own_wallet: false,
-    };
-    chain(number, seconds, ChainBody::Transfer(seen))
+    }
+}
+
+fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
+    chain(number, seconds, ChainBody::Transfer(seen()))
 }
 
 fn command(body: DepositCommandBody) -> (Topic, Vec<u8>) {
@@ -165,6 +168,7 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
     let open = OpenDeposit {
         stablecoin: Stablecoin::Usdt,
         contract: account(3),
+        contracts: vec![account(3)],
         value: cents(500),
         user_address: None,
         started_at: UnixSeconds(0),
@@ -172,11 +176,9 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
         amounts: AmountRule::EXACT,
         late_window_seconds: 5,
         accepts_late: false,
-        skew_seconds: 0,
         head_age_max_seconds: 0,
     };
-    // The deposit has the first number, the transfer the second.
-    let transfer_id = TransferId::from_parts(author.lane, 2);
+    let transfer_id = TransferId::of_payment(author.lane, &seen().payment(), UnixSeconds(10));
     let close = DepositCommandBody::Close { reason: CloseReason::OrderPaid };
     author.step(vec![watch(), head(0, 0)], "transfers.raw/0+2");
     author.step(

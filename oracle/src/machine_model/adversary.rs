@@ -72,6 +72,9 @@ impl Pipeline {
                 let Lane { commands: queue, commands_since_head, .. } = &self.lanes[lane];
                 let count = (1 + dice.below(6)).min(*commands_since_head).min(queue.next);
                 let records = &queue.records[queue.next - count..queue.next];
+                // What was refused before a stop ended is not refused any more.
+                let begins = records.iter().rposition(|(input, _)| is_stop(input));
+                let records = &records[begins.map_or(0, |at| at + 1)..];
                 // An operator who repeats himself means it: what could not be attached may be by now.
                 let is_attach = |input: &matching::Input| {
                     matches!(input, matching::Input::Command(command)
@@ -111,6 +114,11 @@ impl Pipeline {
         }
         self.lane_again(lane, &[matching::Input::Chain(wrong)])
     }
+}
+
+fn is_stop(input: &matching::Input) -> bool {
+    matches!(input, matching::Input::Command(command)
+        if matches!(command.body, DepositCommandBody::Stop(_) | DepositCommandBody::Resume(_)))
 }
 
 /// A payment for a deposit in the block of a wrong head, that this head is said to confirm.

@@ -12,7 +12,6 @@ const KEPT_SECONDS: i64 = 3600;
 pub(super) struct Choice<'a> {
     pub(super) order: &'a ModelOrder,
     pub(super) request: &'a PaymentRequest,
-    pub(super) at: UnixSeconds,
 }
 
 /// Everything that a rule adds to an amount, in order. Only for rules that allow a few.
@@ -63,15 +62,13 @@ impl Choice<'_> {
             };
             let holders: Vec<usize> =
                 (0..shop.deposits.len()).filter(|i| at_value(&shop.deposits[*i])).collect();
-            // A payment under way is not to be claimed: it was meant for somebody else, unless it came after
-            // the choice and is what the order itself asks for.
+            // A payment under way is not to be claimed: it was meant for somebody else.
             let claimed = shop.transfers.iter().any(|t| {
                 let same = (t.blockchain, t.payment.to, t.payment.stablecoin, t.payment.value)
                     == (self.request.blockchain, wallet, self.request.stablecoin, value);
                 let sender = self.order.sender.is_none_or(|only| only == t.payment.from);
-                let may_be_its_own =
-                    added == 0 && holders.is_empty() && t.block.timestamp >= self.at;
-                same && sender && t.is_waiting() && !t.is_sweep() && !may_be_its_own
+                let is_taken = self.request.contracts.contains(&t.payment.contract);
+                same && is_taken && sender && t.is_waiting() && !t.is_sweep()
             });
             if claimed {
                 continue;
@@ -84,14 +81,17 @@ impl Choice<'_> {
             };
             let held = &shop.deposits[*holder];
             let Some((reason, closed_at)) = held.closed else { continue };
-            if held.order == self.order.id && reason == CloseReason::Replaced {
+            let mut contracts = held.contracts.iter();
+            let pay_still = contracts.all(|of| self.request.contracts.contains(of));
+            if held.order == self.order.id && reason == CloseReason::Replaced && pay_still {
                 return Some((wallet, value, Some(*holder)));
             }
             // One that takes payments of many senders does not follow one of a single sender's.
             let is_named = held.sender.is_some() && self.order.sender.is_none();
             let unpaid = reason != CloseReason::Settled;
             let is_better = best.is_none_or(|(is, at, ..)| (unpaid, closed_at) < (is, at));
-            if closed_at.plus(KEPT_SECONDS) <= shop.time_of(self.request.blockchain)
+            if reason != CloseReason::Replaced
+                && closed_at.plus(KEPT_SECONDS) <= shop.time_of(self.request.blockchain)
                 && !(held.takes() && shop.has_payment_for(held))
                 && !is_named
                 && is_better

@@ -21,6 +21,9 @@ pub const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 /// The contract of every stablecoin.
 pub const CONTRACT: Address = account(0xee);
 
+/// Another one of each, which pays what was offered with it.
+pub const OTHER_CONTRACT: Address = account(0xef);
+
 /// When this chain's blocks count as confirmed and as final.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
@@ -54,6 +57,7 @@ pub const fn account(byte: u8) -> Address {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Movement {
     pub stablecoin: Stablecoin,
+    pub contract: Address,
     pub from: Address,
     pub to: Address,
     pub value: Amount,
@@ -101,6 +105,10 @@ pub struct Chain {
     scanned_max: usize,
     finalized: i64,
     hashes: u64,
+    /// By how many seconds the times of its blocks are ahead of all other clocks.
+    pub ahead: i64,
+    /// Whether no endpoint answers: blocks are mined, and nobody sees them.
+    pub is_unseen: bool,
 }
 
 impl Chain {
@@ -131,6 +139,8 @@ impl Chain {
             scanned_max: 0,
             finalized: -1,
             hashes: 0,
+            ahead: 0,
+            is_unseen: false,
         };
         chain.mine(Vec::new(), time);
         wallets.iter().for_each(|wallet| chain.watch(*wallet));
@@ -143,7 +153,7 @@ impl Chain {
         if !self.watched.iter().any(|(watched, _)| *watched == wallet) {
             self.watched.push((wallet, self.scanned));
         }
-        let watch = Watch { wallet_address: wallet, contracts: vec![CONTRACT] };
+        let watch = Watch { wallet_address: wallet, contracts: vec![CONTRACT, OTHER_CONTRACT] };
         self.write(self.blocks[self.scanned].block, ChainBody::Watch(watch), false);
         self.facts.push(Fact::Watched { blockchain: self.blockchain, wallet });
     }
@@ -174,6 +184,11 @@ impl Chain {
         self.blocks[self.blocks.len() - 1].block.timestamp
     }
 
+    /// That of the last block, by all other clocks.
+    pub fn clock(&self) -> UnixSeconds {
+        self.time().plus(-self.ahead)
+    }
+
     /// Adds a block; ingest has not seen it yet.
     pub fn mine(&mut self, transactions: Vec<Transaction>, time: UnixSeconds) {
         let hash = self.fresh_hash();
@@ -198,7 +213,7 @@ impl Chain {
 
     fn scan_until(&mut self, late: bool) {
         let tip = self.blocks.len() - 1;
-        if tip == self.scanned {
+        if tip == self.scanned || self.is_unseen {
             return;
         }
         let head = i64::try_from(tip).unwrap();
@@ -207,12 +222,13 @@ impl Chain {
         let shown = self.scanned + 1..=if late { tip - 1 } else { tip };
         for number in found.into_iter().chain(shown) {
             for (block, seen) in self.seen_in(number).collect::<Vec<_>>() {
-                let payment = seen.payment();
+                let (payment, log_index) = (seen.payment(), seen.log_index);
                 let is_deep = head - block.number + 1 >= self.policy.depth_of(seen.value);
                 let confirmed = is_deep && !self.is_disputed(&block, &seen);
                 self.write(block, ChainBody::Transfer(seen), confirmed);
                 let blockchain = self.blockchain;
-                self.facts.push(Fact::Included { blockchain, payment, block, confirmed });
+                let fact = Fact::Included { blockchain, payment, block, log_index, confirmed };
+                self.facts.push(fact);
             }
         }
         self.scanned = tip;
@@ -404,7 +420,7 @@ impl Chain {
                 let equal = transaction.movements[..i].iter().filter(|m| *m == movement).count();
                 seen.push(Observation {
                     stablecoin: movement.stablecoin,
-                    contract: CONTRACT,
+                    contract: movement.contract,
                     from_address: movement.from,
                     to_address: movement.to,
                     tx_hash: transaction.hash,
@@ -444,7 +460,7 @@ impl Chain {
 
     fn write(&mut self, block: Block, body: ChainBody, confirmed: bool) {
         let seen = i64::try_from(self.records.len()).unwrap();
-        let observed_at = UnixMicros(block.timestamp.micros().0 + seen);
+        let observed_at = UnixMicros(block.timestamp.plus(-self.ahead).micros().0 + seen);
         if matches!(body, ChainBody::Head(_)) {
             self.policies.insert(observed_at, self.policy);
         }

@@ -8,6 +8,7 @@ mod attach;
 mod deposit;
 mod end;
 mod order;
+mod stop;
 mod transfer;
 
 use std::collections::HashSet;
@@ -18,7 +19,7 @@ use schemas::{Address, AlertKind, PaymentKey, TransferStatus};
 
 use answer::KNOWN_SECONDS;
 
-use super::chain::{CONTRACT, Chain};
+use super::chain::{CONTRACT, Chain, OTHER_CONTRACT};
 use super::delivered::Delivered;
 use super::ledger::Ledger;
 use super::violation::{Violation, holds};
@@ -28,6 +29,7 @@ impl<'a> Ledger<'a> {
     pub fn of(chains: &'a [Chain], delivered: &[Delivered]) -> Result<Self, Violation> {
         let mut ledger = Self::new(chains);
         for delivered in delivered {
+            ledger.position += 1;
             match delivered {
                 Delivered::Lane(input, effects) => {
                     let at_sight = match input {
@@ -37,6 +39,7 @@ impl<'a> Ledger<'a> {
                         }
                         matching::Input::Command(command) => {
                             ledger.note_attach(command);
+                            ledger.note_stop(command);
                             ledger.check_answer(command, effects)?;
                             ledger.check_candidate(command, effects)?;
                             ledger.check_open(command, effects)?;
@@ -46,6 +49,7 @@ impl<'a> Ledger<'a> {
                     for effect in effects {
                         ledger.check_effect(effect, at_sight)?;
                     }
+                    ledger.check_gone(input)?;
                 }
                 Delivered::Orders(command, effects) => ledger.check_orders(command, effects)?,
             }
@@ -96,6 +100,29 @@ impl<'a> Ledger<'a> {
         };
         let above: Vec<_> = self.transfers.iter().filter_map(is_above).collect();
         above.into_iter().for_each(|payment| self.note_gone(payment));
+        for (id, opening) in &mut self.openings {
+            if self.deposits[id].blockchain == record.blockchain {
+                opening.above = opening.above.min(record.block.number);
+            }
+        }
+    }
+
+    /// 3: a transfer is shown as gone that left the chain and is not in the blocks that are scanned by now.
+    fn check_gone(&self, input: &matching::Input) -> Result<(), Violation> {
+        let matching::Input::Chain(record) = input else { return Ok(()) };
+        if !matches!(record.body, ChainBody::Head(_)) {
+            return Ok(());
+        }
+        let is_gone = |(payment, transfer): &(&PaymentKey, &Transfer)| {
+            transfer.blockchain == record.blockchain
+                && transfer.status == TransferStatus::WaitingForConfirmation
+                && transfer.block.number <= record.block.number
+                && self.included.get(*payment) == Some(&None)
+        };
+        let mut gone = self.transfers.iter().filter(is_gone);
+        let hidden = gone.find(|(_, transfer)| transfer.orphaned_at.is_none());
+        holds!(3, hidden.is_none(), "not on the chain, and not shown so: {hidden:?}");
+        Ok(())
     }
 
     /// Its block left the chain. That is reported, unless it may be forgotten.
@@ -146,7 +173,9 @@ impl<'a> Ledger<'a> {
         let lane = self.lane(blockchain);
         let hash = lane.head.map(|head| head.hash);
         holds!(5, hash == Some(progress.head.hash), "not the last head: {progress:?}");
-        let of = |watch: &Watch| (watch.contracts == [CONTRACT]).then_some(watch.wallet_address);
+        let of = |watch: &Watch| {
+            (watch.contracts == [CONTRACT, OTHER_CONTRACT]).then_some(watch.wallet_address)
+        };
         let watched: Option<HashSet<Address>> = progress.watched.iter().map(of).collect();
         let waits = |(payment, transfer): (&PaymentKey, &Transfer)| {
             let is_waiting = transfer.blockchain == blockchain
@@ -155,7 +184,10 @@ impl<'a> Ledger<'a> {
             block.flatten().map(|block| block.timestamp)
         };
         let oldest = self.transfers.iter().filter_map(waits).min();
-        if watched.as_ref() != Some(&lane.watched) || oldest != progress.oldest_unconfirmed {
+        let is_so = watched.as_ref() == Some(&lane.watched)
+            && oldest == progress.oldest_unconfirmed
+            && lane.stopped == progress.stopped;
+        if !is_so {
             let text = format!("{:?} are watched, {oldest:?} waits: {progress:?}", lane.watched);
             self.untrue.get_or_insert(text);
         }

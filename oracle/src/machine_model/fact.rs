@@ -1,6 +1,6 @@
 //! What happens outside the processor.
 
-use schemas::record::{Block, Head, PaymentRequest};
+use schemas::record::{Block, Head, PaymentRequest, StopScope};
 use schemas::{Address, Amount, Blockchain, OrderId, PaymentKey, UnixSeconds};
 
 /// One thing that happened outside the processor, in the order in which it counted.
@@ -29,6 +29,8 @@ pub enum Fact {
         blockchain: Blockchain,
         payment: PaymentKey,
         block: Block,
+        /// Its place in the block.
+        log_index: i32,
         /// Whether the next head confirms it.
         confirmed: bool,
     },
@@ -36,6 +38,8 @@ pub enum Fact {
     Orphaned { payment: PaymentKey },
     /// Payments to this wallet are seen from the next block on.
     Watched { blockchain: Blockchain, wallet: Address },
+    /// An operator stopped what this covers, or ended that.
+    Stopped { blockchain: Blockchain, scope: StopScope, begins: bool },
     /// The chain was scanned up to here.
     Scanned {
         blockchain: Blockchain,

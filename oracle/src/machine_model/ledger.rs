@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use schemas::record::{Block, Deposit, OpenDeposit, Order, Transfer};
+use schemas::record::{Block, Deposit, OpenDeposit, Order, StopScope, Transfer};
 use schemas::{
     Address, Amount, BlockHash, Blockchain, DepositId, Epoch, OrderId, OrderStatus, PaymentKey,
     Stablecoin, TransferId, UnixSeconds,
@@ -13,6 +13,15 @@ use super::chain::{Chain, Policy, WALLETS};
 /// What a deposit reserves.
 pub(super) fn place(deposit: &Deposit) -> (Blockchain, Address, Stablecoin, Amount) {
     (deposit.blockchain, deposit.wallet_address, deposit.stablecoin, deposit.value)
+}
+
+/// Where the records were when a deposit opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening {
+    /// The height of the head, or that to which a rewind went back since.
+    pub(super) above: i64,
+    /// How many records were delivered.
+    pub(super) position: usize,
 }
 
 /// A chain, and what the records delivered so far say of it.
@@ -28,6 +37,8 @@ pub(super) struct Lane<'a> {
     pub(super) policy: Policy,
     pub(super) time_max: UnixSeconds,
     pub(super) watched: HashSet<Address>,
+    /// What operators have stopped, in their order.
+    pub(super) stopped: Vec<StopScope>,
     /// The block after which payments to a wallet are seen, as was first said of it.
     pub(super) seen_after: HashMap<Address, i64>,
     /// Confirmed by the head that comes next.
@@ -54,6 +65,14 @@ pub struct Ledger<'a> {
     pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
     /// Deposits by what they reserve or reserved, the newest last.
     pub(super) reserved: HashMap<(Blockchain, Address, Stablecoin, Amount), Vec<DepositId>>,
+    /// Where the lane of each deposit was when that opened.
+    pub(super) openings: HashMap<DepositId, Opening>,
+    /// How many records were delivered.
+    pub(super) position: usize,
+    /// The same when each transfer was first seen.
+    pub(super) listed: HashMap<TransferId, usize>,
+    /// Deposits that gave their amount to another one of their order.
+    pub(super) taken_over: HashSet<DepositId>,
     /// The chain time at which a deposit closed.
     pub(super) closed: HashMap<DepositId, UnixSeconds>,
     /// The newest record of each order.
@@ -62,6 +81,8 @@ pub struct Ledger<'a> {
     pub(super) statuses: HashSet<(OrderId, OrderStatus)>,
     pub(super) matched: HashMap<OrderId, TransferId>,
     pub(super) forced: HashSet<OrderId>,
+    /// What was on its way to an order when an operator marked it paid, and has not gone since.
+    pub(super) on_its_way: HashSet<(OrderId, TransferId)>,
     /// Transfers that asked an order whose answer was read.
     pub(super) answered: HashSet<(TransferId, OrderId)>,
     /// The order and deposit that a transfer asked to pay, until it fails.
@@ -106,6 +127,7 @@ impl<'a> Ledger<'a> {
             policy: chain.policy,
             time_max: UnixSeconds(0),
             watched: HashSet::new(),
+            stopped: Vec::new(),
             seen_after: HashMap::new(),
             at_sight: Vec::new(),
         };
@@ -117,9 +139,13 @@ impl<'a> Ledger<'a> {
         &self.lanes[&blockchain]
     }
 
-    pub(super) fn skew(&self, deposit: &Deposit) -> i64 {
-        let open = self.opened.get(&(deposit.order_id, deposit.slot));
-        open.map_or(0, |open| i64::from(open.skew_seconds))
+    /// Whether the lane had a transfer, or its block, when the deposit opened.
+    pub(super) fn is_before(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
+        let listed = self.listed.get(&transfer.transfer_id);
+        self.openings.get(&deposit.deposit_id).is_some_and(|opening| {
+            let is_listed = listed.is_some_and(|at| *at < opening.position);
+            is_listed || transfer.block.number <= opening.above
+        })
     }
 
     pub(super) fn accepts_late(&self, deposit: &Deposit) -> bool {
@@ -127,17 +153,24 @@ impl<'a> Ledger<'a> {
         open.is_some_and(|open| open.accepts_late)
     }
 
+    /// Whether the deposit was offered with this contract.
+    pub(super) fn takes_contract(&self, deposit: &Deposit, contract: Address) -> bool {
+        let open = self.opened.get(&(deposit.order_id, deposit.slot));
+        open.is_some_and(|open| open.contracts.contains(&contract))
+    }
+
     pub(super) fn fits(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
-        !WALLETS.contains(&seen.from_address)
+        self.takes_contract(deposit, seen.contract)
+            && !WALLETS.contains(&seen.from_address)
             && transfer.blockchain == deposit.blockchain
             && seen.to_address == deposit.wallet_address
             && seen.stablecoin == deposit.stablecoin
             && seen.value == deposit.value
             && deposit.user_address.is_none_or(|sender| sender == seen.from_address)
             && self.may_ask(transfer.transfer_id, deposit.order_id)
-            && deposit.started_at.plus(-self.skew(deposit)) <= time
+            && !self.is_before(transfer, deposit)
             && (time <= deposit.expires_at || self.accepts_late(deposit))
     }
 }

@@ -1,8 +1,21 @@
 //! What operators send to lanes.
 
-use schemas::record::{AttachTransfer, DepositCommand, DepositCommandBody, EndedOrder, Transfer};
-use schemas::{CommandId, OrderId, UnixMicros};
+use schemas::record::{
+    AttachTransfer, DepositCommand, DepositCommandBody, EndedOrder, StopScope, Transfer,
+};
+use schemas::{Blockchain, CommandId, OrderId, UnixMicros};
 use uuid::Uuid;
+
+/// The command that stops what this covers on a chain, or ends that.
+pub fn stop_command(
+    blockchain: Blockchain,
+    scope: StopScope,
+    begins: bool,
+    issued_at: UnixMicros,
+) -> DepositCommand {
+    let body = if begins { DepositCommandBody::Stop } else { DepositCommandBody::Resume };
+    DepositCommand::to_lane(blockchain, issued_at, body(scope))
+}
 
 /// The command, of this number, that attaches a transfer to an order: both as the tables show them.
 pub fn attach_command(

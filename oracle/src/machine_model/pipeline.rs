@@ -5,21 +5,23 @@ use std::collections::{HashMap, HashSet};
 use processor::machine::matching::TransferStage;
 use processor::machine::{Machine, matching, orders};
 use schemas::record::{
-    AmountRule, ChainRecord, CreateOrder, Deposit, DepositCommand, MatchingEntry, Order,
-    OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest, Transfer,
+    AmountRule, ChainRecord, CreateOrder, Deposit, DepositCommand, DepositCommandBody,
+    MatchingEntry, Order, OrderCommand, OrderCommandBody, OrdersEntry, PaymentRequest, Transfer,
 };
 use schemas::{
-    Address, AlertKind, Amount, Blockchain, DepositState, OrderId, OrderStatus, Partition,
-    TransferId, UnixMicros, UnixSeconds,
+    Address, AlertKind, Amount, Blockchain, DepositState, Incarnation, OrderId, OrderStatus,
+    Partition, TransferId, UnixMicros, UnixSeconds,
 };
 use testkit::Dice;
 
 use super::chain::{Chain, cents};
 use super::delivered::Delivered;
+use super::restored::begin_anew;
 use super::station::{Fate, Sabotage, Station};
 use super::violation::{Violation, holds, same};
 
 /// A topic as its one consumer reads it. Records that repeat others are marked.
+#[derive(Clone)]
 pub(super) struct Queue<T> {
     pub(super) records: Vec<(T, bool)>,
     /// How many of them were read.
@@ -68,7 +70,8 @@ pub struct Tricks {
     /// Records that come again.
     pub repeats: bool,
     /// Questions and answers that are never read: `open`, `close`, `settle`, what is answered to them, and that a
-    /// payment will not come.
+    /// payment will not come. What is answered to an attach is read: its order may be forgotten after a week, and a chain may
+    /// be halted for longer than that.
     pub silence: bool,
 }
 
@@ -94,6 +97,7 @@ pub fn create_order(
         blockchain: payment.as_ref().map(|payment| payment.blockchain),
         stablecoin: payment.as_ref().map(|payment| payment.stablecoin),
         expires_at,
+        first_version: 1,
         payment,
     })
 }
@@ -104,6 +108,7 @@ pub fn exact_or_cents(most: u128) -> AmountRule {
 }
 
 /// The lane of a chain: its machine and what waits for it.
+#[derive(Clone)]
 pub(super) struct Lane {
     pub(super) blockchain: Blockchain,
     pub(super) station: Station<matching::State>,
@@ -127,6 +132,7 @@ impl Lane {
 }
 
 /// The machines, their queues, and what was delivered.
+#[derive(Clone)]
 pub struct Pipeline {
     /// What was delivered first, without repetitions.
     pub delivered: Vec<Delivered>,
@@ -143,6 +149,8 @@ pub struct Pipeline {
     away: Option<OrderId>,
     /// What waits for it.
     held: Vec<(OrderCommand, bool)>,
+    /// How much had been delivered when it began anew from a backup.
+    pub(super) anew: Vec<(usize, Incarnation)>,
 }
 
 impl Pipeline {
@@ -159,6 +167,7 @@ impl Pipeline {
             silence: Dice(11),
             away: None,
             held: Vec::new(),
+            anew: Vec::new(),
         }
     }
 
@@ -364,7 +373,8 @@ impl Pipeline {
     fn send_to_lanes(&mut self, effects: &[orders::Effect], again: bool) {
         for effect in effects {
             let orders::Effect::Command(command) = effect else { continue };
-            if !self.is_never_read() {
+            let is_needed = matches!(command.body, DepositCommandBody::Attached { .. });
+            if is_needed || !self.is_never_read() {
                 let input = matching::Input::Command(command.clone());
                 self.lane_mut(command.blockchain).commands.push(input, again);
             }
@@ -436,7 +446,10 @@ impl Pipeline {
         let fresh = |lane: &Lane| (lane.blockchain, lane.station.undisturbed());
         let mut lanes: HashMap<_, _> = self.lanes.iter().map(fresh).collect();
         let mut orders = self.orders.undisturbed();
-        for delivered in &self.delivered {
+        for (number, delivered) in self.delivered.iter().enumerate() {
+            for (_, incarnation) in self.anew.iter().filter(|(at, _)| *at == number) {
+                lanes.values_mut().for_each(|station| begin_anew(station, *incarnation));
+            }
             match delivered {
                 Delivered::Lane(input, effects) => {
                     let lane = lanes.get_mut(&chain_of(input)).expect("a lane for each chain");

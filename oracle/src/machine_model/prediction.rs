@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::record::{Block, Head, PaymentRequest};
+use schemas::record::{Block, Head, PaymentRequest, StopScope};
 use schemas::{
     Address, Amount, Blockchain, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin,
     TransferStatus, UnixSeconds, UnknownReason,
@@ -64,6 +64,7 @@ impl Shop {
                 expires_at: *expires_at,
                 status: OrderStatus::Pending,
                 payer: None,
+                on_its_way: Vec::new(),
             }),
             Fact::Chosen { order, request, at } => self.open_deposit(*order, request, *at),
             Fact::Cancelled { order } => {
@@ -72,11 +73,14 @@ impl Shop {
                 }
             }
             Fact::MarkedPaid { order } => {
+                let on_its_way = self.on_its_way(*order);
                 self.close_deposits(*order, CloseReason::OrderPaid);
-                self.orders
-                    .iter_mut()
-                    .filter(|o| o.id == *order)
-                    .for_each(|o| o.status = OrderStatus::Paid);
+                for marked in self.orders.iter_mut().filter(|o| o.id == *order) {
+                    if marked.status != OrderStatus::Paid {
+                        marked.on_its_way.clone_from(&on_its_way);
+                    }
+                    marked.status = OrderStatus::Paid;
+                }
             }
             Fact::Attached { order, payment } => {
                 let unknown = |t: &ModelTransfer| {
@@ -97,8 +101,8 @@ impl Shop {
                     self.end_pending(order, OrderStatus::Expired, CloseReason::OrderExpired);
                 }
             }
-            Fact::Included { blockchain, payment, block, confirmed } => {
-                self.include(*blockchain, *payment, *block, *confirmed);
+            Fact::Included { blockchain, payment, block, log_index, confirmed } => {
+                self.include(*blockchain, *payment, (*block, *log_index), *confirmed);
             }
             Fact::Orphaned { payment } => {
                 let orphaned = self.transfers.iter_mut().filter(|t| t.payment == *payment);
@@ -106,6 +110,14 @@ impl Shop {
             }
             Fact::Watched { blockchain, wallet } => {
                 self.lanes.entry(*blockchain).or_default().watched.insert(*wallet);
+            }
+            Fact::Stopped { blockchain, scope, begins } => {
+                let stopped = &mut self.lanes.entry(*blockchain).or_default().stopped;
+                if *begins {
+                    stopped.insert(*scope)
+                } else {
+                    stopped.remove(scope)
+                };
             }
             Fact::Scanned { blockchain, block, head } => self.scan(*blockchain, *block, head),
         }
@@ -129,18 +141,27 @@ impl Shop {
         if lane.has_gap || time.plus(i64::from(request.head_age_max_seconds)) < at {
             return;
         }
-        let choice = Choice { order, request, at };
-        let mut watched = request.wallets.iter().filter(|wallet| lane.watched.contains(wallet));
+        let choice = Choice { order, request };
+        let is_stopped = |wallet: Address| {
+            let covers = |s: &StopScope| s.covers(wallet, request.stablecoin, request.contract);
+            lane.stopped.iter().any(covers)
+        };
+        let mut watched = request
+            .wallets
+            .iter()
+            .filter(|wallet| lane.watched.contains(wallet) && !is_stopped(**wallet));
         let given = watched.find_map(|wallet| choice.amount_at(*wallet, self));
         let Some((wallet, value, had)) = given else { return };
         let mut deposit = ModelDeposit {
             order: order.id,
             blockchain: request.blockchain,
             stablecoin: request.stablecoin,
+            contracts: request.contracts.clone(),
             wallet,
             value,
             sender: order.sender,
-            from: at.plus(-i64::from(request.skew_seconds)),
+            above: lane.height,
+            listed: self.transfers.len(),
             until: order.expires_at,
             late_window_seconds: i64::from(request.late_window_seconds),
             accepts_late: request.accepts_late,
@@ -151,7 +172,8 @@ impl Shop {
         if let Some(had) = had {
             self.deposits[had].released = true;
             if self.deposits[had].order == id {
-                deposit.from = deposit.from.min(self.deposits[had].from);
+                deposit.above = deposit.above.min(self.deposits[had].above);
+                deposit.listed = deposit.listed.min(self.deposits[had].listed);
             }
         }
         let replaced = |d: &ModelDeposit| d.order == id && d.is_open() && !self.has_payment_for(d);
@@ -159,10 +181,6 @@ impl Shop {
         for (i, _) in replaced.into_iter().enumerate().filter(|(_, replaced)| *replaced) {
             self.close(i, CloseReason::Replaced);
         }
-        let opened = self.deposits.len();
-        let waiting =
-            self.transfers.iter_mut().filter(|t| t.is_waiting() && t.awaited_by.is_none());
-        waiting.filter(|t| deposit.fits(t)).for_each(|t| t.awaited_by = Some(opened));
         self.deposits.push(deposit);
     }
 
@@ -172,15 +190,17 @@ impl Shop {
         &mut self,
         blockchain: Blockchain,
         payment: PaymentKey,
-        block: Block,
+        (block, log_index): (Block, i32),
         confirmed: bool,
     ) {
         if !self.transfers.iter().any(|t| t.payment == payment) {
             let mut transfer = ModelTransfer {
                 blockchain,
                 payment,
+                number: self.transfers.len(),
                 awaited_by: None,
                 block,
+                log_index,
                 on_chain: true,
                 confirmed_by: self.heads,
                 status: TransferStatus::WaitingForConfirmation,
@@ -190,14 +210,19 @@ impl Shop {
             };
             let its_own =
                 |d: &ModelDeposit| d.takes() && d.fits(&transfer) && !self.has_payment_for(d);
-            if confirmed && self.deposits.iter().any(its_own) {
+            let is_stopped = self.is_stopped(&transfer);
+            if confirmed && !is_stopped && self.deposits.iter().any(its_own) {
                 transfer.status = TransferStatus::WaitingForMatch;
             }
             self.transfers.push(transfer);
         }
         for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
-            (transfer.block, transfer.on_chain) = (block, true);
-            let awaits = |d: &ModelDeposit| d.takes() && d.fits(transfer);
+            (transfer.block, transfer.log_index, transfer.on_chain) = (block, log_index, true);
+            // One that was on its way when its order was marked paid is awaited still.
+            let is_marked = |d: &ModelDeposit| {
+                self.orders.iter().any(|o| o.id == d.order && o.on_its_way.contains(&payment))
+            };
+            let awaits = |d: &ModelDeposit| (d.takes() || is_marked(d)) && d.fits(transfer);
             transfer.awaited_by = self.deposits.iter().position(awaits);
             if transfer.status == TransferStatus::FailedToConfirm {
                 transfer.status = TransferStatus::WaitingForConfirmation;
@@ -208,6 +233,12 @@ impl Shop {
     fn scan(&mut self, blockchain: Blockchain, block: Block, head: &Head) {
         let lane = self.lanes.entry(blockchain).or_default();
         (lane.time, lane.has_gap) = (Some(block.timestamp), head.has_gap);
+        lane.height = block.number;
+        // A rewind: what replaces the blocks above it is younger.
+        for deposit in self.deposits.iter_mut().filter(|d| d.blockchain == blockchain) {
+            deposit.above = deposit.above.min(block.number);
+        }
+        let stopped = lane.stopped.clone();
         self.heads += 1;
         let unconfirmed = |t: &&mut ModelTransfer| {
             t.blockchain == blockchain && t.status == TransferStatus::WaitingForConfirmation
@@ -228,32 +259,54 @@ impl Shop {
                 transfer.status = TransferStatus::WaitingForMatch;
                 transfer.confirmed_by = self.heads;
                 transfer.deadline = transfer.block.timestamp.plus(head.match_window_seconds);
+                if transfer.is_covered(&stopped) {
+                    transfer.end_stopped();
+                }
             } else if !transfer.on_chain && transfer.block.number <= head.finalized {
                 transfer.status = TransferStatus::FailedToConfirm;
+                let orders = self.orders.iter_mut();
+                orders.for_each(|o| o.on_its_way.retain(|other| *other != transfer.payment));
+            }
+        }
+        // What would have paid nothing anyway says why.
+        let is_stopped = |t: &ModelTransfer| t.reasons.contains(&UnknownReason::Stopped);
+        for i in 0..self.transfers.len() {
+            if self.transfers[i].confirmed_by == self.heads && is_stopped(&self.transfers[i]) {
+                self.note_reasons(i);
             }
         }
     }
 
     /// Confirmed transfers pay what they fit: the one that was confirmed first comes first; of those
-    /// that one head confirms, the one in the lower block; of those in one block, the one seen first.
+    /// that one head confirms, the one in the lower block; of those in one block, the first one there.
     fn pay_what_fits(&mut self) {
         let mut waiting: Vec<usize> = (0..self.transfers.len())
             .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
             .collect();
         waiting.sort_by_key(|i| {
             let transfer = &self.transfers[*i];
-            (transfer.confirmed_by, transfer.block.number, *i)
+            (transfer.confirmed_by, transfer.block.number, transfer.log_index)
         });
         for i in waiting {
             let transfer = &self.transfers[i];
             let payment = transfer.payment;
             let may_be_paid = |d: &ModelDeposit| match self.status_of(d.order) {
                 Some(OrderStatus::Pending) => true,
-                Some(OrderStatus::Expired) => d.accepts_late,
-                Some(OrderStatus::Paid | OrderStatus::Cancelled) | None => false,
+                Some(OrderStatus::Expired | OrderStatus::Cancelled) => d.accepts_late,
+                Some(OrderStatus::Paid) | None => false,
             };
             let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && may_be_paid(d);
-            let fitting = self.deposits.iter().position(|d| fits(&d));
+            // An order that was marked paid takes what was on its way.
+            let is_awaited = |o: &ModelOrder| o.payer.is_none() && o.on_its_way.contains(&payment);
+            let marked = self.orders.iter().find(|o| is_awaited(o)).map(|o| o.id);
+            let is_marked =
+                |d: &ModelDeposit| marked == Some(d.order) && !d.released && d.fits(transfer);
+            let fitting = self.deposits.iter().position(|d| is_marked(d) || fits(&d));
+            // It waited for a deposit, and one opened.
+            if fitting.is_some() && self.is_stopped(transfer) {
+                self.transfers[i].end_stopped();
+                continue;
+            }
             if let Some(deposit) = fitting {
                 let order = self.deposits[deposit].order;
                 self.close(deposit, CloseReason::Settled);
@@ -303,7 +356,8 @@ impl Shop {
         let kept: BTreeSet<usize> = waiting.filter_map(|t| t.awaited_by).collect();
         let is_over = |(i, d): (usize, &ModelDeposit)| {
             let late = |(_, at): (CloseReason, UnixSeconds)| at.plus(d.late_window_seconds) < now;
-            d.blockchain == blockchain && d.closed.is_some_and(late) && !kept.contains(&i)
+            let is_over = !d.is_awaited() && d.closed.is_some_and(late);
+            d.blockchain == blockchain && is_over && !kept.contains(&i)
         };
         let over: Vec<bool> = self.deposits.iter().enumerate().map(is_over).collect();
         self.deposits.iter_mut().zip(over).for_each(|(d, over)| d.released |= over);
@@ -318,7 +372,7 @@ impl Shop {
             tier.and_then(|tier| tier.timestamp)
         };
         let passed = |d: &ModelDeposit| confirmed(d).is_some_and(|time| d.until < time);
-        let here = |d: &ModelDeposit| d.blockchain == blockchain && d.is_open();
+        let here = |d: &ModelDeposit| d.blockchain == blockchain && d.is_awaited();
         let expired = |d: &ModelDeposit| here(d) && passed(d) && !self.has_payment_for(d);
         let expired: Vec<bool> = self.deposits.iter().map(expired).collect();
         for (i, _) in expired.into_iter().enumerate().filter(|(_, expired)| *expired) {
@@ -355,14 +409,23 @@ impl Shop {
             } else {
                 UnknownReason::NoDeposit
             });
+            // By the nearest of them.
+            let is_other = |d: &ModelDeposit| !d.contracts.contains(&payment.contract);
+            if self.deposits.iter().filter(kept).any(is_other) {
+                reasons.insert(UnknownReason::OtherContract);
+            }
             return reasons;
         };
         let time = transfer.block.timestamp;
-        if time < deposit.from {
+        if deposit.is_after(transfer) {
             reasons.insert(UnknownReason::BeforeDeposit);
         }
         if time > deposit.until && !deposit.accepts_late {
             reasons.insert(UnknownReason::Late);
+        }
+        if reasons.is_empty() && !deposit.contracts.contains(&payment.contract) {
+            reasons.insert(UnknownReason::OtherContract);
+            return reasons;
         }
         let Some((reason, at)) = deposit.closed else { return reasons };
         // One that is let go of at the head that passes its deadline may as well have expired.
@@ -373,12 +436,15 @@ impl Shop {
             CloseReason::Settled | CloseReason::OrderPaid => {
                 reasons.insert(UnknownReason::AlreadyPaid);
             }
-            CloseReason::OrderCancelled => {
+            CloseReason::OrderCancelled if !deposit.accepts_late => {
                 reasons.insert(UnknownReason::OrderCancelled);
             }
             CloseReason::Expired | CloseReason::OrderExpired if !deposit.accepts_late => {}
             // What its order says of it.
-            CloseReason::Expired | CloseReason::OrderExpired | CloseReason::Replaced => {
+            CloseReason::Expired
+            | CloseReason::OrderExpired
+            | CloseReason::OrderCancelled
+            | CloseReason::Replaced => {
                 reasons.extend(match self.status_of(deposit.order) {
                     Some(OrderStatus::Paid) => Some(UnknownReason::AlreadyPaid),
                     Some(OrderStatus::Expired) => Some(UnknownReason::Late),
@@ -392,8 +458,17 @@ impl Shop {
 
     /// A deposit waits, or a payment for one.
     fn may_be_paid(&self, order: OrderId) -> bool {
-        let waits = self.deposits.iter().any(|d| d.order == order && d.is_open());
+        let waits = self.deposits.iter().any(|d| d.order == order && d.is_awaited());
         waits || self.has_candidate(order)
+    }
+
+    /// The payments that wait for a deposit of the order.
+    fn on_its_way(&self, order: OrderId) -> Vec<PaymentKey> {
+        let of_order = |d: &&ModelDeposit| d.order == order && d.takes();
+        let waits = |t: &&ModelTransfer| {
+            t.is_waiting() && self.deposits.iter().filter(of_order).any(|d| d.fits(t))
+        };
+        self.transfers.iter().filter(waits).map(|t| t.payment).collect()
     }
 
     fn has_candidate(&self, order: OrderId) -> bool {
@@ -421,7 +496,7 @@ impl Shop {
 
     fn close_deposits(&mut self, order: OrderId, reason: CloseReason) {
         for i in 0..self.deposits.len() {
-            if self.deposits[i].order == order && self.deposits[i].is_open() {
+            if self.deposits[i].order == order && self.deposits[i].is_awaited() {
                 self.close(i, reason);
             }
         }

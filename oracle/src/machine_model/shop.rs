@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::record::Block;
+use schemas::record::{Block, StopScope};
 use schemas::{
     Address, Amount, Blockchain, CloseReason, OrderId, OrderStatus, PaymentKey, Stablecoin,
     TransferStatus, UnixSeconds, UnknownReason,
@@ -18,6 +18,8 @@ pub(super) struct ModelOrder {
     pub(super) expires_at: UnixSeconds,
     pub(super) status: OrderStatus,
     pub(super) payer: Option<PaymentKey>,
+    /// What was on its way when an operator marked it paid.
+    pub(super) on_its_way: Vec<PaymentKey>,
 }
 
 #[derive(Debug)]
@@ -25,10 +27,13 @@ pub(super) struct ModelDeposit {
     pub(super) order: OrderId,
     pub(super) blockchain: Blockchain,
     pub(super) stablecoin: Stablecoin,
+    pub(super) contracts: Vec<Address>,
     pub(super) wallet: Address,
     pub(super) value: Amount,
     pub(super) sender: Option<Address>,
-    pub(super) from: UnixSeconds,
+    /// Blocks up to this height were there before it, and so were this many transfers.
+    pub(super) above: i64,
+    pub(super) listed: usize,
     pub(super) until: UnixSeconds,
     pub(super) late_window_seconds: i64,
     pub(super) accepts_late: bool,
@@ -42,9 +47,13 @@ pub(super) struct ModelDeposit {
 pub(super) struct ModelTransfer {
     pub(super) blockchain: Blockchain,
     pub(super) payment: PaymentKey,
+    /// Its place among those that were seen.
+    pub(super) number: usize,
     /// The deposit that awaited it when it was seen, or that opened for it.
     pub(super) awaited_by: Option<usize>,
     pub(super) block: Block,
+    /// Its place in the block.
+    pub(super) log_index: i32,
     pub(super) on_chain: bool,
     pub(super) status: TransferStatus,
     /// Which head confirmed it.
@@ -61,6 +70,18 @@ impl ModelTransfer {
         WALLETS.contains(&self.payment.from)
     }
 
+    /// Whether one of these stops keeps it from asking.
+    pub(super) fn is_covered(&self, stopped: &BTreeSet<StopScope>) -> bool {
+        let PaymentKey { to, stablecoin, contract, .. } = self.payment;
+        let covers = |scope: &StopScope| scope.covers(to, stablecoin, contract);
+        !self.is_sweep() && stopped.iter().any(covers)
+    }
+
+    pub(super) fn end_stopped(&mut self) {
+        self.status = TransferStatus::NoMatchedDeposit;
+        self.reasons.insert(UnknownReason::Stopped);
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         matches!(
             self.status,
@@ -74,6 +95,12 @@ impl ModelDeposit {
         self.closed.is_none()
     }
 
+    /// Its order waits for it: it is open, or was replaced and did not give its amount to another.
+    pub(super) fn is_awaited(&self) -> bool {
+        let is_replaced = matches!(self.closed, Some((CloseReason::Replaced, _)));
+        self.is_open() || (is_replaced && !self.released)
+    }
+
     /// A payment counts, also after another choice, or late where that is accepted.
     pub(super) fn takes(&self) -> bool {
         !self.released && self.closed.is_none_or(|(reason, _)| self.is_left_to_order(reason))
@@ -83,8 +110,10 @@ impl ModelDeposit {
     pub(super) fn is_left_to_order(&self, reason: CloseReason) -> bool {
         match reason {
             CloseReason::Replaced => true,
-            CloseReason::Expired | CloseReason::OrderExpired => self.accepts_late,
-            CloseReason::Settled | CloseReason::OrderPaid | CloseReason::OrderCancelled => false,
+            CloseReason::Expired | CloseReason::OrderExpired | CloseReason::OrderCancelled => {
+                self.accepts_late
+            }
+            CloseReason::Settled | CloseReason::OrderPaid => false,
         }
     }
 
@@ -100,12 +129,18 @@ impl ModelDeposit {
             && self.value == payment.value
     }
 
+    /// Whether the transfer, or its block, was there before it opened.
+    pub(super) fn is_after(&self, transfer: &ModelTransfer) -> bool {
+        transfer.number < self.listed || transfer.block.number <= self.above
+    }
+
     pub(super) fn fits(&self, transfer: &ModelTransfer) -> bool {
         let time = transfer.block.timestamp;
         !transfer.is_sweep()
             && self.has_amount_of(transfer)
+            && self.contracts.contains(&transfer.payment.contract)
             && self.is_for_sender(transfer.payment.from)
-            && self.from <= time
+            && !self.is_after(transfer)
             && (time <= self.until || self.accepts_late)
     }
 }
@@ -127,11 +162,20 @@ pub(super) struct ModelLane {
     pub(super) watched: BTreeSet<Address>,
     /// That of the last head; none before the first.
     pub(super) time: Option<UnixSeconds>,
+    /// The height of that head.
+    pub(super) height: i64,
     /// Whether that head has a gap.
     pub(super) has_gap: bool,
+    pub(super) stopped: BTreeSet<StopScope>,
 }
 
 impl Shop {
+    /// Whether an operator keeps a payment from asking.
+    pub(super) fn is_stopped(&self, transfer: &ModelTransfer) -> bool {
+        let lane = self.lanes.get(&transfer.blockchain);
+        lane.is_some_and(|lane| transfer.is_covered(&lane.stopped))
+    }
+
     /// A payment for it is under way.
     pub(super) fn has_payment_for(&self, deposit: &ModelDeposit) -> bool {
         self.transfers.iter().any(|t| t.is_waiting() && deposit.fits(t))

@@ -7,15 +7,15 @@ use processor::machine::matching::TransferStage;
 use processor::machine::{Broken, Machine, matching, orders};
 use schemas::record::{
     Block, ChainBody, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody,
-    OrdersEntry,
+    OrderDeposit, OrdersEntry,
 };
 use schemas::{
-    DepositId, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId, TransferStatus,
-    UnixSeconds, UnknownReason,
+    DepositId, DepositState, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId,
+    TransferStatus, UnixSeconds, UnknownReason,
 };
 use uuid::Uuid;
 
-use super::chain::{account, cents};
+use super::chain::{CONTRACT, OTHER_CONTRACT, account, cents};
 use super::violation::{Violation, same};
 
 /// A defect put into a machine from outside, to see that the checks find it.
@@ -67,8 +67,18 @@ pub enum Sabotage {
     HideOrphans,
     /// Matching forgets closed deposits at once, and gives their amounts to others.
     ReuseAtOnce,
-    /// Matching believes every waiting transfer to be newer than the order that may claim it.
+    /// Matching does not see that transfers wait.
     ClaimLoose,
+    /// Matching takes a deposit for one that opened at the chain's first block.
+    OpenEarlier,
+    /// Matching takes a deposit for one that opened in a block to come.
+    OpenLater,
+    /// Matching takes a transfer for one that it has not seen before.
+    ForgetListed,
+    /// That a transfer left the chain is not shown before its end.
+    HideGone,
+    /// An order that is marked paid forgets what is on its way.
+    ForgetMarked,
     /// Matching does not see which sender an order names.
     IgnoreSender,
     /// Matching takes the merchant's own money for a payment.
@@ -101,10 +111,22 @@ pub enum Sabotage {
     ReviveStale,
     /// Matching takes late payments for shops that do not accept them.
     AcceptLate,
+    /// An order does not wait for a deposit that was replaced.
+    ForgetReplaced,
+    /// Matching takes every contract of a coin for one that pays.
+    AnyContractPays,
+    /// Matching does not read that an operator stops something.
+    ForgetStop,
+    /// Matching does not read that a stop ends.
+    StopForEver,
+    /// A lane does not say what is stopped.
+    HideStopped,
     /// Matching attaches a transfer to another order than the operator named.
     AttachElsewhere,
     /// Matching takes the merchant's own money for one that may be attached.
     AttachOwnMoney,
+    /// A restored lane continues the ids of its backup.
+    RestartIds,
 }
 
 /// How a machine is given a defect: what it takes is altered, what it publishes, or what it keeps.
@@ -170,11 +192,11 @@ impl Sabotaged for matching::State {
         {
             match sabotage {
                 Sabotage::ReuseAtOnce => open.late_window_seconds = 0,
-                Sabotage::ClaimLoose => open.started_at = UnixSeconds(0),
                 Sabotage::IgnoreSender => open.user_address = None,
                 Sabotage::RaiseBeyondLimit => open.amounts.limit = cents(100),
                 Sabotage::BelieveOldHeads => open.head_age_max_seconds = u32::MAX,
                 Sabotage::AcceptLate => open.accepts_late = true,
+                Sabotage::AnyContractPays => open.contracts = vec![CONTRACT, OTHER_CONTRACT],
                 _ => {}
             }
         }
@@ -184,7 +206,16 @@ impl Sabotaged for matching::State {
         {
             command.order_id = OrderId(Uuid::from_u128(command.order_id.0.as_u128() ^ 3));
         }
+        let stops = |input: &matching::Input| match input {
+            matching::Input::Command(command) => match command.body {
+                DepositCommandBody::Stop(_) => sabotage == Sabotage::ForgetStop,
+                DepositCommandBody::Resume(_) => sabotage == Sabotage::StopForEver,
+                _ => false,
+            },
+            matching::Input::Chain(_) => false,
+        };
         let lost = (sabotage == Sabotage::LoseInBatch && number == 5)
+            || stops(&input)
             || (sabotage == Sabotage::IgnoreLateRefusal && is_late_refusal(self, &input));
         if lost { Vec::new() } else { vec![input] }
     }
@@ -194,6 +225,15 @@ impl Sabotaged for matching::State {
             && sabotage == Sabotage::ForgetNewest
         {
             return lane.newest.take().is_some();
+        }
+        if let MatchingEntry::Deposit(kept) = entry {
+            let opening = (kept.opened_above, kept.opened_at);
+            match sabotage {
+                Sabotage::OpenEarlier => (kept.opened_above, kept.opened_at) = (-1, -1),
+                Sabotage::OpenLater => kept.opened_above = 1 << 40,
+                _ => {}
+            }
+            return opening != (kept.opened_above, kept.opened_at);
         }
         let MatchingEntry::Transfer(kept) = entry else { return false };
         let before = kept.clone();
@@ -212,6 +252,9 @@ impl Sabotaged for matching::State {
                 kept.reason = kept.reason.or(Some(UnknownReason::Late));
             }
             Sabotage::AttachOwnMoney => kept.from_own_wallet = false,
+            Sabotage::ClaimLoose if kept.deposit_id.is_none() => kept.from_own_wallet = true,
+            Sabotage::ForgetListed => kept.listed_at = i64::MAX,
+            Sabotage::HideGone => kept.orphan_due = false,
             Sabotage::FailAtOnce if kept.settling && has_left => {
                 kept.block_timestamp = UnixSeconds(0);
             }
@@ -255,6 +298,9 @@ impl Sabotaged for matching::State {
                 (matching::Effect::Progress(progress), Sabotage::HideWatched, _) => {
                     progress.watched.clear();
                 }
+                (matching::Effect::Progress(progress), Sabotage::HideStopped, _) => {
+                    progress.stopped.clear();
+                }
                 (matching::Effect::Progress(progress), Sabotage::HideUnconfirmed, _) => {
                     progress.oldest_unconfirmed = None;
                 }
@@ -268,6 +314,15 @@ impl Sabotaged for matching::State {
                 }
                 (matching::Effect::Transfer(_, transfer), Sabotage::HideOrphans, _) => {
                     transfer.orphaned_at = None;
+                }
+                (
+                    matching::Effect::Deposit(deposit),
+                    Sabotage::AnyContractPays,
+                    matching::Input::Command(command),
+                ) => {
+                    if let DepositCommandBody::Open(open) = &command.body {
+                        deposit.contracts.clone_from(&open.contracts);
+                    }
                 }
                 (
                     matching::Effect::Deposit(deposit),
@@ -310,8 +365,17 @@ impl Sabotaged for orders::State {
         forgets.then_some(tick).into_iter().chain([command]).collect()
     }
 
-    fn corrupt(_entry: &mut OrdersEntry, _sabotage: Sabotage) -> bool {
-        false
+    fn corrupt(entry: &mut OrdersEntry, sabotage: Sabotage) -> bool {
+        let order = &mut entry.order;
+        let is_marked = order.status == OrderStatus::Paid && order.paid_by.is_none();
+        if sabotage == Sabotage::ForgetMarked && is_marked && !order.candidates.is_empty() {
+            order.candidates.clear();
+            return true;
+        }
+        let is_replaced = |of: &&mut OrderDeposit| of.state == DepositState::Replaced;
+        let deposits = order.deposits.iter_mut();
+        let replaced = deposits.filter(|_| sabotage == Sabotage::ForgetReplaced);
+        replaced.filter(is_replaced).map(|of| of.state = DepositState::Closed).count() > 0
     }
 
     fn spoil(
@@ -370,6 +434,7 @@ pub(super) enum Fate {
 type Change<M> = (String, Option<<M as Machine>::Entry>);
 
 /// A machine with its changelog.
+#[derive(Clone)]
 pub(super) struct Station<M: Sabotaged> {
     pub(super) machine: M,
     /// As it was before it read anything.
@@ -400,6 +465,16 @@ impl<M: Sabotaged> Station<M> {
     /// Another one that has seen nothing, with the same defect.
     pub(super) fn undisturbed(&self) -> Self {
         Self::new(self.fresh.clone(), self.sabotage)
+    }
+
+    pub(super) fn sabotage(&self) -> Sabotage {
+        self.sabotage
+    }
+
+    /// Takes an entry of the changelog that no step made.
+    pub(super) fn amend(&mut self, key: String, entry: M::Entry) {
+        self.machine.restore(&key, Some(&entry)).expect("an entry of the machine");
+        self.changelog.push((key, Some(entry)));
     }
 
     /// One step: the effects of each input.

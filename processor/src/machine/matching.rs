@@ -6,9 +6,11 @@
 //!
 //! **Invariants** (`docs/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing
 //! is confirmed above the policy, after a retract or while a head holds it; 8 a deposit expires only when the chain's own time
-//! has passed its deadline; 10 reservations are unique.
+//! has passed its deadline; 10 reservations are unique; 14 a transfer of another contract, or of what is stopped, pays
+//! nothing.
 
 mod amounts;
+mod anew;
 mod attach;
 mod chain;
 mod command;
@@ -16,6 +18,7 @@ mod deposits;
 mod entry;
 mod expiry;
 mod heads;
+mod stop;
 mod transfers;
 mod verdict;
 mod watches;
@@ -33,8 +36,10 @@ use schemas::{
 
 use super::{Broken, FORGOTTEN, Machine, RestoreError};
 pub use amounts::Share;
+pub use anew::lane_anew;
 use deposits::{DepositRow, Deposits};
 use entry::Key;
+pub use entry::LANE_KEY;
 use heads::fresh_lane;
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
@@ -216,7 +221,8 @@ impl State {
         row: DepositRow,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        effects.push(Effect::Deposit(row.record(row.id, self.blockchain)));
+        let record = row.record(self.blockchain, self.deposits.contracts(&row));
+        effects.push(Effect::Deposit(record));
         self.deposits.put(row)
     }
 }
@@ -259,14 +265,19 @@ impl Machine for State {
                 DepositCommandBody::AttachRefused { transfer_id } => {
                     self.attach_refused(command, *transfer_id)
                 }
+                DepositCommandBody::Stop(scope) => self.stop(*scope, command.issued_at, effects),
+                DepositCommandBody::Resume(scope) => {
+                    self.resume(*scope, command.issued_at, effects)
+                }
             },
         }
     }
 
     fn changes(&self) -> Vec<(String, Option<MatchingEntry>)> {
         let lane = self.lane_before.iter().map(|_| (Key::Lane, Some(self.lane_entry())));
+        let entry = |row: DepositRow| row.entry(self.deposits.contracts(&row));
         let deposits = self.deposits.touched();
-        let deposits = deposits.map(|(id, row)| (Key::Deposit(id), row.map(|row| row.entry(id))));
+        let deposits = deposits.map(|(id, row)| (Key::Deposit(id), row.map(entry)));
         let transfers = self.transfers.touched();
         let transfers = transfers.map(|(id, row)| (Key::Transfer(id), row.map(|row| row.entry())));
         let watches = self.watches.touched();
@@ -305,7 +316,8 @@ impl Machine for State {
             (_, Some(MatchingEntry::Lane(lane))) if lane.sequence < 0 => return Err(unknown()),
             (_, Some(MatchingEntry::Lane(lane))) => self.lane = lane.clone(),
             (_, Some(MatchingEntry::Deposit(entry))) => {
-                let row = DepositRow::of(entry).ok_or_else(unknown)?;
+                let contracts = self.deposits.contracts_number(&entry.contracts)?;
+                let row = DepositRow::of(entry, contracts).ok_or_else(unknown)?;
                 self.deposits.put(row)?;
             }
             (_, Some(MatchingEntry::Transfer(entry))) => {
@@ -320,7 +332,8 @@ impl Machine for State {
     }
 
     fn snapshot(&self) -> Vec<(String, MatchingEntry)> {
-        let deposits = self.deposits.sorted().into_iter().map(|row| row.entry(row.id));
+        let entry = |row: DepositRow| row.entry(self.deposits.contracts(&row));
+        let deposits = self.deposits.sorted().into_iter().map(entry);
         let transfers = self.transfers.sorted().into_iter().map(TransferRow::entry);
         let watches = self.watches.all().map(MatchingEntry::Watch);
         let rows = deposits.chain(transfers).chain(watches);
@@ -335,6 +348,10 @@ impl Machine for State {
 
     fn rows(&self) -> usize {
         self.deposits.len().saturating_add(self.transfers.len())
+    }
+
+    fn stops(&self) -> Option<(Blockchain, usize)> {
+        Some((self.blockchain, self.lane.stopped.len()))
     }
 
     /// None: the lane's time comes with heads.

@@ -4,7 +4,8 @@
 //! paid where the shop accepts late payments; everything else leaves a terminal order as it is. Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
 //!
 //! **Invariants** (`docs/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states
-//! are final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its deposits may still be paid.
+//! are final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its deposits may still be paid,
+//! those included that another choice replaced.
 
 mod attach;
 mod deposit;
@@ -80,9 +81,9 @@ impl OrderRow {
         self.order.status == OrderStatus::Pending
     }
 
-    /// Whether some deposit may still be paid.
-    fn has_active_deposit(&self) -> bool {
-        self.order.deposits.iter().any(is_active)
+    /// Whether some deposit may still be paid, one that was replaced included.
+    fn has_awaited_deposit(&self) -> bool {
+        self.order.deposits.iter().any(is_awaited)
     }
 
     fn entry(&self) -> OrdersEntry {
@@ -150,6 +151,9 @@ impl State {
         if self.orders.get(command.order_id).is_some() {
             return Ok(()); // The same create again: its sender finds the order that is there.
         }
+        if self.may_be_forgotten(command) {
+            return Ok(()); // Read again after its order had ended: it must not begin anew.
+        }
         let row = OrderRow::new(create.first_record(command));
         effects.push(Effect::Order(row.order.clone()));
         self.orders.put(row.clone())?;
@@ -206,7 +210,9 @@ impl State {
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        if !row.is_pending() || row.order.candidates.contains(&transfer_id) {
+        // An operator may mark one paid that has ended without a payment, too.
+        let is_paid = row.order.status == OrderStatus::Paid;
+        if is_paid || row.order.candidates.contains(&transfer_id) {
             return Ok(());
         }
         row.order.candidates.push(transfer_id);
@@ -220,14 +226,15 @@ impl State {
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        if !row.is_pending() || !row.order.candidates.contains(&transfer_id) {
+        if !row.order.candidates.contains(&transfer_id) {
             return Ok(());
         }
         row.order.candidates.retain(|id| *id != transfer_id);
         self.publish(row, command, OrderCause::CandidateGone, None, effects).map(drop)
     }
 
-    /// A confirmed transfer asks to pay: the first one does.
+    /// A confirmed transfer asks to pay: the first one does. An order that an operator marked paid takes what was on its way
+    /// then: it is no second payment.
     fn settle(
         &mut self,
         mut row: OrderRow,
@@ -239,10 +246,15 @@ impl State {
         let settled = DepositCommandBody::Settled { transfer_id: payer };
         let end = match row.order.status {
             OrderStatus::Pending => Ok(End::Paid),
-            OrderStatus::Expired if settle.accepts_late => Ok(End::PaidLate),
+            OrderStatus::Expired | OrderStatus::Cancelled if settle.accepts_late => {
+                Ok(End::PaidLate)
+            }
             OrderStatus::Paid if paid_by == Some(payer) => {
                 effects.push(answer(command, settle, settled));
                 return Ok(());
+            }
+            OrderStatus::Paid if paid_by.is_none() && row.order.candidates.contains(&payer) => {
+                Ok(End::Attached)
             }
             OrderStatus::Paid => Err(UnknownReason::AlreadyPaid),
             OrderStatus::Expired => Err(UnknownReason::Late),
@@ -259,7 +271,8 @@ impl State {
         invariant!(2, paid_by.is_none(), "order {id} is paid by {paid_by:?} and {payer}");
         row.order.paid_by = Some(payer);
         // A transfer has the units of the deposit that it pays.
-        row.order.paid_value = row.close_slot(settle.slot).and_then(|paid| paid.value);
+        row.order.paid_value =
+            row.leave_slot(settle.slot, DepositState::Closed).and_then(|paid| paid.value);
         effects.push(answer(command, settle, settled));
         self.end(row, command, end, effects)
     }
@@ -273,10 +286,10 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         row.order.status = end.status();
-        row.order.candidates.clear();
-        for deposit in row.order.deposits.iter().filter(|d| d.state == DepositState::Open) {
-            effects.extend(row.close_ended(command, deposit));
+        if !matches!(end, End::MarkedPaid) {
+            row.order.candidates.clear();
         }
+        effects.extend(row.reserved().filter_map(|deposit| row.close_ended(command, deposit)));
         self.reply(row, command, end.cause(), effects)
     }
 
@@ -414,6 +427,10 @@ impl Machine for State {
         Vec::new()
     }
 
+    fn stops(&self) -> Option<(Blockchain, usize)> {
+        None
+    }
+
     fn rows(&self) -> usize {
         self.orders.len()
     }
@@ -429,9 +446,19 @@ impl Machine for State {
     }
 }
 
-/// Whether a deposit may still be paid, as far as the order knows.
+/// Whether a deposit is asked for or open: the order's customer is shown it.
 fn is_active(deposit: &OrderDeposit) -> bool {
     matches!(deposit.state, DepositState::Requested | DepositState::Open)
+}
+
+/// Whether a lane keeps an amount for the order, as far as that knows.
+fn is_reserved(deposit: &OrderDeposit) -> bool {
+    matches!(deposit.state, DepositState::Open | DepositState::Replaced)
+}
+
+/// Whether a deposit may still be paid, as far as the order knows.
+fn is_awaited(deposit: &OrderDeposit) -> bool {
+    is_active(deposit) || is_reserved(deposit)
 }
 
 /// Why an ended order lets go of its deposits; none while it is pending.

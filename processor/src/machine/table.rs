@@ -143,7 +143,12 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
 
     /// All rows, in the order of their keys.
     pub(super) fn sorted(&self) -> Vec<&V> {
-        let mut rows: Vec<_> = self.rows.iter().collect();
+        self.filtered(|_| true)
+    }
+
+    /// Those of a kind, in the order of their keys.
+    pub(super) fn filtered(&self, is: impl Fn(&V) -> bool) -> Vec<&V> {
+        let mut rows: Vec<_> = self.rows.iter().filter(|row| is(row)).collect();
         rows.sort_unstable_by_key(|row| row.key());
         rows
     }

@@ -6,6 +6,8 @@ use log::consumer::Member;
 use log::{NewRecord, Step};
 use schemas::Topic;
 
+use super::positions::OWN;
+
 /// How many outputs are offered to the log at once: it writes them while the rest is decided. Many, since
 /// it writes the records of a partition together.
 const OFFER_RECORDS: usize = 4096;
@@ -50,7 +52,10 @@ impl Draft {
 
     /// The step, and how many outputs each topic has.
     pub(super) fn finish(self) -> (Step, BTreeMap<Topic, u64>) {
-        let Self { step, mut counts, .. } = self;
+        let Self { mut step, mut counts, .. } = self;
+        for (_, at) in &mut step.offsets {
+            at.metadata = OWN.to_owned();
+        }
         count(&mut counts, &step.records);
         (step, counts)
     }

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use log::{NewRecord, TopicPartition};
+use log::{Assigned, NewRecord, TopicPartition};
 use schemas::{Blockchain, CodecError, Layout, OrderId, Partition, Stablecoin, UnixMicros};
 
 use super::inputs::Inputs;
+use super::positions::Positions;
 use crate::machine::Broken;
 use crate::machine::matching::Share;
 use crate::wire::{self, Wire};
@@ -21,14 +22,33 @@ pub(super) struct Owned<M: Wire> {
     ticking: HashSet<OrderId>,
     /// What the present step has taken.
     inputs: Inputs,
+    /// How far the inputs were taken by the last step, and with the present one.
+    known: Positions,
+    next: Positions,
     /// Kept between inputs to spare the allocation.
     effects: Vec<M::Effect>,
 }
 
 impl<M: Wire> Owned<M> {
-    pub(super) fn new(machine: M, partition: Partition) -> Self {
+    pub(super) fn new(machine: M, partition: Partition, known: Positions) -> Self {
         let (ticking, inputs, effects) = (HashSet::new(), Inputs::default(), Vec::new());
-        Self { machine, partition, ticking, inputs, effects }
+        Self { machine, partition, ticking, inputs, next: known.clone(), known, effects }
+    }
+
+    /// The group continues an input here.
+    ///
+    /// # Errors
+    /// The state is that of another position.
+    pub(super) fn continues(&mut self, input: &Assigned) -> Result<(), Error> {
+        let partition = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
+        if let Some(cause) = self.known.misfit(M::GROUP, input) {
+            return Err(Error::Changelog { partition, cause });
+        }
+        if let Some(committed) = &input.committed {
+            self.known.set(input.partition.topic, committed.offset);
+            self.next = self.known.clone();
+        }
+        Ok(())
     }
 
     /// Takes one input and adds the records that follow. Garbage becomes a dead letter.
@@ -39,6 +59,7 @@ impl<M: Wire> Owned<M> {
         outputs: &mut Vec<NewRecord>,
     ) -> Result<(), Error> {
         self.inputs.push(record);
+        self.next.set(record.from.topic, record.offset.next());
         let input = match self.machine.parse(record) {
             Ok(input) => input,
             Err(unreadable) => {
@@ -85,24 +106,31 @@ impl<M: Wire> Owned<M> {
         let mut entries = wire::changelog(&self.machine, self.partition)?;
         if let Some(first) = entries.first_mut() {
             first.headers.push(wire::INPUTS_HEADER, self.inputs.to_string().as_bytes());
+            first.headers.push(wire::NEXT_HEADER, self.next.to_string().as_bytes());
         }
         Ok(entries)
     }
 
     pub(super) fn commit(&mut self) {
         self.inputs.clear();
+        self.known = self.next.clone();
         self.machine.commit();
     }
 
     pub(super) fn undo(&mut self) -> Result<(), Error> {
         self.ticking.clear();
         self.inputs.clear();
+        self.next = self.known.clone();
         let at = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
         self.machine.undo().map_err(|cause| broken(at.to_string(), cause))
     }
 
     pub(super) fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)> {
         self.machine.shares()
+    }
+
+    pub(super) fn stops(&self) -> Option<(Blockchain, usize)> {
+        self.machine.stops()
     }
 
     pub(super) fn rows(&self) -> usize {

@@ -3,7 +3,7 @@
 
 use schemas::record::{
     AmountRule, AttachTransfer, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand,
-    DepositCommandBody, Head, Held, Observation, OpenDeposit, Transfer, Watch,
+    DepositCommandBody, Head, Held, Observation, OpenDeposit, StopScope, Transfer, Watch,
 };
 use schemas::{
     Address, Amount, Blockchain, CloseReason, CommandId, Epoch, Hash, OrderId, Stablecoin,
@@ -16,6 +16,8 @@ use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
 /// A day in blocks.
 pub(crate) const DAY: i64 = 8_640;
+/// The first head by which what ended within the first window of ids is forgotten: a day after its end.
+pub(crate) const FORGETS: i64 = DAY + 820;
 
 fn block(number: i64, fork: u8) -> Block {
     let mut hash = [fork; 32];
@@ -207,6 +209,20 @@ impl From<HeadAt> for Input {
     }
 }
 
+/// An operator stops what this covers.
+pub(crate) fn stop(scope: StopScope) -> Input {
+    to_lane(DepositCommandBody::Stop(scope))
+}
+
+/// And ends it.
+pub(crate) fn resume(scope: StopScope) -> Input {
+    to_lane(DepositCommandBody::Resume(scope))
+}
+
+fn to_lane(body: DepositCommandBody) -> Input {
+    Input::Command(DepositCommand::to_lane(Blockchain::Eth, UnixSeconds(1200).micros(), body))
+}
+
 /// From this block on payments to the wallet in this contract are seen.
 pub(crate) fn watch(number: i64, watched: u8, contract: Address) -> Input {
     let watch = Watch { wallet_address: wallet(watched), contracts: vec![contract] };
@@ -214,7 +230,7 @@ pub(crate) fn watch(number: i64, watched: u8, contract: Address) -> Input {
 }
 
 /// The command to open a deposit: by default slot 0 at wallet 1, from block 100 to block 200, up to three
-/// cents above, 30 s of skew, 500 s of late window.
+/// cents above, 500 s of late window.
 #[derive(Clone)]
 pub(crate) struct Open {
     order: OrderId,
@@ -228,6 +244,7 @@ pub(crate) fn open(order_letter: char, value: &str) -> Open {
     let open = OpenDeposit {
         stablecoin: Stablecoin::Usdt,
         contract: CONTRACT,
+        contracts: vec![CONTRACT],
         value: amount(value),
         user_address: None,
         started_at: UnixSeconds(1000),
@@ -235,7 +252,6 @@ pub(crate) fn open(order_letter: char, value: &str) -> Open {
         amounts: three_cents(),
         late_window_seconds: 500,
         accepts_late: false,
-        skew_seconds: 30,
         head_age_max_seconds: u32::MAX,
     };
     let issued_at = UnixSeconds(1000).micros();
@@ -272,6 +288,12 @@ impl Open {
     /// The customer is shown this contract.
     pub(crate) fn contract(mut self, contract: Address) -> Self {
         self.open.contract = contract;
+        self.open.contracts = vec![contract];
+        self
+    }
+    /// Paid in these contracts.
+    pub(crate) fn paid_in(mut self, contracts: &[Address]) -> Self {
+        self.open.contracts = contracts.to_vec();
         self
     }
     /// The head may be this many seconds older than the command.

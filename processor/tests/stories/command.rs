@@ -47,6 +47,7 @@ pub(crate) fn create(order_letter: char, payment: Option<PaymentRequest>) -> Ord
         blockchain: payment.as_ref().map(|payment| payment.blockchain),
         stablecoin: payment.as_ref().map(|payment| payment.stablecoin),
         expires_at: UnixSeconds(2000),
+        first_version: 1,
         payment,
     });
     at(1000, order_letter, 1, body)
@@ -58,11 +59,12 @@ pub(crate) fn usdt(blockchain: Blockchain, wallets: &[u8]) -> PaymentRequest {
         blockchain,
         stablecoin: Stablecoin::Usdt,
         contract: CONTRACT,
+        decimals: 6,
+        contracts: vec![CONTRACT],
         wallets: wallets.iter().map(|number| wallet(*number)).collect(),
         amounts: three_cents(),
         late_window_seconds: 500,
         accepts_late: false,
-        skew_seconds: 30,
         head_age_max_seconds: u32::MAX,
     }
 }

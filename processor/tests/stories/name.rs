@@ -22,6 +22,9 @@ pub(crate) fn wallet(number: u8) -> Address {
 /// The contract of every stablecoin.
 pub(crate) const CONTRACT: Address = Address::new(AddressFamily::Evm, [0xda; 20]);
 
+/// Another one of each.
+pub(crate) const OTHER_CONTRACT: Address = Address::new(AddressFamily::Evm, [0xdb; 20]);
+
 /// The amount of a text.
 pub(crate) fn amount(text: &str) -> Amount {
     let parsed = Amount::parse(text);

@@ -5,6 +5,7 @@ mod forgetting;
 mod jump;
 mod measured;
 mod newer;
+mod positions;
 mod unlucky;
 
 use std::collections::BTreeMap;

@@ -6,15 +6,23 @@
 
 use std::collections::BTreeMap;
 
-use schemas::UnixMicros;
+use schemas::{DepositId, FulfillmentId, TransferId, UnixMicros};
 use tidemark_processor::machine::Machine;
 
 /// What a story has to know of a machine.
 pub(crate) trait Described: Machine {
     fn fresh() -> Self;
 
+    /// Gives the ids in an effect their numbers.
+    fn number(_effect: &Self::Effect, _numbers: &mut Numbers) {}
+
+    /// The input with the ids of these numbers.
+    fn translated(input: Self::Input, _numbers: &Numbers) -> Self::Input {
+        input
+    }
+
     /// One effect in one line; empty for what is no part of stories.
-    fn line(effect: &Self::Effect) -> String;
+    fn line(effect: &Self::Effect, numbers: &Numbers) -> String;
 
     /// Whether publishing this again is the correct answer to a duplicate.
     fn may_repeat(duplicate: &Self::Input, effect: &Self::Effect) -> bool;
@@ -31,6 +39,47 @@ pub(crate) trait Described: Machine {
     fn version(effect: &Self::Effect) -> Option<(String, UnixMicros)>;
 }
 
+/// Ids in stories are numbers in the order in which they are given, one count for all.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers(Vec<Id>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Id {
+    Deposit(DepositId),
+    Transfer(TransferId),
+    Fulfillment(FulfillmentId),
+}
+
+impl Numbers {
+    pub(crate) fn give(&mut self, id: Id) {
+        if !self.0.contains(&id) {
+            self.0.push(id);
+        }
+    }
+
+    /// The number of an id. One that was not given is its own.
+    pub(crate) fn of(&self, id: Id) -> i64 {
+        let place = self.0.iter().position(|given| *given == id);
+        place.map_or_else(
+            || match id {
+                Id::Deposit(DepositId(id))
+                | Id::Transfer(TransferId(id))
+                | Id::Fulfillment(FulfillmentId(id)) => id,
+            },
+            |place| i64::try_from(place).unwrap() + 1,
+        )
+    }
+
+    /// The transfer of a number. One that is no transfer's is its own id.
+    pub(crate) fn transfer(&self, number: i64) -> TransferId {
+        let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        match place.and_then(|place| self.0.get(place)) {
+            Some(Id::Transfer(id)) => *id,
+            _ => TransferId(number),
+        }
+    }
+}
+
 /// A machine and all that it took so far.
 pub(crate) struct Story<M: Described> {
     machine: M,
@@ -41,6 +90,7 @@ pub(crate) struct Story<M: Described> {
     versions: BTreeMap<String, UnixMicros>,
     inputs: Vec<M::Input>,
     published: Vec<M::Effect>,
+    numbers: Numbers,
 }
 
 impl<M: Described> Story<M> {
@@ -53,6 +103,7 @@ impl<M: Described> Story<M> {
             versions: BTreeMap::new(),
             inputs: Vec::new(),
             published: Vec::new(),
+            numbers: Numbers::default(),
         }
     }
 
@@ -60,12 +111,13 @@ impl<M: Described> Story<M> {
     /// has none.
     #[track_caller]
     pub(crate) fn then(&mut self, input: impl Into<M::Input>, effects: &str) -> &mut Self {
-        let input = input.into();
+        let input = M::translated(input.into(), &self.numbers);
         let expected: Vec<&str> =
             effects.split([';', '\n']).map(str::trim).filter(|line| !line.is_empty()).collect();
         let found = self.step(&input);
-        let lines: Vec<String> =
-            found.iter().map(M::line).filter(|line| !line.is_empty()).collect();
+        found.iter().for_each(|effect| M::number(effect, &mut self.numbers));
+        let lines = found.iter().map(|effect| M::line(effect, &self.numbers));
+        let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
         assert!(
             lines == expected,
             "step {}: {input:?}\nexpected:\n  {}\nfound:\n  {}",
@@ -79,11 +131,11 @@ impl<M: Described> Story<M> {
         }
         let mut machine = self.machine.clone();
         for input in M::repeatable(&self.inputs) {
-            assert_no_effect(&mut machine, &input);
+            self.assert_no_effect(&mut machine, &input);
         }
         assert_eq!(machine.essence(), self.machine.essence(), "repeated inputs left a trace");
         self.all_in_one_step();
-        assert_no_effect(&mut self.machine.clone(), &input);
+        self.assert_no_effect(&mut self.machine.clone(), &input);
         self.published.extend(found);
         self
     }
@@ -118,6 +170,11 @@ impl<M: Described> Story<M> {
     /// The machine as it is now.
     pub(crate) fn machine(&self) -> &M {
         &self.machine
+    }
+
+    /// The numbers of its ids.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// All effects so far.
@@ -160,6 +217,19 @@ impl<M: Described> Story<M> {
         effects
     }
 
+    #[track_caller]
+    fn assert_no_effect(&self, machine: &mut M, duplicate: &M::Input) {
+        let mut effects = decide(machine, duplicate);
+        effects.retain(|effect| !M::may_repeat(duplicate, effect));
+        let lines = effects.iter().map(|effect| M::line(effect, &self.numbers));
+        let lines: Vec<String> = lines.collect();
+        assert!(
+            lines.is_empty(),
+            "a duplicate has effects: {duplicate:?}\n  {}",
+            lines.join("\n  ")
+        );
+    }
+
     fn restored(&self) -> M {
         let mut machine = M::fresh();
         for (key, value) in &self.changelog {
@@ -168,14 +238,6 @@ impl<M: Described> Story<M> {
         }
         machine
     }
-}
-
-#[track_caller]
-fn assert_no_effect<M: Described>(machine: &mut M, duplicate: &M::Input) {
-    let mut effects = decide(machine, duplicate);
-    effects.retain(|effect| !M::may_repeat(duplicate, effect));
-    let lines: Vec<String> = effects.iter().map(M::line).collect();
-    assert!(lines.is_empty(), "a duplicate has effects: {duplicate:?}\n  {}", lines.join("\n  "));
 }
 
 #[track_caller]

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use schemas::Topic;
+use log::{Log, TopicPartition};
 use schemas::record::example;
+use schemas::{Partition, Topic};
 use store::embedded::EmbeddedStore;
-use store::{Change, LayeredStore, Store};
+use store::{Change, LayeredStore, Position, Store};
 
 use crate::shop::{Mood, Noted, Noting, Shop, change, history, wrap};
 
@@ -120,6 +121,33 @@ fn tables_that_follow_the_log_miss_nothing() {
     let all = EmbeddedStore::open(&shop.dir.path().join("all")).unwrap();
     shop.rebuild(&all).unwrap();
     assert_eq!(shop.rows(&new), shop.rows(&all));
+}
+
+/// A projector beside it reads further meanwhile: the next start finds the position that its group has.
+#[test]
+fn a_rebuild_takes_no_position_back() {
+    let shop = Shop::new();
+    let (first, rest) = (&history()[..100], &history()[100..]);
+    shop.produce(first.to_vec());
+    let tables = EmbeddedStore::open(&shop.dir.path().join("again")).unwrap();
+    shop.rebuild(&tables).unwrap();
+    let of = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+    let (handle, end) = (shop.runtime.handle(), || shop.log.bounds(of).unwrap().end);
+    let before = end();
+    let mut is_done = false;
+    let beside = &mut |_| {
+        if !std::mem::replace(&mut is_done, true) {
+            shop.produce(rest.to_vec());
+            let read = Position { topic: of.topic, partition: of.partition, next: end().0 };
+            handle.block_on(tables.set_positions(&[read])).unwrap();
+        }
+        ControlFlow::Continue(())
+    };
+    tidemark_projector::rebuild(&shop.log, &tables, handle, beside).unwrap();
+    let positions = handle.block_on(tables.positions()).unwrap();
+    let found = positions.iter().find(|at| (at.topic, at.partition) == (of.topic, of.partition));
+    assert!(before < end());
+    assert_eq!(found.map(|at| at.next), Some(end().0));
 }
 
 /// A long rebuild does not begin again because the tables were away for a moment.

@@ -68,6 +68,11 @@ impl<'a> Serializer for Positional<'a> {
         Ok(())
     }
 
+    fn serialize_u8(mut self, value: u8) -> Result<(), Unfit> {
+        self.long(value.into());
+        Ok(())
+    }
+
     fn serialize_u16(mut self, value: u16) -> Result<(), Unfit> {
         self.long(value.into());
         Ok(())
@@ -131,7 +136,6 @@ impl<'a> Serializer for Positional<'a> {
     unfit! {
         serialize_i8(i8) -> ();
         serialize_i16(i16) -> ();
-        serialize_u8(u8) -> ();
         serialize_f32(f32) -> ();
         serialize_f64(f64) -> ();
         serialize_char(char) -> ();

@@ -5,10 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::plain_record;
 use crate::{AuditAction, CommandId, OrderId, TransferId, UnixMicros};
 
+/// The operator of a command of the executable.
+pub const COMMAND_LINE: &str = "command line";
+
 /// A command of an operator, written before it is carried out (`audit_entry.avsc`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// The name of the secret that was given; never the secret.
+    /// The name of the secret that was given, never the secret; or [`COMMAND_LINE`].
     pub operator: String,
     /// The address that the request came from (`server.trusted_proxies`).
     pub client: Option<String>,
@@ -17,6 +20,8 @@ pub struct AuditEntry {
     pub transfer_id: Option<TransferId>,
     /// The command on `orders.commands`, if it is one.
     pub command_id: Option<CommandId>,
+    /// What is stopped or resumed, as it was given.
+    pub subject: Option<String>,
     pub requested_at: UnixMicros,
 }
 plain_record!(AuditEntry);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Record, plain_record};
+use super::{Record, StopScope, plain_record};
 use crate::{
     Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, PaymentKey, SchemaName,
     Stablecoin, TxHash, UnixMicros, UnixSeconds,
@@ -260,5 +260,8 @@ pub struct ChainProgress {
     pub lane: Option<i32>,
     /// Of a lane: time of the block of its oldest transfer that is not confirmed.
     pub oldest_unconfirmed: Option<UnixSeconds>,
+    /// Of a lane: what operators have stopped.
+    #[serde(default)]
+    pub stopped: Vec<StopScope>,
 }
 plain_record!(ChainProgress);

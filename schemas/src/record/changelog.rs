@@ -5,7 +5,7 @@ use std::borrow::Cow::{self, Borrowed};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Order, PaymentRequest, Record, Watch, plain_record};
+use super::{Block, Order, PaymentRequest, Record, StopScope, Watch, plain_record};
 use crate::{
     Address, Amount, BlockHash, CloseReason, CommandId, DepositId, Epoch, FulfillmentId, OrderId,
     SchemaName, Stablecoin, TransferId, TransferStatus, TxHash, UnixMicros, UnixSeconds,
@@ -32,8 +32,10 @@ pub struct LaneEntry {
     pub head: Option<Block>,
     /// The chain does not go back below this height.
     pub finalized: i64,
+    /// Height confirmed for the smallest amounts; -1 for none yet.
+    pub confirmed: i64,
     pub match_window_seconds: i64,
-    /// Ids given so far, one count for all three kinds.
+    /// Ids of deposits and fulfillments given so far, one count for both.
     pub sequence: i64,
     /// The lane's time when a head that went back was reported last.
     pub went_back_at: Option<UnixSeconds>,
@@ -51,6 +53,9 @@ pub struct LaneEntry {
     pub has_gap: bool,
     /// The newest time of any head: a rewind does not take it back.
     pub newest: Option<UnixSeconds>,
+    /// What operators have stopped.
+    #[serde(default)]
+    pub stopped: Vec<StopScope>,
 }
 
 /// A deposit, live or in its late window. Ids and addresses are bytes: nobody outside reads this.
@@ -64,6 +69,9 @@ pub struct DepositEntry {
     pub close_reason: Option<CloseReason>,
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
+    /// The contracts whose transfers pay it.
+    #[serde(default, with = "binary::list")]
+    pub contracts: Vec<Address>,
     #[serde(default, with = "binary::option")]
     pub user_address: Option<Address>,
     #[serde(with = "binary")]
@@ -71,7 +79,11 @@ pub struct DepositEntry {
     pub value: Amount,
     pub started_at: UnixSeconds,
     pub expires_at: UnixSeconds,
-    pub skew_seconds: u16,
+    /// The height above which a block is younger than it: that of the lane's head when it opened, or that to which a rewind
+    /// went back since.
+    pub opened_above: i64,
+    /// The lane's count of ids when it opened. A transfer that was listed at a lower one is older.
+    pub opened_at: i64,
     pub late_window_seconds: u32,
     #[serde(default)]
     pub accepts_late: bool,
@@ -102,6 +114,8 @@ pub struct TransferEntry {
     pub ordinal: i32,
     pub value: Amount,
     pub created_at: UnixSeconds,
+    /// The lane's count of ids when it was first seen.
+    pub listed_at: i64,
     pub status: TransferStatus,
     pub fulfillment_id: Option<FulfillmentId>,
     #[serde(default, with = "binary::option")]
@@ -114,6 +128,9 @@ pub struct TransferEntry {
     pub epoch: Epoch,
     /// When its block left the chain; none while the chain has it.
     pub orphaned_at: Option<UnixSeconds>,
+    /// Whether no record says so yet: it may be in the next blocks.
+    #[serde(default)]
+    pub orphan_due: bool,
     /// Whether the order was asked and has not answered.
     pub settling: bool,
     /// Whether it failed before `candidate_order_id` had answered, or that order was forgotten: it may count on it.

@@ -1,8 +1,9 @@
 //! Commands to the two machines of the processor.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::{AmountRule, Order, Record, Transfer};
+use super::{AmountRule, Order, Record, StopScope, Transfer};
 use crate::{
     Address, Amount, Blockchain, CloseReason, CommandId, DepositCommandKind, DepositId, OrderCause,
     OrderCommandKind, OrderId, OrderStatus, RefusalReason, SchemaName, Stablecoin, TransferId,
@@ -78,6 +79,9 @@ pub struct CreateOrder {
     pub stablecoin: Option<Stablecoin>,
     /// Transfers in blocks after this do not pay it.
     pub expires_at: UnixSeconds,
+    /// Version of its first record, if above 1: after a restore above those that an order of this id may have had.
+    #[serde(default)]
+    pub first_version: i64,
     /// The deposit to open at once, when both chain and stablecoin are fixed.
     pub payment: Option<PaymentRequest>,
 }
@@ -89,7 +93,7 @@ impl CreateOrder {
     pub fn first_record(&self, command: &OrderCommand) -> Order {
         Order {
             order_id: command.order_id,
-            version: 1,
+            version: self.first_version.max(1),
             updated_at: command.issued_at,
             cause: OrderCause::Created,
             command_id: command.command_id,
@@ -120,6 +124,11 @@ pub struct PaymentRequest {
     pub stablecoin: Stablecoin,
     /// The stablecoin's contract that the customer is shown.
     pub contract: Address,
+    /// Digits after the point that it counts in.
+    pub decimals: u8,
+    /// Every contract whose transfers pay, the one that is shown among them.
+    #[serde(default)]
+    pub contracts: Vec<Address>,
     /// Wallets that take it, in the order to try.
     #[serde(default)]
     pub wallets: Vec<Address>,
@@ -130,8 +139,6 @@ pub struct PaymentRequest {
     /// Whether a late payer pays it.
     #[serde(default)]
     pub accepts_late: bool,
-    /// By how many seconds a block's time may lie before the deposit's start.
-    pub skew_seconds: u16,
     /// By how many seconds the chain's last scanned block may be older than the command.
     pub head_age_max_seconds: u32,
 }
@@ -167,9 +174,11 @@ pub struct Attach {
 /// A record of `deposits.commands`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DepositCommand {
+    /// Nobody's where the command is about the lane.
     pub order_id: OrderId,
     pub slot: i32,
     pub blockchain: Blockchain,
+    /// The zero address where the command is about the lane.
     pub wallet_address: Address,
     pub issued_at: UnixMicros,
     pub body: DepositCommandBody,
@@ -194,6 +203,30 @@ pub enum DepositCommandBody {
     Attached { transfer_id: TransferId },
     /// The order is paid by another transfer.
     AttachRefused { transfer_id: TransferId },
+    /// Nothing that this covers is settled, and no deposit opens there.
+    Stop(StopScope),
+    /// A stop of exactly this ends.
+    Resume(StopScope),
+}
+
+impl DepositCommand {
+    /// A command about all of a lane.
+    #[must_use]
+    pub fn to_lane(
+        blockchain: Blockchain,
+        issued_at: UnixMicros,
+        body: DepositCommandBody,
+    ) -> Self {
+        let wallet_address = Address::new(blockchain.address_family(), [0; 20]);
+        Self {
+            order_id: OrderId(Uuid::nil()),
+            slot: 0,
+            blockchain,
+            wallet_address,
+            issued_at,
+            body,
+        }
+    }
 }
 
 /// Which transfer an operator names, with what the tables have: the processor may have forgotten it, or its order.
@@ -210,11 +243,15 @@ pub struct AttachTransfer {
 pub struct OpenDeposit {
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
+    /// The contract that the customer is shown.
     pub contract: Address,
+    /// Every contract whose transfers pay, the one that is shown among them.
+    #[serde(default)]
+    pub contracts: Vec<Address>,
     /// The order's amount.
     pub value: Amount,
     pub user_address: Option<Address>,
-    /// Transfers in blocks from here on count.
+    /// When its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to here count.
     pub expires_at: UnixSeconds,
@@ -223,7 +260,6 @@ pub struct OpenDeposit {
     /// Whether a transfer after `expires_at` pays too, while the amount is kept for it.
     #[serde(default)]
     pub accepts_late: bool,
-    pub skew_seconds: u16,
     pub head_age_max_seconds: u32,
 }
 
@@ -377,6 +413,7 @@ pub struct DepositCommandWire {
     transfer_id: Option<TransferId>,
     refused_reason: Option<UnknownReason>,
     attach: Option<Box<AttachTransfer>>,
+    stop: Option<StopScope>,
 }
 
 impl Record for DepositCommand {
@@ -398,7 +435,9 @@ impl Record for DepositCommand {
             transfer_id: None,
             refused_reason: None,
             attach: None,
+            stop: None,
         };
+        let stop = |kind, scope| DepositCommandWire { stop: Some(scope), ..alone(kind) };
         let transfer = |kind, id| DepositCommandWire { transfer_id: Some(id), ..alone(kind) };
         match &self.body {
             Body::Open(open) => {
@@ -418,6 +457,8 @@ impl Record for DepositCommand {
             }
             Body::Attached { transfer_id } => transfer(Kind::Attached, *transfer_id),
             Body::AttachRefused { transfer_id } => transfer(Kind::AttachRefused, *transfer_id),
+            Body::Stop(scope) => stop(Kind::Stop, *scope),
+            Body::Resume(scope) => stop(Kind::Resume, *scope),
         }
     }
 
@@ -438,6 +479,8 @@ impl Record for DepositCommand {
             Kind::AttachRefused => {
                 wire.transfer_id.map(|transfer_id| Body::AttachRefused { transfer_id })
             }
+            Kind::Stop => wire.stop.map(Body::Stop),
+            Kind::Resume => wire.stop.map(Body::Resume),
         };
         if wire.wallet_address.family() != wire.blockchain.address_family() {
             return Err("the wallet is not of the chain");

@@ -21,12 +21,15 @@ pub struct Deposit {
     pub blockchain: Blockchain,
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
+    /// The contracts whose transfers pay it.
+    #[serde(default)]
+    pub contracts: Vec<Address>,
     pub user_address: Option<Address>,
     pub wallet_address: Address,
     /// What the customer pays, exactly.
     pub value: Amount,
     pub value_text: String,
-    /// Transfers in blocks from here on count.
+    /// When its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to here count.
     pub expires_at: UnixSeconds,

@@ -93,11 +93,12 @@ fn payment() -> PaymentRequest {
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
         contract: observation().contract,
+        decimals: 6,
+        contracts: vec![observation().contract],
         wallets: vec![wallet()],
         amounts: amounts(),
         late_window_seconds: 86_400,
         accepts_late: true,
-        skew_seconds: 60,
         head_age_max_seconds: 600,
     }
 }
@@ -117,6 +118,7 @@ pub fn order_command() -> OrderCommand {
             blockchain: Some(Blockchain::Eth),
             stablecoin: Some(Stablecoin::Usdt),
             expires_at: UnixSeconds(1_790_001_812),
+            first_version: 1,
             payment: Some(payment()),
         }),
     }
@@ -174,6 +176,7 @@ pub fn deposit_command() -> DepositCommand {
         body: DepositCommandBody::Open(OpenDeposit {
             stablecoin: Stablecoin::Usdt,
             contract: observation().contract,
+            contracts: vec![observation().contract],
             value: amount(1050),
             user_address: None,
             started_at: UnixSeconds(1_790_000_012),
@@ -181,10 +184,22 @@ pub fn deposit_command() -> DepositCommand {
             amounts: amounts(),
             late_window_seconds: 86_400,
             accepts_late: true,
-            skew_seconds: 60,
             head_age_max_seconds: 600,
         }),
     }
+}
+
+fn stop_scope() -> StopScope {
+    StopScope {
+        blockchain: None,
+        stablecoin: Some(Stablecoin::Usdt),
+        address: Some(observation().contract),
+    }
+}
+
+/// An example: an operator stops a contract.
+pub fn stop() -> DepositCommand {
+    DepositCommand::to_lane(Blockchain::Eth, SEEN, DepositCommandBody::Stop(stop_scope()))
 }
 
 /// An example: a pending order.
@@ -213,6 +228,8 @@ pub fn order() -> Order {
             slot: 0,
             blockchain: Blockchain::Eth,
             stablecoin: Stablecoin::Usdt,
+            contract: observation().contract,
+            decimals: 6,
             state: DepositState::Open,
             deposit_id: Some(DepositId(1)),
             wallet_address: wallet(),
@@ -233,6 +250,7 @@ pub fn deposit() -> Deposit {
         close_reason: None,
         blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Usdt,
+        contracts: vec![observation().contract],
         user_address: None,
         wallet_address: wallet(),
         value: amount(1050),
@@ -280,6 +298,7 @@ pub fn matching_entry() -> MatchingEntry {
         ordinal: observation().ordinal,
         value: observation().value,
         created_at: UnixSeconds(1_790_000_012),
+        listed_at: 2,
         status: TransferStatus::Matched,
         fulfillment_id: Some(FulfillmentId(9)),
         order_id: Some(order_id()),
@@ -288,6 +307,7 @@ pub fn matching_entry() -> MatchingEntry {
         candidate_order_id: None,
         epoch: Epoch(3),
         orphaned_at: None,
+        orphan_due: false,
         settling: false,
         unanswered: false,
         asked_at: None,
@@ -369,6 +389,7 @@ pub fn chain_progress() -> ChainProgress {
         updated_at: SEEN,
         lane: None,
         oldest_unconfirmed: None,
+        stopped: Vec::new(),
     }
 }
 
@@ -377,6 +398,11 @@ pub fn lane_progress() -> ChainProgress {
     ChainProgress {
         lane: Some(0),
         oldest_unconfirmed: Some(block().timestamp.plus(-24)),
+        stopped: vec![StopScope {
+            blockchain: None,
+            stablecoin: Some(Stablecoin::Dai),
+            address: None,
+        }],
         ..chain_progress()
     }
 }
@@ -402,6 +428,7 @@ pub fn audit_entry() -> AuditEntry {
         order_id: Some(order_id()),
         transfer_id: None,
         command_id: Some(CommandId(Uuid::from_u128(5))),
+        subject: None,
         requested_at: SEEN,
     }
 }
@@ -431,6 +458,7 @@ macro_rules! each_example {
             $visit("mark_paid", &$crate::record::example::mark_paid()),
             $visit("deposit_command", &$crate::record::example::deposit_command()),
             $visit("attach", &$crate::record::example::attach()),
+            $visit("stop", &$crate::record::example::stop()),
             $visit("attach_asks", &$crate::record::example::attach_asks()),
             $visit("order", &$crate::record::example::order()),
             $visit("deposit", &$crate::record::example::deposit()),

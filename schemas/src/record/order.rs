@@ -55,6 +55,10 @@ pub struct OrderDeposit {
     pub blockchain: Blockchain,
     #[serde(rename = "token")]
     pub stablecoin: Stablecoin,
+    /// The coin's contract that the customer is shown.
+    pub contract: Address,
+    /// Digits after the point that it counts in.
+    pub decimals: u8,
     pub state: DepositState,
     pub deposit_id: Option<DepositId>,
     /// The wallet asked, or reserved at.

@@ -67,7 +67,7 @@ guides! {
         "What is asked of orders, by merchants, customers, operators and matching.";
     DepositsCommands: internal WALLET, [Api Processor] -> [Processor],
         "What is asked of matching: by orders to open and close deposits, with answers about transfers, and by operators \
-         to attach a transfer to an order.";
+         to attach a transfer to an order, and to stop payments and end that.";
     Orders: public ORDER, [Processor] -> [Projector Webhooks Api],
         "The whole order after each change.";
     Deposits: public WALLET, [Processor] -> [Projector],

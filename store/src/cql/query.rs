@@ -19,12 +19,12 @@ use super::merge::Entry;
 use super::statement::Statement;
 use super::walk::{List, Walk};
 use super::write::{Writes, word};
-use super::{CqlStore, Tables, prune, sweep};
+use super::{CqlStore, Tables, origin, prune, sweep};
 use crate::error::unless_unreadable;
 use crate::prune::{Day, Export, Pruned};
 use crate::{
-    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Page, Store,
-    Subject, TransferFilter, TransferRow,
+    ChainRow, Change, DepositFilter, DepositRow, Error, OrderFilter, OrderRow, Origin, Page,
+    Position, Store, Subject, TransferFilter, TransferRow,
 };
 
 /// An order's record, and of one of its attempts when it began, whether it made a request and was delivered.
@@ -176,6 +176,22 @@ impl Store for CqlStore {
         export: &dyn Export,
     ) -> Result<Pruned, Error> {
         prune::prune_day(&self.tables, day, now, export).await
+    }
+
+    async fn origin(&self) -> Result<Option<Origin>, Error> {
+        origin::origin(&self.tables).await
+    }
+
+    async fn set_origin(&self, origin: &Origin) -> Result<(), Error> {
+        origin::set_origin(&self.tables, origin).await
+    }
+
+    async fn positions(&self) -> Result<Vec<Position>, Error> {
+        origin::positions(&self.tables).await
+    }
+
+    async fn set_positions(&self, positions: &[Position]) -> Result<(), Error> {
+        origin::set_positions(&self.tables, positions).await
     }
 
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {

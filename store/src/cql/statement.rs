@@ -103,6 +103,8 @@ statements! {
     DeleteListPartition = delete("list_partitions", LIST_PARTITIONS),
     InsertWallet = insert("wallets", "part, wallet"),
     InsertPruned = insert("pruned", "part, created_before"),
+    InsertOrigin = insert("origin", "part, installation, incarnation"),
+    InsertPosition = insert("positions", "part, topic, partition, next"),
     SelectOrder = select("record, attempted_at, counted, delivered", "orders", "order_id"),
     SelectWholeOrder = select("record, attempt_record", "orders", "order_id"),
     SelectWholeTransfer = select("record, attempt_record", "transfers", "transfer_id"),
@@ -144,6 +146,8 @@ statements! {
     ScanTransfers = scan("transfer_id, record, attempt_record", "transfers"),
     ScanChains = scan("record", "chains"),
     SelectPruned = select("created_before", "pruned", "part"),
+    SelectOrigin = select("installation, incarnation", "origin", "part"),
+    SelectPositions = select("topic, partition, next", "positions", "part"),
 }
 
 impl Statement {

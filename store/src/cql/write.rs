@@ -117,7 +117,10 @@ impl Writes {
                 self.insert(Statement::InsertDepositByOrder, version, by_order);
             }
             // Also if it was never seen: its older record may come later.
-            DepositState::Requested | DepositState::Closed | DepositState::Refused => {
+            DepositState::Requested
+            | DepositState::Replaced
+            | DepositState::Closed
+            | DepositState::Refused => {
                 self.leave(partition, version, &row);
                 let rows = vec![[vec![BigInt(version.0)], by_order].concat()];
                 self.deletes.push(Write { statement: Statement::DeleteDepositByOrder, rows });

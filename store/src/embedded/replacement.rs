@@ -216,8 +216,9 @@ mod tests {
         let mut statement = connection.prepare(text).unwrap();
         let names = statement.query_map([], |row| row.get(0)).unwrap();
         let mut names: Vec<String> = names.collect::<Result<_, _>>().unwrap();
-        // Kept by `keep_pruned`, and the version, which each file has of its own.
-        names.retain(|name| !["meta", "pruned"].contains(&name.as_str()));
+        // Kept by `keep_pruned`, and what each file has of its own.
+        let own = ["meta", "pruned", "origin", "positions"];
+        names.retain(|name| !own.contains(&name.as_str()));
         let mut kept = TABLES.to_vec();
         kept.sort();
         assert_eq!(names, kept);

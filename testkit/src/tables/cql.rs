@@ -140,6 +140,7 @@ async fn try_dump(session: &Session, keyspace: &str) -> Result<Dump, ExecutionEr
     let mut tables = columns(session, keyspace).await?;
     let mut dump = Dump::new();
     tables.remove("migrations").expect("it was migrated");
+    super::ABOUT_THE_LOG.iter().for_each(|table| drop(tables.remove(*table)));
     for (table, columns) in tables {
         let mut found = if table == DIRECTORY {
             directory(session, keyspace).await?

@@ -15,12 +15,12 @@ use runtime::{Clock, Readiness, SystemClock, telemetry};
 use store::Store;
 use store::config::{BackEnd, CqlConfig, check_keyspace};
 use store::cql::CqlStore;
-use store::embedded::{Kept, Replacement};
+use store::embedded::{EmbeddedStore, Kept, Replacement, are_in};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::Outcome;
-use crate::back_end::{open_existing_log, open_tables};
+use crate::back_end::{fit, open_existing_log, open_tables};
 use crate::process::stop_signal;
 use crate::settings::Settings;
 
@@ -83,7 +83,7 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
     match work {
         Work::Replace => {
             let dir = settings.process.data_dir;
-            let replace = move || replace(&dir, &*log, shown);
+            let replace = move || replace(&dir, &log, shown);
             tokio::task::spawn_blocking(replace).await?
         }
         Work::InPlace => {
@@ -92,6 +92,7 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
                 tables = open_tables(&settings, &readiness) => tables?,
                 () = stopped.cancelled() => bail!(INTERRUPTED),
             };
+            fit::refuse_others(&*log, &*tables).await?;
             let rebuild = move || make(&*log, &*tables, &mut { shown });
             let (made, _) = tokio::task::spawn_blocking(rebuild).await??;
             Ok(Outcome::success(vec![made], ""))
@@ -127,9 +128,15 @@ fn make(
     Ok((line, made))
 }
 
-fn replace(dir: &std::path::Path, log: &dyn Log, mut shown: Shown) -> anyhow::Result<Outcome> {
+fn replace(dir: &std::path::Path, log: &Arc<dyn Log>, mut shown: Shown) -> anyhow::Result<Outcome> {
+    // Rows of another copy must not be kept. Old tables that cannot be read are refused in the end.
+    if are_in(dir)
+        && let Ok(old) = EmbeddedStore::open(dir)
+    {
+        Handle::current().block_on(fit::check(log, &old))?;
+    }
     let replacement = Replacement::begin(dir)?;
-    let (made, _) = make(log, replacement.store()?, &mut shown)?;
+    let (made, _) = make(&**log, replacement.store()?, &mut shown)?;
     let Kept { orders, deposits, transfers, attempts, chains } = replacement.finish()?;
     let kept = format!(
         "kept what the log no longer has: {orders} orders, {deposits} deposits, {transfers} transfers, {attempts} \
@@ -144,8 +151,10 @@ async fn into(
     mut shown: Shown,
 ) -> anyhow::Result<Outcome> {
     let present = CqlStore::open(old).await?;
+    fit::refuse_others(&*log, &present).await?;
     store::cql::migrate(new).await?;
     let tables = CqlStore::open(new).await?;
+    fit::refuse_others(&*log, &tables).await?;
     let copied = present.copy_to(&tables, |count| shown.copied(count)).await?;
     shown.end();
     let Some(copied) = copied else { bail!(INTERRUPTED) };

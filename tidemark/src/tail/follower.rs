@@ -29,7 +29,7 @@ pub(super) struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    /// Begins at a place, and with `until_end` stops where the partitions end now.
+    /// Begins at a place, which is an error if no partition is as long, and with `until_end` stops where the partitions end now.
     pub(super) fn open(
         source: &'a Source,
         topic: Topic,
@@ -37,6 +37,16 @@ impl<'a> Follower<'a> {
         from: From,
         until_end: bool,
     ) -> Result<Self, Error> {
+        if let From::Offset(offset) = from {
+            let ends = partitions.iter().map(|partition| {
+                Ok(source.bounds(TopicPartition { topic, partition: *partition })?.end)
+            });
+            let newest = ends.collect::<Result<Vec<_>, Error>>()?.into_iter().max();
+            if let Some(end) = newest.filter(|end| *end < offset) {
+                let problem = format!("{topic} ends at offset {end}: was it restored?");
+                return Err(Error::Fatal(problem.into()));
+            }
+        }
         let reader = |partition: &Partition| {
             let of = TopicPartition { topic, partition: *partition };
             let until = if until_end { Some(source.bounds(of)?.end) } else { None };

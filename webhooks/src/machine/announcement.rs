@@ -51,19 +51,25 @@ pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<
 }
 
 /// Whether an unknown transfer is too small to be announced. One that has the amount of a deposit
-/// which its lane still knows never is.
+/// which its lane still knows never is, unless it is of a contract that nobody was offered.
 pub(crate) fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amount>) -> bool {
     use UnknownReason as Reason;
     let is_below = |threshold: &Amount| transfer.observation.value < *threshold;
     threshold.get(&transfer.observation.stablecoin).is_some_and(is_below)
         && match transfer.reason {
-            Some(Reason::NoDeposit | Reason::AmountMismatch | Reason::OwnWallet) => true,
+            Some(
+                Reason::NoDeposit
+                | Reason::AmountMismatch
+                | Reason::OwnWallet
+                | Reason::OtherContract,
+            ) => true,
             Some(
                 Reason::SenderMismatch
                 | Reason::BeforeDeposit
                 | Reason::Late
                 | Reason::AlreadyPaid
-                | Reason::OrderCancelled,
+                | Reason::OrderCancelled
+                | Reason::Stopped,
             )
             | None => false,
         }
@@ -158,7 +164,7 @@ mod tests {
         let cent = Amount::parse("0.01").unwrap();
         let threshold = BTreeMap::from([(Stablecoin::Usdc, cent), (Stablecoin::Dai, Amount::ZERO)]);
         for reason in UnknownReason::ALL {
-            let fits_none = ["no_deposit", "amount_mismatch", "own_wallet"];
+            let fits_none = ["no_deposit", "amount_mismatch", "own_wallet", "other_contract"];
             let has_no_deposit = fits_none.contains(&reason.as_str());
             for (stablecoin, value, is_small) in [
                 (Stablecoin::Usdc, "0.009999", true),

@@ -19,15 +19,23 @@
     const clean = (node) => {
       const copy = node.cloneNode(true);
       copy.querySelectorAll("#clock").forEach((of) => of.replaceWith(of.dataset.until));
+      copy.querySelectorAll("time[data-at]").forEach((of) => of.replaceWith(of.dataset.at));
+      copy.querySelectorAll("details").forEach((of) => of.removeAttribute("open"));
       copy.querySelectorAll("#wallet").forEach((of) => (of.textContent = ""));
       copy.querySelectorAll("[id=browser], .copy").forEach((of) => of.remove());
       return copy.innerHTML;
     };
     if (clean(main) !== clean(newMain)) {
       const focused = document.activeElement && main.contains(document.activeElement);
+      // What the customer opened and typed stays, and so does the focus in it.
+      const opened = [...main.querySelectorAll("details[open]")].map((of) => of.id);
+      const typed = $("tx") && $("tx").value, isTyping = document.activeElement === $("tx");
       main.innerHTML = newMain.innerHTML;
+      opened.forEach((id) => { if ($(id)) $(id).open = true; });
+      if ($("tx") && typed) $("tx").value = typed;
       enhance();
-      if (focused) { main.tabIndex = -1; main.focus(); }
+      if (isTyping && $("tx")) $("tx").focus();
+      else if (focused) { main.tabIndex = -1; main.focus(); }
     }
     const news = next.getElementById("news").textContent;
     if ($("news").textContent !== news) $("news").textContent = news;
@@ -35,7 +43,13 @@
     // It may have the status in it.
     const home = next.getElementById("home");
     if ($("home") && home) $("home").href = home.href;
-    if (document.querySelector(".ended") && live) live.close();
+    if (isOver() && live) live.close();
+  }
+
+  // Nothing more comes, but within an hour after an end without a payment.
+  function isOver() {
+    if (document.querySelector(".ended") && !endedAt) endedAt = Date.now();
+    return Boolean(document.querySelector(".ended.paid, .broken, .busy")) || (endedAt && Date.now() - endedAt > 3600_000);
   }
 
   function finish() {
@@ -76,7 +90,7 @@
   function follow() {
     clearTimeout(retry);
     if (live) live.close();
-    if (over || document.querySelector(".ended")) return;
+    if (over || isOver()) return;
     live = new EventSource(location.pathname + "/events");
     live.addEventListener("status", refresh);
     live.onopen = connected;
@@ -93,7 +107,7 @@
   // within an hour after an end.
   function poll() {
     if (document.hidden || document.querySelector(".broken")) return;
-    if (document.querySelector(".ended") && !endedAt) endedAt = Date.now();
+    if (isOver() && live) live.close();
     if (endedAt && Date.now() - endedAt > 3600_000) return;
     if (Date.now() - asked >= 30_000) refresh();
   }
@@ -185,6 +199,10 @@
       button.disabled = Boolean(isSent) || isClosed;
       $("wallet").textContent = isSent ? button.dataset.sent : text;
     }
+    const zone = { hour: "2-digit", minute: "2-digit" };
+    document.querySelectorAll("time[data-at]").forEach((of) => {
+      of.textContent = new Date(of.dataset.at * 1000).toLocaleTimeString(document.documentElement.lang + "-u-nu-latn", zone);
+    });
     tick();
   }
 

@@ -141,7 +141,8 @@ impl Ledger<'_> {
             d.state == DepositState::Open && d.order_id == order && self.fits(transfer, d)
         };
         let is_forgotten = self.forgotten_by.get(&transfer.transfer_id) == Some(&order);
-        let waits = self.deposits.values().find(|deposit| waits(deposit)).filter(|_| !is_forgotten);
+        let may_not_ask = is_forgotten || transfer.reason == Some(UnknownReason::Stopped);
+        let waits = self.deposits.values().find(|deposit| waits(deposit)).filter(|_| !may_not_ask);
         let is_left_to_it = transfer.candidate_order_id == Some(order);
         holds!(
             2,

@@ -1,15 +1,20 @@
 //! Deposits: where one opens, what it reserves, and when it expires.
 
 use processor::machine::matching;
-use schemas::record::{Deposit, DepositCommand, DepositCommandBody, OpenDeposit, Transfer};
+use schemas::record::{Deposit, DepositCommand, DepositCommandBody, Transfer};
 use schemas::{CloseReason, DepositState, TransferStatus};
 
-use crate::machine_model::chain::{CONTRACT, WALLETS};
-use crate::machine_model::ledger::{Lane, Ledger, place};
+use crate::machine_model::chain::{CONTRACT, OTHER_CONTRACT, WALLETS};
+use crate::machine_model::ledger::{Lane, Ledger, Opening, place};
 use crate::machine_model::violation::{Violation, holds};
 
 /// For this long a closed deposit keeps its amount from other orders.
 const KEPT_SECONDS: i64 = 3600;
+
+/// Whether its customer chose another way to pay, and nothing came of it since.
+fn is_replaced(deposit: &Deposit) -> bool {
+    deposit.close_reason == Some(CloseReason::Replaced)
+}
 
 impl Ledger<'_> {
     /// 11: a deposit opens only where a payment is seen.
@@ -22,8 +27,14 @@ impl Ledger<'_> {
         self.opened.insert((command.order_id, command.slot), open.clone());
         if effects.iter().any(|effect| matches!(effect, matching::Effect::Deposit(_))) {
             let (wallet, lane) = (command.wallet_address, self.lane(command.blockchain));
-            let is_watched = lane.watched.contains(&wallet) && open.contract == CONTRACT;
+            let are_seen = open.contracts.iter().all(|of| [CONTRACT, OTHER_CONTRACT].contains(of));
+            let is_watched = lane.watched.contains(&wallet)
+                && are_seen
+                && open.contracts.contains(&open.contract);
             holds!(11, is_watched, "opened at {wallet}, which is not watched: {open:?}");
+            let (coin, shown) = (open.stablecoin, open.contract);
+            let is_stopped = lane.stopped.iter().any(|scope| scope.covers(wallet, coin, shown));
+            holds!(14, !is_stopped, "opened at {wallet}, which is stopped: {open:?}");
             holds!(11, !lane.has_gap, "opened while the chain has a gap: {open:?}");
             let (head, limit) = (lane.head, i64::from(open.head_age_max_seconds));
             let issued_at = command.issued_at.seconds();
@@ -37,15 +48,18 @@ impl Ledger<'_> {
     pub(super) fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
         let id = deposit.deposit_id;
         if let Some(last) = self.deposits.get(&id) {
-            let takes = last.close_reason == Some(CloseReason::Replaced) || self.takes_late(last);
-            let settled = takes && deposit.close_reason == Some(CloseReason::Settled);
+            // Its order decides: it was marked paid, or accepts late payments.
+            let may_be_settled = last.close_reason != Some(CloseReason::Settled);
+            let settled = may_be_settled && deposit.close_reason == Some(CloseReason::Settled);
             let was_open = last.state == DepositState::Open;
-            holds!(10, was_open || settled, "opened or closed again: {deposit:?}");
+            let ends = is_replaced(last) && !is_replaced(deposit);
+            holds!(10, was_open || ends || settled, "opened or closed again: {deposit:?}");
             let later = last.updated_at < deposit.updated_at;
             holds!(5, later, "the version clock does not grow: {last:?} then {deposit:?}");
         }
         if deposit.state == DepositState::Open {
             self.check_reservation(deposit)?;
+            self.note_opening(deposit);
             self.reserved.entry(place(deposit)).or_default().push(id);
             let ended =
                 self.transfers.iter().filter(|(_, t)| t.status == TransferStatus::NoMatchedDeposit);
@@ -53,9 +67,11 @@ impl Ledger<'_> {
         } else {
             let known = self.deposits.contains_key(&id);
             holds!(10, known, "closed and never opened: {deposit:?}");
-            let head = self.lane(deposit.blockchain).head;
-            let time = head.map_or(deposit.updated_at.seconds(), |head| head.timestamp);
-            self.closed.insert(id, time);
+            if !is_replaced(deposit) {
+                let head = self.lane(deposit.blockchain).head;
+                let time = head.map_or(deposit.updated_at.seconds(), |head| head.timestamp);
+                self.closed.insert(id, time);
+            }
         }
         if deposit.close_reason == Some(CloseReason::Expired) {
             let Lane { chain, head, policy, .. } = self.lane(deposit.blockchain);
@@ -92,23 +108,47 @@ impl Ledger<'_> {
         let is_asked_for = open.user_address == deposit.user_address
             && raised.is_some_and(|raised| raised <= open.amounts.limit.parts());
         holds!(10, is_asked_for, "{deposit:?} is not what {open:?} asks for");
+        let are_offered = open.contracts == deposit.contracts;
+        holds!(14, are_offered, "{deposit:?} has other contracts than {open:?} offers");
         let others = self.reserved.get(&place(deposit)).into_iter().flatten();
         let other = others.map(|id| &self.deposits[id]).find(|other| self.keeps(other, deposit));
         holds!(10, other.is_none(), "{other:?} and {deposit:?} share an amount");
-        let claimed = self.claimed(deposit, open);
+        let claimed = self.claimed(deposit);
         holds!(10, claimed.is_none(), "{deposit:?} was given the amount of {claimed:?}");
         Ok(())
+    }
+
+    /// Where the lane is. A deposit that was replaced gives its amount to another one of its order, which continues it.
+    fn note_opening(&mut self, deposit: &Deposit) {
+        let above = self.lane(deposit.blockchain).head.map_or(-1, |head| head.number);
+        let mut opening = Opening { above, position: self.position };
+        for id in self.reserved.get(&place(deposit)).into_iter().flatten() {
+            let (other, before) = (&self.deposits[id], self.openings[id]);
+            if is_replaced(other) && other.order_id == deposit.order_id {
+                opening.above = opening.above.min(before.above);
+                opening.position = opening.position.min(before.position);
+                self.taken_over.insert(*id);
+            }
+        }
+        self.openings.insert(deposit.deposit_id, opening);
+    }
+
+    /// Whether a transfer in time pays it: it is open, or its customer chose another way to pay since.
+    pub(super) fn is_awaited(&self, deposit: &Deposit) -> bool {
+        let is_taken_over = self.taken_over.contains(&deposit.deposit_id);
+        deposit.state == DepositState::Open || (is_replaced(deposit) && !is_taken_over)
     }
 
     /// Whether a deposit still has its amount, as far as another is concerned.
     fn keeps(&self, other: &Deposit, deposit: &Deposit) -> bool {
         let differ = other.user_address.zip(deposit.user_address).is_some_and(|(a, b)| a != b);
+        if is_replaced(other) {
+            return !differ && self.is_awaited(other) && other.order_id != deposit.order_id;
+        }
         let Some(closed_at) = self.closed.get(&other.deposit_id) else { return !differ };
         let released_at = closed_at.plus(self.late_window(other).min(KEPT_SECONDS));
-        let given_back =
-            other.order_id == deposit.order_id && other.close_reason == Some(CloseReason::Replaced);
         // Heads may go back; what was released stays free.
-        !differ && !given_back && self.lane(deposit.blockchain).time_max < released_at
+        !differ && self.lane(deposit.blockchain).time_max < released_at
     }
 
     fn late_window(&self, deposit: &Deposit) -> i64 {
@@ -118,7 +158,8 @@ impl Ledger<'_> {
 
     /// Whether it has expired and is paid all the same.
     pub(super) fn takes_late(&self, deposit: &Deposit) -> bool {
-        let over = [Some(CloseReason::Expired), Some(CloseReason::OrderExpired)];
+        use CloseReason::{Expired, OrderCancelled, OrderExpired};
+        let over = [Expired, OrderExpired, OrderCancelled].map(Some);
         over.contains(&deposit.close_reason) && self.accepts_late(deposit)
     }
 
@@ -130,19 +171,17 @@ impl Ledger<'_> {
     }
 
     /// A payment that waited for another deposit or for none.
-    fn claimed(&self, deposit: &Deposit, open: &OpenDeposit) -> Option<&Transfer> {
-        let is_exact = deposit.value == open.value;
+    fn claimed(&self, deposit: &Deposit) -> Option<&Transfer> {
         self.transfers.values().find(|transfer| {
             let seen = &transfer.observation;
-            let is_older = transfer.block.timestamp < open.started_at;
             let waits = [TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch];
             waits.contains(&transfer.status)
                 && !self.is_taken(transfer.transfer_id)
                 && !WALLETS.contains(&seen.from_address)
                 && (transfer.blockchain, seen.to_address, seen.stablecoin, seen.value)
                     == place(deposit)
+                && deposit.contracts.contains(&seen.contract)
                 && deposit.user_address.is_none_or(|only| only == seen.from_address)
-                && (is_older || !is_exact)
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use schemas::record::{Block, Deposit, Transfer};
-use schemas::{CloseReason, DepositState, OrderStatus, PaymentKey, TransferId, TransferStatus};
+use schemas::{CloseReason, OrderStatus, PaymentKey, TransferId, TransferStatus, UnknownReason};
 
 use crate::machine_model::ledger::Ledger;
 use crate::machine_model::violation::{Violation, holds};
@@ -53,8 +53,8 @@ impl Ledger<'_> {
             let reason = order.paid_by.is_some() || self.forced.contains(&order.order_id);
             holds!(2, (order.status == OrderStatus::Paid) == reason, "not paid: {order:?}");
         }
-        let open = self.deposits.values().find(|d| d.state == DepositState::Open);
-        holds!(8, open.is_none(), "waits for ever: {open:?}");
+        let awaited = self.deposits.values().find(|deposit| self.is_awaited(deposit));
+        holds!(8, awaited.is_none(), "waits for ever: {awaited:?}");
         self.check_in_time()?;
         // 3: an alert reports each confirmation that was taken back.
         let missing: Vec<_> = self.alerts_due.difference(&self.alerts).collect();
@@ -64,14 +64,15 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 11: no deposit expired for which there is a transfer in time that paid nothing, unless blocks that were
+    /// 11: no order expired with a deposit for which there is a transfer in time that paid nothing, unless blocks that were
     /// confirmed left the chain since, or the transfer had ended when the deposit opened or was another order's, or came
-    /// before its wallet was watched.
+    /// before its wallet was watched, or was confirmed while an operator had stopped it.
     fn check_in_time(&self) -> Result<(), Violation> {
         let chain_of = |deposit: &Deposit| self.lane(deposit.blockchain).chain;
         let for_ever =
             |d: &Deposit| self.expired_by.get(&d.deposit_id).is_some_and(|b| chain_of(d).has(*b));
-        let expired = |d: &&Deposit| d.close_reason == Some(CloseReason::Expired) && for_ever(d);
+        let has_expired = |d: &Deposit| d.close_reason == Some(CloseReason::Expired) && for_ever(d);
+        let expired = |d: &&Deposit| has_expired(d) || self.is_awaited(d);
         let ended_otherwise = |d: &&Deposit| {
             self.orders.get(&d.order_id).is_none_or(|o| o.status != OrderStatus::Expired)
         };
@@ -90,7 +91,10 @@ impl Ledger<'_> {
                 let block = Block { timestamp: time, ..transfer.block };
                 let in_time = time <= deposit.expires_at
                     && self.fits(&Transfer { block, ..transfer.clone() }, deposit);
-                let paid_nothing = transfer.status != TransferStatus::Matched;
+                // What was before it then may seem after it by now: a rewind lowered the head that it opened at.
+                let excused = [UnknownReason::Stopped, UnknownReason::BeforeDeposit].map(Some);
+                let paid_nothing = transfer.status != TransferStatus::Matched
+                    && !excused.contains(&transfer.reason);
                 let overlooked = in_time
                     && paid_nothing
                     && !self.not_for.contains(&(deposit.deposit_id, payment));

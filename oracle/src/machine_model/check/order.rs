@@ -21,12 +21,40 @@ impl Ledger<'_> {
         if matches!(command.body, OrderCommandBody::MarkPaid(_)) && !effects.is_empty() {
             self.forced.insert(command.order_id);
         }
+        self.check_marked(command, effects)?;
         for effect in effects {
             if let orders::Effect::Order(order) = effect {
                 self.check_order(order, command)?;
                 self.statuses.insert((order.order_id, order.status));
                 self.orders.insert(order.order_id, order.clone());
             }
+        }
+        Ok(())
+    }
+
+    /// 11: what was on its way when an operator marked the order paid becomes its payer.
+    fn check_marked(
+        &mut self,
+        command: &OrderCommand,
+        effects: &[orders::Effect],
+    ) -> Result<(), Violation> {
+        let id = command.order_id;
+        let Some(order) = self.orders.get(&id) else { return Ok(()) };
+        match &command.body {
+            OrderCommandBody::MarkPaid(_) if order.status != OrderStatus::Paid => {
+                self.on_its_way.extend(order.candidates.iter().map(|transfer| (id, *transfer)));
+            }
+            OrderCommandBody::CandidateGone { transfer_id } => {
+                self.on_its_way.remove(&(id, *transfer_id));
+            }
+            OrderCommandBody::Settle(settle) => {
+                let payer = settle.transfer_id;
+                let pays = |effect: &orders::Effect| matches!(effect, orders::Effect::Order(after) if after.paid_by == Some(payer));
+                let is_due = self.on_its_way.contains(&(id, payer)) && order.paid_by.is_none();
+                let is_paid = !is_due || self.may_have_left(id) || effects.iter().any(pays);
+                holds!(11, is_paid, "{payer} was on its way, and does not pay {order:?}");
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -56,7 +84,7 @@ impl Ledger<'_> {
             }
             (OrderStatus::Pending, OrderStatus::Expired) => order.cause == OrderCause::Expired,
             (OrderStatus::Pending, OrderStatus::Cancelled) => order.cause == OrderCause::Cancelled,
-            (OrderStatus::Expired, OrderStatus::Paid) => {
+            (OrderStatus::Expired | OrderStatus::Cancelled, OrderStatus::Paid) => {
                 let is_accepted = matches!(&command.body, OrderCommandBody::Settle(settle)
                     if self.deposits.get(&settle.deposit_id).is_some_and(|d| self.accepts_late(d)));
                 by_operator || (order.cause == OrderCause::PaidLate && is_accepted)
@@ -74,9 +102,9 @@ impl Ledger<'_> {
             let time_max = self.lanes.values().map(|lane| lane.time_max).max();
             let time = time_max.unwrap_or_default().max(command.issued_at.seconds());
             holds!(8, order.expires_at < time, "expired at {time}: {order:?}");
-            let open = |d: &&Deposit| d.order_id == id && d.state == DepositState::Open;
-            let open = self.deposits.values().find(open);
-            holds!(8, open.is_none(), "{id} expired with {open:?}");
+            let awaited = |d: &&Deposit| d.order_id == id && self.is_awaited(d);
+            let awaited = self.deposits.values().find(awaited);
+            holds!(8, awaited.is_none(), "{id} expired with {awaited:?}");
         }
         Ok(())
     }
@@ -134,7 +162,7 @@ impl Ledger<'_> {
     fn may_have_left(&self, id: OrderId) -> bool {
         let late_window = self.late_windows.get(&id).copied().unwrap_or_default();
         self.orders.get(&id).is_some_and(|order| {
-            let waits = |state| [DepositState::Requested, DepositState::Open].contains(&state);
+            let waits = |state| !matches!(state, DepositState::Closed | DepositState::Refused);
             let known_to = order.updated_at.seconds().plus(KNOWN_SECONDS + i64::from(late_window));
             order.status != OrderStatus::Pending
                 && !order.deposits.iter().any(|deposit| waits(deposit.state))

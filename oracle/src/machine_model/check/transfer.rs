@@ -17,10 +17,15 @@ impl Ledger<'_> {
     ) -> Result<(), Violation> {
         let payment = transfer.observation.payment();
         let named = *self.payments.entry(transfer.transfer_id).or_insert(payment);
+        self.listed.entry(transfer.transfer_id).or_insert(self.position);
         holds!(2, named == payment, "one id for {named:?} and {payment:?}");
         let last = self.transfers.get(&payment);
         let paid = self.settled.get(&payment);
-        let paid = paid.filter(|paid| paid.transfer_id != transfer.transfer_id);
+        // What has paid stays matched, in whatever block it is.
+        let is_another = |paid: &&Transfer| {
+            paid.transfer_id != transfer.transfer_id || transfer.status != TransferStatus::Matched
+        };
+        let paid = paid.filter(is_another);
         let again = paid.filter(|paid| !self.is_forgotten(paid));
         holds!(13, again.is_none(), "{again:?} has paid, and is new as {transfer:?}");
         let is_new = last.is_some_and(|last| {
@@ -197,7 +202,7 @@ impl Ledger<'_> {
         let was = |d: &Deposit, status| self.statuses.contains(&(d.order_id, status));
         let is_true = |d: &Deposit, reason| match reason {
             UnknownReason::SenderMismatch => d.user_address.is_some_and(|a| a != seen.from_address),
-            UnknownReason::BeforeDeposit => time < d.started_at.plus(-self.skew(d)),
+            UnknownReason::BeforeDeposit => self.is_before(transfer, d),
             UnknownReason::Late => {
                 let expired = d.close_reason == Some(CloseReason::Expired);
                 let is_over = was(d, OrderStatus::Expired) || time > d.expires_at || expired;
@@ -206,34 +211,43 @@ impl Ledger<'_> {
             }
             UnknownReason::AlreadyPaid => was(d, OrderStatus::Paid),
             UnknownReason::OrderCancelled => was(d, OrderStatus::Cancelled),
-            UnknownReason::NoDeposit | UnknownReason::AmountMismatch | UnknownReason::OwnWallet => {
-                false
-            }
+            UnknownReason::NoDeposit
+            | UnknownReason::AmountMismatch
+            | UnknownReason::OwnWallet
+            | UnknownReason::OtherContract
+            | UnknownReason::Stopped => false,
         };
         let waits = |d: &Deposit| match status(d) {
-            Some(OrderStatus::Pending) => is_open(d) && self.fits(transfer, d),
+            Some(OrderStatus::Pending) => self.is_awaited(d) && self.fits(transfer, d),
             // Within its late window: after that the amount may be another's. One that was forgotten refuses.
-            Some(OrderStatus::Expired) => {
+            Some(OrderStatus::Expired | OrderStatus::Cancelled) => {
                 let is_kept = self.is_in_late_window(d) && !self.left.contains(&d.order_id);
                 self.takes_late(d) && self.fits(transfer, d) && is_kept
             }
-            Some(OrderStatus::Paid | OrderStatus::Cancelled) | None => false,
+            Some(OrderStatus::Paid) | None => false,
         };
         let mut deposits = self.deposits.values();
         let wanted = deposits.clone().any(waits);
+        if transfer.reason == Some(UnknownReason::Stopped) {
+            return self.is_stopped(transfer);
+        }
         !wanted
             && match transfer.reason {
                 None => false,
                 Some(UnknownReason::OwnWallet) => WALLETS.contains(&seen.from_address),
                 Some(UnknownReason::NoDeposit) => !deposits.any(|d| at_wallet(&d) && is_open(d)),
                 Some(UnknownReason::AmountMismatch) => deposits.any(|d| at_wallet(&d)),
+                Some(UnknownReason::OtherContract) => {
+                    deposits.any(|d| at_wallet(&d) && !self.takes_contract(d, seen.contract))
+                }
                 // The one that counts on it may have forgotten its deposit.
                 Some(UnknownReason::Late) if self.is_counted_on(transfer.transfer_id) => true,
                 Some(reason) => deposits.filter(same_amount).any(|d| is_true(d, reason)),
             }
     }
 
-    /// 3: nothing that left the chain asks to pay. 2: what asks fits, as it is then.
+    /// 3: nothing that left the chain asks to pay. 2: what asks fits, as it is then. 14: by a contract that was offered, and
+    /// not while that is stopped.
     pub(super) fn check_settle(&mut self, command: &OrderCommand) -> Result<(), Violation> {
         let OrderCommandBody::Settle(settle) = &command.body else { return Ok(()) };
         let payment = self.payments.get(&settle.transfer_id);
@@ -241,6 +255,12 @@ impl Ledger<'_> {
         holds!(3, block.is_some(), "{settle:?} asks to pay, and is in no block");
         let transfer = payment.and_then(|payment| self.transfers.get(payment));
         let deposit = self.deposits.get(&settle.deposit_id);
+        let is_offered = transfer.zip(deposit).is_none_or(|(transfer, deposit)| {
+            self.takes_contract(deposit, transfer.observation.contract)
+        });
+        holds!(14, is_offered, "{transfer:?} is of no contract of {deposit:?}");
+        let is_stopped = transfer.is_some_and(|transfer| self.is_stopped(transfer));
+        holds!(14, !is_stopped, "asks to pay, and is stopped: {transfer:?}");
         // The same question without an answer: meanwhile it may be in a block of another time.
         let question = (command.order_id, settle.deposit_id);
         let asked_before = self.asked.get(&settle.transfer_id) == Some(&question)

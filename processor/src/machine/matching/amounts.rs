@@ -62,12 +62,12 @@ impl State {
                 let share = self.shares.entry(open.stablecoin).or_default();
                 share.count(holder != Holder::Nobody);
             }
-            if self.waits_for(price, open, raise == 0 && holder == Holder::Nobody) {
+            if self.waits_for(price, open) {
                 continue;
             }
             match holder {
                 Holder::Nobody => return Some(Given { value, from: None }),
-                Holder::One(row) if self.is_own(&row, command) => {
+                Holder::One(row) if self.is_own(&row, command, open) => {
                     return Some(Given { value, from: Some(row) });
                 }
                 Holder::One(row) if self.may_reuse(&row) => {
@@ -85,22 +85,21 @@ impl State {
         reused.map(|row| Given { value: row.value, from: Some(row) })
     }
 
-    /// Whether a transfer without a deposit waits that this would claim. The order's own amount may be known
-    /// before the deposit opens, so one that is no older than the order's choice may be meant for it. Any other
-    /// amount is not known, and who has sent it meant something else.
-    fn waits_for(&self, price: Price, open: &OpenDeposit, is_exact: bool) -> bool {
+    /// Whether a transfer without a deposit waits that this would claim. Nobody knows an amount before its deposit opens: who
+    /// has sent it meant something else.
+    fn waits_for(&self, price: Price, open: &OpenDeposit) -> bool {
         let sender = |from: Address| open.user_address.is_none_or(|only| only == from);
         let loose = self.transfers.loose(price).into_iter();
-        loose.filter_map(|id| self.transfers.get(id)).any(|row| {
-            let is_older = row.block.timestamp < open.started_at;
-            sender(row.seen.from_address) && (is_older || !is_exact)
-        })
+        let mut loose = loose.filter_map(|id| self.transfers.get(id));
+        loose
+            .any(|row| open.contracts.contains(&row.seen.contract) && sender(row.seen.from_address))
     }
 
-    /// Whether this order had the amount before its customer chose another way to pay; or has it by now, as
-    /// this command comes a second time.
-    fn is_own(&self, row: &DepositRow, command: &DepositCommand) -> bool {
-        let gave_back = row.is_replaced() && !self.transfers.holds(row.id);
+    /// Whether this order had the amount before its customer chose another way to pay, and the contracts that it was offered
+    /// with pay still; or has it by now, as this command comes a second time.
+    fn is_own(&self, row: &DepositRow, command: &DepositCommand, open: &OpenDeposit) -> bool {
+        let pay_still = self.deposits.contracts(row).iter().all(|of| open.contracts.contains(of));
+        let gave_back = row.is_replaced() && !self.transfers.holds(row.id) && pay_still;
         row.order == command.order_id && (gave_back || row.slot > command.slot)
     }
 

@@ -42,8 +42,12 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
-        let known = self.transfers.get(attach.transfer.transfer_id).copied();
-        let row = known.or_else(|| self.remembered(&attach.transfer, now));
+        let payment = attach.transfer.observation.payment();
+        let row = match self.transfers.get(attach.transfer.transfer_id).copied() {
+            // Else the operator has seen another payment under this id.
+            Some(known) => Some(known).filter(|row| row.seen.payment() == payment),
+            None => self.remembered(&attach.transfer, now),
+        };
         let (id, ended) = (Some(attach.command_id), attach.order.clone());
         match row {
             Some(row) if row.is_attachable(order) => {
@@ -82,6 +86,7 @@ impl State {
             block: transfer.block,
             seen: transfer.observation,
             created_at: transfer.created_at,
+            listed_at: self.lane.sequence,
             status: transfer.status,
             fulfillment: transfer.fulfillment_id,
             order: transfer.order_id,
@@ -90,6 +95,7 @@ impl State {
             candidate_order: transfer.candidate_order_id,
             epoch: self.lane.epoch,
             orphaned_at: transfer.orphaned_at,
+            orphan_due: false,
             settling: false,
             unanswered: false,
             asked_at: None,

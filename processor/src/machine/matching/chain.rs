@@ -5,7 +5,7 @@ use schemas::{
     AlertKind, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
 
-use super::deposits::DepositRow;
+use super::deposits::{DepositRow, Opening};
 use super::transfers::TransferRow;
 use super::{Broken, Effect, State, TransferStage};
 
@@ -36,13 +36,25 @@ impl State {
         }
     }
 
-    fn new_row(&mut self, record: &ChainRecord, seen: &Observation) -> TransferRow {
+    /// The payment's own id, or the next one that no other payment has. What is forgotten does not count: a new payment is
+    /// in a later window than it was.
+    fn transfer_id(&self, record: &ChainRecord, seen: &Observation) -> TransferId {
+        let payment = seen.payment();
+        let mut id = TransferId::of_payment(self.partition, &payment, record.block.timestamp);
+        while self.transfers.get(id).is_some() {
+            id = id.next();
+        }
+        id
+    }
+
+    fn new_row(&self, record: &ChainRecord, seen: &Observation) -> TransferRow {
         TransferRow {
-            id: TransferId::from_parts(self.partition, self.next_sequence()),
+            id: self.transfer_id(record, seen),
             updated_at: record.observed_at,
             block: record.block,
             seen: *seen,
             created_at: record.observed_at.seconds(),
+            listed_at: self.lane.sequence,
             status: TransferStatus::WaitingForConfirmation,
             fulfillment: None,
             order: None,
@@ -51,6 +63,7 @@ impl State {
             candidate_order: None,
             epoch: record.epoch,
             orphaned_at: None,
+            orphan_due: false,
             settling: false,
             unanswered: false,
             asked_at: None,
@@ -68,7 +81,11 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let is_free = |deposit: &DepositRow| {
-            deposit.takes() && deposit.misfit(&row).is_none() && !self.transfers.holds(deposit.id)
+            let contracts = self.deposits.contracts(deposit);
+            deposit.takes()
+                && deposit.misfit(&row, contracts).is_none()
+                && !self.transfers.holds(deposit.id)
+                && !self.is_held_up(&row)
         };
         let reserved = self.reserved_for(&row);
         let Some(deposit) = reserved.filter(is_free) else {
@@ -105,6 +122,7 @@ impl State {
             seen: *seen,
             epoch: record.epoch,
             orphaned_at: None,
+            orphan_due: false,
             updated_at: old.updated_at.next(record.observed_at),
             ..old
         };
@@ -126,7 +144,10 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let fits = |deposit: &DepositRow| deposit.takes() && deposit.misfit(&row).is_none();
+        let fits = |deposit: &DepositRow| {
+            let contracts = self.deposits.contracts(deposit);
+            deposit.admits(&row) && deposit.misfit(&row, contracts).is_none()
+        };
         let reserved = self.reserved_for(&row);
         let fitting = reserved.filter(fits).map(|deposit| (deposit.id, deposit.order));
         if row.deposit != fitting.map(|(id, _)| id) {
@@ -211,7 +232,8 @@ impl State {
     }
 
     /// A head of a new epoch takes back all above it. Ingest retracts what it published there; where the records of that
-    /// are gone it cannot, and what is left is orphaned all the same. It waits to be seen again.
+    /// are gone it cannot, and what is left is orphaned all the same. It waits to be seen again. The blocks that come above it
+    /// are younger than the deposits that opened before.
     pub(super) fn orphan_above(
         &mut self,
         record: &ChainRecord,
@@ -222,6 +244,11 @@ impl State {
             if old.epoch < record.epoch {
                 self.orphan(old, record, effects)?;
             }
+        }
+        let number = record.block.number;
+        for row in self.deposits.opened_above(number) {
+            let opening = Opening { above: number, ..row.opening };
+            self.deposits.put(DepositRow { opening, ..row })?;
         }
         Ok(())
     }
@@ -237,7 +264,8 @@ impl State {
         let orphaned_at = Some(record.observed_at.seconds());
         let mut row = TransferRow { orphaned_at, epoch: record.epoch, updated_at, ..old };
         if !row.is_confirmed() {
-            return self.transfers.put(row);
+            // It may be in one of the next blocks.
+            return self.transfers.put(TransferRow { orphan_due: true, ..row });
         }
         let message = format!(
             "transfer {id} was confirmed ({}) and its block {} is no longer in the chain",
@@ -268,6 +296,9 @@ impl State {
         }
         for id in self.transfers.orphaned_to(self.lane.finalized) {
             self.fail(id, chain_time, now, effects)?;
+        }
+        for id in self.transfers.orphan_due_to(record.block.number) {
+            self.show_orphan(id, now, effects)?;
         }
         for id in self.transfers.unmatched_before(chain_time) {
             self.give_up(id, now, effects)?;
@@ -313,6 +344,19 @@ impl State {
         self.match_or_wait(row, now, effects)
     }
 
+    /// The blocks that replaced its own do not have a transfer that waits for its confirmation: that shows.
+    fn show_orphan(
+        &mut self,
+        id: TransferId,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let old = *self.transfers.named(id)?;
+        let updated_at = old.updated_at.next(now);
+        let row = TransferRow { orphan_due: false, updated_at, ..old };
+        self.publish(TransferStage::Detected, row, effects)
+    }
+
     pub(super) fn fail(
         &mut self,
         id: TransferId,
@@ -324,6 +368,7 @@ impl State {
         let mut row = TransferRow {
             status: TransferStatus::FailedToConfirm,
             settling: false,
+            orphan_due: false,
             match_deadline: None,
             updated_at: old.updated_at.next(now),
             forget_at: Some(chain_time.plus(FORGET_SECONDS)),

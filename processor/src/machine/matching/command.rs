@@ -6,7 +6,7 @@ use schemas::{
     TransferId, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 
-use super::deposits::DepositRow;
+use super::deposits::{DepositRow, Opening};
 use super::transfers::TransferRow;
 use super::{Broken, Effect, FORGOTTEN, State, TransferStage};
 
@@ -42,30 +42,32 @@ impl State {
                 return Ok(());
             }
         };
-        let mut started_at = open.started_at;
+        let own = given.from.filter(|row| row.order == order);
+        if own.is_some_and(|row| row.slot > slot) {
+            return Ok(()); // Its deposit gave the amount to a later one of the same order.
+        }
         if let Some(row) = given.from {
-            if row.order == order {
-                if row.slot > slot {
-                    return Ok(()); // Its deposit gave the amount to a later one of the same order.
-                }
-                // What its customer has sent since still counts.
-                started_at = started_at.min(row.started_at);
-            }
             self.deposits.remove(row.id)?;
         }
         let id = DepositId::from_parts(self.partition, self.next_sequence());
+        let (started_at, opening) = (open.started_at, self.opening());
+        // What its customer has sent since an earlier choice still counts.
+        let (started_at, opening) = own.map_or((started_at, opening), |row| {
+            (started_at.min(row.started_at), opening.earlier(row.opening))
+        });
         let row = DepositRow {
             id,
             order,
             slot,
             stablecoin: open.stablecoin,
+            contracts: self.deposits.contracts_number(&open.contracts)?,
             wallet,
             user_address: open.user_address,
             value: given.value,
             started_at,
             expires_at: open.expires_at,
             updated_at: now,
-            skew_seconds: open.skew_seconds,
+            opening,
             late_window_seconds: open.late_window_seconds,
             accepts_late: open.accepts_late,
             closed: None,
@@ -73,7 +75,13 @@ impl State {
         self.publish_deposit(row, effects)?;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id: id, value: given.value };
         Self::command_order(effects, order, now, opened);
-        self.adopt(&row, now, effects)
+        Ok(())
+    }
+
+    /// That of a deposit that opens now.
+    fn opening(&self) -> Opening {
+        let above = self.lane.head.map_or(-1, |head| head.number);
+        Opening { above, position: self.lane.sequence }
     }
 
     /// Says again what became of a deposit: its order has not had the answer.
@@ -107,36 +115,8 @@ impl State {
         }
     }
 
-    /// Ties transfers that came before their deposit to it.
-    fn adopt(
-        &mut self,
-        deposit: &DepositRow,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
-        let loose = self.transfers.loose(deposit.price()).into_iter();
-        let waiting = loose.map(|id| self.transfers.named(id).copied());
-        let mut waiting = waiting.collect::<Result<Vec<_>, _>>()?;
-        // As the chain has them: the one pays that would have, had the deposit come before them.
-        waiting.sort_by_key(|row| (row.block.number, row.id));
-        // One that does not fit is not rejected yet, as it might fit a deposit after this one.
-        let fits = |row: &TransferRow| row.may_pay(deposit.order) && deposit.misfit(row).is_none();
-        for row in waiting.into_iter().filter(fits) {
-            if row.status == TransferStatus::WaitingForMatch {
-                self.match_or_wait(row, now, effects)?;
-            } else {
-                let seen = OrderCommandBody::CandidateSeen { transfer_id: row.id };
-                Self::command_order(effects, deposit.order, now, seen);
-                let updated_at = row.updated_at.next(now);
-                let row = TransferRow { deposit: Some(deposit.id), updated_at, ..row };
-                self.publish(TransferStage::Detected, row, effects)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The order lets go of a deposit, or asks what became of it. What has closed is said again; of one that is
-    /// forgotten only that it has closed is known.
+    /// The order lets go of a deposit, or asks what became of it. What has closed, or was replaced and stays so, is said again;
+    /// of one that is forgotten only that it has closed is known.
     pub(super) fn close(
         &mut self,
         command: &DepositCommand,
@@ -144,8 +124,10 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
-        let open = match self.deposits.by_slot(order, slot) {
-            Some(row) if row.is_open() => row,
+        // The chain's time decides when it expires.
+        let ends = !matches!(reason, CloseReason::Expired | CloseReason::Replaced);
+        let row = match self.deposits.by_slot(order, slot) {
+            Some(row) if row.is_open() || (row.is_replaced() && ends) => row,
             known => {
                 let closed = known.and_then(|row| row.closed);
                 let reason = closed.map_or(reason, |closed| closed.reason);
@@ -154,15 +136,13 @@ impl State {
                 return Ok(());
             }
         };
-        // The chain's time decides when it expires, and what was replaced stays while a payment for it is seen. It is
-        // said that it is open: every answer shows at which moment the question was read.
-        let stays = reason == CloseReason::Expired
-            || (reason == CloseReason::Replaced && self.transfers.holds(open.id));
-        if stays {
-            Self::answer_again(&open, now, effects);
+        // What was replaced stays open while a payment for it is seen. It is said that it is open: every answer shows at which
+        // moment the question was read.
+        if !ends && (reason == CloseReason::Expired || self.transfers.holds(row.id)) {
+            Self::answer_again(&row, now, effects);
             return Ok(());
         }
-        self.close_deposit(open, reason, self.time_or(now), now, effects)
+        self.close_deposit(row, reason, self.time_or(now), now, effects)
     }
 
     /// The order asks whether a transfer may still pay it: that it will not may have been lost.
@@ -324,6 +304,10 @@ impl State {
             return self.transfers.put(TransferRow { unanswered: false, ..row });
         }
         let mut row = TransferRow { candidate_order: None, unanswered: false, ..row };
+        let tied = row.deposit.map(|id| self.deposits.named(id)).transpose()?;
+        if tied.is_some_and(|deposit| deposit.order == order) {
+            self.untie(&mut row, now, effects)?; // It has answered, and is not asked again.
+        }
         if row.status == TransferStatus::WaitingForConfirmation {
             // What opened meanwhile must not end before it.
             row.updated_at = row.updated_at.next(now);

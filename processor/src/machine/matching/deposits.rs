@@ -1,5 +1,7 @@
 //! Deposits of a lane, with their reservations and deadlines.
 
+mod contract_lists;
+mod likely;
 mod wallet_coins;
 
 use std::collections::BTreeMap;
@@ -11,10 +13,10 @@ use schemas::{
 
 use crate::machine::Broken;
 use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table};
-use wallet_coins::{LEAST, WalletCoin, WalletCoinNumber, WalletCoins};
-
-/// How many neighbours on each side are searched for the nearest deposit: only a hint depends on it.
-const NEAREST_SCAN_MAX: usize = 64;
+use contract_lists::ContractLists;
+pub(super) use contract_lists::ContractsNumber;
+pub(super) use likely::Likeliest;
+use wallet_coins::{WalletCoin, WalletCoinNumber, WalletCoins};
 
 /// One deposit, as decisions take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,23 +25,42 @@ pub(super) struct DepositRow {
     pub(super) order: OrderId,
     pub(super) slot: i32,
     pub(super) stablecoin: Stablecoin,
+    /// The contracts of the coin that pay it.
+    pub(super) contracts: ContractsNumber,
     pub(super) wallet: Address,
     pub(super) user_address: Option<Address>,
     pub(super) value: Amount,
     pub(super) started_at: UnixSeconds,
     pub(super) expires_at: UnixSeconds,
     pub(super) updated_at: UnixMicros,
-    pub(super) skew_seconds: u16,
+    pub(super) opening: Opening,
     pub(super) late_window_seconds: u32,
     pub(super) accepts_late: bool,
     pub(super) closed: Option<Closed>,
+}
+
+/// Where a lane was when a deposit opened. What it had by then is older, whatever the clocks say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Opening {
+    /// The height of its head. Where a rewind has taken blocks back since, that of the block they followed: what replaced
+    /// them is younger.
+    pub(super) above: i64,
+    /// The lane's position: transfers that were listed have a lower one.
+    pub(super) position: i64,
+}
+
+impl Opening {
+    /// The earlier of two, for a deposit that continues another one.
+    pub(super) fn earlier(self, other: Self) -> Self {
+        Self { above: self.above.min(other.above), position: self.position.min(other.position) }
+    }
 }
 
 /// How a deposit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Closed {
     pub(super) reason: CloseReason,
-    /// Chain time until which the amount stays reserved.
+    /// Chain time until which the amount stays reserved. Of one that was replaced its deadline: it expires then.
     pub(super) release_at: UnixSeconds,
 }
 
@@ -65,18 +86,36 @@ impl DepositRow {
         self.closed.is_some_and(|closed| closed.reason == CloseReason::Replaced)
     }
 
-    /// Whether a transfer may pay it: also when it was replaced, or has expired in a shop that accepts late payments.
+    /// Whether its order waits for it: also when it was replaced, until its chain has passed its deadline.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_open() || self.is_replaced()
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.closed.is_some_and(|closed| closed.reason == CloseReason::Settled)
+    }
+
+    /// Whether its order was paid without it.
+    pub(super) fn is_order_paid(&self) -> bool {
+        self.closed.is_some_and(|closed| closed.reason == CloseReason::OrderPaid)
+    }
+
+    /// Whether a transfer may pay it: also when it was replaced, or its order has ended unpaid in a shop that accepts late payments.
     pub(super) fn takes(&self) -> bool {
         self.closed.is_none_or(|closed| match closed.reason {
             CloseReason::Replaced => true,
-            CloseReason::Expired | CloseReason::OrderExpired => self.accepts_late,
-            CloseReason::Settled | CloseReason::OrderPaid | CloseReason::OrderCancelled => false,
+            CloseReason::Expired | CloseReason::OrderExpired | CloseReason::OrderCancelled => {
+                self.accepts_late
+            }
+            CloseReason::Settled | CloseReason::OrderPaid => false,
         })
     }
 
-    /// The chain time at which it closed.
+    /// The chain time at which it ended; none while its order waits for it.
     pub(super) fn closed_at(&self) -> Option<UnixSeconds> {
-        self.closed.map(|closed| closed.release_at.plus(-i64::from(self.late_window_seconds)))
+        self.closed
+            .filter(|_| !self.is_awaited())
+            .map(|closed| closed.release_at.plus(-i64::from(self.late_window_seconds)))
     }
 
     pub(super) fn state(&self) -> DepositState {
@@ -98,12 +137,13 @@ struct KeptDeposit {
     started_at: UnixSeconds,
     expires_at: UnixSeconds,
     updated_at: UnixMicros,
-    /// The chain time at which something is due: expiry while open, release once closed.
+    /// The chain time at which something is due: expiry while its order waits for it, release after that.
     due_at: UnixSeconds,
     user_address: Option<Box<Address>>,
+    opening: Opening,
     wallet_coin: WalletCoinNumber,
+    contracts: ContractsNumber,
     slot: i32,
-    skew_seconds: u16,
     late_window_seconds: u32,
     accepts_late: bool,
     close_reason: Option<CloseReason>,
@@ -129,8 +169,9 @@ impl KeptDeposit {
             due_at: row.closed.map_or(row.expires_at, |closed| closed.release_at),
             user_address: row.user_address.map(Box::new),
             wallet_coin,
+            contracts: row.contracts,
             slot: row.slot,
-            skew_seconds: row.skew_seconds,
+            opening: row.opening,
             late_window_seconds: row.late_window_seconds,
             accepts_late: row.accepts_late,
             close_reason: row.closed.map(|closed| closed.reason),
@@ -153,6 +194,7 @@ pub(super) struct Deposits(Table<KeptDeposit, DepositIndex>);
 #[derive(Debug, Clone, Default)]
 struct DepositIndex {
     wallet_coins: WalletCoins,
+    contract_lists: ContractLists,
     /// Reservations, open and late, by price and sender: one deposit each.
     by_price: Lookup,
     by_slot: Lookup,
@@ -182,7 +224,7 @@ impl Index<KeptDeposit> for DepositIndex {
             (Some(old), None) => self.release(number, old),
             (Some(old), Some(new)) => {
                 let same = |row: &KeptDeposit| {
-                    (row.wallet_coin, row.value, row.sender(), row.order, row.slot)
+                    (row.wallet_coin, row.value, row.sender(), row.contracts, row.order, row.slot)
                 };
                 let id = new.id;
                 invariant!(10, same(old) == same(new), "deposit {id} changed what it reserves");
@@ -261,13 +303,14 @@ impl Deposits {
             order: kept.order,
             slot: kept.slot,
             stablecoin: at.stablecoin,
+            contracts: kept.contracts,
             wallet: at.wallet,
             user_address: kept.sender(),
             value: kept.value(),
             started_at: kept.started_at,
             expires_at: kept.expires_at,
             updated_at: kept.updated_at,
-            skew_seconds: kept.skew_seconds,
+            opening: kept.opening,
             late_window_seconds: kept.late_window_seconds,
             accepts_late: kept.accepts_late,
             closed: kept.close_reason.map(closed),
@@ -285,6 +328,20 @@ impl Deposits {
     /// The deposit that a transfer or a deadline names: it must be there.
     pub(super) fn named(&self, id: DepositId) -> Result<DepositRow, Broken> {
         self.0.named(id).map(|kept| self.row(kept))
+    }
+
+    /// The contracts that pay a deposit.
+    pub(super) fn contracts(&self, row: &DepositRow) -> &[Address] {
+        self.0.index.contract_lists.get(row.contracts)
+    }
+
+    /// The number that a row has for a list of contracts.
+    pub(super) fn contracts_number(
+        &mut self,
+        contracts: &[Address],
+    ) -> Result<ContractsNumber, Broken> {
+        let number = self.0.index.contract_lists.number(contracts);
+        number.ok_or_else(|| Broken::new(2, "there are too many lists of contracts".to_owned()))
     }
 
     /// Adds a deposit or replaces it.
@@ -353,28 +410,10 @@ impl Deposits {
         }
     }
 
-    /// The deposit of this kind at this wallet for this coin whose amount is nearest; the lower one of
-    /// two.
-    pub(super) fn nearest(
-        &self,
-        (wallet, stablecoin, value): Price,
-        is: &dyn Fn(&DepositRow) -> bool,
-    ) -> Option<DepositRow> {
-        let at = self.0.index.wallet_coins.find(wallet, stablecoin)?;
-        let least = (value, LEAST);
-        let find = |number: &RowNumber| self.numbered(*number).filter(is);
-        let below = at.amounts.range(..value).rev().map(|(_, number)| number);
-        let named_below = at.named.range(..least).rev().map(|(_, number)| number);
-        let above = at.amounts.range(value..).map(|(_, number)| number);
-        let named_above = at.named.range(least..).map(|(_, number)| number);
-        let nearest = [
-            below.take(NEAREST_SCAN_MAX).find_map(find),
-            named_below.take(NEAREST_SCAN_MAX).find_map(find),
-            above.take(NEAREST_SCAN_MAX).find_map(find),
-            named_above.take(NEAREST_SCAN_MAX).find_map(find),
-        ];
-        let distance = |row: &DepositRow| row.value.parts().abs_diff(value.parts());
-        nearest.into_iter().flatten().min_by_key(distance)
+    /// The deposits that opened at a head above this height.
+    pub(super) fn opened_above(&self, number: i64) -> Vec<DepositRow> {
+        let above = self.0.filtered(|kept| kept.opening.above > number);
+        above.into_iter().map(|kept| self.row(kept)).collect()
     }
 
     /// The deposits whose time is before `now`, in order.

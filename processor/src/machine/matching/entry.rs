@@ -5,8 +5,11 @@ use schemas::record::{
 };
 use schemas::{Address, Blockchain, DepositId, TransferId, TransferStatus};
 
-use super::deposits::{Closed, DepositRow};
+use super::deposits::{Closed, ContractsNumber, DepositRow, Opening};
 use super::transfers::TransferRow;
+
+/// Key of a lane's own entry.
+pub const LANE_KEY: &str = "lane";
 
 /// A key of the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +31,7 @@ impl Key {
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        if text == "lane" {
+        if text == LANE_KEY {
             return Some(Self::Lane);
         }
         let (kind, name) = text.split_once('/')?;
@@ -44,7 +47,7 @@ impl Key {
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lane => f.write_str("lane"),
+            Self::Lane => f.write_str(LANE_KEY),
             Self::Deposit(id) => write!(f, "d/{id}"),
             Self::Transfer(id) => write!(f, "t/{id}"),
             Self::Watch(wallet) => write!(f, "w/{wallet}"),
@@ -53,9 +56,9 @@ impl std::fmt::Display for Key {
 }
 
 impl DepositRow {
-    pub(super) fn record(&self, id: DepositId, blockchain: Blockchain) -> Deposit {
+    pub(super) fn record(&self, blockchain: Blockchain, contracts: &[Address]) -> Deposit {
         Deposit {
-            deposit_id: id,
+            deposit_id: self.id,
             updated_at: self.updated_at,
             order_id: self.order,
             slot: self.slot,
@@ -63,6 +66,7 @@ impl DepositRow {
             close_reason: self.closed.map(|closed| closed.reason),
             blockchain,
             stablecoin: self.stablecoin,
+            contracts: contracts.to_vec(),
             user_address: self.user_address,
             wallet_address: self.wallet,
             value: self.value,
@@ -72,27 +76,29 @@ impl DepositRow {
         }
     }
 
-    pub(super) fn entry(&self, id: DepositId) -> MatchingEntry {
+    pub(super) fn entry(&self, contracts: &[Address]) -> MatchingEntry {
         MatchingEntry::Deposit(DepositEntry {
-            deposit_id: id,
+            deposit_id: self.id,
             updated_at: self.updated_at,
             order_id: self.order,
             slot: self.slot,
             close_reason: self.closed.map(|closed| closed.reason),
             stablecoin: self.stablecoin,
+            contracts: contracts.to_vec(),
             user_address: self.user_address,
             wallet_address: self.wallet,
             value: self.value,
             started_at: self.started_at,
             expires_at: self.expires_at,
-            skew_seconds: self.skew_seconds,
+            opened_above: self.opening.above,
+            opened_at: self.opening.position,
             late_window_seconds: self.late_window_seconds,
             accepts_late: self.accepts_late,
             release_at: self.closed.map(|closed| closed.release_at),
         })
     }
 
-    pub(super) fn of(entry: &DepositEntry) -> Option<Self> {
+    pub(super) fn of(entry: &DepositEntry, contracts: ContractsNumber) -> Option<Self> {
         let closed = match (entry.close_reason, entry.release_at) {
             (Some(reason), Some(release_at)) => Some(Closed { reason, release_at }),
             (None, None) => None,
@@ -103,13 +109,14 @@ impl DepositRow {
             order: entry.order_id,
             slot: entry.slot,
             stablecoin: entry.stablecoin,
+            contracts,
             wallet: entry.wallet_address,
             user_address: entry.user_address,
             value: entry.value,
             started_at: entry.started_at,
             expires_at: entry.expires_at,
             updated_at: entry.updated_at,
-            skew_seconds: entry.skew_seconds,
+            opening: Opening { above: entry.opened_above, position: entry.opened_at },
             late_window_seconds: entry.late_window_seconds,
             accepts_late: entry.accepts_late,
             closed,
@@ -155,6 +162,7 @@ impl TransferRow {
             ordinal: seen.ordinal,
             value: seen.value,
             created_at: self.created_at,
+            listed_at: self.listed_at,
             status: self.status,
             fulfillment_id: self.fulfillment,
             order_id: self.order,
@@ -163,6 +171,7 @@ impl TransferRow {
             candidate_order_id: self.candidate_order,
             epoch: self.epoch,
             orphaned_at: self.orphaned_at,
+            orphan_due: self.orphan_due,
             settling: self.settling,
             unanswered: self.unanswered,
             asked_at: self.asked_at,
@@ -193,6 +202,7 @@ impl TransferRow {
                 from_own_wallet: entry.from_own_wallet,
             },
             created_at: entry.created_at,
+            listed_at: entry.listed_at,
             status: entry.status,
             fulfillment: entry.fulfillment_id,
             order: entry.order_id,
@@ -201,6 +211,7 @@ impl TransferRow {
             candidate_order: entry.candidate_order_id,
             epoch: entry.epoch,
             orphaned_at: entry.orphaned_at,
+            orphan_due: entry.orphan_due,
             settling: entry.settling,
             unanswered: entry.unanswered,
             asked_at: entry.asked_at,

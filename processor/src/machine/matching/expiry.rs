@@ -7,8 +7,8 @@ use super::deposits::{Closed, DepositRow};
 use super::{Broken, Effect, State};
 
 impl State {
-    /// The head has passed a deposit's time: an open one expires once a transfer that could pay it could
-    /// not come any more, a closed one releases its amount.
+    /// The head has passed a deposit's time: one that its order waits for expires once a transfer that could pay it could
+    /// not come any more, another one releases its amount.
     pub(super) fn deposit_due(
         &mut self,
         id: DepositId,
@@ -20,7 +20,7 @@ impl State {
             return Ok(()); // Neither expired nor given to another while a transfer for it waits.
         }
         let row = self.deposits.named(id)?;
-        if !row.is_open() {
+        if !row.is_awaited() {
             return self.deposits.remove(id);
         }
         // In blocks that are not confirmed, a reorganisation may still bring a transfer in time.
@@ -42,12 +42,16 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let id = row.id;
-        // What was replaced may still be paid.
-        let closes = row.is_open() || (row.takes() && reason == CloseReason::Settled);
+        let closes = row.is_open()
+            || (row.is_replaced() && reason != CloseReason::Replaced)
+            // Its order decides: it may be paid late, or was marked paid and takes what was on its way.
+            || (reason == CloseReason::Settled && !row.is_settled());
         invariant!(2, closes, "deposit {id} is closed as {reason} a second time");
         let is_over = reason != CloseReason::Expired || row.expires_at < chain_time;
         invariant!(8, is_over, "deposit {id} expires at {chain_time}, before its end");
-        let release_at = chain_time.plus(i64::from(row.late_window_seconds));
+        let released_at = chain_time.plus(i64::from(row.late_window_seconds));
+        let is_replaced = reason == CloseReason::Replaced;
+        let release_at = if is_replaced { row.expires_at } else { released_at };
         row.closed = Some(Closed { reason, release_at });
         row.updated_at = row.updated_at.next(now);
         self.publish_deposit(row, effects)?;

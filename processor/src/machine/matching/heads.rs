@@ -1,7 +1,7 @@
 //! How far the lane is, which heads it takes, and what it publishes of that.
 
 use schemas::record::{Block, ChainProgress, ChainRecord, Head, LaneEntry};
-use schemas::{AlertKind, Epoch, UnixSeconds};
+use schemas::{AlertKind, Epoch, UnixMicros, UnixSeconds};
 
 use super::{Broken, Effect, State};
 
@@ -22,6 +22,7 @@ pub(super) fn fresh_lane() -> LaneEntry {
         epoch: Epoch(0),
         head: None,
         finalized: -1,
+        confirmed: -1,
         match_window_seconds: 0,
         sequence: 0,
         went_back_at: None,
@@ -31,6 +32,7 @@ pub(super) fn fresh_lane() -> LaneEntry {
         progress_due: false,
         has_gap: false,
         newest: None,
+        stopped: Vec::new(),
     }
 }
 
@@ -75,18 +77,18 @@ impl State {
         lane.epoch = record.epoch;
         lane.head = Some(record.block);
         lane.finalized = lane.finalized.max(head.finalized);
+        lane.confirmed = head.confirmed.first().map_or(-1, |tier| tier.number);
         lane.match_window_seconds = head.match_window_seconds;
         lane.has_gap = head.has_gap;
         lane.newest = lane.newest.max(Some(record.block.timestamp));
         self.run_to(record, head, effects)?;
-        self.publish_progress(record, head, effects)
+        self.publish_progress(record, effects)
     }
 
     /// Says how far the lane is, now and then: what reads the tables sees a processor that has stopped by its age.
     fn publish_progress(
         &mut self,
         record: &ChainRecord,
-        head: &Head,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let time = record.block.timestamp;
@@ -94,24 +96,37 @@ impl State {
         if self.lane.progress_time.is_some_and(is_near) && !self.lane.progress_due {
             return Ok(());
         }
+        self.publish_lane(record.observed_at, effects)
+    }
+
+    /// Says how far the lane is and what is stopped in it; with the next head where it has none yet.
+    pub(super) fn publish_lane(
+        &mut self,
+        now: UnixMicros,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Broken> {
+        let Some(head) = self.lane.head else {
+            self.lane_mut().progress_due = true;
+            return Ok(());
+        };
         let oldest = self.transfers.oldest_unconfirmed();
         let oldest = oldest.map(|id| self.transfers.named(id)).transpose()?;
         let oldest_unconfirmed = oldest.map(|row| row.block.timestamp);
-        let now = record.observed_at;
         let updated_at = self.lane.progress_at.map_or(now, |last| last.next(now));
         let lane = self.lane_mut();
-        (lane.progress_at, lane.progress_time) = (Some(updated_at), Some(time));
+        (lane.progress_at, lane.progress_time) = (Some(updated_at), Some(head.timestamp));
         lane.progress_due = false;
         effects.push(Effect::Progress(ChainProgress {
             blockchain: self.blockchain,
             epoch: self.lane.epoch,
-            head: record.block,
-            confirmed: head.confirmed.first().map_or(-1, |tier| tier.number),
+            head,
+            confirmed: self.lane.confirmed,
             finalized: self.lane.finalized,
             watched: self.watches.all().collect(),
             updated_at,
             lane: Some(self.partition.0.cast_signed()),
             oldest_unconfirmed,
+            stopped: self.lane.stopped.clone(),
         }));
         Ok(())
     }

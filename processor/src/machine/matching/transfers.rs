@@ -22,6 +22,8 @@ pub(super) struct TransferRow {
     pub(super) block: Block,
     pub(super) seen: Observation,
     pub(super) created_at: UnixSeconds,
+    /// The lane's position when it was first seen.
+    pub(super) listed_at: i64,
     pub(super) status: TransferStatus,
     pub(super) fulfillment: Option<FulfillmentId>,
     /// The order that it paid. One that answered too late has it before the transfer is matched, and one that an
@@ -36,6 +38,8 @@ pub(super) struct TransferRow {
     pub(super) epoch: Epoch,
     /// When its block left the chain; none while the chain has it.
     pub(super) orphaned_at: Option<UnixSeconds>,
+    /// Whether no record says so yet: it may be in the next blocks.
+    pub(super) orphan_due: bool,
     /// Whether the order was asked and has not answered.
     pub(super) settling: bool,
     /// Whether it failed before `candidate_order` had answered, or that order is forgotten: it may count on it.
@@ -110,18 +114,24 @@ impl TransferRow {
         self.status == TransferStatus::WaitingForConfirmation
     }
 
+    pub(super) fn place(&self) -> Place {
+        (self.seen.log_index, self.id)
+    }
+
     pub(super) fn price(&self) -> Price {
         (self.seen.to_address, self.seen.stablecoin, self.seen.value)
     }
 
-    /// Chain time from which it is forgotten. Also by its block: what is forgotten must be too old to be taken for new.
+    /// Chain time from which it is forgotten. Also by its block: what is forgotten must be too old to be taken for new. And
+    /// by its id: no payment that is new by then may be given it.
     fn forget_at(&self) -> Option<UnixSeconds> {
         let counts = self.is_confirmed() || self.order.or(self.candidate_order).is_some();
         let is_long = self.unanswered || (counts && !self.is_included());
         let seconds = if is_long { FORGET_ORPHANED_SECONDS } else { FORGET_SECONDS };
         let waits = self.is_attaching() && self.is_included();
         let forget_at = self.forget_at.filter(|_| !waits);
-        forget_at.map(|at| at.max(self.block.timestamp.plus(seconds)))
+        let is_given_until = self.id.window_end().plus(FORGET_SECONDS);
+        forget_at.map(|at| at.max(self.block.timestamp.plus(seconds)).max(is_given_until))
     }
 
     fn deadline(&self) -> Option<UnixSeconds> {
@@ -130,19 +140,25 @@ impl TransferRow {
     }
 }
 
+/// The order of transfers at one height or deadline: as they are in the block, where its node counts so. Any order would do.
+type Place = (i32, TransferId);
 /// An entry of an index by height.
-type Height = (i64, TransferId);
+type Height = (i64, Place);
 
 fn unconfirmed(row: &TransferRow) -> Option<Height> {
-    (row.is_unconfirmed() && row.is_included()).then_some((row.block.number, row.id))
+    (row.is_unconfirmed() && row.is_included()).then_some((row.block.number, row.place()))
 }
 
 fn orphaned(row: &TransferRow) -> Option<Height> {
-    (row.is_unconfirmed() && !row.is_included()).then_some((row.block.number, row.id))
+    (row.is_unconfirmed() && !row.is_included()).then_some((row.block.number, row.place()))
 }
 
-fn deadline(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
-    row.deadline().map(|at| (at, row.id))
+fn orphan_due(row: &TransferRow) -> Option<Height> {
+    row.orphan_due.then_some((row.block.number, row.place()))
+}
+
+fn deadline(row: &TransferRow) -> Option<(UnixSeconds, Place)> {
+    row.deadline().map(|at| (at, row.place()))
 }
 
 fn forget(row: &TransferRow) -> Option<(UnixSeconds, TransferId)> {
@@ -167,9 +183,11 @@ pub(super) struct TransferIndex {
     unconfirmed: BTreeSet<Height>,
     /// Orphaned before confirmation, by the height they had.
     orphaned: BTreeSet<Height>,
+    /// Those of them of which no record says so.
+    orphan_due: BTreeSet<Height>,
     /// Waiting without a deposit, by what a deposit would have to be.
     loose: BTreeMap<Price, BTreeSet<TransferId>>,
-    deadlines: BTreeSet<(UnixSeconds, TransferId)>,
+    deadlines: BTreeSet<(UnixSeconds, Place)>,
     forget: BTreeSet<(UnixSeconds, TransferId)>,
     /// How many waiting transfers each deposit must not expire before.
     holds: HashMap<DepositId, u32>,
@@ -190,6 +208,7 @@ impl Index<TransferRow> for TransferIndex {
         let agrees =
             moved(&mut self.unconfirmed, old.and_then(unconfirmed), new.and_then(unconfirmed))
                 && moved(&mut self.orphaned, old.and_then(orphaned), new.and_then(orphaned))
+                && moved(&mut self.orphan_due, old.and_then(orphan_due), new.and_then(orphan_due))
                 && moved(&mut self.deadlines, old.and_then(deadline), new.and_then(deadline))
                 && moved(&mut self.forget, old.and_then(forget), new.and_then(forget))
                 && self.move_loose(*id, old.and_then(loose), new.and_then(loose))
@@ -285,7 +304,7 @@ impl Transfers {
 
     /// The one in the lowest block.
     pub(super) fn oldest_unconfirmed(&self) -> Option<TransferId> {
-        self.index.unconfirmed.first().map(|(_, id)| *id)
+        self.index.unconfirmed.first().map(|(_, (_, id))| *id)
     }
 
     /// Orphans whose height is final.
@@ -293,14 +312,19 @@ impl Transfers {
         to_height(&self.index.orphaned, number)
     }
 
+    /// Orphans of which no record says so, though the chain is as high as they were.
+    pub(super) fn orphan_due_to(&self, number: i64) -> Vec<TransferId> {
+        to_height(&self.index.orphan_due, number)
+    }
+
     /// Transfers whose wait for a deposit ended before `now`.
     pub(super) fn unmatched_before(&self, now: UnixSeconds) -> Vec<TransferId> {
-        before(&self.index.deadlines, now)
+        before(&self.index.deadlines, now).map(|(_, id)| id).collect()
     }
 
     /// Transfers to forget before `now`.
     pub(super) fn forgettable_before(&self, now: UnixSeconds) -> Vec<TransferId> {
-        before(&self.index.forget, now)
+        before(&self.index.forget, now).collect()
     }
 
     /// Waiting transfers that a deposit of exactly this would fit, oldest first.
@@ -315,9 +339,12 @@ fn pays(rows: &Rows<TransferRow>, payment: &PaymentKey) -> impl Fn(RowNumber) ->
 }
 
 fn to_height(index: &BTreeSet<Height>, number: i64) -> Vec<TransferId> {
-    index.iter().take_while(|(at, _)| *at <= number).map(|(_, id)| *id).collect()
+    index.iter().take_while(|(at, _)| *at <= number).map(|(_, (_, id))| *id).collect()
 }
 
-fn before(index: &BTreeSet<(UnixSeconds, TransferId)>, now: UnixSeconds) -> Vec<TransferId> {
-    index.iter().take_while(|(at, _)| *at < now).map(|(_, id)| *id).collect()
+fn before<T: Copy>(
+    index: &BTreeSet<(UnixSeconds, T)>,
+    now: UnixSeconds,
+) -> impl Iterator<Item = T> {
+    index.iter().take_while(move |(at, _)| *at < now).map(|(_, of)| *of)
 }

@@ -2,32 +2,47 @@
 
 use schemas::record::{OrderCommandBody, Settle};
 use schemas::{
-    CloseReason, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnknownReason,
+    Address, CloseReason, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros,
+    UnknownReason,
 };
 
-use super::deposits::DepositRow;
+use super::deposits::{DepositRow, Likeliest, Opening};
 use super::transfers::TransferRow;
 use super::{ASK_AGAIN_SECONDS, Broken, Effect, State, TransferStage};
 
 impl DepositRow {
     /// Why a transfer of the right amount does not fit this deposit, if it does not.
-    pub(super) fn misfit(&self, row: &TransferRow) -> Option<UnknownReason> {
+    pub(super) fn misfit(&self, row: &TransferRow, contracts: &[Address]) -> Option<UnknownReason> {
         let time = row.block.timestamp;
         if self.user_address.is_some_and(|sender| sender != row.seen.from_address) {
             Some(UnknownReason::SenderMismatch)
-        } else if time < self.started_at.plus(-i64::from(self.skew_seconds)) {
+        } else if self.is_after(row) {
             Some(UnknownReason::BeforeDeposit)
         } else if time > self.expires_at && !self.accepts_late {
             Some(UnknownReason::Late)
+        } else if !contracts.contains(&row.seen.contract) {
+            Some(UnknownReason::OtherContract)
         } else {
             None
         }
     }
 
+    /// Whether it opened when its lane had the transfer, or its block, already: who sent that meant something else.
+    fn is_after(&self, row: &TransferRow) -> bool {
+        let Opening { above, position } = self.opening;
+        row.listed_at < position || row.block.number <= above
+    }
+
+    /// Whether a transfer of its amount may pay it. Also one that was tied to it when its order was paid: an operator may have
+    /// marked that paid while the payment was on its way.
+    pub(super) fn admits(&self, row: &TransferRow) -> bool {
+        self.takes() || (self.is_order_paid() && row.deposit == Some(self.id))
+    }
+
     /// Why a transfer that fits comes too late for this deposit, if it is closed.
-    fn closed_reason(&self) -> Option<UnknownReason> {
+    fn closed_reason(&self, row: &TransferRow) -> Option<UnknownReason> {
         // The order decides about what it takes still.
-        self.closed.filter(|_| !self.takes()).and_then(|closed| match closed.reason {
+        self.closed.filter(|_| !self.admits(row)).and_then(|closed| match closed.reason {
             CloseReason::Settled | CloseReason::OrderPaid => Some(UnknownReason::AlreadyPaid),
             CloseReason::Expired | CloseReason::OrderExpired => Some(UnknownReason::Late),
             CloseReason::OrderCancelled => Some(UnknownReason::OrderCancelled),
@@ -61,11 +76,22 @@ impl State {
             Some(id) => Some(self.deposits.named(id)?),
             None => self.reserved_for(&row),
         };
+        let is_stopped = self.is_held_up(&row);
         // While a deposit holds this amount for this sender no other can open for it, so waiting would
         // change nothing.
-        let Some(deposit) = holder else { return Ok(()) };
-        match deposit.misfit(&row).or(deposit.closed_reason()) {
+        let Some(deposit) = holder else {
+            if is_stopped {
+                let order = row.candidate_order.or(self.meant_for(&row));
+                return self.reject(row, UnknownReason::Stopped, order, now, effects);
+            }
+            return Ok(());
+        };
+        let contracts = self.deposits.contracts(&deposit);
+        match deposit.misfit(&row, contracts).or(deposit.closed_reason(&row)) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
+            None if is_stopped => {
+                self.reject(row, UnknownReason::Stopped, Some(deposit.order), now, effects)
+            }
             None => self.ask(row, &deposit, now, effects),
         }
     }
@@ -80,6 +106,9 @@ impl State {
     ) -> Result<(), Broken> {
         let (equal, deposit_id) = (deposit.price() == row.price(), deposit.id);
         invariant!(2, equal, "transfer {} has not the amount of deposit {deposit_id}", row.id);
+        let is_taken = self.deposits.contracts(deposit).contains(&row.seen.contract);
+        invariant!(14, is_taken, "transfer {} is of no contract of deposit {deposit_id}", row.id);
+        invariant!(14, !self.is_held_up(&row), "transfer {} asks, and is stopped", row.id);
         row.settling = true;
         row.deposit = Some(deposit_id);
         row.match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
@@ -105,6 +134,10 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let time = self.time_or(now);
+        if row.is_included() && self.is_held_up(&row) {
+            row.match_deadline = Some(time.plus(ASK_AGAIN_SECONDS));
+            return self.transfers.put(row);
+        }
         if let Some(deposit) = row.deposit.filter(|_| row.is_included()) {
             let deposit = self.deposits.named(deposit)?;
             return self.ask(row, &deposit, now, effects);
@@ -140,19 +173,39 @@ impl State {
         let (price, from) = (row.price(), row.seen.from_address);
         let reserved = self.deposits.reserved_by(price, from);
         if let Some(deposit) = reserved.or_else(|| self.deposits.reserved_by_another(price))
-            && let Some(reason) = deposit.misfit(&row).or(deposit.closed_reason())
+            && let contracts = self.deposits.contracts(&deposit)
+            && let Some(reason) = deposit.misfit(&row, contracts).or(deposit.closed_reason(&row))
         {
             return self.reject(row, reason, Some(deposit.order), now, effects);
         }
-        // Most likely meant for one that waited when it was paid, though it may be closed by now.
-        let nearest = |is| self.deposits.nearest(price, is);
-        let near =
-            nearest(&|deposit| deposit.misfit(&row).is_none()).or_else(|| nearest(&|_| true));
-        let (reason, order) = match near {
-            Some(deposit) => (UnknownReason::AmountMismatch, Some(deposit.order)),
-            None => (UnknownReason::NoDeposit, None),
+        let found = self.likeliest(&row);
+        let takes =
+            |deposit: &DepositRow| self.deposits.contracts(deposit).contains(&row.seen.contract);
+        let reason = match found.first() {
+            Some(deposit) if takes(deposit) => UnknownReason::AmountMismatch,
+            Some(_) => UnknownReason::OtherContract,
+            None => UnknownReason::NoDeposit,
         };
+        let order = self.meant_for(&row);
         self.reject(row, reason, order, now, effects)
+    }
+
+    /// The order of a deposit of another amount that a transfer was clearly meant for; none that opened after it.
+    fn meant_for(&self, row: &TransferRow) -> Option<OrderId> {
+        let deposit = self.likeliest(row).clear().filter(|deposit| !deposit.is_after(row));
+        deposit.map(|deposit| deposit.order)
+    }
+
+    /// The deposit of another amount that a transfer was most likely meant for: one that waited when it was paid,
+    /// though it may be closed by now.
+    pub(super) fn likeliest(&self, row: &TransferRow) -> Likeliest {
+        let (price, from) = (row.price(), row.seen.from_address);
+        let waited = |deposit: &DepositRow| deposit.misfit(row, &[row.seen.contract]).is_none();
+        let found = self.deposits.likeliest(price, from, &waited);
+        match found.first() {
+            Some(_) => found,
+            None => self.deposits.likeliest(price, from, &|_| true),
+        }
     }
 
     /// Ends a confirmed transfer that pays nothing.

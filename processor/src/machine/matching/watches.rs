@@ -69,7 +69,12 @@ impl State {
         command: &DepositCommand,
         open: &OpenDeposit,
     ) -> Result<(), RefusalReason> {
-        if !self.watches.is_watched(command.wallet_address, open.contract) {
+        let wallet = command.wallet_address;
+        if self.is_stopped(wallet, open.stablecoin, open.contract) {
+            return Err(RefusalReason::Stopped);
+        }
+        let is_watched = |contract: &_| self.watches.is_watched(wallet, *contract);
+        if !(open.contracts.contains(&open.contract) && open.contracts.iter().all(is_watched)) {
             return Err(RefusalReason::NotWatched);
         }
         // What is paid meanwhile may lie in the blocks that nobody has.

@@ -31,7 +31,10 @@ impl State {
         row.order.paid_by = Some(payer);
         row.order.paid_value = Some(attach.value);
         match row.order.status {
-            OrderStatus::Paid => self.reply(row, command, OrderCause::Attached, effects),
+            OrderStatus::Paid => {
+                row.order.candidates.clear();
+                self.reply(row, command, OrderCause::Attached, effects)
+            }
             OrderStatus::Pending | OrderStatus::Expired | OrderStatus::Cancelled => {
                 self.end(row, command, End::Attached, effects)
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use schemas::record::{DepositCommand, DepositCommandBody, Order, OrderCommand, OrderDeposit};
 use schemas::{Amount, CloseReason, DepositId, DepositState, OrderCause, UnixSeconds};
 
-use super::{ASK_OF_OPEN_SECONDS, Broken, Effect, OrderRow, State, close_reason};
+use super::{ASK_OF_OPEN_SECONDS, Broken, Effect, OrderRow, State, close_reason, is_reserved};
 
 impl State {
     /// A deposit is reserved. If the order ended meanwhile, it is let go of again.
@@ -25,6 +25,7 @@ impl State {
         deposit.deposit_id = Some(deposit_id);
         deposit.value = Some(value);
         let opened = deposit.clone();
+        row.drop_taken_over(&opened);
         let close = row.close_ended(command, &opened);
         let cause = match close {
             Some(_) => OrderCause::NotPending,
@@ -33,7 +34,7 @@ impl State {
         effects.extend(close);
         if cause == OrderCause::DepositOpened {
             effects
-                .extend(row.replaced().map(|old| row.close(command, old, CloseReason::Replaced)));
+                .extend(row.outdated().map(|old| row.close(command, old, CloseReason::Replaced)));
         }
         self.answer_choices(row, command, slot, cause, effects)
     }
@@ -71,7 +72,7 @@ impl OrderRow {
         Some(self.close(command, deposit, close_reason(self.order.status)?))
     }
 
-    /// The time past which lanes are asked what became of its open deposits, or of its candidates where it has none: the
+    /// The time past which lanes are asked what became of its deposits, or of its candidates where it has none: the
     /// chain should have closed them, or the order has let go of them, and an answer may have been lost.
     pub(super) fn asks_of_open_at(&self) -> UnixSeconds {
         let Order { expires_at, updated_at, .. } = self.order;
@@ -82,19 +83,33 @@ impl OrderRow {
     /// Asks them, if it is time.
     pub(super) fn ask_of_open(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) {
         let now = command.issued_at.seconds();
-        if self.open().next().is_some() && self.asks_of_open_at() < now {
+        if self.reserved().next().is_some() && self.asks_of_open_at() < now {
             let reason = close_reason(self.order.status).unwrap_or(CloseReason::Expired);
-            effects.extend(self.open().map(|deposit| self.close(command, deposit, reason)));
+            effects.extend(self.reserved().map(|deposit| self.close(command, deposit, reason)));
             self.asked_at = Some(now);
         }
     }
 
-    pub(super) fn open(&self) -> impl Iterator<Item = &OrderDeposit> {
+    fn open(&self) -> impl Iterator<Item = &OrderDeposit> {
         self.order.deposits.iter().filter(|deposit| deposit.state == DepositState::Open)
     }
 
+    /// The deposits that lanes keep amounts for.
+    pub(super) fn reserved(&self) -> impl Iterator<Item = &OrderDeposit> {
+        self.order.deposits.iter().filter(|deposit| is_reserved(deposit))
+    }
+
+    /// A deposit that was replaced gave its amount to this one. No other could have it: of one amount at a wallet a lane
+    /// has one deposit.
+    fn drop_taken_over(&mut self, opened: &OrderDeposit) {
+        let place = |of: &OrderDeposit| (of.blockchain, of.stablecoin, of.wallet_address, of.value);
+        let is_taken_over =
+            |of: &OrderDeposit| of.state == DepositState::Replaced && place(of) == place(opened);
+        self.order.deposits.retain(|of| !is_taken_over(of));
+    }
+
     /// Open deposits other than the one chosen last.
-    fn replaced(&self) -> impl Iterator<Item = &OrderDeposit> {
+    fn outdated(&self) -> impl Iterator<Item = &OrderDeposit> {
         let last = self.open().map(|deposit| deposit.slot).max();
         self.open().filter(move |deposit| Some(deposit.slot) < last)
     }

@@ -23,13 +23,14 @@ pub(super) fn check_change(
         (before, after) if before == after => true,
         (Status::Pending, Status::Paid) => by_operator || by_transfer(OrderCause::Paid),
         (Status::Pending, Status::Expired | Status::Cancelled) => !has_payer,
-        (Status::Expired, Status::Paid) => by_operator || by_transfer(OrderCause::PaidLate),
-        (Status::Cancelled, Status::Paid) => by_operator,
+        (Status::Expired | Status::Cancelled, Status::Paid) => {
+            by_operator || by_transfer(OrderCause::PaidLate)
+        }
         (_, Status::Pending | Status::Expired | Status::Cancelled) | (Status::Paid, _) => false,
     };
     invariant!(4, allowed, "order {id} was {}, now {} by {cause}", before.status, order.status);
     let expires = before.status != order.status && order.status == Status::Expired;
-    let may_be_paid = expires && after.has_active_deposit();
+    let may_be_paid = expires && after.has_awaited_deposit();
     invariant!(8, !may_be_paid, "order {id} would expire with a deposit that may be paid");
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! When a pending order expires: with the last deposit that was requested or open, in chain time; by its
-//! own timer while it has none. Both once the time is past `expires_at`, not at it.
+//! When a pending order expires: with the last of its deposits, each in the time of its own chain, those included that another
+//! choice replaced; by its own timer while it has none. Both once the time is past `expires_at`, not at it.
 
-use schemas::record::OrderCommand;
+use schemas::record::{OrderCommand, OrderDeposit};
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
 
 use super::payment::asks_again_at;
@@ -9,22 +9,27 @@ use super::{Broken, Effect, End, OrderRow, State};
 
 impl OrderRow {
     /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again. An order
-    /// that has ended asks, too: it is kept until it knows what became of its deposits. With an open deposit, the chain's
-    /// time decides when it expires; a candidate of a deposit that was replaced may still pay it.
+    /// that has ended asks, too: it is kept until it knows what became of its deposits and of what may pay it. While a lane keeps an amount for it
+    /// the chain's time decides when it expires.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
-        if self.has_active_deposit() {
-            let of_open = self.open().next().map(|_| self.asks_of_open_at());
+        if self.has_awaited_deposit() {
+            let of_open = self.reserved().next().map(|_| self.asks_of_open_at());
             return self.unanswered().map(asks_again_at).chain(of_open).min();
         }
-        self.is_pending().then(|| match self.order.candidates.is_empty() {
-            true => self.order.expires_at,
-            false => self.asks_of_open_at(),
-        })
+        if self.may_be_paid_by_candidates() {
+            return Some(self.asks_of_open_at());
+        }
+        self.is_pending().then_some(self.order.expires_at)
+    }
+
+    /// Whether a payment that was seen may become its payer.
+    pub(super) fn may_be_paid_by_candidates(&self) -> bool {
+        self.order.paid_by.is_none() && !self.order.candidates.is_empty()
     }
 }
 
 impl State {
-    /// A deposit stopped waiting. When the last one ran out of time, so did the order.
+    /// A deposit stopped waiting, or waits without being shown. When the last one ran out of time, so did the order.
     pub(super) fn deposit_closed(
         &mut self,
         mut row: OrderRow,
@@ -33,12 +38,15 @@ impl State {
         reason: CloseReason,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        if row.deposit_mut(slot).is_none_or(|deposit| deposit.state == DepositState::Closed) {
+        let is_replaced = reason == CloseReason::Replaced;
+        let state = if is_replaced { DepositState::Replaced } else { DepositState::Closed };
+        let is_known = |of: &OrderDeposit| of.state == state || of.state == DepositState::Closed;
+        if row.deposit_mut(slot).is_none_or(|deposit| is_known(deposit)) {
             return Ok(());
         }
-        row.close_slot(slot);
+        row.leave_slot(slot, state);
         let ran_out = reason == CloseReason::Expired;
-        let may_be_paid = row.has_active_deposit() || !row.order.candidates.is_empty();
+        let may_be_paid = row.has_awaited_deposit() || !row.order.candidates.is_empty();
         if row.is_pending() && ran_out && !may_be_paid {
             return self.end(row, command, End::Expired, effects);
         }
@@ -55,9 +63,9 @@ impl State {
     ) -> Result<(), Broken> {
         match row.timer() {
             Some(at) if at < command.issued_at.seconds() => {
-                if row.has_active_deposit() {
+                if row.has_awaited_deposit() {
                     self.ask_again(row, command, effects)
-                } else if !row.order.candidates.is_empty() {
+                } else if row.may_be_paid_by_candidates() {
                     self.ask_of_candidates(row, command, effects)
                 } else {
                     self.end(row, command, End::Expired, effects)

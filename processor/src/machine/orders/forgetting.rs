@@ -4,7 +4,7 @@
 use schemas::record::{Order, OrderCommand};
 use schemas::{DepositState, UnixSeconds};
 
-use super::{Broken, OrderRow, State, is_active, past};
+use super::{Broken, OrderRow, State, is_awaited, past};
 
 /// How long an ended order is kept beyond its late window: tables, lanes and chains may be behind by that much.
 pub const KEPT_SECONDS: i64 = 7 * 24 * 3600;
@@ -12,9 +12,10 @@ pub const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 const LEAVING_MAX: usize = 1000;
 
 impl OrderRow {
-    /// When it is forgotten; none while it is pending, or a lane has not said what became of a deposit.
+    /// When it is forgotten; none while it is pending, or a lane has not said what became of a deposit or a candidate.
     pub(super) fn leaves_at(&self) -> Option<UnixSeconds> {
-        let has_ended = !self.is_pending() && !self.has_active_deposit();
+        let waits = self.has_awaited_deposit() || self.may_be_paid_by_candidates();
+        let has_ended = !self.is_pending() && !waits;
         let kept = KEPT_SECONDS.saturating_add(self.late_window_seconds.into());
         has_ended.then(|| self.order.updated_at.seconds().plus(kept))
     }
@@ -23,7 +24,7 @@ impl OrderRow {
     pub(super) fn remembered(command: &OrderCommand, order: &Order) -> Option<Self> {
         let mut row = Self::new(order.clone());
         // It left after its last deposit was closed; the tables may have missed that.
-        for deposit in row.order.deposits.iter_mut().filter(|deposit| is_active(deposit)) {
+        for deposit in row.order.deposits.iter_mut().filter(|deposit| is_awaited(deposit)) {
             deposit.state = DepositState::Closed;
         }
         (!row.is_pending() && order.order_id == command.order_id).then_some(row)
@@ -31,6 +32,13 @@ impl OrderRow {
 }
 
 impl State {
+    /// Whether an order that this command created may be forgotten: another one ended more than a week after the command.
+    pub(super) fn may_be_forgotten(&self, create: &OrderCommand) -> bool {
+        let latest = self.orders.index.leaving.last().and_then(|(_, id)| self.orders.get(*id));
+        let kept_until = create.issued_at.seconds().plus(KEPT_SECONDS);
+        latest.is_some_and(|row| kept_until < row.order.updated_at.seconds())
+    }
+
     /// Lets go of ended orders whose time is past.
     pub(super) fn forget(&mut self, now: UnixSeconds) -> Result<(), Broken> {
         let due: Vec<_> = past(&self.orders.index.leaving, now).take(LEAVING_MAX).collect();

@@ -6,7 +6,7 @@ use schemas::record::{
 };
 use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason, UnixSeconds};
 
-use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_active};
+use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_active, is_awaited};
 
 /// Choices of one order that may wait for answers of lanes. A lane that is away answers none.
 pub const PENDING_MAX: usize = 16;
@@ -60,13 +60,15 @@ impl State {
                 .map(drop);
         };
         // A slot is never given twice. Of a chain and coin that was refused or closed, the new one alone
-        // is kept: to choose again costs nothing.
+        // is kept: to choose again costs nothing. What was replaced may still be paid.
         let slot = row.order.deposits.iter().map(|deposit| deposit.slot + 1).max().unwrap_or(0);
-        row.order.deposits.retain(|deposit| !is_for(deposit, payment));
+        row.order.deposits.retain(|deposit| !is_for(deposit, payment) || is_awaited(deposit));
         row.order.deposits.push(OrderDeposit {
             slot,
             blockchain: payment.blockchain,
             stablecoin: payment.stablecoin,
+            contract: payment.contract,
+            decimals: payment.decimals,
             state: DepositState::Requested,
             deposit_id: None,
             wallet_address: *first,
@@ -101,7 +103,9 @@ impl State {
         if asked_at.is_some_and(|at| command.issued_at.seconds() < at) {
             return Ok(());
         }
-        if row.is_pending() && matches!(reason, Reason::AmountsTaken | Reason::NotWatched) {
+        let is_of_wallet =
+            matches!(reason, Reason::AmountsTaken | Reason::NotWatched | Reason::Stopped);
+        if row.is_pending() && is_of_wallet {
             let next =
                 row.pending.iter_mut().find(|choice| choice.slot == slot).and_then(|choice| {
                     let wallets = &mut choice.payment.wallets;
@@ -122,7 +126,9 @@ impl State {
         }
         let cause = match reason {
             Reason::AmountsTaken | Reason::Expired => OrderCause::PaymentRefused,
-            Reason::NotWatched | Reason::ChainBehind => OrderCause::PaymentUnavailable,
+            Reason::NotWatched | Reason::ChainBehind | Reason::Stopped => {
+                OrderCause::PaymentUnavailable
+            }
         };
         self.answer_choices(row, command, slot, cause, effects)
     }
@@ -189,11 +195,11 @@ impl OrderRow {
         requested.filter_map(|d| self.pending.iter().find(|choice| choice.slot == d.slot))
     }
 
-    /// The deposit waits for nothing any more. A choice that has no answer yet gets none: its asker asks again.
-    pub(super) fn close_slot(&mut self, slot: i32) -> Option<&OrderDeposit> {
+    /// The deposit is closed or replaced. A choice that has no answer yet gets none: its asker asks again.
+    pub(super) fn leave_slot(&mut self, slot: i32, state: DepositState) -> Option<&OrderDeposit> {
         self.pending.retain(|choice| choice.slot != slot);
         let deposit = self.deposit_mut(slot)?;
-        deposit.state = DepositState::Closed;
+        deposit.state = state;
         Some(deposit)
     }
 
@@ -209,6 +215,7 @@ impl OrderRow {
             body: DepositCommandBody::Open(OpenDeposit {
                 stablecoin: deposit.stablecoin,
                 contract: payment.contract,
+                contracts: payment.contracts.clone(),
                 value: self.order.amount,
                 user_address: self.order.expecting_wallet_address,
                 started_at: deposit.started_at,
@@ -216,7 +223,6 @@ impl OrderRow {
                 amounts: payment.amounts,
                 late_window_seconds: payment.late_window_seconds,
                 accepts_late: payment.accepts_late,
-                skew_seconds: payment.skew_seconds,
                 head_age_max_seconds: payment.head_age_max_seconds,
             }),
         }))

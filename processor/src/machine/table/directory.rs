@@ -25,23 +25,29 @@ pub(in crate::machine) trait Directory<K>: Default + Clone + Debug {
     fn remove(&mut self, key: K) -> bool;
 }
 
-impl Key for OrderId {
-    type Directory = HashMap<Self, RowNumber>;
+macro_rules! scattered {
+    ($($id:ident)+) => {$(
+        impl Key for $id {
+            type Directory = HashMap<Self, RowNumber>;
+        }
+
+        impl Directory<$id> for HashMap<$id, RowNumber> {
+            fn find(&self, key: $id) -> Option<RowNumber> {
+                self.get(&key).copied()
+            }
+
+            fn insert(&mut self, key: $id, number: RowNumber) {
+                Self::insert(self, key, number);
+            }
+
+            fn remove(&mut self, key: $id) -> bool {
+                Self::remove(self, &key).is_some()
+            }
+        }
+    )+};
 }
 
-impl Directory<OrderId> for HashMap<OrderId, RowNumber> {
-    fn find(&self, key: OrderId) -> Option<RowNumber> {
-        self.get(&key).copied()
-    }
-
-    fn insert(&mut self, key: OrderId, number: RowNumber) {
-        Self::insert(self, key, number);
-    }
-
-    fn remove(&mut self, key: OrderId) -> bool {
-        Self::remove(self, &key).is_some()
-    }
-}
+scattered! { OrderId TransferId }
 
 /// For ids that a machine gives in sequence: neighbours are near each other in memory, and a row costs
 /// four bytes for each id given while it was there.
@@ -88,26 +94,20 @@ impl Pages {
     }
 }
 
-macro_rules! given_in_sequence {
-    ($($id:ident)+) => {$(
-        impl Key for $id {
-            type Directory = Pages;
-        }
-
-        impl Directory<$id> for Pages {
-            fn find(&self, key: $id) -> Option<RowNumber> {
-                self.find(key.0)
-            }
-
-            fn insert(&mut self, key: $id, number: RowNumber) {
-                self.insert(key.0, number);
-            }
-
-            fn remove(&mut self, key: $id) -> bool {
-                self.remove(key.0)
-            }
-        }
-    )+};
+impl Key for DepositId {
+    type Directory = Pages;
 }
 
-given_in_sequence! { DepositId TransferId }
+impl Directory<DepositId> for Pages {
+    fn find(&self, key: DepositId) -> Option<RowNumber> {
+        self.find(key.0)
+    }
+
+    fn insert(&mut self, key: DepositId, number: RowNumber) {
+        self.insert(key.0, number);
+    }
+
+    fn remove(&mut self, key: DepositId) -> bool {
+        self.remove(key.0)
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::TransferId;
+use schemas::DepositId;
 
 use super::*;
 
@@ -13,15 +13,15 @@ const NAMES: u64 = 6;
 
 #[derive(Debug, Clone, PartialEq)]
 struct Named {
-    id: TransferId,
+    id: DepositId,
     name: u64,
     due: u64,
 }
 
 impl Row for Named {
-    type Key = TransferId;
+    type Key = DepositId;
 
-    fn key(&self) -> TransferId {
+    fn key(&self) -> DepositId {
         self.id
     }
 }
@@ -29,7 +29,7 @@ impl Row for Named {
 #[derive(Debug, Clone, Default)]
 struct Indexes {
     by_name: Lookup,
-    by_due: BTreeSet<(u64, TransferId)>,
+    by_due: BTreeSet<(u64, DepositId)>,
 }
 
 fn is_called(rows: &Rows<Named>, name: u64) -> impl Fn(RowNumber) -> bool {
@@ -62,13 +62,13 @@ impl Index<Named> for Indexes {
 }
 
 /// What a table must hold.
-type Model = BTreeMap<TransferId, Named>;
+type Model = BTreeMap<DepositId, Named>;
 
 /// Every row is found in every way, and nothing else is.
 fn check(table: &Table<Named, Indexes>, model: &Model) {
     assert_eq!(table.len(), model.len());
     assert_eq!(table.sorted(), model.values().collect::<Vec<_>>());
-    for id in IDS.map(TransferId) {
+    for id in IDS.map(DepositId) {
         assert_eq!(table.get(id), model.get(&id), "by id");
     }
     for name in 0..NAMES {
@@ -94,7 +94,7 @@ fn an_undone_step_leaves_nothing_behind() {
         let before = model.clone();
         let mut touched = BTreeSet::new();
         for _ in 0..roll(&mut dice, 8) {
-            let id = TransferId(IDS[roll(&mut dice, IDS.len() as u64) as usize]);
+            let id = DepositId(IDS[roll(&mut dice, IDS.len() as u64) as usize]);
             let (name, due) = (roll(&mut dice, NAMES), roll(&mut dice, 4));
             let is_free = model.values().all(|row| row.name != name || row.id == id);
             if roll(&mut dice, 3) == 0 {
@@ -120,7 +120,7 @@ fn an_undone_step_leaves_nothing_behind() {
         assert_eq!(table.touched().count(), 0);
         check(&table, &model);
     }
-    for id in IDS.map(TransferId) {
+    for id in IDS.map(DepositId) {
         table.remove(id).unwrap();
     }
     table.commit();

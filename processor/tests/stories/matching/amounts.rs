@@ -94,19 +94,15 @@ fn the_amount_of_a_waiting_transfer_is_not_given_out() {
         .then(open('C', "10.00").only_from(7), &gets('C', 4, "10.02"));
 }
 
-/// Nobody knows a raised amount before it is given out.
+/// Nobody knows an amount before it is given out, the plain one included.
 #[test]
-fn only_the_plain_amount_may_be_paid_before() {
+fn nobody_pays_before_he_knows() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.01"), "detected #2 waiting_for_confirmation @110")
         .then(open('B', "10.00"), &gets('B', 3, "10.02"))
         .then(pay(2, "20.00"), "detected #4 waiting_for_confirmation @110")
-        .then(
-            open('C', "20.00"),
-            "deposit #5 open 20.00 for C/0; to C: opened /0 #5 20.00
-             to C: seen #4; detected #4 waiting_for_confirmation @110 for #5",
-        );
+        .then(open('C', "20.00"), "deposit #5 open 20.01 for C/0; to C: opened /0 #5 20.01");
 }
 
 /// Orders whose deposits are open from block 100 for two hours, and keep their amounts for a day.
@@ -194,6 +190,19 @@ fn another_choice_reserves_the_amount_for_its_order() {
         .then(close('A', replaced), &ends('A', 1, replaced))
         .then(kept('B'), &gets('B', 2, "10.01"))
         .then(kept('A').slot(1), "deposit #3 open 10.00 for A/1; to A: opened /1 #3 10.00");
+}
+
+/// Its order waits for it until its deadline: no other gets it before, however full the wallet is.
+#[test]
+fn a_replaced_amount_is_not_reused() {
+    let replaced = CloseReason::Replaced;
+    Lane::new()
+        .then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(close('A', replaced), &ends('A', 1, replaced))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+        .then(head(1_800).tiers(&[], 100), "")
+        .then(kept('C'), "to C: refused /0 amounts_taken; alert amounts_taken C");
 }
 
 /// What the customer sends to a deposit that he replaced is his order's.

@@ -20,7 +20,12 @@ fn underpaid() -> (Lane, Transfer) {
 
 /// The same command at a later time.
 fn later(input: Input) -> Input {
-    let issued_at = UnixSeconds(2000).micros();
+    at(2000, input)
+}
+
+/// The same command at this time.
+fn at(seconds: i64, input: Input) -> Input {
+    let issued_at = UnixSeconds(seconds).micros();
     match input {
         Input::Command(command) => Input::Command(DepositCommand { issued_at, ..command }),
         Input::Chain(_) => panic!("a record of the chain has no command's time"),
@@ -167,4 +172,30 @@ fn unknown() -> Transfer {
     let observation = Observation { to_address: wallet(1), ..example.observation };
     let status = TransferStatus::NoMatchedDeposit;
     Transfer { status, block, observation, order_id: None, fulfillment_id: None, ..example }
+}
+
+/// Tables may be behind by a week, by the clock that is later: here the chain is three days behind that of the operator.
+#[test]
+fn the_later_clock_says_how_long_it_is_remembered() {
+    let (mut lane, row) = underpaid();
+    let ahead = (131 + 3 * DAY) * 10;
+    lane.then(at(ahead, attach('A', 7, &row)), ASKS)
+        .then(at(ahead, attached('A', row.transfer_id)), "matched #2 matched @110 paid A by #3")
+        .then(head(130 + 9 * DAY), "deposit #1 closed expired for A/0; to A: closed /0 expired");
+    assert_eq!(lane.machine().transfer_count(), 1, "the chain alone would have forgotten it");
+    lane.then(at(ahead, attach('B', 8, &row)), "to B: attach refused")
+        .then(head(131 + 11 * DAY), "");
+    assert_eq!(lane.machine().transfer_count(), 1);
+    lane.then(head(132 + 11 * DAY), "");
+    assert_eq!(lane.machine().transfer_count(), 0);
+}
+
+/// What was forgotten was scanned again after a rewind, in another block. Tables that are behind show it by its first id.
+#[test]
+fn attached_by_its_id_of_before_a_rewind() {
+    let (mut lane, row) = underpaid();
+    lane.then(head(820 + DAY), "deposit #1 closed expired for A/0; to A: closed /0 expired")
+        .then(head(109).epoch(1), "")
+        .then(pay(1, "9.00").at(821 + DAY).fork(1), "detected #3 waiting_for_confirmation @9461")
+        .then(attach('A', 7, &row), "to A: attach refused");
 }

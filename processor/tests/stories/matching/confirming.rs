@@ -180,7 +180,7 @@ fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
         .then(pay(1, "10.00").at(129).confirmed(), &format!("{candidate} @129 for #1"))
         .then(head(129).tiers(&[], 129), "alert head_went_back")
         .then(pay(1, "10.00").at(129).retracted(1), "")
-        .then(head(139).epoch(1), "");
+        .then(head(139).epoch(1), "detected #2 waiting_for_confirmation @129 for #1 orphaned");
     let mut too_far = pay(1, "10.00").at(100_000).confirmed().record();
     too_far.block.timestamp = pay(1, "10.00").at(130).record().block.timestamp;
     Lane::new()

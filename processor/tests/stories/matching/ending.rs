@@ -1,5 +1,6 @@
 //! How waiting ends: deposits expire and release their amounts, transfers are given up and forgotten.
 
+use schemas::record::AmountRule;
 use schemas::{CloseReason, UnknownReason};
 
 use super::OPEN_A;
@@ -39,9 +40,36 @@ mod guarding {
             .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
     }
 
-    /// A deposit that was not there to be paid is a poor guess, but better than none.
+    /// A fee of 1.00 was taken off: nearest is the lowest amount, of another customer.
     #[test]
-    fn a_wrong_amount_names_any_order() {
+    fn digits_name_who_paid_less() {
+        let exact = |order, value: &str| open(order, value).amounts(AmountRule::EXACT);
+        let opened = |order, id, value| {
+            format!("deposit #{id} open {value} for {order}/0; to {order}: opened /0 #{id} {value}")
+        };
+        Lane::new()
+            .then(exact('A', "20.009248"), &opened('A', 1, "20.009248"))
+            .then(exact('B', "20.000411"), &opened('B', 2, "20.000411"))
+            .then(pay(1, "19.009248"), "detected #3 waiting_for_confirmation @110")
+            .then(pay(2, "18.90"), "detected #4 waiting_for_confirmation @110")
+            .then(pay(3, "20"), "detected #5 waiting_for_confirmation @110")
+            .then(
+                head(120),
+                "confirmed #3 waiting_for_match @110
+                 confirmed #4 waiting_for_match @110
+                 confirmed #5 waiting_for_match @110",
+            )
+            .then(
+                head(131),
+                "unknown #3 no_matched_deposit @110 amount_mismatch maybe A
+                 unknown #4 no_matched_deposit @110 amount_mismatch
+                 unknown #5 no_matched_deposit @110 amount_mismatch",
+            );
+    }
+
+    /// Who pays did not mean what was not there yet.
+    #[test]
+    fn a_wrong_amount_names_no_later_order() {
         Lane::new()
             .then(pay(1, "9.99"), "detected #1 waiting_for_confirmation @110")
             .then(head(120), "confirmed #1 waiting_for_match @110")
@@ -49,7 +77,7 @@ mod guarding {
                 open('B', "9.98").between(121, 220),
                 "deposit #2 open 9.98 for B/0; to B: opened /0 #2 9.98",
             )
-            .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch maybe B");
+            .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch");
     }
 
     /// While a second payment waits for its confirmation, its amount must not go to somebody else.
@@ -69,10 +97,10 @@ mod guarding {
             // The late window is over at block 102.
             .then(head(111), "")
             .then(open('B', "10.00"), "deposit #3 open 10.01 for B/0; to B: opened /0 #3 10.01")
+            .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
             .then(
-                head(120),
-                "confirmed #2 waiting_for_match @110 for #1; to A: gone #2
-                 unknown #2 no_matched_deposit @110 already_paid maybe A",
+                refused('A', 2, UnknownReason::AlreadyPaid),
+                "unknown #2 no_matched_deposit @110 already_paid maybe A",
             )
             .then(head(121), "")
             .then(open('C', "10.00"), "deposit #4 open 10.00 for C/0; to C: opened /0 #4 10.00");
@@ -101,6 +129,46 @@ mod expiring {
             .then(
                 pay(1, "20.00").at(212),
                 "to B: seen #4; detected #4 waiting_for_confirmation @212 for #2",
+            );
+    }
+
+    /// Its order waits for it as for an open one, and asks what became of it.
+    #[test]
+    fn a_replaced_deposit_expires_by_chain_time() {
+        let closed =
+            |reason| format!("deposit #1 closed {reason} for A/0; to A: closed /0 {reason}");
+        let replaced = || {
+            let mut lane = Lane::new();
+            lane.then(open('A', "10.00").late_window(20), OPEN_A)
+                .then(close('A', CloseReason::Replaced), &closed("replaced"))
+                .then(head(210), "")
+                .then(close('A', CloseReason::Expired), "to A: closed /0 replaced");
+            lane
+        };
+        replaced()
+            .then(head(211), &closed("expired"))
+            .then(close('A', CloseReason::Expired), "to A: closed /0 expired")
+            .then(pay(1, "10.00").at(212), "detected #2 waiting_for_confirmation @212");
+        replaced().then(close('A', CloseReason::OrderPaid), &closed("order_paid"));
+    }
+
+    #[test]
+    fn a_replaced_deposit_waits_for_its_candidate() {
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(
+                close('A', CloseReason::Replaced),
+                "deposit #1 closed replaced for A/0; to A: closed /0 replaced",
+            )
+            .then(
+                pay(1, "10.00").at(199),
+                "to A: seen #2; detected #2 waiting_for_confirmation @199 for #1",
+            )
+            .then(head(230).tiers(&[], 198), "")
+            .then(head(231), "confirmed #2 waiting_for_match @199 for #1; to A: settle #2 /0 #1")
+            .then(
+                settled('A', 2),
+                "matched #2 matched @199 for #1 paid A by #3; deposit #1 closed settled for A/0",
             );
     }
 
@@ -187,7 +255,7 @@ mod expiring {
 
 mod forgetting {
     use super::*;
-    use crate::chain::DAY;
+    use crate::chain::{DAY, FORGETS};
 
     #[test]
     fn forgotten_after_a_day_then_stale() {
@@ -195,10 +263,10 @@ mod forgetting {
         lane.then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
             .then(head(120), "confirmed #1 waiting_for_match @110")
             .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit")
-            .then(head(131 + DAY), "")
+            .then(head(FORGETS - 1), "")
             .ignores(pay(1, "10.00"));
         assert_eq!(lane.machine().transfer_count(), 1);
-        lane.then(head(132 + DAY), "").then(pay(1, "10.00"), "alert stale_transfer");
+        lane.then(head(FORGETS), "").then(pay(1, "10.00"), "alert stale_transfer");
         assert_eq!(lane.machine().transfer_count(), 0);
     }
 
@@ -208,9 +276,9 @@ mod forgetting {
         lane.then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
             .then(head(120).finalized(90), "confirmed #1 waiting_for_match @110")
             .then(head(131).finalized(90), "unknown #1 no_matched_deposit @110 no_deposit")
-            .then(head(500 + DAY).finalized(109), "");
+            .then(head(FORGETS).finalized(109), "");
         assert_eq!(lane.machine().transfer_count(), 1);
-        lane.then(head(501 + DAY).finalized(110), "");
+        lane.then(head(FORGETS + 1).finalized(110), "");
         assert_eq!(lane.machine().transfer_count(), 0);
     }
 

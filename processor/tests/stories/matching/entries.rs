@@ -18,7 +18,8 @@ fn a_removed_entry_is_gone() {
     let mut state: State = lane.machine().clone();
     assert_eq!((state.deposit_count(), state.transfer_count()), (1, 1));
     state.restore("d/1", None).unwrap();
-    state.restore("t/2", None).unwrap();
+    let transfer = format!("t/{}", lane.numbers().transfer(2));
+    state.restore(&transfer, None).unwrap();
     let left: Vec<String> = state.snapshot().into_iter().map(|(key, _)| key).collect();
     let watched = [1, 2, 3].map(|number| format!("w/{}", wallet(number)));
     assert_eq!(left, [&["lane".to_owned()], watched.as_slice()].concat());

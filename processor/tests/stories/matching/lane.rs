@@ -4,13 +4,13 @@ use schemas::record::{
     ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommandBody, MatchingEntry,
     OrderCommand, OrderCommandBody, Transfer,
 };
-use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferId, TransferStatus, UnixMicros};
+use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
 use tidemark_processor::machine::Machine;
 use tidemark_processor::machine::matching::{Effect, Input, State};
 
 use crate::chain::{head, watch};
 use crate::name::{CONTRACT, letter};
-use crate::story::{Described, Story, decide};
+use crate::story::{Described, Id, Numbers, Story, decide};
 
 /// A story of one lane of Ethereum.
 pub(crate) type Lane = Story<State>;
@@ -27,16 +27,52 @@ impl Described for State {
         lane
     }
 
-    fn line(effect: &Effect) -> String {
+    fn number(effect: &Effect, numbers: &mut Numbers) {
+        match effect {
+            Effect::Transfer(_, transfer) => {
+                numbers.give(Id::Transfer(transfer.transfer_id));
+                transfer
+                    .fulfillment_id
+                    .into_iter()
+                    .for_each(|id| numbers.give(Id::Fulfillment(id)));
+            }
+            Effect::Deposit(deposit) => numbers.give(Id::Deposit(deposit.deposit_id)),
+            Effect::Command(_) | Effect::Alert(_) | Effect::Progress(_) => {}
+        }
+    }
+
+    fn translated(mut input: Input, numbers: &Numbers) -> Input {
+        if let Input::Command(command) = &mut input {
+            use DepositCommandBody as Body;
+            match &mut command.body {
+                Body::Candidate { transfer_id }
+                | Body::Settled { transfer_id }
+                | Body::Refused { transfer_id, .. }
+                | Body::Attached { transfer_id }
+                | Body::AttachRefused { transfer_id } => {
+                    *transfer_id = numbers.transfer(transfer_id.0);
+                }
+                Body::Attach(_)
+                | Body::Open(_)
+                | Body::Close { .. }
+                | Body::Stop(_)
+                | Body::Resume(_) => {}
+            }
+        }
+        input
+    }
+
+    fn line(effect: &Effect, numbers: &Numbers) -> String {
         match effect {
             Effect::Transfer(stage, transfer) => {
                 let stage = format!("{stage:?}").to_lowercase();
-                format!("{stage} {}", transfer_words(transfer))
+                format!("{stage} {}", transfer_words(transfer, numbers))
             }
-            Effect::Deposit(deposit) => deposit_words(deposit),
-            Effect::Command(command) => command_words(command),
+            Effect::Deposit(deposit) => deposit_words(deposit, numbers),
+            Effect::Command(command) => command_words(command, numbers),
             Effect::Alert(alert) => {
-                let transfer = alert.transfer_id.map_or(String::new(), |id| format!(" #{id}"));
+                let number = |id| format!(" #{}", numbers.of(Id::Transfer(id)));
+                let transfer = alert.transfer_id.map_or(String::new(), number);
                 let order = alert.order_id.map_or(String::new(), |id| format!(" {}", letter(id)));
                 format!("alert {}{transfer}{order}", alert.kind)
             }
@@ -142,17 +178,16 @@ pub(crate) fn progress(state: &mut State, input: impl Into<Input>) -> Option<Cha
 }
 
 /// A transfer as the tables show it.
-pub(crate) fn transfer_row(lane: &Lane, id: i64) -> Transfer {
+pub(crate) fn transfer_row(lane: &Lane, number: i64) -> Transfer {
+    let id = lane.numbers().transfer(number);
     let of = |effect: &Effect| match effect {
-        Effect::Transfer(_, transfer) => {
-            (transfer.transfer_id == TransferId(id)).then(|| transfer.clone())
-        }
+        Effect::Transfer(_, transfer) => (transfer.transfer_id == id).then(|| transfer.clone()),
         Effect::Deposit(_) | Effect::Command(_) | Effect::Alert(_) | Effect::Progress(_) => None,
     };
     lane.published().iter().rev().find_map(of).unwrap()
 }
 
-fn transfer_words(transfer: &Transfer) -> String {
+fn transfer_words(transfer: &Transfer, numbers: &Numbers) -> String {
     let confirmed = !matches!(
         transfer.status,
         TransferStatus::WaitingForConfirmation | TransferStatus::FailedToConfirm
@@ -160,16 +195,16 @@ fn transfer_words(transfer: &Transfer) -> String {
     assert_eq!(transfer.blockchain_confirmed, confirmed, "confirmed or not, in both fields");
     assert_eq!(transfer.value_text, transfer.observation.value.to_string());
     assert_eq!(transfer.blockchain, Blockchain::Eth);
-    let mut words =
-        format!("#{} {} @{}", transfer.transfer_id, transfer.status, transfer.block.number);
+    let number = numbers.of(Id::Transfer(transfer.transfer_id));
+    let mut words = format!("#{number} {} @{}", transfer.status, transfer.block.number);
     if let Some(deposit) = transfer.deposit_id {
-        words.push_str(&format!(" for #{deposit}"));
+        words.push_str(&format!(" for #{}", numbers.of(Id::Deposit(deposit))));
     }
     if let Some(order) = transfer.order_id {
         words.push_str(&format!(" paid {}", letter(order)));
     }
     if let Some(fulfillment) = transfer.fulfillment_id {
-        words.push_str(&format!(" by #{fulfillment}"));
+        words.push_str(&format!(" by #{}", numbers.of(Id::Fulfillment(fulfillment))));
     }
     if let Some(reason) = transfer.reason {
         words.push_str(&format!(" {reason}"));
@@ -183,33 +218,36 @@ fn transfer_words(transfer: &Transfer) -> String {
     words
 }
 
-fn deposit_words(deposit: &Deposit) -> String {
+fn deposit_words(deposit: &Deposit, numbers: &Numbers) -> String {
     assert_eq!(deposit.value_text, deposit.value.to_string());
     let what = deposit.close_reason.map_or(deposit.value_text.clone(), |why| why.to_string());
-    let (id, state) = (deposit.deposit_id, deposit.state);
+    let (id, state) = (numbers.of(Id::Deposit(deposit.deposit_id)), deposit.state);
     format!("deposit #{id} {state} {what} for {}/{}", letter(deposit.order_id), deposit.slot)
 }
 
-fn command_words(command: &OrderCommand) -> String {
+fn command_words(command: &OrderCommand, numbers: &Numbers) -> String {
     use OrderCommandBody as Body;
+    let transfer = |id| numbers.of(Id::Transfer(id));
+    let deposit = |id| numbers.of(Id::Deposit(id));
     let is_operators = matches!(command.body, Body::Attach(..) | Body::AttachRefused(_));
     assert!(command.command_id.is_none() || is_operators, "no other is answered from here");
     let what = match &command.body {
         Body::DepositOpened { slot, deposit_id, value } => {
-            format!("opened /{slot} #{deposit_id} {value}")
+            format!("opened /{slot} #{} {value}", deposit(*deposit_id))
         }
         Body::DepositRefused { slot, reason, .. } => format!("refused /{slot} {reason}"),
         Body::DepositClosed { slot, reason } => format!("closed /{slot} {reason}"),
-        Body::CandidateSeen { transfer_id } => format!("seen #{transfer_id}"),
-        Body::CandidateGone { transfer_id } => format!("gone #{transfer_id}"),
+        Body::CandidateSeen { transfer_id } => format!("seen #{}", transfer(*transfer_id)),
+        Body::CandidateGone { transfer_id } => format!("gone #{}", transfer(*transfer_id)),
         Body::Settle(settle) => {
             let late = if settle.accepts_late { " late too" } else { "" };
-            format!("settle #{} /{} #{}{late}", settle.transfer_id, settle.slot, settle.deposit_id)
+            let (transfer, deposit) = (transfer(settle.transfer_id), deposit(settle.deposit_id));
+            format!("settle #{transfer} /{} #{deposit}{late}", settle.slot)
         }
         Body::Attach(attach, None) => {
             let by =
                 command.command_id.map_or(String::new(), |id| format!(" by {}", id.0.as_u128()));
-            format!("attach #{} {}{by}", attach.transfer_id, attach.value)
+            format!("attach #{} {}{by}", transfer(attach.transfer_id), attach.value)
         }
         Body::AttachRefused(None) => "attach refused".to_owned(),
         other => format!("{other:?}"),

@@ -82,17 +82,23 @@ fn another_sender_and_another_amount_stay_unknown() {
 }
 
 #[test]
-fn one_that_was_cancelled_takes_none() {
+fn one_that_was_cancelled_takes_what_was_under_way() {
     Lane::new()
         .then(open('A', "10.00").accepts_late(), OPEN_A)
         .then(
             close('A', CloseReason::OrderCancelled),
             "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
         )
-        .then(pay(1, "10.00").at(212), "detected #2 waiting_for_confirmation @212")
         .then(
-            head(222),
-            "confirmed #2 waiting_for_match @212
-             unknown #2 no_matched_deposit @212 order_cancelled maybe A",
+            pay(1, "10.00").at(112),
+            "to A: seen #2; detected #2 waiting_for_confirmation @112 for #1",
+        )
+        .then(
+            head(122),
+            "confirmed #2 waiting_for_match @112 for #1; to A: settle #2 /0 #1 late too",
+        )
+        .then(
+            settled('A', 2),
+            "matched #2 matched @112 for #1 paid A by #3; deposit #1 closed settled for A/0",
         );
 }

@@ -39,40 +39,19 @@ fn an_unanswered_order_is_asked_again() {
         .then(head(310), "");
 }
 
+/// Who sent it knew no amount, whatever the clock of the order says: it is of block 100.
 #[test]
-fn an_unconfirmed_transfer_is_adopted() {
-    Lane::new()
-        .then(head(100), "")
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-        .then(
-            open('A', "10.00"),
-            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00
-             to A: seen #1; detected #1 waiting_for_confirmation @110 for #2",
-        )
-        .then(head(120), "confirmed #1 waiting_for_match @110 for #2; to A: settle #1 /0 #2")
-        .then(
-            settled('A', 1),
-            "matched #1 matched @110 for #2 paid A by #3; deposit #2 closed settled for A/0",
-        );
-}
-
-#[test]
-fn a_confirmed_transfer_is_adopted() {
+fn what_came_before_its_deposit_pays_nothing() {
     Lane::new()
         .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(open('A', "10.00"), "deposit #2 open 10.01 for A/0; to A: opened /0 #2 10.01")
         .then(head(120), "confirmed #1 waiting_for_match @110")
-        .then(
-            open('A', "10.00"),
-            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00; to A: settle #1 /0 #2",
-        )
-        .then(
-            settled('A', 1),
-            "matched #1 matched @110 for #2 paid A by #3; deposit #2 closed settled for A/0",
-        );
+        .then(open('B', "10.00"), "deposit #3 open 10.02 for B/0; to B: opened /0 #3 10.02")
+        .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch");
 }
 
 #[test]
-fn adoption_takes_only_what_fits() {
+fn what_does_not_fit_keeps_no_amount() {
     Lane::new()
         .then(pay(1, "10.00").from(8), "detected #1 waiting_for_confirmation @110")
         .then(pay(2, "10.01").from(7), "detected #2 waiting_for_confirmation @110")
@@ -89,71 +68,37 @@ fn adoption_takes_only_what_fits() {
 }
 
 #[test]
-fn the_block_of_the_deposit_pays() {
-    Lane::new()
-        .then(pay(1, "10.00").at(100), "detected #1 waiting_for_confirmation @100")
-        .then(head(100), "")
-        .then(
-            open('A', "10.00"),
-            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00
-             to A: seen #1; detected #1 waiting_for_confirmation @100 for #2",
-        );
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(
-            pay(1, "10.00").at(100),
-            "to A: seen #2; detected #2 waiting_for_confirmation @100 for #1",
-        )
-        .then(
-            head(100).tiers(&[], 100),
-            "confirmed #2 waiting_for_match @100 for #1; to A: settle #2 /0 #1",
-        );
-}
-
-#[test]
 fn two_ask_and_the_order_takes_one() {
     Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-        .then(pay(2, "10.00").at(111), "detected #2 waiting_for_confirmation @111")
-        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
         .then(
-            open('A', "10.00"),
-            "deposit #3 open 10.00 for A/0; to A: opened /0 #3 10.00; to A: settle #1 /0 #3
-             to A: seen #2; detected #2 waiting_for_confirmation @111 for #3",
+            pay(2, "10.00").at(111),
+            "to A: seen #3; detected #3 waiting_for_confirmation @111 for #1",
         )
-        .then(head(121), "confirmed #2 waiting_for_match @111 for #3; to A: settle #2 /0 #3")
+        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+        .then(head(121), "confirmed #3 waiting_for_match @111 for #1; to A: settle #3 /0 #1")
         .then(
-            settled('A', 1),
-            "matched #1 matched @110 for #3 paid A by #4; deposit #3 closed settled for A/0",
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #4; deposit #1 closed settled for A/0",
         )
         .then(
-            refused('A', 2, UnknownReason::AlreadyPaid),
-            "unknown #2 no_matched_deposit @111 already_paid maybe A",
-        );
-}
-
-/// Found late, by a second scan of the chain, it is still the earlier one.
-#[test]
-fn adoption_follows_the_chain() {
-    Lane::new()
-        .then(pay(1, "10.00").at(112), "detected #1 waiting_for_confirmation @112")
-        .then(pay(2, "10.00").at(111), "detected #2 waiting_for_confirmation @111")
-        .then(head(122), "confirmed #2 waiting_for_match @111; confirmed #1 waiting_for_match @112")
-        .then(
-            open('A', "10.00"),
-            "deposit #3 open 10.00 for A/0; to A: opened /0 #3 10.00
-             to A: settle #2 /0 #3; to A: settle #1 /0 #3",
+            refused('A', 3, UnknownReason::AlreadyPaid),
+            "unknown #3 no_matched_deposit @111 already_paid maybe A",
         );
 }
 
 #[test]
 fn two_in_a_transaction_are_two_payments() {
-    let second = pay(1, "10.00").ordinal(1);
+    let second = pay(1, "10.00").ordinal(1).log(3);
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; to B: opened /0 #2 12.00")
         .then(pay(1, "10.00"), "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1")
-        .then(pay(1, "12.00"), "to B: seen #4; detected #4 waiting_for_confirmation @110 for #2")
+        .then(
+            pay(1, "12.00").log(2),
+            "to B: seen #4; detected #4 waiting_for_confirmation @110 for #2",
+        )
         .then(second, "to A: seen #5; detected #5 waiting_for_confirmation @110 for #1")
         .then(
             head(120),
@@ -212,4 +157,28 @@ fn an_unexpected_answer_is_ignored() {
         .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
         .ignores(settled('A', 2))
         .ignores(refused('A', 2, UnknownReason::Late));
+}
+
+/// An operator marked the order paid while its payment was on its way: the order decides about that.
+#[test]
+fn what_was_on_its_way_asks_a_marked_order() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(
+            close('A', CloseReason::OrderPaid),
+            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
+        )
+        // Seen after that: a second payment.
+        .then(pay(2, "10.00"), "detected #3 waiting_for_confirmation @110")
+        .then(
+            head(120),
+            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1
+             confirmed #3 waiting_for_match @110
+             unknown #3 no_matched_deposit @110 already_paid maybe A",
+        )
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #4; deposit #1 closed settled for A/0",
+        );
 }

@@ -20,22 +20,75 @@ fn another_sender_is_a_mismatch() {
         .then(head(131), "unknown #2 no_matched_deposit @110 sender_mismatch maybe A");
 }
 
+/// Whatever the clocks say: by that of the api the order is of block 160.
 #[test]
-fn a_block_may_be_older_by_the_skew() {
+fn a_block_above_the_head_is_never_before() {
+    Lane::new()
+        .then(open('A', "10.00").between(160, 300), OPEN_A)
+        .then(
+            pay(1, "10.00").at(101),
+            "to A: seen #2; detected #2 waiting_for_confirmation @101 for #1",
+        )
+        .then(head(111), "confirmed #2 waiting_for_match @101 for #1; to A: settle #2 /0 #1");
+}
+
+/// Its transfers came late. By the clock of the api the order is of block 50.
+#[test]
+fn a_block_at_the_head_is_before() {
+    Lane::new()
+        .then(open('A', "10.00").between(50, 200), OPEN_A)
+        .then(pay(1, "10.00").at(100), "detected #2 waiting_for_confirmation @100")
+        .then(
+            head(110),
+            "confirmed #2 waiting_for_match @100
+             unknown #2 no_matched_deposit @100 before_deposit maybe A",
+        );
+}
+
+/// A reorganisation replaced the head that the deposit had: what comes instead of it is younger.
+#[test]
+fn a_block_that_replaced_the_head_is_not_before() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
-        .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00")
-        .then(pay(1, "10.00").at(96), "detected #3 waiting_for_confirmation @96")
+        .then(head(98).epoch(1), "")
         .then(
-            pay(2, "20.00").at(97),
-            "to B: seen #4; detected #4 waiting_for_confirmation @97 for #2",
+            pay(1, "10.00").at(99).fork(1),
+            "to A: seen #2; detected #2 waiting_for_confirmation @99 for #1",
         )
+        .then(pay(2, "10.00").at(98).fork(1), "detected #3 waiting_for_confirmation @98");
+}
+
+/// It left the chain and failed, and only then a deposit got its amount.
+#[test]
+fn what_was_seen_before_never_pays() {
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(130).epoch(1), "failed #1 failed_to_confirm @110 orphaned")
+        .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00")
+        .then(pay(1, "10.00").at(131).fork(1), "detected #1 waiting_for_confirmation @131")
         .then(
-            head(107),
-            "confirmed #3 waiting_for_match @96
-             unknown #3 no_matched_deposit @96 before_deposit maybe A
-             confirmed #4 waiting_for_match @97 for #2; to B: settle #4 /0 #2",
+            head(141).epoch(1),
+            "confirmed #1 waiting_for_match @131
+             unknown #1 no_matched_deposit @131 before_deposit maybe A",
         );
+}
+
+/// The customer knows the amount since his first choice, and pays it after another one.
+#[test]
+fn an_amount_that_is_kept_over_is_known_before() {
+    let replaced = CloseReason::Replaced;
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(close('A', replaced), "deposit #1 closed replaced for A/0; to A: closed /0 replaced")
+        .then(head(105), "")
+        .then(open('A', "10.00").slot(1), "deposit #2 open 10.00 for A/1; to A: opened /1 #2 10.00")
+        .then(
+            pay(1, "10.00").at(104),
+            "to A: seen #3; detected #3 waiting_for_confirmation @104 for #2",
+        )
+        .then(pay(2, "10.00").at(100), "detected #4 waiting_for_confirmation @100");
 }
 
 #[test]
@@ -101,6 +154,11 @@ fn a_closed_deposit_gives_its_reason() {
         (CloseReason::OrderPaid, UnknownReason::AlreadyPaid),
         (CloseReason::OrderExpired, UnknownReason::Late),
     ] {
+        let on_its_way = match closed {
+            // It may have been marked paid.
+            CloseReason::OrderPaid => "to A: settle #2 /0 #1".to_owned(),
+            _ => format!("to A: gone #2; unknown #2 no_matched_deposit @110 {reason} maybe A"),
+        };
         Lane::new()
             .then(open('A', "10.00"), OPEN_A)
             .then(
@@ -115,8 +173,7 @@ fn a_closed_deposit_gives_its_reason() {
             .then(
                 head(121),
                 &format!(
-                    "confirmed #2 waiting_for_match @110 for #1; to A: gone #2
-                     unknown #2 no_matched_deposit @110 {reason} maybe A
+                    "confirmed #2 waiting_for_match @110 for #1; {on_its_way}
                      confirmed #3 waiting_for_match @111
                      unknown #3 no_matched_deposit @111 {reason} maybe A"
                 ),
@@ -124,13 +181,14 @@ fn a_closed_deposit_gives_its_reason() {
     }
 }
 
+/// Where it is clearly the nearest.
 #[test]
 fn a_wrong_amount_names_the_nearest() {
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; to B: opened /0 #2 12.00")
-        .then(pay(1, "10.90"), "detected #3 waiting_for_confirmation @110")
-        .then(pay(2, "11.10"), "detected #4 waiting_for_confirmation @110")
+        .then(pay(1, "10.20"), "detected #3 waiting_for_confirmation @110")
+        .then(pay(2, "11.80"), "detected #4 waiting_for_confirmation @110")
         .then(pay(3, "11.00"), "detected #5 waiting_for_confirmation @110")
         .then(pay(4, "99.00"), "detected #6 waiting_for_confirmation @110")
         .then(pay(5, "0.01"), "detected #7 waiting_for_confirmation @110")
@@ -145,9 +203,9 @@ fn a_wrong_amount_names_the_nearest() {
             head(131),
             "unknown #3 no_matched_deposit @110 amount_mismatch maybe A
              unknown #4 no_matched_deposit @110 amount_mismatch maybe B
-             unknown #5 no_matched_deposit @110 amount_mismatch maybe A
-             unknown #6 no_matched_deposit @110 amount_mismatch maybe B
-             unknown #7 no_matched_deposit @110 amount_mismatch maybe A",
+             unknown #5 no_matched_deposit @110 amount_mismatch
+             unknown #6 no_matched_deposit @110 amount_mismatch
+             unknown #7 no_matched_deposit @110 amount_mismatch",
         )
         // Nothing was taken from the orders by it.
         .then(
@@ -170,23 +228,6 @@ fn without_any_deposit() {
         )
         .then(head(120), "confirmed #1 waiting_for_match @110")
         .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit");
-}
-
-#[test]
-fn a_deposit_in_the_match_window_is_paid() {
-    Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-        .then(head(120), "confirmed #1 waiting_for_match @110")
-        .then(head(130), "")
-        .then(
-            open('A', "10.00"),
-            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00; to A: settle #1 /0 #2",
-        )
-        .then(head(131), "")
-        .then(
-            settled('A', 1),
-            "matched #1 matched @110 for #2 paid A by #3; deposit #2 closed settled for A/0",
-        );
 }
 
 #[test]

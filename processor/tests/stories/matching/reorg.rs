@@ -5,13 +5,16 @@ use schemas::{CloseReason, UnknownReason};
 
 use super::OPEN_A;
 use super::lane::Lane;
-use crate::chain::{DAY, head, open, pay, refused, settled};
+use crate::chain::{DAY, FORGETS, head, open, pay, refused, settled};
 
 pub(super) const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1";
 
 /// What the retract of a transfer brings that has asked its order.
 pub(super) const ORPHANED: &str = "alert confirmed_transfer_retracted #2
     detected #2 waiting_for_match @110 for #1 orphaned";
+
+/// The chain is as high again, and does not have it.
+const GONE: &str = "detected #2 waiting_for_confirmation @110 for #1 orphaned";
 
 /// A deposit of order A and, in block 110, an unconfirmed transfer for it.
 pub(super) fn candidate() -> Lane {
@@ -33,7 +36,7 @@ fn what_never_returns_fails_at_finality() {
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         // Held although overdue: the transaction may still come back.
-        .then(head(215).epoch(1).finalized(109), "")
+        .then(head(215).epoch(1).finalized(109), GONE)
         .then(
             head(216).epoch(1).finalized(110),
             "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
@@ -46,14 +49,14 @@ fn nothing_retracted_is_confirmed() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(head(125).epoch(1).finalized(109), "")
+        .then(head(125).epoch(1).finalized(109), GONE)
         .then(head(126).epoch(1).tiers(&[], 126).finalized(109), "");
 }
 
 /// Ingest cannot retract what it does not know any more.
 #[test]
 fn new_epoch_orphans_what_is_above_its_head() {
-    candidate().then(head(109).epoch(1), "").then(head(125).epoch(1).finalized(109), "").then(
+    candidate().then(head(109).epoch(1), "").then(head(125).epoch(1).finalized(109), GONE).then(
         head(126).epoch(1).finalized(110),
         "to A: gone #2; failed #2 failed_to_confirm @110 orphaned",
     );
@@ -171,7 +174,7 @@ fn a_branch_may_come_back() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(head(111).epoch(1), "")
+        .then(head(111).epoch(1), GONE)
         // Back on the first branch: the very same inclusion, observed in epoch 2.
         .then(head(109).epoch(2), "")
         .then(pay(1, "10.00").epoch(2), "detected #2 waiting_for_confirmation @110 for #1")
@@ -225,21 +228,16 @@ fn a_duplicate_revives_no_orphan() {
         .ignores(pay(1, "10.00"))
         .ignores(pay(1, "10.00").retracted(1))
         .then(head(109).epoch(1), "")
-        .then(head(125).epoch(1).finalized(109), "");
+        .then(head(125).epoch(1).finalized(109), GONE);
 }
 
 #[test]
-fn an_orphan_is_adopted_too() {
+fn an_orphan_keeps_its_amount_from_others() {
     Lane::new()
         .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(
-            open('A', "10.00"),
-            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00
-             to A: seen #1; detected #1 waiting_for_confirmation @110 for #2 orphaned",
-        )
-        .then(head(130).epoch(1), "to A: gone #1; failed #1 failed_to_confirm @110 orphaned");
+        .then(open('A', "10.00"), "deposit #2 open 10.01 for A/0; to A: opened /0 #2 10.01");
 }
 
 /// No chain holds a transaction twice: a move within one epoch is a lie of the endpoint.
@@ -385,8 +383,25 @@ fn what_is_forgotten_is_stale() {
         .then(pay(1, "10.00").at(112).fork(1), "detected #2 matched @112 for #1 paid A by #3")
         .then(head(106 + DAY).epoch(1), "")
         .ignores(pay(1, "10.00").at(112).fork(1))
-        .then(head(113 + DAY).epoch(1), "")
+        .then(head(FORGETS).epoch(1), "")
         .then(pay(1, "10.00").at(112).fork(1), "alert stale_transfer");
+}
+
+/// Also when its transaction moves.
+#[test]
+fn moved_it_asks_an_order_that_was_paid() {
+    candidate()
+        .then(
+            crate::chain::close('A', CloseReason::OrderPaid),
+            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
+        )
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(pay(1, "10.00").at(111).fork(1), "detected #2 waiting_for_confirmation @111 for #1")
+        .then(
+            head(121).epoch(1),
+            "confirmed #2 waiting_for_match @111 for #1; to A: settle #2 /0 #1",
+        );
 }
 
 /// The candidate of a closed deposit is let go of when its transaction moves.
@@ -394,8 +409,8 @@ fn what_is_forgotten_is_stale() {
 fn moved_off_a_closed_deposit() {
     candidate()
         .then(
-            crate::chain::close('A', CloseReason::OrderPaid),
-            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
+            crate::chain::close('A', CloseReason::OrderCancelled),
+            "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
         )
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
@@ -406,6 +421,17 @@ fn moved_off_a_closed_deposit() {
         .then(
             head(121).epoch(1),
             "confirmed #2 waiting_for_match @111
-             unknown #2 no_matched_deposit @111 already_paid maybe A",
+             unknown #2 no_matched_deposit @111 order_cancelled maybe A",
         );
+}
+
+/// Long before it is final: who watches the payment sees that it is gone.
+#[test]
+fn what_left_the_chain_shows_so() {
+    candidate()
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(head(109).epoch(1), "")
+        .then(head(110).epoch(1), GONE)
+        .then(head(111).epoch(1), "")
+        .then(pay(1, "10.00").at(112).fork(1), "detected #2 waiting_for_confirmation @112 for #1");
 }

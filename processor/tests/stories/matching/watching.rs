@@ -3,9 +3,7 @@
 use super::lane::progress;
 use super::*;
 use schemas::record::ChainProgress;
-use schemas::{Address, AddressFamily, Blockchain, Partition, RefusalReason};
-
-const OTHER_CONTRACT: Address = Address::new(AddressFamily::Evm, [0xdb; 20]);
+use schemas::{Blockchain, Partition, RefusalReason};
 
 #[test]
 fn unwatched_wallet_takes_no_deposit() {
@@ -25,6 +23,16 @@ fn contract_shown_to_customers_must_be_watched() {
         .then(other(), OPEN_A)
         // What was watched before still is.
         .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00");
+}
+
+#[test]
+fn every_contract_that_pays_must_be_watched() {
+    let both = || open('A', "10.00").paid_in(&[CONTRACT, OTHER_CONTRACT]);
+    Lane::new()
+        .then(both(), "to A: refused /0 not_watched")
+        .then(watch(100, 1, OTHER_CONTRACT), "")
+        .then(both(), OPEN_A)
+        .then(open('B', "20.00").paid_in(&[OTHER_CONTRACT]), "to B: refused /0 not_watched");
 }
 
 #[test]

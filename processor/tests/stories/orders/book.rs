@@ -5,7 +5,7 @@ use schemas::{OrderCause, UnixMicros};
 use tidemark_processor::machine::orders::{Effect, State};
 
 use crate::name::{amount, letter};
-use crate::story::{Described, Story};
+use crate::story::{Described, Numbers, Story};
 
 /// A story of the orders of one partition.
 pub(crate) type Book = Story<State>;
@@ -15,7 +15,7 @@ impl Described for State {
         Self::new()
     }
 
-    fn line(effect: &Effect) -> String {
+    fn line(effect: &Effect, _numbers: &Numbers) -> String {
         match effect {
             Effect::Order(order) => order_words(order),
             Effect::Command(command) => command_words(command),
@@ -106,6 +106,7 @@ fn command_words(command: &DepositCommand) -> String {
         Body::Attach(attach) => format!("attach #{}", attach.transfer.transfer_id),
         Body::Attached { transfer_id } => format!("attached #{transfer_id}"),
         Body::AttachRefused { transfer_id } => format!("attach refused #{transfer_id}"),
+        Body::Stop(_) | Body::Resume(_) => "of an operator's".to_owned(),
     };
     let (wallet, slot) = (number(&command.wallet_address), command.slot);
     format!("{} w{wallet}: {}/{slot} {what}", command.blockchain, letter(command.order_id))

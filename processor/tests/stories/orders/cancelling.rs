@@ -13,10 +13,23 @@ fn a_candidate_is_noted_once() {
 }
 
 #[test]
-fn after_the_end_no_candidates() {
-    for status in [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled] {
-        ended(status).ignores(seen('A', 8)).ignores(gone('A', 8)).ignores(gone('A', 7));
-    }
+fn what_is_paid_has_no_candidates() {
+    ended(OrderStatus::Paid).ignores(seen('A', 8)).ignores(gone('A', 8)).ignores(gone('A', 7));
+}
+
+/// An operator may mark it paid while a late payment is under way.
+#[test]
+fn what_ended_unpaid_has_candidates() {
+    let status = OrderStatus::Cancelled;
+    ended(status)
+        .then(seen('A', 8), &format!("A v5 {status} candidate_seen maybe #8 [open w1 #9 10.01]"));
+    ended(OrderStatus::Expired)
+        .then(seen('A', 8), "A v5 expired candidate_seen maybe #8 [closed w1 #9 10.01]")
+        .then(mark_paid('A', 9), "A v6 paid! marked_paid answers 9 maybe #8 [closed w1 #9 10.01]")
+        .then(
+            late_settle('A', 0, 8),
+            "eth w1: A/0 settled #8; A v7 paid attached by #8 [closed w1 #9 10.01]",
+        );
 }
 
 #[test]

@@ -46,15 +46,40 @@ fn another_chain_is_another_deposit() {
     replaced()
         .then(
             closed('A', 0, CloseReason::Replaced),
-            "A v6 pending deposit_closed [closed w1 #9 10.01] [open w2 #12 10.00]",
+            "A v6 pending deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
         )
-        // Back to the first: a slot of its own, and the one before is forgotten.
+        // Back to the first: a slot of its own. The one before is forgotten when it has its amount.
         .then(
             choose('A', 3, usdt(Blockchain::Eth, &[1])),
             "eth w1: A/2 open 10.00 USDT from 1050 to 2000
-             A v7 pending payment_chosen answers 3 [open w2 #12 10.00] [requested w1]",
+             A v7 pending payment_chosen answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [requested w1]",
+        )
+        .then(
+            opened('A', 2, 13, "10.01"),
+            "base w2: A/1 close replaced
+             A v8 pending deposit_opened answers 3 [open w2 #12 10.00] [open w1 #13 10.01]",
         )
         .ignores(closed('A', 0, CloseReason::Expired));
+}
+
+/// At another wallet it has another amount: both may be paid.
+#[test]
+fn what_keeps_its_amount_is_awaited() {
+    replaced()
+        .then(
+            closed('A', 0, CloseReason::Replaced),
+            "A v6 pending deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
+        )
+        .then(
+            choose('A', 3, usdt(Blockchain::Eth, &[3])),
+            "eth w3: A/2 open 10.00 USDT from 1050 to 2000
+             A v7 pending payment_chosen answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [requested w3]",
+        )
+        .then(
+            opened('A', 2, 13, "10.01"),
+            "base w2: A/1 close replaced
+             A v8 pending deposit_opened answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [open w3 #13 10.01]",
+        );
 }
 
 #[test]
@@ -229,37 +254,85 @@ fn the_last_choice_stays() {
     );
 }
 
-/// A payment of the replaced deposit is under way: the order does not expire before it is settled.
+/// The order that chose another way to pay, at version 7: the first chain has stopped, the second one has passed the deadline.
+fn halted() -> Book {
+    let mut book = replaced();
+    book.then(
+        closed('A', 0, CloseReason::Replaced),
+        "A v6 pending deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
+    )
+    .then(
+        closed('A', 1, CloseReason::Expired),
+        "A v7 pending deposit_closed [replaced w1 #9 10.01] [closed w2 #12 10.00]",
+    )
+    .ignores(tick(2001, 'A'));
+    book
+}
+
+/// The order waits for each way to pay that it offered, in the time of its chain.
 #[test]
 fn a_replaced_deposit_may_still_pay() {
+    halted().then(
+        settle('A', 0, 7),
+        "eth w1: A/0 settled #7
+         A v8 paid! paid by #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
+    );
+    halted().then(
+        closed('A', 0, CloseReason::Expired),
+        "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]",
+    );
+}
+
+/// That the chain passed the deadline was lost: the lane is asked every hour.
+#[test]
+fn a_lane_is_asked_of_what_was_replaced() {
+    halted()
+        .ignores(tick(5600, 'A'))
+        .then(tick(5601, 'A'), "eth w1: A/0 close expired")
+        .ignores(closed('A', 0, CloseReason::Replaced))
+        .then(tick(9202, 'A'), "eth w1: A/0 close expired")
+        .then(
+            closed('A', 0, CloseReason::Expired),
+            "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]",
+        );
+}
+
+/// What was replaced is let go of with the order, which is not forgotten before the lane has said so.
+#[test]
+fn an_ended_order_lets_go_of_what_was_replaced() {
+    let end = "A v8 cancelled! cancelled answers 3 [replaced w1 #9 10.01] [closed w2 #12 10.00]";
+    let mut book = halted();
+    book.then(cancel('A', 3), &format!("eth w1: A/0 close order_cancelled; {end}"));
+    let week = 2000 + 2 * KEPT_SECONDS;
+    assert_eq!(book.machine().due(UnixSeconds(week), 10), [order('A')]);
+    book.then(tick(week, 'A'), "eth w1: A/0 close order_cancelled").then(
+        closed('A', 0, CloseReason::OrderCancelled),
+        "A v9 cancelled deposit_closed [closed w1 #9 10.01] [closed w2 #12 10.00]",
+    );
+}
+
+/// A payment is under way when its deposit has closed: the order does not expire before that is settled.
+#[test]
+fn a_candidate_holds_its_order() {
     let seen_late = || {
-        let mut book = replaced();
+        let mut book = halted();
         book.then(
-            closed('A', 0, CloseReason::Replaced),
-            "A v6 pending deposit_closed [closed w1 #9 10.01] [open w2 #12 10.00]",
-        )
-        .then(
             seen('A', 7),
-            "A v7 pending candidate_seen maybe #7 [closed w1 #9 10.01] [open w2 #12 10.00]",
+            "A v8 pending candidate_seen maybe #7 [replaced w1 #9 10.01] [closed w2 #12 10.00]",
         )
         .then(
-            closed('A', 1, CloseReason::Expired),
-            "A v8 pending deposit_closed maybe #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
+            closed('A', 0, CloseReason::Expired),
+            "A v9 pending deposit_closed maybe #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
         )
         .ignores(tick(2001, 'A'));
         book
     };
-    seen_late().then(
-        settle('A', 0, 7),
-        "eth w1: A/0 settled #7
-         A v9 paid! paid by #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
-    );
     seen_late()
         .then(
             gone('A', 7),
-            "A v9 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
+            "A v10 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
         )
-        .then(tick(2001, 'A'), "A v10 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
+        .then(tick(2001, 'A'), "A v11 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
     // That it will not come was lost: the lanes are asked every hour, and the one that has it answers.
     let questions = "eth w1: A/0 candidate #7; base w2: A/1 candidate #7";
     let mut lost = seen_late();
@@ -272,9 +345,9 @@ fn a_replaced_deposit_may_still_pay() {
         .then(tick(9202, 'A'), questions)
         .then(
             gone('A', 7),
-            "A v9 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
+            "A v10 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
         )
-        .then(tick(9203, 'A'), "A v10 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
+        .then(tick(9203, 'A'), "A v11 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
 #[test]

@@ -69,9 +69,12 @@ fn a_lost_close_of_another_choice_ends_with_the_order() {
         .then(tick(5601, 'A'), "eth w1: A/0 close expired")
         .then(
             closed('A', 0, CloseReason::Replaced),
-            "A v7 pending deposit_closed [closed w1 #9 10.01] [closed w2 #12 10.00]",
+            "A v7 pending deposit_closed [replaced w1 #9 10.01] [closed w2 #12 10.00]",
         )
-        .then(tick(5602, 'A'), "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
+        .then(
+            closed('A', 0, CloseReason::Expired),
+            "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]",
+        );
 }
 
 /// Of two questions of one second a refusal would answer both, and the later one may open.

@@ -42,6 +42,22 @@ fn an_ended_order_leaves_a_week_after_its_late_window() {
     leaves_after(&mut never_chosen, 1060 + KEPT_SECONDS);
 }
 
+/// A create that is read again after a week may be that of an order which is forgotten.
+#[test]
+fn a_create_older_than_memory_creates_nothing() {
+    let ended_at = |second| {
+        let mut book = Book::new();
+        let created = OrderCommand { issued_at: UnixSeconds(second).micros(), ..create('B', None) };
+        book.then(created, "B v1 pending created answers 1").then(
+            at(second, 'B', 2, OrderCommandBody::Cancel),
+            "B v2 cancelled! cancelled answers 2",
+        );
+        book
+    };
+    ended_at(1000 + KEPT_SECONDS).then(create('A', None), "A v1 pending created answers 1");
+    ended_at(1001 + KEPT_SECONDS).ignores(create('A', None));
+}
+
 #[test]
 fn the_longest_late_window_counts() {
     let longer = PaymentRequest { late_window_seconds: 900, ..usdt(Blockchain::Base, &[2]) };
@@ -197,4 +213,16 @@ fn a_tick_is_for_all_that_leave() {
     // Of an order that left meanwhile.
     decide(&mut state, &tick(9_000_000, 'B'));
     assert_eq!(state.rows(), 0);
+}
+
+/// What was under way when it was marked paid is asked about, and pays it whenever it comes.
+#[test]
+fn a_payment_under_way_keeps_its_order() {
+    let mut book = ended(OrderStatus::Expired);
+    book.then(seen('A', 8), "A v5 expired candidate_seen maybe #8 [closed w1 #9 10.01]")
+        .then(mark_paid('A', 9), "A v6 paid! marked_paid answers 9 maybe #8 [closed w1 #9 10.01]");
+    let week = 1100 + LATE_WINDOW + KEPT_SECONDS;
+    assert_eq!(due(&book, week + 1), [order('A')]);
+    book.then(tick(week + 1, 'A'), "eth w1: A/0 candidate #8");
+    assert_eq!(book.machine().rows(), 1);
 }

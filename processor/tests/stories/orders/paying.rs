@@ -98,15 +98,34 @@ fn a_webhook_is_resent_as_a_version() {
     }
 }
 
+/// What was on its way when an operator marked it paid is its payer, and no second payment.
 #[test]
-fn marked_paid_it_has_no_candidates() {
-    waiting()
-        .then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
+fn marked_paid_it_takes_what_was_on_its_way() {
+    let marked = || {
+        let mut book = waiting();
+        book.then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
+            .then(
+                mark_paid('A', 2),
+                "eth w1: A/0 close order_paid
+                 A v5 paid! marked_paid answers 2 maybe #7 [open w1 #9 10.01]",
+            )
+            .then(
+                closed('A', 0, CloseReason::OrderPaid),
+                "A v6 paid deposit_closed maybe #7 [closed w1 #9 10.01]",
+            )
+            // One that comes later is a second one.
+            .ignores(seen('A', 8))
+            .then(settle('A', 0, 8), "eth w1: A/0 refused #8 already_paid");
+        book
+    };
+    marked()
         .then(
-            mark_paid('A', 2),
-            "eth w1: A/0 close order_paid; A v5 paid! marked_paid answers 2 [open w1 #9 10.01]",
+            settle('A', 0, 7),
+            "eth w1: A/0 settled #7; A v7 paid attached by #7 [closed w1 #9 10.01]",
         )
-        .ignores(gone('A', 7))
+        .then(settle('A', 0, 8), "eth w1: A/0 refused #8 already_paid");
+    marked()
+        .then(gone('A', 7), "A v7 paid candidate_gone [closed w1 #9 10.01]")
         .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid");
 }
 

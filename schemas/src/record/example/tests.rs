@@ -68,6 +68,11 @@ fn all_kinds_of_commands_read_back() {
         },
         DepositCommandBody::Attached { transfer_id: TransferId(3) },
         DepositCommandBody::AttachRefused { transfer_id: TransferId(3) },
+        DepositCommandBody::Resume(StopScope {
+            blockchain: None,
+            stablecoin: None,
+            address: Some(wallet()),
+        }),
     ] {
         let command = DepositCommand { body, ..deposit_command() };
         assert_eq!(decode::<DepositCommand>(&encode(&command).unwrap()).unwrap(), command);

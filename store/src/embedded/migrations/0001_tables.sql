@@ -85,3 +85,18 @@ CREATE TABLE pruned (
     part           INTEGER NOT NULL PRIMARY KEY, -- always 0
     created_before INTEGER NOT NULL              -- Unix seconds
 ) STRICT;
+
+-- The log that the tables are made from. One row.
+CREATE TABLE origin (
+    part         INTEGER NOT NULL PRIMARY KEY, -- always 0
+    installation TEXT    NOT NULL,
+    incarnation  INTEGER NOT NULL
+) STRICT;
+
+-- How far: nothing before `next` is missing.
+CREATE TABLE positions (
+    topic     TEXT    NOT NULL,
+    partition INTEGER NOT NULL,
+    next      INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,37 @@
+//! An operator stops payments of a wallet, a coin, a contract or a chain, or ends that.
+
+use super::Commands;
+use crate::auth::Operator;
+use crate::error::{Answer, Invalid};
+use crate::machine::stop;
+
+impl Commands {
+    /// Commands the lanes. In force is what they have read.
+    pub(crate) async fn stop(&self, by: &Operator, body: &[u8], begins: bool) -> Answer<()> {
+        let request = stop::parse(body, begins)?;
+        let chains = self.store.chains().await?;
+        let covered: Vec<_> = request.blockchains().collect();
+        let lanes = chains.iter().filter(|lane| covered.contains(&lane.blockchain));
+        if let Some(address) = request.address_to_stop() {
+            let mut watched = lanes.flat_map(|lane| &lane.watched);
+            let is_watched =
+                watched.any(|of| of.wallet_address == address || of.contracts.contains(&address));
+            if !is_watched {
+                let on = request.chain().map_or("any chain".to_owned(), |of| of.to_string());
+                return Err(Invalid::new("subject", format!("is not watched on {on}")).into());
+            }
+        }
+        let now = self.clock.now();
+        let client = by.client.map(|client| client.to_string());
+        self.produce(request.audit(&by.name, client, now)?).await?;
+        let commands = request.commands(&self.log.layout(), now)?;
+        self.log.produce(commands).await?;
+        let (subject, operator) = (request.subject(), &by.name);
+        if begins {
+            tracing::warn!(subject, %operator, "an operator stopped payments");
+        } else {
+            tracing::warn!(subject, %operator, "an operator ended a stop of payments");
+        }
+        Ok(())
+    }
+}

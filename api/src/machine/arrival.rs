@@ -1,0 +1,324 @@
+//! Which transfers at its wallets the customer of an order is shown, and how much of them (decision 79). A wallet is
+//! shared: what may be another customer's is said, and never named.
+
+use schemas::record::{Order, OrderDeposit, Transfer};
+use schemas::{Amount, OrderStatus, TransferStatus, UnixSeconds, UnknownReason};
+
+use super::sighting;
+
+/// In the parts of an amount. Digits below it are drawn; wallets and exchanges that show few digits show those above.
+const ONE_CENT: u128 = 10_u128.pow(16);
+/// Amounts of four digits or fewer are whole numbers of this: too few for digits to name an order.
+const FEW_DIGITS: u128 = 10_u128.pow(14);
+/// By how many seconds a block's time may lie before what it follows, as far as clocks agree.
+const CLOCKS_SECONDS: i64 = 60;
+/// For how long after the end of its order a transfer that only may be its customer's is mentioned.
+const AFTERWARDS_SECONDS: i64 = 3600;
+
+/// How surely a transfer is meant for an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The order has it, or it has digits or a sender that nobody else has: it is shown.
+    Own,
+    /// Others may have sent it as well: that something arrived is said, and nothing of it.
+    Possible,
+}
+
+/// What a transfer is to the customer of an order; nothing if it is not for his eyes.
+pub(crate) fn claim(order: &Order, transfer: &Transfer) -> Option<Claim> {
+    if sighting::named(order).any(|id| id == transfer.transfer_id) {
+        return Some(Claim::Own);
+    }
+    if !is_money(transfer) || is_of_another(order, transfer) {
+        return None;
+    }
+    let mut asked = order.deposits.iter().filter_map(|of| fits_place(of, transfer)).peekable();
+    let is_meant = transfer.candidate_order_id == Some(order.order_id);
+    let is_tied = transfer.deposit_id.is_some();
+    if is_tied || asked.clone().any(|(_, value)| is_own(order, transfer, value)) {
+        return Some(Claim::Own);
+    }
+    let is_possible = asked.peek().is_some() && is_meant
+        || asked.any(|(deposit, value)| is_possible(order, transfer, deposit, value));
+    is_possible.then_some(Claim::Possible)
+}
+
+/// Whether it waits for its verdict.
+pub(crate) fn is_waiting(transfer: &Transfer) -> bool {
+    matches!(
+        transfer.status,
+        TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch
+    )
+}
+
+/// Whether its verdict is that it pays a deposit of another order, or probably will.
+pub(crate) fn is_of_another(order: &Order, transfer: &Transfer) -> bool {
+    let is_ours = |id| order.deposits.iter().any(|deposit| deposit.deposit_id == Some(id));
+    let is_nearest = transfer.reason == Some(UnknownReason::AmountMismatch);
+    let others = |id| id != order.order_id;
+    transfer.deposit_id.is_some_and(|id| !is_ours(id))
+        || transfer.order_id.is_some_and(others)
+        || transfer.candidate_order_id.is_some_and(|id| !is_nearest && others(id))
+}
+
+/// Whether it waits, or came and pays nothing. The merchant's own money is nobody's payment.
+fn is_money(transfer: &Transfer) -> bool {
+    let is_unknown =
+        transfer.status == TransferStatus::NoMatchedDeposit && transfer.orphaned_at.is_none();
+    let is_merchants =
+        transfer.observation.from_own_wallet || transfer.reason == Some(UnknownReason::OwnWallet);
+    (is_waiting(transfer) || is_unknown) && !is_merchants
+}
+
+/// The deposit and its amount, if the transfer came to its wallet in its coin.
+fn fits_place<'a>(
+    deposit: &'a OrderDeposit,
+    transfer: &Transfer,
+) -> Option<(&'a OrderDeposit, Amount)> {
+    let seen = &transfer.observation;
+    let is_here = deposit.blockchain == transfer.blockchain
+        && deposit.stablecoin == seen.stablecoin
+        && deposit.wallet_address == seen.to_address;
+    Some((deposit, deposit.value.filter(|_| is_here)?))
+}
+
+/// Of the sender that the order names, or with the digits that were drawn for it. Few digits are another's by chance.
+fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
+    let seen = &transfer.observation;
+    let below = |of: Amount| of.parts() % ONE_CENT;
+    let drawn = asked.parts().abs_diff(order.amount.parts());
+    let is_drawn = !drawn.is_multiple_of(FEW_DIGITS);
+    let has_digits = is_drawn && below(asked) == below(seen.value);
+    let has_sender = order.expecting_wallet_address == Some(seen.from_address);
+    let since = order.created_at.plus(-CLOCKS_SECONDS);
+    (has_digits || has_sender) && is_near(asked, seen.value) && transfer.block.timestamp >= since
+}
+
+/// The price itself, or the amount as a wallet with fewer digits sends it. After a payment it is nobody's to mention.
+fn is_possible(order: &Order, transfer: &Transfer, deposit: &OrderDeposit, asked: Amount) -> bool {
+    let value = transfer.observation.value;
+    let from = deposit.started_at.plus(-CLOCKS_SECONDS);
+    let until = order.expires_at.plus(AFTERWARDS_SECONDS);
+    let is_in_time = (from..=until).contains(&transfer.block.timestamp);
+    let is_sender = order.expecting_wallet_address.is_none_or(|of| {
+        // Another's money; but the amount itself from elsewhere is most likely the customer's mistake.
+        of == transfer.observation.from_address || value == asked
+    });
+    let is_amount = value == order.amount || value == asked || is_coarser(asked, value);
+    order.status != OrderStatus::Paid && is_in_time && is_sender && is_amount
+}
+
+/// Whether one amount is the other cut or rounded to fewer digits, at least to those of a cent.
+fn is_coarser(asked: Amount, value: Amount) -> bool {
+    let (asked, value) = (asked.parts(), value.parts());
+    (0..=16).map(|digits| 10_u128.pow(digits)).any(|unit| {
+        let cut = asked - asked % unit;
+        value == cut || (value == cut.saturating_add(unit) && asked % unit >= unit.div_ceil(2))
+    })
+}
+
+/// Between half and twice of what was asked for arrived.
+fn is_near(asked: Amount, sent: Amount) -> bool {
+    sent.parts() >= asked.parts() / 2 && sent.parts() / 2 <= asked.parts()
+}
+
+/// Until when a transfer that nothing fits may wait for its verdict, if it does.
+pub(crate) fn checked_by(transfer: &Transfer, match_window_seconds: i64) -> Option<UnixSeconds> {
+    let is_checked = is_waiting(transfer) && transfer.deposit_id.is_none();
+    is_checked.then(|| transfer.block.timestamp.plus(match_window_seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::example;
+    use schemas::{Address, AddressFamily, DepositId, OrderId, TransferId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn amount(text: &str) -> Amount {
+        Amount::parse(text).unwrap()
+    }
+
+    /// It costs 25.00 and awaits 25.006899.
+    fn order() -> Order {
+        let start = UnixSeconds(1_790_000_000);
+        let deposit = OrderDeposit {
+            value: Some(amount("25.006899")),
+            deposit_id: Some(DepositId(9)),
+            started_at: start,
+            ..example::order().deposits[0].clone()
+        };
+        Order {
+            status: OrderStatus::Pending,
+            amount: amount("25.00"),
+            expecting_wallet_address: None,
+            created_at: start,
+            expires_at: start.plus(1800),
+            paid_by: None,
+            candidates: Vec::new(),
+            deposits: vec![deposit],
+            ..example::order()
+        }
+    }
+
+    /// To the wallet of the order, in its coin, a minute after its start; it waits.
+    fn sent(value: &str) -> Transfer {
+        let deposit = order().deposits[0].clone();
+        let mut transfer = Transfer {
+            transfer_id: TransferId(7),
+            blockchain: deposit.blockchain,
+            status: TransferStatus::WaitingForConfirmation,
+            fulfillment_id: None,
+            order_id: None,
+            deposit_id: None,
+            reason: None,
+            candidate_order_id: None,
+            orphaned_at: None,
+            ..example::transfer()
+        };
+        transfer.block.timestamp = deposit.started_at.plus(60);
+        transfer.observation.stablecoin = deposit.stablecoin;
+        transfer.observation.to_address = deposit.wallet_address;
+        transfer.observation.from_own_wallet = false;
+        transfer.observation.value = amount(value);
+        transfer
+    }
+
+    #[test]
+    fn drawn_digits_are_shown_from_half_to_twice() {
+        for (value, expected) in [
+            ("25.006899", Some(Claim::Own)),
+            ("24.006899", Some(Claim::Own)),
+            ("12.506899", Some(Claim::Own)),
+            ("50.006899", Some(Claim::Own)),
+            ("12.496899", None),
+            ("50.026899", None),
+            ("25.006898", None),
+            ("25.016812", None),
+        ] {
+            assert_eq!(claim(&order(), &sent(value)), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn price_and_rounded_amounts_are_possible() {
+        let possible = ["25", "25.01", "25.006", "25.007", "25.0069", "25.00689", "25.0068"];
+        for value in possible {
+            assert_eq!(claim(&order(), &sent(value)), Some(Claim::Possible), "{value}");
+        }
+        for value in ["24", "25.1", "25.02", "26", "25.008", "20.00"] {
+            assert_eq!(claim(&order(), &sent(value)), None, "{value}");
+        }
+    }
+
+    /// Of few drawn digits, or those of the price itself, a stranger has the same.
+    #[test]
+    fn few_digits_are_nobodys() {
+        for (price, asked, value) in
+            [("25.00", "25.0113", "30.4413"), ("25.0015", "25.0115", "30.0015")]
+        {
+            let mut of = order();
+            of.amount = amount(price);
+            of.deposits[0].value = Some(amount(asked));
+            assert_eq!(claim(&of, &sent(value)), None, "{value} where {asked} is asked");
+        }
+    }
+
+    /// The plain price is asked of many: exactly that is nobody's to be named.
+    #[test]
+    fn invariant_16_possible_payments_name_nobody() {
+        let mut of = order();
+        of.amount = amount("0.001500");
+        of.deposits[0].value = Some(of.amount);
+        assert_eq!(claim(&of, &sent("0.0015")), Some(Claim::Possible));
+        let late = Transfer {
+            status: TransferStatus::NoMatchedDeposit,
+            reason: Some(UnknownReason::Late),
+            candidate_order_id: Some(of.order_id),
+            ..sent("0.0015")
+        };
+        assert_eq!(claim(&of, &late), Some(Claim::Possible));
+    }
+
+    #[test]
+    fn named_sender_is_shown_with_any_near_amount() {
+        let mut of = order();
+        of.expecting_wallet_address = Some(sent("1").observation.from_address);
+        for (value, expected) in [("20", Some(Claim::Own)), ("25", Some(Claim::Own)), ("60", None)]
+        {
+            assert_eq!(claim(&of, &sent(value)), expected, "{value}");
+        }
+        of.expecting_wallet_address = Some(Address::new(AddressFamily::Evm, [9; 20]));
+        assert_eq!(claim(&of, &sent("25.00")), None, "of somebody else");
+        assert_eq!(claim(&of, &sent("25.006899")), Some(Claim::Own), "who has the digits");
+    }
+
+    #[test]
+    fn what_is_of_another_order_is_never_shown() {
+        let other = Some(OrderId(Uuid::from_u128(1)));
+        let unknown = |reason, candidate_order_id| Transfer {
+            status: TransferStatus::NoMatchedDeposit,
+            reason: Some(reason),
+            candidate_order_id,
+            ..sent("25.00")
+        };
+        let of = order();
+        for (transfer, expected) in [
+            (Transfer { deposit_id: Some(DepositId(8)), ..sent("25.00") }, None),
+            (Transfer { deposit_id: Some(DepositId(9)), ..sent("25.00") }, Some(Claim::Own)),
+            (Transfer { order_id: other, ..sent("25.00") }, None),
+            (unknown(UnknownReason::Late, other), None),
+            (unknown(UnknownReason::AmountMismatch, other), Some(Claim::Possible)),
+            (unknown(UnknownReason::AmountMismatch, Some(of.order_id)), Some(Claim::Possible)),
+            (unknown(UnknownReason::OwnWallet, Some(of.order_id)), None),
+            (unknown(UnknownReason::NoDeposit, None), Some(Claim::Possible)),
+        ] {
+            assert_eq!(claim(&of, &transfer), expected, "{transfer:?}");
+        }
+    }
+
+    #[test]
+    fn other_places_and_what_is_no_money_are_not_shown() {
+        let mut elsewhere = sent("25.006899");
+        elsewhere.observation.to_address = Address::new(AddressFamily::Evm, [9; 20]);
+        let mut own = sent("25.006899");
+        own.observation.from_own_wallet = true;
+        let failed = Transfer { status: TransferStatus::FailedToConfirm, ..sent("25.006899") };
+        let gone = Transfer {
+            status: TransferStatus::NoMatchedDeposit,
+            orphaned_at: Some(UnixSeconds(1)),
+            ..sent("25.006899")
+        };
+        for transfer in [elsewhere, own, failed, gone] {
+            assert_eq!(claim(&order(), &transfer), None, "{transfer:?}");
+        }
+    }
+
+    #[test]
+    fn possible_is_mentioned_until_an_hour_after_the_end() {
+        let of = order();
+        for (after, expected) in [
+            (-61, None),
+            (-60, Some(Claim::Possible)),
+            (1800 + 3600, Some(Claim::Possible)),
+            (1800 + 3601, None),
+        ] {
+            let mut transfer = sent("25.00");
+            transfer.block.timestamp = of.created_at.plus(after);
+            assert_eq!(claim(&of, &transfer), expected, "{after} s after the start");
+        }
+        let paid = Order { status: OrderStatus::Paid, ..of };
+        assert_eq!(claim(&paid, &sent("25.00")), None);
+        assert_eq!(claim(&paid, &sent("25.006899")), Some(Claim::Own), "paid twice");
+    }
+
+    #[test]
+    fn wait_ends_a_window_after_the_block() {
+        let of = sent("25.00");
+        assert_eq!(checked_by(&of, 600), Some(of.block.timestamp.plus(600)));
+        let tied = Transfer { deposit_id: Some(DepositId(9)), ..of.clone() };
+        let unknown = Transfer { status: TransferStatus::NoMatchedDeposit, ..of };
+        assert_eq!((checked_by(&tied, 600), checked_by(&unknown, 600)), (None, None));
+    }
+}

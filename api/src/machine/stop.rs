@@ -1,0 +1,24 @@
+//! What an operator asks to stop, or to resume.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::json;
+use crate::error::Invalid;
+use crate::stops::StopRequest;
+
+/// The body of `POST /stops` and `POST /stops/end`.
+#[derive(Deserialize)]
+struct Body {
+    subject: Option<Value>,
+    blockchain: Option<Value>,
+}
+
+/// Reads a body. A field with a typing error would stop more than was meant.
+pub(crate) fn parse(body: &[u8], begins: bool) -> Result<StopRequest, Invalid> {
+    let body: Body = json::only(body, &["subject", "blockchain"])?;
+    let subject = json::text("subject", "string", body.subject)?;
+    let blockchain = json::optional("blockchain", body.blockchain)?;
+    let request = StopRequest::parse(&subject, blockchain, begins);
+    request.map_err(|problem| Invalid::new("subject", problem))
+}

@@ -1,0 +1,85 @@
+//! Whether an order can ever be paid with what is configured, whatever is scanned or reserved at the moment.
+
+use schemas::record::{CreateOrder, Order};
+use schemas::{Address, Amount, Blockchain, Stablecoin};
+
+use super::catalog::{Catalog, Choice};
+use crate::error::{Answer, Invalid, Refusal};
+
+/// What an order asks of the way in which it is paid.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    amount: Amount,
+    sender: Option<Address>,
+    blockchain: Option<Blockchain>,
+    stablecoin: Option<Stablecoin>,
+}
+
+impl Terms {
+    fn admit(&self, choice: Choice) -> bool {
+        self.blockchain.is_none_or(|fixed| fixed == choice.blockchain)
+            && self.stablecoin.is_none_or(|fixed| fixed == choice.stablecoin)
+    }
+
+    fn admit_sender(&self, choice: Choice) -> bool {
+        self.sender.is_none_or(|of| of.family() == choice.blockchain.address_family())
+    }
+}
+
+impl Catalog {
+    /// Refuses an order that no configured wallet can ever take. Without any wallet all are taken, as by a
+    /// first trial of the API; the process warns of it at its start.
+    ///
+    /// # Errors
+    /// What is not taken: chain and coin, the sender, or the digits of the amount.
+    pub(crate) fn check_ways(&self, create: &CreateOrder) -> Answer<()> {
+        if self.wallets().is_empty() {
+            return Ok(());
+        }
+        self.check(Terms {
+            amount: create.amount,
+            sender: create.expecting_wallet_address,
+            blockchain: create.blockchain,
+            stablecoin: create.stablecoin,
+        })
+    }
+
+    /// Whether a configured wallet can ever take the order's payment. The configuration may have changed since it was
+    /// created.
+    pub(crate) fn has_way(&self, order: &Order) -> bool {
+        let terms = Terms {
+            amount: order.amount,
+            sender: order.expecting_wallet_address,
+            blockchain: order.blockchain,
+            stablecoin: order.stablecoin,
+        };
+        self.check(terms).is_ok()
+    }
+
+    fn check(&self, terms: Terms) -> Answer<()> {
+        let ways: Vec<_> = self.ways().filter(|(choice, _)| terms.admit(*choice)).collect();
+        if ways.is_empty() {
+            return Err(Refusal::NoWallet);
+        }
+        let of_sender = ways.iter().filter(|(choice, _)| terms.admit_sender(*choice));
+        let Some(most) = of_sender.map(|(_, decimals)| *decimals).max() else {
+            let problem = "is not an address of a chain that the order can be paid on";
+            return Err(Invalid::new("expecting_wallet_address", problem).into());
+        };
+        if terms.amount.to_units(most).is_none() {
+            let problem = format!("must have at most {most} digits after the point");
+            return Err(Invalid::new("amount", problem).into());
+        }
+        Ok(())
+    }
+
+    /// Each chain and coin that some wallet takes, and the digits of the coin there.
+    fn ways(&self) -> impl Iterator<Item = (Choice, u8)> {
+        let wallets = self.wallets().iter().filter(|wallet| !wallet.retired);
+        let choices = wallets.flat_map(|wallet| {
+            let blockchain = wallet.blockchain;
+            wallet.stablecoins.iter().map(move |coin| Choice { blockchain, stablecoin: *coin })
+        });
+        choices.filter_map(|choice| Some((choice, self.contracts(choice).next()?.decimals)))
+    }
+}

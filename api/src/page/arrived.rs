@@ -1,0 +1,246 @@
+//! What the page says of transfers that the order does not have: what arrived, whether it is still checked, and what to
+//! do with its number. While one may pay, or would cover the price, nobody is led to pay again (decision 79).
+
+use schemas::record::Order;
+use schemas::{OrderStatus, Stablecoin, UnixSeconds};
+
+use super::html::{Html, Template, phrase};
+use super::language::Language;
+use super::scene::{misfit, money, short, time_of_day, tx};
+use super::showing::{LookUp, Showing};
+use crate::machine::arrival;
+use crate::machine::sighting::{self, Sighting};
+
+/// Why the page asks for no payment at present.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    /// Whether a verdict is awaited.
+    is_waiting: bool,
+    /// Whether it may be another customer's.
+    is_unsure: bool,
+}
+
+impl Held {
+    pub(super) fn title(self) -> &'static str {
+        if self.is_waiting { "held.wait" } else { "held.stop" }
+    }
+}
+
+/// What arrived and is not the order's own payment: also what the customer knows by its number.
+fn strays<'a>(showing: &Showing<'a>) -> impl Iterator<Item = &'a Sighting> + use<'a> {
+    let Showing { order, transfers, look_up, .. } = *showing;
+    let asked_for = match look_up {
+        Some(LookUp::Found(found)) => found,
+        Some(LookUp::Malformed | LookUp::Later) | None => &[],
+    };
+    let is_shown = move |of: &&Sighting| {
+        transfers.iter().any(|shown| shown.transfer.transfer_id == of.transfer.transfer_id)
+    };
+    let asked_for = asked_for.iter().filter(move |of| !is_shown(of));
+    let asked_for = asked_for.filter(|of| !arrival::is_of_another(order, &of.transfer));
+    transfers.iter().chain(asked_for).filter(|seen| !is_named(order, seen))
+}
+
+fn is_named(order: &Order, seen: &Sighting) -> bool {
+    sighting::named(order).any(|id| id == seen.transfer.transfer_id)
+}
+
+/// What only may be the customer's. Of what he knows by its number he knows.
+fn possible<'a>(showing: &Showing<'a>) -> impl Iterator<Item = &'a Sighting> + use<'a> {
+    let this = *showing;
+    let is_known = move |id| strays(&this).any(|of: &Sighting| of.transfer.transfer_id == id);
+    this.possible.iter().filter(move |of| !is_known(of.transfer.transfer_id))
+}
+
+/// Whether something arrived that is not the order's own payment.
+pub(super) fn has_arrived(showing: &Showing<'_>) -> bool {
+    strays(showing).next().is_some() || !showing.possible.is_empty()
+}
+
+/// Why nobody is led to pay, if something may pay still or covers the price.
+pub(super) fn held(showing: &Showing<'_>) -> Option<Held> {
+    let price = showing.order.amount;
+    let holds = |seen: &&Sighting| {
+        seen.is_waiting() || seen.transfer.observation.value.parts() >= price.parts()
+    };
+    let own = || strays(showing).filter(holds);
+    let possible = || possible(showing).filter(holds);
+    let is_waiting = own().chain(possible()).any(Sighting::is_waiting);
+    let is_unsure = own().next().is_none();
+    (!is_unsure || possible().next().is_some()).then_some(Held { is_waiting, is_unsure })
+}
+
+/// The scene that takes the place of the amount and the address, until the customer asks for them.
+pub(super) fn hold(showing: &Showing<'_>, held: Held, cancel: Html) -> Html {
+    let language = showing.language;
+    let again = if held.is_unsure { "held.show" } else { "held.again" };
+    let values = [
+        ("title", language.text(held.title()).into()),
+        ("language", language.tag().into()),
+        ("again", language.text(again).into()),
+        ("cancel", cancel),
+    ];
+    Template(include_str!("templates/held.html")).fill(language, &values)
+}
+
+/// A notice about each of them.
+pub(super) fn notices<'a>(showing: &Showing<'a>) -> impl Iterator<Item = Html> + use<'a> {
+    let (this, language) = (*showing, showing.language);
+    let own = strays(showing).map(move |seen| {
+        let kind = if seen.is_waiting() { "waiting" } else { "" };
+        let label = format!("{} {}", language.text("tx"), short(seen));
+        let (title, more) =
+            if seen.is_waiting() { waiting(&this, seen) } else { unknown(&this, seen) };
+        notice(language, kind, label, title, more.then(tx(language, seen)))
+    });
+    look_up(showing).into_iter().chain(own).chain(possibly(showing))
+}
+
+fn notice(language: Language, kind: &'static str, label: String, title: Html, more: Html) -> Html {
+    let values = [("kind", kind.into()), ("label", label.into()), ("title", title), ("more", more)];
+    Template(include_str!("templates/notice.html")).fill(language, &values)
+}
+
+fn line(text: impl Into<Html>) -> Html {
+    Html::within("p", text)
+}
+
+/// What the order awaits, with its coin.
+fn asked(order: &Order, coin: Option<Stablecoin>) -> Option<String> {
+    let mut deposits = order.deposits.iter().rev();
+    let deposit =
+        deposits.find(|of| of.value.is_some() && coin.is_none_or(|coin| of.stablecoin == coin))?;
+    Some(money(deposit.value?, deposit.stablecoin))
+}
+
+/// A transfer before its verdict.
+fn waiting(showing: &Showing<'_>, seen: &Sighting) -> (Html, Html) {
+    let Showing { order, language, .. } = *showing;
+    let of = &seen.transfer;
+    let coin = of.observation.stablecoin;
+    let (came, asked) = (money(of.observation.value, coin), asked(order, Some(coin)));
+    let has_ended = matches!(order.status, OrderStatus::Expired | OrderStatus::Cancelled);
+    if of.deposit_id.is_some() && has_ended {
+        return (phrase(language, "arrived.pays", &[&came]), Html::default());
+    }
+    let is_other_sender =
+        order.expecting_wallet_address.is_some_and(|sender| sender != of.observation.from_address);
+    let title = match order.status {
+        OrderStatus::Paid => phrase(language, "stray.second", &[&came]),
+        OrderStatus::Cancelled => phrase(language, "stray.ended", &[&came]),
+        OrderStatus::Pending | OrderStatus::Expired if of.block.timestamp > order.expires_at => {
+            phrase(language, "stray.late", &[&came])
+        }
+        OrderStatus::Pending | OrderStatus::Expired if is_other_sender => {
+            phrase(language, "stray.sender", &[&came])
+        }
+        OrderStatus::Pending | OrderStatus::Expired => match asked.filter(|asked| *asked != came) {
+            Some(asked) => phrase(language, "arrived.amount", &[&came, &asked]),
+            None => phrase(language, "arrived.plain", &[&came]),
+        },
+    };
+    let end = ends(showing, [seen]);
+    let then = if end.is_some() { "check.then" } else { "stray.help" };
+    let check = checked(language, end, ("check.until", "check.soon"));
+    (title, line(check).then(line(language.text(then))))
+}
+
+/// Until when something is checked, if that is known and to come.
+fn ends<'a>(
+    showing: &Showing<'_>,
+    seen: impl IntoIterator<Item = &'a Sighting>,
+) -> Option<UnixSeconds> {
+    let ends = seen.into_iter().map(|of| of.checked_by);
+    ends.max().flatten().filter(|end| *end > showing.now)
+}
+
+/// That it is checked, until a time that is known or not.
+fn checked(
+    language: Language,
+    end: Option<UnixSeconds>,
+    (until, soon): (&'static str, &'static str),
+) -> Html {
+    match end {
+        Some(end) => clocked(language, until, end),
+        None => language.text(soon).into(),
+    }
+}
+
+/// A text with a time of day, which scripts show in the customer's own zone.
+fn clocked(language: Language, key: &str, time: UnixSeconds) -> Html {
+    let values = [("at", time.0.to_string().into()), ("text", time_of_day(time).into())];
+    let time = Template(include_str!("templates/time.html")).fill(language, &values);
+    let (before, after) = language.text(key).split_once("{0}").unwrap_or_default();
+    Html::from(before).then(time).then(after)
+}
+
+/// A transfer that pays nothing.
+fn unknown(showing: &Showing<'_>, seen: &Sighting) -> (Html, Html) {
+    let Showing { order, language, .. } = *showing;
+    let (coin, value) = (seen.transfer.observation.stablecoin, seen.transfer.observation.value);
+    let (key, difference) = misfit(order, seen);
+    let difference = difference.map(|of| money(of, coin)).unwrap_or_default();
+    let mut more = Html::default();
+    if value.parts() >= order.amount.parts() {
+        more = more.then(line(language.text("stray.stop")));
+    } else if key == "stray.short" && order.status == OrderStatus::Pending {
+        more = more.then(line(language.text("stray.again")));
+    }
+    let title = phrase(language, key, &[&money(value, coin), &difference]);
+    (title, more.then(line(language.text("stray.help"))))
+}
+
+/// One notice about all that only may be the customer's, without their hashes and amounts.
+fn possibly(showing: &Showing<'_>) -> Option<Html> {
+    let Showing { order, language, .. } = *showing;
+    possible(showing).next()?;
+    let asked = asked(order, None)?;
+    let is_waiting = possible(showing).any(Sighting::is_waiting);
+    let (kind, title, more) = if is_waiting {
+        let end = ends(showing, possible(showing));
+        let check = checked(language, end, ("maybe.until", "maybe.soon"));
+        let more = line(check).then(line(language.text("maybe.help")));
+        ("waiting", "maybe.wait", more)
+    } else {
+        ("", "maybe.unknown", line(language.text("maybe.stop")))
+    };
+    let title = phrase(language, title, &[&asked]);
+    Some(notice(language, kind, language.text("maybe.label").to_owned(), title, more))
+}
+
+/// What is known of the transaction that the customer asked about.
+fn look_up(showing: &Showing<'_>) -> Option<Html> {
+    let Showing { order, language, .. } = *showing;
+    let key = match showing.look_up? {
+        LookUp::Malformed => "lookup.malformed",
+        LookUp::Later => "problem.busy",
+        LookUp::Found([]) => "lookup.none",
+        LookUp::Found(found) if found.iter().any(|of| is_named(order, of)) => "lookup.seen",
+        LookUp::Found(found)
+            if found.iter().any(|of| arrival::is_of_another(order, &of.transfer)) =>
+        {
+            "lookup.other"
+        }
+        // It has a notice of its own.
+        LookUp::Found(_) => return None,
+    };
+    let label = language.text("lookup.title").to_owned();
+    Some(notice(language, "result", label, language.text(key).into(), Html::default()))
+}
+
+/// The form that looks up a transaction, behind a disclosure.
+pub(super) fn look_up_form(showing: &Showing<'_>) -> Html {
+    let Showing { order, language, .. } = *showing;
+    let was_asked = order.deposits.iter().any(|deposit| deposit.value.is_some());
+    if !was_asked || order.status == OrderStatus::Paid || !order.candidates.is_empty() {
+        return Html::default();
+    }
+    // What may be the customer's is his by its number.
+    let is_open = showing.look_up.is_some() || !showing.possible.is_empty();
+    let values = [
+        ("action", order.order_id.to_string().into()),
+        ("language", language.tag().into()),
+        ("open", if is_open { " open" } else { "" }.into()),
+    ];
+    Template(include_str!("templates/lookup.html")).fill(language, &values)
+}

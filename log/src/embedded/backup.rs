@@ -1,0 +1,137 @@
+//! Copies of the file, and what makes a copy the log of its installation again.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use schemas::{Incarnation, UnixMicros};
+
+use super::fault::StorageError;
+use super::storage::{FILE, FORMAT, INCARNATION, INSTALLATION, Readers};
+use super::{name, read_only, rows};
+use crate::{Cause, Committed, Error, Offset, TopicPartition};
+
+/// Key of `meta` in a copy.
+const TAKEN_AT: &str = "backed_up_at";
+
+/// What the file of a log says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// As of [`Log::installation`](crate::Log::installation).
+    pub installation: String,
+    pub incarnation: Incarnation,
+    /// When it was copied; none for a file that was not.
+    pub taken_at: Option<UnixMicros>,
+    /// When the newest record was appended.
+    pub newest_at: UnixMicros,
+}
+
+impl Identity {
+    /// Of the log in a folder; none if there is no file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is of another version.
+    pub fn read(dir: &Path) -> Result<Option<Self>, Error> {
+        if !dir.join(FILE).exists() {
+            return Ok(None);
+        }
+        let readers = Readers::new(dir);
+        let (format, found) = readers.with(|connection| {
+            let installation = meta(connection, INSTALLATION)?.unwrap_or_default();
+            let newest = "SELECT coalesce(max(appended_at), 0) FROM partitions";
+            let found = Self {
+                installation: name(installation),
+                incarnation: Incarnation(meta(connection, INCARNATION)?.unwrap_or_default()),
+                taken_at: meta(connection, TAKEN_AT)?.map(UnixMicros),
+                newest_at: connection.query_row(newest, [], |row| row.get(0).map(UnixMicros))?,
+            };
+            Ok((meta(connection, "format")?, found))
+        })?;
+        if format != Some(FORMAT) {
+            return Err(Error::fatal(format!(
+                "{} has another log format than {FORMAT}, which this program writes",
+                dir.display()
+            )));
+        }
+        Ok(Some(found))
+    }
+}
+
+fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
+    let select = "SELECT value FROM meta WHERE key = ?1";
+    connection.query_row(select, [key], |row| row.get(0)).optional()
+}
+
+/// Copies the log of a folder, which a process may have open, to another folder, and checks the copy. Blocks.
+///
+/// # Errors
+/// [`Error::Fatal`]: there is no log, or no whole copy.
+pub fn copy(dir: &Path, into: &Path, now: UnixMicros) -> Result<(), Error> {
+    let (from, to) = (dir.join(FILE), into.join(FILE));
+    sqlite::copy(&from, &to).map_err(|error| fatal(&from, error))?;
+    write(&to, |copy| {
+        let insert = "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)";
+        copy.execute(insert, params![TAKEN_AT, now.0]).map(drop)
+    })
+}
+
+/// Reads the whole log of a folder. Blocks.
+///
+/// # Errors
+/// [`Error::Fatal`]: it is damaged.
+pub fn check(dir: &Path) -> Result<(), Error> {
+    let path = dir.join(FILE);
+    sqlite::check(&path).map_err(|error| fatal(&path, error))
+}
+
+/// Makes a copy in a folder the log of its installation again: of this incarnation, with a group where the tables beside
+/// it are. In what the group has no position of, it begins at the front. Blocks.
+///
+/// # Errors
+/// [`Error::Fatal`]: a position is behind the end of the log, or the file cannot be written.
+pub fn begin(
+    dir: &Path,
+    incarnation: Incarnation,
+    group: &str,
+    positions: &[(TopicPartition, Offset)],
+) -> Result<(), Error> {
+    let path = dir.join(FILE);
+    let readers = Readers::new(dir);
+    for (of, next) in positions {
+        let extent = readers.with(|connection| read_only::extent(connection, *of))?;
+        let end = extent.map_or(Offset(0), |(_, bounds)| bounds.end);
+        if *next > end {
+            return Err(Error::fatal(format!(
+                "the tables have {of} up to {next}, and the log beside them ends at {end}: they are not of one backup"
+            )));
+        }
+    }
+    readers.close();
+    write(&path, |copy| {
+        let insert = "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)";
+        copy.execute(insert, params![INCARNATION, incarnation.0])?;
+        copy.execute("DELETE FROM meta WHERE key = ?1", [TAKEN_AT])?;
+        copy.execute("DELETE FROM offsets WHERE grp = ?1", [group])?;
+        positions.iter().try_for_each(|(of, next)| {
+            let at = Committed { offset: *next, metadata: String::new() };
+            rows::save_committed(copy, group, *of, &at)
+        })
+    })
+}
+
+/// Writes to a file that nobody has open, all of it or nothing.
+fn write(
+    path: &Path,
+    change: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> Result<(), Error> {
+    let write = || {
+        let mut connection = Connection::open(path)?;
+        let transaction = connection.transaction()?;
+        change(&transaction)?;
+        Ok(transaction.commit()?)
+    };
+    write().map_err(|error: StorageError| fatal(path, error))
+}
+
+fn fatal(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Fatal(Cause::new(format!("{}: {error}", path.display()), error))
+}

@@ -1,0 +1,80 @@
+//! An installation that was restored from a backup: what it did since then has happened, and it does not know it.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use processor::machine::{Machine, matching};
+use schemas::record::MatchingEntry;
+use schemas::{Blockchain, DepositId, FulfillmentId, Incarnation, OrderId, PaymentKey, TransferId};
+
+use super::delivered::Delivered;
+use super::pipeline::Pipeline;
+use super::station::{Sabotage, Station};
+use super::violation::{Violation, holds};
+
+impl Pipeline {
+    /// Continues from a backup, as `tidemark restore` lets it.
+    pub fn begin_anew(&mut self, incarnation: Incarnation) {
+        self.lanes.iter_mut().for_each(|lane| begin_anew(&mut lane.station, incarnation));
+        self.anew.push((self.delivered.len(), incarnation));
+    }
+}
+
+pub(super) fn begin_anew(station: &mut Station<matching::State>, incarnation: Incarnation) {
+    if station.sabotage() == Sabotage::RestartIds {
+        return;
+    }
+    let lane = station.machine.snapshot().into_iter().find_map(|(_, entry)| match entry {
+        MatchingEntry::Lane(lane) => Some(lane),
+        _ => None,
+    });
+    let (key, entry) = matching::lane_anew(lane, incarnation);
+    station.amend(key, entry);
+}
+
+/// What each id has named, in all copies of an installation.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    transfers: HashMap<TransferId, (Blockchain, PaymentKey)>,
+    deposits: HashMap<DepositId, (OrderId, i32)>,
+    fulfillments: HashMap<FulfillmentId, (PaymentKey, Option<OrderId>)>,
+}
+
+impl Names {
+    /// Adds what a copy published.
+    pub fn add(&mut self, delivered: &[Delivered]) -> Result<(), Violation> {
+        let effects = delivered.iter().flat_map(|delivered| match delivered {
+            Delivered::Lane(_, effects) => effects.as_slice(),
+            Delivered::Orders(..) => &[],
+        });
+        for effect in effects {
+            match effect {
+                matching::Effect::Transfer(_, transfer) => {
+                    let payment = transfer.observation.payment();
+                    let named = (transfer.blockchain, payment);
+                    one(&mut self.transfers, transfer.transfer_id, named)?;
+                    if let Some(id) = transfer.fulfillment_id {
+                        one(&mut self.fulfillments, id, (payment, transfer.order_id))?;
+                    }
+                }
+                matching::Effect::Deposit(deposit) => {
+                    let named = (deposit.order_id, deposit.slot);
+                    one(&mut self.deposits, deposit.deposit_id, named)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn one<Id: Hash + Eq + Copy + Debug, T: PartialEq + Copy + Debug>(
+    names: &mut HashMap<Id, T>,
+    id: Id,
+    named: T,
+) -> Result<(), Violation> {
+    let first = *names.entry(id).or_insert(named);
+    holds!(15, first == named, "{id:?} names {first:?} and {named:?}");
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Entries of the changelogs that let a restored installation give no name a second time. They are written while no
+//! processor runs.
+
+use log::NewRecord;
+use schemas::record::{MatchingEntry, OrdersEntry};
+use schemas::{CodecError, Incarnation, Partition, Topic};
+
+use crate::machine::matching::{LANE_KEY, lane_anew};
+
+/// Whether this is the key of a lane's own entry.
+#[must_use]
+pub fn is_lane(key: &[u8]) -> bool {
+    key == LANE_KEY.as_bytes()
+}
+
+/// The entry of a lane, as of [`lane_anew`]. `newest` is the value of its last one.
+///
+/// # Errors
+/// [`CodecError`] if that cannot be read.
+pub fn lane(
+    partition: Partition,
+    newest: Option<&[u8]>,
+    incarnation: Incarnation,
+) -> Result<NewRecord, CodecError> {
+    let lane = match newest.map(schemas::decode).transpose()? {
+        Some(MatchingEntry::Lane(lane)) => Some(lane),
+        _ => None,
+    };
+    let (key, entry) = lane_anew(lane, incarnation);
+    NewRecord::encode(Topic::MatchingChangelog, partition, key, &entry)
+}
+
+/// The entry of an order: no version is given a second time, nor the id of a webhook that is made of it. `newest` is the
+/// value of its last one.
+///
+/// # Errors
+/// [`CodecError`] if that cannot be read.
+pub fn order(
+    partition: Partition,
+    key: &[u8],
+    newest: &[u8],
+    incarnation: Incarnation,
+) -> Result<NewRecord, CodecError> {
+    let mut entry: OrdersEntry = schemas::decode(newest)?;
+    entry.order.version = entry.order.version.max(incarnation.0);
+    NewRecord::encode(Topic::OrdersChangelog, partition, key, &entry)
+}

@@ -1,0 +1,173 @@
+//! The emergency stop.
+
+use schemas::Blockchain;
+use schemas::record::StopScope;
+
+use super::lane::progress;
+use super::*;
+
+const EVERYTHING: StopScope = StopScope { blockchain: None, stablecoin: None, address: None };
+const COIN: StopScope = StopScope { stablecoin: Some(Stablecoin::Usdt), ..EVERYTHING };
+const OF_CONTRACT: StopScope = StopScope { address: Some(CONTRACT), ..EVERYTHING };
+
+/// Its beginning and its end are reported.
+const ALERT: &str = "alert payments_stopped";
+
+#[test]
+fn invariant_14_what_is_stopped_pays_nothing() {
+    let of_wallet = StopScope { address: Some(wallet(1)), ..EVERYTHING };
+    for scope in [EVERYTHING, COIN, OF_CONTRACT, of_wallet] {
+        Lane::new()
+            .then(open('A', "10.00"), OPEN_A)
+            .then(stop(scope), ALERT)
+            .then(
+                pay(1, "10.00"),
+                "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1",
+            )
+            .then(
+                head(120),
+                "confirmed #2 waiting_for_match @110 for #1
+                 to A: gone #2
+                 unknown #2 no_matched_deposit @110 stopped maybe A",
+            )
+            // It stays so.
+            .then(resume(scope), ALERT)
+            .then(head(121), "")
+            .then(
+                pay(2, "10.00").at(122).confirmed(),
+                "confirmed #3 waiting_for_match @122 for #1; to A: settle #3 /0 #1",
+            );
+    }
+}
+
+#[test]
+fn what_is_not_covered_pays() {
+    let other = StopScope { address: Some(OTHER_CONTRACT), ..EVERYTHING };
+    let dai = StopScope { stablecoin: Some(Stablecoin::Dai), ..EVERYTHING };
+    // All that is named has to fit.
+    let both = StopScope { address: Some(CONTRACT), ..dai };
+    Lane::new()
+        .then(stop(other), ALERT)
+        .then(stop(dai), ALERT)
+        .then(stop(both), ALERT)
+        .then(open('A', "10.00"), OPEN_A)
+        .then(
+            pay(1, "10.00").confirmed(),
+            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
+        );
+}
+
+#[test]
+fn no_deposit_opens_where_it_is_stopped() {
+    Lane::new()
+        .then(stop(COIN), ALERT)
+        .then(open('A', "10.00"), "to A: refused /0 stopped")
+        .then(resume(COIN), ALERT)
+        .then(open('A', "10.00"), OPEN_A);
+}
+
+/// Confirmed at sight it would ask at once.
+#[test]
+fn at_sight_it_is_stopped_too() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(stop(OF_CONTRACT), ALERT)
+        .then(
+            pay(1, "10.00").confirmed(),
+            "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1",
+        )
+        .then(
+            head(120),
+            "confirmed #2 waiting_for_match @110 for #1
+             to A: gone #2
+             unknown #2 no_matched_deposit @110 stopped maybe A",
+        );
+}
+
+/// A question without an answer is not put again; the answer to the one before the stop still counts.
+#[test]
+fn a_question_is_not_put_again_while_it_is_stopped() {
+    let asked = "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1";
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00").confirmed(), asked)
+        .then(stop(EVERYTHING), ALERT)
+        .then(head(190), "")
+        .then(head(260), "")
+        .then(resume(EVERYTHING), ALERT)
+        .then(head(330), "to A: settle #2 /0 #1")
+        .then(
+            settled('A', 2),
+            "matched #2 matched @110 for #1 paid A by #3
+             deposit #1 closed settled for A/0",
+        );
+}
+
+/// One that waits for no deposit keeps its amount from those that open, and does not ask.
+#[test]
+fn a_loose_transfer_does_not_ask_while_it_is_stopped() {
+    let other = StopScope { address: Some(OTHER_CONTRACT), ..EVERYTHING };
+    Lane::new()
+        .then(watch(100, 1, OTHER_CONTRACT), "")
+        .then(pay(1, "10.00").contract(OTHER_CONTRACT), "detected #1 waiting_for_confirmation @110")
+        .then(head(120), "confirmed #1 waiting_for_match @110")
+        .then(stop(other), ALERT)
+        .then(
+            open('A', "10.00").paid_in(&[CONTRACT, OTHER_CONTRACT]),
+            "deposit #2 open 10.01 for A/0; to A: opened /0 #2 10.01",
+        )
+        .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch");
+}
+
+/// It is said at once, whatever the chain does.
+#[test]
+fn a_lane_publishes_what_is_stopped() {
+    let mut state = Lane::new().machine().clone();
+    let stopped = |found: Option<schemas::record::ChainProgress>| {
+        found.map(|progress| (progress.head.number, progress.confirmed, progress.stopped))
+    };
+    assert_eq!(stopped(progress(&mut state, stop(COIN))), Some((100, 90, vec![COIN])));
+    assert_eq!(stopped(progress(&mut state, stop(COIN))), None);
+    let both = vec![COIN, OF_CONTRACT];
+    assert_eq!(stopped(progress(&mut state, stop(OF_CONTRACT))), Some((100, 90, both)));
+    assert_eq!(stopped(progress(&mut state, resume(COIN))), Some((100, 90, vec![OF_CONTRACT])));
+    assert_eq!(stopped(progress(&mut state, resume(COIN))), None);
+}
+
+/// A coin that is stopped on this chain alone stays so when a stop of it on all chains ends.
+#[test]
+fn each_stop_ends_by_itself() {
+    let here = StopScope { blockchain: Some(Blockchain::Eth), ..COIN };
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(stop(here), ALERT)
+        .then(stop(COIN), ALERT)
+        .then(resume(COIN), ALERT)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(
+            head(120),
+            "confirmed #2 waiting_for_match @110 for #1
+             to A: gone #2
+             unknown #2 no_matched_deposit @110 stopped maybe A",
+        )
+        .then(resume(here), ALERT)
+        .then(
+            pay(2, "10.00").at(122).confirmed(),
+            "confirmed #3 waiting_for_match @122 for #1; to A: settle #3 /0 #1",
+        );
+}
+
+/// What would pay nothing anyway says why: nobody is to attach it for the stop alone.
+#[test]
+fn what_never_fits_is_not_called_stopped() {
+    Lane::new()
+        .then(watch(100, 1, OTHER_CONTRACT), "")
+        .then(open('A', "10.00"), OPEN_A)
+        .then(stop(EVERYTHING), ALERT)
+        .then(pay(1, "10.00").contract(OTHER_CONTRACT), "detected #2 waiting_for_confirmation @110")
+        .then(
+            head(120),
+            "confirmed #2 waiting_for_match @110
+             unknown #2 no_matched_deposit @110 other_contract maybe A",
+        );
+}

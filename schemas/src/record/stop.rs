@@ -1,0 +1,25 @@
+//! What an operator stops.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Address, Blockchain, Stablecoin};
+
+/// What an emergency stop covers: what fits all that is named. Stops of one thing on all chains and on one are two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StopScope {
+    /// The only chain, where one was named: that of the lane.
+    pub blockchain: Option<Blockchain>,
+    #[serde(rename = "token")]
+    pub stablecoin: Option<Stablecoin>,
+    /// A wallet or a contract.
+    pub address: Option<Address>,
+}
+
+impl StopScope {
+    /// Whether it covers a payment of this contract of the coin to this wallet.
+    #[must_use]
+    pub fn covers(&self, wallet: Address, stablecoin: Stablecoin, contract: Address) -> bool {
+        self.stablecoin.is_none_or(|of| of == stablecoin)
+            && self.address.is_none_or(|of| of == wallet || of == contract)
+    }
+}

@@ -1,0 +1,265 @@
+//! `tidemark backup` beside a running process, and `tidemark restore`: what happened since the backup is not known any
+//! more, and no name that was given then names anything else.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use alloy_primitives::U256;
+use devnet::{Chain as Node, Devnet};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use testkit::harness::{
+    ADMIN_SECRET, Chain, Client, Merchant, Tidemark, USDT, eventually, evm_node, executable, now,
+    units,
+};
+
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+const MORE: &str = "[matching]\nmatch_window = \"10s\"\n";
+
+fn command(dir: &Path, arguments: &[&str]) -> Output {
+    let config = dir.join("tidemark.toml");
+    Command::new(executable()).args(arguments).arg("--config").arg(config).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
+}
+
+fn chains(devnet: &Devnet) -> [Chain; 1] {
+    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
+    let more = format!("{tokens}confirmations = 2\nreorg_window = 8\n");
+    [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }]
+}
+
+/// A shop with a chain.
+struct Shop {
+    dir: tempfile::TempDir,
+    devnet: Devnet,
+    merchant: Merchant,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (devnet, merchant) = (evm_node(1, 600, 60).await, Merchant::start().await);
+        Self { dir, devnet, merchant }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn node(&self) -> Node {
+        self.devnet.chain()
+    }
+
+    async fn start(&self) -> Tidemark {
+        let chains = chains(&self.devnet);
+        Tidemark::start(self.dir.path(), &chains, self.merchant.url(), MORE).await
+    }
+
+    async fn order(&self, client: &Client, reference: &str) -> (String, Value) {
+        let order = client.create(reference, "10.00", "eth", self.merchant.url()).await;
+        let id = order["order_id"].as_str().unwrap().to_owned();
+        let deposit = client.deposit(&id).await;
+        (id, deposit)
+    }
+
+    /// Sends this many units, and mines until the match window of the payment is over.
+    fn pay(&self, units: u128) -> String {
+        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
+        let node = self.node();
+        let hash = node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap();
+        for _ in 0..16 {
+            node.mine_at(now().unsigned_abs().max(node.head().timestamp + 1)).unwrap();
+        }
+        hash.to_string()
+    }
+}
+
+async fn attach(client: &Client, transfer: &Value, order: &str) -> (StatusCode, String) {
+    let path = format!("/api/v1/admin/transfers/{transfer}/attach");
+    let body = json!({ "order_id": order, "accept_less": true }).to_string();
+    let headers = [("Service-Admin-Authorization", ADMIN_SECRET)];
+    client.send(Method::POST, &path, &headers, Some(body)).await.unwrap()
+}
+
+/// Both files are copied while orders are created and paid, and what came after is lost with a disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_gives_no_name_a_second_time() {
+    let shop = Shop::open().await;
+    let tidemark = shop.start().await;
+    let client = tidemark.client();
+    let (kept, deposit) = shop.order(&client, "A-1").await;
+    shop.pay(units(&deposit["value"]));
+    client.order_with_status(&kept, "paid").await;
+    let (backup, dir) = (shop.path("backup"), shop.dir.path());
+    let backup = backup.to_str().unwrap();
+    let made = command(dir, &["backup", backup]);
+    assert!(made.status.success(), "{}", text(&made));
+    let again = command(dir, &["backup", backup]);
+    assert_eq!(again.status.code(), Some(64), "{}", text(&again));
+
+    // The lost time.
+    let (lost, deposit) = shop.order(&client, "B-1").await;
+    let deposits_before = deposit["id"].as_i64().unwrap();
+    let paid = shop.pay(units(&deposit["value"]));
+    client.order_with_status(&lost, "paid").await;
+    let stray = shop.pay(77_000_000);
+    let paid_before = client.transfer_with_status(WALLET, &paid, "matched").await["id"].clone();
+    let stray_before =
+        client.transfer_with_status(WALLET, &stray, "no_matched_deposit").await["id"].clone();
+    eventually("the webhook about the stray one", || async {
+        (!shop.merchant.with("transfer_id", &stray_before).is_empty()).then_some(())
+    })
+    .await;
+    let busy = command(dir, &["restore", backup]);
+    assert_eq!(busy.status.code(), Some(1), "{}", text(&busy));
+    assert!(text(&busy).contains("is in use by another process"), "{}", text(&busy));
+    tidemark.kill();
+
+    let restored = command(dir, &["restore", backup]);
+    assert!(restored.status.success(), "{}", text(&restored));
+    assert!(text(&restored).contains("restored from the backup of "), "{}", text(&restored));
+    let tidemark = shop.start().await;
+    let client = tidemark.client();
+    // The chain is read again: the same payments, and orders that are not there.
+    let stray_now = client.transfer_with_status(WALLET, &stray, "no_matched_deposit").await;
+    assert_eq!(stray_now["id"], stray_before);
+    let paid_now = client.transfer_with_status(WALLET, &paid, "no_matched_deposit").await;
+    assert_eq!(paid_now["id"], paid_before);
+    let later = shop.pay(99_000_000);
+    let later = client.transfer_with_status(WALLET, &later, "no_matched_deposit").await;
+    assert!(later["id"] != stray_before && later["id"] != paid_before, "{later}");
+    eventually("the webhook about the new stray one", || async {
+        (!shop.merchant.with("transfer_id", &later["id"]).is_empty()).then_some(())
+    })
+    .await;
+    let (first, deposit) = shop.order(&client, "C-1").await;
+    assert!(deposit["id"].as_i64().unwrap() > deposits_before, "{deposit}");
+    let (second, _) = shop.order(&client, "D-1").await;
+
+    // What a lost order was paid with pays one other order at most.
+    let (status, body) = attach(&client, &paid_now["id"], &first).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    let (status, body) = attach(&client, &paid_now["id"], &second).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{body}");
+    client.order_with_status(&kept, "paid").await;
+    assert!(tidemark.stop().await.success());
+
+    let alerts = command(dir, &["tail", "alerts", "--until-end"]);
+    assert!(text(&alerts).contains("\"restored\""), "{}", text(&alerts));
+    assert_one_name_each(&shop.merchant);
+}
+
+/// Whatever has one id is about one thing.
+fn assert_one_name_each(merchant: &Merchant) {
+    let mut named = HashMap::new();
+    for webhook in merchant.received() {
+        let mut event = webhook.event.clone();
+        event.as_object_mut().unwrap().remove("timestamp");
+        let first = named.entry(webhook.id.clone()).or_insert_with(|| event.clone());
+        assert_eq!(*first, event, "{} names two events", webhook.id);
+    }
+}
+
+/// Both files of the data folder, as they are while nothing runs.
+fn save(shop: &Shop, name: &str) {
+    fs::create_dir(shop.path(name)).unwrap();
+    for file in ["log.sqlite", "tables.sqlite"] {
+        fs::copy(shop.path("data").join(file), shop.path(name).join(file)).unwrap();
+    }
+}
+
+fn put(shop: &Shop, file: &str, from: &str) {
+    for beside in ["-wal", "-shm"].map(|end| format!("{file}{end}")) {
+        // Most often there is none.
+        drop(fs::remove_file(shop.path("data").join(beside)));
+    }
+    fs::copy(shop.path(from).join(file), shop.path("data").join(file)).unwrap();
+}
+
+/// The text with which a start is refused.
+fn refusal(shop: &Shop) -> String {
+    let refused = command(shop.dir.path(), &["run"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    text(&refused)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_do_not_belong_together_are_refused() {
+    let shop = Shop::open().await;
+    let tidemark = shop.start().await;
+    shop.order(&tidemark.client(), "A-1").await;
+    assert!(tidemark.stop().await.success());
+    save(&shop, "old");
+    let tidemark = shop.start().await;
+    shop.order(&tidemark.client(), "B-1").await;
+    assert!(tidemark.stop().await.success());
+    save(&shop, "new");
+
+    put(&shop, "log.sqlite", "old");
+    let text = refusal(&shop);
+    assert!(text.contains("the log is older than the tables"), "{text}");
+    assert!(text.contains("`tidemark restore`"), "{text}");
+    let rebuilt = command(shop.dir.path(), &["tables", "rebuild"]);
+    assert_eq!(rebuilt.status.code(), Some(1), "no row of another time is kept: {rebuilt:?}");
+
+    put(&shop, "log.sqlite", "new");
+    put(&shop, "tables.sqlite", "old");
+    let text = refusal(&shop);
+    assert!(text.contains("the tables lack rows"), "{text}");
+    assert!(text.contains("run `tidemark tables rebuild`"), "{text}");
+    fs::remove_file(shop.path("data").join("tables.sqlite")).unwrap();
+    let text = refusal(&shop);
+    assert!(text.contains("the tables lack rows"), "{text}");
+    let rebuilt = command(shop.dir.path(), &["tables", "rebuild"]);
+    assert!(rebuilt.status.success(), "{rebuilt:?}");
+    let tidemark = shop.start().await;
+    let orders = tidemark.client().admin("/orders").await.unwrap();
+    assert_eq!(orders.as_array().unwrap().len(), 2, "{orders}");
+    assert!(tidemark.stop().await.success());
+
+    let other = Shop::open().await;
+    assert!(other.start().await.stop().await.success());
+    fs::copy(other.path("data/tables.sqlite"), shop.path("data/tables.sqlite")).unwrap();
+    let text = refusal(&shop);
+    assert!(text.contains("the tables are those of another installation"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_backup_of_this_shop_is_refused() {
+    let shop = Shop::open().await;
+    let dir = shop.dir.path();
+    assert!(shop.start().await.stop().await.success());
+    let other = Shop::open().await;
+    assert!(other.start().await.stop().await.success());
+    let foreign = other.path("backup");
+    let made = command(other.dir.path(), &["backup", foreign.to_str().unwrap()]);
+    assert!(made.status.success(), "{}", text(&made));
+    let refused = command(dir, &["restore", foreign.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    assert!(text(&refused).contains("has another installation"), "{}", text(&refused));
+
+    let data = shop.path("data");
+    let refused = command(dir, &["restore", data.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    assert!(text(&refused).contains("is no backup"), "{}", text(&refused));
+
+    let own = shop.path("own");
+    assert!(command(dir, &["backup", own.to_str().unwrap()]).status.success());
+    let tables = own.join("tables.sqlite");
+    let mut bytes = fs::read(&tables).unwrap();
+    bytes[4096..8192].fill(0xff);
+    fs::write(&tables, bytes).unwrap();
+    let refused = command(dir, &["restore", own.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    // Nothing of it is in place.
+    assert!(shop.start().await.stop().await.success());
+    fs::create_dir(shop.path("data/restore.part")).unwrap();
+    assert!(refusal(&shop).contains("run `tidemark restore` again"));
+    fs::remove_dir(shop.path("data/restore.part")).unwrap();
+    assert!(shop.start().await.stop().await.success());
+}

@@ -1,0 +1,222 @@
+//! `tidemark stop`: on a running process, on none, and while the chain is not followed. And contracts that nobody
+//! was offered.
+
+use std::path::Path;
+use std::process::Command;
+
+use alloy_primitives::{TxHash, U256};
+use devnet::{Chain as Node, Config, Devnet, Token};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use testkit::Pace;
+use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now, units, usdt};
+
+const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+/// Known on Optimism, of a bridge, and not chosen.
+const BRIDGED: &str = "0x94b008aA00579c1307B0EF2c499aD98a8ce58e58";
+const NOT_FOLLOWED: &str = "payments on the selected chain cannot be seen at present";
+
+/// Optimism with two contracts that are USDT to people.
+async fn node() -> Devnet {
+    let bridged = Token { address: BRIDGED.parse().unwrap(), ..usdt() };
+    let config = Config {
+        chain_id: 10,
+        genesis_timestamp: now().unsigned_abs() - 600,
+        block_interval_secs: 1,
+        tokens: vec![usdt(), bridged],
+        ..Config::default()
+    };
+    let devnet = Devnet::start(config, ([127, 0, 0, 1], 0).into()).await.unwrap();
+    devnet.chain().mine(60).unwrap();
+    devnet
+}
+
+fn chain(devnet: &Devnet) -> Chain {
+    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
+    let more = format!("{tokens}confirmations = 3\nreorg_window = 8\n");
+    Chain { blockchain: "op", rpc: devnet.url().to_owned(), wallet: WALLET, more }
+}
+
+fn mine(node: &Node) {
+    let time = now().unsigned_abs().max(node.head().timestamp + 1);
+    node.mine_at(time).unwrap();
+}
+
+/// Queues what an order asks for, in a contract.
+async fn pay(client: &Client, node: &Node, order: &str, contract: &str) -> TxHash {
+    let units = units(&client.deposit(order).await["value"]);
+    let (token, to) = (contract.parse().unwrap(), WALLET.parse().unwrap());
+    node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap()
+}
+
+async fn create(client: &Client, reference: &str) -> String {
+    let order = client.create(reference, "10.00", "op", WEBHOOK).await;
+    order["order_id"].as_str().unwrap().to_owned()
+}
+
+async fn status(client: &Client, order: &str) -> Option<Value> {
+    let (_, text) =
+        client.service("/orders/status", &json!({ "order_id": order }), &[]).await.ok()?;
+    serde_json::from_str::<Value>(&text).ok().map(|order| order["status"].clone())
+}
+
+/// Mines until something is so.
+async fn until<T>(what: &str, node: &Node, check: impl AsyncFn() -> Option<T>) -> T {
+    let pace = Pace::default();
+    eventually(what, || async {
+        if pace.is_due() {
+            mine(node);
+        }
+        check().await
+    })
+    .await
+}
+
+/// The reason of a transaction's transfer and the order that it was meant for.
+async fn unknown(client: &Client, node: &Node, tx: TxHash) -> (Value, Value) {
+    until("the transfer to be unknown", node, async || {
+        let list = client.admin(&format!("/wallets/{WALLET}/transfers")).await.ok()?;
+        let found = list.as_array()?.iter().find(|of| of["txn_hash"] == tx.to_string())?.clone();
+        let is_unknown = found["status"] == "no_matched_deposit";
+        is_unknown.then(|| (found["reason"].clone(), found["candidate_order_id"].clone()))
+    })
+    .await
+}
+
+/// What `tidemark stop` prints, if it succeeds.
+fn stop(dir: &Path, arguments: &[&str]) -> Result<String, String> {
+    let config = dir.join("tidemark.toml");
+    let config = ["--config", config.to_str().unwrap()];
+    let output = Command::new(executable()).arg("stop").args(arguments).args(config).output();
+    let output = output.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+/// The lane says what is stopped.
+async fn in_force(client: &Client, dir: &Path, what: &str) {
+    eventually(&format!("{what:?} to be in force"), || async {
+        let listed = stop(dir, &[]).unwrap();
+        client.is_healthy().await.then_some(()).filter(|()| listed.contains(what))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stopped_pays_nothing_until_it_ends() {
+    let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);
+    let (node, chains) = (devnet.chain(), [chain(&devnet)]);
+    let start = || Tidemark::start(dir.path(), &chains, WEBHOOK, "");
+    let tidemark = start().await;
+    let client = tidemark.client();
+    let (first, second) = (create(&client, "A-1").await, create(&client, "B-1").await);
+    assert_eq!(stop(dir.path(), &[]).unwrap(), "nothing is stopped\n");
+    let refused = stop(dir.path(), &["0x7777777777777777777777777777777777777777"]).unwrap_err();
+    assert!(refused.contains("is no wallet and no contract of a chain"), "{refused}");
+
+    // A running process.
+    let asked = stop(dir.path(), &["USDT", "--chain", "op"]).unwrap();
+    assert!(asked.contains("USDT on op stopped: asked of the process"), "{asked}");
+    in_force(&client, dir.path(), "op: USDT is stopped").await;
+    let tx = pay(&client, &node, &first, USDT).await;
+    let found = unknown(&client, &node, tx).await;
+    assert_eq!(found, (json!("stopped"), json!(first)));
+    assert_eq!(status(&client, &first).await.unwrap(), "pending");
+    let body = json!({
+        "order_id": "C-1", "amount": "10.00", "webhook_url": WEBHOOK, "blockchain": "op", "stablecoin": "USDT",
+    });
+    eventually("the choice to be refused", || async {
+        let (status, text) = client.service("/orders", &body, &[]).await.ok()?;
+        (status == StatusCode::CONFLICT).then(|| assert!(text.starts_with(NOT_FOLLOWED), "{text}"))
+    })
+    .await;
+    let health = client.admin("/health?verbose=1").await.unwrap();
+    assert_eq!(health["chains"][0]["stopped"][0]["token"], "USDT", "{health}");
+
+    // It survives the process.
+    assert!(tidemark.stop().await.success());
+    let written = stop(dir.path(), &[WALLET]).unwrap();
+    assert!(written.contains("stopped: written"), "{written}");
+    let written = stop(dir.path(), &["USDT", "--chain", "op", "--end"]).unwrap();
+    assert!(written.contains("USDT on op resumed: written"), "{written}");
+    let mut tidemark = Tidemark::spawn(dir.path(), &chains, WEBHOOK, "", &[]);
+    tidemark.healthy().await;
+    let client = tidemark.client();
+    in_force(&client, dir.path(), &format!("op: {WALLET} is stopped")).await;
+    assert!(!stop(dir.path(), &[]).unwrap().contains("USDT"), "that one has ended");
+    let tx = pay(&client, &node, &second, USDT).await;
+    assert_eq!(unknown(&client, &node, tx).await, (json!("stopped"), json!(second)));
+
+    // What comes after its end pays; what was stopped stays so.
+    stop(dir.path(), &[WALLET, "--end"]).unwrap();
+    in_force(&client, dir.path(), "nothing is stopped").await;
+    pay(&client, &node, &second, USDT).await;
+    until("the second order to be paid", &node, async || {
+        status(&client, &second).await.filter(|status| status == "paid").map(drop)
+    })
+    .await;
+    assert_eq!(status(&client, &first).await.unwrap(), "pending");
+    let (kinds, alerts) = (["\"payments_stopped\"", "\"stop\""], tail(dir.path(), "alerts"));
+    assert_eq!(alerts.matches(kinds[0]).count(), 4, "{alerts}");
+    let audit = tail(dir.path(), "audit");
+    assert_eq!((audit.matches(kinds[1]).count(), audit.matches("\"resume\"").count()), (2, 2));
+    assert!(tidemark.stop().await.success());
+}
+
+fn tail(dir: &Path, topic: &str) -> String {
+    let config = dir.join("tidemark.toml");
+    let arguments = ["tail", topic, "--until-end", "--config"];
+    let output = Command::new(executable()).args(arguments).arg(config).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_known_contract_that_is_not_chosen_is_reported() {
+    let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);
+    let (node, chains) = (devnet.chain(), [chain(&devnet)]);
+    let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
+    let client = tidemark.client();
+    let order = create(&client, "A-1").await;
+    let tx = pay(&client, &node, &order, BRIDGED).await;
+    assert_eq!(unknown(&client, &node, tx).await, (json!("other_contract"), json!(order)));
+    assert_eq!(status(&client, &order).await.unwrap(), "pending");
+    pay(&client, &node, &order, USDT).await;
+    until("the order to be paid", &node, async || {
+        status(&client, &order).await.filter(|status| status == "paid").map(drop)
+    })
+    .await;
+    assert!(tidemark.stop().await.success());
+}
+
+/// Its open deposits are paid in it; new ones are shown the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retired_contract_pays_what_was_offered_with_it() {
+    let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);
+    let (node, before) = (devnet.chain(), chain(&devnet));
+    let tidemark = Tidemark::start(dir.path(), &[chain(&devnet)], WEBHOOK, "").await;
+    let client = tidemark.client();
+    let old = create(&client, "A-1").await;
+    assert!(tidemark.stop().await.success());
+
+    let tokens = format!(
+        "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6, retired = true }}, \
+         {{ coin = \"USDT\", contract = \"{BRIDGED}\", decimals = 6 }}]\n"
+    );
+    let more = format!("{tokens}confirmations = 3\nreorg_window = 8\n");
+    let chains = [Chain { more, ..before }];
+    let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
+    let client = tidemark.client();
+    let new = create(&client, "B-1").await;
+    let tx = pay(&client, &node, &new, USDT).await;
+    assert_eq!(unknown(&client, &node, tx).await, (json!("other_contract"), json!(new)));
+    pay(&client, &node, &old, USDT).await;
+    pay(&client, &node, &new, BRIDGED).await;
+    for order in [&old, &new] {
+        until("the order to be paid", &node, async || {
+            status(&client, order).await.filter(|status| status == "paid").map(drop)
+        })
+        .await;
+    }
+    assert!(tidemark.stop().await.success());
+}

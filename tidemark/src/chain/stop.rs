@@ -1,0 +1,140 @@
+//! `tidemark stop`: the emergency stop of a wallet, a coin, a contract or a chain, and its end.
+//!
+//! A record commands each lane. With the embedded log the process that runs writes it, asked by its Admin API.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use api::StopRequest;
+use clap::Args;
+use log::TopicPartition;
+use log::config::BackEnd;
+use reqwest::Method;
+use runtime::config::Problems;
+use runtime::{Clock, Readiness, SystemClock, telemetry};
+use schemas::record::{COMMAND_LINE, ChainProgress, StopScope};
+use schemas::{Address, Blockchain, Partition, Topic};
+use serde_json::json;
+use url::Url;
+
+use crate::back_end::open_existing_log;
+use crate::health::admin_api::Api;
+use crate::settings::Settings;
+use crate::setup::Outcome;
+use crate::tail::{Source, read_all};
+
+/// What is stopped, or no longer.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// A wallet, a coin, a contract or a chain, such as USDC. Without it what is stopped is printed.
+    subject: Option<String>,
+    /// On this chain alone.
+    #[arg(long, requires = "subject")]
+    chain: Option<Blockchain>,
+    /// The stop of exactly this ends.
+    #[arg(long, requires = "subject")]
+    end: bool,
+    /// Where the API of the running process is; by default where `server.admin_listen` or `server.listen` has it.
+    #[arg(long, requires = "subject")]
+    api: Option<Url>,
+}
+
+/// Commands the lanes, or prints what is in force.
+///
+/// # Errors
+/// The subject is none, or neither the log can be written nor the API be asked.
+pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
+    telemetry::init_log(&settings.telemetry)?;
+    let Options { subject, chain, end, api } = options;
+    let Some(subject) = subject else {
+        return tokio::task::spawn_blocking(move || list(&settings)).await?;
+    };
+    let refused = |problem: &str| Problems(vec![format!("stop: {subject:?} {problem}")]);
+    let request = StopRequest::parse(&subject, chain, !end).map_err(refused)?;
+    if let Some(address) = request.address_to_stop()
+        && !is_watched(&settings, address, &request)
+    {
+        return Err(refused("is no wallet and no contract of a chain").into());
+    }
+    if let Some(scope) = request.to_end() {
+        let source = Source::open(&settings)?;
+        let stopped = tokio::task::spawn_blocking(move || in_force(&source)).await??;
+        if !stopped.values().any(|scopes| scopes.contains(&scope)) {
+            return Err(refused("is not stopped: `tidemark stop` lists what is").into());
+        }
+    }
+    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
+    let done = match open_existing_log(&settings, &clock, &readiness).await {
+        Ok(log) => {
+            let now = clock.now();
+            log.produce(vec![request.audit(COMMAND_LINE, None, now)?]).await?;
+            log.produce(request.commands(&log.layout(), now)?).await?;
+            "written: in force as soon as the processor reads it"
+        }
+        Err(error) if matches!(settings.log.back_end, BackEnd::Embedded) => {
+            let api = Api::new(&settings, api)?;
+            let body = json!({ "subject": subject, "blockchain": chain });
+            let path = if end { "stops/end" } else { "stops" };
+            let asked = api.ask(Method::POST, path, Some(&body)).await;
+            let (status, text) = asked.with_context(|| format!("{error:#}"))?;
+            if !status.is_success() {
+                bail!("{} answers {status}: {text}", api.base());
+            }
+            "asked of the process that runs: in force within a moment"
+        }
+        Err(error) => return Err(error),
+    };
+    let what = if end { "resumed" } else { "stopped" };
+    Ok(Outcome::success(vec![format!("{} {what}: {done}", request.subject())], ""))
+}
+
+fn is_watched(settings: &Settings, address: Address, request: &StopRequest) -> bool {
+    let covered: Vec<_> = request.blockchains().collect();
+    let mut chains = settings.ingest.chains.iter().filter(|of| covered.contains(&of.blockchain));
+    chains.any(|chain| {
+        let mut contracts = chain.read_contracts();
+        chain.wallets.contains(&address) || contracts.any(|of| of.address == address)
+    })
+}
+
+/// What the lanes say is stopped, one a line. Also while processes run.
+fn list(settings: &Settings) -> anyhow::Result<Outcome> {
+    let stopped = in_force(&Source::open(settings)?)?;
+    let lines = stopped.into_iter().flat_map(|(blockchain, scopes)| {
+        scopes.into_iter().map(move |scope| format!("{blockchain}: {}", words(scope)))
+    });
+    Ok(Outcome::success(lines.collect(), "nothing is stopped"))
+}
+
+/// What is stopped, as each lane said last.
+pub(crate) fn in_force(
+    source: &Source,
+) -> anyhow::Result<BTreeMap<Blockchain, BTreeSet<StopScope>>> {
+    let mut all = BTreeMap::new();
+    let page = |of, from, max| source.read(of, from, max);
+    for blockchain in Blockchain::ALL {
+        let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
+        let mut lanes = BTreeMap::new();
+        read_all(of, source.bounds(of)?.start, page, |_, progress: ChainProgress| {
+            if let Some(lane) = progress.lane {
+                lanes.insert(lane, progress.stopped);
+            }
+        })?;
+        let scopes: BTreeSet<_> = lanes.into_values().flatten().collect();
+        if !scopes.is_empty() {
+            all.insert(*blockchain, scopes);
+        }
+    }
+    Ok(all)
+}
+
+/// What a scope covers, in words.
+pub(crate) fn words(scope: StopScope) -> String {
+    let StopScope { blockchain, stablecoin, address } = scope;
+    let parts = stablecoin.map(|coin| coin.to_string()).into_iter();
+    let parts: Vec<_> = parts.chain(address.map(|address| address.to_string())).collect();
+    let what = if parts.is_empty() { "everything".to_owned() } else { parts.join(" at ") };
+    let alone = blockchain.map(|_| ", on this chain alone").unwrap_or_default();
+    format!("{what} is stopped{alone}")
+}
