@@ -9,10 +9,10 @@ impl Commands {
     /// Commands the lanes. In force is what they have read.
     pub(crate) async fn stop(&self, by: &Operator, body: &[u8], begins: bool) -> Answer<()> {
         let request = stop::parse(body, begins)?;
-        let chains = self.store.chains().await?;
-        let covered: Vec<_> = request.blockchains().collect();
-        let lanes = chains.iter().filter(|lane| covered.contains(&lane.blockchain));
         if let Some(address) = request.address_to_stop() {
+            let chains = self.store.chains().await?;
+            let covered: Vec<_> = request.blockchains().collect();
+            let lanes = chains.iter().filter(|lane| covered.contains(&lane.blockchain));
             let mut watched = lanes.flat_map(|lane| &lane.watched);
             let is_watched =
                 watched.any(|of| of.wallet_address == address || of.contracts.contains(&address));
