@@ -17,7 +17,7 @@ use crate::machine::candidates::{self, Candidate};
 use crate::machine::catalog::Catalog;
 use crate::machine::followed::Followed;
 use crate::machine::occasions::Occasions;
-use crate::machine::sighting::{self, Checkout, Sighting};
+use crate::machine::sighting::{Checkout, Sighting};
 use crate::view::ChainView;
 
 /// The transfers at a wallet among which those for an order are sought: the latest of each status that it may have.
@@ -110,7 +110,7 @@ impl Reads {
     pub(crate) async fn checkout(&self, order_id: OrderId) -> Answer<Checkout> {
         let (order, chains) = (self.order(order_id).await?, self.chains().await?);
         let (mut transfers, mut possible) = (Vec::new(), Vec::new());
-        for id in sighting::named(&order).take(SIGHTINGS_MAX) {
+        for id in arrival::named(&order).take(SIGHTINGS_MAX) {
             // Its row may be written a moment later.
             transfers.extend(self.store.transfer(id).await?);
         }

@@ -27,26 +27,28 @@ impl Likeness {
             Self::Digits
         } else if by_its_sender {
             Self::Sender
-        } else if is_rounded(asked, sent) {
+        } else if Self::is_rounded(asked, sent) {
             Self::Rounded
         } else {
             Self::Distance
         }
+    }
+
+    /// Whether `sent` is what was `asked`, cut or rounded to fewer digits, at least to those of a cent.
+    #[must_use]
+    pub fn is_rounded(asked: Amount, sent: Amount) -> bool {
+        let (asked, sent) = (asked.parts(), sent.parts());
+        // What is sent in whole units may be a rounded amount as well as any other.
+        let units = std::iter::successors(Some(CENT), |unit| (*unit > 1).then_some(unit / 10));
+        let unit = units.into_iter().find(|unit| sent.is_multiple_of(*unit)).unwrap_or(1);
+        let cut = asked / unit * unit;
+        sent == cut || (asked - cut >= unit.div_ceil(2) && sent == cut + unit)
     }
 }
 
 fn has_its_digits(asked: Amount, sent: Amount) -> bool {
     let below_cent = asked.parts() % CENT;
     below_cent > 0 && sent.parts() % CENT == below_cent
-}
-
-fn is_rounded(asked: Amount, sent: Amount) -> bool {
-    let (asked, sent) = (asked.parts(), sent.parts());
-    // What is sent in whole units may be a rounded amount as well as any other.
-    let units = std::iter::successors(Some(CENT), |unit| (*unit > 1).then_some(unit / 10));
-    let unit = units.into_iter().find(|unit| sent.is_multiple_of(*unit)).unwrap_or(1);
-    let cut = asked / unit * unit;
-    sent == cut || (asked - cut >= unit / 2 && sent == cut + unit)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //! shared: what may be another customer's is said, and never named.
 
 use schemas::record::{Order, OrderDeposit, Transfer};
-use schemas::{Amount, OrderStatus, TransferStatus, UnixSeconds, UnknownReason};
-
-use super::sighting;
+use schemas::{
+    Amount, Likeness, OrderStatus, TransferId, TransferStatus, UnixSeconds, UnknownReason,
+};
 
 /// In the parts of an amount. Digits below it are drawn; wallets and exchanges that show few digits show those above.
 const ONE_CENT: u128 = 10_u128.pow(16);
@@ -26,7 +26,7 @@ pub(crate) enum Claim {
 
 /// What a transfer is to the customer of an order; nothing if it is not for his eyes.
 pub(crate) fn claim(order: &Order, transfer: &Transfer) -> Option<Claim> {
-    if sighting::named(order).any(|id| id == transfer.transfer_id) {
+    if named(order).any(|id| id == transfer.transfer_id) {
         return Some(Claim::Own);
     }
     if !is_money(transfer) || is_of_another(order, transfer) {
@@ -41,6 +41,11 @@ pub(crate) fn claim(order: &Order, transfer: &Transfer) -> Option<Claim> {
     let is_possible = asked.peek().is_some() && is_meant
         || asked.any(|(deposit, value)| is_possible(order, transfer, deposit, value));
     is_possible.then_some(Claim::Possible)
+}
+
+/// The transfers that the order itself names.
+pub(crate) fn named(order: &Order) -> impl Iterator<Item = TransferId> {
+    order.paid_by.into_iter().chain(order.candidates.iter().copied())
 }
 
 /// Whether it waits for its verdict.
@@ -104,17 +109,8 @@ fn is_possible(order: &Order, transfer: &Transfer, deposit: &OrderDeposit, asked
         // Another's money; but the amount itself from elsewhere is most likely the customer's mistake.
         of == transfer.observation.from_address || value == asked
     });
-    let is_amount = value == order.amount || value == asked || is_coarser(asked, value);
+    let is_amount = value == order.amount || Likeness::is_rounded(asked, value);
     order.status != OrderStatus::Paid && is_in_time && is_sender && is_amount
-}
-
-/// Whether one amount is the other cut or rounded to fewer digits, at least to those of a cent.
-fn is_coarser(asked: Amount, value: Amount) -> bool {
-    let (asked, value) = (asked.parts(), value.parts());
-    (0..=16).map(|digits| 10_u128.pow(digits)).any(|unit| {
-        let cut = asked - asked % unit;
-        value == cut || (value == cut.saturating_add(unit) && asked % unit >= unit.div_ceil(2))
-    })
 }
 
 /// Between half and twice of what was asked for arrived.

@@ -1,7 +1,7 @@
 //! The transfers that the customer of an order sees, with how far each is.
 
 use schemas::record::{Order, Transfer};
-use schemas::{DepositState, TransferId, UnixSeconds};
+use schemas::{DepositState, UnixSeconds};
 use store::ChainRow;
 
 use super::{arrival, followed};
@@ -63,11 +63,6 @@ impl Sighting {
     pub(crate) fn is_waiting(&self) -> bool {
         arrival::is_waiting(&self.transfer)
     }
-}
-
-/// The transfers that the order itself names.
-pub(crate) fn named(order: &Order) -> impl Iterator<Item = TransferId> {
-    order.paid_by.into_iter().chain(order.candidates.iter().copied())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::language::Language;
 use super::scene::{misfit, money, short, time_of_day, tx};
 use super::showing::{LookUp, Showing};
 use crate::machine::arrival;
-use crate::machine::sighting::{self, Sighting};
+use crate::machine::sighting::Sighting;
 
 /// Why the page asks for no payment at present.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ fn strays<'a>(showing: &Showing<'a>) -> impl Iterator<Item = &'a Sighting> + use
 }
 
 fn is_named(order: &Order, seen: &Sighting) -> bool {
-    sighting::named(order).any(|id| id == seen.transfer.transfer_id)
+    arrival::named(order).any(|id| id == seen.transfer.transfer_id)
 }
 
 /// What only may be the customer's. Of what he knows by its number he knows.

@@ -16,6 +16,17 @@ pub struct StopScope {
 }
 
 impl StopScope {
+    /// The coin and the address, in words; none if it covers all of a chain.
+    #[must_use]
+    pub fn subject(&self) -> Option<String> {
+        match (self.stablecoin, self.address) {
+            (None, None) => None,
+            (Some(coin), None) => Some(coin.to_string()),
+            (None, Some(address)) => Some(address.to_string()),
+            (Some(coin), Some(address)) => Some(format!("{coin} at {address}")),
+        }
+    }
+
     /// Whether it covers a payment of this contract of the coin to this wallet.
     #[must_use]
     pub fn covers(&self, wallet: Address, stablecoin: Stablecoin, contract: Address) -> bool {

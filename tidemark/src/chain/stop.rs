@@ -131,10 +131,7 @@ pub(crate) fn in_force(
 
 /// What a scope covers, in words.
 pub(crate) fn words(scope: StopScope) -> String {
-    let StopScope { blockchain, stablecoin, address } = scope;
-    let parts = stablecoin.map(|coin| coin.to_string()).into_iter();
-    let parts: Vec<_> = parts.chain(address.map(|address| address.to_string())).collect();
-    let what = if parts.is_empty() { "everything".to_owned() } else { parts.join(" at ") };
-    let alone = blockchain.map(|_| ", on this chain alone").unwrap_or_default();
+    let what = scope.subject().unwrap_or_else(|| "everything".to_owned());
+    let alone = scope.blockchain.map(|_| ", on this chain alone").unwrap_or_default();
     format!("{what} is stopped{alone}")
 }

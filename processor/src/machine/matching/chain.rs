@@ -81,9 +81,8 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let is_free = |deposit: &DepositRow| {
-            let contracts = self.deposits.contracts(deposit);
             deposit.takes()
-                && deposit.misfit(&row, contracts).is_none()
+                && self.misfit(deposit, &row).is_none()
                 && !self.transfers.holds(deposit.id)
                 && !self.is_held_up(&row)
         };
@@ -144,10 +143,8 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        let fits = |deposit: &DepositRow| {
-            let contracts = self.deposits.contracts(deposit);
-            deposit.admits(&row) && deposit.misfit(&row, contracts).is_none()
-        };
+        let fits =
+            |deposit: &DepositRow| deposit.admits(&row) && self.misfit(deposit, &row).is_none();
         let reserved = self.reserved_for(&row);
         let fitting = reserved.filter(fits).map(|deposit| (deposit.id, deposit.order));
         if row.deposit != fitting.map(|(id, _)| id) {

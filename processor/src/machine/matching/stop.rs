@@ -47,10 +47,7 @@ impl State {
         if self.lane.head.is_none() {
             return;
         }
-        let StopScope { blockchain: _, stablecoin, address } = scope;
-        let parts = stablecoin.map(|coin| coin.to_string()).into_iter();
-        let parts: Vec<_> = parts.chain(address.map(|address| address.to_string())).collect();
-        let of = if parts.is_empty() { "all payments".to_owned() } else { parts.join(" at ") };
+        let of = scope.subject().unwrap_or_else(|| "all payments".to_owned());
         let (lane, blockchain) = (self.partition, self.blockchain);
         let message = format!("{what} {of} on {blockchain}, lane {lane}");
         self.alert(AlertKind::PaymentsStopped, (None, None), message, now, effects);

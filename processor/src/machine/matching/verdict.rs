@@ -12,7 +12,7 @@ use super::{ASK_AGAIN_SECONDS, Broken, Effect, State, TransferStage};
 
 impl DepositRow {
     /// Why a transfer of the right amount does not fit this deposit, if it does not.
-    pub(super) fn misfit(&self, row: &TransferRow, contracts: &[Address]) -> Option<UnknownReason> {
+    fn misfit(&self, row: &TransferRow, contracts: &[Address]) -> Option<UnknownReason> {
         let time = row.block.timestamp;
         if self.user_address.is_some_and(|sender| sender != row.seen.from_address) {
             Some(UnknownReason::SenderMismatch)
@@ -81,13 +81,12 @@ impl State {
         // change nothing.
         let Some(deposit) = holder else {
             if is_stopped {
-                let order = row.candidate_order.or(self.meant_for(&row));
+                let order = row.candidate_order.or_else(|| meant_for(self.likeliest(&row), &row));
                 return self.reject(row, UnknownReason::Stopped, order, now, effects);
             }
             return Ok(());
         };
-        let contracts = self.deposits.contracts(&deposit);
-        match deposit.misfit(&row, contracts).or(deposit.closed_reason(&row)) {
+        match self.refusal(&deposit, &row) {
             Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
             None if is_stopped => {
                 self.reject(row, UnknownReason::Stopped, Some(deposit.order), now, effects)
@@ -173,8 +172,7 @@ impl State {
         let (price, from) = (row.price(), row.seen.from_address);
         let reserved = self.deposits.reserved_by(price, from);
         if let Some(deposit) = reserved.or_else(|| self.deposits.reserved_by_another(price))
-            && let contracts = self.deposits.contracts(&deposit)
-            && let Some(reason) = deposit.misfit(&row, contracts).or(deposit.closed_reason(&row))
+            && let Some(reason) = self.refusal(&deposit, &row)
         {
             return self.reject(row, reason, Some(deposit.order), now, effects);
         }
@@ -186,19 +184,22 @@ impl State {
             Some(_) => UnknownReason::OtherContract,
             None => UnknownReason::NoDeposit,
         };
-        let order = self.meant_for(&row);
-        self.reject(row, reason, order, now, effects)
+        self.reject(row, reason, meant_for(found, &row), now, effects)
     }
 
-    /// The order of a deposit of another amount that a transfer was clearly meant for; none that opened after it.
-    fn meant_for(&self, row: &TransferRow) -> Option<OrderId> {
-        let deposit = self.likeliest(row).clear().filter(|deposit| !deposit.is_after(row));
-        deposit.map(|deposit| deposit.order)
+    /// Why a transfer of its amount does not fit this deposit.
+    pub(super) fn misfit(&self, deposit: &DepositRow, row: &TransferRow) -> Option<UnknownReason> {
+        deposit.misfit(row, self.deposits.contracts(deposit))
+    }
+
+    /// Why a transfer of its amount does not pay this deposit.
+    fn refusal(&self, deposit: &DepositRow, row: &TransferRow) -> Option<UnknownReason> {
+        self.misfit(deposit, row).or(deposit.closed_reason(row))
     }
 
     /// The deposit of another amount that a transfer was most likely meant for: one that waited when it was paid,
     /// though it may be closed by now.
-    pub(super) fn likeliest(&self, row: &TransferRow) -> Likeliest {
+    fn likeliest(&self, row: &TransferRow) -> Likeliest {
         let (price, from) = (row.price(), row.seen.from_address);
         let waited = |deposit: &DepositRow| deposit.misfit(row, &[row.seen.contract]).is_none();
         let found = self.deposits.likeliest(price, from, &waited);
@@ -231,4 +232,10 @@ impl State {
         row.forget_at = Some(self.time_or(now).plus(FORGET_SECONDS));
         self.publish(TransferStage::Unknown, row, effects)
     }
+}
+
+/// The order of a deposit of another amount that a transfer was clearly meant for; none that opened after it.
+fn meant_for(found: Likeliest, row: &TransferRow) -> Option<OrderId> {
+    let deposit = found.clear().filter(|deposit| !deposit.is_after(row));
+    deposit.map(|deposit| deposit.order)
 }

@@ -9,8 +9,8 @@ use super::{Broken, Effect, End, OrderRow, State};
 
 impl OrderRow {
     /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again. An order
-    /// that has ended asks, too: it is kept until it knows what became of its deposits and of what may pay it. While a lane keeps an amount for it
-    /// the chain's time decides when it expires.
+    /// that has ended asks, too: it is kept until it knows what became of its deposits and of what may pay it. While a lane
+    /// keeps an amount for it the chain's time decides when it expires.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_awaited_deposit() {
             let of_open = self.reserved().next().map(|_| self.asks_of_open_at());
