@@ -118,6 +118,16 @@ pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
     }
 }
 
+/// Whether a value begins as some version of a record does, whatever its schema id is: later versions have what the earlier
+/// ones have, and more.
+#[must_use]
+pub fn resembles(name: SchemaName, bytes: &[u8]) -> bool {
+    let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
+    let Codec { written, others } = codec(name);
+    let mut forms = std::iter::once(written).chain(others);
+    forms.any(|form| form.generic.read_value(&mut &*body).is_ok())
+}
+
 impl Form {
     #[expect(
         clippy::expect_used,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Blockchain, OrderId, OrderStatus, TransferId, UnixSeconds};
+use crate::{AlertKind, AlertState, Blockchain, OrderId, OrderStatus, TransferId, UnixSeconds};
 
 /// `order_status_changed` (spec 6.1).
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -23,6 +23,27 @@ pub struct UnknownTransfer {
     pub transfer_id: TransferId,
     pub blockchain: Blockchain,
     pub timestamp: UnixSeconds,
+}
+
+/// An alert, to an operator's receiver.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(tag = "event_type", rename = "alert")]
+pub struct AlertEvent<'a> {
+    pub alert_id: &'a str,
+    pub kind: AlertKind,
+    pub state: AlertState,
+    pub blockchain: Option<Blockchain>,
+    pub transfer_id: Option<TransferId>,
+    pub order_id: Option<OrderId>,
+    pub message: &'a str,
+    pub timestamp: UnixSeconds,
+}
+
+impl AlertEvent<'_> {
+    /// The JSON to sign and send.
+    pub fn body(&self) -> String {
+        json(self)
+    }
 }
 
 impl OrderStatusChanged<'_> {
@@ -60,6 +81,20 @@ mod tests {
         assert_eq!(
             order.body(),
             r#"{"event_type":"order_status_changed","order_id":"00000000-0000-0000-0000-000000000007","merchant_order_id":"A \"1\"","status":"paid","amount":"10.50","timestamp":5}"#
+        );
+        let alert = AlertEvent {
+            alert_id: "chain_halted/eth",
+            kind: AlertKind::ChainHalted,
+            state: AlertState::Raised,
+            blockchain: Some(Blockchain::Eth),
+            transfer_id: None,
+            order_id: None,
+            message: "\"why\"",
+            timestamp: UnixSeconds(7),
+        };
+        assert_eq!(
+            alert.body(),
+            r#"{"event_type":"alert","alert_id":"chain_halted/eth","kind":"chain_halted","state":"raised","blockchain":"eth","transfer_id":null,"order_id":null,"message":"\"why\"","timestamp":7}"#
         );
         let unknown = UnknownTransfer {
             transfer_id: TransferId(9),

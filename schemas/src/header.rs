@@ -2,6 +2,10 @@
 
 /// W3C trace context, handed on from a record to the records it causes.
 pub const HEADER_TRACEPARENT: &str = "traceparent";
+/// Of a record that `tidemark import` wrote: when the log took it that it was exported from, in microseconds.
+pub const HEADER_APPENDED_AT: &str = "appended-at";
+/// Of the first record that `tidemark import` wrote to a partition: that there were older ones, which had expired.
+pub const HEADER_EARLIER: &str = "earlier";
 
 /// Names and values in order, as one length-prefixed blob: `u32` little endian and bytes, name and value
 /// in turn.

@@ -41,10 +41,10 @@ pub use chain::{
     Blockchain, FORGET_SECONDS, Stablecoin, StablecoinContract, bridged_contracts, known_contract,
     known_contracts, stablecoin_contract, stablecoin_contracts,
 };
-pub use codec::{CodecError, check, decode, encode};
+pub use codec::{CodecError, check, decode, encode, resembles};
 pub use draws::Draws;
-pub use event::{OrderStatusChanged, UnknownTransfer};
-pub use header::{HEADER_TRACEPARENT, Headers};
+pub use event::{AlertEvent, OrderStatusChanged, UnknownTransfer};
+pub use header::{HEADER_APPENDED_AT, HEADER_EARLIER, HEADER_TRACEPARENT, Headers};
 pub use identity::{
     BlockHash, CommandId, DepositId, Epoch, FulfillmentId, Hash, Incarnation, NotAUuid, OrderId,
     PaymentKey, SEQUENCE_BITS, TransferId, TxHash,
@@ -57,12 +57,12 @@ pub use schema::{InvalidSchema, Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{
     CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, check_service_header, draw_digits,
-    sign_checkout, sign_service, sign_standard, verify_checkout, verify_service,
+    sign_checkout, sign_return, sign_service, sign_standard, verify_checkout, verify_service,
 };
 pub use time::{NotATime, UnixMicros, UnixSeconds};
 pub use topic::{Cleanup, DeferLevel, Guide, KeyKind, RetryLevel, Stage, Topic, TopicSpec};
 pub use vocabulary::{
-    AlertKind, AttemptOutcome, AuditAction, ChainRecordKind, CloseReason, DeliveryKind,
+    AlertKind, AlertState, AttemptOutcome, AuditAction, ChainRecordKind, CloseReason, DeliveryKind,
     DepositCommandKind, DepositState, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
     TransferStatus, UnknownName, UnknownReason,
 };

@@ -19,6 +19,7 @@ mod dead_letter;
 mod deposit;
 pub mod example;
 mod order;
+mod step;
 mod stop;
 mod transfer;
 mod webhook;
@@ -38,7 +39,8 @@ pub use command::{
 };
 pub use dead_letter::DeadLetter;
 pub use deposit::Deposit;
-pub use order::{Order, OrderDeposit};
+pub use order::{KEPT_SECONDS, Order, OrderDeposit};
+pub use step::{InputRun, ProcessorStep};
 pub use stop::StopScope;
 pub use transfer::Transfer;
 pub use webhook::{Attempt, Delivery, WebhookEntry};

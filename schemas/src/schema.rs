@@ -46,6 +46,7 @@ schemas! {
     Transfer = "transfer" released 1,
     MatchingEntry = "matching_entry" released 1,
     OrdersEntry = "orders_entry" released 1,
+    ProcessorStep = "processor_step" released 1,
     Delivery = "delivery" released 1,
     Attempt = "attempt" released 1,
     WebhookEntry = "webhook_entry" released 1,

@@ -8,7 +8,7 @@ use base64::{alphabet, engine::DecodePaddingMode};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::{Blockchain, Draws, OrderId, Secret, Stablecoin, UnixSeconds};
+use crate::{Blockchain, Draws, OrderId, OrderStatus, Secret, Stablecoin, UnixSeconds};
 
 /// How far, in seconds, a timestamp may lie in the past or in the future.
 pub const SIGNATURE_AGE_MAX: i64 = 300;
@@ -131,6 +131,17 @@ pub fn sign_checkout(secret: &Secret, order: OrderId, expires_at: UnixSeconds) -
     URL_SAFE_NO_PAD.encode(digest(secret, &[checkout_text(order, expires_at).as_bytes()]))
 }
 
+/// The MAC of a proof: that an order had a status at a time, for the page that its customer returns to.
+pub fn sign_return(
+    secret: &Secret,
+    order: OrderId,
+    status: OrderStatus,
+    time: UnixSeconds,
+) -> String {
+    let text = format!("return.v1.{order}.{status}.{time}");
+    URL_SAFE_NO_PAD.encode(digest(secret, &[text.as_bytes()]))
+}
+
 /// What decides the digits of the amounts of an order, for a coin on a chain: a stranger, who may create
 /// orders, learns the digits of each only when it has its amount.
 pub fn draw_digits(
@@ -189,7 +200,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        use SignatureError::{Expired, Malformed, Mismatch};
+        use SignatureError::{Expired, Mismatch};
         let check = |header: &str, body: &[u8], now| verify_service(&secrets(), header, body, now);
         assert_eq!(check(VECTOR, b"{\"a\":2}", NOW), Err(Mismatch));
         assert_eq!(check(VECTOR, b"{\"a\":1}", NOW.plus(300)), Ok(()));
@@ -197,7 +208,7 @@ mod tests {
         assert_eq!(check(VECTOR, b"{\"a\":1}", NOW.plus(-301)), Err(Expired));
         assert_eq!(check("1700000000.", b"", NOW), Err(Mismatch));
         for header in ["", ".", "1700000000", "-1.AAAA", "+1.AAAA", "1700000000.!", "x.AAAA"] {
-            assert_eq!(check(header, b"", NOW), Err(Malformed), "{header:?}");
+            assert_eq!(check(header, b"", NOW), Err(SignatureError::Malformed), "{header:?}");
         }
         assert_eq!(verify_service(&[], VECTOR, b"{\"a\":1}", NOW), Err(Mismatch));
     }

@@ -28,6 +28,8 @@ pub enum Topic {
     TransfersFailed,
     MatchingChangelog,
     OrdersChangelog,
+    MatchingSteps,
+    OrdersSteps,
     WebhooksDispatch,
     WebhooksRetry(RetryLevel),
     WebhooksDefer(DeferLevel),
@@ -94,6 +96,11 @@ impl TopicSpec {
         Self { delay_seconds, ..spec.kept(WEEK) }
     }
 
+    /// A row for what the steps of a machine took.
+    const fn steps(name: &'static str, key: KeyKind) -> Self {
+        Self::of(name, key, SchemaName::ProcessorStep, "tidemark.processor.step")
+    }
+
     const fn kept(self, cleanup: Cleanup) -> Self {
         Self { cleanup, ..self }
     }
@@ -101,7 +108,7 @@ impl TopicSpec {
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::TransfersRaw,
         Self::OrdersCommands,
         Self::DepositsCommands,
@@ -114,6 +121,8 @@ impl Topic {
         Self::TransfersFailed,
         Self::MatchingChangelog,
         Self::OrdersChangelog,
+        Self::MatchingSteps,
+        Self::OrdersSteps,
         Self::WebhooksDispatch,
         Self::WebhooksRetry(RetryLevel::ALL[0]),
         Self::WebhooksRetry(RetryLevel::ALL[1]),
@@ -184,6 +193,8 @@ impl Topic {
                 "tidemark.processor.orders",
             )
             .kept(Compact),
+            Self::MatchingSteps => Row::steps("processor.matching.steps", Lane),
+            Self::OrdersSteps => Row::steps("processor.orders.steps", Order),
             Self::WebhooksDispatch => Row::delivery("webhooks.dispatch", 0),
             Self::WebhooksRetry(level) => Row::delivery(level.as_str(), level.delay_seconds()),
             Self::WebhooksDefer(level) => Row::delivery(level.as_str(), level.delay_seconds()),

@@ -27,6 +27,9 @@ macro_rules! vocabulary {
             /// Every word, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
+            /// The same as text.
+            pub const WORDS: &'static [&'static str] = &[$($word,)+];
+
             /// The word on the wire.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
@@ -266,6 +269,16 @@ vocabulary! {
         PaymentsStopped = "payments_stopped",
         /// The installation was restored from a backup, and does not know what came after it.
         Restored = "restored",
+        /// A record could not be processed: see the topic `dead-letters`.
+        DeadLetter = "dead_letter",
+        /// The attempts of a webhook are used up: see the topic `webhooks.dead`.
+        DeadWebhook = "dead_webhook",
+    }
+
+    /// Whether an alert is still to be acted on.
+    AlertState {
+        Raised = "raised",
+        Resolved = "resolved",
     }
 
     /// What an operator asks for by the Admin API or the command line.
@@ -280,10 +293,39 @@ vocabulary! {
         AttachTransfer = "attach_transfer",
         /// A dead letter is put back to where it was.
         ReplayDeadLetter = "replay_dead_letter",
+        /// A record that no version can read is moved to the dead letters.
+        SkipRecord = "skip_record",
         /// Payments of a wallet, a coin, a contract or a chain stop.
         Stop = "stop",
         /// That ends.
         Resume = "resume",
+        /// An alert is over.
+        ResolveAlert = "resolve_alert",
+    }
+}
+
+impl AlertKind {
+    /// Whether it ends by itself, and its owner writes that. Any other is an event, which a person resolves.
+    #[must_use]
+    pub const fn is_condition(self) -> bool {
+        match self {
+            Self::HeadWentBack
+            | Self::HeadTooFar
+            | Self::EndpointFailing
+            | Self::ChainHalted
+            | Self::DisputedTransfer
+            | Self::ConfirmingAlone
+            | Self::PrunedHistory
+            | Self::PaymentsStopped => true,
+            Self::ConfirmedTransferRetracted
+            | Self::StaleTransfer
+            | Self::AmountsTaken
+            | Self::LateFind
+            | Self::ForgedTransfer
+            | Self::Restored
+            | Self::DeadLetter
+            | Self::DeadWebhook => false,
+        }
     }
 }
 

@@ -7,9 +7,9 @@
 use apache_avro::types::Value;
 
 use crate::{
-    AlertKind, AttemptOutcome, AuditAction, Blockchain, ChainRecordKind, CloseReason, DeliveryKind,
-    DepositCommandKind, DepositState, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
-    SchemaName, Stablecoin, TransferStatus, UnknownReason,
+    AlertKind, AlertState, AttemptOutcome, AuditAction, Blockchain, ChainRecordKind, CloseReason,
+    DeliveryKind, DepositCommandKind, DepositState, OrderCause, OrderCommandKind, OrderStatus,
+    RefusalReason, SchemaName, Stablecoin, TransferStatus, UnknownReason,
 };
 
 /// The words of a field.
@@ -87,9 +87,9 @@ fields! {
     }
     Delivery { "kind": DeliveryKind, "last_outcome": AttemptOutcome, }
     Attempt { "kind": DeliveryKind, "outcome": AttemptOutcome, }
-    WebhookEntry {}
+    ProcessorStep | WebhookEntry {}
     ChainProgress { "blockchain": Blockchain, "token": Stablecoin, }
-    Alert { "kind": AlertKind, "blockchain": Blockchain, }
+    Alert { "kind": AlertKind, "state": AlertState, "blockchain": Blockchain, }
     AuditEntry { "action": AuditAction, }
     DeadLetter {}
 }

@@ -127,8 +127,8 @@ const STAGES: [(&str, &str, &str); 5] = [
     ("api", "`tails`", ""),
     (
         "webhooks",
-        "`webhooks.dispatcher`, `webhooks.deliverer`",
-        "`webhooks.dispatcher-`, `webhooks.deliverer-`",
+        "`webhooks.dispatcher`, `webhooks.deliverer`, `webhooks.alerts`",
+        "`webhooks.dispatcher-`, `webhooks.deliverer-`, `webhooks.alerts-`",
     ),
 ];
 

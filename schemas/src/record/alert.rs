@@ -1,11 +1,13 @@
 //! What needs an operator.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
 use super::plain_record;
-use crate::{AlertKind, Blockchain, OrderId, TransferId, UnixMicros};
+use crate::{AlertKind, AlertState, Blockchain, OrderId, TransferId, UnixMicros};
 
-/// Something that needs a person (`alert.avsc`).
+/// Something that needs a person, or its end (`alert.avsc`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
     pub kind: AlertKind,
@@ -14,6 +16,98 @@ pub struct Alert {
     pub transfer_id: Option<TransferId>,
     pub order_id: Option<OrderId>,
     pub message: String,
+    /// When it was seen; of a resolved one, when it ended.
     pub raised_at: UnixMicros,
+    /// Names what it is about: see [`Alert::id`].
+    #[serde(default)]
+    pub alert_id: String,
+    #[serde(default = "raised")]
+    pub state: AlertState,
 }
 plain_record!(Alert);
+
+/// Of a record without the field.
+const fn raised() -> AlertState {
+    AlertState::Raised
+}
+
+impl Alert {
+    /// One that begins. `subject` is what it is about within its kind and chain, such as a transaction; "" where these
+    /// say it all.
+    #[must_use]
+    pub fn raise(
+        kind: AlertKind,
+        blockchain: Option<Blockchain>,
+        subject: &dyn Display,
+        message: String,
+        at: UnixMicros,
+    ) -> Self {
+        Self {
+            kind,
+            blockchain,
+            transfer_id: None,
+            order_id: None,
+            message,
+            raised_at: at,
+            alert_id: Self::id(kind, blockchain, subject),
+            state: AlertState::Raised,
+        }
+    }
+
+    /// The end of this one, and how it ended.
+    #[must_use]
+    pub fn resolve(self, message: String, at: UnixMicros) -> Self {
+        Self { message, raised_at: at, state: AlertState::Resolved, ..self }
+    }
+
+    /// The name of an alert: its kind, then its chain and its subject where there are any. Equal names are one alert,
+    /// whichever process writes them.
+    #[must_use]
+    pub fn id(kind: AlertKind, blockchain: Option<Blockchain>, subject: &dyn Display) -> String {
+        let parts = [blockchain.map_or("", Blockchain::as_str).to_owned(), subject.to_string()];
+        let parts = parts.iter().filter(|part| !part.is_empty());
+        parts.fold(kind.to_string(), |id, part| format!("{id}/{part}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: UnixMicros = UnixMicros(7);
+
+    #[test]
+    fn an_alert_is_named_by_what_it_is_about() {
+        let eth = Some(Blockchain::Eth);
+        for (kind, blockchain, subject, id) in [
+            (AlertKind::ChainHalted, eth, "", "chain_halted/eth"),
+            (AlertKind::LateFind, eth, "0x12", "late_find/eth/0x12"),
+            (AlertKind::EndpointFailing, None, "shop:443", "endpoint_failing/shop:443"),
+        ] {
+            let alert = Alert::raise(kind, blockchain, &subject, String::new(), AT);
+            assert_eq!((alert.alert_id.as_str(), alert.state), (id, AlertState::Raised));
+            let end = alert.clone().resolve("over".to_owned(), UnixMicros(9));
+            assert_eq!((end.alert_id.as_str(), end.state), (id, AlertState::Resolved));
+            assert_eq!((end.message.as_str(), end.raised_at), ("over", UnixMicros(9)));
+        }
+    }
+
+    #[test]
+    fn conditions_end_by_themselves_and_events_do_not() {
+        let events = AlertKind::ALL.iter().filter(|kind| !kind.is_condition());
+        let events: Vec<_> = events.map(|kind| kind.as_str()).collect();
+        assert_eq!(
+            events,
+            [
+                "confirmed_transfer_retracted",
+                "stale_transfer",
+                "amounts_taken",
+                "late_find",
+                "forged_transfer",
+                "restored",
+                "dead_letter",
+                "dead_webhook"
+            ]
+        );
+    }
+}

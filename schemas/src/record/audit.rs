@@ -20,7 +20,7 @@ pub struct AuditEntry {
     pub transfer_id: Option<TransferId>,
     /// The command on `orders.commands`, if it is one.
     pub command_id: Option<CommandId>,
-    /// What is stopped or resumed, as it was given.
+    /// What is stopped or resumed, as it was given; the place of a record that is skipped or put back; the name of an alert.
     pub subject: Option<String>,
     pub requested_at: UnixMicros,
 }

@@ -1,5 +1,5 @@
 //! Entries of the processor's changelogs: its state, one entity each. An entry without a value says that
-//! its entity is gone. The first one of a step names the step's inputs in the header `inputs`.
+//! its entity is gone. The first one of a step says in the header `next` where the next step begins.
 
 use std::borrow::Cow::{self, Borrowed};
 
@@ -56,6 +56,9 @@ pub struct LaneEntry {
     /// What operators have stopped.
     #[serde(default)]
     pub stopped: Vec<StopScope>,
+    /// The partition in the ids that the lane gives, where it is not its own: after a move to another number of lanes.
+    #[serde(default)]
+    pub id_partition: Option<i32>,
 }
 
 /// A deposit, live or in its late window. Ids and addresses are bytes: nobody outside reads this.

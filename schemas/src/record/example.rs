@@ -372,6 +372,13 @@ pub fn attempt() -> Attempt {
     }
 }
 
+/// An example: three records of a chain and a command.
+pub fn processor_step() -> ProcessorStep {
+    let run = |topic: &str, first, count| InputRun { topic: topic.to_owned(), first, count };
+    let inputs = vec![run("transfers.raw", 1200, 3), run("deposits.commands", 17, 1)];
+    ProcessorStep { inputs }
+}
+
 /// An example: the last event that was dispatched of an order.
 pub fn webhook_entry() -> WebhookEntry {
     WebhookEntry { order_id: order_id(), version: 2, dispatched_at: SEEN }
@@ -409,14 +416,12 @@ pub fn lane_progress() -> ChainProgress {
 
 /// An example: a confirmed transfer was taken back.
 pub fn alert() -> Alert {
-    Alert {
-        kind: AlertKind::ConfirmedTransferRetracted,
-        blockchain: Some(Blockchain::Eth),
-        transfer_id: Some(TransferId(7)),
-        order_id: Some(order_id()),
-        message: "transfer 7 was confirmed and its block is no longer in the chain".into(),
-        raised_at: SEEN,
-    }
+    let (transfer_id, order_id) = (TransferId(7), order_id());
+    let message = "transfer 7 was confirmed and its block is no longer in the chain".to_owned();
+    let subject = format!("{transfer_id}/{order_id}");
+    let (kind, chain) = (AlertKind::ConfirmedTransferRetracted, Some(Blockchain::Eth));
+    let alert = Alert::raise(kind, chain, &subject, message, SEEN);
+    Alert { transfer_id: Some(transfer_id), order_id: Some(order_id), ..alert }
 }
 
 /// An example: an operator marked an order paid.
@@ -467,6 +472,7 @@ macro_rules! each_example {
             $visit("orders_entry", &$crate::record::example::orders_entry()),
             $visit("delivery", &$crate::record::example::delivery()),
             $visit("attempt", &$crate::record::example::attempt()),
+            $visit("processor_step", &$crate::record::example::processor_step()),
             $visit("webhook_entry", &$crate::record::example::webhook_entry()),
             $visit("chain_progress", &$crate::record::example::chain_progress()),
             $visit("lane_progress", &$crate::record::example::lane_progress()),

@@ -8,6 +8,9 @@ use crate::{
     OrderStatus, Stablecoin, TransferId, UnixMicros, UnixSeconds,
 };
 
+/// How long an ended order is kept beyond its late window: tables, lanes and chains may be behind by that much.
+pub const KEPT_SECONDS: i64 = 7 * 24 * 3600;
+
 /// A record of `orders`: the whole order after each change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {

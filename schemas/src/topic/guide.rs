@@ -5,6 +5,7 @@ use crate::vocabulary::vocabulary;
 
 const ORDER: &str = "order_id";
 const WALLET: &str = "wallet address";
+const PARTITION: &str = "partition";
 const EVENT: &str = "order_id or transfer_id";
 
 vocabulary! {
@@ -60,53 +61,58 @@ macro_rules! guides {
 
 guides! {
     TransfersRaw: public "blockchain/block hash/transaction/payment; the blockchain for heads and watches",
-        [Ingest] -> [Ingest Processor],
+        [Ingest] -> [Ingest Processor Api],
         "What the chains show: transfers to configured wallets, retracts of orphaned ones, \
          heads up to which a chain is scanned without a gap, and what is watched.";
-    OrdersCommands: internal ORDER, [Api Processor] -> [Processor],
+    OrdersCommands: internal ORDER, [Api Processor] -> [Processor Api],
         "What is asked of orders, by merchants, customers, operators and matching.";
-    DepositsCommands: internal WALLET, [Api Processor] -> [Processor],
+    DepositsCommands: internal WALLET, [Api Processor] -> [Processor Api],
         "What is asked of matching: by orders to open and close deposits, with answers about transfers, and by operators \
          to attach a transfer to an order, and to stop payments and end that.";
     Orders: public ORDER, [Processor] -> [Projector Webhooks Api],
         "The whole order after each change.";
-    Deposits: public WALLET, [Processor] -> [Projector],
+    Deposits: public WALLET, [Processor] -> [Projector Api],
         "The whole deposit after each change: what a customer is expected to pay, where.";
-    TransfersDetected: public WALLET, [Processor] -> [Projector],
+    TransfersDetected: public WALLET, [Processor] -> [Projector Api],
         "A transfer was seen, or seen again in another block. It may still be orphaned.";
-    TransfersConfirmed: public WALLET, [Processor] -> [Projector],
+    TransfersConfirmed: public WALLET, [Processor] -> [Projector Api],
         "A transfer reached the confirmation policy of its chain.";
-    TransfersMatched: public WALLET, [Processor] -> [Projector],
+    TransfersMatched: public WALLET, [Processor] -> [Projector Api],
         "A confirmed transfer paid an order. Final.";
-    TransfersUnknown: public WALLET, [Processor] -> [Projector Webhooks],
+    TransfersUnknown: public WALLET, [Processor] -> [Projector Webhooks Api],
         "A confirmed transfer pays no order, with the reason. Final, unless an operator attaches it to one.";
-    TransfersFailed: public WALLET, [Processor] -> [Projector],
+    TransfersFailed: public WALLET, [Processor] -> [Projector Api],
         "A transfer was orphaned before it was confirmed, and did not come back in time.";
     MatchingChangelog: internal "lane, d/deposit_id, t/transfer_id or w/wallet", [Processor] -> [Processor],
         "The state of matching, to restore it from.";
     OrdersChangelog: internal ORDER, [Processor] -> [Processor],
         "The state of orders, to restore it from.";
-    WebhooksDispatch: internal EVENT, [Webhooks Api] -> [Webhooks],
+    MatchingSteps: internal PARTITION, [Processor] -> [],
+        "Which inputs each step of matching took, in their order: what `tidemark replay` repeats.";
+    OrdersSteps: internal PARTITION, [Processor] -> [],
+        "Which inputs each step of orders took, in their order: what `tidemark replay` repeats.";
+    WebhooksDispatch: internal EVENT, [Webhooks Api] -> [Webhooks Api],
         "Webhooks to attempt now.";
-    WebhooksRetry(_): internal EVENT, [Webhooks] -> [Webhooks],
+    WebhooksRetry(_): internal EVENT, [Webhooks Api] -> [Webhooks Api],
         "Webhooks to attempt again after this delay.";
-    WebhooksDefer(_): internal EVENT, [Webhooks] -> [Webhooks],
+    WebhooksDefer(_): internal EVENT, [Webhooks Api] -> [Webhooks Api],
         "Webhooks put off by this delay because their receiver is busy: not an attempt.";
     WebhooksChangelog: internal ORDER, [Webhooks] -> [Webhooks],
         "The newest event of each order that had an earlier one: what is older is not sent after it.";
-    WebhooksAttempts: public EVENT, [Webhooks] -> [Projector],
+    WebhooksAttempts: public EVENT, [Webhooks] -> [Projector Api],
         "Every attempt to deliver a webhook, and how it ended; and those that are not made any more.";
-    WebhooksDead: public EVENT, [Webhooks] -> [],
+    WebhooksDead: public EVENT, [Webhooks] -> [Api],
         "Webhooks whose automatic attempts are used up.";
     Chains: public "blockchain; blockchain/partition for lanes",
         [Ingest Processor] -> [Ingest Processor Projector],
         "How far each chain is scanned, confirmed and final, and what is watched on it; and how far the \
          processor is with each of its lanes.";
-    Alerts: public "blockchain, or the host of a receiver", [Ingest Processor Webhooks] -> [Api],
-        "What needs an operator.";
-    Audit: public "name of the admin secret", [Api] -> [],
+    Alerts: public "blockchain, the host of a receiver, or a topic",
+        [Ingest Processor Webhooks Api] -> [Ingest Webhooks Api],
+        "What needs an operator, and its end: the newest record of each `alert_id` counts.";
+    Audit: public "name of the admin secret", [Api] -> [Api],
         "What operators asked for by the Admin API, each before it was done.";
-    DeadLetters: public "topic/partition of the record", [Processor Projector Webhooks] -> [],
+    DeadLetters: public "topic/partition of the record", [Processor Projector Webhooks] -> [Webhooks Api],
         "Records that a stage could not process, with reason and origin.";
 }
 

@@ -1,0 +1,24 @@
+//! The inputs of a step of the processor.
+
+use serde::{Deserialize, Serialize};
+
+use super::plain_record;
+
+/// A record of `processor.matching.steps` or `processor.orders.steps`: what the machine of this partition took in one step.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessorStep {
+    /// In the order in which they were taken. Never empty.
+    pub inputs: Vec<InputRun>,
+}
+plain_record!(ProcessorStep);
+
+/// Inputs of one topic that follow each other, in the partition of the step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputRun {
+    /// Without the prefix of the installation.
+    pub topic: String,
+    /// Offset of the first one.
+    pub first: i64,
+    /// How many records they are; offsets between them have gaps.
+    pub count: i32,
+}
