@@ -5,10 +5,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use runtime::config::Reader;
-use schemas::{Layout, Secret};
+use schemas::{Incarnation, Layout, Secret};
 
 /// The protocols that use certificates, and those that use a name and a password.
 const TLS: &str = "\"ssl\" or \"sasl_ssl\"";
+/// The form of `continues`.
+const CONTINUES: &str = "must be the text that `tidemark import` printed";
 const SASL: &str = "\"sasl_plaintext\" or \"sasl_ssl\"";
 
 /// `[log]`.
@@ -68,6 +70,32 @@ pub struct KafkaConfig {
     /// After this time the broker aborts a transaction; shorter than the session.
     pub transaction_timeout: Duration,
     pub security: KafkaSecurity,
+    /// The installation that this log continues; none for one that began here.
+    pub continues: Option<Continued>,
+}
+
+/// The installation that `tidemark import` brought to a log, and since when it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Continued {
+    pub installation: String,
+    pub incarnation: Incarnation,
+}
+
+impl std::fmt::Display for Continued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.installation, self.incarnation.0)
+    }
+}
+
+impl FromStr for Continued {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.rsplit_once('@').filter(|(installation, _)| !installation.is_empty());
+        let (installation, second) = parts.ok_or(CONTINUES)?;
+        let incarnation = Incarnation(second.parse().map_err(|_| CONTINUES)?);
+        Ok(Self { installation: installation.to_owned(), incarnation })
+    }
 }
 
 /// What encrypts and authenticates the connections to the brokers.
@@ -158,6 +186,9 @@ impl KafkaConfig {
             session_timeout: log.duration("session_timeout"),
             transaction_timeout: log.duration("transaction_timeout"),
             security: KafkaSecurity::read(log),
+            continues: log.given_text("continues").and_then(|text| {
+                text.parse().map_err(|problem| log.problem("continues", problem)).ok()
+            }),
         };
         let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if config.prefix.len() > 100 || !config.prefix.chars().all(legal) {
@@ -271,6 +302,22 @@ mod tests {
         let BackEnd::Kafka(kafka) = config.back_end else { panic!("{config:?}") };
         assert_eq!((kafka.security.ca_file, kafka.security.username), (None, None));
         assert_eq!(problems, [""; 0]);
+    }
+
+    #[test]
+    fn the_installation_that_is_continued_reads_back() {
+        let kafka = "backend = \"kafka\"\nbrokers = \"a:1\"\n";
+        let text = "embedded/77@1795309568";
+        let (config, problems) = read(&format!("{kafka}continues = \"{text}\"\n"));
+        let BackEnd::Kafka(config) = config.back_end else { panic!("{config:?}") };
+        let continued = config.continues.unwrap();
+        assert_eq!(continued.installation, "embedded/77");
+        assert_eq!((continued.to_string().as_str(), problems.len()), (text, 0));
+        for text in ["embedded/77", "@7", "embedded/77@x"] {
+            let (_, problems) = read(&format!("{kafka}continues = \"{text}\"\n"));
+            let expected = format!("log.continues: {CONTINUES}");
+            assert!(problems.iter().any(|line| line.starts_with(&expected)), "{problems:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,9 @@ use runtime::task::{self, Backoff};
 use schemas::Topic;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{GROUP_RECORDS_TOTAL, GROUP_STEP_SECONDS, GROUP_STEPS_TOTAL};
+use crate::metrics::{
+    ASSIGNED_PARTITIONS, GROUP_RECORDS_TOTAL, GROUP_STEP_SECONDS, GROUP_STEPS_TOTAL, METRICS,
+};
 use crate::{
     Assigned, Error, Event, NewRecord, Record, StageContext, Step, StepError, TopicPartition,
     Worker, WorkerSpec, retry,
@@ -178,16 +180,28 @@ impl Member<'_> {
 /// # Errors
 /// What the process must stop for. What was not committed is read again by the next run.
 pub fn run<H: Handler>(context: &StageContext, handler: H) -> Result<(), H::Error> {
+    let topics = handler.topics();
+    let names: Vec<_> = topics.iter().map(|topic| topic.name()).collect();
+    runtime::metrics::register(METRICS, &[("group", &[H::GROUP]), ("topic", &names)]);
     let spec = WorkerSpec {
         group: H::GROUP,
         member: context.member.clone(),
-        topics: handler.topics(),
+        topics,
         batch_max: H::BATCH_MAX,
     };
     match retry(&context.stop, H::GROUP, || context.log.worker(spec.clone()))? {
         Some(worker) => Consumer::new(worker, handler, context.stop.clone()).run(),
         None => Ok(()),
     }
+}
+
+/// Counts the workers of this process that have a partition: one gives it up before or after another one has it.
+fn measured<H: Handler>(of: TopicPartition) -> ::metrics::Gauge {
+    let partition = of.partition.0.to_string();
+    ::metrics::gauge!(
+        ASSIGNED_PARTITIONS,
+        "group" => H::GROUP, "topic" => of.topic.name(), "partition" => partition
+    )
 }
 
 /// A member of a group at work.
@@ -235,6 +249,7 @@ impl<H: Handler> Consumer<H> {
             ended = self.turn();
         }
         let left: Vec<_> = self.assigned.into_iter().collect();
+        left.iter().for_each(|of| measured::<H>(*of).decrement(1.0));
         // Of two errors the first one is the cause.
         ended.and(self.handler.revoked(&left))
     }
@@ -275,7 +290,11 @@ impl<H: Handler> Consumer<H> {
             Event::Records(records) => return Ok(records),
             Event::Idle => {}
             Event::Assigned(assigned) => {
-                self.assigned.extend(assigned.iter().map(|one| one.partition));
+                for of in assigned.iter().map(|one| one.partition) {
+                    if self.assigned.insert(of) {
+                        measured::<H>(of).increment(1.0);
+                    }
+                }
                 let mut member =
                     Member { group: H::GROUP, worker: &mut *self.worker, stop: &self.stop };
                 self.handler.assigned(assigned, &mut member)?;
@@ -284,7 +303,11 @@ impl<H: Handler> Consumer<H> {
                 }
             }
             Event::Revoked(lost) => {
-                self.assigned.retain(|partition| !lost.contains(partition));
+                for of in &lost {
+                    if self.assigned.remove(of) {
+                        measured::<H>(*of).decrement(1.0);
+                    }
+                }
                 self.handler.revoked(&lost)?;
             }
         }

@@ -73,6 +73,16 @@ mod tests {
         assert_eq!(record.headers.get(HEADER_TRACEPARENT).unwrap().len(), 55);
     }
 
+    #[test]
+    fn a_key_and_a_value_are_whole_up_to_a_limit() {
+        let (key, value) = (LETTER_KEY_BYTES_MAX, LETTER_VALUE_BYTES_MAX);
+        for (longer, is_cut) in [((0, 0), false), ((1, 0), true), ((0, 1), true)] {
+            let (letter, _) = letter(&poison(key + longer.0, value + longer.1, 0));
+            assert_eq!((letter.key.len(), letter.value.len()), (key, value));
+            assert_eq!(letter.reason.contains("are cut"), is_cut, "{}", letter.reason);
+        }
+    }
+
     /// A letter that could not be written would be tried again for ever.
     #[test]
     fn the_dead_letter_of_a_huge_record_fits_into_the_log() {

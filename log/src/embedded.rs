@@ -81,7 +81,7 @@ struct Handle {
 
 struct Shared {
     layout: Layout,
-    installation: i64,
+    installation: String,
     incarnation: Incarnation,
     clock: Arc<dyn Clock>,
     view: Arc<View>,
@@ -106,11 +106,6 @@ impl std::fmt::Debug for EmbeddedLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EmbeddedLog").finish_non_exhaustive()
     }
-}
-
-/// What [`Log::installation`] calls an installation of this number.
-fn name(installation: i64) -> String {
-    format!("embedded/{installation}")
 }
 
 /// The connection of the committer. The log refuses everything when a checkpoint meets a failed disk.
@@ -272,7 +267,7 @@ impl Log for EmbeddedLog {
     }
 
     fn installation(&self) -> Result<String, Error> {
-        Ok(name(self.handle.shared.installation))
+        Ok(self.handle.shared.installation.clone())
     }
 
     fn incarnation(&self) -> Incarnation {

@@ -41,3 +41,20 @@ impl Record {
         self.header(HEADER_TRACEPARENT).filter(|text| text.len() <= TRACEPARENT_BYTES_MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_for_a_trace_is_not_handed_on() {
+        for (bytes, is_kept) in [(TRACEPARENT_BYTES_MAX, true), (TRACEPARENT_BYTES_MAX + 1, false)]
+        {
+            let text = vec![b'0'; bytes];
+            let headers = [(HEADER_TRACEPARENT, text.as_slice())].into_iter().collect();
+            let of = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+            let record = Record { headers, ..Record::of(of, 7) };
+            assert_eq!(record.traceparent(), is_kept.then_some(&*text));
+        }
+    }
+}

@@ -19,17 +19,18 @@ pub mod admin;
 mod claim;
 mod client;
 mod group;
+mod groups;
 mod produce;
 mod read;
 mod shared;
 mod step;
 mod writer;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use schemas::{Layout, Topic};
+use schemas::{Incarnation, Layout, Topic};
 
 pub use self::step::observer::{StepObserver, StepPoint};
 
@@ -81,6 +82,37 @@ impl KafkaLog {
         self
     }
 
+    /// Where a partition ends: whatever was committed before now is before it. Waits for transactions that are open.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if one stays open, or the broker cannot be reached.
+    pub fn stable_end(&self, of: TopicPartition) -> Result<Offset, Error> {
+        self.shared.verify([of])?;
+        self.shared.query.stable_end(&self.shared.config, of, &mut || {})
+    }
+
+    /// As [`Log::read`], up to an end that is known to be stable: no transaction is waited for.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the log cannot be read now.
+    pub fn read_before(
+        &self,
+        of: TopicPartition,
+        range: Range<Offset>,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        let mut page = Vec::new();
+        if max == 0 || range.is_empty() {
+            return Ok(page);
+        }
+        self.shared.verify([of])?;
+        self.readers.scan(&self.shared, of, range, &mut |record| {
+            page.push(Arc::new(record));
+            if page.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(page)
+    }
+
     /// Makes the next step, or call of [`Log::produce`], fail as transient: a step after all its records
     /// were written, so that there is something to abort.
     #[doc(hidden)]
@@ -97,8 +129,16 @@ impl Log for KafkaLog {
 
     /// The brokers keep the id of their cluster for ever; installations on one cluster differ by prefix.
     fn installation(&self) -> Result<String, Error> {
+        if let Some(continued) = &self.shared.config.continues {
+            return Ok(continued.installation.clone());
+        }
         let cluster = self.shared.query.cluster()?;
         Ok(format!("kafka/{cluster}/{}", self.shared.config.prefix))
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        let continued = self.shared.config.continues.as_ref();
+        continued.map_or(Incarnation::default(), |continued| continued.incarnation)
     }
 
     async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
@@ -128,20 +168,18 @@ impl Log for KafkaLog {
         from: Offset,
         max: usize,
     ) -> Result<Vec<Arc<Record>>, Error> {
-        self.shared.verify([of])?;
-        let mut page = Vec::new();
-        if max == 0 {
-            return Ok(page);
-        }
-        let end = self.shared.query.stable_end(&self.shared.config, of, &mut || {})?;
-        if from >= end {
-            return Ok(page);
-        }
-        self.readers.scan(&self.shared, of, from..end, &mut |record| {
-            page.push(Arc::new(record));
-            if page.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(page)
+        let end = self.stable_end(of)?;
+        self.read_before(of, from..end, max)
+    }
+
+    fn read_ended(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        let end = self.bounds(of)?.end;
+        self.read_before(of, from..end, max)
     }
 
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use schemas::{Headers, Incarnation, Layout, Partition, Topic, UnixMicros};
+use schemas::{HEADER_APPENDED_AT, Headers, Incarnation, Layout, Partition, Topic, UnixMicros};
 
+mod alerts;
 pub mod config;
 pub mod consumer;
 mod dead_letter;
@@ -33,6 +34,7 @@ mod stage;
 mod unreadable;
 mod watched;
 
+pub use alerts::{ALERTS, OpenAlerts};
 pub use config::Config;
 pub use dead_letter::dead_letter;
 pub use error::{Cause, Error, StepError};
@@ -93,7 +95,7 @@ pub struct Record {
     pub from: TopicPartition,
     pub offset: Offset,
     /// Set by the log, so the same for every reader. Does not decrease within a partition while the
-    /// clocks of Kafka's brokers do not step back.
+    /// clocks of Kafka's brokers do not step back. Of an imported record that of the log it came from.
     pub appended_at: UnixMicros,
     pub key: Vec<u8>,
     /// None is a tombstone.
@@ -106,6 +108,12 @@ impl Record {
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.get(name)
+    }
+
+    /// The append time of a record with these headers: one that was imported keeps that of the log that took it first.
+    fn first_appended_at(headers: &Headers, appended_at: UnixMicros) -> UnixMicros {
+        let text = headers.get(HEADER_APPENDED_AT).and_then(|text| std::str::from_utf8(text).ok());
+        text.and_then(|text| text.parse().ok()).map_or(appended_at, UnixMicros)
     }
 }
 
@@ -131,6 +139,15 @@ pub struct Committed {
     pub offset: Offset,
     /// At most 4,000 bytes that the group keeps with the offset.
     pub metadata: String,
+}
+
+/// A member of a group, as an observer sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// As in [`WorkerSpec::member`].
+    pub name: String,
+    /// Those that it is assigned.
+    pub partitions: Vec<TopicPartition>,
 }
 
 /// A partition that a worker now owns.
@@ -206,7 +223,9 @@ pub struct WorkerSpec {
 pub struct Bounds {
     /// The oldest record kept.
     pub start: Offset,
-    /// The next record to be written.
+    /// Where the next record is written. Positions without a record may be before it, such as those of the markers
+    /// that end transactions on Kafka: who has read everything may continue before it, and learns that from an empty
+    /// page of [`Log::read`].
     pub end: Offset,
 }
 
@@ -223,7 +242,8 @@ pub trait Log: Send + Sync + 'static {
     /// [`Error::Transient`] if the log cannot be asked.
     fn installation(&self) -> Result<String, Error>;
 
-    /// Which copy of the installation this is. A log on servers is restored by their means, and has the first one.
+    /// Which copy of the installation this is. A log on servers is restored by their means, and has the first one, or that
+    /// of its import.
     fn incarnation(&self) -> Incarnation {
         Incarnation::default()
     }
@@ -248,6 +268,17 @@ pub trait Log: Send + Sync + 'static {
     /// skipped; an empty page means the end. Blocks.
     fn read(&self, of: TopicPartition, from: Offset, max: usize)
     -> Result<Vec<Arc<Record>>, Error>;
+
+    /// As [`Log::read`], without waiting for transactions that are open: what they wrote, and what is behind it, is left
+    /// out. Blocks.
+    fn read_ended(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        self.read(of, from, max)
+    }
 
     /// Blocks.
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error>;

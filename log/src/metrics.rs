@@ -1,14 +1,23 @@
 //! What the log measures.
 
+/// Outcomes of a group's step.
+const STEP: &[&str] = &["committed", "aborted", "fenced", "failed"];
+/// Outcomes of a transaction on Kafka.
+const TRANSACTION: &[&str] = &["committed", "aborted", "fenced", "unknown"];
+/// Parts of a step on Kafka.
+const PHASES: &[&str] = &["begin", "send", "offsets", "drain", "commit", "abort"];
+
 runtime::metrics! {
     /// Records that a stage could not process and moved to `dead-letters`.
     Counter DEAD_LETTERS_TOTAL = "tidemark_log_dead_letters_total" [topic];
-    /// Records that a group has not read yet; on Kafka those of this process's member.
+    /// Records that a group has not read yet, 0 at rest; on Kafka those of this process's member.
     Gauge LOG_LAG_RECORDS = "tidemark_log_lag_records" [group, topic];
+    /// 1 for each partition that a worker of this process has in a group, 0 for one that it gave back.
+    Gauge ASSIGNED_PARTITIONS = "tidemark_log_assigned_partitions" [group, topic, partition];
     /// Records that committed steps of a group took.
     Counter GROUP_RECORDS_TOTAL = "tidemark_log_group_records_total" [group];
     /// Steps of a group, by outcome: committed, aborted, fenced, failed.
-    Counter GROUP_STEPS_TOTAL = "tidemark_log_group_steps_total" [group, outcome];
+    Counter GROUP_STEPS_TOTAL = "tidemark_log_group_steps_total" [group, outcome in STEP];
     /// Time from a poll to its committed step.
     Histogram GROUP_STEP_SECONDS = "tidemark_log_group_step_seconds" [group];
     /// Time of one transaction of the embedded log, fsync included.
@@ -21,9 +30,9 @@ runtime::metrics! {
     Gauge LOG_QUEUE_REQUESTS = "tidemark_log_queue_requests" [];
     /// Time of a part of a step on Kafka: begin, send, offsets, drain, commit, abort. A long step is
     /// sent in several parts.
-    Histogram LOG_STEP_SECONDS = "tidemark_log_step_seconds" [phase];
+    Histogram LOG_STEP_SECONDS = "tidemark_log_step_seconds" [phase in PHASES];
     /// Transactions on Kafka, by outcome: committed, aborted, fenced, unknown.
-    Counter LOG_STEPS_TOTAL = "tidemark_log_steps_total" [outcome];
+    Counter LOG_STEPS_TOTAL = "tidemark_log_steps_total" [outcome in TRANSACTION];
     /// Rebalances of a group on Kafka that this process took part in.
     Counter LOG_REBALANCES_TOTAL = "tidemark_log_rebalances_total" [group];
     /// Records that Kafka did not accept.

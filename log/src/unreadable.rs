@@ -20,7 +20,8 @@ pub enum Unreadable {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot read {at}: {cause}. A newer version wrote it, and to skip it could lose a payment: \
-     nothing is done without it. Start the newer version; it continues from here"
+     nothing is done without it. Start the newer version; it continues from here. If none wrote it, `tidemark \
+     dead-letters skip {at}` moves it to dead-letters"
 )]
 pub struct NewerRecord {
     /// `<topic>/<partition>@<offset>`.

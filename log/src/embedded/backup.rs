@@ -6,8 +6,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use schemas::{Incarnation, UnixMicros};
 
 use super::fault::StorageError;
-use super::storage::{FILE, FORMAT, INCARNATION, INSTALLATION, Readers};
-use super::{name, read_only, rows};
+use super::storage::{FILE, FORMAT, INCARNATION, Readers, continue_as, installation};
+use super::{read_only, rows};
 use crate::{Cause, Committed, Error, Offset, TopicPartition};
 
 /// Key of `meta` in a copy.
@@ -36,10 +36,9 @@ impl Identity {
         }
         let readers = Readers::new(dir);
         let (format, found) = readers.with(|connection| {
-            let installation = meta(connection, INSTALLATION)?.unwrap_or_default();
             let newest = "SELECT coalesce(max(appended_at), 0) FROM partitions";
             let found = Self {
-                installation: name(installation),
+                installation: installation(connection)?,
                 incarnation: Incarnation(meta(connection, INCARNATION)?.unwrap_or_default()),
                 taken_at: meta(connection, TAKEN_AT)?.map(UnixMicros),
                 newest_at: connection.query_row(newest, [], |row| row.get(0).map(UnixMicros))?,
@@ -115,6 +114,24 @@ pub fn begin(
             let at = Committed { offset: *next, metadata: String::new() };
             rows::save_committed(copy, group, *of, &at)
         })
+    })
+}
+
+/// Makes the new log in a folder one that continues an installation, with groups at these positions. Blocks.
+///
+/// # Errors
+/// [`Error::Fatal`]: the file cannot be written.
+pub fn continue_installation(
+    dir: &Path,
+    (name, incarnation): (&str, Incarnation),
+    positions: &[(&str, TopicPartition, Committed)],
+) -> Result<(), Error> {
+    write(&dir.join(FILE), |file| {
+        continue_as(file, name, incarnation)?;
+        let save = |(group, of, at): &(&str, TopicPartition, Committed)| {
+            rows::save_committed(file, group, *of, at)
+        };
+        positions.iter().try_for_each(save)
     })
 }
 

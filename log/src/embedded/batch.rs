@@ -84,13 +84,14 @@ impl<'a> Entry<'a> {
 
     /// None if its headers are none.
     pub(super) fn to_record(self, from: TopicPartition, appended_at: UnixMicros) -> Option<Record> {
+        let headers = Headers::from_bytes(self.headers.to_vec())?;
         Some(Record {
             from,
             offset: self.offset,
-            appended_at,
+            appended_at: Record::first_appended_at(&headers, appended_at),
             key: self.key.to_vec(),
             value: self.value.map(<[u8]>::to_vec),
-            headers: Headers::from_bytes(self.headers.to_vec())?,
+            headers,
         })
     }
 }

@@ -26,7 +26,7 @@ const LATE_MAX: Duration = Duration::from_millis(50);
 /// How often one failure after another is reported: a log that cannot be written is tried twenty times a second.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// A larger record is a defect of its producer.
-const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub(super) struct Committer {
     pub(super) file: Writing,

@@ -9,7 +9,9 @@ pub(super) enum StorageError {
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
     /// The disk gave back something else than it was given.
-    #[error("{0} is damaged: its checksum does not match; restore the file from a backup")]
+    #[error(
+        "{0} is damaged: its checksum does not match; restore the file from a backup (`tidemark restore`)"
+    )]
     Damaged(String),
 }
 

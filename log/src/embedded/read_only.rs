@@ -8,7 +8,7 @@ use super::fault::StorageError;
 use super::rows;
 use super::storage::{FILE, FORMAT, Readers};
 use super::view::Slot;
-use crate::{Bounds, Error, Offset, Record, TopicPartition};
+use crate::{Bounds, Committed, Error, Offset, Record, TopicPartition};
 
 /// Reads the log in a folder, also while another process writes it. The file has only what is committed.
 #[derive(Debug)]
@@ -55,6 +55,31 @@ impl ReadOnlyLog {
     pub fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
         let extent = self.readers.with(|connection| extent(connection, of))?;
         extent.map(|(_, bounds)| bounds).ok_or_else(|| unknown(of))
+    }
+
+    /// The positions of a group in some partitions; none where it has none.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the file cannot be read now.
+    pub fn committed(
+        &self,
+        group: &str,
+        of: &[TopicPartition],
+    ) -> Result<Vec<(TopicPartition, Option<Committed>)>, Error> {
+        self.readers.with(|connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT next_offset, metadata FROM offsets WHERE grp = ?1 AND topic = ?2 AND partition = ?3",
+            )?;
+            let mut positions = Vec::with_capacity(of.len());
+            for of in of {
+                let keys = params![group, of.topic.name(), of.partition.0];
+                let at = select.query_row(keys, |row| {
+                    Ok(Committed { offset: Offset(row.get(0)?), metadata: row.get(1)? })
+                });
+                positions.push((*of, at.optional()?));
+            }
+            Ok(positions)
+        })
     }
 }
 

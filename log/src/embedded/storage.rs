@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use schemas::{Incarnation, Layout, Partition, Topic, UnixMicros};
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ pub const FILE: &str = "log.sqlite";
 /// Version of the tables.
 pub(super) const FORMAT: i64 = 2;
 /// Keys of `meta`.
-pub(super) const INSTALLATION: &str = "installation";
+const INSTALLATION: &str = "installation";
 pub(super) const INCARNATION: &str = "incarnation";
 const READERS_IDLE_MAX: usize = 8;
 /// How long to wait for a lock of another connection; in WAL mode that is rare and short.
@@ -77,8 +77,8 @@ pub(super) struct Loaded {
     pub(super) partitions: HashMap<TopicPartition, Extent>,
     /// By group.
     pub(super) committed: HashMap<String, HashMap<TopicPartition, Committed>>,
-    /// A number that was drawn when the file was made.
-    pub(super) installation: i64,
+    /// As of [`Log::installation`](crate::Log::installation).
+    pub(super) installation: String,
     pub(super) incarnation: Incarnation,
 }
 
@@ -104,7 +104,8 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     let tx = connection.transaction().map_err(fatal)?;
     tx.execute_batch(TABLES).map_err(fatal)?;
     check_meta(&tx, dir, layout)?;
-    let installation = meta(&tx, INSTALLATION, random()).map_err(fatal)?;
+    meta(&tx, INSTALLATION, random()).map_err(fatal)?;
+    let installation = installation(&tx).map_err(fatal)?;
     let incarnation = meta(&tx, INCARNATION, 0).map(Incarnation).map_err(fatal)?;
     add_partitions(&tx, layout).map_err(fatal)?;
     tx.commit().map_err(fatal)?;
@@ -114,6 +115,31 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     let partitions = load_partitions(&connection, layout).map_err(damaged)?;
     let committed = load_committed(&connection).map_err(damaged)?;
     Ok(Loaded { connection, partitions, committed, installation, incarnation })
+}
+
+/// The name of the installation: that of the one which the file continues, or one of its own, by a number that was drawn
+/// when the file was made.
+pub(super) fn installation(connection: &Connection) -> rusqlite::Result<String> {
+    let is_there = "SELECT count(*) FROM sqlite_schema WHERE name = 'continued'";
+    let tables: i64 = connection.query_row(is_there, [], |row| row.get(0))?;
+    if tables > 0 {
+        return connection.query_row("SELECT installation FROM continued", [], |row| row.get(0));
+    }
+    let select = "SELECT value FROM meta WHERE key = ?1";
+    let number = connection.query_row(select, [INSTALLATION], |row| row.get::<_, i64>(0));
+    Ok(format!("embedded/{}", number.optional()?.unwrap_or_default()))
+}
+
+/// From now on the file continues an installation, as this copy of it.
+pub(super) fn continue_as(
+    connection: &Connection,
+    installation: &str,
+    incarnation: Incarnation,
+) -> rusqlite::Result<()> {
+    connection.execute("CREATE TABLE continued (installation TEXT NOT NULL)", [])?;
+    connection.execute("INSERT INTO continued VALUES (?1)", [installation])?;
+    let insert = "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)";
+    connection.execute(insert, params![INCARNATION, incarnation.0]).map(drop)
 }
 
 /// The value that the file has for a key: `new`, if it had none.

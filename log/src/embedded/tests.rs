@@ -1,11 +1,15 @@
 //! What only the embedded log does: its lock, its file, its recovery. What every log does is checked by
 //! the conformance suite in `tests/`.
 
+use std::time::Instant;
+
 use super::*;
 use crate::{Committed, Event, Step, StepError};
 use runtime::{ManualClock, SystemClock};
 use schemas::{Headers, Partition, UnixMicros};
 
+/// Longer than a few records take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 const OF: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 
@@ -54,6 +58,30 @@ fn another_layout_is_refused_and_the_key_named() {
     open(dir.path()).unwrap();
 }
 
+/// A log that came from elsewhere keeps the name, and its records the times that they had.
+#[test]
+fn an_installation_is_continued() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    let mut old = record(vec![1]);
+    old.headers.push(schemas::HEADER_APPENDED_AT, b"77");
+    append(&log, vec![old, record(vec![2])]).unwrap();
+    log.close();
+    let at = Committed { offset: Offset(1), metadata: "step".to_owned() };
+    let as_copy = ("kafka/abc/shop.", Incarnation(5));
+    backup::continue_installation(dir.path(), as_copy, &[("g", OF, at.clone())]).unwrap();
+    let identity = backup::Identity::read(dir.path()).unwrap().unwrap();
+    let found = (identity.installation.as_str(), identity.incarnation);
+    assert_eq!(found, as_copy);
+    let found = ReadOnlyLog::open(dir.path()).unwrap().committed("g", &[OF]).unwrap();
+    assert_eq!(found, [(OF, Some(at))]);
+    let log = open(dir.path()).unwrap();
+    assert_eq!((log.installation().unwrap().as_str(), log.incarnation()), as_copy);
+    let times: Vec<_> =
+        log.read(OF, Offset(0), 9).unwrap().iter().map(|record| record.appended_at).collect();
+    assert!(times[0] == UnixMicros(77) && times[1] > UnixMicros(77), "{times:?}");
+}
+
 #[test]
 fn another_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,11 +120,13 @@ fn closed_log_has_written_what_was_queued() {
             }
         });
         let appends = scope.spawn(|| (0..).find(|_| append(&log, vec![record(vec![])]).is_err()));
-        while log.bounds(OF).unwrap().end < Offset(3) {
+        let begun = Instant::now();
+        while log.bounds(OF).unwrap().end < Offset(3) && begun.elapsed() < PATIENCE {
             std::thread::yield_now();
         }
         log.close();
         let acknowledged = appends.join().unwrap().unwrap();
+        assert!(acknowledged >= 3, "only {acknowledged} were written in {PATIENCE:?}");
         assert_eq!(log.bounds(OF).unwrap().end, Offset(acknowledged));
         assert!(
             matches!(waits.join().unwrap(), Error::Fatal(text) if text.to_string() == "it is closed")
@@ -205,6 +235,17 @@ fn a_request_that_cannot_be_written_fails_alone() {
 }
 
 /// Changes one row of the closed file as a bad disk would.
+#[test]
+fn a_record_has_a_limit_of_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    let max = committer::RECORD_BYTES_MAX - b"key".len();
+    let refused = append(&log, vec![record(vec![0; max + 1])]).unwrap_err();
+    assert!(refused.to_string().contains("is too large"), "{refused}");
+    append(&log, vec![record(vec![0; max])]).unwrap();
+    assert_eq!(log.read(OF, Offset(0), 2).unwrap().len(), 1);
+}
+
 fn damage(dir: &Path, sql: &str) {
     let connection = Connection::open(dir.join("log.sqlite")).unwrap();
     assert_eq!(connection.execute(sql, []).unwrap(), 1, "{sql}");

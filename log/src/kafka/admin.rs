@@ -5,6 +5,7 @@
 //! after the others, and it changes in no other way.
 
 mod difference;
+mod import;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -19,6 +20,7 @@ use rdkafka::metadata::MetadataTopic;
 use schemas::{Blockchain, Layout, Topic};
 
 pub use self::difference::Difference;
+pub use self::import::{begin_import, end_import, is_importing};
 
 use self::difference::{Found, Setting, corrections, differences, lacks_chains, suffices, wanted};
 use super::client::context::PlainContext;
@@ -77,6 +79,22 @@ pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicC
     Admin::new(config, layout)?.create(&Topic::ALL)
 }
 
+/// Creates these topics where no topic of the table has the configured prefix.
+///
+/// # Errors
+/// [`Error::Fatal`], and nothing was created, if one has.
+pub fn create_beside(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> Result<(), Error> {
+    let admin = Admin::new(config, layout)?;
+    if let Some(topic) = admin.found(&Topic::ALL)?.keys().min() {
+        let name = &admin.names.topic(*topic)?.full;
+        return Err(Error::fatal(format!(
+            "the prefix {:?} is in use: there is {name}",
+            config.prefix
+        )));
+    }
+    admin.make(topics).map(drop)
+}
+
 /// Compares the topics on the brokers with the topic table and the configuration.
 pub fn check_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<Difference>, Error> {
     let admin = Admin::new(config, layout)?;
@@ -131,6 +149,17 @@ pub fn delete_topics(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) ->
         names.push(admin.names.topic(*topic)?.full.as_str());
     }
     admin.ask(admin.client.delete_topics(&names, &options())).map(drop)
+}
+
+/// Deletes the offsets of a group without members, as the broker does when they expire, for tests.
+#[doc(hidden)]
+pub fn delete_group(config: &KafkaConfig, layout: &Layout, group: &str) -> Result<(), Error> {
+    let admin = Admin::new(config, layout)?;
+    let group = format!("{}{group}", config.prefix);
+    for deleted in admin.ask(admin.client.delete_groups(&[&group], &options()))? {
+        deleted.map_err(|(name, code)| admin.explain(format!("{name}: {code}")))?;
+    }
+    Ok(())
 }
 
 struct Admin<'a> {

@@ -3,5 +3,5 @@
 mod assignment;
 mod cursor;
 mod member;
-mod position;
+pub(super) mod position;
 pub(super) mod worker;

@@ -152,6 +152,23 @@ mod tests {
     use crate::TopicPartition;
     use crate::kafka::shared::tests::on_mock;
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_record_has_a_limit_of_bytes() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic(Topic::Orders.name(), 1, 1).unwrap();
+        let shared = on_mock(&cluster);
+        let to = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+        let record = |bytes| NewRecord {
+            to,
+            key: vec![b'k'],
+            value: Some(vec![0; bytes - 1]),
+            headers: Headers::default(),
+        };
+        verify(&shared, &[record(RECORD_BYTES_MAX)]).await.unwrap();
+        let refused = verify(&shared, &[record(RECORD_BYTES_MAX + 1)]).await.unwrap_err();
+        assert!(matches!(refused, Error::Fatal(_)), "{refused:?}");
+    }
+
     /// A caller that gives up, as a client that hangs up does, must not make room for another before its
     /// records have ended.
     #[test]

@@ -78,6 +78,7 @@ pub(super) mod tests {
             session_timeout: Duration::from_secs(10),
             transaction_timeout: Duration::from_secs(8),
             security: KafkaSecurity::default(),
+            continues: None,
         };
         Arc::new(Shared::new(&config, Layout { lanes: 1, orders: 1, webhooks: 1 }).unwrap())
     }

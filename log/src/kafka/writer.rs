@@ -18,6 +18,9 @@ use super::step::observer::StepObserver;
 use super::step::outcome::{Outcome, StepFailure};
 use crate::{Cause, Error, NewRecord, Offset, StepError, TopicPartition, Writer};
 
+#[cfg(test)]
+mod tests;
+
 const CLAIMS: TopicPartition =
     TopicPartition { topic: Topic::TransfersRaw, partition: Partition(0) };
 /// For how long the outcome of a step is read.

@@ -274,12 +274,27 @@ mod tests {
         assert_eq!([with("2", 1), with("2", 2), with("3", 3), with("0", 3)], [1, 1, 1, 1]);
     }
 
+    fn setting(name: &str, replication: u16) -> String {
+        let settings = wanted(Topic::Orders, replication);
+        settings.into_iter().find(|(key, _)| *key == name).unwrap().1
+    }
+
+    /// A broker that refused the largest record of ours would stop a stage.
+    #[test]
+    fn topics_take_the_largest_record() {
+        // The header of a batch and of its record, with room to spare.
+        const AROUND: usize = 61 + 64;
+        let max: usize = setting("max.message.bytes", 1).parse().unwrap();
+        assert_eq!(max, BATCH_BYTES_MAX);
+        assert!(max >= RECORD_BYTES_MAX + AROUND, "{max}");
+        let mut found = as_wanted(Topic::Orders);
+        found.settings.insert("max.message.bytes".into(), (max - 1).to_string());
+        assert_eq!(lines(Topic::Orders, Some(&found)).len(), 1);
+    }
+
     #[test]
     fn fewer_than_three_brokers_cannot_wait_for_two() {
-        let in_sync = |replication| {
-            let settings = wanted(Topic::Orders, replication);
-            settings.into_iter().find(|(key, _)| *key == "min.insync.replicas").unwrap().1
-        };
+        let in_sync = |replication| setting("min.insync.replicas", replication);
         assert_eq!([in_sync(1), in_sync(2), in_sync(3), in_sync(5)], ["1", "1", "2", "2"]);
     }
 }

@@ -128,12 +128,15 @@ pub(crate) struct Membership {
     leaving: AtomicBool,
     /// How far the group has read the partitions of the member.
     positions: Mutex<HashMap<TopicPartition, Offset>>,
+    /// Everything that the member was given is before those positions.
+    is_at_rest: AtomicBool,
 }
 
 impl MemberContext {
     pub(crate) fn new(names: Arc<Names>, group: &'static str) -> Self {
-        let (notices, leaving) = (Mutex::default(), AtomicBool::new(false));
-        let kind = Membership { names, group, notices, leaving, positions: Mutex::default() };
+        let (notices, positions) = Default::default();
+        let (leaving, is_at_rest) = Default::default();
+        let kind = Membership { names, group, notices, leaving, positions, is_at_rest };
         Self { last: LastError::default(), kind }
     }
 
@@ -150,6 +153,11 @@ impl MemberContext {
         lock(&self.kind.positions).extend(positions);
     }
 
+    /// Whether everything that the member was given is before the noted positions.
+    pub(crate) fn note_rest(&self, is_at_rest: bool) {
+        self.kind.is_at_rest.store(is_at_rest, Ordering::SeqCst);
+    }
+
     /// From now on no assignment is accepted.
     pub(crate) fn leave(&self) {
         self.kind.leaving.store(true, Ordering::SeqCst);
@@ -158,12 +166,13 @@ impl MemberContext {
 
 impl Kind for Membership {
     fn measured(&self, statistics: &Statistics) {
+        let is_at_rest = self.is_at_rest.load(Ordering::SeqCst);
         let positions = lock(&self.positions);
         for (name, topic) in &statistics.topics {
             let Some(of) = self.names.parse(name, 0) else { continue };
             let lag = |partition: &statistics::Partition| {
                 let of = self.names.parse(name, partition.partition)?;
-                Some(lag(*positions.get(&of)?, partition))
+                Some(lag(*positions.get(&of)?, is_at_rest, partition))
             };
             let lags = topic.partitions.values().filter_map(lag);
             let lag = u32::try_from(lags.sum::<i64>()).unwrap_or(u32::MAX);
@@ -174,9 +183,11 @@ impl Kind for Membership {
 }
 
 /// How many committed records are behind a position, those included that were fetched and are not in a
-/// step yet.
-fn lag(position: Offset, partition: &statistics::Partition) -> i64 {
-    (partition.ls_offset - position.0.max(partition.lo_offset)).max(0)
+/// step yet; and the markers of transactions between them. At rest the client's own position counts, which is behind
+/// markers too: no record is left before it.
+fn lag(position: Offset, is_at_rest: bool, partition: &statistics::Partition) -> i64 {
+    let position = if is_at_rest { position.0.max(partition.app_offset) } else { position.0 };
+    (partition.ls_offset - position.max(partition.lo_offset)).max(0)
 }
 
 impl ConsumerContext for MemberContext {
@@ -337,12 +348,25 @@ mod tests {
     fn fetched_but_uncommitted_records_are_lag() {
         let mut partition = statistics::Partition::default();
         (partition.lo_offset, partition.ls_offset, partition.hi_offset) = (5, 90, 95);
-        partition.consumer_lag_stored = 3;
-        assert_eq!(lag(Offset(60), &partition), 30);
-        assert_eq!(lag(Offset(0), &partition), 85, "expired records do not count");
+        (partition.consumer_lag_stored, partition.app_offset) = (3, 87);
+        assert_eq!(lag(Offset(60), false, &partition), 30);
+        assert_eq!(lag(Offset(0), false, &partition), 85, "expired records do not count");
         // Nothing was fetched yet.
         partition.ls_offset = -1001;
-        assert_eq!(lag(Offset(60), &partition), 0);
+        assert_eq!(lag(Offset(60), false, &partition), 0);
+    }
+
+    #[test]
+    fn markers_of_transactions_are_no_lag() {
+        let mut partition = statistics::Partition::default();
+        (partition.ls_offset, partition.app_offset) = (91, 91);
+        assert_eq!(lag(Offset(90), true, &partition), 0);
+        assert_eq!(lag(Offset(89), false, &partition), 2, "a record waits for its step");
+        partition.ls_offset = 95;
+        assert_eq!(lag(Offset(90), true, &partition), 4, "more is to be fetched");
+        // Nothing was given out since the start.
+        partition.app_offset = -1001;
+        assert_eq!(lag(Offset(90), true, &partition), 5);
     }
 
     #[test]

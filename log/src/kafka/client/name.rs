@@ -11,6 +11,7 @@ use crate::{Cause, Error, TopicPartition};
 /// Every topic by both of its names.
 #[derive(Debug)]
 pub(crate) struct Names {
+    prefix: String,
     by_topic: BTreeMap<Topic, Name>,
     by_name: HashMap<String, Topic>,
 }
@@ -44,9 +45,14 @@ impl Names {
             verified: AtomicBool::new(false),
         };
         Self {
+            prefix: prefix.to_owned(),
             by_topic: Topic::ALL.into_iter().map(|topic| (topic, name(topic))).collect(),
             by_name: Topic::ALL.into_iter().map(|topic| (full(topic), topic)).collect(),
         }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// # Errors

@@ -14,13 +14,14 @@ const HEADERS_USUAL: usize = 7;
 
 /// None if the message is of a topic that this installation does not have.
 pub(crate) fn of_message(names: &Names, message: &BorrowedMessage<'_>) -> Option<Record> {
+    let headers = message.headers().map(of_headers).unwrap_or_default();
     Some(Record {
         from: names.parse(message.topic(), message.partition())?,
         offset: Offset(message.offset()),
-        appended_at: appended_at(message),
+        appended_at: Record::first_appended_at(&headers, appended_at(message)),
         key: message.key().map(<[u8]>::to_vec).unwrap_or_default(),
         value: message.payload().map(<[u8]>::to_vec),
-        headers: message.headers().map(of_headers).unwrap_or_default(),
+        headers,
     })
 }
 

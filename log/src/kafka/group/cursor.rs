@@ -71,6 +71,14 @@ impl Cursors {
         self.all.iter().filter_map(move |(of, cursor)| Some((*of, offset(cursor)?)))
     }
 
+    /// Whether every record that was delivered is before its partition's position.
+    pub(super) fn are_at_rest(&self) -> bool {
+        self.all.values().all(|cursor| {
+            let position = cursor.position.as_ref().map(|position| position.offset);
+            cursor.waiting.is_empty() && cursor.next <= position
+        })
+    }
+
     pub(super) fn position(&self, of: TopicPartition) -> Option<&GroupPosition> {
         self.all.get(&of)?.position.as_ref()
     }
@@ -224,6 +232,19 @@ mod tests {
         cursors.push(record(0, 2));
         cursors.push(record(0, 2));
         assert_eq!(taken(&mut cursors, 4), [(0, 2)]);
+    }
+
+    #[test]
+    fn cursors_rest_once_all_is_committed() {
+        let mut cursors = cursors(&[2, 0]);
+        assert!(!cursors.are_at_rest(), "two wait");
+        taken(&mut cursors, 2);
+        assert!(!cursors.are_at_rest(), "two are in no step yet");
+        for (next, is_at_rest) in [(1, false), (2, true)] {
+            let committed = Committed { offset: Offset(next), metadata: String::new() };
+            cursors.set_position(of(0), GroupPosition::new(&committed, "mark"));
+            assert_eq!(cursors.are_at_rest(), is_at_rest);
+        }
     }
 
     proptest! {

@@ -65,8 +65,11 @@ impl Member {
     pub(super) fn poll(&self, timeout: Duration) -> Polled {
         match self.consumer.poll(timeout) {
             None => Polled::Nothing,
-            Some(Ok(message)) => record::of_message(&self.shared.names, &message)
-                .map_or(Polled::Ignored, Polled::Record),
+            Some(Ok(message)) => {
+                self.note_rest(false);
+                record::of_message(&self.shared.names, &message)
+                    .map_or(Polled::Ignored, Polled::Record)
+            }
             Some(Err(error)) => self.failed(error),
         }
     }
@@ -93,6 +96,11 @@ impl Member {
     /// How far the group has read these partitions, for its lag.
     pub(super) fn note_positions(&self, positions: impl Iterator<Item = (TopicPartition, Offset)>) {
         self.consumer.context().note_positions(positions);
+    }
+
+    /// Whether the group has read all that this member was given, for its lag.
+    pub(super) fn note_rest(&self, is_at_rest: bool) {
+        self.consumer.context().note_rest(is_at_rest);
     }
 
     pub(super) fn take_notice(&mut self) -> Option<Notice> {

@@ -18,25 +18,25 @@ const SEPARATOR: char = '\u{1f}';
 const NEVER: char = '-';
 
 /// The group's position in each partition; none where it never committed.
-pub(super) type Positions = BTreeMap<TopicPartition, Option<GroupPosition>>;
+pub(in crate::kafka) type Positions = BTreeMap<TopicPartition, Option<GroupPosition>>;
 
 /// The position of a group as the broker keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct GroupPosition {
-    pub(super) offset: Offset,
+pub(in crate::kafka) struct GroupPosition {
+    pub(in crate::kafka) offset: Offset,
     /// Metadata and mark.
-    pub(super) text: String,
+    pub(in crate::kafka) text: String,
 }
 
 impl GroupPosition {
     /// The position after the step of `mark`.
-    pub(super) fn new(committed: &Committed, mark: &str) -> Self {
+    pub(in crate::kafka) fn new(committed: &Committed, mark: &str) -> Self {
         let text = format!("{}{SEPARATOR}{mark}", committed.metadata);
         Self { offset: committed.offset, text }
     }
 
     /// The same position after a step that read nothing there.
-    pub(super) fn marked(position: Option<&Self>, mark: &str) -> Self {
+    pub(in crate::kafka) fn marked(position: Option<&Self>, mark: &str) -> Self {
         match position.and_then(Self::committed) {
             Some(committed) => Self::new(&committed, mark),
             None => Self { offset: Offset(0), text: format!("{SEPARATOR}{NEVER}{mark}") },
@@ -44,7 +44,7 @@ impl GroupPosition {
     }
 
     /// What the stage committed; none if the group never read here.
-    pub(super) fn committed(&self) -> Option<Committed> {
+    pub(in crate::kafka) fn committed(&self) -> Option<Committed> {
         let (metadata, mark) = self.text.rsplit_once(SEPARATOR).unwrap_or((&self.text, ""));
         let committed = Committed { offset: self.offset, metadata: metadata.to_owned() };
         (!mark.starts_with(NEVER)).then_some(committed)
@@ -52,7 +52,7 @@ impl GroupPosition {
 }
 
 /// Positions as the client library takes them.
-pub(super) fn list<'a>(
+pub(in crate::kafka) fn list<'a>(
     names: &Names,
     positions: impl IntoIterator<Item = (TopicPartition, &'a GroupPosition)>,
 ) -> Result<TopicPartitionList, Error> {
@@ -69,17 +69,17 @@ pub(super) fn list<'a>(
 
 /// Makes unique marks.
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(in crate::kafka) struct Marks {
     maker: Uuid,
     count: u64,
 }
 
 impl Marks {
-    pub(super) fn new() -> Self {
+    pub(in crate::kafka) fn new() -> Self {
         Self { maker: Uuid::now_v7(), count: 0 }
     }
 
-    pub(super) fn next(&mut self) -> String {
+    pub(in crate::kafka) fn next(&mut self) -> String {
         self.count += 1;
         format!("{}.{:x}", self.maker.simple(), self.count)
     }

@@ -292,7 +292,8 @@ impl KafkaWorker {
                     kafka.partition = of.partition.0,
                     kafka.offset = next.0,
                     skipped = bounds.start.0.saturating_sub(next.0),
-                    "records expired before the group read them; it continues with the oldest record"
+                    "records expired before the group read them; it continues with the oldest record; `tidemark reconcile` says \
+                     what is missing"
                 );
                 self.cursors.skip_to(of, bounds.start);
             }
@@ -374,6 +375,7 @@ impl Worker for KafkaWorker {
                 return Ok(Event::Records(records));
             }
             if !self.membership.has_notice() && started.elapsed() >= timeout {
+                self.note_positions();
                 return Ok(Event::Idle);
             }
         }

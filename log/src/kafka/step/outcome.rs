@@ -1,8 +1,14 @@
 //! Why a step was not committed, and what that means for its owner and for its producer.
 
+use std::time::Duration;
+
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use crate::Cause;
+
+/// A step whose commit takes longer than this gets a new producer after it: the library may have sent the
+/// request twice, and the second one must not reach the next transaction (KIP-890).
+const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 /// A step that is not known to be committed.
 #[derive(Debug)]
@@ -116,6 +122,29 @@ impl StepFailure {
     }
 }
 
+/// How a step ended, as far as its producer depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StepEnd {
+    /// The commit took this long.
+    Committed(Duration),
+    Aborted,
+    /// The step may be open or committed.
+    Uncertain,
+}
+
+impl StepEnd {
+    /// Whether the producer can make another step. Not after a connection was disturbed: a request of this step that was
+    /// sent twice must not reach the next one.
+    pub(crate) fn leaves_usable(self, was_disturbed: bool) -> bool {
+        let is_final = match self {
+            Self::Committed(took) => took <= SLOW_COMMIT,
+            Self::Aborted => true,
+            Self::Uncertain => false,
+        };
+        is_final && !was_disturbed
+    }
+}
+
 /// Whether the group refused the step because its member is not, or not any more, a member.
 fn loses_membership(error: &KafkaError) -> bool {
     matches!(
@@ -144,6 +173,22 @@ mod tests {
         for ((fatal, requires_abort, retriable), outcome, is_retriable) in cases {
             let flags = Flags { fatal, requires_abort, retriable };
             assert_eq!((flags.outcome(), flags.is_retriable()), (outcome, is_retriable));
+        }
+    }
+
+    #[test]
+    fn a_producer_that_may_disturb_a_step_is_replaced() {
+        let slow = SLOW_COMMIT + Duration::from_micros(1);
+        let cases = [
+            (StepEnd::Committed(Duration::ZERO), true),
+            (StepEnd::Committed(SLOW_COMMIT), true),
+            (StepEnd::Committed(slow), false),
+            (StepEnd::Aborted, true),
+            (StepEnd::Uncertain, false),
+        ];
+        for (end, is_usable) in cases {
+            assert_eq!(end.leaves_usable(false), is_usable, "{end:?}");
+            assert!(!end.leaves_usable(true), "{end:?}");
         }
     }
 

@@ -18,7 +18,7 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::util::Timeout;
 
 use super::observer::{Phase, StepObserver};
-use super::outcome::{Outcome, StepFailure, is_retriable};
+use super::outcome::{Outcome, StepEnd, StepFailure, is_retriable};
 use crate::kafka::client::context::StepContext;
 use crate::kafka::client::name::number;
 use crate::kafka::client::open;
@@ -34,9 +34,6 @@ const DELIVERY_POLL_INTERVAL: Duration = Duration::from_micros(250);
 const CALL_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// How many events of the library may wait when a step ends; each poll serves one.
 const EVENTS_MAX: usize = 1000;
-/// A step whose commit takes longer than this gets a new producer after it: the library may have sent the
-/// request twice, and the second one must not reach the next transaction (KIP-890).
-const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 pub(crate) struct StepProducer {
     producer: Arc<BaseProducer<StepContext>>,
@@ -139,12 +136,12 @@ impl StepProducer {
         if let Some(StepFailure { cause, .. }) = begun.failed {
             tracing::debug!(%cause, "records written ahead of a step had failed");
         }
-        self.usable &= self.abort();
-        self.end("aborted");
+        let end = self.abort();
+        self.end("aborted", end);
     }
 
     /// Counts a step that ended.
-    fn end(&mut self, outcome: &'static str) {
+    fn end(&mut self, outcome: &'static str, end: StepEnd) {
         ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => outcome).increment(1);
         for _ in 0..EVENTS_MAX {
             if self.producer.in_flight_count() == 0 {
@@ -152,8 +149,7 @@ impl StepProducer {
             }
             self.serve_callbacks();
         }
-        // A request of this step that was sent twice must not reach the next one.
-        self.usable &= !self.producer.context().kind.was_disturbed();
+        self.usable &= end.leaves_usable(self.producer.context().kind.was_disturbed());
     }
 
     /// Makes a step, or the rest of one that was begun.
@@ -164,18 +160,24 @@ impl StepProducer {
     ) -> Result<(), StepFailure> {
         let result = self.attempt(records, offsets);
         self.begun = None;
-        if let Err(failure) = &result {
-            self.usable &= failure.producer_usable && self.abort();
-        }
-        self.end(result.as_ref().err().map_or("committed", |failure| failure.outcome.as_str()));
-        result
+        let end = match &result {
+            Ok(commit) => StepEnd::Committed(*commit),
+            Err(failure) if failure.producer_usable => self.abort(),
+            Err(_) => StepEnd::Uncertain,
+        };
+        self.end(
+            result.as_ref().err().map_or("committed", |failure| failure.outcome.as_str()),
+            end,
+        );
+        result.map(drop)
     }
 
+    /// Makes a step, and returns how long its commit took.
     fn attempt(
         &mut self,
         records: &[NewRecord],
         offsets: Option<Offsets>,
-    ) -> Result<(), StepFailure> {
+    ) -> Result<Duration, StepFailure> {
         if let Some(failure) = self.begun.as_mut().and_then(|begun| begun.failed.take()) {
             return Err(failure);
         }
@@ -196,8 +198,7 @@ impl StepProducer {
             })
             .map_err(StepFailure::once_asked_to_commit)
         })?;
-        self.usable &= asked.elapsed() <= SLOW_COMMIT;
-        Ok(())
+        Ok(asked.elapsed())
     }
 
     fn send_offsets(&self, offsets: Offsets, deadline: Instant) -> Result<(), StepFailure> {
@@ -352,8 +353,8 @@ impl StepProducer {
         }
     }
 
-    /// Aborts the step. False if that failed: this producer is unusable, and the next one's start aborts.
-    fn abort(&self) -> bool {
+    /// Aborts the step. If that fails, the next producer's start does it.
+    fn abort(&self) -> StepEnd {
         let deadline = Instant::now() + self.timeout;
         let aborted = self.phase(Phase::ABORT, || {
             std::thread::scope(|scope| {
@@ -372,11 +373,13 @@ impl StepProducer {
                 aborted
             })
         });
-        aborted
-            .inspect_err(|error| {
+        match aborted {
+            Ok(()) => StepEnd::Aborted,
+            Err(error) => {
                 tracing::warn!(%error, "cannot abort a step; the next producer's start aborts it");
-            })
-            .is_ok()
+                StepEnd::Uncertain
+            }
+        }
     }
 
     /// Makes a call that is watched, as [`call`] does.

@@ -153,6 +153,7 @@ impl KafkaWorker {
     pub(super) fn note_positions(&self) {
         if let Some(member) = self.membership.member() {
             member.note_positions(self.cursors.offsets());
+            member.note_rest(self.cursors.are_at_rest());
         }
     }
 

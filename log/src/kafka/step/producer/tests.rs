@@ -68,10 +68,8 @@ fn a_step_without_a_broker_ends_in_time() {
     commit_offsets(successor, &shared.config).unwrap();
 }
 
-/// The same holds for the commit, whose outcome is then unknown.
-#[test]
-fn a_commit_without_a_broker_ends_in_time() {
-    let (cluster, shared, mut producer) = start();
+/// Writes a record of a step that has no commit yet.
+fn write(producer: &mut StepProducer) {
     let record = NewRecord {
         to: crate::TopicPartition { topic: Topic::Orders, partition: schemas::Partition(0) },
         key: Vec::new(),
@@ -80,10 +78,26 @@ fn a_commit_without_a_broker_ends_in_time() {
     };
     producer.write_ahead(&[record]);
     producer.drain(Instant::now() + PATIENCE).unwrap();
+}
+
+/// The same holds for the commit, whose outcome is then unknown.
+#[test]
+fn a_commit_without_a_broker_ends_in_time() {
+    let (cluster, shared, mut producer) = start();
+    write(&mut producer);
     cluster.broker_down(1).unwrap();
     let (done, is_done) = channel();
     std::thread::spawn(move || done.send(producer.run(&[], None)).unwrap());
     let failure = is_done.recv_timeout(PATIENCE).unwrap().unwrap_err();
     assert_eq!((failure.outcome, failure.producer_usable), (Outcome::Unknown, false));
     drop(shared);
+}
+
+#[test]
+fn a_slow_commit_is_the_last_of_its_producer() {
+    let (cluster, _shared, mut producer) = start();
+    write(&mut producer);
+    cluster.broker_round_trip_time(1, Duration::from_millis(1100)).unwrap();
+    producer.run(&[], None).unwrap();
+    assert!(!producer.is_usable());
 }

@@ -1,0 +1,94 @@
+//! Topics that are being filled by `tidemark import`. A topic of its own says so: it is there before the others and until
+//! they are complete, so no process takes half of an installation for the whole.
+
+use rdkafka::admin::{NewTopic, TopicReplication};
+use rdkafka::error::RDKafkaErrorCode;
+use schemas::{Layout, Topic};
+
+use super::{Admin, REQUEST_TIMEOUT, await_shown, options};
+use crate::Error;
+use crate::config::KafkaConfig;
+
+/// The name of the topic that is the mark, behind the prefix.
+const MARK: &str = "tidemark-import";
+
+/// Makes empty topics that no process uses until [`end_import`]. Those that an interrupted import left are removed first.
+///
+/// # Errors
+/// [`Error::Fatal`], and nothing was changed, if topics with the configured prefix are of anything else.
+pub fn begin_import(config: &KafkaConfig, layout: &Layout) -> Result<(), Error> {
+    let admin = Admin::new(config, layout)?;
+    let found = admin.found(&Topic::ALL)?;
+    if admin.has_mark()? {
+        let names: Result<Vec<_>, Error> =
+            found.keys().map(|topic| Ok(admin.names.topic(*topic)?.full.as_str())).collect();
+        admin.remove(&names?)?;
+    } else if let Some(topic) = found.keys().min() {
+        let name = &admin.names.topic(*topic)?.full;
+        return Err(Error::fatal(format!(
+            "there is {name} already: an import makes its topics, so name another log.prefix"
+        )));
+    } else {
+        admin.make_mark()?;
+    }
+    admin.make(&Topic::ALL).map(drop)
+}
+
+/// The topics are complete.
+///
+/// # Errors
+/// [`Error::Transient`].
+pub fn end_import(config: &KafkaConfig, layout: &Layout) -> Result<(), Error> {
+    let admin = Admin::new(config, layout)?;
+    let mark = admin.mark();
+    admin.remove(&[mark.as_str()])
+}
+
+/// Whether an import has begun and not ended.
+///
+/// # Errors
+/// [`Error::Transient`].
+pub fn is_importing(config: &KafkaConfig, layout: &Layout) -> Result<bool, Error> {
+    Admin::new(config, layout)?.has_mark()
+}
+
+impl Admin<'_> {
+    fn mark(&self) -> String {
+        format!("{}{MARK}", self.names.prefix())
+    }
+
+    fn has_mark(&self) -> Result<bool, Error> {
+        Ok(!self.present(&[self.mark().as_str()])?.is_empty())
+    }
+
+    fn make_mark(&self) -> Result<(), Error> {
+        let mark = self.mark();
+        let replication = TopicReplication::Fixed(i32::from(self.replication));
+        let request = NewTopic::new(&mark, 1, replication);
+        for result in self.ask(self.client.create_topics([&request], &options()))? {
+            result.map_err(|(name, code)| self.explain(format!("{name}: {code}")))?;
+        }
+        await_shown("the mark of an import", || self.has_mark())
+    }
+
+    /// Those of these topics that the brokers have.
+    fn present(&self, names: &[&str]) -> Result<Vec<String>, Error> {
+        let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
+        let metadata = metadata.map_err(|error| self.explain(error))?;
+        let found = metadata.topics().iter().map(|topic| topic.name());
+        Ok(found.filter(|name| names.contains(name)).map(str::to_owned).collect())
+    }
+
+    fn remove(&self, names: &[&str]) -> Result<(), Error> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        for result in self.ask(self.client.delete_topics(names, &options()))? {
+            match result {
+                Ok(_) | Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
+                Err((name, code)) => return Err(self.explain(format!("{name}: {code}"))),
+            }
+        }
+        await_shown("the end of the topics", || Ok(self.present(names)?.is_empty()))
+    }
+}
