@@ -19,19 +19,29 @@ use std::time::Duration;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-/// After how many more pages of 4 KiB a checkpoint is worth its flushes.
-const CHECKPOINT_PAGES: i32 = 4096;
-/// From here on the writer itself makes the checkpoints: only without writes beside it does one reach the
-/// end, and the next transaction begins at the front of the file again.
-const WAL_PAGES_MAX: i32 = 16_384;
-
-/// After how many more pages such a checkpoint is tried again.
-const RETRY_PAGES: i32 = 256;
-/// How long such a checkpoint waits for queries, twice at most: those by an id take microseconds, pages of lists some
-/// milliseconds, and on a busy machine each is put off.
-const READERS_AWAITED: Duration = Duration::from_millis(100);
+const BOUNDS: Bounds = Bounds {
+    checkpoint: 4096,
+    wal_max: 16_384,
+    retry: 256,
+    readers_awaited: Duration::from_millis(100),
+};
 /// How long a copy waits where the file is being recovered.
 const COPY_AWAITED: Duration = Duration::from_secs(5);
+
+/// The pages of 4 KiB after which a checkpoint is due, and what it waits for.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// After how many more pages a checkpoint is worth its flushes.
+    checkpoint: i32,
+    /// From here on the writer itself makes the checkpoints: only without writes beside it does one reach the
+    /// end, and the next transaction begins at the front of the file again.
+    wal_max: i32,
+    /// After how many more pages such a checkpoint is tried again.
+    retry: i32,
+    /// How long such a checkpoint waits for queries, twice at most: those by an id take microseconds, pages of lists
+    /// some milliseconds, and on a busy machine each is put off.
+    readers_awaited: Duration,
+}
 
 /// Whether reading or writing failed below SQLite. The system may have dropped what it failed to write and
 /// pretend otherwise, so a later transaction could build on what is gone after a power cut.
@@ -48,6 +58,7 @@ pub struct Writing {
     pages: Arc<AtomicI32>,
     /// How many there were when the last checkpoint was due.
     checkpointed_at: i32,
+    bounds: Bounds,
     /// Dropped to end the other thread.
     requests: Option<SyncSender<()>>,
     checkpointer: Option<JoinHandle<()>>,
@@ -78,7 +89,8 @@ impl Writing {
             .name("checkpoints".to_owned())
             .spawn(move || make_checkpoints(&other, &requested).unwrap_or_else(failed))?;
         let (requests, checkpointer) = (Some(requests), Some(checkpointer));
-        Ok(Self { connection, pages, checkpointed_at: 0, requests, checkpointer })
+        let (checkpointed_at, bounds) = (0, BOUNDS);
+        Ok(Self { connection, pages, checkpointed_at, bounds, requests, checkpointer })
     }
 
     /// Called after a commit, best when it is answered.
@@ -90,12 +102,13 @@ impl Writing {
         if pages < self.checkpointed_at {
             self.checkpointed_at = 0;
         }
-        if pages - self.checkpointed_at < CHECKPOINT_PAGES {
+        let Bounds { checkpoint, wal_max, retry, .. } = self.bounds;
+        if pages - self.checkpointed_at < checkpoint {
             return Ok(());
         }
-        if pages >= WAL_PAGES_MAX {
+        if pages >= wal_max {
             // Soon again, if queries were in the way for all that time.
-            self.checkpointed_at = pages - CHECKPOINT_PAGES + RETRY_PAGES;
+            self.checkpointed_at = pages - checkpoint + retry;
             return self.begin_again();
         }
         self.checkpointed_at = pages;
@@ -111,7 +124,7 @@ impl Writing {
     fn begin_again(&self) -> rusqlite::Result<()> {
         let busy_max: u32 =
             self.connection.pragma_query_value(None, "busy_timeout", |row| row.get(0))?;
-        self.connection.busy_timeout(READERS_AWAITED)?;
+        self.connection.busy_timeout(self.bounds.readers_awaited)?;
         checkpoint(&self.connection, CheckpointMode::RESTART)?;
         self.connection.busy_timeout(Duration::from_millis(busy_max.into()))
     }
@@ -185,6 +198,7 @@ pub fn check(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::time::Instant;
 
     use super::*;
@@ -219,6 +233,65 @@ mod tests {
         writing.close().unwrap();
         assert_eq!(size("-wal"), 0);
         assert!(size("") > 20 << 20);
+    }
+
+    /// Two numbers in the header of the WAL, which are others when it begins at its front again.
+    fn salts(path: &Path) -> [u8; 8] {
+        std::fs::read(path).unwrap()[16..24].try_into().unwrap()
+    }
+
+    /// Adds a page; the pages by then, and whether a checkpoint was tried.
+    fn write(writing: &mut Writing) -> (i32, bool) {
+        let before = writing.checkpointed_at;
+        writing.connection.execute("UPDATE one SET n = n + 1", []).unwrap();
+        writing.checkpoint_if_due().unwrap();
+        (writing.pages.load(Ordering::SeqCst), writing.checkpointed_at != before)
+    }
+
+    #[test]
+    fn the_wal_begins_again_once_no_query_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, wal] = ["file.sqlite", "file.sqlite-wal"].map(|name| dir.path().join(name));
+        let connection = Connection::open(&path).unwrap();
+        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        connection.execute_batch("CREATE TABLE one (n); INSERT INTO one VALUES (0)").unwrap();
+        let mut writing = Writing::new(connection, &path, |error| panic!("{error}")).unwrap();
+        // Every checkpoint is one of the writer's own.
+        let (retry, readers_awaited) = (4, Duration::from_millis(1));
+        writing.bounds = Bounds { checkpoint: 16, wal_max: 16, retry, readers_awaited };
+        let [reader, other] = [(); 2].map(|()| Connection::open(&path).unwrap());
+        other.busy_timeout(Duration::ZERO).unwrap();
+        reader.execute_batch("BEGIN; SELECT n FROM one").unwrap();
+        let first = salts(&wal);
+        let (mut tried, mut at) = (Vec::new(), 0);
+        while at < 28 {
+            let (pages, is_tried) = write(&mut writing);
+            tried.extend(is_tried.then_some(pages));
+            at = pages;
+        }
+        assert_eq!(tried, [16, 20, 24, 28]);
+        assert_eq!(salts(&wal), first);
+
+        // A query that begins before the next one and ends while that waits for it.
+        reader.execute_batch("COMMIT; BEGIN; SELECT n FROM one").unwrap();
+        assert_eq!([(); 3].map(|()| write(&mut writing).0), [29, 30, 31]);
+        writing.bounds.readers_awaited = Duration::from_secs(60);
+        writing.connection.execute("UPDATE one SET n = n + 1", []).unwrap();
+        let is_over = &AtomicBool::new(false);
+        let next = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // It keeps others from writing.
+                let waits = || other.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err();
+                while !waits() && !is_over.load(Ordering::SeqCst) {}
+                reader.execute_batch("COMMIT").unwrap();
+            });
+            writing.checkpoint_if_due().unwrap();
+            let (next, _) = write(&mut writing);
+            is_over.store(true, Ordering::SeqCst);
+            next
+        });
+        assert_eq!(next, 1);
+        assert_ne!(salts(&wal), first);
     }
 
     #[test]

@@ -179,6 +179,16 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_kept_for_a_hundred_years_at_most() {
+        for (days, problems) in [(RETENTION_DAYS_MAX, 0), (RETENTION_DAYS_MAX + 1, 1)] {
+            let (.., lines) = read_all(&format!(
+                "nodes = [\"c:3\"]\nretention_days = {days}\nretention_export = \"none\"\n"
+            ));
+            assert_eq!(lines.len(), problems, "{lines:?}");
+        }
+    }
+
+    #[test]
     fn cql_is_two_lines() {
         let (back_end, problems) = read("nodes = [\"c:3\"]\n");
         let BackEnd::Cql(cql) = back_end else { panic!("{back_end:?}") };

@@ -22,14 +22,14 @@ mod rest;
 mod statement;
 mod sweep;
 mod table;
+mod turns;
 mod walk;
 mod write;
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
 
 use runtime::clock::{Clock as _, SystemClock};
 use schemas::Address;
@@ -42,10 +42,11 @@ use tokio::task::JoinSet;
 use self::fault::bad_row;
 use self::known_partitions::KnownPartitions;
 use self::list_partition::ListPartition;
-pub use self::migration::migrate;
+pub use self::migration::{Migrated, Pending, create_missing, migrate, pending};
 use self::recent::Recent;
 use self::statement::{Prepared, Statement};
 use self::sweep::Emptied;
+pub use self::turns::Turns;
 use self::write::Write;
 use crate::Error;
 use crate::config::CqlConfig;
@@ -65,12 +66,15 @@ pub struct CqlStore {
 #[derive(Debug)]
 struct Tables {
     session: Session,
+    keyspace: String,
     prepared: Prepared,
     chains: Recent,
     known: KnownPartitions,
     emptied: Emptied,
     /// Counts the requests.
     requests: AtomicU64,
+    /// In tests.
+    turns: OnceLock<Arc<dyn Turns>>,
 }
 
 impl CqlStore {
@@ -78,15 +82,17 @@ impl CqlStore {
     ///
     /// # Errors
     /// [`Error::Transient`] if no node can be reached now; [`Error::SchemaMissing`],
-    /// [`Error::SchemaOutdated`] or [`Error::SchemaNewer`]; [`Error::Replication`] if the keyspace keeps
+    /// [`Error::SchemaOutdated`], [`Error::TablesMissing`] or [`Error::SchemaNewer`]; [`Error::Replication`] if the keyspace keeps
     /// another number of copies than is configured; [`Error::Fatal`] if the nodes refuse this program.
     pub async fn open(config: &CqlConfig) -> Result<Self, Error> {
         let session = connection::connect(config).await?;
         migration::check(&session, config).await?;
         let prepared = Prepared::new(&session, &config.keyspace).await?;
         let (chains, known) = (Recent::default(), KnownPartitions::default());
-        let (emptied, requests) = Default::default();
-        let tables = Tables { session, prepared, chains, known, emptied, requests };
+        let (emptied, requests, turns) = Default::default();
+        let keyspace = config.keyspace.clone();
+        let tables =
+            Tables { session, keyspace, prepared, chains, known, emptied, requests, turns };
         Ok(Self { tables: Arc::new(tables) })
     }
 
@@ -109,6 +115,7 @@ impl Tables {
     ) -> Result<(QueryRowsResult, Option<PagingState>), Error> {
         let mut prepared = self.prepared.get(statement).clone();
         prepared.set_page_size(rows);
+        let _turn = self.turn().await;
         self.requests.fetch_add(1, Ordering::Relaxed);
         let (answer, next) = self.session.execute_single_page(&prepared, values, from).await?;
         let rows = answer.into_rows_result().map_err(bad_row)?;
@@ -120,6 +127,7 @@ impl Tables {
     }
 
     async fn write(&self, write: &Write) -> Result<(), Error> {
+        let _turn = self.turn().await;
         self.requests.fetch_add(1, Ordering::Relaxed);
         if let [row] = &write.rows[..] {
             self.session.execute_unpaged(self.prepared.get(write.statement), row).await?;
@@ -136,7 +144,8 @@ impl Tables {
         partitions: &BTreeSet<ListPartition>,
         wallets: &BTreeSet<Address>,
     ) -> Result<(), Error> {
-        let (unknown, at) = (self.known.unknown(partitions), Instant::now());
+        let at = self.instant();
+        let unknown = self.known.unknown(partitions, at);
         // A wallet is found with its first partition.
         if unknown.is_empty() {
             return Ok(());

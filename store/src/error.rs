@@ -16,6 +16,10 @@ pub enum Error {
     SchemaMissing { keyspace: String },
     /// An older program made the tables.
     SchemaOutdated { keyspace: String, found: usize, needed: usize },
+    /// Tables were dropped since they were made.
+    TablesMissing { keyspace: String, tables: Vec<String> },
+    /// Embedded tables were dropped since they were made.
+    Dropped { file: String, tables: Vec<String> },
     /// A newer program made the tables; this one would not keep what it added.
     SchemaNewer { tables: String, found: usize, known: usize },
     /// The keyspace keeps another number of copies of each row than the configuration says.
@@ -96,6 +100,8 @@ impl Error {
             Self::Fatal(cause) => Self::Fatal(cause.context(what)),
             other @ (Self::SchemaMissing { .. }
             | Self::SchemaOutdated { .. }
+            | Self::TablesMissing { .. }
+            | Self::Dropped { .. }
             | Self::SchemaNewer { .. }
             | Self::Replication(_)) => other,
         }
@@ -119,6 +125,17 @@ impl fmt::Display for Error {
                 "the tables in {keyspace} have version {found}, this program needs version \
                  {needed}: {MIGRATE}"
             ),
+            Self::TablesMissing { keyspace, tables } => write!(
+                f,
+                "keyspace {keyspace} lacks {}, which somebody dropped: {MIGRATE}, which makes them again without rows, \
+                 and then `tidemark tables rebuild`",
+                tables.join(", ")
+            ),
+            Self::Dropped { file, tables } => write!(
+                f,
+                "{file} lacks {}, which somebody dropped: stop every process, and run `tidemark tables rebuild`",
+                tables.join(", ")
+            ),
             Self::SchemaNewer { tables, found, known } => write!(
                 f,
                 "the tables in {tables} have version {found}, this program knows versions up to \
@@ -136,6 +153,8 @@ impl StdError for Error {
             Self::Transient(cause) | Self::Fatal(cause) => cause.driver.as_deref()?.source(),
             Self::SchemaMissing { .. }
             | Self::SchemaOutdated { .. }
+            | Self::TablesMissing { .. }
+            | Self::Dropped { .. }
             | Self::SchemaNewer { .. }
             | Self::Replication(_) => None,
         }

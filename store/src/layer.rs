@@ -25,6 +25,16 @@ pub trait StoreLayer: Send + Sync + 'static {
         store.flush().await
     }
 
+    /// Instead of [`Store::positions`].
+    async fn positions(&self, store: &dyn Store) -> Result<Vec<Position>, Error> {
+        store.positions().await
+    }
+
+    /// Instead of [`Store::set_positions`].
+    async fn set_positions(&self, store: &dyn Store, positions: &[Position]) -> Result<(), Error> {
+        store.set_positions(positions).await
+    }
+
     /// Before each read; an error is its answer.
     fn before_read(&self) -> Result<(), Error> {
         Ok(())
@@ -67,6 +77,10 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
 
     async fn sweep(&self) -> Result<(), Error> {
         self.read()?.sweep().await
+    }
+
+    async fn check(&self) -> Result<(), Error> {
+        self.read()?.check().await
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
@@ -128,11 +142,11 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
     }
 
     async fn positions(&self) -> Result<Vec<Position>, Error> {
-        self.read()?.positions().await
+        self.layer.positions(self.read()?).await
     }
 
     async fn set_positions(&self, positions: &[Position]) -> Result<(), Error> {
-        self.read()?.set_positions(positions).await
+        self.layer.set_positions(self.read()?, positions).await
     }
 
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {

@@ -8,7 +8,9 @@
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
+mod agreement;
 mod coalesce;
+mod compare;
 pub mod config;
 pub mod cql;
 pub mod embedded;
@@ -21,7 +23,9 @@ mod row;
 mod sample;
 mod watched;
 
+pub use agreement::Agreement;
 pub use coalesce::{Newest, coalesce};
+pub use compare::{Defect, has_subject, stored};
 pub use error::{Cause, Error, Replication};
 pub use layer::{LayeredStore, StoreLayer};
 pub use retry::retry;
@@ -98,11 +102,20 @@ pub struct TransferFilter {
     pub within: Within,
 }
 
-/// What webhooks are about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The subject of webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     Order(OrderId),
+    /// A transfer that pays no order.
     Transfer(TransferId),
+}
+
+impl Subject {
+    /// The order, else the transfer.
+    #[must_use]
+    pub fn of(order: Option<OrderId>, transfer: Option<TransferId>) -> Option<Self> {
+        order.map(Self::Order).or(transfer.map(Self::Transfer))
+    }
 }
 
 /// The log that tables are made from.
@@ -146,6 +159,14 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// As of reads. The next call does the rest.
     async fn sweep(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Finds out whether all tables are there.
+    ///
+    /// # Errors
+    /// [`Error::TablesMissing`] if somebody dropped some; as of reads if that is not known.
+    async fn check(&self) -> Result<(), Error> {
         Ok(())
     }
 

@@ -55,6 +55,35 @@ impl Change {
         is_final && self.written_at().seconds() < pruned
     }
 
+    /// Whether its row may have gone when all was removed that was created before `pruned` and final.
+    #[must_use]
+    pub fn may_be_removed(&self, pruned: UnixSeconds) -> bool {
+        match self {
+            Self::Order(order) => order.created_at < pruned && order.status != OrderStatus::Pending,
+            Self::Transfer(row) => row.created_at < pruned && !is_waiting(row.status),
+            // Attempts go with what they are about, closed deposits are no rows, and chains stay.
+            Self::Attempt(_) | Self::Deposit(_) | Self::Chain(_) => false,
+        }
+    }
+
+    /// Names its row within the table, for people.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match self {
+            Self::Order(order) => order.order_id.to_string(),
+            Self::Deposit(deposit) => deposit.deposit_id.0.to_string(),
+            Self::Transfer(transfer) => transfer.transfer_id.0.to_string(),
+            Self::Attempt(attempt) => {
+                let by = if attempt.manual { "/manual" } else { "" };
+                format!("{}/{}{by}", attempt.event_id, attempt.attempt)
+            }
+            Self::Chain(chain) => match chain.lane {
+                Some(lane) => format!("{}/{lane}", chain.blockchain),
+                None => chain.blockchain.to_string(),
+            },
+        }
+    }
+
     /// The name of its table, as metrics have it.
     #[must_use]
     pub const fn table(&self) -> &'static str {

@@ -1,14 +1,14 @@
-//! Tables whose writes are a part of a process's readiness.
+//! Tables that are a part of a process's readiness.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use runtime::readiness::Part;
 
-use crate::{Change, Error, LayeredStore, Store, StoreLayer};
+use crate::{Change, Error, LayeredStore, Position, Store, StoreLayer};
 
-/// Ready while changes can be applied. For the projector, which waits for the tables when they cannot
-/// be written; a process that only reads them reports it in its answers.
+/// Ready while changes can be applied, with the positions that precede and follow them. For the projector, which waits
+/// for the tables when they cannot be written; a process that only reads them reports it in its answers.
 pub struct WatchedStore {
     part: Part,
 }
@@ -21,12 +21,12 @@ impl WatchedStore {
         LayeredStore::new(store, Self { part })
     }
 
-    fn watch(&self, written: Result<(), Error>) -> Result<(), Error> {
-        match &written {
-            Ok(()) => self.part.ready(),
+    fn watch<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match &outcome {
+            Ok(_) => self.part.ready(),
             Err(error) => self.part.waiting(error.to_string()),
         }
-        written
+        outcome
     }
 }
 
@@ -38,5 +38,65 @@ impl StoreLayer for WatchedStore {
 
     async fn flush(&self, store: &dyn Store) -> Result<(), Error> {
         self.watch(store.flush().await)
+    }
+    async fn positions(&self, store: &dyn Store) -> Result<Vec<Position>, Error> {
+        self.watch(store.positions().await)
+    }
+
+    async fn set_positions(&self, store: &dyn Store, positions: &[Position]) -> Result<(), Error> {
+        self.watch(store.set_positions(positions).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use runtime::Readiness;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Away(Arc<AtomicBool>);
+
+    #[async_trait]
+    impl StoreLayer for Away {
+        async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
+            self.before_read()?;
+            store.apply(changes).await
+        }
+
+        async fn flush(&self, store: &dyn Store) -> Result<(), Error> {
+            self.before_read()?;
+            store.flush().await
+        }
+
+        fn before_read(&self) -> Result<(), Error> {
+            let is_away = self.0.load(Ordering::Relaxed);
+            if is_away { Err(Error::Transient("away".into())) } else { Ok(()) }
+        }
+    }
+
+    /// A projector waits at each of them.
+    #[tokio::test]
+    async fn each_call_of_a_projector_is_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let (away, readiness) = (Away::default(), Readiness::default());
+        let embedded = Arc::new(crate::embedded::EmbeddedStore::open(dir.path()).unwrap());
+        let store = Arc::new(LayeredStore::new(embedded, away.clone()));
+        let store = WatchedStore::over(store, readiness.part("tables", "opening them"));
+        for call in ["apply", "flush", "positions", "set_positions"] {
+            for is_away in [true, false] {
+                away.0.store(is_away, Ordering::Relaxed);
+                let outcome = match call {
+                    "apply" => store.apply(Vec::new()).await,
+                    "flush" => store.flush().await,
+                    "positions" => store.positions().await.map(drop),
+                    _ => store.set_positions(&[]).await,
+                };
+                assert_eq!(outcome.is_err(), is_away, "{call}");
+                assert_eq!(!readiness.waiting_for().is_empty(), is_away, "{call}");
+            }
+        }
     }
 }

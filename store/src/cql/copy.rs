@@ -45,9 +45,27 @@ impl CqlStore {
         other: &Self,
         mut report: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Option<u64>, Error> {
+        let mut count = 0;
         if let Some(second) = self.pruned_before().await? {
             other.set_pruned_before(second).await?;
         }
+        self.walk_rows(async |changes| {
+            retry(|| other.apply(changes.clone())).await?;
+            count += changes.len() as u64;
+            Ok(report(count))
+        })
+        .await
+    }
+
+    /// Gives the changes that made every row, a page at a time, and returns their number; none if `take` ended it. Rows that
+    /// nobody can read are left out, and logged.
+    ///
+    /// # Errors
+    /// As of reads, if they fail for a minute; those of `take`; and a row that a newer program wrote.
+    pub async fn walk_rows(
+        &self,
+        mut take: impl AsyncFnMut(Vec<Change>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<Option<u64>, Error> {
         let whole = TABLES.map(|(statement, read)| (statement, Vec::new(), read));
         // A scan of the open deposits would step over all of the last day that are closed by now.
         let deposits =
@@ -65,8 +83,7 @@ impl CqlStore {
                 let (rows, next) = retry(read_page).await?;
                 let changes = read(&rows)?;
                 count += changes.len() as u64;
-                retry(|| other.apply(changes.clone())).await?;
-                if report(count).is_break() {
+                if take(changes).await?.is_break() {
                     return Ok(None);
                 }
                 from = next;

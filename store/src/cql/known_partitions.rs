@@ -18,11 +18,14 @@ pub(super) struct KnownPartitions(Mutex<HashMap<ListPartition, Instant>>);
 
 impl KnownPartitions {
     /// Those that must be written.
-    pub(super) fn unknown(&self, partitions: &BTreeSet<ListPartition>) -> Vec<ListPartition> {
+    pub(super) fn unknown(
+        &self,
+        partitions: &BTreeSet<ListPartition>,
+        now: Instant,
+    ) -> Vec<ListPartition> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = |partition: &ListPartition| {
-            known.get(partition).is_some_and(|at| at.elapsed() < KNOWN_FOR)
-        };
+        let is_known =
+            |partition: &ListPartition| known.get(partition).is_some_and(|at| is_known(*at, now));
         partitions.iter().filter(|partition| !is_known(partition)).cloned().collect()
     }
 
@@ -30,12 +33,16 @@ impl KnownPartitions {
     pub(super) fn written(&self, partitions: Vec<ListPartition>, at: Instant) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() + partitions.len() > PARTITIONS_MAX {
-            known.retain(|_, at| at.elapsed() < KNOWN_FOR);
+            known.retain(|_, written| is_known(*written, at));
         }
         if known.len() + partitions.len() <= PARTITIONS_MAX {
             known.extend(partitions.into_iter().map(|partition| (partition, at)));
         }
     }
+}
+
+fn is_known(at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(at) < KNOWN_FOR
 }
 
 #[cfg(test)]
@@ -47,12 +54,12 @@ mod tests {
         let partitions = KnownPartitions::default();
         let partition = |shard| ListPartition { shard, ..ListPartition::default() };
         let both = || BTreeSet::from([partition(1), partition(2)]);
-        assert_eq!(partitions.unknown(&both()), [partition(1), partition(2)]);
         let now = Instant::now();
+        assert_eq!(partitions.unknown(&both(), now), [partition(1), partition(2)]);
         partitions.written(vec![partition(1)], now);
-        assert_eq!(partitions.unknown(&both()), [partition(2)]);
+        assert_eq!(partitions.unknown(&both(), now), [partition(2)]);
         partitions.written(vec![partition(2)], now.checked_sub(KNOWN_FOR).unwrap());
-        assert_eq!(partitions.unknown(&both()), [partition(2)], "it was long ago");
+        assert_eq!(partitions.unknown(&both(), now), [partition(2)], "it was long ago");
     }
 
     #[test]
@@ -65,10 +72,10 @@ mod tests {
         partitions.written(many(0).collect(), now);
         partitions.written(many(6_000).collect(), now);
         assert_eq!(
-            partitions.unknown(&many(6_000).collect()).len(),
+            partitions.unknown(&many(6_000).collect(), now).len(),
             6_000,
             "written again, not lost"
         );
-        assert!(partitions.unknown(&many(0).collect()).is_empty());
+        assert!(partitions.unknown(&many(0).collect(), now).is_empty());
     }
 }

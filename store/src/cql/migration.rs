@@ -1,6 +1,6 @@
 //! Brings the tables of an older program to this one's form, and refuses others.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::config::{CqlConfig, check_keyspace};
 use scylla::client::execution_profile::ExecutionProfileHandle;
@@ -13,10 +13,12 @@ use scylla::statement::Statement;
 use super::{connection, fault};
 use crate::{Error, Replication};
 
-const TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations \
-    (component text, version int, name text, PRIMARY KEY ((component), version))";
-const RECORD: &str = "INSERT INTO migrations (component, version, name) VALUES ('tables', ?, ?)";
-const VERSIONS: &str = "version FROM migrations WHERE component = 'tables'";
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations (component text, version int, name text, \
+    readable_from int, PRIMARY KEY ((component), version))";
+const RECORD: &str = "INSERT INTO migrations (component, version, name, readable_from) \
+    VALUES ('tables', ?, ?, ?)";
+const VERSIONS: &str = "version, readable_from FROM migrations WHERE component = 'tables'";
+const TABLES: &str = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
 const KEYSPACES: &str = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
 
 /// A change of the tables.
@@ -24,22 +26,55 @@ const KEYSPACES: &str = "SELECT replication FROM system_schema.keyspaces WHERE k
 struct Migration {
     name: &'static str,
     text: &'static str,
+    /// The oldest program that may use the tables after it, by the version that it makes. Its own number, unless it only
+    /// adds what an older program may do without: rows that one writes meanwhile are not in a table that it does not
+    /// know, until `tidemark tables rebuild`.
+    readable_from: i32,
+}
+
+/// The migrations that a keyspace has had: for each version the oldest program that may use the tables.
+type Found = BTreeMap<i32, i32>;
+
+/// What [`migrate`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Migrated {
+    /// Names of the migrations that were applied.
+    pub applied: Vec<String>,
+    /// Tables that the migrations before them make and that the keyspace did not have: they were dropped. They are
+    /// empty now.
+    pub created: Vec<String>,
+}
+
+/// What [`migrate`] would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// Names of the migrations that are to be applied.
+    pub migrations: Vec<String>,
+    /// Tables that are to be created again.
+    pub missing: Vec<String>,
+    /// The version that the tables have; 0 if there are none.
+    pub found: usize,
+    /// The oldest program that may use the tables afterwards, by the version that it makes.
+    pub readable_from: usize,
 }
 
 /// Every change of the tables, in order; the version of a keyspace is how many of them it has had.
 /// Never change one that was released: add another.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "0001_tables", text: include_str!("migrations/0001_tables.cql") }];
+const MIGRATIONS: &[Migration] = &[Migration {
+    name: "0001_tables",
+    text: include_str!("migrations/0001_tables.cql"),
+    readable_from: 1,
+}];
 
-/// Makes the keyspace if it is missing, and applies the migrations that it has not had; their
-/// names. Another call does nothing, and one after an interruption continues. Of two at the same time each gives its
-/// changes to the same node, which makes one after the other.
+/// Makes the keyspace if it is missing, applies the migrations that it has not had, and creates again what others made
+/// and was dropped since. Another call does nothing, and one after an interruption continues. Of two at the same time
+/// each gives its changes to the same node, which makes one after the other.
 ///
 /// # Errors
 /// [`Error::Transient`] if the nodes cannot be asked; [`Error::Fatal`] if they refuse, or there are
 /// several data centres and none is configured; [`Error::SchemaNewer`]; [`Error::Replication`], with
 /// the migrations applied.
-pub async fn migrate(config: &CqlConfig) -> Result<Vec<String>, Error> {
+pub async fn migrate(config: &CqlConfig) -> Result<Migrated, Error> {
     let session = connection::connect(config).await?;
     let datacenter = datacenter(&session, config)?;
     // Both become part of a statement. The configuration checks the keyspace too, but not every caller has it from there.
@@ -63,18 +98,77 @@ pub async fn migrate(config: &CqlConfig) -> Result<Vec<String>, Error> {
     change(&keyspace).await?;
     session.use_keyspace(&config.keyspace, false).await?;
     change(TABLE).await?;
-    let found = versions(session.query_unpaged(format!("SELECT {VERSIONS}"), ()).await?)?;
+    let select = format!("SELECT {VERSIONS}");
+    let found = versions(session.query_unpaged(select, ()).await?)?;
     let done = version(&found, MIGRATIONS.len(), &config.keyspace)?;
+    let created = missing(&session, &config.keyspace, done).await?;
+    // A table that is made again lacks what later migrations changed of it.
+    let kept = if created.is_empty() { done } else { 0 };
     let mut applied = Vec::new();
-    for (number, migration) in (1_i32..).zip(MIGRATIONS).skip(done) {
+    for (number, migration) in (1_i32..).zip(MIGRATIONS).skip(kept) {
         for statement in statements(migration.text) {
             change(&statement).await?;
         }
-        session.query_unpaged(RECORD, (number, migration.name)).await?;
-        applied.push(migration.name.to_owned());
+        if found.contains_key(&number) {
+            continue;
+        }
+        let Migration { name, readable_from, .. } = *migration;
+        session.query_unpaged(RECORD, (number, name, readable_from)).await?;
+        applied.push(name.to_owned());
     }
     check_replication(&session, config).await?;
-    Ok(applied)
+    Ok(Migrated { applied, created })
+}
+
+/// Makes tables again that were dropped, in a keyspace that has had every migration; their names.
+///
+/// # Errors
+/// As of [`migrate`]; [`Error::SchemaMissing`] or [`Error::SchemaOutdated`] if it has not.
+pub async fn create_missing(config: &CqlConfig) -> Result<Vec<String>, Error> {
+    let session = connection::connect(config).await?;
+    match check(&session, config).await {
+        Err(Error::TablesMissing { .. }) => Ok(migrate(config).await?.created),
+        checked => checked.map(|()| Vec::new()),
+    }
+}
+
+/// What [`migrate`] would do. Changes nothing.
+///
+/// # Errors
+/// As of [`migrate`].
+pub async fn pending(config: &CqlConfig) -> Result<Pending, Error> {
+    let session = connection::connect(config).await?;
+    let found = match found(&session, &config.keyspace).await {
+        Err(Error::SchemaMissing { .. }) => Found::new(),
+        found => found?,
+    };
+    let done = version(&found, MIGRATIONS.len(), &config.keyspace)?;
+    let missing = missing(&session, &config.keyspace, done).await?;
+    let pending = MIGRATIONS.get(done..).unwrap_or_default();
+    let migrations = pending.iter().map(|migration| migration.name.to_owned()).collect();
+    let oldest = pending.iter().map(|migration| migration.readable_from);
+    let oldest = oldest.chain(found.into_values()).max().unwrap_or(0);
+    let readable_from = usize::try_from(oldest).unwrap_or(0);
+    Ok(Pending { migrations, missing, found: done, readable_from })
+}
+
+/// The tables that the first migrations make and that the keyspace does not have.
+async fn missing(session: &Session, keyspace: &str, done: usize) -> Result<Vec<String>, Error> {
+    // The servers write names without quotes in small letters.
+    let answer = session.query_unpaged(TABLES, (keyspace.to_lowercase(),)).await?;
+    let rows = answer.into_rows_result().map_err(fault::bad_row)?;
+    let rows = rows.rows::<(String,)>().map_err(fault::bad_row)?;
+    let present: BTreeSet<String> = rows
+        .map(|row| row.map(|(name,)| name).map_err(fault::bad_row))
+        .collect::<Result<_, _>>()?;
+    let statements = MIGRATIONS.iter().take(done).flat_map(|one| statements(one.text));
+    let made = statements.filter_map(|statement| made_table(&statement).map(str::to_owned));
+    Ok(made.filter(|name| !present.contains(name)).collect())
+}
+
+/// The table that a statement makes.
+fn made_table(statement: &str) -> Option<&str> {
+    statement.strip_prefix("CREATE TABLE IF NOT EXISTS ")?.split_whitespace().next()
 }
 
 /// The node that makes every change of the schema: nodes cannot merge two changes of one schema, but each makes those
@@ -96,21 +190,45 @@ fn one_node(session: &Session) -> Result<ExecutionProfileHandle, Error> {
 /// [`Error::Replication`] if not; [`Error::Transient`] if no node answers.
 pub(super) async fn check(session: &Session, config: &CqlConfig) -> Result<(), Error> {
     let keyspace = &config.keyspace;
-    let missing = || Error::SchemaMissing { keyspace: keyspace.clone() };
+    let needed = MIGRATIONS.len();
+    match version(&found(session, keyspace).await?, needed, keyspace)? {
+        0 => Err(Error::SchemaMissing { keyspace: keyspace.clone() }),
+        found if found < needed => {
+            Err(Error::SchemaOutdated { keyspace: keyspace.clone(), found, needed })
+        }
+        _ => {
+            check_tables(session, keyspace).await?;
+            check_replication(session, config).await
+        }
+    }
+}
+
+/// Checks that no table was dropped.
+///
+/// # Errors
+/// [`Error::TablesMissing`]; [`Error::Transient`] if no node answers.
+pub(super) async fn check_tables(session: &Session, keyspace: &str) -> Result<(), Error> {
+    let tables = missing(session, keyspace, MIGRATIONS.len()).await?;
+    if tables.is_empty() {
+        return Ok(());
+    }
+    Err(Error::TablesMissing { keyspace: keyspace.to_owned(), tables })
+}
+
+/// # Errors
+/// [`Error::SchemaMissing`] if the keyspace has none.
+async fn found(session: &Session, keyspace: &str) -> Result<Found, Error> {
     let select = format!("SELECT {}", VERSIONS.replace("FROM ", &format!("FROM {keyspace}.")));
     let answer = session.query_unpaged(select, ()).await.map_err(|cause| {
         let is_missing =
             matches!(&cause, ExecutionError::LastAttemptError(cause) if fault::is_missing(cause));
-        if is_missing { missing() } else { cause.into() }
-    })?;
-    let needed = MIGRATIONS.len();
-    match version(&versions(answer)?, needed, keyspace)? {
-        0 => Err(missing()),
-        found if found < needed => {
-            Err(Error::SchemaOutdated { keyspace: keyspace.clone(), found, needed })
+        if is_missing {
+            Error::SchemaMissing { keyspace: keyspace.to_owned() }
+        } else {
+            cause.into()
         }
-        _ => check_replication(session, config).await,
-    }
+    })?;
+    versions(answer)
 }
 
 /// `CREATE KEYSPACE IF NOT EXISTS` changes nothing of a keyspace that is there.
@@ -147,20 +265,25 @@ fn copies(options: &HashMap<String, String>, datacenter: Option<&str>) -> Option
     Some((name.to_owned(), number.parse().ok()?))
 }
 
-/// How many migrations were applied. The first that is missing ends the count: one that was
-/// interrupted runs again, with all after it.
-fn version(found: &BTreeSet<i32>, known: usize, keyspace: &str) -> Result<usize, Error> {
-    let found = (1_i32..).take_while(|number| found.contains(number)).count();
-    if found > known {
-        return Err(Error::SchemaNewer { tables: keyspace.to_owned(), found, known });
+/// How many migrations were applied, of those that this program knows. The first that is missing ends the count: one that
+/// was interrupted runs again, with all after it.
+fn version(found: &Found, known: usize, keyspace: &str) -> Result<usize, Error> {
+    let count = (1_i32..).take_while(|number| found.contains_key(number)).count();
+    let oldest = found.values().copied().max().unwrap_or(0);
+    if count > known && usize::try_from(oldest).is_ok_and(|oldest| known < oldest) {
+        let (tables, found) = (keyspace.to_owned(), count);
+        return Err(Error::SchemaNewer { tables, found, known });
     }
-    Ok(found)
+    Ok(count.min(known))
 }
 
-fn versions(answer: QueryResult) -> Result<BTreeSet<i32>, Error> {
+/// A version that does not say which programs may use it is for those that make it.
+fn versions(answer: QueryResult) -> Result<Found, Error> {
     let rows = answer.into_rows_result().map_err(fault::bad_row)?;
-    let versions = rows.rows::<(i32,)>().map_err(fault::bad_row)?;
-    versions.map(|row| row.map(|(version,)| version).map_err(fault::bad_row)).collect()
+    let versions = rows.rows::<(i32, Option<i32>)>().map_err(fault::bad_row)?;
+    let version =
+        |(version, readable_from): (i32, Option<i32>)| (version, readable_from.unwrap_or(version));
+    versions.map(|row| row.map(version).map_err(fault::bad_row)).collect()
 }
 
 /// Where the replicas are to be.
@@ -245,12 +368,46 @@ mod tests {
 
     #[test]
     fn version_counts_the_migrations_without_a_gap() {
-        for (found, version_found) in
-            [(vec![], 0), (vec![1], 1), (vec![1, 2], 2), (vec![2], 0), (vec![1, 3], 1)]
-        {
-            assert_eq!(version(&found.into_iter().collect(), 2, "k").unwrap(), version_found);
+        let found = |versions: &[(i32, i32)]| versions.iter().copied().collect::<Found>();
+        for (versions, expected) in [
+            (vec![], 0),
+            (vec![(1, 1)], 1),
+            (vec![(1, 1), (2, 2)], 2),
+            (vec![(2, 2)], 0),
+            (vec![(1, 1), (3, 3)], 1),
+        ] {
+            assert_eq!(version(&found(&versions), 2, "k").unwrap(), expected);
         }
-        let newer = version(&BTreeSet::from([1, 2, 3]), 2, "k");
-        assert!(matches!(newer, Err(Error::SchemaNewer { found: 3, known: 2, .. })), "{newer:?}");
+    }
+
+    #[test]
+    fn an_older_program_uses_what_it_may() {
+        let found = |readable_from: [i32; 3]| (1..).zip(readable_from).collect::<Found>();
+        for readable_from in [[1, 1, 1], [1, 2, 2], [1, 2, 1]] {
+            assert_eq!(version(&found(readable_from), 2, "k").unwrap(), 2, "{readable_from:?}");
+        }
+        for readable_from in [[1, 1, 3], [1, 3, 1]] {
+            let newer = version(&found(readable_from), 2, "k");
+            assert!(
+                matches!(newer, Err(Error::SchemaNewer { found: 3, known: 2, .. })),
+                "{newer:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_migration_says_who_may_use_the_tables() {
+        for (number, migration) in (1_i32..).zip(MIGRATIONS) {
+            let oldest = migration.readable_from;
+            assert!((1..=number).contains(&oldest), "{}: {oldest}", migration.name);
+        }
+    }
+
+    #[test]
+    fn the_tables_of_a_migration_are_known() {
+        let made: Vec<_> = statements(MIGRATIONS[0].text);
+        let made: Vec<_> = made.iter().filter_map(|statement| made_table(statement)).collect();
+        assert_eq!(made.len(), statements(MIGRATIONS[0].text).len(), "{made:?}");
+        assert!(made.contains(&"orders_by_day"), "{made:?}");
     }
 }

@@ -19,7 +19,7 @@ use super::merge::Entry;
 use super::statement::Statement;
 use super::walk::{List, Walk};
 use super::write::{Writes, word};
-use super::{CqlStore, Tables, origin, prune, sweep};
+use super::{CqlStore, Tables, migration, origin, prune, sweep};
 use crate::error::unless_unreadable;
 use crate::prune::{Day, Export, Pruned};
 use crate::{
@@ -65,6 +65,10 @@ impl Store for CqlStore {
     /// Nothing to do: what the replicas have acknowledged is durable.
     async fn flush(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    async fn check(&self) -> Result<(), Error> {
+        migration::check_tables(&self.tables.session, &self.tables.keyspace).await
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {

@@ -444,4 +444,13 @@ mod tests {
             assert_eq!(found, [rows, filtered], "{expected} of {partitions}");
         }
     }
+    /// No server is asked for a key that it would refuse.
+    #[test]
+    fn a_reference_longer_than_a_key_is_of_no_order() {
+        let is_empty = |bytes| {
+            let merchant_order_id = Some("x".repeat(bytes));
+            List::Orders(OrderFilter { merchant_order_id, ..OrderFilter::default() }).is_empty()
+        };
+        assert_eq!([KEY_BYTES_MAX, KEY_BYTES_MAX + 1].map(is_empty), [false, true]);
+    }
 }

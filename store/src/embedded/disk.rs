@@ -26,8 +26,14 @@ impl Disk {
         Ok(Self { wal: File::options().append(true).open(wal)?, failed: OnceLock::new() })
     }
 
+    /// Of tables that are only read.
+    pub(super) fn read_only(tables: &Path) -> io::Result<Self> {
+        let refusal = Cause::from("the tables are open to be read".to_owned());
+        Ok(Self { wal: File::open(tables)?, failed: OnceLock::from(refusal) })
+    }
+
     /// # Errors
-    /// The disk failed before.
+    /// The disk failed before, or the tables are only read.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.failed.get().map_or(Ok(()), |cause| Err(Error::Fatal(cause.clone())))
     }

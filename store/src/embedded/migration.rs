@@ -1,5 +1,7 @@
 //! Brings the tables of an older program to this one's form.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::Error;
@@ -13,12 +15,59 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     apply(connection, MIGRATIONS)
 }
 
-/// Whether [`migrate`] can bring the tables to this form.
+/// Whether [`migrate`] can bring the tables to this form, and none was dropped.
 pub(super) fn check(connection: &Connection) -> Result<(), Error> {
-    if connection.table_exists(None, "meta")? {
-        missing(connection, MIGRATIONS)?;
+    let is_made = connection.table_exists(None, "meta")?;
+    // Tables of an earlier form get theirs first.
+    if is_made && missing(connection, MIGRATIONS)?.is_empty() {
+        refuse_dropped(connection)?;
     }
     Ok(())
+}
+
+/// A table that somebody dropped.
+pub(super) struct Dropped {
+    pub(super) table: String,
+    /// What makes it and its indexes again.
+    statements: Vec<String>,
+}
+
+impl Dropped {
+    pub(super) fn create(&self, connection: &Connection) -> Result<(), Error> {
+        Ok(connection.execute_batch(&self.statements.join(";"))?)
+    }
+}
+
+/// The tables of this form that are not there.
+pub(super) fn dropped(connection: &Connection) -> Result<Vec<Dropped>, Error> {
+    let mut made = Connection::open_in_memory()?;
+    migrate(&mut made)?;
+    let names = |of: &Connection| {
+        let mut select = of.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")?;
+        let names = select.query_map([], |row| row.get(0))?;
+        names.collect::<Result<BTreeSet<String>, _>>()
+    };
+    let (wanted, present) = (names(&made)?, names(connection)?);
+    let statements = |table: &str| {
+        let sql = "SELECT sql FROM sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type DESC";
+        let mut select = made.prepare(sql)?;
+        let statements = select.query_map([table], |row| row.get(0))?;
+        statements.collect::<Result<Vec<String>, _>>()
+    };
+    let dropped = wanted
+        .difference(&present)
+        .map(|table| Ok(Dropped { table: table.clone(), statements: statements(table)? }));
+    dropped.collect()
+}
+
+/// # Errors
+/// [`Error::Dropped`].
+pub(super) fn refuse_dropped(connection: &Connection) -> Result<(), Error> {
+    let tables: Vec<_> = dropped(connection)?.into_iter().map(|one| one.table).collect();
+    if tables.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Dropped { file: connection.path().unwrap_or("memory").to_owned(), tables })
 }
 
 /// The migrations that the tables have not had yet.
@@ -82,6 +131,25 @@ mod tests {
             let Error::SchemaNewer { found, known, .. } = error else { panic!("{error}") };
             assert_eq!((found, known), (count + 2, count));
         }
+    }
+
+    #[test]
+    fn dropped_tables_are_named_and_made_again() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection).unwrap();
+        let schema = |connection: &Connection| {
+            let mut select =
+                connection.prepare("SELECT sql FROM sqlite_schema ORDER BY name").unwrap();
+            let all = select.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
+            all.map(Result::unwrap).collect::<Vec<_>>()
+        };
+        let before = schema(&connection);
+        connection.execute_batch("DROP TABLE orders; DROP TABLE positions").unwrap();
+        let Err(Error::Dropped { tables, .. }) = check(&connection) else { panic!("a refusal") };
+        assert_eq!(tables, ["orders", "positions"]);
+        dropped(&connection).unwrap().iter().for_each(|one| one.create(&connection).unwrap());
+        check(&connection).unwrap();
+        assert_eq!(schema(&connection), before);
     }
 
     #[test]

@@ -12,6 +12,12 @@ const ATTEMPT: &str = "INSERT INTO attempts \
     (event_id, attempt, manual, order_id, transfer_id, attempted_at, counted, delivered, record) \
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id, attempt, manual) DO NOTHING";
 
+/// Columns of an order's row that a newer version replaces, beside its record.
+pub(super) const ORDER_COLUMNS: &str = "updated_at, created_at, status, merchant_order_id";
+/// The same of a transfer's.
+pub(super) const TRANSFER_COLUMNS: &str =
+    "updated_at, wallet, created_at, status, blockchain, token";
+
 /// One row to write or to delete. The record is encoded by the caller, not by the one thread that writes.
 #[derive(Debug)]
 pub(super) struct Upsert {
@@ -32,15 +38,12 @@ fn sql(table: &str, key: &str, replaced: &str) -> String {
     )
 }
 
-static ORDER: LazyLock<String> = LazyLock::new(|| {
-    sql("orders", "order_id", "updated_at, created_at, status, merchant_order_id")
-});
+static ORDER: LazyLock<String> = LazyLock::new(|| sql("orders", "order_id", ORDER_COLUMNS));
 static DEPOSIT: LazyLock<String> = LazyLock::new(|| {
     sql("deposits", "deposit_id", "updated_at, state, started_at, order_id, blockchain, token")
 });
-static TRANSFER: LazyLock<String> = LazyLock::new(|| {
-    sql("transfers", "transfer_id", "updated_at, wallet, created_at, status, blockchain, token")
-});
+static TRANSFER: LazyLock<String> =
+    LazyLock::new(|| sql("transfers", "transfer_id", TRANSFER_COLUMNS));
 static CHAIN: LazyLock<String> = LazyLock::new(|| sql("chains", "blockchain, lane", "updated_at"));
 
 impl Upsert {

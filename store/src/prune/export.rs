@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +13,9 @@ use schemas::{decode_json, encode};
 use super::Export;
 use crate::error::Cause;
 use crate::{Change, Error};
+
+/// Rows have what a shop and its customers agreed on: other users of the machine cannot open the data folder either.
+const OWNER_ONLY: u32 = 0o600;
 
 /// A file that has a line for each row: `{"table":"orders","record":{…}}`, the record as `tidemark tail` shows it. It is
 /// made with the first row; one that is there already is refused.
@@ -41,7 +45,8 @@ impl FileExport {
         let file = match &mut *file {
             Some(file) => file,
             none => {
-                let made = File::create_new(&self.path)?;
+                let mut new = File::options();
+                let made = new.write(true).create_new(true).mode(OWNER_ONLY).open(&self.path)?;
                 // The disk must also have its name.
                 let parent = self.path.parent().filter(|parent| *parent != Path::new(""));
                 File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
@@ -97,6 +102,8 @@ fn json<R: Record>(record: &R) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use schemas::record::example;
 
     use super::*;
@@ -116,6 +123,8 @@ mod tests {
         assert!(order.contains(r#""amount":"10.50""#), "{order}");
         assert!(transfer.contains(r#""transfer_id":7"#), "{transfer}");
         assert_eq!(export.path(), Some(&*path));
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "customers are in it");
     }
 
     #[tokio::test]

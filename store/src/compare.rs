@@ -1,0 +1,156 @@
+//! A row of the tables beside the newest version of it that is known.
+
+use std::cmp::Ordering;
+
+use schemas::DepositState;
+use schemas::record::Attempt;
+
+use crate::{Change, DepositFilter, Error, Page, Store, Subject, Within};
+
+/// More than an order has open deposits in one stablecoin, and than one page of attempts is asked for.
+const PAGE_ROWS: u32 = 500;
+
+/// What is wrong with a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defect {
+    /// The tables do not have it.
+    Missing,
+    /// They have an earlier version.
+    Older,
+    /// They have a version that is later than the newest one known.
+    Newer,
+    /// They have the same version with another content.
+    Changed,
+}
+
+impl Defect {
+    /// What is wrong with a row whose newest version is `newest`; none if it is that version.
+    #[must_use]
+    pub fn of(newest: &Change, row: Option<&Change>) -> Option<Self> {
+        let Some(row) = row else { return is_listed(newest).then_some(Self::Missing) };
+        // What identifies an attempt is all that two of them may differ in.
+        if row == newest || matches!(newest, Change::Attempt(_)) {
+            return None;
+        }
+        Some(match row.written_at().cmp(&newest.written_at()) {
+            Ordering::Less => Self::Older,
+            Ordering::Greater => Self::Newer,
+            Ordering::Equal => Self::Changed,
+        })
+    }
+
+    /// One word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Older => "older",
+            Self::Newer => "newer",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// Whether the tables have a row of this version: closed deposits leave them.
+fn is_listed(change: &Change) -> bool {
+    match change {
+        Change::Deposit(deposit) => deposit.state == DepositState::Open,
+        Change::Attempt(attempt) => attempt.order_id.is_some() || attempt.transfer_id.is_some(),
+        Change::Order(_) | Change::Transfer(_) | Change::Chain(_) => true,
+    }
+}
+
+/// The row that a change is a version of, as the tables have it.
+///
+/// # Errors
+/// As of reads.
+pub async fn stored(store: &dyn Store, change: &Change) -> Result<Option<Change>, Error> {
+    Ok(match change {
+        Change::Order(order) => store.order_record(order.order_id).await?.map(Change::Order),
+        Change::Transfer(row) => store.transfer(row.transfer_id).await?.map(Change::Transfer),
+        Change::Deposit(deposit) => {
+            let within = Within { from: Some(deposit.started_at), before: None };
+            let filter = DepositFilter {
+                order_id: Some(deposit.order_id),
+                blockchain: Some(deposit.blockchain),
+                stablecoin: Some(deposit.stablecoin),
+                within,
+            };
+            let rows = store.deposits(filter, Page { limit: PAGE_ROWS, offset: 0 }).await?;
+            let mut rows = rows.into_iter().map(|row| row.deposit);
+            rows.find(|row| row.deposit_id == deposit.deposit_id).map(Change::Deposit)
+        }
+        Change::Attempt(attempt) => attempt_of(store, attempt).await?.map(Change::Attempt),
+        Change::Chain(chain) => {
+            let rows = store.chains().await?.into_iter();
+            let mut rows = rows.filter(|row| row.blockchain == chain.blockchain);
+            rows.find(|row| row.lane == chain.lane).map(Change::Chain)
+        }
+    })
+}
+
+/// Whether the tables have what an attempt is about; true for every other row.
+///
+/// # Errors
+/// As of reads.
+pub async fn has_subject(store: &dyn Store, change: &Change) -> Result<bool, Error> {
+    let Change::Attempt(attempt) = change else { return Ok(true) };
+    Ok(match (attempt.order_id, attempt.transfer_id) {
+        (Some(id), _) => store.order_record(id).await?.is_some(),
+        (None, Some(id)) => store.transfer(id).await?.is_some(),
+        (None, None) => false,
+    })
+}
+
+async fn attempt_of(store: &dyn Store, attempt: &Attempt) -> Result<Option<Attempt>, Error> {
+    let subject = match (attempt.order_id, attempt.transfer_id) {
+        (Some(id), _) => Subject::Order(id),
+        (None, Some(id)) => Subject::Transfer(id),
+        (None, None) => return Ok(None),
+    };
+    let key = |row: &Attempt| (row.event_id.clone(), row.attempt, row.manual);
+    let mut page = Page { limit: PAGE_ROWS, offset: 0 };
+    loop {
+        let rows = store.attempts(subject, page).await?;
+        let is_last = !page.is_full(&rows);
+        let found = rows.into_iter().find(|row| key(row) == key(attempt));
+        if found.is_some() || is_last {
+            return Ok(found);
+        }
+        page.offset = page.offset.saturating_add(PAGE_ROWS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::test_runner::{Config, TestRunner};
+
+    use super::*;
+    use crate::embedded::EmbeddedStore;
+    use crate::{coalesce, sample};
+
+    #[test]
+    fn applied_rows_have_no_defect() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let config = Config { cases: 30, source_file: Some(file!()), ..Config::default() };
+        let number = std::cell::Cell::new(0);
+        let result = TestRunner::new(config).run(&sample::changes(), |changes| {
+            number.set(number.get() + 1);
+            let store = EmbeddedStore::open(&dir.path().join(number.get().to_string())).unwrap();
+            let newest = coalesce(changes.clone());
+            for change in &newest {
+                let row = runtime.block_on(stored(&store, change)).unwrap();
+                let expected = is_listed(change).then_some(Defect::Missing);
+                assert_eq!(Defect::of(change, row.as_ref()), expected);
+            }
+            runtime.block_on(store.apply(changes)).unwrap();
+            for change in &newest {
+                let row = runtime.block_on(stored(&store, change)).unwrap();
+                assert_eq!(Defect::of(change, row.as_ref()), None, "{row:?}");
+            }
+            Ok(())
+        });
+        result.unwrap();
+    }
+}
