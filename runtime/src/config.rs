@@ -4,6 +4,7 @@
 //! ready types. Readers collect every problem, so that an operator sees all of them at once.
 
 mod connections;
+mod exposed;
 mod network;
 mod process;
 #[cfg(test)]
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 use schemas::Secret;
 use toml::{Table, Value};
+
+use exposed::{has_secret, is_secret};
 
 /// The documented defaults of the process's own sections.
 pub const DEFAULTS: &str = include_str!("config/default.toml");
@@ -42,8 +45,15 @@ pub struct Source {
     problems: Rc<RefCell<Vec<String>>>,
     /// What was read, beside the environment.
     file: Option<PathBuf>,
-    /// Where relative paths count from: the folder of the file, or without one the working directory.
-    folder: Rc<Path>,
+    files: Rc<Files>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    /// Where relative paths count from: the folder of the configuration file, or without one the working directory.
+    folder: PathBuf,
+    /// Those that secrets were read from.
+    secret: RefCell<Vec<PathBuf>>,
 }
 
 impl Source {
@@ -68,12 +78,15 @@ impl Source {
                 String::new()
             })
         });
+        let has_secret = text.parse().is_ok_and(|table| has_secret(&table));
         let mut source = Self::parse(defaults, &text, variables);
         source.problems.borrow_mut().extend(problems);
         // Fails for an empty path, which cannot be read either.
         source.file = file.and_then(|file| std::path::absolute(file).ok());
-        if let Some(folder) = source.file.as_deref().and_then(Path::parent) {
-            source.folder = folder.into();
+        if let Some(file) = &source.file {
+            let folder = file.parent().map(PathBuf::from).unwrap_or_default();
+            let secret = if has_secret { vec![file.clone()] } else { Vec::new() };
+            source.files = Rc::new(Files { folder, secret: RefCell::new(secret) });
         }
         source
     }
@@ -82,6 +95,12 @@ impl Source {
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// The files that secrets were read from by now: the configuration file, if it has one, and those that it names.
+    #[must_use]
+    pub fn secret_files(&self) -> Vec<PathBuf> {
+        self.files.secret.borrow().clone()
     }
 
     /// Reads `text` over `defaults`, then applies `variables`.
@@ -109,7 +128,7 @@ impl Source {
                 }
             }
         }
-        Self { root, problems, file: None, folder: Path::new("").into() }
+        Self { root, problems, file: None, files: Rc::default() }
     }
 
     /// Takes a section; an absent one is empty.
@@ -122,13 +141,13 @@ impl Source {
                 Table::new()
             }
         };
-        let (problems, folder) = (self.problems.clone(), self.folder.clone());
-        Reader { path: name.to_owned(), table, problems, folder }
+        let (problems, files) = (self.problems.clone(), self.files.clone());
+        Reader { path: name.to_owned(), table, problems, files }
     }
 
     /// Takes a list of sections (`[[name]]`).
     pub fn sections(&mut self, name: &str) -> Vec<Reader> {
-        readers(name, self.root.remove(name), &self.problems, &self.folder)
+        readers(name, self.root.remove(name), &self.problems, &self.files)
     }
 
     /// Reports a problem with a key of any section, given by its whole name.
@@ -140,6 +159,15 @@ impl Source {
     pub fn forgive(&mut self, key: &str) {
         let missing = format!("{key}: is missing");
         self.problems.borrow_mut().retain(|line| !line.starts_with(&missing));
+    }
+
+    /// The same for every key of a list of sections.
+    pub fn forgive_within(&mut self, list: &str) {
+        let is_missing = |line: &String| {
+            let rest = line.strip_prefix(list).and_then(|rest| rest.split_once(": "));
+            rest.is_some_and(|(key, what)| key.starts_with('[') && what.starts_with("is missing"))
+        };
+        self.problems.borrow_mut().retain(|line| !is_missing(line));
     }
 
     /// Ends the reading.
@@ -158,7 +186,7 @@ fn readers(
     path: &str,
     list: Option<Value>,
     problems: &Rc<RefCell<Vec<String>>>,
-    folder: &Rc<Path>,
+    files: &Rc<Files>,
 ) -> Vec<Reader> {
     let list = match list {
         Some(Value::Array(list)) => list,
@@ -174,7 +202,7 @@ fn readers(
             problems.borrow_mut().push(format!("{path}: must be a section"));
             return None;
         };
-        Some(Reader { path, table, problems: problems.clone(), folder: folder.clone() })
+        Some(Reader { path, table, problems: problems.clone(), files: files.clone() })
     };
     list.into_iter().enumerate().filter_map(reader).collect()
 }
@@ -208,7 +236,7 @@ fn set(table: &mut Table, keys: &[String], text: &str) -> bool {
         let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
         return inner.as_table_mut().is_some_and(|inner| set(inner, rest, text));
     }
-    let is_secret = ["secret", "password"].iter().any(|kind| first.ends_with(kind));
+    let is_secret = is_secret(&first);
     let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
     let parsed = parsed.filter(|value| value.is_str() || !is_secret);
     table.insert(first, parsed.unwrap_or_else(|| Value::String(text.to_owned())));
@@ -221,7 +249,7 @@ pub struct Reader {
     path: String,
     table: Table,
     problems: Rc<RefCell<Vec<String>>>,
-    folder: Rc<Path>,
+    files: Rc<Files>,
 }
 
 impl Reader {
@@ -270,7 +298,7 @@ impl Reader {
     /// Where a path leads: a relative one counts from the configuration file.
     #[must_use]
     pub fn located(&self, path: &str) -> PathBuf {
-        self.folder.join(path).components().collect()
+        self.files.folder.join(path).components().collect()
     }
 
     /// A text; its absence is a problem.
@@ -374,7 +402,10 @@ impl Reader {
                     self.problem(key, &format!("is missing: {} is empty", path.display()));
                     None
                 }
-                Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Ok(text) => {
+                    self.files.secret.borrow_mut().push(path);
+                    Some(text.trim_end_matches(['\r', '\n']).to_owned())
+                }
                 Err(error) => {
                     self.problem(key, &format!("is missing: {}: {error}", path.display()));
                     None
@@ -416,7 +447,7 @@ impl Reader {
     /// A list of sections inside this one (`[[section.key]]`).
     pub fn sections(&mut self, key: &str) -> Vec<Self> {
         let list = self.table.remove(key);
-        readers(&format!("{}.{key}", self.path), list, &self.problems, &self.folder)
+        readers(&format!("{}.{key}", self.path), list, &self.problems, &self.files)
     }
 
     /// The value of a key that may have several forms; the caller reports problems.
@@ -427,8 +458,8 @@ impl Reader {
     /// A reader for a table found by [`Reader::value`].
     #[must_use]
     pub fn nested(&self, key: &str, table: Table) -> Self {
-        let (problems, folder) = (self.problems.clone(), self.folder.clone());
-        Self { path: format!("{}.{key}", self.path), table, problems, folder }
+        let (problems, files) = (self.problems.clone(), self.files.clone());
+        Self { path: format!("{}.{key}", self.path), table, problems, files }
     }
 
     /// Reports every key that was not taken.

@@ -11,9 +11,11 @@ pub mod clock;
 pub mod config;
 pub mod metrics;
 pub mod open_files;
+pub mod process;
 pub mod readiness;
 pub mod task;
 pub mod telemetry;
+pub mod traces;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use readiness::Readiness;

@@ -11,6 +11,9 @@ pub enum Kind {
     Histogram,
 }
 
+/// A gauge that is set to this is not exported: its value is known to another process, or to none.
+pub const NO_VALUE: f64 = f64::NAN;
+
 /// One metric.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
@@ -19,6 +22,8 @@ pub struct Metric {
     pub kind: Kind,
     /// The labels' names. Their values come from closed sets.
     pub labels: &'static [&'static str],
+    /// Every value of each label; none where only the part of the process that records it knows them.
+    pub values: &'static [&'static [&'static str]],
     pub meaning: &'static str,
 }
 
@@ -28,6 +33,25 @@ impl Metric {
     pub fn unit(&self) -> Option<&'static str> {
         let name = self.name.strip_suffix("_total").unwrap_or(self.name);
         ["seconds", "records", "blocks", "bytes"].into_iter().find(|unit| name.ends_with(unit))
+    }
+
+    /// Every combination of the labels' values.
+    fn combinations(
+        &self,
+        known: &[(&str, &[&'static str])],
+    ) -> Vec<Vec<(&'static str, &'static str)>> {
+        let mut all = vec![Vec::new()];
+        for (label, values) in self.labels.iter().zip(self.values) {
+            let of_caller = known.iter().find(|(name, _)| name == label).map(|(_, values)| *values);
+            let values = of_caller.unwrap_or(values);
+            let with = |labels: Vec<_>| {
+                let label =
+                    |value: &&'static str| [labels.clone(), vec![(*label, *value)]].concat();
+                values.iter().map(label).collect::<Vec<_>>()
+            };
+            all = all.into_iter().flat_map(with).collect();
+        }
+        all
     }
 }
 
@@ -42,12 +66,31 @@ pub fn describe(metrics: &[Metric]) {
     }
 }
 
+/// Exports counters and histograms at 0, so that already their first event is an increase: one for every combination of
+/// the labels' values. `known` has the values of labels that only the caller knows; a metric with a label of which
+/// nobody says the values is left out.
+pub fn register(metrics: &[Metric], known: &[(&str, &[&'static str])]) {
+    for metric in metrics {
+        for labels in metric.combinations(known) {
+            match metric.kind {
+                Kind::Counter => metrics::counter!(metric.name, &labels).increment(0),
+                Kind::Histogram => drop(metrics::histogram!(metric.name, &labels)),
+                // 0 would be a statement.
+                Kind::Gauge => {}
+            }
+        }
+    }
+}
+
 /// Declares a crate's metrics: a constant with the name of each, and the table `METRICS` of all. An entry
-/// is `Counter ATTEMPTS = "tidemark_webhooks_attempts_total" [outcome];`: the doc comment on it is the
-/// meaning, the words in brackets are the labels.
+/// is `Counter ATTEMPTS = "tidemark_webhooks_attempts_total" [outcome in OUTCOMES];`: the doc comment on it is the
+/// meaning, the words in brackets are the labels, each with its values where they are known here.
 #[macro_export]
 macro_rules! metrics {
-    ($($(#[doc = $meaning:literal])+ $kind:ident $id:ident = $name:literal [$($label:ident),*];)+) => {
+    (@values) => { &[] };
+    (@values $values:expr) => { $values };
+    ($($(#[doc = $meaning:literal])+ $kind:ident $id:ident = $name:literal
+        [$($label:ident $(in $values:expr)?),*];)+) => {
         $($(#[doc = $meaning])+ pub(crate) const $id: &str = $name;)+
 
         /// Every metric of this crate.
@@ -55,7 +98,29 @@ macro_rules! metrics {
             name: $name,
             kind: $crate::metrics::Kind::$kind,
             labels: &[$(stringify!($label)),*],
+            values: &[$($crate::metrics!(@values $($values)?)),*],
             meaning: concat!($($meaning),+),
         }),+];
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENTS: Metric = Metric {
+        name: "events_total",
+        kind: Kind::Counter,
+        labels: &["kind", "place"],
+        values: &[&["a", "b"], &[]],
+        meaning: "",
+    };
+
+    #[test]
+    fn every_combination_of_known_values_counts() {
+        assert!(EVENTS.combinations(&[]).is_empty(), "nobody says where");
+        let known = EVENTS.combinations(&[("place", &["x", "y"]), ("other", &["z"])]);
+        let text: Vec<_> = known.iter().map(|l| format!("{}{}", l[0].1, l[1].1)).collect();
+        assert_eq!(text, ["ax", "ay", "bx", "by"]);
+    }
 }

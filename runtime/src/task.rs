@@ -242,6 +242,7 @@ mod tests {
         tasks.future(Phase::Process, "gives up", |_| std::future::ready(Ok(())));
         let error = tasks.run(std::future::pending()).await.unwrap_err();
         assert_eq!(error.to_string(), "gives up failed: ended early");
+        assert!(matches!(error, Error::Failed { .. }));
     }
 
     #[tokio::test(start_paused = true)]
@@ -253,6 +254,7 @@ mod tests {
         let done = drained.clone();
         tasks.future(Phase::Deliver, "drains", |stop| async move {
             stop.cancelled().await;
+            // No condition: the clock is paused, and nothing takes time.
             tokio::time::timeout(Duration::from_secs(2), std::future::pending::<()>()).await.ok();
             *done.lock().unwrap() = true;
             Ok(())
@@ -268,5 +270,6 @@ mod tests {
         tasks.future(Phase::Process, "hangs", |_| std::future::pending());
         let error = tasks.run(async {}).await.unwrap_err();
         assert_eq!(error.to_string(), "hangs did not stop in time");
+        assert!(matches!(error, Error::Stuck(_)));
     }
 }

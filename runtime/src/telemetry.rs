@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::routing::get;
 use axum::{Json, Router};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+pub use metrics_exporter_prometheus::PrometheusHandle;
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -16,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::Readiness;
 use crate::config::Reader;
+use crate::process::Process;
 
 /// Upper bounds of the buckets of a time. Buckets of several processes can be added up, quantiles cannot.
 const SECONDS: [f64; 15] =
@@ -39,6 +41,51 @@ pub struct Config {
     pub filter: String,
     /// One JSON object a line instead of text.
     pub json: bool,
+    /// Where spans are sent; none sends none.
+    pub otlp: Option<Otlp>,
+}
+
+/// A collector of spans.
+#[derive(Debug, Clone)]
+pub struct Otlp {
+    /// With the path of traces.
+    pub url: String,
+    /// Of each request; a secret.
+    pub header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Otlp {
+    fn read(section: &mut Reader) -> Option<Self> {
+        let endpoint = section.text("otlp_endpoint");
+        let header = section.secret("otlp_header");
+        if endpoint.is_empty() {
+            if header.is_some() {
+                section.problem("otlp_header", "has no effect without telemetry.otlp_endpoint");
+            }
+            return None;
+        }
+        let uri = endpoint.parse::<Uri>().ok();
+        let is_http = |uri: Uri| matches!(uri.scheme_str(), Some("http" | "https"));
+        if !uri.is_some_and(is_http) {
+            section.problem("otlp_endpoint", "must be an http or https URL, or \"\" for none");
+        }
+        let header = header.and_then(|text| {
+            let header = parse_header(text.expose());
+            if header.is_none() {
+                section
+                    .problem("otlp_header", "must be a header such as \"Authorization: Bearer …\"");
+            }
+            header
+        });
+        Some(Self { url: format!("{}/v1/traces", endpoint.trim_end_matches('/')), header })
+    }
+}
+
+fn parse_header(text: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = std::str::from_utf8(text).ok()?.split_once(':')?;
+    let mut value = HeaderValue::try_from(value.trim()).ok()?;
+    value.set_sensitive(true);
+    Some((HeaderName::try_from(name.trim()).ok()?, value))
 }
 
 impl Config {
@@ -50,6 +97,7 @@ impl Config {
             listen: if listen.is_empty() { None } else { section.parsed("listen") },
             filter: section.text("filter"),
             json: section.text("format") == "json",
+            otlp: Otlp::read(&mut section),
         };
         if section.parsed::<String>("format").is_some_and(|f| !matches!(&*f, "text" | "json")) {
             section.problem("format", "must be \"text\" or \"json\"");
@@ -102,6 +150,18 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets(&COUNTS)?.set_buckets_for_metric(is_time, &SECONDS)
 }
 
+/// The answer of `/metrics` in Prometheus' text format: every series that has a value.
+#[must_use]
+pub fn exposition(metrics: &PrometheusHandle) -> String {
+    let mut text = metrics.render();
+    let is_help = |line: &str| line.starts_with('#');
+    if text.contains(" NaN\n") {
+        let lines = text.split_inclusive('\n');
+        text = lines.filter(|line| is_help(line) || !line.ends_with(" NaN\n")).collect();
+    }
+    text
+}
+
 /// What `/ready` answers.
 #[derive(Debug, Serialize)]
 struct ReadyView {
@@ -114,6 +174,14 @@ struct ReadyView {
     details: Vec<Value>,
 }
 
+/// Adds samples to their buckets, for as long as there is a recorder: until then each one takes memory.
+pub async fn upkeep(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        metrics.run_upkeep();
+    }
+}
+
 /// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or 503
 /// with what is waited for, and either way what needs a person; `/ready?verbose=1` adds the details of
 /// [`Readiness::details`]. `/live` answers 200 as long as the process runs.
@@ -123,18 +191,16 @@ struct ReadyView {
 pub async fn serve(
     listener: TcpListener,
     metrics: PrometheusHandle,
+    process: Process,
     readiness: Readiness,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
-    let recorder = metrics.clone();
-    let upkeep = async move {
-        loop {
-            tokio::time::sleep(UPKEEP).await;
-            recorder.run_upkeep();
-        }
-    };
+    let upkeep = upkeep(metrics.clone());
     let routes = Router::new()
-        .route("/metrics", get(move || std::future::ready(metrics.render())))
+        .route(
+            "/metrics",
+            get(move || std::future::ready(exposition(&metrics) + &process.exposition())),
+        )
         .route("/ready", get(ready))
         .route("/live", get(|| async { "live" }))
         .with_state(readiness);
@@ -162,6 +228,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::metrics::NO_VALUE;
 
     #[test]
     fn histograms_are_buckets_that_add_up() {
@@ -184,6 +251,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_gauge_without_a_value_is_not_exported() {
+        let recorder = builder().unwrap().build_recorder();
+        let set = |value: f64| {
+            metrics::with_local_recorder(&recorder, || {
+                metrics::describe_gauge!("height", "1 or NaN");
+                metrics::gauge!("height", "chain" => "a").set(value);
+                metrics::gauge!("height", "chain" => "b").set(1.0);
+            });
+            exposition(&recorder.handle())
+        };
+        assert!(set(7.0).contains("height{chain=\"a\"} 7\n"));
+        let text = set(NO_VALUE);
+        assert!(!text.contains("chain=\"a\""), "{text}");
+        for line in ["# HELP height 1 or NaN\n", "height{chain=\"b\"} 1\n"] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(set(7.0).contains("height{chain=\"a\"} 7\n"), "it has one again");
+    }
+
     /// Where nobody scrapes, a sample may not take memory for ever.
     #[tokio::test(start_paused = true)]
     async fn samples_reach_their_buckets_without_a_scrape() {
@@ -196,7 +283,15 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         assert!(!has_buckets(), "{metrics:?}");
         let stop = tokio::time::sleep_until(tokio::time::Instant::now() + 2 * UPKEEP);
-        serve(listener, metrics.clone(), Readiness::default(), stop).await.unwrap();
+        serve(
+            listener,
+            metrics.clone(),
+            Process::starting("1.2.3", None),
+            Readiness::default(),
+            stop,
+        )
+        .await
+        .unwrap();
         assert!(has_buckets(), "{metrics:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Reader;
 
 /// No client needs longer for one step of a request.
-const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// How many connections the API has at once, and how long each may wait for its client.
 #[derive(Debug, Clone, Copy)]

@@ -20,6 +20,8 @@ pub struct Process {
     pub listen: Option<SocketAddr>,
     /// Where the API listens for operators, if not at `listen`.
     pub admin_listen: Option<SocketAddr>,
+    /// Where customers reach the API, without a slash at the end.
+    pub public_url: Option<String>,
     /// The proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Network>,
     /// What the API's clients may leave open.
@@ -51,6 +53,7 @@ impl Process {
         if admin_listen.is_some() && admin_listen == listen {
             server.problem("admin_listen", "must be another address than server.listen");
         }
+        let public_url = read_public_url(&mut server);
         let trusted_proxies = networks(&mut server, "trusted_proxies");
         let stop_deadline = server.duration("stop_deadline");
         let connections = Connections::read(&mut server, stop_deadline);
@@ -69,6 +72,7 @@ impl Process {
             workers,
             listen,
             admin_listen,
+            public_url,
             trusted_proxies,
             connections,
             customer_requests,
@@ -82,6 +86,21 @@ impl Process {
     pub fn operators_listen(&self) -> Option<SocketAddr> {
         self.admin_listen.or(self.listen)
     }
+}
+
+/// Paths are appended to it.
+fn read_public_url(server: &mut Reader) -> Option<String> {
+    let text = server.text("public_url");
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let is_plain = |c: char| c.is_ascii_graphic() && !"?#@\\\"<>".contains(c);
+    let is_url = host.is_some_and(|host| !host.starts_with('/') && host.chars().all(is_plain));
+    if text.is_empty() {
+        return None;
+    }
+    if !is_url || host == Some("") {
+        server.problem("public_url", "must be a URL such as \"https://pay.shop.example\"");
+    }
+    Some(text.trim_end_matches('/').to_owned())
 }
 
 fn networks(section: &mut Reader, key: &str) -> Vec<Network> {

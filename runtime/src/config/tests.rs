@@ -1,5 +1,6 @@
 //! Files, variables and secrets, good and bad.
 
+use super::exposed::URL_KEY_CHARS_MIN;
 use super::*;
 use crate::telemetry;
 
@@ -73,6 +74,48 @@ fn all_problems_are_reported_at_once() {
     assert!(found("process.workers: must be a whole number"), "{lines:?}");
     assert!(found("tabel: unknown section"), "{lines:?}");
     assert_eq!(lines.len(), 12, "{lines:?}");
+}
+
+#[test]
+fn spans_are_sent_to_a_url_with_a_secret_header() {
+    let read = |keys: &str| {
+        let mut source = source(&format!("[telemetry]\n{keys}"), &[]);
+        let config = telemetry::Config::read(source.section("telemetry"));
+        let _ = Process::read(&mut source);
+        (config, source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines))
+    };
+    let (config, problems) = read("");
+    assert_eq!((config.otlp.is_none(), problems), (true, Vec::new()));
+    let endpoint = "otlp_endpoint = \"http://collector:4318/\"\n";
+    let (config, problems) = read(&format!("{endpoint}otlp_header = \"X-Key: secret-key\""));
+    assert_eq!(problems, Vec::<String>::new());
+    assert!(!format!("{config:?}").contains("secret-key"), "{config:?}");
+    let otlp = config.otlp.unwrap();
+    assert_eq!(otlp.url, "http://collector:4318/v1/traces");
+    let (name, value) = otlp.header.unwrap();
+    assert_eq!((name.as_str(), value.as_bytes()), ("x-key", &b"secret-key"[..]));
+    for (keys, start) in [
+        ("otlp_endpoint = \"collector:4318\"", "telemetry.otlp_endpoint: must be an http"),
+        ("otlp_header = \"X-Key: secret-key\"", "telemetry.otlp_header: has no effect"),
+        (&format!("{endpoint}otlp_header = \"secret-key\""), "telemetry.otlp_header: must be a"),
+    ] {
+        let (_, problems) = read(keys);
+        assert!(problems.len() == 1 && problems[0].starts_with(start), "{keys}: {problems:?}");
+        assert!(!problems[0].contains("secret-key"), "{problems:?}");
+    }
+}
+
+#[test]
+fn a_client_has_an_hour_at_most() {
+    let max = connections::TIMEOUT_MAX.as_secs();
+    for (seconds, problems) in [(max, 0), (max + 1, 3)] {
+        let text = ["header_timeout", "idle_timeout", "body_timeout"]
+            .map(|key| format!("{key} = \"{seconds}s\"\n"));
+        let mut source = source(&format!("[server]\n{}", text.concat()), &[]);
+        let _ = (Process::read(&mut source), telemetry::Config::read(source.section("telemetry")));
+        let lines = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+        assert_eq!(lines.len(), problems, "{lines:?}");
+    }
 }
 
 #[test]
@@ -172,6 +215,40 @@ fn durations() {
     assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
     for text in ["", "s", "1", "-1s", "1.5s", "1w", "99999999999999999999s"] {
         assert_eq!(parse_duration(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn files_with_secrets_are_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let [file, secret] = ["tidemark.toml", "secret"].map(|name| dir.path().join(name));
+    std::fs::write(&secret, "s3cret").unwrap();
+    let inside = "[[admin.secrets]]\nsecret = \"s\"\n";
+    let key = "[chains.eth]\nrpc = [{ url = \"http://a\", api_key = \"k\" }]\n";
+    let password = "[log]\nsasl_password = \"p\"\n";
+    for (text, expected) in [
+        ("[admin]\nsecret_file = \"secret\"\n", vec![&secret]),
+        ("[admin]\nsecret_file = \"absent\"\nsecret = \"\"\n", vec![]),
+        ("[merchant]\nname = \"secret\"\n", vec![]),
+        (inside, vec![&file]),
+        (key, vec![&file]),
+        (password, vec![&file]),
+        ("[[alerts.sinks]]\nurl = \"https://chat.test/bot1:abc\"\n", vec![&file]),
+        ("[[alerts.sinks]]\nheaders = { Authorization = \"a\" }\n", vec![&file]),
+        ("[[alerts.sinks]]\nbody = \"{}\"\n", vec![&file]),
+        ("[[alerts.sinks]]\nurl_file = \"url\"\nhost = \"mail.test\"\n", vec![]),
+        ("[server]\nproxy = \"http://user:pw@proxy:1\"\n", vec![&file]),
+        ("[chains.eth]\nrpc = [\"https://rpc.test/v3/0a1b2c3d4e5f6a7b\"]\n", vec![&file]),
+        (
+            "[chains.eth]\nrpc = [\"https://rpc.test/ethereum-mainnet\", \"http://a:8545\"]\n",
+            vec![],
+        ),
+    ] {
+        assert_eq!("0a1b2c3d4e5f6a7b".len(), URL_KEY_CHARS_MIN);
+        std::fs::write(&file, text).unwrap();
+        let mut source = Source::load(DEFAULTS, Some(&file));
+        drop(source.section("admin").secret("secret"));
+        assert_eq!(source.secret_files().iter().collect::<Vec<_>>(), expected, "{text}");
     }
 }
 

@@ -1,0 +1,47 @@
+//! Secrets that a configuration file has itself: others who can read it have them too.
+
+use toml::{Table, Value};
+
+/// Shortest part of a URL that counts as a key.
+pub(super) const URL_KEY_CHARS_MIN: usize = 16;
+
+/// By the name of its key. An endpoint's `api_key` is in a list, which no variable leads into.
+pub(super) fn is_secret(key: &str) -> bool {
+    ["secret", "password", "api_key"].iter().any(|kind| key.ends_with(kind))
+}
+
+/// Whether a text is a URL with a password, or with a part that is long enough for a key: providers take theirs in the path.
+fn is_secret_url(text: &str) -> bool {
+    let Some((_, rest)) = text.split_once("://") else { return false };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_key = |part: &str| {
+        part.len() >= URL_KEY_CHARS_MIN
+            && part.chars().any(|c| c.is_ascii_digit())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+    };
+    authority.contains('@') || path.split(['/', '?', '&', '=']).any(is_key)
+}
+
+/// Whether a sink of alerts is described here: what is in its URL, its headers and its body lets anyone write in its name.
+fn has_sink(alerts: &Table) -> bool {
+    let sinks = alerts.get("sinks").and_then(Value::as_array);
+    let sinks = sinks.into_iter().flatten().filter_map(Value::as_table);
+    sinks
+        .into_iter()
+        .any(|sink| ["url", "headers", "body"].iter().any(|key| sink.contains_key(*key)))
+}
+
+/// Whether a section or one inside it has a secret itself, not the name of its file.
+pub(super) fn has_secret(table: &Table) -> bool {
+    table.iter().any(|(key, value)| match value {
+        Value::String(text) => is_secret(key) && !text.is_empty() || is_secret_url(text),
+        Value::Table(inner) => {
+            let is_of_alerts = key == "alerts";
+            is_of_alerts && has_sink(inner) || has_secret(inner)
+        }
+        Value::Array(list) => list.iter().any(|value| {
+            value.as_str().is_some_and(is_secret_url) || value.as_table().is_some_and(has_secret)
+        }),
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => false,
+    })
+}
