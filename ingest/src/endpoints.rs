@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use health::{Fault, Pauses};
-use metrics::{counter, gauge};
+use metrics::counter;
 use schemas::StablecoinContract;
 use serde_json::{Value, json};
 
@@ -89,6 +89,7 @@ impl Endpoints {
     /// Clients for all endpoints of the chain. None is asked yet.
     pub(crate) fn new(chain: Arc<ChainConfig>, pauses: Pauses) -> Result<Self, Error> {
         let list = clients(&chain)?;
+        list.iter().for_each(Endpoint::register);
         let health = Health::new(chain.endpoints.iter().map(|config| config.weight), pauses);
         let (wrong, errors) = (vec![None; list.len()], vec![BTreeMap::new(); list.len()]);
         Ok(Self {
@@ -222,6 +223,7 @@ impl Endpoints {
                     let now = Instant::now();
                     let mut others = (0..self.list.len()).filter(|other| !refused.contains(other));
                     if !others.any(|other| self.health.serves(other, now)) {
+                        self.measure();
                         return Err(NotBegun::Refused(index, failure));
                     }
                 }
@@ -232,11 +234,15 @@ impl Endpoints {
                 return Err(NotBegun::AllWrong(AllWrong(reasons.join("; "))));
             }
         }
+        self.measure();
+        Ok(())
+    }
+
+    fn measure(&self) {
         let now = Instant::now();
         for (index, endpoint) in self.list.iter().enumerate() {
             endpoint.measure(index == self.first, !self.health.serves(index, now));
         }
-        Ok(())
     }
 
     /// The endpoint of a second answer: the same for all questions about a range. None while the others pause.
@@ -376,10 +382,8 @@ impl Endpoints {
     fn serves_ours(&mut self, index: usize) {
         self.health.checked(index);
         self.is_reported = false;
-        let name = self.chain.blockchain.as_str();
-        gauge!(names::HALTED, "blockchain" => name).set(0);
         if self.wrong[index].take().is_some() {
-            let endpoint = self.name(index);
+            let (name, endpoint) = (self.chain.blockchain.as_str(), self.name(index));
             tracing::info!(
                 blockchain = name,
                 endpoint,
@@ -394,8 +398,6 @@ impl Endpoints {
         // One line for each wrong chain, however often the endpoint is asked.
         let is_new = self.wrong[index].as_ref() != Some(&cause);
         self.wrong[index] = Some(cause);
-        let is_halted = self.wrong.iter().all(Option::is_some);
-        gauge!(names::HALTED, "blockchain" => name).set(f64::from(u8::from(is_halted)));
         if !is_new {
             return;
         }
@@ -491,6 +493,6 @@ impl Endpoints {
 impl Drop for Endpoints {
     /// Another process may follow the chain now.
     fn drop(&mut self) {
-        self.list.iter().for_each(|endpoint| endpoint.measure(false, false));
+        self.list.iter().for_each(Endpoint::withdraw);
     }
 }

@@ -73,6 +73,7 @@ mod share;
 #[cfg(test)]
 mod simulation;
 mod tags;
+mod transaction;
 #[cfg(test)]
 mod trials;
 mod watched;
@@ -81,8 +82,10 @@ pub use config::{ChainConfig, Config, EndpointConfig, NativeConfig, RpcUrl};
 pub use doctor::{Examination, Finding, Level, examine};
 pub use error::{Error, RestoreError};
 pub use machine::{Policy, Tag, Tier};
-pub use rescan::{Rescan, RescanError};
+pub use rescan::{Rescan, RescanError, Survey, Wealth};
 pub use resolve::{Resolution, ResolveError, Verdict};
 pub use rewind::{Rewind, RewindError, Target};
 pub use runner::follow;
 pub use share::run;
+pub use transaction::{Answer, Mined, Moved, transaction};
+pub use watched::check_all as check_watched;

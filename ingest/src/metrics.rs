@@ -1,12 +1,31 @@
 //! What ingest measures.
 
+/// Failures of an endpoint: what `Refusal::class` and `Fault::class` say.
+pub(crate) const CLASSES: &[&str] = &[
+    "size",
+    "rate",
+    "behind",
+    "timeout",
+    "transient",
+    "pruned",
+    "fatal",
+    "contradiction",
+    "forked",
+    "wrong",
+];
+const TAGS: &[&str] = &["safe", "finalized"];
+const TAG_FAULTS: &[&str] = &["absent", "old", "young", "foreign"];
+const DIFFERENCES: &[&str] =
+    &["late_find", "omitted", "disputed", "forged", "behind", "fork", "contradiction"];
+
 runtime::metrics! {
     /// Number of the last scanned block.
     Gauge HEAD_BLOCK = "tidemark_ingest_head_block" [blockchain];
     /// Height up to which nothing is retracted any more.
     Gauge FINALIZED_BLOCK = "tidemark_ingest_finalized_block" [blockchain];
-    /// Age of the last scanned block.
-    Gauge LAG_SECONDS = "tidemark_ingest_lag_seconds" [blockchain];
+    /// Time of the last scanned block: `time()` less this is its age, also while nothing is scanned. As the log has it,
+    /// from the moment at which this process follows the chain; absent where another process does.
+    Gauge LAST_BLOCK_TIMESTAMP = "tidemark_ingest_last_block_timestamp_seconds" [blockchain];
     /// Blocks of the endpoint's chain that are not scanned yet, at the last poll.
     Gauge LAG_BLOCKS = "tidemark_ingest_lag_blocks" [blockchain];
     /// Atomic steps published.
@@ -20,13 +39,13 @@ runtime::metrics! {
     /// Requests sent to an endpoint, a batch as one.
     Counter RPC_REQUESTS_TOTAL = "tidemark_ingest_rpc_requests_total" [blockchain, endpoint];
     /// Failures of an endpoint: refused or broken requests, and answers that cannot be used.
-    Counter RPC_ERRORS_TOTAL = "tidemark_ingest_rpc_errors_total" [blockchain, endpoint, class];
+    Counter RPC_ERRORS_TOTAL = "tidemark_ingest_rpc_errors_total" [blockchain, endpoint, class in CLASSES];
     /// 1 for the endpoint that the present step asks, 0 for the others.
     Gauge ENDPOINT_IN_USE = "tidemark_ingest_endpoint_in_use" [blockchain, endpoint];
     /// 1 while others are asked instead of this endpoint.
     Gauge ENDPOINT_ASIDE = "tidemark_ingest_endpoint_aside" [blockchain, endpoint];
     /// Polls in which a tag that the policy waits for was absent, old, too young, or of another fork.
-    Counter TAG_FAULTS_TOTAL = "tidemark_ingest_tag_faults_total" [blockchain, tag, fault];
+    Counter TAG_FAULTS_TOTAL = "tidemark_ingest_tag_faults_total" [blockchain, tag in TAGS, fault in TAG_FAULTS];
     /// Answers of an endpoint that is behind what was scanned.
     Counter BEHIND_TOTAL = "tidemark_ingest_behind_total" [blockchain];
     /// Steps begun again because answers contradicted each other.
@@ -39,11 +58,15 @@ runtime::metrics! {
     Counter CONFIRMED_ALONE_TOTAL = "tidemark_ingest_confirmed_alone_total" [blockchain];
     /// Differences between answers: `late_find`, `omitted`, `disputed`, `forged`, and answers that could not be
     /// used or contradict themselves: `behind`, `fork`, `contradiction`.
-    Counter CHECK_DIFFERENCES_TOTAL = "tidemark_ingest_check_differences_total" [blockchain, kind];
+    Counter CHECK_DIFFERENCES_TOTAL = "tidemark_ingest_check_differences_total" [blockchain, kind in DIFFERENCES];
     /// How far a reorganisation took the cursor back.
     Histogram REORG_DEPTH_BLOCKS = "tidemark_ingest_reorg_depth_blocks" [blockchain];
     /// Most blocks requested at once, adapted to the endpoint.
     Gauge RANGE_BLOCKS = "tidemark_ingest_range_blocks" [blockchain];
-    /// 1 while a chain is halted, or has made no progress for five minutes, and needs an operator, otherwise 0.
+    /// 1 while this process follows the chain, 0 while it does not. Every configured chain has it from the start of
+    /// ingest: a sum of 0 over all processes means that nobody follows the chain.
+    Gauge FOLLOWED = "tidemark_ingest_followed" [blockchain];
+    /// 1 while a chain is halted, or has made no progress for five minutes, and needs an operator, otherwise 0. Absent
+    /// where another process follows the chain.
     Gauge HALTED = "tidemark_ingest_halted" [blockchain];
 }

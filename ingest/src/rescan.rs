@@ -5,6 +5,8 @@
 //! find. Nothing is fenced before that; the writer is opened for that step alone, and what was published meanwhile is
 //! compared again.
 
+mod survey;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,7 @@ use crate::machine::{
 };
 use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error, publish, restore, watched};
+pub use survey::{Survey, Wealth};
 
 /// How often a question is asked again before an endpoint is given up.
 const ATTEMPTS: u32 = 5;
@@ -41,7 +44,7 @@ pub enum RescanError {
     NotScanned(i64),
     #[error(
         "the log's records begin at block {0}: it does not know which transfers before it were published; begin after \
-         it"
+         it, or have them scanned again by `tidemark chain rewind CHAIN HEIGHT`"
     )]
     Gone(i64),
     #[error("no endpoint answered for the whole range: {0}")]
@@ -67,6 +70,15 @@ pub struct Rescan {
     /// Blocks before this time are older than what the processor takes: it reports their transfers and matches none.
     pub stale_before: UnixSeconds,
     epoch: Epoch,
+}
+
+/// The transfers that are asked for.
+#[derive(Debug, Clone, Copy)]
+enum Flow {
+    /// To a wallet.
+    Received,
+    /// From a wallet.
+    Sent,
 }
 
 /// A transfer in its block, by all but the index of its log: nodes correct that.
@@ -151,7 +163,8 @@ impl Rescan {
                 asked += blocks;
                 progress(asked, all);
             };
-            match scan(&endpoint, &rules, chain.range_max, (from, to), &mut next).await {
+            let part = (Flow::Received, from, to);
+            match scan(&endpoint, &rules, chain.range_max, part, &mut next).await {
                 Ok(logs) => {
                     let new = shown(&rules.watch, &logs).into_iter();
                     found.extend(new.filter(|(place, _)| !known.contains(place)));
@@ -262,14 +275,7 @@ fn alert(
          one of them if this comes again",
         seen.tx_hash, block.number, block.hash
     );
-    let alert = Alert {
-        kind: AlertKind::LateFind,
-        blockchain: Some(name),
-        transfer_id: None,
-        order_id: None,
-        message,
-        raised_at,
-    };
+    let alert = Alert::raise(AlertKind::LateFind, Some(name), &seen.tx_hash, message, raised_at);
     NewRecord::encode(Topic::Alerts, Partition(0), name.as_str(), &alert).map_err(Error::Encode)
 }
 
@@ -308,17 +314,19 @@ async fn scan(
     endpoint: &Endpoint,
     rules: &Rules,
     range_max: i64,
-    (from, to): (i64, i64),
+    (flow, from, to): (Flow, i64, i64),
     progress: &mut impl FnMut(i64),
 ) -> Result<Vec<EventLog>, String> {
     let (mut all, mut next, mut blocks, mut failures) = (Vec::new(), from, range_max, 0);
     while next <= to {
         let end = to.min(next.saturating_add(blocks - 1));
-        let logs = vec![Span::Range { from: next, to: end }];
-        let failure = match endpoint.fetch(&Ask { logs, ..Ask::default() }).await {
-            Ok(answer) => {
-                let logs = answer.logs.into_iter().flatten();
-                all.extend(rules.watch.sift(logs, next, end).map_err(str::to_owned)?);
+        let failure = match fetch(endpoint, flow, next, end).await {
+            Ok(logs) => {
+                let sifted = match flow {
+                    Flow::Received => rules.watch.sift(logs, next, end),
+                    Flow::Sent => rules.watch.sift_sent(logs, next, end),
+                };
+                all.extend(sifted.map_err(str::to_owned)?);
                 progress(end - next + 1);
                 (next, failures) = (end + 1, 0);
                 continue;
@@ -333,6 +341,23 @@ async fn scan(
         }
     }
     Ok(all)
+}
+
+/// The logs of a range, as the endpoint gives them.
+async fn fetch(
+    endpoint: &Endpoint,
+    flow: Flow,
+    from: i64,
+    to: i64,
+) -> Result<Vec<EventLog>, Failure> {
+    match flow {
+        Flow::Received => {
+            let logs = vec![Span::Range { from, to }];
+            let answer = endpoint.fetch(&Ask { logs, ..Ask::default() }).await?;
+            Ok(answer.logs.into_iter().flatten().collect())
+        }
+        Flow::Sent => endpoint.sent(from, to).await,
+    }
 }
 
 /// What endpoints say of a transfer.

@@ -6,7 +6,7 @@
 
 use log::{self, Log, Offset, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
-use schemas::{Partition, Topic};
+use schemas::{HEADER_EARLIER, Partition, Topic};
 
 use crate::machine::History;
 use crate::{ChainConfig, Error, RestoreError};
@@ -31,12 +31,22 @@ pub(crate) fn restore_with_reach(
     let mut reach = -1;
     for lane in log.layout().lanes_of(chain.blockchain) {
         let of = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
-        if log.bounds(of)?.start > Offset(0) {
+        if has_expired(log, of)? {
             let history = restore_lane((PAGE, height), log, chain, lane)?;
             reach = reach.max(history.map_or(i64::MAX, |history| history.lowest()));
         }
     }
     Ok(restore_by(PAGE, log, chain, height)?.map(|history| (history, reach)))
+}
+
+/// Whether the partition had older records than it has.
+fn has_expired(log: &dyn Log, of: TopicPartition) -> Result<bool, log::Error> {
+    let start = log.bounds(of)?.start;
+    if start > Offset(0) {
+        return Ok(true);
+    }
+    let first = log.read(of, start, 1)?;
+    Ok(first.first().is_some_and(|record| record.header(HEADER_EARLIER).is_some()))
 }
 
 /// The same, and what was published about blocks from this height on.
@@ -158,6 +168,9 @@ fn broken(
 
 #[cfg(test)]
 mod tests {
+    use schemas::record::Block;
+    use schemas::{Blockchain, CodecError, Headers};
+
     use super::*;
     use crate::machine::{Cursor, Next, Policy};
     use crate::publish;
@@ -217,19 +230,42 @@ mod tests {
 
     #[test]
     fn what_ingest_did_not_write_stops_it() {
-        let (chain, mut shelf, _) = followed();
+        let (chain, mut shelf, known) = followed();
         let lanes = shelf.lanes();
         let cause = |shelf: &Shelf| match restore(shelf, &chain).unwrap_err() {
-            Error::Restore { cause, .. } => cause.to_string(),
+            Error::Restore { cause, .. } => cause,
             other => panic!("{other}"),
         };
         let mut spoiled = shelf.clone();
         spoiled.spoil(lanes[1]);
-        assert_eq!(cause(&spoiled), "not in the Confluent wire format");
+        assert!(matches!(cause(&spoiled), RestoreError::Codec(CodecError::Framing)));
+        let (key, headers) = (Vec::new(), Headers::default());
+        let mut emptied = shelf.clone();
+        emptied.commit(vec![log::NewRecord { to: lanes[1], key, value: None, headers }]);
+        assert!(matches!(cause(&emptied), RestoreError::Tombstone));
+        // A head of another chain, and one that the other lane does not have.
+        let last = known.last();
+        let block = Block { number: last.number + 1, ..last };
+        let head = |blockchain| ChainRecord {
+            blockchain,
+            epoch: known.epoch(),
+            block,
+            observed_at: known.observed_at(),
+            body: ChainBody::Head(known.head().clone()),
+            confirmed: false,
+        };
+        let with = |record: ChainRecord| {
+            let mut shelf = shelf.clone();
+            shelf.put(lanes[1], schemas::encode(&record).unwrap());
+            cause(&shelf)
+        };
+        let other = with(head(Blockchain::Polygon));
+        assert!(matches!(other, RestoreError::OtherChain(Blockchain::Polygon)), "{other}");
+        assert!(matches!(with(head(chain.blockchain)), RestoreError::Heads));
         shelf.clear(lanes[1]);
-        assert_eq!(cause(&shelf), "some lanes of the chain are empty");
+        assert!(matches!(cause(&shelf), RestoreError::EmptyLane));
         let (_, mut shelf, _) = followed();
         shelf.clear(lanes[0]);
-        assert_eq!(cause(&shelf), "some lanes of the chain are empty");
+        assert!(matches!(cause(&shelf), RestoreError::EmptyLane));
     }
 }

@@ -7,6 +7,8 @@
 //! Where the records are gone, or begin above the height, the block is the one that the endpoints have there, and nothing can be
 //! retracted by name: the head of the next epoch alone takes back what lanes know above it.
 
+mod fork;
+
 use log::Log;
 use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation, Watch};
 use schemas::{Epoch, FORGET_SECONDS, UnixMicros};
@@ -28,6 +30,12 @@ pub enum RewindError {
     /// [`Target::Shown`] does without.
     #[error("no block at or below that height was published: the log begins at {0}")]
     Gone(i64),
+    #[error("the endpoints have the last scanned block {0}: there is nothing to take back")]
+    NothingToTakeBack(i64),
+    #[error(
+        "the endpoints have none of the published blocks, of which {0} is the lowest: give the height that both forks have"
+    )]
+    NoCommon(i64),
     #[error("the endpoints do not say which block {0} is: {1}")]
     Endpoints(i64, String),
     #[error(
@@ -53,16 +61,25 @@ impl Target {
     /// # Errors
     /// [`RewindError::Endpoints`] unless at least one has it and no other one another in its place.
     pub async fn shown(chain: &ChainConfig, height: i64) -> Result<Self, RewindError> {
+        Self::shown_or_gone(chain, height)
+            .await?
+            .ok_or_else(|| RewindError::Endpoints(height, "no endpoint has it".to_owned()))
+    }
+
+    /// The same; none where every endpoint answers that it has no such block.
+    async fn shown_or_gone(chain: &ChainConfig, height: i64) -> Result<Option<Self>, RewindError> {
         let (mut shown, mut failures) = (Vec::new(), Vec::new());
         for endpoint in clients(chain)? {
             match block_of(&endpoint, chain, height).await {
-                Ok(block) if shown.contains(&block) => {}
-                Ok(block) => shown.push(block),
+                Ok(Some(block)) if shown.contains(&block) => {}
+                Ok(Some(block)) => shown.push(block),
+                Ok(None) => {}
                 Err(cause) => failures.push(format!("{}: {cause}", endpoint.name())),
             }
         }
         match shown.as_slice() {
-            [block] => Ok(Self::Shown(*block)),
+            [block] => Ok(Some(Self::Shown(*block))),
+            [] if failures.is_empty() => Ok(None),
             [] => Err(RewindError::Endpoints(height, failures.join("; "))),
             forks => {
                 let hashes: Vec<_> = forks.iter().map(|block| block.hash.to_string()).collect();
@@ -80,8 +97,12 @@ impl Target {
     }
 }
 
-/// The block of an endpoint of the configured chain at a height.
-async fn block_of(endpoint: &Endpoint, chain: &ChainConfig, height: i64) -> Result<Block, String> {
+/// The block of an endpoint of the configured chain at a height, if it has one.
+async fn block_of(
+    endpoint: &Endpoint,
+    chain: &ChainConfig,
+    height: i64,
+) -> Result<Option<Block>, String> {
     let found = endpoint.fetch_chain_id().await.map_err(|failure| failure.message)?;
     if found != chain.chain_id {
         return Err(format!("serves chain id {found}, not {}", chain.chain_id));
@@ -89,8 +110,7 @@ async fn block_of(endpoint: &Endpoint, chain: &ChainConfig, height: i64) -> Resu
     let ask = Ask { blocks: vec![Point::Number(height)], ..Ask::default() };
     let answer = endpoint.fetch(&ask).await.map_err(|failure| failure.message)?;
     let header = answer.blocks.into_iter().next().flatten();
-    let block = header.map(|header| header.block).filter(|block| block.number == height);
-    block.ok_or_else(|| "does not have it".to_owned())
+    Ok(header.map(|header| header.block).filter(|block| block.number == height))
 }
 
 /// What a rewind takes back.

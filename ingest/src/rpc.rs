@@ -26,6 +26,7 @@ use native::Native;
 use pace::Pace;
 pub(crate) use probe::Probed;
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use runtime::metrics::NO_VALUE;
 use schemas::{Address, Blockchain, Hash};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -168,15 +169,36 @@ impl Endpoint {
         &self.name
     }
 
+    /// Counts no request and no failure of it, so that the first one is an increase.
+    pub(crate) fn register(&self) {
+        let (blockchain, endpoint) = (self.blockchain.as_str(), &*self.name);
+        let labels = [("blockchain", blockchain.to_owned()), ("endpoint", endpoint.to_owned())];
+        counter!(names::RPC_REQUESTS_TOTAL, &labels).increment(0);
+        for class in names::CLASSES {
+            let (endpoint, class) = (endpoint.to_owned(), *class);
+            counter!(
+                names::RPC_ERRORS_TOTAL,
+                "blockchain" => blockchain, "endpoint" => endpoint, "class" => class
+            )
+            .increment(0);
+        }
+    }
+
     /// Publishes whether it is asked, and whether it is put aside.
     pub(crate) fn measure(&self, is_used: bool, is_aside: bool) {
-        for (metric, is_so) in
-            [(names::ENDPOINT_IN_USE, is_used), (names::ENDPOINT_ASIDE, is_aside)]
-        {
-            let (blockchain, endpoint) = (self.blockchain.as_str(), self.name.clone());
-            gauge!(metric, "blockchain" => blockchain, "endpoint" => endpoint)
-                .set(f64::from(u8::from(is_so)));
-        }
+        self.set(names::ENDPOINT_IN_USE, f64::from(u8::from(is_used)));
+        self.set(names::ENDPOINT_ASIDE, f64::from(u8::from(is_aside)));
+    }
+
+    /// This process asks it no more: neither is published.
+    pub(crate) fn withdraw(&self) {
+        self.set(names::ENDPOINT_IN_USE, NO_VALUE);
+        self.set(names::ENDPOINT_ASIDE, NO_VALUE);
+    }
+
+    fn set(&self, metric: &'static str, value: f64) {
+        let (blockchain, endpoint) = (self.blockchain.as_str(), self.name.clone());
+        gauge!(metric, "blockchain" => blockchain, "endpoint" => endpoint).set(value);
     }
 
     /// What `eth_chainId` answers.

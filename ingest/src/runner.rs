@@ -5,18 +5,19 @@ mod backoff;
 mod halt;
 mod report;
 mod stall;
+mod take_up;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::{self, Log, NewRecord, StepError, Writer};
-use metrics::{counter, gauge};
+use log::{self, Log, NewRecord, OpenAlerts, StepError, Writer};
+use metrics::counter;
 use runtime::readiness::{Alarm, Detail};
 use runtime::{Clock, Readiness};
 use schemas::record::{Alert, Block, ChainRecord, Watch};
-use schemas::{Address, Epoch};
+use schemas::{Address, Epoch, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
 use self::backoff::Backoff;
@@ -85,6 +86,10 @@ pub(crate) struct Runner {
     stop: CancellationToken,
     /// What the topic does not have yet.
     alerts: Vec<Alert>,
+    /// What is open, with what the topic does not have yet.
+    open: OpenAlerts,
+    /// When the topic was last read for it.
+    alerts_read_at: Option<UnixMicros>,
     /// While no endpoint serves what is configured.
     alarm: Option<Alarm>,
     /// Scans that fail.
@@ -95,6 +100,8 @@ pub(crate) struct Runner {
     detail: Detail,
     /// How far the endpoint's head is ahead of what is scanned, at the last poll.
     lag_blocks: Option<i64>,
+    /// The last scanned block; none before the log was read, or if it has none.
+    last: Option<Block>,
     /// The endpoint of the last step.
     tip_of: Option<usize>,
     /// Transfers that one endpoint confirmed alone, and no other has checked yet.
@@ -121,11 +128,14 @@ impl Runner {
             clock,
             stop,
             alerts: Vec::new(),
+            open: OpenAlerts::default(),
+            alerts_read_at: None,
             alarm: None,
             scan: Stall::default(),
             check: Stall::default(),
             detail,
             lag_blocks: None,
+            last: None,
             tip_of: None,
             alone: 0,
             epoch: None,
@@ -148,8 +158,8 @@ impl Runner {
     }
 
     async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
-        gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(0);
         self.epoch = None;
+        self.take_up().await?;
         self.begin().await?;
         let Opened { mut writer, history, lost, unannounced, added } = self.open().await?;
         self.log_start(history.as_ref(), lost);
@@ -189,6 +199,7 @@ impl Runner {
             self.note_alerts(&decision.notes, index);
             let failure = failure.as_ref();
             let attempt = Attempt { index, role: ask.role, decision: &decision, failure };
+            self.read_alerts().await?;
             self.watch_progress(&attempt, &cursor);
             if decision.publish.is_empty() {
                 self.send_alerts().await?;
@@ -236,8 +247,8 @@ impl Runner {
             (Next::Halt(reason), _) => {
                 return Err(Ended::Halted(format!(
                     "{reason}: reorganised below its finalized height; find out which fork is canonical, then \
-                     set another endpoint and restart, or run `tidemark chain rewind {name} HEIGHT` with a \
-                     block that both forks have"
+                     set another endpoint and restart, or run `tidemark chain rewind {name} --find`, \
+                     which takes it back to the newest block that both forks have"
                 )));
             }
         }

@@ -11,7 +11,9 @@ use log::consumer::{Handler, Member, Plan};
 use log::{Assigned, Record, StageContext, TopicPartition};
 use metrics::gauge;
 use runtime::Readiness;
+use runtime::readiness::Detail;
 use schemas::{Blockchain, Topic};
+use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -28,14 +30,12 @@ const FENCED_PAUSE: Duration = Duration::from_secs(1);
 /// [`Error`]: the log or this process failed, or at the start the configuration lacks what the log says is
 /// watched. A failure of one chain alone halts that chain ([`follow`]).
 pub fn run(config: Config, readiness: Readiness, context: &StageContext) -> Result<(), Error> {
+    let share = Share::new(config.chains, readiness, context);
     for blockchain in Blockchain::ALL {
         let known = || watched::known(&*context.log, *blockchain);
         let Some(known) = log::retry(&context.stop, "ingest", known)? else { return Ok(()) };
-        let chain = config.chains.iter().find(|chain| chain.blockchain == *blockchain);
-        watched::check(*blockchain, chain, &known)?;
+        watched::check(*blockchain, share.chains.get(blockchain), &known)?;
     }
-    let chains = config.chains.into_iter().map(|chain| (chain.blockchain, chain)).collect();
-    let share = Share { chains, readiness, context: context.clone(), ours: BTreeMap::new() };
     log::consumer::run(context, share)
 }
 
@@ -44,6 +44,8 @@ struct Share {
     readiness: Readiness,
     context: StageContext,
     ours: BTreeMap<Blockchain, Following>,
+    /// Shows each configured chain that this process does not follow.
+    others: BTreeMap<Blockchain, Detail>,
 }
 
 enum Following {
@@ -88,6 +90,25 @@ impl Handler for Share {
 }
 
 impl Share {
+    fn new(chains: Vec<ChainConfig>, readiness: Readiness, context: &StageContext) -> Self {
+        let chains: BTreeMap<_, _> =
+            chains.into_iter().map(|chain| (chain.blockchain, chain)).collect();
+        let all: Vec<_> = chains.keys().copied().collect();
+        let names: Vec<_> = all.iter().map(|chain| chain.as_str()).collect();
+        runtime::metrics::register(names::METRICS, &[("blockchain", &names)]);
+        let (context, ours, others) = (context.clone(), BTreeMap::new(), BTreeMap::new());
+        let mut share = Self { chains, readiness, context, ours, others };
+        all.into_iter().for_each(|chain| share.show_not_followed(chain));
+        share
+    }
+
+    fn show_not_followed(&mut self, blockchain: Blockchain) {
+        let detail = self.readiness.detail();
+        detail.set(json!({ "blockchain": blockchain, "followed": false }));
+        self.others.insert(blockchain, detail);
+        gauge!(names::FOLLOWED, "blockchain" => blockchain.as_str()).set(0);
+    }
+
     /// Follows the chain of a partition, from where its published records end.
     fn take_up(&mut self, partition: TopicPartition) {
         let Some(blockchain) = chain_of(partition) else { return };
@@ -112,6 +133,8 @@ impl Share {
         let (readiness, log, clock) = (self.readiness.clone(), log.clone(), clock.clone());
         let task = handle.spawn(follow(chain, readiness, log, clock, stop.clone()));
         self.ours.insert(blockchain, Following::Running { stop, task });
+        self.others.remove(&blockchain);
+        gauge!(names::FOLLOWED, "blockchain" => blockchain.as_str()).set(1);
         true
     }
 
@@ -134,16 +157,14 @@ impl Share {
             }
             let name = blockchain.as_str();
             tracing::info!(blockchain = name, "{name} is no longer followed by this process");
-            // Its new owner reports them from now on.
-            gauge!(names::HALTED, "blockchain" => name).set(0);
-            gauge!(names::LAG_SECONDS, "blockchain" => name).set(0);
+            self.show_not_followed(blockchain);
         }
         result
     }
 
     /// Takes note of chains whose task has ended, and begins those again whose pause is over.
     fn restart_ended(&mut self) -> Result<(), Error> {
-        let mut paused = Vec::new();
+        let (mut paused, mut fenced) = (Vec::new(), Vec::new());
         for (blockchain, following) in &mut self.ours {
             match following {
                 Following::Running { task, .. } if task.is_finished() => {
@@ -163,6 +184,7 @@ impl Share {
                          here if the group leaves the chain assigned to this process"
                     );
                     *following = Following::Fenced { until: Instant::now() + FENCED_PAUSE };
+                    fenced.push(*blockchain);
                 }
                 Following::Fenced { until } if *until <= Instant::now() => {
                     paused.push(*blockchain);
@@ -170,6 +192,7 @@ impl Share {
                 Following::Running { .. } | Following::Fenced { .. } => {}
             }
         }
+        fenced.into_iter().for_each(|blockchain| self.show_not_followed(blockchain));
         for blockchain in paused {
             self.begin(blockchain);
         }

@@ -3,7 +3,7 @@
 
 use log::{Log, Offset, TopicPartition};
 use schemas::record::{ChainProgress, Watch};
-use schemas::{Address, Blockchain, Partition, Topic};
+use schemas::{Address, Blockchain, Partition, Topic, UnixMicros};
 
 use crate::{ChainConfig, Error};
 
@@ -25,6 +25,17 @@ pub(crate) fn progress(
     log: &dyn Log,
     blockchain: Blockchain,
 ) -> Result<Option<ChainProgress>, log::Error> {
+    Ok(last(log, blockchain)?.map(|(progress, _)| progress))
+}
+
+/// The same, and when the log took it.
+///
+/// # Errors
+/// [`log::Error`].
+pub(crate) fn last(
+    log: &dyn Log,
+    blockchain: Blockchain,
+) -> Result<Option<(ChainProgress, UnixMicros)>, log::Error> {
     let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
     let bounds = log.bounds(of)?;
     let mut end = bounds.end;
@@ -35,7 +46,7 @@ pub(crate) fn progress(
         for record in records.iter().rev() {
             let progress = record.unless_garbage::<ChainProgress>()?;
             if let Some(progress) = progress.filter(|progress| progress.lane.is_none()) {
-                return Ok(Some(progress));
+                return Ok(Some((progress, record.appended_at)));
             }
         }
         end = start;
@@ -67,6 +78,18 @@ pub(crate) fn check(
             let remedy = "put it back into tokens, with `retired = true` to stop offering it";
             return vanished(format!("token contract {contract}"), remedy);
         }
+    }
+    Ok(())
+}
+
+/// Fails if a configuration lacks something that the log says is watched: ingest would not start with it. Blocks.
+///
+/// # Errors
+/// [`Error::Vanished`], or [`Error::Log`].
+pub fn check_all(log: &dyn Log, chains: &[ChainConfig]) -> Result<(), Error> {
+    for blockchain in Blockchain::ALL {
+        let chain = chains.iter().find(|chain| chain.blockchain == *blockchain);
+        check(*blockchain, chain, &known(log, *blockchain)?)?;
     }
     Ok(())
 }
@@ -110,8 +133,11 @@ mod tests {
     use crate::simulation::{Shelf, chain, wallet};
 
     fn text(chain: Option<&ChainConfig>, known: &[Watch]) -> String {
-        let checked = check(Blockchain::Eth, chain, known);
-        checked.err().map_or_else(String::new, |error| error.to_string())
+        match check(Blockchain::Eth, chain, known) {
+            Ok(()) => String::new(),
+            Err(vanished @ Error::Vanished { .. }) => vanished.to_string(),
+            Err(other) => panic!("{other}"),
+        }
     }
 
     /// A wallet that only the newer list has may not leave.

@@ -412,3 +412,18 @@ fn bridged_coins_are_for_the_operator_to_choose() {
         assert_eq!(on(blockchain, &[Stablecoin::Dai], more), Err(vec![problem.to_owned()]));
     }
 }
+
+/// What is at a limit is taken, what is one beyond it is not.
+#[test]
+fn lags_and_depths_have_a_limit() {
+    let is_refused =
+        |line: String| !read(&format!("[chains.eth]\nrpc = [\"http://a\"]\n{line}")).1.is_empty();
+    let forms: [(u64, &dyn Fn(u64) -> String); 3] = [
+        (LAG_MAX, &|lag| format!("lag = {lag}")),
+        (DEPTH_MAX, &|depth| format!("confirmations = {depth}")),
+        (DEPTH_MAX, &|depth| format!("confirmations = {{ depth = {depth} }}")),
+    ];
+    for (max, line) in forms {
+        assert_eq!([max, max + 1].map(|of| is_refused(line(of))), [false, true], "{}", line(max));
+    }
+}

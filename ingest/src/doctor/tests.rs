@@ -1,6 +1,6 @@
 //! What the doctor believes about logs.
 
-use runtime::SystemClock;
+use runtime::{ManualClock, SystemClock};
 use schemas::{Hash, UnixSeconds};
 
 use super::*;
@@ -75,5 +75,23 @@ async fn logs_are_missing_where_receipts_have_some() {
         let found = &doctor.findings[0];
         assert_eq!((found.check, found.level), ("logs_depth", level));
         assert!(found.text.starts_with(words), "{}", found.text);
+    }
+}
+
+/// A block from the future, and an answer of another date than this machine's.
+#[tokio::test]
+async fn clocks_that_differ_are_a_warning() {
+    let served = Served::start(without_logs(json!([]))).await;
+    for (ahead, level) in [(SKEW_SECONDS_MAX, Level::Fine), (SKEW_SECONDS_MAX + 1, Level::Warning)]
+    {
+        let mut doctor = doctor(&served);
+        let clock = ManualClock::new(UnixSeconds(1000).micros());
+        doctor.clock = Arc::new(clock);
+        let timestamp = UnixSeconds(1000 + ahead);
+        doctor.clocks(Block { number: 50, hash: Hash([5; 32]), timestamp }).await;
+        let levels: Vec<_> =
+            doctor.findings.iter().map(|found| (found.check, found.level)).collect();
+        // Answers are of today.
+        assert_eq!(levels, [("head", level), ("clock", Level::Warning)]);
     }
 }

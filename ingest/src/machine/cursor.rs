@@ -13,7 +13,7 @@ mod second;
 mod settle;
 
 use schemas::record::Watch as Announced;
-use schemas::record::{Block, ChainBody};
+use schemas::record::{Block, ChainBody, Held};
 use schemas::{UnixMicros, UnixSeconds};
 
 use super::blocks;
@@ -32,7 +32,7 @@ use settle::LateWatch;
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
 /// A range that is refused this often is halved, whatever the reason.
-const REFUSED_MAX: u32 = 3;
+pub(super) const REFUSED_MAX: u32 = 3;
 
 /// Which question is open.
 #[derive(Debug)]
@@ -168,6 +168,16 @@ impl Cursor {
     pub(crate) fn confirmed_alone(&self) -> usize {
         let (two, any) = (self.evidence.checked(), self.evidence.checked_by_any());
         self.known().between(two + 1, any).len()
+    }
+
+    /// Whether one endpoint confirms alone.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.evidence.is_alone()
+    }
+
+    /// What endpoints disagree about.
+    pub(crate) fn held(&self) -> &[Held] {
+        self.evidence.held()
     }
 
     /// Second checks in a row that came to nothing.

@@ -66,12 +66,31 @@ impl Watch {
         from: i64,
         to: i64,
     ) -> Result<Vec<EventLog>, &'static str> {
+        self.sift_by(logs, (from, to), |log| self.is_ours(log))
+    }
+
+    /// As [`Watch::sift`], of the events from our wallets.
+    pub(crate) fn sift_sent(
+        &self,
+        logs: impl IntoIterator<Item = EventLog>,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<EventLog>, &'static str> {
+        self.sift_by(logs, (from, to), |log| self.is_sent(log))
+    }
+
+    fn sift_by(
+        &self,
+        logs: impl IntoIterator<Item = EventLog>,
+        (from, to): (i64, i64),
+        is_ours: impl Fn(&EventLog) -> bool,
+    ) -> Result<Vec<EventLog>, &'static str> {
         let mut ours = Vec::new();
         for log in logs {
             if log.removed {
                 return Err(REMOVED);
             }
-            if !self.is_ours(&log) {
+            if !is_ours(&log) {
                 continue;
             }
             if log.block_number < from || log.block_number > to {
@@ -119,6 +138,13 @@ impl Watch {
         *signature == TRANSFER_TOPIC
             && self.contract(log.address).is_some()
             && self.wallets.contains(to)
+    }
+
+    fn is_sent(&self, log: &EventLog) -> bool {
+        let [signature, from, _] = log.topics.as_slice() else { return false };
+        *signature == TRANSFER_TOPIC
+            && self.contract(log.address).is_some()
+            && self.wallets.contains(from)
     }
 
     fn read(&self, log: &EventLog) -> Option<Observation> {

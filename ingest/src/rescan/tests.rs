@@ -5,7 +5,7 @@ use schemas::record::Head;
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{self, Shelf, chain};
+use crate::simulation::{self, Served, Shelf, chain};
 
 const HASH: BlockHash = Hash([5; 32]);
 
@@ -88,4 +88,19 @@ async fn blocks_before_the_log_are_not_compared() {
         let gone = known(&shelf, from).await;
         assert!(matches!(gone, Err(RescanError::Gone(31))), "{gone:?}");
     }
+}
+
+#[tokio::test]
+async fn a_range_that_no_endpoint_has_is_not_rescanned() {
+    let mut chain = chain(Policy::flat(Some(3), None));
+    let mut shelf = Shelf::new();
+    for number in [1, 5] {
+        shelf.commit(publish::step(&[head(&chain, number)], Vec::new(), &shelf.layout).unwrap());
+    }
+    let log: Arc<dyn Log> = Arc::new(shelf);
+    let served = Served::start(Arc::new(|_: &[serde_json::Value]| (401, String::new()))).await;
+    chain.endpoints = vec![served.endpoint()];
+    let found = Rescan::find(&log, &chain, (2, 5), |_, _| {}).await;
+    let Err(RescanError::NoEndpoint(why)) = found else { panic!("{found:?}") };
+    assert!(why.contains("HTTP status 401"), "{why}");
 }

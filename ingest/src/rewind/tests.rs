@@ -1,10 +1,13 @@
 //! How far back a chain can be taken.
 
 use schemas::{BlockHash, Hash, UnixSeconds};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{Shelf, chain};
+use crate::simulation::{Served, Shelf, chain};
+use crate::{EndpointConfig, RpcUrl};
+use fork::{DEPTH_MIN, newest_common};
 
 fn block(number: i64, timestamp: i64) -> Block {
     let hash: BlockHash = Hash([5; 32]);
@@ -29,6 +32,13 @@ fn scanned(chain: &ChainConfig, blocks: &[Block]) -> Shelf {
 }
 
 #[test]
+fn a_chain_without_records_is_not_taken_back() {
+    let chain = chain(Policy::flat(Some(3), None));
+    let refused = Rewind::plan(&Shelf::new(), &chain, Target::Published(1), UnixMicros(1));
+    assert!(matches!(refused, Err(RewindError::Unknown)), "{refused:?}");
+}
+
+#[test]
 fn what_lanes_have_forgotten_is_not_taken_back() {
     let chain = chain(Policy::flat(Some(3), None));
     let now = UnixMicros(1);
@@ -44,4 +54,91 @@ fn what_lanes_have_forgotten_is_not_taken_back() {
     for target in [Target::Published(20), Target::Published(29), Target::Shown(young)] {
         assert_eq!(plan(target).unwrap().to, young, "{target:?}");
     }
+}
+
+/// Wherever the forks part, the search finds it, or says why there is nothing to find.
+#[tokio::test]
+async fn the_newest_common_block_is_found() {
+    let chain = chain(Policy::flat(Some(3), None));
+    let last = 6 * DEPTH_MIN;
+    let blocks: Vec<_> = (1..=last).map(|number| block(number, 1000 + number)).collect();
+    let log: std::sync::Arc<dyn Log> = std::sync::Arc::new(scanned(&chain, &blocks));
+    for fork in [1, 2, 5 * DEPTH_MIN - 1, 5 * DEPTH_MIN, last - 2, last - 1] {
+        let found = newest_common(log.clone(), &chain, async |of| Ok(of.number <= fork)).await;
+        assert_eq!(found.unwrap().number, fork);
+    }
+    let found = newest_common(log.clone(), &chain, async |_| Ok(true)).await;
+    assert!(matches!(found, Err(RewindError::NothingToTakeBack(n)) if n == last), "{found:?}");
+    let found = newest_common(log, &chain, async |_| Ok(false)).await;
+    assert!(matches!(found, Err(RewindError::NoCommon(1))), "{found:?}");
+    let old = scanned(&chain, &[block(1, 1), block(2, FORGET_SECONDS + 1000)]);
+    let found = newest_common(std::sync::Arc::new(old), &chain, async |_| Ok(false)).await;
+    assert!(matches!(found, Err(RewindError::TooOld(_))), "{found:?}");
+}
+
+/// A node of which each block has this hash; none has no block.
+async fn serving(hash: Option<u8>) -> Served {
+    Served::start(std::sync::Arc::new(move |calls: &[Value]| {
+        let reply = |call: &Value| {
+            let hash = hash.map(|byte| Hash([byte; 32]));
+            let block = json!({
+                "number": call["params"][0], "hash": hash, "parentHash": hash, "timestamp": "0x1",
+                "logsBloom": format!("0x{}", "f".repeat(512)), "transactions": [],
+            });
+            let result = match call["method"].as_str() {
+                Some("eth_chainId") => json!("0x1"),
+                _ if hash.is_some() => block,
+                _ => Value::Null,
+            };
+            json!({ "id": call["id"], "result": result })
+        };
+        let replies: Vec<_> = calls.iter().map(reply).collect();
+        let one =
+            if let [reply] = &*replies { reply.to_string() } else { json!(replies).to_string() };
+        (200, one)
+    }))
+    .await
+}
+
+/// One that has it is enough; two that have different ones say nothing.
+#[tokio::test]
+async fn endpoints_say_which_block_a_height_is() {
+    for (served, expected) in [
+        ([Some(5), Some(5)], Ok(5)),
+        ([Some(5), None], Ok(5)),
+        ([None, None], Err("no endpoint has it")),
+        ([Some(5), Some(6)], Err("they have different ones: ")),
+    ] {
+        let mut chain = chain(Policy::flat(Some(3), None));
+        let nodes = [serving(served[0]).await, serving(served[1]).await];
+        chain.endpoints = nodes.iter().map(Served::endpoint).collect();
+        match (Target::shown(&chain, 7).await, expected) {
+            (Ok(Target::Shown(block)), Ok(byte)) => {
+                assert_eq!((block.number, block.hash), (7, Hash([byte; 32])));
+            }
+            (Err(RewindError::Endpoints(7, why)), Err(words)) => {
+                assert!(why.contains(words), "{why}");
+            }
+            (found, _) => panic!("{served:?}: {found:?}"),
+        }
+    }
+}
+
+/// After a reorganisation the new fork may still be shorter: none of its endpoints has the last blocks of the old one.
+#[tokio::test]
+async fn blocks_beyond_the_end_of_the_fork_are_no_failure() {
+    let genesis_timestamp = 1_790_000_000;
+    let config = devnet::Config { chain_id: 1, genesis_timestamp, ..devnet::Config::default() };
+    let devnet = devnet::Devnet::start(config, ([127, 0, 0, 1], 0).into()).await.unwrap();
+    devnet.chain().mine(4).unwrap();
+    let mut chain = chain(Policy::flat(Some(3), None));
+    chain.endpoints = vec![EndpointConfig::new(RpcUrl::parse(devnet.url()).unwrap())];
+    let Target::Shown(common) = Target::shown(&chain, 3).await.unwrap() else { panic!("a block") };
+    let after = |number| block(number, common.timestamp.0 + number);
+    let shelf = scanned(&chain, &[common, after(4), after(5), after(6)]);
+    let found = Target::common(std::sync::Arc::new(shelf), &chain).await;
+    assert!(matches!(found, Ok(Target::Published(3))), "{found:?}");
+    let refused = Target::shown(&chain, 6).await;
+    let text = refused.unwrap_err().to_string();
+    assert!(text.ends_with("6 is: no endpoint has it"), "{text}");
 }

@@ -11,8 +11,8 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::wire::{self, Call, Listed};
-use super::{Endpoint, Failure};
-use crate::machine::{Point, Refusal, Span};
+use super::{Endpoint, Failure, log_call};
+use crate::machine::{EventLog, Point, Receipt, Refusal, Span};
 
 /// Selector of `balanceOf(address)`.
 const BALANCE_OF: &str = "0x70a08231";
@@ -40,6 +40,13 @@ impl Endpoint {
     async fn one(&self, method: &'static str, params: Value) -> Result<Value, Failure> {
         let results = self.call(&[Call { method, params }]).await?;
         results.into_iter().next().ok_or_else(Failure::missing)?
+    }
+
+    /// The receipt of a transaction; none if no block that the endpoint knows has it.
+    pub(crate) async fn receipt(&self, transaction: TxHash) -> Result<Option<Receipt>, Failure> {
+        let Call { method, params } = Call::receipt(transaction);
+        let shown = self.one(method, params).await?;
+        self.masked(wire::receipt(shown))
     }
 
     /// How long the smallest question takes.
@@ -136,10 +143,47 @@ impl Endpoint {
         contract: Address,
         wallet: Address,
     ) -> Result<Option<U256>, Failure> {
-        let wallet = wire::hex(wallet);
-        let data = format!("{BALANCE_OF}{:0>64}", wallet.trim_start_matches("0x"));
-        let Call { method, params } = Call::view(contract, &data);
-        let output = wire::output(&self.one(method, params).await?)?;
-        Ok(output.filter(|word| word.len() == 32).map(|word| U256::from_be_slice(&word)))
+        let Call { method, params } = Call::view(contract, &balance_of(wallet));
+        Ok(word(wire::output(&self.one(method, params).await?)?))
     }
+
+    /// As [`Endpoint::balance`] after a block, of each contract and wallet.
+    pub(crate) async fn balances_at(
+        &self,
+        pairs: &[(Address, Address)],
+        number: i64,
+    ) -> Result<Vec<Option<U256>>, Failure> {
+        let call = |(contract, wallet): &(Address, Address)| {
+            Call::view_at(*contract, &balance_of(*wallet), number)
+        };
+        let calls: Vec<Call> = pairs.iter().map(call).collect();
+        let results = self.call_all(&calls).await?.into_iter();
+        results.map(|result| Ok(word(self.masked(wire::output(&result?))?))).collect()
+    }
+
+    /// The logs of a range of transfers from our wallets.
+    pub(crate) async fn sent(&self, from: i64, to: i64) -> Result<Vec<EventLog>, Failure> {
+        let call = |topics: &Value| {
+            let topics = json!([topics[0], topics[2], null]);
+            log_call(Span::Range { from, to }, &self.contracts, &topics)
+        };
+        let calls: Vec<Call> = self.topics.iter().map(call).collect();
+        let mut found = Vec::new();
+        for result in self.call_all(&calls).await? {
+            found.extend(self.masked(wire::logs(result?))?);
+        }
+        Ok(found)
+    }
+}
+
+/// The input of the question for a wallet's balance.
+fn balance_of(wallet: Address) -> String {
+    let wallet = wire::hex(wallet);
+    format!("{BALANCE_OF}{:0>64}", wallet.trim_start_matches("0x"))
+}
+
+/// A number of one word; none for anything else.
+fn word(output: Option<Vec<u8>>) -> Option<U256> {
+    let word = output.filter(|word| word.len() == 32)?;
+    Some(U256::from_be_slice(&word))
 }

@@ -256,3 +256,24 @@ async fn logs_of_blocks_need_not_agree_with_their_bloom() {
         assert_eq!(found, has_logs);
     }
 }
+
+/// Beyond it memory would be the endpoint's to fill.
+#[tokio::test]
+async fn an_answer_has_a_limit_of_bytes() {
+    for (bytes, refusal) in
+        [(BODY_BYTES_MAX, None), (BODY_BYTES_MAX + 1, Some(Refusal::Size { hint: None }))]
+    {
+        let answers: Answers = Arc::new(move |calls: &[Value]| {
+            let reply =
+                json!({ "jsonrpc": "2.0", "id": calls[0]["id"], "result": null }).to_string();
+            let spaces = " ".repeat(bytes - reply.len());
+            (200, reply + &spaces)
+        });
+        let (served, mut chain) =
+            (Served::start(answers).await, chain(Policy::flat(Some(3), None)));
+        // Longer than a busy machine takes for it.
+        chain.request_timeout = std::time::Duration::from_secs(120);
+        let endpoint = Endpoint::new(&chain, &served.endpoint(), 0).unwrap();
+        assert_eq!(endpoint.fetch(&ask(1)).await.err().map(|failure| failure.refusal), refusal);
+    }
+}

@@ -33,6 +33,12 @@ impl Call {
         Self { method: "eth_call", params: json!([call, "latest"]) }
     }
 
+    /// As [`Call::view`], of the state after a block.
+    pub(super) fn view_at(contract: Address, data: &str, number: i64) -> Self {
+        let call = json!({ "to": hex(contract), "data": data });
+        Self { method: "eth_call", params: json!([call, quantity(number)]) }
+    }
+
     /// The receipts of one block, by its hash or its number.
     pub(super) fn block_receipts(span: Span) -> Self {
         let which = match span {

@@ -1,12 +1,79 @@
 //! What a person must know of a chain: records on `alerts`, each once. What belongs to a step is written with it.
 
 use log::NewRecord;
-use schemas::record::{Alert, Block};
-use schemas::{AlertKind, Partition, Topic, TxHash};
+use schemas::record::{Alert, Block, Held};
+use schemas::{AlertKind, Partition, Topic, TxHash, UnixMicros};
 
 use super::{Ended, Runner};
 use crate::Error;
-use crate::machine::Note;
+use crate::machine::{Cursor, Note};
+
+/// How old may be what is known of the topic: another process that had the chain may have raised something last.
+const KNOWN_MICROS_MAX: i64 = 60_000_000;
+/// The subject of a halt of second checks; that of a halt of the whole chain is its chain alone.
+pub(super) const CHECKS: &str = "checks";
+
+/// What an attempt shows of that which was raised.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Signs<'a> {
+    /// Blocks were scanned, or there is none that was not.
+    pub(super) is_scanned: bool,
+    /// A second check succeeded, and none fails.
+    pub(super) is_checked: bool,
+    /// One endpoint confirms alone.
+    pub(super) is_alone: bool,
+    /// Blocks that come next are gone from every endpoint.
+    pub(super) has_gap: bool,
+    /// What endpoints disagree about.
+    pub(super) held: &'a [Held],
+}
+
+impl<'a> Signs<'a> {
+    /// None before the first head: nothing of the chain is known.
+    fn of(cursor: &'a Cursor, is_scanned: bool, is_checked: bool) -> Option<Self> {
+        let has_gap = cursor.history()?.head().has_gap;
+        let (is_alone, held) = (cursor.is_alone(), cursor.held());
+        Some(Self { is_scanned, is_checked, is_alone, has_gap, held })
+    }
+
+    /// How an alert about a chain has ended, if it has. An event does not end by itself.
+    fn ending(&self, alert: &Alert) -> Option<&'static str> {
+        let is_about = |held: &Held| {
+            let (chain, subject) = (alert.blockchain, held.transfer.tx_hash);
+            alert.alert_id == Alert::id(alert.kind, chain, &subject)
+        };
+        let of_checks = Alert::id(AlertKind::ChainHalted, alert.blockchain, &CHECKS);
+        match alert.kind {
+            AlertKind::ChainHalted if alert.alert_id == of_checks => {
+                self.is_checked.then_some("checked and confirmed again")
+            }
+            AlertKind::ChainHalted => self.is_scanned.then_some("scanned again"),
+            AlertKind::ConfirmingAlone => {
+                let is_over = self.is_checked && !self.is_alone;
+                is_over.then_some("a second check covers what one endpoint confirmed alone")
+            }
+            AlertKind::PrunedHistory => {
+                let is_over = self.is_scanned && !self.has_gap;
+                is_over.then_some("an endpoint has the blocks that were gone")
+            }
+            AlertKind::DisputedTransfer => {
+                (!self.held.iter().any(is_about)).then_some("the transfer is held no longer")
+            }
+            AlertKind::ConfirmedTransferRetracted
+            | AlertKind::StaleTransfer
+            | AlertKind::AmountsTaken
+            | AlertKind::HeadWentBack
+            | AlertKind::HeadTooFar
+            | AlertKind::EndpointFailing
+            | AlertKind::LateFind
+            | AlertKind::ForgedTransfer
+            | AlertKind::PaymentsStopped
+            | AlertKind::Restored
+            | AlertKind::DeadLetter
+            | AlertKind::DeadWebhook => None,
+        }
+    }
+}
 
 impl Runner {
     /// Takes note of what a second check found. `index` is the endpoint that answered last.
@@ -17,9 +84,10 @@ impl Runner {
             format!("the transfer in transaction {hash} of block {} ({})", block.number, block.hash)
         };
         for note in notes {
-            let (kind, message) = match note {
+            let (kind, subject, message) = match note {
                 Note::LateFind { block, tx_hash } => (
                     AlertKind::LateFind,
+                    tx_hash.to_string(),
                     format!(
                         "{} was missing when {name} was scanned, and is in a second answer of {endpoint}. It is \
                          published now, and pays its order when it is confirmed. The endpoint that was asked first shows logs too late, \
@@ -30,6 +98,7 @@ impl Runner {
                 ),
                 Note::Forged { block, tx_hash } => (
                     AlertKind::ForgedTransfer,
+                    tx_hash.to_string(),
                     format!(
                         "{} was published, and every endpoint of {name} denies it. It is taken back, and paid nothing. \
                          An endpoint invented it: compare what each of them answers with a block \
@@ -39,6 +108,7 @@ impl Runner {
                 ),
                 Note::Disputed { block, tx_hash } => (
                     AlertKind::DisputedTransfer,
+                    tx_hash.to_string(),
                     format!(
                         "the endpoints of {name} do not agree about {}. It is held: it pays nothing, and its order does \
                          not expire, until they agree; all else is confirmed. Compare what each of them answers with a \
@@ -49,6 +119,7 @@ impl Runner {
                 ),
                 Note::Gap { after } => (
                     AlertKind::PrunedHistory,
+                    String::new(),
                     format!(
                         "every endpoint of {name} has deleted what comes after block {}: nothing is skipped, no deposit \
                          opens on {name} meanwhile, and waiting does not help. Add an endpoint that keeps more to \
@@ -58,19 +129,15 @@ impl Runner {
                 ),
                 Note::Alone { begins: true } => (
                     AlertKind::ConfirmingAlone,
+                    String::new(),
                     format!(
                         "no second endpoint of {name} answers: amounts below {} are confirmed by one endpoint, larger \
                          ones wait, and their orders do not expire. Repair or replace an endpoint of chains.{name}.rpc",
                         self.chain.alone
                     ),
                 ),
-                Note::Alone { begins: false } => (
-                    AlertKind::ConfirmingAlone,
-                    format!(
-                        "a second endpoint of {name} answers again, and has checked what one confirmed alone"
-                    ),
-                ),
-                Note::Skipped(_)
+                Note::Alone { begins: false }
+                | Note::Skipped(_)
                 | Note::Contradiction { .. }
                 | Note::Rewound { .. }
                 | Note::Omitted { .. }
@@ -78,19 +145,57 @@ impl Runner {
                     continue;
                 }
             };
-            self.note_alert(kind, message);
+            self.note_alert(kind, &subject, message);
         }
     }
 
-    pub(super) fn note_alert(&mut self, kind: AlertKind, message: String) {
-        self.alerts.push(Alert {
-            kind,
-            blockchain: Some(self.chain.blockchain),
-            transfer_id: None,
-            order_id: None,
-            message,
-            raised_at: self.clock.now(),
+    /// An alert begins. One that is open is not repeated, unless there is something else to say.
+    pub(super) fn note_alert(&mut self, kind: AlertKind, subject: &str, message: String) {
+        let (chain, now) = (Some(self.chain.blockchain), self.clock.now());
+        let alert = Alert::raise(kind, chain, &subject, message, now);
+        if self.open.get(&alert.alert_id).is_none_or(|known| known.message != alert.message) {
+            self.open.apply(alert.clone());
+            self.alerts.push(alert);
+        }
+    }
+
+    pub(super) fn is_raised(&self, kind: AlertKind, subject: &str) -> bool {
+        self.open.get(&Alert::id(kind, Some(self.chain.blockchain), &subject)).is_some()
+    }
+
+    /// Ends what is over, whichever process raised it.
+    pub(super) fn end_alerts(&mut self, cursor: &Cursor, is_scanned: bool, is_checked: bool) {
+        let Some(signs) = Signs::of(cursor, is_scanned, is_checked) else { return };
+        let (chain, now) = (Some(self.chain.blockchain), self.clock.now());
+        let is_ours = |alert: &&Alert| alert.blockchain == chain && alert.kind.is_condition();
+        let of_chain = self.open.iter().filter(is_ours);
+        let ended = of_chain.filter_map(|alert| {
+            let how = signs.ending(alert)?;
+            let message = format!("{}: {how}", self.chain.blockchain);
+            Some(alert.clone().resolve(message, now))
         });
+        for alert in ended.collect::<Vec<_>>() {
+            let (id, how) = (&alert.alert_id, &alert.message);
+            tracing::info!(alert.id = id, "an alert is resolved: {how}");
+            self.open.apply(alert.clone());
+            self.alerts.push(alert);
+        }
+    }
+
+    /// Reads what others have raised, if that was not done lately. The log may not answer: then it is tried again.
+    pub(super) async fn read_alerts(&mut self) -> Result<(), Ended> {
+        let now = self.clock.now();
+        if self.alerts_read_at.is_some_and(|at| is_fresh(at, now)) {
+            return Ok(());
+        }
+        let (log, mut open) = (self.log.clone(), self.open.clone());
+        let read = tokio::task::spawn_blocking(move || open.refresh(&*log).map(|()| open));
+        match read.await.map_err(Error::from)? {
+            Ok(open) => (self.open, self.alerts_read_at) = (open, Some(now)),
+            Err(log::Error::Transient(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
     }
 
     pub(super) fn encoded_alerts(&self) -> Result<Vec<NewRecord>, Error> {
@@ -113,5 +218,76 @@ impl Runner {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether what was read is still believed. After the clock was set back it is not.
+fn is_fresh(read_at: UnixMicros, now: UnixMicros) -> bool {
+    (0..KNOWN_MICROS_MAX).contains(&now.0.saturating_sub(read_at.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::Blockchain;
+    use schemas::record::example;
+
+    use super::*;
+
+    const AT: UnixMicros = UnixMicros(1_790_000_000_000_000);
+
+    fn alert(kind: AlertKind, subject: &str) -> Alert {
+        Alert::raise(kind, Some(Blockchain::Eth), &subject, String::new(), AT)
+    }
+
+    #[test]
+    fn what_others_raise_is_read_each_minute() {
+        let later = |micros| UnixMicros(AT.0 + micros);
+        assert!(is_fresh(AT, later(KNOWN_MICROS_MAX - 1)));
+        assert!(!is_fresh(AT, later(KNOWN_MICROS_MAX)) && !is_fresh(AT, later(-1)));
+    }
+
+    /// Each condition ends by its own sign, and by no other; events by none.
+    #[test]
+    fn each_kind_ends_by_its_own_sign() {
+        let observation = example::transfer().observation;
+        let hash = observation.tx_hash.to_string();
+        let block = example::chain_record().block;
+        let held = [Held { block, transfer: observation }];
+        // Nothing is well.
+        let none = Signs {
+            is_scanned: false,
+            is_checked: false,
+            is_alone: true,
+            has_gap: true,
+            held: &held,
+        };
+        let scanned = Signs { is_scanned: true, ..none };
+        let checked = Signs { is_checked: true, ..none };
+        let two = Signs { is_alone: false, ..checked };
+        let whole = Signs { has_gap: false, ..scanned };
+        let released = Signs { held: &[], ..none };
+        let all = [none, scanned, checked, two, whole, released];
+        for (kind, subject, ends) in [
+            (AlertKind::ChainHalted, "", [false, true, false, false, true, false]),
+            (AlertKind::ChainHalted, CHECKS, [false, false, true, true, false, false]),
+            (AlertKind::ConfirmingAlone, "", [false, false, false, true, false, false]),
+            (AlertKind::PrunedHistory, "", [false, false, false, false, true, false]),
+            (AlertKind::DisputedTransfer, hash.as_str(), [false, false, false, false, false, true]),
+            (AlertKind::DisputedTransfer, "0x12", [true; 6]),
+        ] {
+            let alert = alert(kind, subject);
+            let found = all.map(|signs| signs.ending(&alert).is_some());
+            assert_eq!(found, ends, "{}", alert.alert_id);
+        }
+        let perfect = Signs {
+            is_scanned: true,
+            is_checked: true,
+            is_alone: false,
+            has_gap: false,
+            held: &[],
+        };
+        for kind in AlertKind::ALL.iter().filter(|kind| !kind.is_condition()) {
+            assert_eq!(perfect.ending(&alert(*kind, "x")), None, "{kind}");
+        }
     }
 }

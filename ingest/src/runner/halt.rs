@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use metrics::gauge;
 use runtime::readiness::Alarm;
 use schemas::{AlertKind, Epoch};
 
 use super::stall::Stall;
 use super::{Ended, Runner};
-use crate::{Error, metrics as names, watched};
+use crate::{Error, watched};
 
 /// How often the log is asked whether the chain was rewound.
 const READ_INTERVAL: Duration = Duration::from_secs(5);
@@ -27,6 +26,9 @@ impl Runner {
             if epoch > before {
                 return Ok(());
             }
+            // An operator may have resolved what lasts.
+            self.read_alerts().await?;
+            self.note_alert(AlertKind::ChainHalted, "", reason.clone());
             self.send_alerts().await?;
             self.wait(READ_INTERVAL).await?;
         }
@@ -35,11 +37,11 @@ impl Runner {
     /// Says that the chain is halted, wherever a person checks. It counts until the alarm is dropped.
     pub(super) async fn raise_halt(&mut self, reason: &str) -> Result<Alarm, Ended> {
         let name = self.chain.blockchain.as_str();
-        gauge!(names::HALTED, "blockchain" => name).set(1);
         tracing::error!(blockchain = name, reason, "chain halted");
         self.show(None, Some(reason));
         let alarm = self.readiness.alarm(format!("{name} is halted: {reason}"));
-        self.note_alert(AlertKind::ChainHalted, reason.to_owned());
+        self.read_alerts().await?;
+        self.note_alert(AlertKind::ChainHalted, "", reason.to_owned());
         self.send_alerts().await?;
         Ok(alarm)
     }

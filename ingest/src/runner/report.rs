@@ -37,7 +37,7 @@ impl Runner {
 
     pub(super) fn measure(&mut self, cursor: &Cursor, decision: &Decision) {
         let name = self.chain.blockchain.as_str();
-        // Blocks and seconds stay far below 2^52, where an f64 is exact.
+        self.last = cursor.last_scanned().or(self.last);
         self.show(Some(cursor), self.stalled());
         gauge!(names::RANGE_BLOCKS, "blockchain" => name).set(cursor.range_blocks() as f64);
         let Some(history) = cursor.history() else { return };
@@ -46,8 +46,6 @@ impl Runner {
         counter!(names::CONFIRMED_ALONE_TOTAL, "blockchain" => name).increment(more);
         self.alone = alone;
         gauge!(names::CHECKED_BLOCK, "blockchain" => name).set(cursor.checked() as f64);
-        let age = self.clock.now().seconds().0.saturating_sub(history.last().timestamp.0);
-        gauge!(names::LAG_SECONDS, "blockchain" => name).set(age as f64);
         if !decision.publish.is_empty() {
             gauge!(names::HEAD_BLOCK, "blockchain" => name).set(history.last().number as f64);
             gauge!(names::FINALIZED_BLOCK, "blockchain" => name)
@@ -71,10 +69,17 @@ impl Runner {
     pub(super) fn show(&self, cursor: Option<&Cursor>, halted: Option<&str>) {
         let history = cursor.and_then(Cursor::history);
         let head = history.map(History::head);
+        self.show_halt(halted);
+        if let Some(last) = self.last {
+            // Blocks and seconds stay far below 2^52, where an f64 is exact.
+            gauge!(names::LAST_BLOCK_TIMESTAMP, "blockchain" => self.chain.blockchain.as_str())
+                .set(last.timestamp.0 as f64);
+        }
         self.detail.set(json!({
             "blockchain": self.chain.blockchain,
-            "scanned": cursor.and_then(Cursor::last_scanned).map(|block| block.number),
-            "timestamp": cursor.and_then(Cursor::last_scanned).map(|block| block.timestamp),
+            "followed": true,
+            "scanned": self.last.map(|block| block.number),
+            "timestamp": self.last.map(|block| block.timestamp),
             "lag_blocks": self.lag_blocks,
             "checked": history.and(cursor).map(Cursor::checked),
             "vouched": history.and(cursor).map(Cursor::vouched),
@@ -85,6 +90,11 @@ impl Runner {
             "halted": halted,
             "endpoints": self.endpoints.details(),
         }));
+    }
+
+    pub(super) fn show_halt(&self, halted: Option<&str>) {
+        let is_halted = f64::from(u8::from(halted.is_some()));
+        gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(is_halted);
     }
 
     pub(super) fn report_tags(&self, index: usize, found: &[Found]) {

@@ -1,20 +1,21 @@
 //! A chain that comes no further although its endpoints are asked: nothing of it is skipped, so a person must know.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use metrics::gauge;
 use runtime::readiness::Alarm;
-use schemas::AlertKind;
+use schemas::{AlertKind, UnixMicros};
 
 use super::Runner;
+use super::alerts::CHECKS;
 use crate::machine::{Cursor, Decision, Next, Note, Role};
-use crate::metrics as names;
 use crate::rpc::Failure;
 
 /// Attempts that came to nothing, and whether a person knows of them.
 #[derive(Debug, Default)]
 pub(super) struct Stall {
-    since: Option<Instant>,
+    since: Option<UnixMicros>,
+    /// The last progress that the log has, until there is some in this process.
+    published: Option<UnixMicros>,
     /// Of the last one that had one.
     cause: String,
     alarm: Option<Raised>,
@@ -27,23 +28,29 @@ struct Raised {
 }
 
 impl Stall {
-    /// Takes note of an attempt that came to nothing, and why where that is known.
-    fn failed(&mut self, now: Instant, cause: Option<String>) {
-        self.since.get_or_insert(now);
+    /// None so far, after what is on the log.
+    pub(super) fn since(published: Option<UnixMicros>) -> Self {
+        Self { published, ..Self::default() }
+    }
+
+    /// Takes note of an attempt that came to nothing, and why where that is known. The time counts from the last
+    /// progress on the log, after progress in this process from the first failure.
+    fn failed(&mut self, now: UnixMicros, cause: Option<String>) {
+        self.since.get_or_insert(self.published.unwrap_or(now));
         if let Some(cause) = cause {
             self.cause = cause;
         }
     }
 
     /// Whether it has lasted for so long that a person must know, and does not.
-    fn is_due(&self, now: Instant, bound: Duration) -> bool {
-        let lasted = self.since.map(|since| now.saturating_duration_since(since));
-        self.alarm.is_none() && lasted.is_some_and(|lasted| lasted >= bound)
+    fn is_due(&self, now: UnixMicros, bound: Duration) -> bool {
+        let lasted = self.since.map(|since| now.0.saturating_sub(since.0).max(0).unsigned_abs());
+        self.alarm.is_none() && lasted.is_some_and(|lasted| Duration::from_micros(lasted) >= bound)
     }
 
     /// Takes note of progress. Whether an alarm ended by it.
     fn clear(&mut self) -> bool {
-        self.since = None;
+        (self.since, self.published) = (None, None);
         self.alarm.take().is_some()
     }
 
@@ -64,18 +71,24 @@ pub(super) struct Attempt<'a> {
 impl Runner {
     /// Raises an alarm when scans or checks have failed for too long, and ends it when they succeed.
     pub(super) fn watch_progress(&mut self, attempt: &Attempt<'_>, cursor: &Cursor) {
-        let now = Instant::now();
+        let now = self.clock.now();
         let cause = self.cause(attempt);
         let Decision { publish, next, .. } = attempt.decision;
+        // A head that names a gap is published by an attempt that failed.
+        let has_progress = !publish.is_empty() || *next == Next::AtTip;
+        let is_scanned = attempt.failure.is_none() && has_progress;
+        let mut is_checked = attempt.role != Role::First && cause.is_none();
         let mut is_over = false;
-        if !publish.is_empty() || *next == Next::AtTip {
+        if is_scanned {
             is_over |= self.scan.clear();
         } else if attempt.role == Role::First && cause.is_some() {
             self.scan.failed(now, cause.clone());
         }
         if cursor.failed_checks() == 0 {
-            is_over |= self.check.clear();
+            let had_alarm = self.check.clear();
+            (is_over, is_checked) = (is_over || had_alarm, is_checked || had_alarm);
         } else {
+            is_checked = false;
             self.check.failed(now, cause);
         }
         let name = self.chain.blockchain.as_str();
@@ -83,16 +96,15 @@ impl Runner {
             tracing::info!(blockchain = name, "{name} makes progress again");
         }
         self.raise_due(now);
-        if is_over && self.stalled().is_none() {
-            gauge!(names::HALTED, "blockchain" => name).set(0);
-        }
+        self.end_alerts(cursor, is_scanned, is_checked);
     }
 
     /// Takes note that no step could begin, as an endpoint did not show which chain it serves.
     pub(super) fn not_begun(&mut self, index: usize, failure: &Failure) {
-        let now = Instant::now();
+        let now = self.clock.now();
         self.scan.failed(now, Some(self.words_of(index, failure)));
         self.raise_due(now);
+        self.show(None, self.stalled());
     }
 
     fn words_of(&self, index: usize, failure: &Failure) -> String {
@@ -101,24 +113,27 @@ impl Runner {
     }
 
     /// Raises what is due, and shows whether anything is raised.
-    fn raise_due(&mut self, now: Instant) {
+    fn raise_due(&mut self, now: UnixMicros) {
         let (name, bound) = (self.chain.blockchain.as_str(), self.endpoints.stalled());
-        let mut raised = Vec::new();
-        for (what, stall) in [("scanned", &mut self.scan), ("confirmed", &mut self.check)] {
-            if stall.is_due(now, bound) {
+        let mut lasting = Vec::new();
+        let stalls = [("scanned", "", &mut self.scan), ("confirmed", CHECKS, &mut self.check)];
+        for (what, subject, stall) in stalls {
+            let is_new = stall.is_due(now, bound);
+            if is_new {
                 let text = words(name, what, bound, &stall.cause);
                 tracing::error!(blockchain = name, reason = text, "chain makes no progress");
                 let _alarm = self.readiness.alarm(format!("{name} is halted: {text}"));
-                stall.alarm = Some(Raised { text: text.clone(), _alarm });
-                raised.push(text);
+                stall.alarm = Some(Raised { text, _alarm });
+            }
+            lasting.extend(stall.text().map(|text| (is_new, subject, text.to_owned())));
+        }
+        for (is_new, subject, text) in lasting {
+            // Again where somebody resolved what lasts.
+            if is_new || !self.is_raised(AlertKind::ChainHalted, subject) {
+                self.note_alert(AlertKind::ChainHalted, subject, text);
             }
         }
-        for text in raised {
-            self.note_alert(AlertKind::ChainHalted, text);
-        }
-        if self.stalled().is_some() {
-            gauge!(names::HALTED, "blockchain" => self.chain.blockchain.as_str()).set(1);
-        }
+        self.show_halt(self.stalled());
     }
 
     /// Why there is no progress, if that was reported.
@@ -164,8 +179,8 @@ mod tests {
 
     #[test]
     fn only_what_lasts_is_an_alarm_and_once() {
-        let (start, mut stall) = (Instant::now(), Stall::default());
-        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut stall = Stall::default();
+        let at = |seconds: i64| UnixMicros(1_000_000 * seconds);
         assert!(!stall.is_due(at(900), BOUND));
         stall.failed(at(0), None);
         stall.failed(at(299), None);
@@ -183,5 +198,19 @@ mod tests {
         assert!(!stall.is_due(at(900), BOUND));
         assert!(stall.clear());
         assert_eq!(stall.text(), None);
+    }
+
+    #[test]
+    fn a_new_process_counts_from_what_is_on_the_log() {
+        let at = |seconds: i64| UnixMicros(1_000_000 * seconds);
+        let mut stall = Stall::since(Some(at(0)));
+        assert!(!stall.is_due(at(900), BOUND), "nothing has failed yet");
+        stall.failed(at(299), None);
+        assert!(!stall.is_due(at(299), BOUND));
+        assert!(stall.is_due(at(300), BOUND));
+        stall.clear();
+        stall.failed(at(500), None);
+        assert!(!stall.is_due(at(799), BOUND), "there was progress in between");
+        assert!(stall.is_due(at(800), BOUND));
     }
 }

@@ -8,7 +8,8 @@ use log::TopicPartition;
 use log::embedded::EmbeddedLog;
 use runtime::SystemClock;
 use schemas::record::ChainBody;
-use schemas::{AlertKind, Layout, Partition, Topic};
+use schemas::{AlertKind, AlertState, Layout, Partition, Topic};
+use testkit::MovedClock;
 use testkit::faults::{Fault, Proxy, Scene, invented};
 use testkit::harness::eventually;
 
@@ -38,6 +39,8 @@ struct World {
     proxy: Proxy,
     log: EmbeddedLog,
     _dir: tempfile::TempDir,
+    chain: Arc<ChainConfig>,
+    pauses: Pauses,
     readiness: Readiness,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<Result<(), Error>>,
@@ -66,13 +69,37 @@ impl World {
         let (chain, dir) = (Arc::new(chain), tempfile::tempdir().unwrap());
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let (readiness, stop) = (Readiness::default(), CancellationToken::new());
-        let endpoints = Endpoints::new(chain.clone(), pauses).unwrap();
-        let (shared, clock) = (Arc::new(log.clone()), Arc::new(SystemClock));
-        let runner = Runner::new(chain, endpoints, readiness.clone(), shared, clock, stop.clone());
-        let task = tokio::spawn(runner.run());
-        let world = Self { devnet, scene, proxy, log, _dir: dir, readiness, stop, task };
+        let task = tokio::spawn(std::future::ready(Ok(())));
+        let mut world =
+            Self { devnet, scene, proxy, log, _dir: dir, chain, pauses, readiness, stop, task };
+        world.run(Duration::ZERO).await;
         world.shows("scanned", 20).await;
         world
+    }
+
+    /// Ends the run before, and begins one whose clock is ahead.
+    async fn run(&mut self, ahead: Duration) {
+        self.stop.cancel();
+        (&mut self.task).await.unwrap().unwrap();
+        (self.readiness, self.stop) = (Readiness::default(), CancellationToken::new());
+        let endpoints = Endpoints::new(self.chain.clone(), self.pauses).unwrap();
+        let ahead = i64::try_from(ahead.as_micros()).unwrap();
+        let (log, clock) = (Arc::new(self.log.clone()), Arc::new(MovedClock(ahead.into())));
+        let (readiness, stop) = (self.readiness.clone(), self.stop.clone());
+        let chain = self.chain.clone();
+        let runner = Runner::new(chain, endpoints, readiness, log, clock, stop);
+        self.task = tokio::spawn(runner.run());
+    }
+
+    /// Until the only endpoint has refused this number of requests of the present run.
+    async fn refused(&self, count: i64) {
+        eventually("refusals", || async {
+            let shown = self.readiness.details();
+            let errors = shown.first()?["endpoints"][0]["errors"].as_object()?.clone();
+            (errors.values().filter_map(serde_json::Value::as_i64).sum::<i64>() >= count)
+                .then_some(())
+        })
+        .await;
     }
 
     /// The endpoint has a log of a block that was at this height, and is gone.
@@ -112,15 +139,18 @@ impl World {
         records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
     }
 
-    /// Ends it after some alerts. Returns how many transfers were published.
+    /// Ends it after some alerts and their end. Returns how many transfers were published.
     async fn end(self, alerts_due: usize) -> usize {
         eventually("no alarm", || async { self.readiness.alarms().is_empty().then_some(()) }).await;
         assert_eq!(self.readiness.details()[0]["halted"], serde_json::Value::Null);
         self.stop.cancel();
         let records: Vec<ChainRecord> = self.records(Topic::TransfersRaw);
         let alerts: Vec<Alert> = self.records(Topic::Alerts);
-        let kinds: Vec<_> = alerts.iter().map(|alert| alert.kind).collect();
-        assert_eq!(kinds, vec![AlertKind::ChainHalted; alerts_due], "{alerts:?}");
+        let mut due = vec![AlertState::Raised; alerts_due];
+        due.push(AlertState::Resolved);
+        let states: Vec<_> = alerts.iter().map(|alert| alert.state).collect();
+        assert_eq!(states, due, "{alerts:?}");
+        assert!(alerts.iter().all(|alert| alert.kind == AlertKind::ChainHalted), "{alerts:?}");
         self.task.await.unwrap().unwrap();
         records.iter().filter(|record| matches!(record.body, ChainBody::Transfer(_))).count()
     }
@@ -178,6 +208,48 @@ async fn sole_endpoint_that_refuses_all_is_an_alarm() {
     world.proxy.behaviour().fault = None;
     world.shows("scanned", 21).await;
     assert_eq!(world.end(1).await, 1);
+}
+
+/// The five minutes are those since the last head on the log, however often ingest is restarted meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_restart_does_not_put_the_alarm_off() {
+    let stalled = Duration::from_secs(300);
+    let mut world = World::with(Pauses { stalled, ..PAUSES }).await;
+    world.proxy.behaviour().fault = Some((Fault::Unavailable, u32::MAX));
+    for minutes in [1, 2, 4] {
+        world.run(Duration::from_secs(60 * minutes)).await;
+        world.shows("scanned", 20).await;
+        world.refused(3).await;
+        let alarms = world.readiness.alarms();
+        assert!(alarms.is_empty(), "after {minutes} minutes: {alarms:?}");
+    }
+    world.run(stalled).await;
+    let alarm = world.alarm().await;
+    assert!(alarm.contains("nothing of eth was scanned for 5 minutes"), "{alarm}");
+    world.proxy.behaviour().fault = None;
+    world.pay();
+    world.shows("scanned", 21).await;
+    assert_eq!(world.end(1).await, 1);
+}
+
+/// One process raises it and dies; another sees the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_stall_is_resolved_by_another_process() {
+    let mut world = World::start().await;
+    world.proxy.behaviour().fault = Some((Fault::Unavailable, u32::MAX));
+    let alarm = world.alarm().await;
+    assert!(alarm.contains("nothing of eth was scanned"), "{alarm}");
+    world.run(Duration::from_secs(60)).await;
+    world.refused(3).await;
+    let raised: Vec<Alert> = world.records(Topic::Alerts);
+    assert!(raised.iter().all(|alert| alert.state == AlertState::Raised), "{raised:?}");
+    world.proxy.behaviour().fault = None;
+    world.pay();
+    world.shows("scanned", 21).await;
+    world.run(Duration::from_secs(120)).await;
+    world.pay();
+    world.shows("scanned", 22).await;
+    assert_eq!(world.end(1).await, 2);
 }
 
 /// A provider may put a node of another chain behind its name for a while.

@@ -34,5 +34,6 @@ async fn pruned_history_is_an_alert_and_skips_nothing() {
     world.heal(0);
     world.paid(&[&deposit]).await;
     assert!(!world.head().1.has_gap);
+    assert_eq!(world.ended(AlertKind::PrunedHistory), 1);
     world.ends_well().await;
 }

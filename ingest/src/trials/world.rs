@@ -9,7 +9,7 @@ use devnet::TransferCall;
 use log::{Log, TopicPartition};
 use runtime::{ManualClock, Readiness};
 use schemas::record::{Alert, ChainBody, ChainRecord, Deposit, Head, Record};
-use schemas::{AlertKind, Amount, OrderId, Partition, Topic, UnixMicros};
+use schemas::{AlertKind, AlertState, Amount, OrderId, Partition, Topic, UnixMicros};
 use testkit::faults::{Behaviour, Booked, Fault, Verdict, invented};
 
 use crate::ChainConfig;
@@ -258,9 +258,19 @@ impl World {
         records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
     }
 
-    /// Alerts of a kind so far.
+    /// How often alerts of a kind were raised.
     pub(super) fn alerts(&self, kind: AlertKind) -> usize {
-        self.records::<Alert>(Topic::Alerts).iter().filter(|alert| alert.kind == kind).count()
+        self.count_alerts(kind, AlertState::Raised)
+    }
+
+    /// How often they were resolved.
+    pub(super) fn ended(&self, kind: AlertKind) -> usize {
+        self.count_alerts(kind, AlertState::Resolved)
+    }
+
+    fn count_alerts(&self, kind: AlertKind, state: AlertState) -> usize {
+        let alerts = self.records::<Alert>(Topic::Alerts);
+        alerts.iter().filter(|alert| (alert.kind, alert.state) == (kind, state)).count()
     }
 
     /// The last head, with its height.

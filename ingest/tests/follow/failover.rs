@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use devnet::{Devnet, Reorg};
-use schemas::{AlertKind, Blockchain, Hash};
+use schemas::{AlertKind, AlertState, Blockchain, Hash};
 use tidemark_ingest::{ChainConfig, EndpointConfig, RpcUrl};
 
 use crate::front::Front;
@@ -239,9 +239,14 @@ async fn disputed_and_forged_transfer_are_alerts_once() {
     });
     run.stop().await;
     let alerts = world.alerts();
-    let kinds: Vec<_> = alerts.iter().map(|alert| alert.kind).collect();
-    assert_eq!(kinds, [AlertKind::DisputedTransfer, AlertKind::ForgedTransfer], "{alerts:?}");
-    assert!(alerts.iter().all(|alert| alert.message.contains(&sent.to_string())), "{alerts:?}");
+    let said: Vec<_> = alerts.iter().map(|alert| (alert.kind, alert.state)).collect();
+    let expected = [
+        (AlertKind::DisputedTransfer, AlertState::Raised),
+        (AlertKind::ForgedTransfer, AlertState::Raised),
+        (AlertKind::DisputedTransfer, AlertState::Resolved),
+    ];
+    assert_eq!(said, expected, "{alerts:?}");
+    assert!(alerts.iter().all(|alert| alert.alert_id.ends_with(&sent.to_string())), "{alerts:?}");
 }
 
 /// No log, and no block that lists the transaction.

@@ -35,7 +35,7 @@ fn metrics() -> &'static Render {
     static RENDER: LazyLock<Box<Render>> = LazyLock::new(|| {
         let recorder = runtime::telemetry::init_metrics().unwrap();
         runtime::metrics::describe(tidemark_ingest::metrics::METRICS);
-        Box::new(move || recorder.render())
+        Box::new(move || runtime::telemetry::exposition(&recorder))
     });
     &**RENDER
 }
@@ -340,7 +340,7 @@ async fn halted_chain_continues_after_a_rewind() {
     assert_eq!(world.published(Blockchain::Polygon).transactions(), [sent]);
     assert_eq!(world.published(HALTED).progress.as_ref().unwrap().head.number, 60);
     let alarms = world.readiness.alarms();
-    assert!(alarms[0].contains("`tidemark chain rewind avaxc HEIGHT`"), "{alarms:?}");
+    assert!(alarms[0].contains("`tidemark chain rewind avaxc --find`"), "{alarms:?}");
 
     let kept = pay(&broken.chain(), 1, 6);
     broken.chain().mine(1).unwrap();

@@ -10,6 +10,7 @@ use tidemark_ingest::{ChainConfig, Config, Error};
 use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::metrics;
 use crate::world::{World, config, devnet, pay, wallet};
 
 /// By the numbers of their partitions the first and the last chain: two members have one each.
@@ -34,6 +35,7 @@ impl LogLayer for Noting {
 
 /// A process that ingests.
 struct Process {
+    readiness: Readiness,
     stop: DropGuard,
     thread: JoinHandle<Result<(), Error>>,
 }
@@ -55,10 +57,17 @@ impl Process {
             handle: Handle::current(),
             stop: stop.clone(),
         };
-        let thread = std::thread::spawn(move || {
-            tidemark_ingest::run(Config { chains }, Readiness::default(), &context)
-        });
-        Self { stop: stop.drop_guard(), thread }
+        let readiness = Readiness::default();
+        let shown = readiness.clone();
+        let thread =
+            std::thread::spawn(move || tidemark_ingest::run(Config { chains }, shown, &context));
+        Self { readiness, stop: stop.drop_guard(), thread }
+    }
+
+    /// Whether its details say that it follows a chain; none if they do not have it.
+    fn follows(&self, chain: Blockchain) -> Option<bool> {
+        let details = self.readiness.details();
+        details.iter().find(|one| one["blockchain"] == chain.as_str())?["followed"].as_bool()
     }
 
     fn stop(self) {
@@ -84,6 +93,10 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
     let taken = |member, chain| (member, format!("ingest-{chain}"));
     world.until("b to take the last chain", |_| seen(&takeovers).len() == 3);
     assert_eq!(seen(&takeovers)[2], taken("b", LAST));
+    for (process, of_first) in [(&a, true), (&b, false)] {
+        let shown = (process.follows(FIRST), process.follows(LAST));
+        assert_eq!(shown, (Some(of_first), Some(!of_first)));
+    }
     let mut sent = Vec::new();
     for units in 1..4 {
         sent.push((pay(&first.chain(), 0, units), pay(&last.chain(), 0, units)));
@@ -105,6 +118,37 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
     let (of_first, of_last): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
     assert_eq!(world.published(FIRST).transactions(), of_first);
     assert_eq!(world.published(LAST).transactions(), of_last);
+}
+
+/// Before the log answers, and after another process took the chain, nothing is claimed about it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_chain_has_series_while_it_is_followed() {
+    // The recorder serves the whole test process: no other test follows this chain.
+    const CHAIN: Blockchain = Blockchain::Arb;
+    let render = metrics();
+    let devnet = devnet(20).await;
+    let mut world = World::new();
+    let takeovers = Takeovers::default();
+    let series = || -> Vec<String> {
+        let text = render();
+        // Counters and histograms are never withdrawn.
+        let counts = ["_total{", "_bucket{", "_sum{", "_count{"];
+        let of_chain = |line: &&str| {
+            line.contains("{blockchain=\"arb\"") && !counts.iter().any(|count| line.contains(count))
+        };
+        text.lines().filter(of_chain).map(str::to_owned).collect()
+    };
+    let process = Process::start(&world, &takeovers, "a", vec![config(CHAIN, devnet.url())]);
+    world.until_head(CHAIN, &devnet.chain());
+    let time = devnet.chain().head().timestamp;
+    let block =
+        format!("tidemark_ingest_last_block_timestamp_seconds{{blockchain=\"arb\"}} {time}");
+    let halted = "tidemark_ingest_halted{blockchain=\"arb\"} 0".to_owned();
+    let followed = |value| format!("tidemark_ingest_followed{{blockchain=\"arb\"}} {value}");
+    world.until("the last block to be shown", |_| series().contains(&block));
+    assert!(series().contains(&halted) && series().contains(&followed(1)), "{:?}", series());
+    process.stop();
+    assert_eq!(series(), [followed(0)], "nothing of it is claimed any more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

@@ -162,6 +162,18 @@ fn rewind_keeps_the_scanner_of_blocks_below() {
     assert_eq!((health.scanner(39), health.scanner(40)), (Some(0), None));
 }
 
+#[test]
+fn only_the_latest_changes_of_the_scanner_are_kept() {
+    let mut health = Health::new([100, 100], Pauses::default());
+    let changes = SCANS_MAX + 3;
+    for number in 0..changes {
+        health.scanned(number % 2, number as i64);
+    }
+    assert_eq!(health.scans.len(), SCANS_MAX);
+    let kept = (changes - SCANS_MAX..changes).map(|number| health.scanner(number as i64));
+    assert!(kept.eq((changes - SCANS_MAX..changes).map(|number| Some(number % 2))));
+}
+
 /// Who invents blocks puts them above the head of the others.
 #[test]
 fn only_refusals_or_a_stuck_head_are_gone() {

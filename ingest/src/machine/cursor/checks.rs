@@ -230,3 +230,21 @@ impl Cursor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_blocks_before_the_switches_nobody_knows() {
+        let mut checks = Checks::new(None, 100);
+        let mut switch = |last: usize| {
+            checks.switch(0, i64::try_from(last).unwrap());
+            (checks.switches.len(), checks.unknown_to)
+        };
+        let known = (1..=SWITCHES_MAX).map(&mut switch).all(|(_, to)| to == -1);
+        assert!(known);
+        assert_eq!(switch(SWITCHES_MAX + 1), (SWITCHES_MAX, 1));
+        assert_eq!(switch(SWITCHES_MAX + 2), (SWITCHES_MAX, 2));
+    }
+}

@@ -151,6 +151,23 @@ fn a_check_of_a_long_range_is_split() {
 }
 
 #[test]
+fn a_check_refused_in_any_words_shrinks() {
+    let mut node = Node::new(60);
+    let mut cursor = scan_from(41, 20);
+    drive(&mut cursor, &node);
+    let (mut asked, often) = (Vec::new(), cursor::REFUSED_MAX as usize);
+    while asked.len() < 2 * often + 1 {
+        if let Some((from, to)) = second_check(&cursor) {
+            asked.push(to - from + 1);
+            cursor.fail(Refusal::Rate);
+        } else if turn(&mut cursor, &node).next == Next::AtTip {
+            node.mine(&[]);
+        }
+    }
+    assert_eq!(asked, [vec![20; often], vec![10; often], vec![5]].concat());
+}
+
+#[test]
 fn what_the_second_endpoint_leaves_out_stays() {
     let (mut a, mut b, mut cursor) = two();
     mine([&mut a, &mut b], &[pay(1), pay(3)]);

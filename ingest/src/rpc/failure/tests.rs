@@ -176,6 +176,17 @@ fn messages_are_short_and_hide_keys() {
 }
 
 #[test]
+fn lengths_of_messages_and_of_parts_of_keys() {
+    let kept = |chars| Failure::new(Refusal::Fatal, "x".repeat(chars)).message.len();
+    assert_eq!([kept(UNMASKED_CHARS_MAX), kept(UNMASKED_CHARS_MAX + 1)], [UNMASKED_CHARS_MAX; 2]);
+    let key = "0123abcd".repeat(8);
+    for (part, shown) in [(SECRET_PART_CHARS_MIN - 1, "012"), (SECRET_PART_CHARS_MIN, MASK)] {
+        let failure = Failure::new(Refusal::Fatal, format!("key {}", &key[..part]));
+        assert_eq!(failure.masked(std::slice::from_ref(&key)).message, format!("key {shown}"));
+    }
+}
+
+#[test]
 fn methods_that_are_not_served() {
     for (code, message, lacks) in [
         (-32_601, "nope", true),
