@@ -1,12 +1,11 @@
 //! Compares what the processor wrote with a pure fold of its machines over what it read.
 //!
-//! Every step names its inputs in order, in a header of its first changelog entry. [`explain`] takes the
-//! inputs in that order and checks that the machines write exactly the records that are there, each one byte
+//! Every step has a record of its inputs in their order. [`explain`] takes the inputs in that order and checks that the machines write exactly the records that are there, each one byte
 //! for byte and in the order of their partitions, and that each step's changes are its entries. Any order of the inputs that
 //! explains all outputs proves that nothing is lost, nothing doubled and no id changed, so the claim needs
 //! no trust. If it does not hold, the [`Flaw`] says what follows from the inputs and what is there instead.
 //!
-//! Changelogs must have been kept whole: compaction drops the entries that carry the claims.
+//! Changelogs must have been kept whole: compaction drops entries.
 
 mod output;
 mod reading;
@@ -22,9 +21,9 @@ use schemas::{Layout, OrderId, Partition, Topic};
 
 use crate::machine_model::delivered::Delivered;
 use output::Outputs;
-pub(crate) use output::is_output_of_machine;
-pub(crate) use reading::is_changelog;
+pub(crate) use output::is_altered;
 pub use reading::{Positions, Reading, committed};
+pub(crate) use reading::{is_changelog, is_steps};
 use replay::Replay;
 
 /// The position of a record.
@@ -144,22 +143,43 @@ pub fn explain(reading: &Reading, committed: &Positions) -> Result<Explanation, 
     Ok(Explanation { lanes, orders, causes })
 }
 
+/// The first flaw of each partition, of both machines.
+pub fn flaws(reading: &Reading, committed: &Positions) -> Vec<Flaw> {
+    let outputs = match Outputs::of(reading) {
+        Ok(outputs) => outputs,
+        Err(flaw) => return vec![flaw],
+    };
+    let lanes = fold::<matching::State>(reading, committed, &outputs);
+    let lanes = lanes.filter_map(|(_, taken)| taken.err());
+    let orders = fold::<orders::State>(reading, committed, &outputs);
+    let orders = orders.filter_map(|(_, taken)| taken.err());
+    let found: Vec<_> = lanes.chain(orders).collect();
+    if found.is_empty() { explain(reading, committed).err().into_iter().collect() } else { found }
+}
+
 fn fold_all<M: Wire>(
     reading: &Reading,
     committed: &Positions,
     outputs: &Outputs,
 ) -> Result<BTreeMap<Partition, Vec<Taken<M>>>, Flaw> {
+    fold(reading, committed, outputs).map(|(partition, taken)| Ok((partition, taken?))).collect()
+}
+
+/// What each partition took.
+fn fold<M: Wire>(
+    reading: &Reading,
+    committed: &Positions,
+    outputs: &Outputs,
+) -> impl Iterator<Item = (Partition, Result<Vec<Taken<M>>, Flaw>)> {
     let layout = reading.layout();
-    let mut all = BTreeMap::new();
-    for partition in M::CHANGELOG.all_partitions(&layout) {
-        let entries = reading.records(TopicPartition { topic: M::CHANGELOG, partition });
+    M::CHANGELOG.all_partitions(&layout).map(move |partition| {
+        let records = |topic| reading.records(TopicPartition { topic, partition });
+        let (steps, entries) = (records(M::STEPS), records(M::CHANGELOG));
         let of = |topic: &Topic| TopicPartition { topic: *topic, partition };
         let inputs: Vec<_> =
             M::INPUTS.iter().map(|topic| reading.below(of(topic), committed)).collect();
-        let taken = Replay::run(partition, layout, &inputs, outputs, entries)?;
-        all.insert(partition, taken);
-    }
-    Ok(all)
+        (partition, Replay::run((partition, layout), &inputs, outputs, steps, entries))
+    })
 }
 
 impl Explanation {

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use log::{Offset, Record};
-use processor::wire::INPUTS_HEADER;
-use schemas::record::{Order, Transfer};
-use schemas::{Headers, OrderCause, Stage, Topic, UnknownReason};
+use log::{Offset, Record, TopicPartition};
+use processor::replay::is_output;
+use processor::wire::NEXT_HEADER;
+use schemas::record::{InputRun, Order, ProcessorStep, Transfer};
+use schemas::{OrderCause, Stage, Topic, UnknownReason};
 
 use crate::fold::{
-    Explanation, FlawKind, Positions, Reading, explain, is_changelog, is_output_of_machine,
+    Explanation, FlawKind, Positions, Reading, explain, flaws, is_altered, is_changelog, is_steps,
 };
 use crate::load::Shop;
 use crate::machine_model::ledger::Ledger;
@@ -84,104 +85,138 @@ impl Seldom {
     }
 }
 
-/// Every kind of flaw, put into every topic of a log that has none, is found.
+/// Every kind of flaw, put into every topic of a log that has none, is found as what it is.
 pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
     // An alert or a dead letter is not the rule: there may be none.
     let is_rare = |topic: &Topic| [Topic::Alerts, Topic::DeadLetters].contains(topic);
     for topic in Topic::written_by(Stage::Processor).filter(|topic| !is_rare(topic)) {
-        let written = |record: &Arc<Record>| is_changelog(topic) || is_output_of_machine(record);
-        let longest = reading
-            .partitions()
-            .filter(|of| of.topic == topic)
-            .max_by_key(|of| reading.records(*of).iter().filter(|r| written(r)).count())
-            .unwrap_or_else(|| panic!("{topic} has no partitions"));
-        let places: Vec<usize> = (0..reading.records(longest).len())
-            .filter(|at| written(&reading.records(longest)[*at]))
-            .collect();
-        assert!(!places.is_empty(), "nothing is on {topic}");
-        let at = places[places.len() * 2 / 3];
-        let record = reading.records(longest)[at].clone();
-        type Change<'a> = &'a dyn Fn(&mut Vec<Arc<Record>>);
-        let check = |what: &str, at: usize, change: Change<'_>, kinds: &[FlawKind]| {
-            let what = format!("{what} at {longest}/{}", reading.records(longest)[at].offset);
-            let mut altered = reading.clone();
-            change(altered.records_mut(longest));
-            let Err(flaw) = explain(&altered, committed) else { panic!("{what}: not found") };
-            println!("{what}: {}", flaw.to_string().lines().next().unwrap_or_default());
-            assert!(kinds.contains(&flaw.kind), "{what} is found as {flaw}");
+        let written = |record: &Record| is_changelog(topic) || is_output(record);
+        let count = |of: &TopicPartition| {
+            reading.records(*of).iter().filter(|record| written(record)).count()
         };
-        use FlawKind::{Changed, Disordered, Doubled, Foreign, Lost, Uncommitted};
-        // A lost command is an input, too: its step's claim then reaches into the next one's, or too far, and what
-        // follows from an input of the next step is written before it.
-        let kinds = [Lost, Foreign, Changed, Doubled, Disordered, Uncommitted];
-        check("lost", at, &|all| drop(all.remove(at)), &kinds);
-        let again = |all: &mut Vec<Arc<Record>>| {
-            let last = all.last().map_or(Offset(0), |last| last.offset);
-            all.push(Arc::new(Record { offset: last.next(), ..(*record).clone() }));
-        };
-        check("doubled", at, &again, &[Doubled, Foreign]);
-        // An equal record further on may be taken for it.
-        let kinds = [Lost, Foreign, Changed, Disordered];
-        let renamed = |all: &mut Vec<Arc<Record>>| all[at] = Arc::new(renamed(&record));
-        check("renamed", at, &renamed, &kinds);
-        // A tombstone has nothing to alter.
-        let full: Vec<_> = places
-            .iter()
-            .filter(|at| reading.records(longest)[**at].value.is_some())
-            .copied()
-            .collect();
-        let full = full[full.len() * 2 / 3];
-        let cut = |all: &mut Vec<Arc<Record>>| {
-            let mut value = all[full].value.clone().expect("it has one");
-            let mut bytes = value.iter_mut().rev();
-            *bytes.find(|byte| **byte > 1).expect("it says something") -= 1;
-            all[full] = Arc::new(Record { value: Some(value), ..(*all[full]).clone() });
-        };
-        check("altered", full, &cut, &kinds);
-        if is_changelog(topic) {
-            let claims =
-                |at: &&usize| reading.records(longest)[**at].header(INPUTS_HEADER).is_some();
-            let claims: Vec<_> = places.iter().filter(claims).copied().collect();
-            let at = claims[claims.len() * 2 / 3];
-            for (what, change) in CLAIM_FLAWS {
-                let changed = |all: &mut Vec<Arc<Record>>| {
-                    all[at] = Arc::new(with_headers(&all[at], INPUTS_HEADER, change));
-                };
-                check(what, at, &changed, &[Lost, Doubled, Foreign, Disordered, Changed]);
-            }
+        let partitions = reading.partitions().filter(|of| of.topic == topic);
+        let of = partitions.max_by_key(count);
+        let of = of.unwrap_or_else(|| panic!("{topic} has no partitions"));
+        let planting = Planting { reading, committed, of };
+        if is_steps(topic) {
+            planting.check_claims();
+        } else {
+            planting.check_records(&written);
         }
     }
 }
 
+/// Where flaws are planted, each into the log as it was.
+struct Planting<'a> {
+    reading: &'a Reading,
+    committed: &'a Positions,
+    of: TopicPartition,
+}
+
+impl Planting<'_> {
+    fn records(&self) -> &[Arc<Record>] {
+        self.reading.records(self.of)
+    }
+
+    /// A record that fits, late enough for much to lie before it.
+    fn choose(&self, fits: impl Fn(&Record) -> bool) -> usize {
+        let places = (0..self.records().len()).filter(|at| fits(&self.records()[*at]));
+        let places: Vec<_> = places.collect();
+        assert!(!places.is_empty(), "no record of {} fits", self.of);
+        places[places.len() * 2 / 3]
+    }
+
+    /// One flaw is of this kind, or of one of these where the order of reading decides. Others may follow from it: what is
+    /// written is read by another machine.
+    fn check(
+        &self,
+        what: &str,
+        at: usize,
+        kinds: &[FlawKind],
+        change: impl FnOnce(&mut Vec<Arc<Record>>),
+    ) {
+        let what = format!("{what} at {}/{}", self.of, self.records()[at].offset);
+        let mut altered = self.reading.clone();
+        change(altered.records_mut(self.of));
+        let found = flaws(&altered, self.committed);
+        let shown = found.iter().map(|flaw| {
+            let text = flaw.to_string();
+            text.lines().next().unwrap_or_default().to_owned()
+        });
+        let shown = shown.collect::<Vec<_>>().join("; ");
+        println!("{what}: {shown}");
+        assert!(
+            found.iter().any(|flaw| kinds.contains(&flaw.kind)),
+            "{what} is no {kinds:?}: {shown}"
+        );
+    }
+
+    fn check_records(&self, written: &impl Fn(&Record) -> bool) {
+        // Without the first entry of a step, its others are of the step before.
+        let at = self.choose(|record| written(record) && record.header(NEXT_HEADER).is_none());
+        let record = &self.records()[at];
+        self.check("lost", at, &[FlawKind::Lost], |all| drop(all.remove(at)));
+        // One more entry of the last step, which changed something else.
+        let kind = if is_changelog(self.of.topic) { FlawKind::Foreign } else { FlawKind::Doubled };
+        self.check("doubled", at, &[kind], |all| {
+            let last = all.last().map_or(Offset(0), |last| last.offset);
+            all.push(Arc::new(Record { offset: last.next(), ..(**record).clone() }));
+        });
+        self.check("renamed", at, &[FlawKind::Lost], |all| all[at] = Arc::new(renamed(record)));
+        // A tombstone has nothing to alter.
+        let at = self.choose(|record| written(record) && record.value.is_some());
+        let altered = altered(self.reading, &self.records()[at]);
+        self.check("altered", at, &[FlawKind::Changed], |all| all[at] = Arc::new(altered));
+    }
+
+    fn check_claims(&self) {
+        let at = self.records().len() * 2 / 3;
+        for (what, kinds, change) in CLAIM_FLAWS {
+            let record = &self.records()[at];
+            let mut step: ProcessorStep = record.read().expect("a step");
+            change(&mut step);
+            let value = Some(schemas::encode(&step).expect("it fits its schema"));
+            let changed = Record { value, ..(**record).clone() };
+            self.check(what, at, kinds, |all| all[at] = Arc::new(changed));
+        }
+        // What the inputs of a lost step led to may be missed first, in a later entry or by the other machine.
+        let kinds = [FlawKind::Lost, FlawKind::Changed, FlawKind::Disordered];
+        self.check("a lost step", at, &kinds, |all| drop(all.remove(at)));
+    }
+}
+
+/// The same record with another value of a field or two.
+fn altered(reading: &Reading, record: &Record) -> Record {
+    let value = record.value.as_ref().expect("it has one");
+    let cut = |at: usize| {
+        let mut value = value.clone();
+        value[at] -= 1;
+        Record { value: Some(value), ..record.clone() }
+    };
+    let places = (0..value.len()).rev().filter(|at| value[*at] > 1);
+    let mut altered = places.map(cut).filter(|altered| is_altered(reading, record, altered));
+    altered.next().expect("it says something")
+}
+
 /// Makes another claim of a claim.
-type Altered = fn(&str) -> String;
+type Altered = fn(&mut ProcessorStep);
 
 /// Claims that are not the order of a step's inputs.
-const CLAIM_FLAWS: [(&str, Altered); 3] = [
-    ("a claim without its first inputs", |claim| {
-        let (first, rest) = claim.split_once('+').expect("a run");
-        let (topic, offset) = first.split_once('/').expect("a topic");
-        format!("{topic}/{}+{rest}", offset.parse::<i64>().expect("an offset") + 1)
+const CLAIM_FLAWS: [(&str, &[FlawKind], Altered); 3] = [
+    ("a claim without its first input", &[FlawKind::Lost, FlawKind::Foreign], |step| {
+        let first = &mut step.inputs[0];
+        first.count -= 1;
+        first.first += 1;
     }),
-    ("a claim of what was taken before", |claim| {
-        let (topic, _) = claim.split_once('/').expect("a topic");
-        format!("{topic}/0+1,{claim}")
+    // A command that is carried out again may lack what it led to before it is found to be read twice.
+    ("a claim of what was taken before", &[FlawKind::Doubled, FlawKind::Lost], |step| {
+        let topic = step.inputs[0].topic.clone();
+        step.inputs.insert(0, InputRun { topic, first: 0, count: 1 });
     }),
-    ("a claim of nothing", |_| String::new()),
+    ("a claim of nothing", &[FlawKind::Foreign], |step| step.inputs.clear()),
 ];
 
 /// The same record with another key.
 fn renamed(record: &Record) -> Record {
     Record { key: [&record.key[..], b"1"].concat(), ..record.clone() }
-}
-
-/// The same record with another value of one header.
-fn with_headers(record: &Record, header: &str, change: Altered) -> Record {
-    let mut headers = Headers::default();
-    for (name, value) in record.headers.iter() {
-        let text = String::from_utf8_lossy(value);
-        let value = if name == header { change(&text) } else { text.into_owned() };
-        headers.push(name, value.as_bytes());
-    }
-    Record { headers, ..record.clone() }
 }

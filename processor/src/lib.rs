@@ -1,7 +1,7 @@
 //! The processor: matching joins transfers with deposits, orders decide what pays them.
 //!
 //! Reads `transfers.raw`, `deposits.commands` (matching) and `orders.commands` (orders). Writes
-//! `transfers.*`, `deposits`, `orders`, the two command topics, `alerts` and its changelogs.
+//! `transfers.*`, `deposits`, `orders`, the two command topics, `alerts`, its changelogs, and what its steps took.
 //! **Invariants:** everything it writes is a function of what it read, committed in one step with how far
 //! it read; a state restored from the changelog equals the state that was lost.
 //!
@@ -14,8 +14,9 @@
 mod error;
 pub mod machine;
 pub mod metrics;
+pub mod replay;
 mod runner;
 pub mod wire;
 
 pub use error::Error;
-pub use runner::{run_matching, run_orders};
+pub use runner::{OWN_POSITION, next_inputs, run_matching, run_orders};

@@ -1,5 +1,17 @@
 //! What the processor measures beyond what every group does (`tidemark_log_group_*`).
 
+use schemas::{AlertKind, Blockchain};
+
+/// The kinds of alerts that the machines write.
+const ALERTS: &[&str] = &[
+    AlertKind::ConfirmedTransferRetracted.as_str(),
+    AlertKind::StaleTransfer.as_str(),
+    AlertKind::AmountsTaken.as_str(),
+    AlertKind::HeadWentBack.as_str(),
+    AlertKind::HeadTooFar.as_str(),
+    AlertKind::PaymentsStopped.as_str(),
+];
+
 runtime::metrics! {
     /// Records written by committed steps.
     Counter OUTPUTS_TOTAL = "tidemark_processor_outputs_total" [topic];
@@ -9,7 +21,7 @@ runtime::metrics! {
     /// Alerts written to the log. `amounts_taken`: no amount was free for a deposit at a wallet. `head_went_back` and
     /// `head_too_far`: a head was ignored, so it confirmed nothing; of each kind at most one in an hour of the chain's
     /// time and lane.
-    Counter ALERTS_TOTAL = "tidemark_processor_alerts_total" [kind, blockchain];
+    Counter ALERTS_TOTAL = "tidemark_processor_alerts_total" [kind in ALERTS, blockchain in Blockchain::WORDS];
     /// How many of the raised amounts that were tried for the last deposits were taken: near 1, add wallets.
     Gauge AMOUNTS_IN_USE = "tidemark_processor_amounts_in_use_ratio" [blockchain, stablecoin];
     /// Emergency stops in force. Anything but 0 is somebody's decision that some payments count for nobody.

@@ -5,6 +5,7 @@ mod draft;
 mod inputs;
 mod owned;
 mod positions;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use log::consumer::{Handler, Member, Plan};
 use log::{Assigned, Record, StageContext, TopicPartition};
 use runtime::Clock;
-use schemas::{Layout, Partition, Topic};
+use runtime::metrics::NO_VALUE;
+use schemas::{Blockchain, Layout, Partition, Stablecoin, Stage, Topic};
 
 use crate::machine::{matching, orders};
 use crate::wire::{self, NEXT_HEADER, Wire};
@@ -21,6 +23,8 @@ use chain_time::ChainTime;
 use draft::Draft;
 use owned::Owned;
 use positions::Positions;
+pub use positions::{OWN as OWN_POSITION, next_inputs};
+use traces::Traces;
 
 /// Runs the matching machine until the process stops. Blocks.
 ///
@@ -39,6 +43,9 @@ pub fn run_orders(context: &StageContext) -> Result<(), Error> {
 }
 
 fn run<M: Wire>(context: &StageContext) -> Result<(), Error> {
+    let is_output = |topic: &Topic| topic.guide().writers.contains(&Stage::Processor);
+    let outputs: Vec<_> = Topic::ALL.into_iter().filter(is_output).map(Topic::name).collect();
+    runtime::metrics::register(metrics::METRICS, &[("topic", &outputs)]);
     let (clock, layout) = (context.clock.clone(), context.log.layout());
     let (machines, outputs) = (BTreeMap::new(), BTreeMap::new());
     let follow = || M::HAS_TIMERS.then(|| ChainTime::follow(&*context.log)).transpose();
@@ -74,21 +81,28 @@ impl<M: Wire> Handler for Runner<M> {
                 self.machines.insert(partition, machine);
             }
         }
-        self.check_positions(&assigned)?;
         for input in &assigned {
             if let Some(machine) = self.machines.get_mut(&input.partition.partition) {
                 machine.continues(input)?;
             }
         }
-        Ok(())
+        self.check_positions(&assigned)
     }
 
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
+        let (stops, shares) = self.measured();
         self.machines.retain(|partition, _| lost.iter().all(|of| of.partition != *partition));
+        let (stops_left, shares_left) = self.measured();
+        for blockchain in stops.keys().filter(|of| !stops_left.contains_key(of)) {
+            ::metrics::gauge!(metrics::STOPS, "blockchain" => blockchain.as_str()).set(NO_VALUE);
+        }
+        for of in shares.keys().filter(|of| !shares_left.contains_key(of)) {
+            amounts_in_use(*of).set(NO_VALUE);
+        }
         Ok(())
     }
 
-    /// One step: all inputs, all that follows from them, the changelog and the offsets.
+    /// One step: all inputs, all that follows from them, the changelog, what was taken, and the offsets.
     fn step(&mut self, inputs: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
         let mut draft = Draft::for_inputs(inputs.len());
         for input in inputs {
@@ -106,8 +120,8 @@ impl<M: Wire> Handler for Runner<M> {
                 machine.tick(now, &mut draft.step.records)?;
             }
         }
-        for machine in self.machines.values() {
-            draft.step.records.extend(machine.changelog()?);
+        for machine in self.machines.values_mut() {
+            draft.step.records.extend(machine.records()?);
         }
         let (step, outputs) = draft.finish();
         self.outputs = outputs;
@@ -122,25 +136,24 @@ impl<M: Wire> Handler for Runner<M> {
         let rows: usize = self.machines.values().map(Owned::rows).sum();
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; 2^52 rows are enough")]
         ::metrics::gauge!(metrics::ROWS, "machine" => M::GROUP).set(rows as f64);
-        // Of several lanes of a chain, the fullest.
-        let mut ratios = BTreeMap::new();
-        for (blockchain, stablecoin, share) in self.machines.values().flat_map(Owned::shares) {
-            let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();
-            *fullest = fullest.max(ratio(share));
-        }
-        for (blockchain, count) in self.machines.values().filter_map(Owned::stops) {
+        let (stops, shares) = self.measured();
+        for (blockchain, count) in stops {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
             ::metrics::gauge!(metrics::STOPS, "blockchain" => blockchain.as_str()).set(count);
         }
-        for ((blockchain, stablecoin), ratio) in ratios {
-            let labels = [("blockchain", blockchain.as_str()), ("stablecoin", stablecoin.as_str())];
-            ::metrics::gauge!(metrics::AMOUNTS_IN_USE, &labels).set(ratio);
+        for (of, ratio) in shares {
+            amounts_in_use(of).set(ratio);
         }
     }
 
     fn aborted(&mut self) -> Result<(), Error> {
         self.machines.values_mut().try_for_each(Owned::undo)
     }
+}
+
+fn amounts_in_use((blockchain, stablecoin): (Blockchain, Stablecoin)) -> ::metrics::Gauge {
+    let labels = [("blockchain", blockchain.as_str()), ("stablecoin", stablecoin.as_str())];
+    ::metrics::gauge!(metrics::AMOUNTS_IN_USE, &labels)
 }
 
 #[expect(clippy::float_arithmetic, reason = "a gauge is a float, and decides nothing")]
@@ -158,7 +171,9 @@ impl<M: Wire> Runner<M> {
         let damaged = |cause: String| Error::Changelog { partition: from, cause };
         let new = M::fresh(partition, &self.layout)
             .ok_or_else(|| damaged("the layout has no such partition".to_owned()))?;
-        let apply = |(state, known): &mut (Result<M, _>, Positions), record: Record| {
+        let apply = |(state, known, traces): &mut (Result<M, _>, Positions, Traces),
+                     record: Record| {
+            traces.restore(&record);
             if let Ok(machine) = state
                 && let Err(error) = wire::restore(machine, &record.key, record.value.as_deref())
             {
@@ -167,13 +182,24 @@ impl<M: Wire> Runner<M> {
             let next = record.header(NEXT_HEADER).and_then(Positions::parse);
             *known = next.unwrap_or_else(|| std::mem::take(known));
         };
-        let fresh = || (Ok(new.clone()), Positions::default());
-        let Some((machine, known)) = member.restore(from, fresh, apply)? else {
+        let fresh = || (Ok(new.clone()), Positions::default(), Traces::default());
+        let Some((machine, known, traces)) = member.restore(from, fresh, apply)? else {
             return Ok(None);
         };
         let machine = machine.map_err(|error| damaged(error.to_string()))?;
         tracing::debug!(rows = machine.rows(), "{} restored {from}", M::GROUP);
-        Ok(Some(Owned::new(machine, partition, known)))
+        Ok(Some(Owned::new(machine, partition, known, traces)))
+    }
+
+    /// What the machines of this member have for gauges: the stops of each chain, and the ratio of amounts in use.
+    fn measured(&self) -> (BTreeMap<Blockchain, usize>, BTreeMap<(Blockchain, Stablecoin), f64>) {
+        // Of several lanes of a chain, the fullest.
+        let mut ratios = BTreeMap::new();
+        for (blockchain, stablecoin, share) in self.machines.values().flat_map(Owned::shares) {
+            let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();
+            *fullest = fullest.max(ratio(share));
+        }
+        (self.machines.values().filter_map(Owned::stops).collect(), ratios)
     }
 
     /// A step that made state committed a position with it. State without any position means that the

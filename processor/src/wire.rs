@@ -3,19 +3,16 @@
 pub mod anew;
 mod matching;
 mod orders;
+pub mod relaid;
 
 use log::{NewRecord, TopicPartition, Unreadable};
-use schemas::record::{Alert, OrderCommand, OrderCommandBody};
+use schemas::record::{Alert, OrderCommand, OrderCommandBody, ProcessorStep};
 use schemas::{CodecError, Headers, Layout, OrderId, Partition, Topic, UnixMicros};
 
+use crate::Error;
 use crate::machine::{Machine, RestoreError};
 
-/// Header of a step's first entry in the changelog of a partition: the inputs that the machine of this
-/// partition took in the step, in order, as runs such as `transfers.raw/120+3,deposits.commands/17+1`. For
-/// people and checkers: the processor never reads it.
-pub const INPUTS_HEADER: &str = "inputs";
-
-/// Header beside [`INPUTS_HEADER`]: the next position in each input after the step, such as
+/// Header of a step's first entry in the changelog of a partition: the next position in each input after the step, such as
 /// `transfers.raw/123,deposits.commands/18`. The last one survives compaction with its entry. A group that continues
 /// elsewhere is refused.
 pub const NEXT_HEADER: &str = "next";
@@ -28,6 +25,8 @@ pub trait Wire: Machine {
     const INPUTS: &'static [Topic];
     /// Where its rows go.
     const CHANGELOG: Topic;
+    /// Where it writes which inputs each step took.
+    const STEPS: Topic;
     /// Whether it has timers of its own.
     const HAS_TIMERS: bool;
 
@@ -50,8 +49,49 @@ pub trait Wire: Machine {
         layout: &Layout,
     ) -> Result<NewRecord, CodecError>;
 
+    /// The order that an input is about, if it is about one.
+    fn order(input: &Self::Input) -> Option<OrderId>;
+
     /// The alert that an effect is, if it is one.
     fn alert(effect: &Self::Effect) -> Option<&Alert>;
+}
+
+/// Lets a machine take an input: `effects` becomes what follows, and their records are added to `outputs`. Returns the input;
+/// none if the record is garbage, which becomes a dead letter.
+///
+/// # Errors
+/// [`Error::Newer`], [`Error::Broken`] or [`Error::Encode`]: the state is of no more use.
+pub fn take<M: Wire>(
+    machine: &mut M,
+    (partition, layout): (Partition, &Layout),
+    record: &log::Record,
+    effects: &mut Vec<M::Effect>,
+    outputs: &mut Vec<NewRecord>,
+) -> Result<Option<M::Input>, Error> {
+    effects.clear();
+    let input = match machine.parse(record) {
+        Ok(input) => input,
+        Err(unreadable) => {
+            let reason = unreadable.garbage(record)?;
+            outputs.push(log::dead_letter(record, M::GROUP, &reason)?);
+            return Ok(None);
+        }
+    };
+    let broken = |cause| Error::Broken { at: format!("{}/{}", record.from, record.offset), cause };
+    machine.decide(&input, effects).map_err(broken)?;
+    let traceparent = record.traceparent();
+    for effect in effects.iter() {
+        outputs.push(M::encode(effect, partition, layout)?.traced(traceparent));
+    }
+    Ok(Some(input))
+}
+
+/// The record of the inputs that a step took.
+///
+/// # Errors
+/// [`CodecError`] if it does not fit its schema, which is a defect of this program.
+pub fn step<M: Wire>(partition: Partition, step: &ProcessorStep) -> Result<NewRecord, CodecError> {
+    NewRecord::encode(M::STEPS, partition, partition.to_string(), step)
 }
 
 /// The step's entries for the changelog.

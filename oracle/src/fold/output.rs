@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use log::{NewRecord, Record, TopicPartition};
 use processor::machine::orders;
+use processor::replay::is_output;
 use processor::wire::Wire;
 use schemas::record::{
     Alert, ChainBody, ChainProgress, ChainRecord, DeadLetter, Deposit, DepositCommand,
@@ -13,7 +14,7 @@ use schemas::record::{
 };
 use schemas::{Address, CommandId, OrderId, Partition, SchemaName, Topic};
 
-use super::reading::{Reading, is_changelog};
+use super::reading::{Reading, is_changelog, is_steps};
 use super::{Flaw, FlawKind, Position};
 
 /// Which machine wrote: matching or orders, and its partition. What it writes into one partition is one
@@ -55,10 +56,11 @@ impl Outputs {
     pub(super) fn of(reading: &Reading) -> Result<Self, Flaw> {
         let authors = Authors::of(reading);
         let mut outputs = Self::default();
-        let is_output =
-            |of: &TopicPartition| of.topic != Topic::TransfersRaw && !is_changelog(of.topic);
-        for of in reading.partitions().filter(is_output) {
-            for record in reading.records(of).iter().filter(|record| is_output_of_machine(record)) {
+        let has_outputs = |of: &TopicPartition| {
+            of.topic != Topic::TransfersRaw && !is_changelog(of.topic) && !is_steps(of.topic)
+        };
+        for of in reading.partitions().filter(has_outputs) {
+            for record in reading.records(of).iter().filter(|record| is_output(record)) {
                 let author = authors.author(record).ok_or_else(|| {
                     let what = brief(of.topic, record.value.as_deref());
                     let text = format!("{} is of no machine: {what}", position(record));
@@ -234,37 +236,6 @@ impl<'a> Authors<'a> {
     }
 }
 
-/// Whether a machine writes such a record. Others may command orders and lanes: the api, and timers that are due. Ingest
-/// writes how far it is.
-pub(crate) fn is_output_of_machine(record: &Record) -> bool {
-    use OrderCommandBody as Body;
-    if record.from.topic == Topic::Chains {
-        return decoded::<ChainProgress>(record).is_none_or(|progress| progress.lane.is_some());
-    }
-    if record.from.topic == Topic::DepositsCommands {
-        let is_operators =
-            |command: DepositCommand| matches!(command.body, DepositCommandBody::Attach(_));
-        return !decoded(record).is_some_and(is_operators);
-    }
-    record.from.topic != Topic::OrdersCommands
-        || decoded::<OrderCommand>(record).is_some_and(|command| match command.body {
-            Body::Create(_)
-            | Body::ChoosePayment(_)
-            | Body::Cancel
-            | Body::MarkPaid(_)
-            | Body::ResendWebhook(_)
-            | Body::Tick => false,
-            Body::DepositOpened { .. }
-            | Body::DepositRefused { .. }
-            | Body::DepositClosed { .. }
-            | Body::CandidateSeen { .. }
-            | Body::CandidateGone { .. }
-            | Body::Settle(_)
-            | Body::Attach(..)
-            | Body::AttachRefused(_) => true,
-        })
-}
-
 fn decoded<R: schemas::record::Record>(record: &Record) -> Option<R> {
     schemas::decode(record.value.as_deref()?).ok()
 }
@@ -304,7 +275,8 @@ fn difference(
         let text = format!("{at} comes before {}, which follows from {input}", position(later));
         return Some(Flaw::new(FlawKind::Disordered, text));
     }
-    if there.key != expected.key || !is_alteration(topic, expected, there) {
+    let is_alteration = is_alteration(topic, expected.value.as_deref(), there.value.as_deref());
+    if there.key != expected.key || !is_alteration {
         let text = format!("what follows from {input} is not on {} at {at}: {wanted}", expected.to);
         return Some(Flaw::new(FlawKind::Lost, text));
     }
@@ -312,9 +284,17 @@ fn difference(
     Some(Flaw::new(FlawKind::Changed, format!("what follows from {input} at {at}: {made}")))
 }
 
-/// Whether it is the expected record with a field or two changed, and not another record.
-fn is_alteration(topic: Topic, expected: &NewRecord, there: &Record) -> bool {
-    let [wanted, found] = [&expected.value, &there.value].map(|v| describe(topic, v.as_deref()));
+/// Whether a record is another one with a field or two changed, readable and of the same machine.
+pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -> bool {
+    let (topic, authors) = (record.from.topic, Authors::of(reading));
+    let [before, after] = [record, altered].map(|record| record.value.as_deref());
+    is_changelog(topic) && before != after
+        || is_alteration(topic, before, after) && authors.author(record) == authors.author(altered)
+}
+
+/// Whether it is the expected value with a field or two changed, and not that of another record.
+fn is_alteration(topic: Topic, expected: Option<&[u8]>, there: Option<&[u8]>) -> bool {
+    let [wanted, found] = [expected, there].map(|value| describe(topic, value));
     let (wanted, found): (Vec<_>, Vec<_>) = (wanted.lines().collect(), found.lines().collect());
     let differing = wanted.iter().zip(&found).filter(|(wanted, found)| wanted != found).count();
     wanted.len() == found.len() && differing <= 2

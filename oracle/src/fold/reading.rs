@@ -17,6 +17,11 @@ pub(crate) fn is_changelog(topic: Topic) -> bool {
     [matching::State::CHANGELOG, orders::State::CHANGELOG].contains(&topic)
 }
 
+/// Whether a topic holds which inputs the steps of a machine took.
+pub(crate) fn is_steps(topic: Topic) -> bool {
+    [matching::State::STEPS, orders::State::STEPS].contains(&topic)
+}
+
 /// The offset that a group reads next, of each partition.
 pub type Positions = BTreeMap<TopicPartition, Offset>;
 

@@ -1,14 +1,13 @@
-//! Replays the inputs of a machine in the order that its changelog claims.
+//! Replays the inputs of a machine in the order that the records of its steps claim.
 //!
-//! Each step writes the rows that it changed as entries in a row; the header of the first one lists the
-//! inputs of the step ([`INPUTS_HEADER`]). A step that changes no row leaves no entry, so its inputs are in
-//! no claim. Each of them is taken between two steps, as soon as it fits: its outputs are the next ones and
-//! it changes no row. Sooner or later makes no difference then.
+//! Each step writes the rows that it changed as entries in a row, the first of which has the header [`NEXT_HEADER`]. A step
+//! that changes no row leaves no entry.
 
 use std::sync::Arc;
 
 use log::{Offset, Record, TopicPartition};
-use processor::wire::{self, INPUTS_HEADER, Wire};
+use processor::wire::{self, NEXT_HEADER, Wire};
+use schemas::record::ProcessorStep;
 use schemas::{Layout, Partition};
 
 use super::output::{Author, Fronts, Outputs, brief, changed, position};
@@ -37,10 +36,10 @@ impl<'a, M: Wire> Replay<'a, M> {
     /// Takes all `inputs`, one slice for each topic of [`Wire::INPUTS`], and compares what follows with
     /// the outputs and with the changelog.
     pub(super) fn run(
-        partition: Partition,
-        layout: Layout,
+        (partition, layout): (Partition, Layout),
         inputs: &'a [&'a [Arc<Record>]],
         outputs: &'a Outputs,
+        steps: &[Arc<Record>],
         changelog: &[Arc<Record>],
     ) -> Result<Vec<Taken<M>>, Flaw> {
         let mut replay = Self {
@@ -54,15 +53,19 @@ impl<'a, M: Wire> Replay<'a, M> {
             fronts: Fronts::default(),
             taken: Vec::new(),
         };
-        let begins = |record: &Record| record.header(INPUTS_HEADER).is_some();
-        let steps: Vec<_> = changelog.chunk_by(|_, next| !begins(next)).collect();
-        let claims: Result<Vec<_>, _> = steps.iter().map(|step| replay.claim(&step[0])).collect();
-        for (step, claim) in steps.into_iter().zip(claims?) {
-            replay.step(step, claim)?;
+        let begins = |record: &Record| record.header(NEXT_HEADER).is_some();
+        let mut entries = changelog.chunk_by(|_, next| !begins(next)).peekable();
+        let claims: Result<Vec<_>, _> = steps.iter().map(|step| replay.claim(step)).collect();
+        for (step, claim) in steps.iter().zip(claims?) {
+            replay.step(step, claim, &mut entries)?;
         }
-        replay.take_unclaimed()?;
+        if let Some(left) = entries.next() {
+            replay.compare(&left[0], left)?;
+        }
         for (topic, all) in inputs.iter().enumerate() {
-            replay.take_up_to(topic, all.len())?;
+            if let Some(input) = all.get(replay.next[topic]) {
+                return Err(untaken(input));
+            }
         }
         replay.check_all_passed()?;
         replay.check_restored(changelog)?;
@@ -73,12 +76,18 @@ impl<'a, M: Wire> Replay<'a, M> {
         TopicPartition { topic: M::INPUTS[topic], partition: self.partition }
     }
 
-    fn step(&mut self, entries: &[Arc<Record>], claim: Vec<Run>) -> Result<(), Flaw> {
-        self.take_unclaimed()?;
+    fn step<'e>(
+        &mut self,
+        step: &Record,
+        claim: Vec<Run>,
+        entries: &mut impl Iterator<Item = &'e [Arc<Record>]>,
+    ) -> Result<(), Flaw> {
         for (topic, run) in claim {
-            self.take_up_to(topic, run.start)?;
+            if let Some(input) = self.inputs[topic][..run.start].get(self.next[topic]) {
+                return Err(untaken(input));
+            }
             if self.next[topic] > run.start {
-                let (at, of) = (position(&entries[0]), self.of(topic));
+                let (at, of) = (position(step), self.of(topic));
                 let text = format!("the step at {at} claims inputs of {of} in another order");
                 return Err(Flaw::new(FlawKind::Disordered, text));
             }
@@ -86,101 +95,48 @@ impl<'a, M: Wire> Replay<'a, M> {
                 self.take(topic)?;
             }
         }
-        self.compare(entries)?;
+        if !changes(&self.machine, self.partition).is_empty() {
+            self.compare(step, entries.next().unwrap_or_default())?;
+        }
         self.machine.commit();
         Ok(())
     }
 
-    /// What the header of a step's first entry claims.
-    fn claim(&mut self, entry: &Record) -> Result<Vec<Run>, Flaw> {
-        let header = entry.header(INPUTS_HEADER);
-        let claim = header.map(String::from_utf8_lossy).unwrap_or_default();
-        let at = position(entry);
-        let flaw =
-            |kind, what| Flaw::new(kind, format!("the step at {at} claims {claim:?}: {what}"));
-        let read = |text: &str| {
-            let (name, run) = text.split_once('/')?;
-            let (first, count) = run.split_once('+')?;
-            let topic = M::INPUTS.iter().position(|topic| topic.name() == name)?;
-            Some((topic, Offset(first.parse().ok()?), count.parse::<usize>().ok()?))
-        };
+    /// The inputs that a step claims.
+    fn claim(&mut self, record: &Record) -> Result<Vec<Run>, Flaw> {
+        let at = position(record);
+        let flaw = |kind, what| Flaw::new(kind, format!("the step at {at}: {what}"));
+        let step: ProcessorStep =
+            record.read().map_err(|_| flaw(FlawKind::Foreign, "it is no step"))?;
+        if step.inputs.is_empty() {
+            return Err(flaw(FlawKind::Foreign, "it names no inputs"));
+        }
         let mut runs = Vec::new();
-        for run in claim.split(',') {
-            let (topic, first, count) =
-                read(run).ok_or_else(|| flaw(FlawKind::Foreign, "it names no inputs"))?;
+        for run in step.inputs {
+            let topic = M::INPUTS.iter().position(|topic| topic.name() == run.topic);
+            let topic = topic.ok_or_else(|| flaw(FlawKind::Foreign, "it names no inputs"))?;
+            let first = Offset(run.first);
             let start = self.inputs[topic].binary_search_by_key(&first, |record| record.offset);
             let start = start.map_err(|_| flaw(FlawKind::Foreign, "the first is not there"))?;
-            let claimed = self.claimed[topic].get_mut(start..start + count);
+            let end = start + usize::try_from(run.count).unwrap_or_default();
+            let claimed = self.claimed[topic].get_mut(start..end);
             let claimed = claimed.ok_or_else(|| flaw(FlawKind::Uncommitted, "it goes too far"))?;
             if claimed.contains(&true) {
                 return Err(flaw(FlawKind::Doubled, "a step before it has taken some of them"));
             }
             claimed.fill(true);
-            runs.push((topic, start..start + count));
+            runs.push((topic, start..end));
         }
         Ok(runs)
-    }
-
-    /// Takes the inputs that no step claims, as far as they fit now.
-    fn take_unclaimed(&mut self) -> Result<(), Flaw> {
-        let mut topic = 0;
-        while topic < self.inputs.len() {
-            let is_unclaimed = self.claimed[topic].get(self.next[topic]) == Some(&false);
-            if is_unclaimed && self.take_up_to(topic, self.next[topic] + 1).is_ok() {
-                topic = 0;
-            } else {
-                topic += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes inputs that no step claims. The machine is as before if one of them does not fit.
-    fn take_up_to(&mut self, topic: usize, end: usize) -> Result<(), Flaw> {
-        while self.next[topic] < end {
-            let input = position(&self.inputs[topic][self.next[topic]]);
-            let (fronts, taken) = (self.fronts.clone(), self.taken.len());
-            let changed = self.take(topic).map(|()| changes(&self.machine, self.partition).pop());
-            let flaw = match changed {
-                Ok(None) => {
-                    self.machine.commit();
-                    continue;
-                }
-                Ok(Some((key, value))) => {
-                    self.next[topic] -= 1;
-                    let (of, what) = (M::CHANGELOG, brief(M::CHANGELOG, value.as_deref()));
-                    let text = format!("{input} changes {key}, which is not on {of}: {what}");
-                    Flaw::new(FlawKind::Lost, text)
-                }
-                Err(flaw) => flaw,
-            };
-            self.fronts = fronts;
-            self.taken.truncate(taken);
-            self.machine.undo()?;
-            return Err(flaw);
-        }
-        Ok(())
     }
 
     /// Takes the next input of a topic.
     fn take(&mut self, topic: usize) -> Result<(), Flaw> {
         let record = &self.inputs[topic][self.next[topic]];
+        let at = (self.partition, &self.layout);
         let (mut effects, mut expected) = (Vec::new(), Vec::new());
-        let input = match self.machine.parse(record) {
-            Ok(input) => {
-                self.machine.decide(&input, &mut effects)?;
-                expected.extend(effects.iter().map(|effect| {
-                    let output = M::encode(effect, self.partition, &self.layout);
-                    output.expect("effects fit their schemas").traced(record.traceparent())
-                }));
-                Some(input)
-            }
-            Err(unreadable) => {
-                let letter = log::dead_letter(record, M::GROUP, &unreadable.to_string());
-                expected.push(letter.expect("dead letters fit their schema"));
-                None
-            }
-        };
+        let input = wire::take(&mut self.machine, at, record, &mut effects, &mut expected);
+        let input = input.map_err(|error| Flaw::new(FlawKind::Broken, error.to_string()))?;
         let (from, author) = (position(record), Author::of::<M>(self.partition));
         let outputs = self.outputs.pass(author, &mut self.fronts, from, &expected)?;
         self.next[topic] += 1;
@@ -202,7 +158,7 @@ impl<'a, M: Wire> Replay<'a, M> {
     }
 
     /// Compares what a step changed with its entries.
-    fn compare(&self, entries: &[Arc<Record>]) -> Result<(), Flaw> {
+    fn compare(&self, step: &Record, entries: &[Arc<Record>]) -> Result<(), Flaw> {
         let mut expected = changes(&self.machine, self.partition).into_iter();
         for entry in entries {
             let (at, key) = (position(entry), String::from_utf8_lossy(&entry.key));
@@ -228,7 +184,7 @@ impl<'a, M: Wire> Replay<'a, M> {
             }
         }
         expected.next().map_or(Ok(()), |(wanted, value)| {
-            let (at, what) = (position(&entries[0]), brief(M::CHANGELOG, value.as_deref()));
+            let (at, what) = (position(step), brief(M::CHANGELOG, value.as_deref()));
             let text = format!("the step at {at} has no entry {wanted}: {what}");
             Err(Flaw::new(FlawKind::Lost, text))
         })
@@ -253,4 +209,9 @@ impl<'a, M: Wire> Replay<'a, M> {
             None => format!("{of} restores {} rows, not {}", restored.len(), replayed.len()),
         }))
     }
+}
+
+fn untaken(input: &Record) -> Flaw {
+    let text = format!("no step took {}, and what follows from it is lost", position(input));
+    Flaw::new(FlawKind::Lost, text)
 }

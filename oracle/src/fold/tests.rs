@@ -6,11 +6,11 @@ use log::embedded::EmbeddedLog;
 use log::{Offset, Record, TopicPartition};
 use processor::machine::Machine;
 use processor::machine::matching::State;
-use processor::wire::INPUTS_HEADER;
+use processor::wire::NEXT_HEADER;
 use runtime::SystemClock;
 use schemas::record::{
     AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody,
-    Head, Observation, OpenDeposit, Watch,
+    Head, InputRun, Observation, OpenDeposit, ProcessorStep, Watch,
 };
 use schemas::{
     Blockchain, CloseReason, Epoch, Hash, Headers, Layout, OrderId, Stablecoin, Topic, TransferId,
@@ -68,12 +68,14 @@ impl Author {
                 self.append(new.to.topic, new.to.partition, output);
             }
         }
-        let mut headers: Headers = [(INPUTS_HEADER, claim.as_bytes())].into_iter().collect();
+        let mut headers: Headers = [(NEXT_HEADER, &b""[..])].into_iter().collect();
         for (key, value) in changes(&self.machine, self.lane) {
             let headers = std::mem::take(&mut headers);
             let entry = Record { key: key.into_bytes(), value, headers, ..record(Vec::new()) };
             self.append(State::CHANGELOG, self.lane, entry);
         }
+        let step = schemas::encode(&claimed(claim)).unwrap();
+        self.append(State::STEPS, self.lane, record(step));
         self.machine.commit();
     }
 
@@ -82,10 +84,22 @@ impl Author {
         let of = |topic| TopicPartition { topic, partition: self.lane };
         let inputs: Vec<_> =
             State::INPUTS.iter().map(|t| self.reading.below(of(*t), &self.committed)).collect();
-        let entries = self.reading.records(of(State::CHANGELOG));
+        let [steps, entries] =
+            [State::STEPS, State::CHANGELOG].map(|topic| self.reading.records(of(topic)));
         let outputs = Outputs::of(&self.reading).unwrap();
-        Replay::<State>::run(self.lane, LAYOUT, &inputs, &outputs, entries).err()
+        Replay::<State>::run((self.lane, LAYOUT), &inputs, &outputs, steps, entries).err()
     }
+}
+
+/// A claim such as `transfers.raw/4+2,deposits.commands/2+1`.
+fn claimed(text: &str) -> ProcessorStep {
+    let run = |run: &str| {
+        let (topic, run) = run.split_once('/').unwrap();
+        let (first, count) = run.split_once('+').unwrap();
+        let (first, count) = (first.parse().unwrap(), count.parse().unwrap());
+        InputRun { topic: topic.to_owned(), first, count }
+    };
+    ProcessorStep { inputs: text.split_terminator(',').map(run).collect() }
 }
 
 fn record(value: Vec<u8>) -> Record {

@@ -80,8 +80,20 @@ impl Pipeline {
                     matches!(input, matching::Input::Command(command)
                         if matches!(command.body, DepositCommandBody::Attach(_)))
                 };
+                // A refused open leaves no trace: what came after it may have freed the amount.
+                let is_refused = |input: &matching::Input| match input {
+                    matching::Input::Command(command) => {
+                        let is_its = |of: &Deposit| {
+                            (of.order_id, of.slot) == (command.order_id, command.slot)
+                        };
+                        let is_open = matches!(command.body, DepositCommandBody::Open(_));
+                        is_open && !self.opened().any(is_its)
+                    }
+                    matching::Input::Chain(_) => false,
+                };
                 let records = records.iter().map(|(input, _)| input.clone());
-                let records: Vec<_> = records.filter(|input| !is_attach(input)).collect();
+                let records: Vec<_> =
+                    records.filter(|input| !is_attach(input) && !is_refused(input)).collect();
                 self.lane_again(lane, &records)
             }
             2 => self.wrong_head(lane, dice),

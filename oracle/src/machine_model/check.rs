@@ -154,6 +154,7 @@ impl<'a> Ledger<'a> {
             }
             matching::Effect::Deposit(deposit) => self.check_deposit(deposit),
             matching::Effect::Command(command) => {
+                self.note_candidate(command);
                 self.check_settle(command)?;
                 self.check_attach(command)
             }

@@ -85,6 +85,8 @@ pub struct Ledger<'a> {
     pub(super) on_its_way: HashSet<(OrderId, TransferId)>,
     /// Transfers that asked an order whose answer was read.
     pub(super) answered: HashSet<(TransferId, OrderId)>,
+    /// Transfers that may pay an order, as a lane has said to it.
+    pub(super) candidates: HashSet<(TransferId, OrderId)>,
     /// The order and deposit that a transfer asked to pay, until it fails.
     pub(super) asked: HashMap<TransferId, (OrderId, DepositId)>,
     /// Which transfers operators attached to which orders.

@@ -466,7 +466,7 @@ impl Shop {
     fn on_its_way(&self, order: OrderId) -> Vec<PaymentKey> {
         let of_order = |d: &&ModelDeposit| d.order == order && d.takes();
         let waits = |t: &&ModelTransfer| {
-            t.is_waiting() && self.deposits.iter().filter(of_order).any(|d| d.fits(t))
+            self.deposits.iter().filter(of_order).any(|d| self.is_under_way(t, d))
         };
         self.transfers.iter().filter(waits).map(|t| t.payment).collect()
     }

@@ -178,7 +178,15 @@ impl Shop {
 
     /// A payment for it is under way.
     pub(super) fn has_payment_for(&self, deposit: &ModelDeposit) -> bool {
-        self.transfers.iter().any(|t| t.is_waiting() && deposit.fits(t))
+        self.transfers.iter().any(|t| self.is_under_way(t, deposit))
+    }
+
+    /// What has left the chain is for the deposit that awaited it there. A rewind does not make it younger than another one
+    /// before it is in a block again.
+    pub(super) fn is_under_way(&self, transfer: &ModelTransfer, deposit: &ModelDeposit) -> bool {
+        let awaited_by = transfer.awaited_by.map(|at| self.deposits[at].order);
+        let is_tied = transfer.on_chain || awaited_by == Some(deposit.order);
+        transfer.is_waiting() && is_tied && deposit.fits(transfer)
     }
 
     pub(super) fn status_of(&self, order: OrderId) -> Option<OrderStatus> {

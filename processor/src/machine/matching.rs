@@ -18,6 +18,7 @@ mod deposits;
 mod entry;
 mod expiry;
 mod heads;
+mod relaid;
 mod stop;
 mod transfers;
 mod verdict;
@@ -41,6 +42,7 @@ use deposits::{DepositRow, Deposits};
 use entry::Key;
 pub use entry::LANE_KEY;
 use heads::fresh_lane;
+pub use relaid::{lane_of, wallet_of};
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
@@ -173,6 +175,12 @@ impl State {
 
     fn lane_entry(&self) -> MatchingEntry {
         MatchingEntry::Lane(self.lane.clone())
+    }
+
+    /// The partition in the ids that the lane gives.
+    fn id_partition(&self) -> Partition {
+        let other = self.lane.id_partition.and_then(|number| u32::try_from(number).ok());
+        other.map_or(self.partition, Partition)
     }
 
     fn next_sequence(&mut self) -> u64 {

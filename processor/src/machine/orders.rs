@@ -264,7 +264,8 @@ impl State {
             Ok(end) => end,
             Err(reason) => {
                 effects.push(refuse(command, settle, reason));
-                return Ok(());
+                // The same question again has the same answer, also once the order is marked paid.
+                return self.candidate_gone(row, command, payer, effects);
             }
         };
         let id = row.order.order_id;

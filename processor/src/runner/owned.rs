@@ -1,13 +1,17 @@
 //! A machine of a partition that this process owns.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use log::{Assigned, NewRecord, TopicPartition};
-use schemas::{Blockchain, CodecError, Layout, OrderId, Partition, Stablecoin, UnixMicros};
+use schemas::record::Alert;
+use schemas::{
+    AlertState, Blockchain, CodecError, Layout, OrderId, Partition, Stablecoin, UnixMicros,
+};
 
 use super::inputs::Inputs;
 use super::positions::Positions;
-use crate::machine::Broken;
+use super::traces::{self, Traces};
 use crate::machine::matching::Share;
 use crate::wire::{self, Wire};
 use crate::{Error, metrics};
@@ -25,14 +29,15 @@ pub(super) struct Owned<M: Wire> {
     /// How far the inputs were taken by the last step, and with the present one.
     known: Positions,
     next: Positions,
+    traces: Traces,
     /// Kept between inputs to spare the allocation.
     effects: Vec<M::Effect>,
 }
 
 impl<M: Wire> Owned<M> {
-    pub(super) fn new(machine: M, partition: Partition, known: Positions) -> Self {
+    pub(super) fn new(machine: M, partition: Partition, known: Positions, traces: Traces) -> Self {
         let (ticking, inputs, effects) = (HashSet::new(), Inputs::default(), Vec::new());
-        Self { machine, partition, ticking, inputs, next: known.clone(), known, effects }
+        Self { machine, partition, ticking, inputs, next: known.clone(), known, traces, effects }
     }
 
     /// The group continues an input here.
@@ -60,29 +65,18 @@ impl<M: Wire> Owned<M> {
     ) -> Result<(), Error> {
         self.inputs.push(record);
         self.next.set(record.from.topic, record.offset.next());
-        let input = match self.machine.parse(record) {
-            Ok(input) => input,
-            Err(unreadable) => {
-                let reason = unreadable.garbage(record)?;
-                outputs.push(log::dead_letter(record, M::GROUP, &reason)?);
-                return Ok(());
-            }
-        };
-        if let Some(order_id) = M::ticked(&input) {
+        let (at, begun, before) = ((self.partition, layout), Instant::now(), outputs.len());
+        let input = wire::take(&mut self.machine, at, record, &mut self.effects, outputs)?;
+        let followed = outputs.get_mut(before..).unwrap_or_default();
+        if let Some(order_id) = input.as_ref().and_then(M::order) {
+            self.traces.join(order_id, record, followed);
+        }
+        traces::export(M::GROUP, begun, record, followed);
+        if let Some(order_id) = input.as_ref().and_then(M::ticked) {
             self.ticking.remove(&order_id);
         }
-        let decided = self.machine.decide(&input, &mut self.effects);
-        decided.map_err(|cause| broken(place(record), cause))?;
-        let traceparent = record.traceparent();
-        for effect in self.effects.drain(..) {
-            if let Some(alert) = M::alert(&effect) {
-                let (kind, blockchain) =
-                    (alert.kind.as_str(), alert.blockchain.map_or("", Blockchain::as_str));
-                let labels = [("kind", kind), ("blockchain", blockchain)];
-                ::metrics::counter!(metrics::ALERTS_TOTAL, &labels).increment(1);
-                tracing::error!(target: "processor::alert", blockchain, "{}", alert.message);
-            }
-            outputs.push(M::encode(&effect, self.partition, layout)?.traced(traceparent));
+        for alert in self.effects.iter().filter_map(M::alert) {
+            report(alert);
         }
         Ok(())
     }
@@ -101,14 +95,17 @@ impl<M: Wire> Owned<M> {
         Ok(())
     }
 
-    /// The step's entries. The first one says which inputs they follow from.
-    pub(super) fn changelog(&self) -> Result<Vec<NewRecord>, CodecError> {
-        let mut entries = wire::changelog(&self.machine, self.partition)?;
-        if let Some(first) = entries.first_mut() {
-            first.headers.push(wire::INPUTS_HEADER, self.inputs.to_string().as_bytes());
+    /// The step's entries, the first of which says where the next step begins; then which inputs it took.
+    pub(super) fn records(&mut self) -> Result<Vec<NewRecord>, CodecError> {
+        let mut records = wire::changelog(&self.machine, self.partition)?;
+        self.traces.keep(&mut records);
+        if let Some(first) = records.first_mut() {
             first.headers.push(wire::NEXT_HEADER, self.next.to_string().as_bytes());
         }
-        Ok(entries)
+        if let Some(taken) = self.inputs.taken() {
+            records.push(wire::step::<M>(self.partition, taken)?);
+        }
+        Ok(records)
     }
 
     pub(super) fn commit(&mut self) {
@@ -122,7 +119,7 @@ impl<M: Wire> Owned<M> {
         self.inputs.clear();
         self.next = self.known.clone();
         let at = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
-        self.machine.undo().map_err(|cause| broken(at.to_string(), cause))
+        self.machine.undo().map_err(|cause| Error::Broken { at: at.to_string(), cause })
     }
 
     pub(super) fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)> {
@@ -138,10 +135,14 @@ impl<M: Wire> Owned<M> {
     }
 }
 
-fn place(record: &log::Record) -> String {
-    format!("{}/{}", record.from, record.offset)
-}
-
-fn broken(at: String, cause: Broken) -> Error {
-    Error::Broken { at, cause }
+fn report(alert: &Alert) {
+    let Alert { kind, blockchain, message, .. } = alert;
+    let blockchain = blockchain.map_or("", Blockchain::as_str);
+    if alert.state == AlertState::Resolved {
+        tracing::info!(target: "processor::alert", blockchain, "{message}");
+        return;
+    }
+    let labels = [("kind", kind.as_str()), ("blockchain", blockchain)];
+    ::metrics::counter!(metrics::ALERTS_TOTAL, &labels).increment(1);
+    tracing::error!(target: "processor::alert", blockchain, "{message}");
 }

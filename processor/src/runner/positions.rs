@@ -3,11 +3,17 @@
 
 use std::fmt;
 
-use log::{Assigned, Offset};
+use log::{Assigned, Committed, Offset};
 use schemas::Topic;
 
 /// Beside the positions that the processor commits. What other tools commit has none.
-pub(super) const OWN: &str = "step";
+pub const OWN: &str = "step";
+
+/// The next position in each input of a state, as the header [`crate::wire::NEXT_HEADER`] has it; none if it is no such text.
+#[must_use]
+pub fn next_inputs(header: &[u8]) -> Option<Vec<(Topic, Offset)>> {
+    Positions::parse(header).map(|positions| positions.0)
+}
 
 /// The next position in each input; written as `transfers.raw/123,deposits.commands/18`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,19 +45,29 @@ impl Positions {
     /// no row move the group alone, and a step of the last owner may end while this one reads. The log finds that.
     pub(super) fn misfit(&self, group: &str, input: &Assigned) -> Option<String> {
         let of = input.partition;
-        let (known, committed) = (self.of(of.topic)?, input.committed.as_ref()?);
-        let next = committed.offset;
-        if next == known || committed.metadata == OWN {
-            return None;
-        }
-        let what = match next < known {
-            true => "back: what the state has taken would be taken again",
-            false => "forward: what is between would never be taken",
+        let known = self.of(of.topic)?;
+        let (found, what) = match &input.committed {
+            None if known == Offset(0) => return None,
+            None => (
+                "has no position in".to_owned(),
+                "has deleted it: what the state has taken would be taken again",
+            ),
+            Some(Committed { offset, metadata }) if *offset == known || metadata == OWN => {
+                return None;
+            }
+            Some(Committed { offset, .. }) if *offset < known => (
+                format!("continues at {offset} in"),
+                "has set the group back: what the state has taken would be taken again",
+            ),
+            Some(Committed { offset, .. }) => (
+                format!("continues at {offset} in"),
+                "has set the group forward: what is between would never be taken",
+            ),
         };
         Some(format!(
-            "the group {group} continues {of} at {next}, and the state is that of {known}. Somebody has set the group \
-             {what}. Set it to {known} (on Kafka: `kafka-consumer-groups.sh --group <log.prefix>{group} --topic \
-             <log.prefix>{} --reset-offsets --to-offset {known} --execute`, with `:{}` behind the topic)",
+            "the group {group} {found} {of}, and the state is that of {known}. Somebody {what}. Set it to {known} (on \
+             Kafka: `kafka-consumer-groups.sh --group <log.prefix>{group} --topic <log.prefix>{}:{} --reset-offsets \
+             --to-offset {known} --execute`), or restore a backup of the embedded files (`tidemark restore`)",
             of.topic, of.partition
         ))
     }
@@ -69,7 +85,7 @@ impl fmt::Display for Positions {
 
 #[cfg(test)]
 mod tests {
-    use log::{Committed, TopicPartition};
+    use log::TopicPartition;
     use schemas::Partition;
 
     use super::*;
@@ -119,7 +135,14 @@ mod tests {
             assert!(found.as_ref().is_none_or(has), "{found:?}");
         }
         let text = misfit(&at(Topic::DepositsCommands, 3, "")).unwrap();
-        assert!(text.contains("continues deposits.commands/2 at 3, and the state is that of 18"));
+        let expected = "continues at 3 in deposits.commands/2, and the state is that of 18";
+        assert!(text.contains(expected), "{text}");
+        let without = |topic| Assigned { committed: None, ..at(topic, 0, "") };
+        let text = misfit(&without(Topic::DepositsCommands)).unwrap();
+        assert!(text.contains("has no position in deposits.commands/2"), "{text}");
+        let mut first = Positions::default();
+        first.set(Topic::OrdersCommands, Offset(0));
+        assert_eq!(first.misfit("processor.orders", &without(Topic::OrdersCommands)), None);
         // No step of it is known.
         assert_eq!(misfit(&at(Topic::OrdersCommands, 3, "")), None);
     }

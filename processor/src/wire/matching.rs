@@ -2,7 +2,7 @@
 
 use log::{NewRecord, Unreadable};
 use schemas::record::{Alert, ChainRecord, DepositCommand};
-use schemas::{Blockchain, CodecError, Layout, Partition, Topic};
+use schemas::{Blockchain, CodecError, Layout, OrderId, Partition, Topic};
 
 use super::Wire;
 use crate::machine::matching::{Effect, Input, State, TransferStage};
@@ -11,6 +11,7 @@ impl Wire for State {
     const GROUP: &'static str = "processor.matching";
     const INPUTS: &'static [Topic] = &[Topic::TransfersRaw, Topic::DepositsCommands];
     const CHANGELOG: Topic = Topic::MatchingChangelog;
+    const STEPS: Topic = Topic::MatchingSteps;
     const HAS_TIMERS: bool = false;
 
     fn fresh(partition: Partition, layout: &Layout) -> Option<Self> {
@@ -74,6 +75,11 @@ impl Wire for State {
                 NewRecord::encode(Topic::Chains, partition, key, progress)
             }
         }
+    }
+
+    /// Its orders are those of its effects.
+    fn order(_input: &Input) -> Option<OrderId> {
+        None
     }
 
     fn alert(effect: &Effect) -> Option<&Alert> {

@@ -2,7 +2,7 @@
 
 use log::{NewRecord, Unreadable};
 use schemas::record::{Alert, OrderCommand};
-use schemas::{CodecError, Layout, Partition, Topic};
+use schemas::{CodecError, Layout, OrderId, Partition, Topic};
 
 use super::Wire;
 use crate::machine::orders::{Effect, State};
@@ -11,6 +11,7 @@ impl Wire for State {
     const GROUP: &'static str = "processor.orders";
     const INPUTS: &'static [Topic] = &[Topic::OrdersCommands];
     const CHANGELOG: Topic = Topic::OrdersChangelog;
+    const STEPS: Topic = Topic::OrdersSteps;
     const HAS_TIMERS: bool = true;
 
     fn fresh(_partition: Partition, _layout: &Layout) -> Option<Self> {
@@ -36,6 +37,10 @@ impl Wire for State {
                 NewRecord::encode(Topic::DepositsCommands, lane, key, command)
             }
         }
+    }
+
+    fn order(command: &OrderCommand) -> Option<OrderId> {
+        Some(command.order_id)
     }
 
     fn alert(_effect: &Effect) -> Option<&Alert> {

@@ -2,7 +2,9 @@
 //! order's alone until the answer is read.
 
 use processor::machine::matching;
-use schemas::record::{Deposit, DepositCommand, DepositCommandBody, OrderCommandBody, Transfer};
+use schemas::record::{
+    Deposit, DepositCommand, DepositCommandBody, OrderCommand, OrderCommandBody, Transfer,
+};
 use schemas::{
     AlertKind, DepositState, OrderId, OrderStatus, TransferId, TransferStatus, UnknownReason,
 };
@@ -73,13 +75,22 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 8: an order that asks is not answered that a payment will not come which waits for one of its deposits.
+    /// A lane has named a transfer that may pay it to an order.
+    pub(super) fn note_candidate(&mut self, command: &OrderCommand) {
+        if let OrderCommandBody::CandidateSeen { transfer_id } = command.body {
+            self.candidates.insert((transfer_id, command.order_id));
+        }
+    }
+
+    /// 8: an order that asks is not answered that a payment will not come which waits for one of its deposits. One that
+    /// failed and was forgotten may be back as another transfer: its order knows of that one.
     pub(super) fn check_candidate(
         &self,
         command: &DepositCommand,
         effects: &[matching::Effect],
     ) -> Result<(), Violation> {
         let DepositCommandBody::Candidate { transfer_id } = command.body else { return Ok(()) };
+        let order = command.order_id;
         let is_gone = effects.iter().any(|effect| {
             matches!(effect, matching::Effect::Command(answer)
                 if answer.body == OrderCommandBody::CandidateGone { transfer_id })
@@ -90,10 +101,17 @@ impl Ledger<'_> {
             let waiting = [TransferStatus::WaitingForConfirmation, TransferStatus::WaitingForMatch];
             let deposit = transfer.deposit_id.and_then(|id| self.deposits.get(&id));
             waiting.contains(&transfer.status)
-                && deposit.is_some_and(|deposit| deposit.order_id == command.order_id)
+                && deposit.is_some_and(|deposit| deposit.order_id == order)
         };
-        let waiting = transfer.filter(waits);
-        holds!(8, !is_gone || waiting.is_none(), "answered as gone: {waiting:?}");
+        let is_known = |id: TransferId| {
+            let has_asked = self.asked.get(&id).is_some_and(|(of, _)| *of == order);
+            has_asked || self.candidates.contains(&(id, order))
+        };
+        let is_back = |transfer: &Transfer| {
+            transfer.transfer_id != transfer_id && is_known(transfer.transfer_id)
+        };
+        let waiting = transfer.filter(waits).filter(|transfer| !is_back(transfer));
+        holds!(8, !is_gone || waiting.is_none(), "{transfer_id} answered as gone: {waiting:?}");
         Ok(())
     }
 

@@ -77,8 +77,13 @@ impl State {
 
     /// A transfer that was forgotten, as the tables have it. What is forgotten is known to be final.
     fn remembered(&self, transfer: &Transfer, now: UnixMicros) -> Option<TransferRow> {
+        let is_named_here = transfer.transfer_id.partition() == self.id_partition();
+        // Of one that another layout named, before a move, its wallet says whose it is.
+        let is_moved = self.lane.id_partition.is_some();
+        let is_here =
+            is_named_here || is_moved && self.watches.has(transfer.observation.to_address);
         let is_own = transfer.blockchain == self.blockchain
-            && transfer.transfer_id.partition() == self.partition
+            && is_here
             && self.transfers.by_payment(&transfer.observation.payment()).is_none();
         is_own.then(|| TransferRow {
             id: transfer.transfer_id,

@@ -1,5 +1,7 @@
 //! What the chain reports: a transfer was seen, was orphaned, or the head moved.
 
+use std::fmt::Display;
+
 use schemas::record::{Alert, ChainRecord, Head, Observation, OrderCommandBody};
 use schemas::{
     AlertKind, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds,
@@ -40,7 +42,7 @@ impl State {
     /// in a later window than it was.
     fn transfer_id(&self, record: &ChainRecord, seen: &Observation) -> TransferId {
         let payment = seen.payment();
-        let mut id = TransferId::of_payment(self.partition, &payment, record.block.timestamp);
+        let mut id = TransferId::of_payment(self.id_partition(), &payment, record.block.timestamp);
         while self.transfers.get(id).is_some() {
             id = id.next();
         }
@@ -107,7 +109,11 @@ impl State {
         if old.is_nameless() {
             let how = "was taken back more than a day after its block, and is in another one: it may have paid before";
             self.report_stale(record, seen, how, effects);
-            return Ok(());
+            // It is no new payment after a month either, if this block is younger.
+            let (block, forget_at) = (record.block, Some(record.block.timestamp));
+            let is_younger = block.timestamp > old.block.timestamp;
+            let row = TransferRow { block, forget_at, ..old };
+            return if is_younger { self.transfers.put(row) } else { Ok(()) };
         }
         // A duplicate, or one from before the rewind that took the transfer back.
         if record.epoch < old.epoch || (old.is_included() && record.epoch == old.epoch) {
@@ -188,8 +194,8 @@ impl State {
     ) {
         let Observation { value, stablecoin, tx_hash, .. } = seen;
         let message = format!("a transfer of {value} {stablecoin} in transaction {tx_hash} {how}");
-        let kind = AlertKind::StaleTransfer;
-        self.alert(kind, (None, None), message, record.observed_at, effects);
+        let alert = self.alert(AlertKind::StaleTransfer, tx_hash, message, record.observed_at);
+        effects.push(Effect::Alert(alert));
     }
 
     /// A block with a known transfer is no longer in the chain.
@@ -268,8 +274,7 @@ impl State {
             "transfer {id} was confirmed ({}) and its block {} is no longer in the chain",
             row.status, row.block.number
         );
-        let kind = AlertKind::ConfirmedTransferRetracted;
-        self.alert(kind, (Some(row.id), row.order), message, record.observed_at, effects);
+        self.alert_of_payment(row.id, row.order, message, record.observed_at, effects);
         if row.status == TransferStatus::WaitingForMatch && !row.settling {
             // Nothing was paid with it yet, so it can wait for its confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
@@ -379,21 +384,29 @@ impl State {
         self.publish(TransferStage::Failed, row, effects)
     }
 
+    /// An alert of the lane's chain. `subject` names what it is about.
     pub(super) fn alert(
         &self,
         kind: AlertKind,
-        (transfer_id, order_id): (Option<TransferId>, Option<OrderId>),
+        subject: &dyn Display,
         message: String,
         raised_at: UnixMicros,
+    ) -> Alert {
+        Alert::raise(kind, Some(self.blockchain), subject, message, raised_at)
+    }
+
+    /// Money that counts and is gone, or counts twice: a person has to know.
+    pub(super) fn alert_of_payment(
+        &self,
+        id: TransferId,
+        order: Option<OrderId>,
+        message: String,
+        now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) {
-        effects.push(Effect::Alert(Alert {
-            kind,
-            blockchain: Some(self.blockchain),
-            transfer_id,
-            order_id,
-            message,
-            raised_at,
-        }));
+        let subject = order.map_or_else(|| id.to_string(), |order| format!("{id}/{order}"));
+        let alert = self.alert(AlertKind::ConfirmedTransferRetracted, &subject, message, now);
+        let (transfer_id, order_id) = (Some(id), order);
+        effects.push(Effect::Alert(Alert { transfer_id, order_id, ..alert }));
     }
 }

@@ -1,6 +1,6 @@
 //! Commands of orders: open a deposit, close it, and the answers to settles.
 
-use schemas::record::{DepositCommand, OpenDeposit, OrderCommandBody};
+use schemas::record::{Alert, DepositCommand, OpenDeposit, OrderCommandBody};
 use schemas::{
     AlertKind, CloseReason, DepositId, FORGET_SECONDS, FulfillmentId, OrderId, RefusalReason,
     TransferId, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
@@ -49,7 +49,7 @@ impl State {
         if let Some(row) = given.from {
             self.deposits.remove(row.id)?;
         }
-        let id = DepositId::from_parts(self.partition, self.next_sequence());
+        let id = DepositId::from_parts(self.id_partition(), self.next_sequence());
         let (started_at, opening) = (open.started_at, self.opening());
         // What its customer has sent since an earlier choice still counts.
         let (started_at, opening) = own.map_or((started_at, opening), |row| {
@@ -110,8 +110,10 @@ impl State {
                 "no amount is free for {} {} at wallet {wallet_address}",
                 open.value, open.stablecoin
             );
-            let order = Some(command.order_id);
-            self.alert(AlertKind::AmountsTaken, (None, order), message, now, effects);
+            let subject = format!("{wallet_address}/{}", open.stablecoin);
+            let alert = self.alert(AlertKind::AmountsTaken, &subject, message, now);
+            let order_id = Some(command.order_id);
+            effects.push(Effect::Alert(Alert { order_id, ..alert }));
         }
     }
 
@@ -152,10 +154,11 @@ impl State {
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        if transfer_id.partition() != self.partition {
+        let known = self.transfers.get(transfer_id);
+        if known.is_none() && transfer_id.partition() != self.id_partition() {
             return Ok(()); // Of another wallet of the order.
         }
-        let waiting = self.transfers.get(transfer_id).filter(|row| row.is_waiting());
+        let waiting = known.filter(|row| row.is_waiting());
         let deposit = waiting.and_then(|row| row.deposit).map(|id| self.deposits.named(id));
         let answer = match deposit.transpose()? {
             Some(deposit) if deposit.order == command.order_id => {
@@ -214,7 +217,7 @@ impl State {
             candidate_order: None,
             unanswered: false,
             asked_at: None,
-            fulfillment: Some(FulfillmentId::from_parts(self.partition, self.next_sequence())),
+            fulfillment: Some(FulfillmentId::from_parts(self.id_partition(), self.next_sequence())),
             updated_at: row.updated_at.next(now),
             forget_at: Some(forget_at),
             ..row
@@ -236,8 +239,7 @@ impl State {
             return Ok(());
         };
         let message = format!("order {order} is paid by transfer {id}, which is {}", row.status);
-        let kind = AlertKind::ConfirmedTransferRetracted;
-        self.alert(kind, (Some(id), Some(order)), message, now, effects);
+        self.alert_of_payment(id, Some(order), message, now, effects);
         row.order = Some(order);
         row.unanswered = false;
         if row.status == TransferStatus::NoMatchedDeposit {
@@ -261,8 +263,7 @@ impl State {
         let other = self.transfers.get(id).and_then(|row| row.order).filter(|of| *of != order);
         if let Some(other) = other {
             let message = format!("order {order} counts on transfer {id}, which order {other} has");
-            let kind = AlertKind::ConfirmedTransferRetracted;
-            self.alert(kind, (Some(id), Some(order)), message, now, effects);
+            self.alert_of_payment(id, Some(order), message, now, effects);
         }
     }
 

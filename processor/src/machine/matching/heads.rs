@@ -8,9 +8,11 @@ use super::{Broken, Effect, State};
 /// How far a head must be from that of the last progress, by the chain's time: the clock of an ingestor may
 /// have jumped.
 const PROGRESS_SECONDS: u64 = 30;
-/// How far the lane must be from where it was at the last alert of a kind, by the chain's time: of two ingestors,
-/// one that is behind stays so for long.
-const ALERT_SECONDS: u64 = 3_600;
+/// How long no head may have been ignored before the alert about it ends, by the chain's time: of two ingestors, one that is
+/// behind stays so for long, while the heads of the other one are taken.
+const QUIET_SECONDS: u64 = 3_600;
+/// How far the lane must be from where an ignored head was noted last, for the next one to be noted.
+const NOTED_SECONDS: u64 = 600;
 
 /// How far a block's time may be ahead of the clock of the ingestor that saw it. Most chains allow seconds, Arbitrum
 /// an hour; and a clock may be behind.
@@ -33,6 +35,7 @@ pub(super) fn fresh_lane() -> LaneEntry {
         has_gap: false,
         newest: None,
         stopped: Vec::new(),
+        id_partition: None,
     }
 }
 
@@ -70,6 +73,7 @@ impl State {
             self.report(misplaced, record, effects);
             return Ok(());
         }
+        self.end_reports(record, effects);
         if record.epoch > self.lane.epoch {
             self.orphan_above(record, effects)?;
         }
@@ -157,8 +161,18 @@ impl State {
             Misplaced::Behind => self.lane.went_back_at,
             Misplaced::TooFar { .. } | Misplaced::FromTheFuture { .. } => self.lane.too_far_at,
         };
-        let is_near = |at: UnixSeconds| time.0.abs_diff(at.0) < ALERT_SECONDS;
+        let is_near = |at: UnixSeconds| time.0.abs_diff(at.0) < NOTED_SECONDS;
         if reported_at.is_some_and(is_near) {
+            return;
+        }
+        match why {
+            Misplaced::Behind => self.lane_mut().went_back_at = Some(time),
+            Misplaced::TooFar { .. } | Misplaced::FromTheFuture { .. } => {
+                self.lane_mut().too_far_at = Some(time);
+            }
+        }
+        // The alert is open.
+        if reported_at.is_some() {
             return;
         }
         let which = format!(
@@ -171,7 +185,6 @@ impl State {
         );
         let (kind, message) = match why {
             Misplaced::Behind => {
-                self.lane_mut().went_back_at = Some(time);
                 let message = format!(
                     "{which}; while no head counts nothing is confirmed and no deposit expires: check that one \
                      ingestor alone writes the chain"
@@ -179,7 +192,6 @@ impl State {
                 (AlertKind::HeadWentBack, message)
             }
             Misplaced::TooFar { seconds } => {
-                self.lane_mut().too_far_at = Some(time);
                 let message = format!(
                     "{which} at {time}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its \
                      endpoint",
@@ -188,7 +200,6 @@ impl State {
                 (AlertKind::HeadTooFar, message)
             }
             Misplaced::FromTheFuture { seconds } => {
-                self.lane_mut().too_far_at = Some(time);
                 let message = format!(
                     "{which}: its time is {seconds} s after it was seen; check the clock of the ingestor and its \
                      endpoint"
@@ -196,6 +207,31 @@ impl State {
                 (AlertKind::HeadTooFar, message)
             }
         };
-        self.alert(kind, (None, None), message, record.observed_at, effects);
+        let alert = self.alert(kind, &self.partition, message, record.observed_at);
+        effects.push(Effect::Alert(alert));
+    }
+
+    /// A head is taken: what was said of others that were not is over, unless one was ignored a short time ago.
+    fn end_reports(&mut self, record: &ChainRecord, effects: &mut Vec<Effect>) {
+        let (time, now) = (record.block.timestamp, record.observed_at);
+        let is_over = |at: UnixSeconds| time.0.abs_diff(at.0) >= QUIET_SECONDS;
+        let (went_back_at, too_far_at) = (self.lane.went_back_at, self.lane.too_far_at);
+        for (kind, at) in
+            [(AlertKind::HeadWentBack, went_back_at), (AlertKind::HeadTooFar, too_far_at)]
+        {
+            if !at.is_some_and(is_over) {
+                continue;
+            }
+            let message = format!("lane {}: heads are taken again", self.partition);
+            let alert = self.alert(kind, &self.partition, String::new(), now);
+            effects.push(Effect::Alert(alert.resolve(message, now)));
+            let lane = self.lane_mut();
+            let of_kind = if kind == AlertKind::HeadWentBack {
+                &mut lane.went_back_at
+            } else {
+                &mut lane.too_far_at
+            };
+            *of_kind = None;
+        }
     }
 }

@@ -18,7 +18,7 @@ impl State {
             return Ok(());
         }
         self.lane_mut().stopped.push(scope);
-        self.report_stop("an operator stopped", scope, now, effects);
+        self.report_stop(scope, true, now, effects);
         self.publish_lane(now, effects)
     }
 
@@ -32,25 +32,38 @@ impl State {
             return Ok(());
         }
         self.lane_mut().stopped.retain(|of| *of != scope);
-        self.report_stop("an operator ended the stop of", scope, now, effects);
+        self.report_stop(scope, false, now, effects);
         self.publish_lane(now, effects)
     }
 
-    /// A chain that nobody follows has nothing to report.
+    /// A chain that nobody follows has nothing to report. All lanes of it say the same.
     fn report_stop(
         &self,
-        what: &str,
         scope: StopScope,
+        begins: bool,
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) {
         if self.lane.head.is_none() {
             return;
         }
-        let of = scope.subject().unwrap_or_else(|| "all payments".to_owned());
-        let (lane, blockchain) = (self.partition, self.blockchain);
-        let message = format!("{what} {of} on {blockchain}, lane {lane}");
-        self.alert(AlertKind::PaymentsStopped, (None, None), message, now, effects);
+        let of = scope.subject();
+        // Stops of one thing on all chains and on one are two.
+        let alone = if of.is_some() && scope.blockchain.is_some() { "/alone" } else { "" };
+        let subject = format!("{}{alone}", of.as_deref().unwrap_or_default());
+        let place = format!(
+            "{} on {}, lane {}",
+            of.as_deref().unwrap_or("all payments"),
+            self.blockchain,
+            self.partition
+        );
+        let message = format!("an operator stopped {place}");
+        let alert = self.alert(AlertKind::PaymentsStopped, &subject, message, now);
+        effects.push(Effect::Alert(if begins {
+            alert
+        } else {
+            alert.resolve(format!("an operator ended the stop of {place}"), now)
+        }));
     }
 
     /// Whether payments of this contract of the coin to the wallet are stopped.

@@ -21,6 +21,11 @@ impl Watches {
         self.wallets.get(&wallet).is_some_and(|contracts| contracts.contains(&contract))
     }
 
+    /// Whether it is a wallet of this lane.
+    pub(super) fn has(&self, wallet: Address) -> bool {
+        self.wallets.contains_key(&wallet)
+    }
+
     /// Whether it was not known.
     pub(super) fn add(&mut self, watch: &Watch) -> bool {
         let Watch { wallet_address: wallet, contracts } = watch;

@@ -1,13 +1,12 @@
 //! When an ended order leaves memory and changelog, and how it comes back. It stays in the tables: a command that may meet a
 //! forgotten order carries what its sender read there.
 
+pub use schemas::record::KEPT_SECONDS;
 use schemas::record::{Order, OrderCommand};
 use schemas::{DepositState, UnixSeconds};
 
 use super::{Broken, OrderRow, State, is_awaited, past};
 
-/// How long an ended order is kept beyond its late window: tables, lanes and chains may be behind by that much.
-pub const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 /// How many orders one tick lets leave: each is a record of the changelog.
 const LEAVING_MAX: usize = 1000;
 

@@ -183,6 +183,7 @@ fn the_later_clock_says_how_long_it_is_remembered() {
         .then(at(ahead, attached('A', row.transfer_id)), "matched #2 matched @110 paid A by #3")
         .then(head(130 + 9 * DAY), "deposit #1 closed expired for A/0; to A: closed /0 expired");
     assert_eq!(lane.machine().transfer_count(), 1, "the chain alone would have forgotten it");
+    // ATTACHED_KEPT_SECONDS are eight days: to the block.
     lane.then(at(ahead, attach('B', 8, &row)), "to B: attach refused")
         .then(head(131 + 11 * DAY), "");
     assert_eq!(lane.machine().transfer_count(), 1);

@@ -4,7 +4,7 @@ use schemas::record::{
     ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommandBody, MatchingEntry,
     OrderCommand, OrderCommandBody, Transfer,
 };
-use schemas::{AlertKind, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
+use schemas::{AlertKind, AlertState, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
 use tidemark_processor::machine::Machine;
 use tidemark_processor::machine::matching::{Effect, Input, State};
 
@@ -74,7 +74,8 @@ impl Described for State {
                 let number = |id| format!(" #{}", numbers.of(Id::Transfer(id)));
                 let transfer = alert.transfer_id.map_or(String::new(), number);
                 let order = alert.order_id.map_or(String::new(), |id| format!(" {}", letter(id)));
-                format!("alert {}{transfer}{order}", alert.kind)
+                let what = if alert.state == AlertState::Raised { "alert" } else { "resolved" };
+                format!("{what} {}{transfer}{order}", alert.kind)
             }
             Effect::Progress(_) => String::new(),
         }

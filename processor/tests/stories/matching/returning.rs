@@ -391,6 +391,10 @@ fn retracted_after_two_days_it_pays_no_other() {
             "to B: seen #5; detected #5 waiting_for_confirmation @17502 for #4",
         );
     assert_eq!(lane.machine().transfer_count(), 2);
-    lane.then(head(111 + 30 * DAY).epoch(1).tiers(&[], 110), "");
+    // A month counts from the youngest block that it was in.
+    lane.then(head(111 + 30 * DAY).epoch(1).tiers(&[], 110), "")
+        .then(pay(1, "10.00").at(AFTER + 1).fork(1).log(77), "alert stale_transfer");
+    assert_eq!(lane.machine().transfer_count(), 2);
+    lane.then(head(AFTER + 2 + 30 * DAY).epoch(1).tiers(&[], 110), "");
     assert_eq!(lane.machine().transfer_count(), 1, "it was forgotten after a month");
 }

@@ -12,6 +12,7 @@ const OF_CONTRACT: StopScope = StopScope { address: Some(CONTRACT), ..EVERYTHING
 
 /// Its beginning and its end are reported.
 const ALERT: &str = "alert payments_stopped";
+const RESOLVED: &str = "resolved payments_stopped";
 
 #[test]
 fn invariant_14_what_is_stopped_pays_nothing() {
@@ -31,7 +32,7 @@ fn invariant_14_what_is_stopped_pays_nothing() {
                  unknown #2 no_matched_deposit @110 stopped maybe A",
             )
             // It stays so.
-            .then(resume(scope), ALERT)
+            .then(resume(scope), RESOLVED)
             .then(head(121), "")
             .then(
                 pay(2, "10.00").at(122).confirmed(),
@@ -62,7 +63,7 @@ fn no_deposit_opens_where_it_is_stopped() {
     Lane::new()
         .then(stop(COIN), ALERT)
         .then(open('A', "10.00"), "to A: refused /0 stopped")
-        .then(resume(COIN), ALERT)
+        .then(resume(COIN), RESOLVED)
         .then(open('A', "10.00"), OPEN_A);
 }
 
@@ -94,7 +95,7 @@ fn a_question_is_not_put_again_while_it_is_stopped() {
         .then(stop(EVERYTHING), ALERT)
         .then(head(190), "")
         .then(head(260), "")
-        .then(resume(EVERYTHING), ALERT)
+        .then(resume(EVERYTHING), RESOLVED)
         .then(head(330), "to A: settle #2 /0 #1")
         .then(
             settled('A', 2),
@@ -142,7 +143,7 @@ fn each_stop_ends_by_itself() {
         .then(open('A', "10.00"), OPEN_A)
         .then(stop(here), ALERT)
         .then(stop(COIN), ALERT)
-        .then(resume(COIN), ALERT)
+        .then(resume(COIN), RESOLVED)
         .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
         .then(
             head(120),
@@ -150,7 +151,7 @@ fn each_stop_ends_by_itself() {
              to A: gone #2
              unknown #2 no_matched_deposit @110 stopped maybe A",
         )
-        .then(resume(here), ALERT)
+        .then(resume(here), RESOLVED)
         .then(
             pay(2, "10.00").at(122).confirmed(),
             "confirmed #3 waiting_for_match @122 for #1; to A: settle #3 /0 #1",

@@ -129,6 +129,24 @@ fn marked_paid_it_takes_what_was_on_its_way() {
         .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid");
 }
 
+/// A lane that asks again before it has read the refusal gets the same answer, also from an order that was marked paid
+/// meanwhile.
+#[test]
+fn a_refused_candidate_is_refused_again() {
+    ended(OrderStatus::Cancelled)
+        .then(seen('A', 7), "A v5 cancelled candidate_seen maybe #7 [open w1 #9 10.01]")
+        .then(
+            settle('A', 0, 7),
+            "eth w1: A/0 refused #7 order_cancelled
+             A v6 cancelled candidate_gone [open w1 #9 10.01]",
+        )
+        .then(
+            mark_paid('A', 3),
+            "eth w1: A/0 close order_paid; A v7 paid! marked_paid answers 3 [open w1 #9 10.01]",
+        )
+        .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid");
+}
+
 /// A pending order that has a payer is planted: nothing may pay it again.
 #[test]
 fn a_second_payer_breaks_invariant_2() {

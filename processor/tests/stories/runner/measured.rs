@@ -41,4 +41,11 @@ fn amounts_in_use_are_those_of_the_fullest_lane() {
     }
     stop.cancel();
     runner.join().unwrap().unwrap();
+    let text = measured.render();
+    let withdrawn =
+        r#"tidemark_processor_amounts_in_use_ratio{blockchain="eth",stablecoin="USDT"} NaN"#;
+    let stops = r#"tidemark_processor_stops{blockchain="eth"} NaN"#;
+    for line in [withdrawn, stops] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
 }

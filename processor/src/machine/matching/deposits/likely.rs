@@ -90,3 +90,63 @@ fn around(
     let named_above = at.named.range(least..).take(SCAN_MAX).map(of_one);
     below.chain(above).chain(named_below).chain(named_above)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use schemas::{DepositId, OrderId, Stablecoin, UnixMicros, UnixSeconds};
+
+    use super::*;
+    use crate::machine::matching::deposits::Opening;
+
+    const DEPOSITS: usize = 6 * SCAN_MAX;
+
+    fn amount(number: usize) -> Amount {
+        Amount::from_parts(number as u128).unwrap()
+    }
+
+    /// One of each amount up to a limit, in turn from any sender and from one.
+    fn deposits() -> Deposits {
+        let mut deposits = Deposits::default();
+        let contracts = deposits.contracts_number(&[]).unwrap();
+        for number in 0..DEPOSITS {
+            let row = DepositRow {
+                id: DepositId(number as i64),
+                order: OrderId(uuid::Uuid::nil()),
+                slot: i32::try_from(number).unwrap(),
+                stablecoin: Stablecoin::Usdc,
+                contracts,
+                wallet: LEAST,
+                user_address: (number % 2 == 1).then_some(LEAST),
+                value: amount(number),
+                started_at: UnixSeconds(0),
+                expires_at: UnixSeconds(900),
+                updated_at: UnixMicros(0),
+                opening: Opening { above: 0, position: 0 },
+                late_window_seconds: 0,
+                accepts_late: false,
+                closed: None,
+            };
+            deposits.put(row).unwrap();
+        }
+        deposits
+    }
+
+    /// A step has a bound, however many amounts are reserved at a wallet.
+    #[test]
+    fn only_the_nearest_amounts_are_compared() {
+        let (deposits, middle) = (deposits(), DEPOSITS / 2);
+        let compared = RefCell::new(Vec::new());
+        let price = (LEAST, Stablecoin::Usdc, amount(middle));
+        let found = deposits.likeliest(price, LEAST, &|row| {
+            compared.borrow_mut().push(row.value);
+            false
+        });
+        assert!(found.first().is_none());
+        let mut compared = compared.into_inner();
+        compared.sort_unstable();
+        let nearest = (middle - 2 * SCAN_MAX..middle + 2 * SCAN_MAX).map(amount);
+        assert!(compared.into_iter().eq(nearest), "of both kinds, on both sides");
+    }
+}

@@ -1,0 +1,100 @@
+//! Which records of the topics the machines wrote, and others did not: what a replay compares.
+
+use log::Record;
+use schemas::record::{
+    Alert, ChainProgress, DeadLetter, DepositCommand, DepositCommandBody, OrderCommand,
+    OrderCommandBody,
+};
+use schemas::{AlertKind, AlertState, Topic};
+
+use crate::machine::{matching, orders};
+use crate::wire::Wire;
+
+/// Whether a machine writes such a record to a topic of its outputs. Others may command orders and lanes: the api, and timers
+/// that are due; ingest writes how far it is, and others write alerts and dead letters of their own.
+#[must_use]
+pub fn is_output(record: &Record) -> bool {
+    match record.from.topic {
+        Topic::Chains => decoded(record).is_none_or(|of: ChainProgress| of.lane.is_some()),
+        Topic::DepositsCommands => decoded(record).is_none_or(|command: DepositCommand| {
+            use DepositCommandBody as Body;
+            !matches!(command.body, Body::Attach(_) | Body::Stop(_) | Body::Resume(_))
+        }),
+        Topic::OrdersCommands => decoded(record).is_some_and(is_of_matching),
+        Topic::Alerts => decoded(record).is_none_or(|alert: Alert| is_of_machine(alert.kind)),
+        Topic::DeadLetters => decoded(record).is_none_or(|letter: DeadLetter| {
+            [matching::State::GROUP, orders::State::GROUP].contains(&letter.group.as_str())
+        }),
+        Topic::Orders
+        | Topic::Deposits
+        | Topic::TransfersDetected
+        | Topic::TransfersConfirmed
+        | Topic::TransfersMatched
+        | Topic::TransfersUnknown
+        | Topic::TransfersFailed
+        | Topic::MatchingChangelog
+        | Topic::OrdersChangelog
+        | Topic::MatchingSteps
+        | Topic::OrdersSteps => true,
+        Topic::TransfersRaw
+        | Topic::WebhooksDispatch
+        | Topic::WebhooksRetry(_)
+        | Topic::WebhooksDefer(_)
+        | Topic::WebhooksChangelog
+        | Topic::WebhooksAttempts
+        | Topic::WebhooksDead
+        | Topic::Audit => false,
+    }
+}
+
+/// Whether others may write the same: an operator, too, ends alerts.
+#[must_use]
+pub fn is_shared(record: &Record) -> bool {
+    let is_end = |alert: Alert| alert.state == AlertState::Resolved;
+    record.from.topic == Topic::Alerts && decoded(record).is_some_and(is_end)
+}
+
+fn is_of_matching(command: OrderCommand) -> bool {
+    use OrderCommandBody as Body;
+    match command.body {
+        Body::Create(_)
+        | Body::ChoosePayment(_)
+        | Body::Cancel
+        | Body::MarkPaid(_)
+        | Body::ResendWebhook(_)
+        | Body::Tick => false,
+        Body::DepositOpened { .. }
+        | Body::DepositRefused { .. }
+        | Body::DepositClosed { .. }
+        | Body::CandidateSeen { .. }
+        | Body::CandidateGone { .. }
+        | Body::Settle(_)
+        | Body::Attach(..)
+        | Body::AttachRefused(_) => true,
+    }
+}
+
+fn is_of_machine(kind: AlertKind) -> bool {
+    match kind {
+        AlertKind::ConfirmedTransferRetracted
+        | AlertKind::StaleTransfer
+        | AlertKind::AmountsTaken
+        | AlertKind::HeadWentBack
+        | AlertKind::HeadTooFar
+        | AlertKind::PaymentsStopped => true,
+        AlertKind::EndpointFailing
+        | AlertKind::ChainHalted
+        | AlertKind::LateFind
+        | AlertKind::ForgedTransfer
+        | AlertKind::DisputedTransfer
+        | AlertKind::ConfirmingAlone
+        | AlertKind::PrunedHistory
+        | AlertKind::Restored
+        | AlertKind::DeadLetter
+        | AlertKind::DeadWebhook => false,
+    }
+}
+
+fn decoded<R: schemas::record::Record>(record: &Record) -> Option<R> {
+    schemas::decode(record.value.as_deref()?).ok()
+}
