@@ -16,17 +16,20 @@ mod machine;
 pub mod metrics;
 mod rebuild;
 mod runner;
+mod scan;
 mod upkeep;
+mod verify;
 
 use std::sync::Arc;
 
 use log::{Log, StageContext};
 pub use machine::TOPICS;
-pub use rebuild::{Positions, Progress, Rebuilt, Report};
+pub use rebuild::{FollowReport, Followed, Positions, Progress, Rebuilt, Report};
 use store::Store;
 use store::config::Retention;
 use tokio::runtime::Handle;
 pub use tracing::Level;
+pub use verify::{Difference, Differs, Verified};
 
 /// Consumer group of all projectors.
 pub const GROUP: &str = "projector";
@@ -87,7 +90,8 @@ pub fn rebuild(
     rebuild::rebuild(log, store, handle, report)
 }
 
-/// Writes what came to the log since, as [`run`] does but without a group, until `report` ends it. Blocks.
+/// Writes what came to the log since, as [`run`] does but without a group, until `report` ends it. The tables have had
+/// everything once each partition was read to where it ended at the beginning. Blocks.
 ///
 /// # Errors
 /// As [`rebuild`].
@@ -96,7 +100,23 @@ pub fn follow(
     store: &dyn Store,
     handle: &Handle,
     from: Positions,
-    report: Report<'_>,
+    report: FollowReport<'_>,
 ) -> Result<(), Error> {
     rebuild::follow(log, store, handle, from, report)
+}
+
+/// Compares the newest version of each row that the log still has with the row, and gives what differs to `differs`.
+/// Returns none if `report` ended it. Changes nothing; tables in use may be given, and what a projector has not read is
+/// waited for, ten seconds in all. Blocks.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn verify(
+    log: &dyn Log,
+    store: &dyn Store,
+    handle: &Handle,
+    report: Report<'_>,
+    differs: Differs<'_>,
+) -> Result<Option<Verified>, Error> {
+    verify::verify(log, store, handle, report, differs)
 }

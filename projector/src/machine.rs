@@ -66,6 +66,8 @@ fn read_change(topic: Topic, value: Option<&[u8]>) -> Result<Option<Change>, Unr
         | Topic::DepositsCommands
         | Topic::MatchingChangelog
         | Topic::OrdersChangelog
+        | Topic::MatchingSteps
+        | Topic::OrdersSteps
         | Topic::WebhooksDispatch
         | Topic::WebhooksRetry(_)
         | Topic::WebhooksDefer(_)

@@ -269,9 +269,10 @@ impl Handler for Projector {
 
 #[cfg(test)]
 mod tests {
+    use log::Offset;
     use runtime::SystemClock;
-    use schemas::OrderId;
     use schemas::record::example;
+    use schemas::{OrderId, Partition};
     use store::embedded::EmbeddedStore;
     use store::{OrderFilter, Page};
     use tokio::runtime::Runtime;
@@ -280,13 +281,34 @@ mod tests {
     use super::*;
     use crate::machine::call_size::ROWS_MAX;
 
+    fn projector(store: Arc<EmbeddedStore>, runtime: &Runtime) -> Projector {
+        let upkeep = Upkeep::new(None, Arc::new(SystemClock));
+        Projector::new(store, runtime.handle().clone(), upkeep, Level::DEBUG)
+    }
+
+    /// Nobody would write the rows that are missing.
+    #[test]
+    fn tables_that_lack_rows_stop_it() {
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
+        let store = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
+        let mut projector = projector(store.clone(), &runtime);
+        let partition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+        let position = |offset| position(partition, Offset(offset));
+        let set = |offset| runtime.block_on(store.set_positions(&[position(offset)])).unwrap();
+        let committed = Some(Committed { offset: Offset(8), metadata: String::new() });
+        projector.unchecked.push(Assigned { partition, committed });
+        set(7);
+        let refused = projector.are_checked();
+        assert!(matches!(refused, Err(Error::Unfit(_))), "{refused:?}");
+        set(8);
+        assert!(projector.are_checked().unwrap());
+    }
+
     #[test]
     fn what_a_turn_leaves_is_written_in_the_next() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
         let store = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
-        let upkeep = Upkeep::new(None, Arc::new(SystemClock));
-        let handle = runtime.handle().clone();
-        let mut projector = Projector::new(store.clone(), handle, upkeep, Level::DEBUG);
+        let mut projector = projector(store.clone(), &runtime);
         projector.turn_max = Duration::ZERO;
         let orders = (0..2 * ROWS_MAX + 1).map(|number| {
             let mut order = example::order();

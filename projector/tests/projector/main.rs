@@ -4,6 +4,7 @@
 
 mod rebuild;
 mod shop;
+mod verify;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -112,9 +112,8 @@ fn tables_that_follow_the_log_miss_nothing() {
     let new = EmbeddedStore::open(&shop.dir.path().join("new")).unwrap();
     let rebuilt = shop.rebuild(&new).unwrap();
     shop.produce(rest.to_vec());
-    let report = &mut |progress: tidemark_projector::Progress| {
-        let is_done = progress.read == progress.of;
-        if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    let report = &mut |at: tidemark_projector::Followed| {
+        if at.has_everything { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let handle = shop.runtime.handle();
     tidemark_projector::follow(&shop.log, &new, handle, rebuilt.ends, report).unwrap();
