@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
 use reqwest::{Certificate, Proxy};
 use runtime::config::Reader;
 use rustix::process::{Resource, getrlimit};
 use schemas::{Amount, ReceiverPolicy, Secret, Stablecoin, parse_network, parse_ports};
+use url::Url;
 
 /// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
 pub(crate) const ATTEMPTS_MAX: i32 = 12;
@@ -33,6 +37,8 @@ pub struct Config {
     pub receivers: ReceiverPolicy,
     /// Calls them in our place, and resolves their names.
     pub proxy: Option<Proxy>,
+    /// Those of the proxy's URL, as its header has them.
+    pub proxy_credentials: Option<Secret>,
     /// Trusted beside those of the system.
     pub certificates: Vec<Certificate>,
     /// Requests under way at once in one process.
@@ -80,13 +86,15 @@ impl Config {
         let mut threshold = |coin: &Stablecoin| Some((*coin, dust.parsed(coin.as_str())?));
         let dust_threshold = Stablecoin::ALL.iter().filter_map(&mut threshold).collect();
         dust.finish();
+        let (proxy, proxy_credentials) = read_proxy(&mut section).unzip();
         let config = Self {
             max_attempts: i32::try_from(max_attempts).unwrap_or(ATTEMPTS_MAX),
             first_delay,
             timeout,
             failing_after,
             receivers: read_receivers(&mut section),
-            proxy: read_proxy(&mut section),
+            proxy,
+            proxy_credentials: proxy_credentials.flatten(),
             certificates: read_certificates(&mut section),
             concurrency,
             concurrency_per_host,
@@ -129,14 +137,25 @@ fn read_receivers(section: &mut Reader) -> ReceiverPolicy {
     ReceiverPolicy::new(ports, networks)
 }
 
-fn read_proxy(section: &mut Reader) -> Option<Proxy> {
+fn read_proxy(section: &mut Reader) -> Option<(Proxy, Option<Secret>)> {
     let text = section.given_text("proxy")?;
-    let is_http = text.starts_with("http://") || text.starts_with("https://");
-    let proxy = Proxy::all(&text).ok().filter(|_| is_http);
+    let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let proxy = url.and_then(|url| Some((Proxy::all(url.clone()).ok()?, credentials(&url))));
     if proxy.is_none() {
         section.problem("proxy", "must be an http or https URL");
     }
     proxy
+}
+
+/// The value of `Proxy-Authorization` after `Basic`.
+fn credentials(url: &Url) -> Option<Secret> {
+    let password = url.password().unwrap_or_default();
+    if url.username().is_empty() && password.is_empty() {
+        return None;
+    }
+    let [name, password] =
+        [url.username(), password].map(|text| percent_decode_str(text).decode_utf8_lossy());
+    Some(Secret::new(STANDARD.encode(format!("{name}:{password}"))))
 }
 
 fn read_certificates(section: &mut Reader) -> Vec<Certificate> {

@@ -23,6 +23,9 @@ pub enum Error {
     /// The HTTP client cannot be made, for example because the system has no trusted certificates.
     #[error("webhooks cannot make the HTTP client")]
     Client(#[from] reqwest::Error),
+    /// A sink of alerts cannot be sent mail, for example because the system has no trusted certificates.
+    #[error("webhooks cannot make the client of a mail server")]
+    Mail(#[source] lettre::transport::smtp::Error),
     /// The code of an attempt panicked: a defect of this program.
     #[error("a webhook attempt broke off")]
     Attempt(#[from] tokio::task::JoinError),

@@ -1,7 +1,8 @@
 //! Delivers webhooks to merchants: signed POSTs, repeated until one is answered with 200 (spec 6).
 //!
 //! **Reads** `orders` and `transfers.unknown` (the dispatcher), `webhooks.dispatch`,
-//! `webhooks.retry.*`, `webhooks.defer.*` and its changelog (the deliverer). **Writes** `webhooks.dispatch`;
+//! `webhooks.retry.*`, `webhooks.defer.*` and its changelog (the deliverer), `alerts` and `dead-letters` (the herald,
+//! which sends alerts to operators). **Writes** `webhooks.dispatch`;
 //! `webhooks.attempts`, `webhooks.retry.*`, `webhooks.defer.*`, `webhooks.changelog`, `webhooks.dead`, `alerts`, `dead-letters`.
 //!
 //! The schedule (spec 6.3.3, whose table can be read in two ways): at most 12 POSTs. The first goes
@@ -27,6 +28,7 @@
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
+mod alerts;
 mod config;
 mod error;
 mod guard;
@@ -36,7 +38,12 @@ mod probe;
 mod runner;
 mod sender;
 
+pub use alerts::{AlertsConfig, Sink, SinkReport, test_sink};
 pub use config::Config;
 pub use error::Error;
+pub use machine::announcement::{decide_order, decide_transfer, is_dust};
+pub use machine::tracker::{completed, without};
 pub use probe::{Report, probe};
-pub use runner::{Engine, run_deliverer, run_dispatcher};
+pub use runner::{
+    Engine, deliverer_inputs, run_deliverer, run_dispatcher, run_herald, sinks_of, sinks_text,
+};

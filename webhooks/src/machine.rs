@@ -4,6 +4,7 @@
 pub(crate) mod announcement;
 pub(crate) mod breaker;
 pub(crate) mod endpoint;
+pub(crate) mod outbox;
 pub(crate) mod partitions;
 pub(crate) mod queue;
 pub(crate) mod schedule;

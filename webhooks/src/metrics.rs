@@ -3,13 +3,19 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use schemas::{AttemptOutcome, Stablecoin};
+use runtime::metrics::NO_VALUE;
+use schemas::{AlertKind, AttemptOutcome, Stablecoin};
 
 use crate::machine::schedule::Reason;
 
+/// Why an event is deferred.
+const REASONS: &[&str] = &["down", "busy", "local"];
+/// What became of a message to a sink.
+const MESSAGE_OUTCOMES: &[&str] = &["delivered", "failed", "dropped"];
+
 runtime::metrics! {
     /// Attempts made.
-    Counter ATTEMPTS = "tidemark_webhooks_attempts_total" [outcome];
+    Counter ATTEMPTS = "tidemark_webhooks_attempts_total" [outcome in AttemptOutcome::WORDS];
     /// Time that attempts took.
     Histogram ATTEMPT_DURATION = "tidemark_webhooks_attempt_duration_seconds" [];
     /// Time from the event to the receiver's 200.
@@ -22,7 +28,7 @@ runtime::metrics! {
     Gauge BREAKERS_OPEN = "tidemark_webhooks_breakers_open" [];
     /// Events deferred: because their receiver gave no answers (`down`) or has others to answer (`busy`), or for a failure
     /// of our own (`local`); not attempts.
-    Counter DEFERRED = "tidemark_webhooks_deferred_total" [reason];
+    Counter DEFERRED = "tidemark_webhooks_deferred_total" [reason in REASONS];
     /// Attempts that could not be made for a failure of our own, such as a resolver that does not answer or a limit
     /// of open files: put off, and not counted.
     Counter LOCAL_FAILURES = "tidemark_webhooks_local_failures_total" [];
@@ -31,12 +37,19 @@ runtime::metrics! {
     /// Events whose attempts are used up.
     Counter DEAD = "tidemark_webhooks_dead_total" [];
     /// Unknown transfers below `webhooks.dust_threshold`: recorded, and not announced.
-    Counter DUST = "tidemark_webhooks_dust_total" [stablecoin];
+    Counter DUST = "tidemark_webhooks_dust_total" [stablecoin in Stablecoin::WORDS];
     /// For how long an endpoint has acknowledged nothing, when it was last named for that (after
     /// `webhooks.failing_after`, then daily); 0 once it acknowledges again.
     Gauge ENDPOINT_FAILING = "tidemark_webhooks_endpoint_failing_seconds" [host];
     /// How long the oldest event that could be attempted now has been due.
     Gauge OLDEST_DUE = "tidemark_webhooks_oldest_due_seconds" [];
+    /// Alerts that are open, by the one process that has the topic `alerts`.
+    Gauge ALERTS_OPEN = "tidemark_webhooks_alerts_open" [kind in AlertKind::WORDS];
+    /// Messages about alerts to the sinks of `[[alerts.sinks]]`: delivered, attempts that failed, and those that were never
+    /// delivered (`dropped`): too old, or too many newer ones waited.
+    Counter ALERT_MESSAGES = "tidemark_webhooks_alert_messages_total" [outcome in MESSAGE_OUTCOMES];
+    /// Alerts that wait for a sink.
+    Gauge ALERTS_WAITING = "tidemark_webhooks_alerts_waiting" [sink];
     /// Age of the oldest event that waits for its receiver, in memory or because that fails; 0 if there is none.
     Gauge OLDEST_UNDELIVERED = "tidemark_webhooks_oldest_undelivered_seconds" [];
 }
@@ -85,6 +98,33 @@ pub(crate) fn load(in_flight: usize, waiting: usize, breakers_open: usize, oldes
     gauge!(WAITING).set(count(waiting));
     gauge!(BREAKERS_OPEN).set(count(breakers_open));
     gauge!(OLDEST_DUE).set(oldest_due.as_secs_f64());
+}
+
+/// How many alerts of each kind are open.
+pub(crate) fn alerts_open(count: impl Fn(AlertKind) -> usize) {
+    for kind in AlertKind::ALL {
+        let count = f64::from(u32::try_from(count(*kind)).unwrap_or(u32::MAX));
+        gauge!(ALERTS_OPEN, "kind" => kind.as_str()).set(count);
+    }
+}
+
+pub(crate) fn alerts_waiting(sink: &str, count: usize) {
+    let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    gauge!(ALERTS_WAITING, "sink" => sink.to_owned()).set(count);
+}
+
+/// Another process has the topic now.
+pub(crate) fn no_alerts<'a>(sinks: impl Iterator<Item = &'a str>) {
+    for kind in AlertKind::ALL {
+        gauge!(ALERTS_OPEN, "kind" => kind.as_str()).set(NO_VALUE);
+    }
+    for sink in sinks {
+        gauge!(ALERTS_WAITING, "sink" => sink.to_owned()).set(NO_VALUE);
+    }
+}
+
+pub(crate) fn alert_message(outcome: &'static str, count: u64) {
+    counter!(ALERT_MESSAGES, "outcome" => outcome).increment(count);
 }
 
 pub(crate) fn undelivered(oldest: Duration) {

@@ -5,6 +5,7 @@ mod desk;
 mod dispatcher;
 mod endpoints;
 mod engine;
+mod herald;
 mod job;
 mod results;
 mod sequences;
@@ -13,9 +14,10 @@ use std::time::Duration;
 
 use schemas::UnixMicros;
 
-pub use deliverer::run_deliverer;
+pub use deliverer::{deliverer_inputs, run_deliverer};
 pub use dispatcher::run_dispatcher;
 pub use engine::Engine;
+pub use herald::{run_herald, sinks_of, sinks_text};
 
 /// Time from `earlier` to `later`, zero if it is the other way round.
 fn elapsed(earlier: UnixMicros, later: UnixMicros) -> Duration {

@@ -4,17 +4,19 @@
 //! first bytes are kept for a person.
 
 mod failure;
+mod mask;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use reqwest::header::{CONTENT_TYPE, HeaderName};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, Method, Response, StatusCode};
 use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, ReceiverPolicy, Secret, sign_service, sign_standard};
 use tokio::time::timeout_at;
+use url::Url;
 
 use crate::config::Config;
 use crate::error::Error;
@@ -22,6 +24,7 @@ use crate::guard::{GuardedResolver, host_key};
 use crate::machine::schedule::Answer;
 use crate::metrics;
 use failure::Failure;
+pub(crate) use mask::Mask;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("service-signature");
 /// Names the event, the same on every attempt: what a receiver recognizes duplicates by.
@@ -35,11 +38,26 @@ const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// So much of an answer is kept, as text.
 const ANSWER_BYTES_MAX: usize = 256;
+/// So much of it is searched for what was sent: what is masked makes room for more.
+const SEARCHED_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
+/// More than any server has by mistake; the client's own limit of 100 is less than some have.
+const HEADERS_MAX: usize = 1000;
 /// How often failures of our own are reported: while one lasts, all attempts have it.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 /// How long an idle connection is kept: shorter than servers keep theirs, some of them for 2 s only. A request
 /// that meets their closing is lost, and nothing shows whether it was read.
 const IDLE_MAX: Duration = Duration::from_secs(1);
+
+/// A request that is no webhook.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) url: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+    /// What of headers and body is not for the eyes of those who see the answer; the URL is not either.
+    pub(crate) secrets: Vec<Secret>,
+}
 
 /// Makes attempts. All of them share one client, so connections and TLS sessions serve again.
 pub(crate) struct Sender {
@@ -50,6 +68,7 @@ pub(crate) struct Sender {
     timeout: Duration,
     receivers: ReceiverPolicy,
     is_proxied: bool,
+    proxy_credentials: Option<Secret>,
     /// When a failure of our own was last reported.
     reported: Mutex<Option<Instant>>,
 }
@@ -72,16 +91,36 @@ impl Sender {
             timeout: config.timeout,
             receivers: config.receivers.clone(),
             is_proxied: config.proxy.is_some(),
+            proxy_credentials: config.proxy_credentials.clone(),
             reported: Mutex::default(),
         })
     }
 
     /// Makes the next attempt of `delivery`.
     pub(crate) async fn send(&self, delivery: &Delivery) -> Answer {
+        let answer = self.timed(self.post(delivery)).await;
+        if answer.outcome == AttemptOutcome::Local {
+            self.report_local(answer.cause.as_deref());
+        } else {
+            log_attempt(delivery, &answer);
+        }
+        answer
+    }
+
+    /// Makes a request that is signed by nothing, as an operator has written it.
+    pub(crate) async fn call(&self, call: &Call) -> Answer {
+        self.timed(self.make(call)).await
+    }
+
+    /// What comes of an exchange within the time-out.
+    async fn timed(
+        &self,
+        exchange: impl Future<Output = Result<(Response, Mask), Failure>>,
+    ) -> Answer {
         let attempted_at = self.clock.now();
         let begun = Instant::now();
         let deadline = tokio::time::Instant::from_std(begun) + self.timeout;
-        let result = timeout_at(deadline, self.post(delivery)).await.unwrap_or_else(|_| {
+        let result = timeout_at(deadline, exchange).await.unwrap_or_else(|_| {
             let cause = "no answer in time".to_owned();
             Err(Failure { outcome: AttemptOutcome::Timeout, cause })
         });
@@ -96,25 +135,38 @@ impl Sender {
             answer: String::new(),
         };
         match result {
-            Ok(response) => {
+            Ok((response, mask)) => {
                 answer.outcome = outcome_of(response.status());
                 answer.http_status = Some(response.status().as_u16());
                 // The outcome is certain already: what happens to the body changes nothing.
                 let mut begin = Vec::new();
                 let _ = timeout_at(deadline, read_body(response, &mut begin)).await;
-                answer.answer = shown(&begin);
+                answer.answer = shown(&mask.apply(&begin));
             }
             Err(Failure { outcome, cause }) => {
                 answer.outcome = outcome;
                 answer.cause = Some(cause);
             }
         }
-        if answer.outcome == AttemptOutcome::Local {
-            self.report_local(answer.cause.as_deref());
-        } else {
-            log_attempt(delivery, &answer);
-        }
         answer
+    }
+
+    async fn make(&self, call: &Call) -> Result<(Response, Mask), Failure> {
+        let url = self.permitted(&call.url)?;
+        let mut mask = Mask::of(&url);
+        for text in call.secrets.iter().chain(&self.proxy_credentials) {
+            mask = mask.secret(text.expose());
+        }
+        let request = self.client.request(call.method.clone(), url).headers(call.headers.clone());
+        let sent = request.body(call.body.clone()).send().await;
+        Ok((sent.map_err(|error| Failure::of(error, self.is_proxied))?, mask))
+    }
+
+    fn permitted(&self, url: &str) -> Result<Url, Failure> {
+        self.receivers.check(url).map_err(|refusal| {
+            let cause = format!("the URL {refusal}");
+            Failure { outcome: AttemptOutcome::Forbidden, cause }
+        })
     }
 
     /// Somebody has to act: no receiver gets anything meanwhile.
@@ -130,28 +182,32 @@ impl Sender {
         }
     }
 
-    /// Sends, and waits for the head of the answer.
-    async fn post(&self, delivery: &Delivery) -> Result<Response, Failure> {
-        let url = self.receivers.check(&delivery.url).map_err(|refusal| {
-            let cause = format!("the URL {refusal}");
-            Failure { outcome: AttemptOutcome::Forbidden, cause }
-        })?;
+    /// Sends, and waits for the head of the answer. The mask hides in it what was sent.
+    async fn post(&self, delivery: &Delivery) -> Result<(Response, Mask), Failure> {
+        let url = self.permitted(&delivery.url)?;
         let body = delivery.body.clone();
         // Fresh each time: receivers refuse old timestamps (spec 5.3).
         let (id, now) = (&delivery.event_id, self.clock.now().seconds());
         let secrets = std::iter::once(&self.secret).chain(&self.previous_secret);
-        self.client
+        let service = sign_service(&self.secret, now, body.as_bytes());
+        let standard = sign_standard(secrets, id, now, body.as_bytes());
+        let mut mask = Mask::of(&url).signature(&service).signature(&standard);
+        if let Some(credentials) = &self.proxy_credentials {
+            mask = mask.secret(credentials.expose());
+        }
+        let request = self
+            .client
             .post(url)
             .header(CONTENT_TYPE, "application/json")
-            .header(SIGNATURE, sign_service(&self.secret, now, body.as_bytes()))
+            .header(SIGNATURE, service)
             .header(WEBHOOK_ID, id)
             .header(WEBHOOK_TIMESTAMP, now.0)
-            .header(WEBHOOK_SIGNATURE, sign_standard(secrets, id, now, body.as_bytes()))
+            .header(WEBHOOK_SIGNATURE, standard)
             .header(WEBHOOK_ATTEMPT, delivery.attempt)
-            .body(body)
-            .send()
-            .await
-            .map_err(|error| Failure::of(error, self.is_proxied))
+            .body(body);
+        let sent = request.send().await;
+        let response = sent.map_err(|error| Failure::of(error, self.is_proxied))?;
+        Ok((response, mask))
     }
 }
 
@@ -170,6 +226,11 @@ fn client(config: &Config) -> ClientBuilder {
         .retry(reqwest::retry::never())
         // One request under way on each connection: one that is dead fails no other.
         .http1_only()
+        // A status decides, however malformed the lines are that follow it: PHP prints warnings among them.
+        .http1_ignore_invalid_headers_in_responses(true)
+        .http1_allow_spaces_after_header_name_in_responses(true)
+        .http1_allow_obsolete_multiline_headers_in_responses(true)
+        .http1_max_headers(HEADERS_MAX)
         .tls_certs_merge(config.certificates.iter().cloned())
         // Leaves time to dial another address of the same name.
         .connect_timeout(config.timeout.mul_f32(0.6))
@@ -190,14 +251,13 @@ async fn read_body(mut response: Response, begin: &mut Vec<u8>) {
     while read < BODY_BYTES_MAX {
         let Ok(Some(chunk)) = response.chunk().await else { return };
         read = read.saturating_add(chunk.len());
-        // A character may end after the last byte that is kept.
-        let room = (ANSWER_BYTES_MAX + 3).saturating_sub(begin.len());
+        let room = SEARCHED_BYTES_MAX.saturating_sub(begin.len());
         begin.extend(chunk.iter().take(room));
     }
 }
 
 /// The begin of an answer for a person. What a stranger sends is not for a terminal to obey.
-fn shown(begin: &[u8]) -> String {
+pub(crate) fn shown(begin: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(begin).replace(char::is_control, " ");
     text.truncate(text.floor_char_boundary(ANSWER_BYTES_MAX));
     text

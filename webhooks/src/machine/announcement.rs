@@ -12,7 +12,8 @@ use schemas::{
 /// operator asked for it again (spec 6.1). The change names the event, so that every reading of it, from
 /// whichever log, gives the same name. A resend, and what pays an order that had ended otherwise, follow another event:
 /// by invariant 4 nothing else can.
-pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
+#[must_use]
+pub fn decide_order(order: &Order) -> Option<Delivery> {
     let manual = order.cause == OrderCause::WebhookResent;
     let had_ended =
         matches!(order.cause, OrderCause::MarkedPaid | OrderCause::PaidLate | OrderCause::Attached);
@@ -38,7 +39,8 @@ pub(crate) fn decide_order(order: &Order) -> Option<Delivery> {
 }
 
 /// The webhook of a transfer that pays nothing (spec 6.2), if somebody wants to know.
-pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<Delivery> {
+#[must_use]
+pub fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<Delivery> {
     let event = UnknownTransfer {
         transfer_id: transfer.transfer_id,
         blockchain: transfer.blockchain,
@@ -52,7 +54,8 @@ pub(crate) fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<
 
 /// Whether an unknown transfer is too small to be announced. One that has the amount of a deposit
 /// which its lane still knows never is, unless it is of a contract that nobody was offered.
-pub(crate) fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amount>) -> bool {
+#[must_use]
+pub fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amount>) -> bool {
     use UnknownReason as Reason;
     let is_below = |threshold: &Amount| transfer.observation.value < *threshold;
     threshold.get(&transfer.observation.stablecoin).is_some_and(is_below)

@@ -163,4 +163,18 @@ mod tests {
         let failing = waiting.failed("shop:443", at(60), at(HOUR)).unwrap();
         assert_eq!(failing.oldest, at(-500));
     }
+    #[test]
+    fn endpoints_beyond_the_limit_are_not_followed() {
+        let mut endpoints = endpoints();
+        for number in 0..=ENDPOINTS_MAX {
+            endpoints.failed(&format!("{number}:443"), at(0), at(0));
+        }
+        for (number, is_named) in [(ENDPOINTS_MAX - 1, true), (ENDPOINTS_MAX, false)] {
+            let named = endpoints.failed(&format!("{number}:443"), at(0), at(HOUR));
+            assert_eq!(named.is_some(), is_named, "{number}");
+        }
+        assert!(endpoints.acknowledged("0:443").is_none());
+        endpoints.failed("new:443", at(0), at(0));
+        assert!(endpoints.failed("new:443", at(0), at(HOUR)).is_some(), "a place came free");
+    }
 }

@@ -324,7 +324,8 @@ mod tests {
         assert_eq!(deferred(last, Reason::Down), [first, second, Topic::WebhooksDead]);
         let never_sent = deferred(fresh.clone(), Reason::Down);
         assert_eq!(never_sent[..4], [first, second, further, further]);
-        assert_eq!((never_sent.len(), never_sent.last()), (101, Some(&Topic::WebhooksDead)));
+        let all = DEFERRALS_MAX as usize + 1;
+        assert_eq!((never_sent.len(), never_sent.last()), (all, Some(&Topic::WebhooksDead)));
         assert!((80_000..90_000).contains(&seconds(&never_sent)), "about a day");
         // Nobody but the receiver can cost an attempt, or the event.
         for reason in [Reason::Busy, Reason::Local] {
@@ -355,7 +356,7 @@ mod tests {
             let (mut topic, mut next) = fail(&busy, reason);
             assert_eq!(next.deferrals, 1, "it was busy before");
             let mut seconds = 0;
-            while next.deferrals < 100 {
+            while next.deferrals < DEFERRALS_MAX {
                 seconds += topic.spec().delay_seconds;
                 (topic, next) = fail(&next, reason);
                 assert_eq!((next.attempt, next.last_outcome), (3, Some(AttemptOutcome::Local)));

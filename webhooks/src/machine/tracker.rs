@@ -86,6 +86,31 @@ impl Tracker {
     }
 }
 
+/// The records behind the position of the deliverer's group that are complete all the same.
+#[must_use]
+pub fn completed(committed: &Committed) -> BTreeSet<Offset> {
+    Tracker::restore(Some(committed)).complete.into_iter().map(Offset).collect()
+}
+
+/// What the deliverer's group commits to continue without a record, of which `before` are those behind its position. None if
+/// it is complete, or too far behind the position for that.
+#[must_use]
+pub fn without(
+    committed: Option<&Committed>,
+    before: &[Offset],
+    skipped: Offset,
+) -> Option<Committed> {
+    let mut tracker = Tracker::restore(committed);
+    for offset in before {
+        tracker.receive(*offset);
+    }
+    if !tracker.receive(skipped) || !tracker.fits(skipped) {
+        return None;
+    }
+    tracker.complete(skipped);
+    Some(tracker.committed())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +131,7 @@ mod tests {
         tracker.complete(Offset(8));
         let committed = tracker.committed();
         assert_eq!(committed, at(5, &STANDARD_NO_PAD.encode([0b1010])));
+        assert_eq!(completed(&committed), BTreeSet::from([Offset(6), Offset(8)]));
         let mut restored = Tracker::restore(Some(&committed));
         let again: Vec<_> = (5..10).filter(|o| restored.receive(Offset(*o))).collect();
         assert_eq!(again, [5, 7, 9]);
@@ -113,6 +139,17 @@ mod tests {
         assert_eq!(tracker.committed().offset, Offset(7));
         tracker.complete(Offset(7));
         assert_eq!(tracker.committed(), at(9, ""));
+    }
+
+    #[test]
+    fn a_skipped_record_is_complete() {
+        let offsets: Vec<_> = (5..8).map(Offset).collect();
+        let before = &offsets[..];
+        assert_eq!(without(Some(&at(8, "")), &[], Offset(8)), Some(at(9, "")));
+        let open = without(Some(&at(5, "")), before, Offset(8)).unwrap();
+        assert_eq!(open, at(5, &STANDARD_NO_PAD.encode([0b1000])));
+        assert_eq!(without(Some(&open), before, Offset(8)), None, "it is complete");
+        assert_eq!(without(None, &[Offset(0)], Offset(WINDOW)), None, "it is too far behind");
     }
 
     #[test]

@@ -44,6 +44,7 @@ const MILLI: Duration = Duration::from_millis(1);
 /// # Errors
 /// [`Error`] if the log failed for good; what was not committed is attempted again by the next run.
 pub fn run_deliverer(engine: &Engine, context: &StageContext) -> Result<(), Error> {
+    engine.follow_alerts(context);
     log::consumer::run(context, Deliverer::new(context.log.layout(), engine))
 }
 
@@ -72,13 +73,20 @@ pub(super) struct Deliverer {
     newer: Option<NewerRecord>,
 }
 
+/// The group that sends webhooks, and what it reads.
+#[must_use]
+pub fn deliverer_inputs() -> (&'static str, Vec<Topic>) {
+    let carries_delivery = |topic: &Topic| topic.spec().schema == SchemaName::Delivery;
+    let topics = Topic::read_by(Stage::Webhooks).filter(carries_delivery).collect();
+    (Deliverer::GROUP, topics)
+}
+
 impl Handler for Deliverer {
     const GROUP: &'static str = "webhooks.deliverer";
     type Error = Error;
 
     fn topics(&self) -> Vec<Topic> {
-        let carries_delivery = |topic: &Topic| topic.spec().schema == SchemaName::Delivery;
-        Topic::read_by(Stage::Webhooks).filter(carries_delivery).collect()
+        deliverer_inputs().1
     }
 
     fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
@@ -294,6 +302,10 @@ impl Deliverer {
             } else {
                 self.write(job, *topic, next.clone())?
             });
+        }
+        if matches!(verdict.next, Some((Topic::WebhooksDead, _))) {
+            let cause = verdict.attempt.as_ref().map_or("", |attempt| attempt.cause.as_str());
+            records.extend(self.engine.endpoints().gave_up(&job.host, cause, self.now())?);
         }
         if self.finish(job.position, records) {
             self.sequences.ended(job);

@@ -1,11 +1,11 @@
 //! Reports endpoints that fail for long: in the log of the process, in a metric, and on `alerts`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use log::NewRecord;
+use log::{NewRecord, OpenAlerts};
 use schemas::record::Alert;
-use schemas::{AlertKind, AttemptOutcome, CodecError, Partition, Topic, UnixMicros};
+use schemas::{AlertKind, AlertState, AttemptOutcome, CodecError, Partition, Topic, UnixMicros};
 
 use super::elapsed;
 use crate::machine::endpoint;
@@ -19,11 +19,42 @@ pub(super) struct Endpoints {
     all: endpoint::Endpoints,
     /// Those that the metric has.
     shown: BTreeSet<String>,
+    /// What is open on the topic, of whichever process.
+    open: OpenAlerts,
+    /// What steps took since the topic was read, by name: not to be written again at once. A step may never be committed.
+    taken: BTreeMap<String, Alert>,
+}
+
+/// What a process no longer delivers to it says nothing about.
+impl Drop for Endpoints {
+    fn drop(&mut self) {
+        self.shown.iter().for_each(|host| metrics::endpoint_failing(host, Duration::ZERO));
+    }
 }
 
 impl Endpoints {
     pub(super) fn new(failing_after: Duration) -> Self {
-        Self { all: endpoint::Endpoints::new(failing_after), shown: BTreeSet::new() }
+        let all = endpoint::Endpoints::new(failing_after);
+        let (open, taken) = (OpenAlerts::default(), BTreeMap::new());
+        Self { all, shown: BTreeSet::new(), open, taken }
+    }
+
+    pub(super) fn open(&self) -> &OpenAlerts {
+        &self.open
+    }
+
+    /// What the topic has now.
+    pub(super) fn set_open(&mut self, open: OpenAlerts) {
+        self.open = open;
+        self.taken.clear();
+    }
+
+    /// The open alert of a name.
+    fn known(&self, alert_id: &str) -> Option<&Alert> {
+        match self.taken.get(alert_id) {
+            Some(taken) => Some(taken).filter(|taken| taken.state == AlertState::Raised),
+            None => self.open.get(alert_id),
+        }
     }
 
     /// An attempt has ended. Its step takes the alert, if there is one.
@@ -48,7 +79,7 @@ impl Endpoints {
                     "an endpoint acknowledges webhooks again"
                 );
             }
-            return Ok(None);
+            return self.end_failing(host, now);
         }
         let Some(failing) = self.all.failed(host, emitted_at, now) else {
             return Ok(None);
@@ -67,15 +98,50 @@ impl Endpoints {
         let message = format!(
             "{host} has acknowledged no webhook since {since}; the oldest event that waits is of {oldest}"
         );
-        let alert = Alert {
-            kind: AlertKind::EndpointFailing,
-            blockchain: None,
-            transfer_id: None,
-            order_id: None,
-            message,
-            raised_at: now,
-        };
-        NewRecord::encode(Topic::Alerts, Partition(0), host, &alert).map(Some)
+        let alert = Alert::raise(AlertKind::EndpointFailing, None, &host, message, now);
+        self.write(host, alert).map(Some)
+    }
+
+    /// A webhook was acknowledged: an alert that says otherwise is over, whichever process raised it.
+    fn end_failing(
+        &mut self,
+        host: &str,
+        now: UnixMicros,
+    ) -> Result<Option<NewRecord>, CodecError> {
+        if self.open.is_empty() && self.taken.is_empty() {
+            return Ok(None);
+        }
+        let known = self.known(&Alert::id(AlertKind::EndpointFailing, None, &host)).cloned();
+        let Some(known) = known else { return Ok(None) };
+        let message = format!("{host} acknowledges webhooks again");
+        self.write(host, known.resolve(message, now)).map(Some)
+    }
+
+    /// An event to it was given up. Its step takes the alert; one that is open says it already.
+    ///
+    /// # Errors
+    /// As [`Endpoints::attempted`].
+    pub(super) fn gave_up(
+        &mut self,
+        host: &str,
+        cause: &str,
+        now: UnixMicros,
+    ) -> Result<Option<NewRecord>, CodecError> {
+        let message = format!(
+            "webhooks to {host} were given up ({cause}): `tidemark webhook dead list` has them, `tidemark webhook dead \
+             redrive` sends them again"
+        );
+        let alert = Alert::raise(AlertKind::DeadWebhook, None, &host, message, now);
+        if self.known(&alert.alert_id).is_some() {
+            return Ok(None);
+        }
+        self.write(host, alert).map(Some)
+    }
+
+    fn write(&mut self, host: &str, alert: Alert) -> Result<NewRecord, CodecError> {
+        let record = NewRecord::encode(Topic::Alerts, Partition(0), host, &alert);
+        self.taken.insert(alert.alert_id.clone(), alert);
+        record
     }
 
     /// A delivery was deferred.
@@ -86,5 +152,38 @@ impl Endpoints {
     /// The oldest event that waits for an endpoint that fails.
     pub(super) fn oldest(&self) -> Option<UnixMicros> {
         self.all.oldest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: &str = "shop.example";
+    const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
+
+    /// What a follower of the topic does, to which nothing was added.
+    fn read_again(endpoints: &mut Endpoints) {
+        let open = endpoints.open().clone();
+        endpoints.set_open(open);
+    }
+
+    #[test]
+    fn an_end_whose_step_was_lost_is_written_again() {
+        let mut endpoints = Endpoints::new(Duration::from_secs(60));
+        let mut open = OpenAlerts::default();
+        let message = String::new();
+        open.apply(Alert::raise(AlertKind::EndpointFailing, None, &HOST, message, NOW));
+        endpoints.set_open(open);
+        let mut delivered =
+            || endpoints.attempted(HOST, (NOW, AttemptOutcome::Delivered), NOW).unwrap().is_some();
+        assert_eq!([delivered(), delivered()], [true, false], "once for each reading");
+        read_again(&mut endpoints);
+        let again = endpoints.attempted(HOST, (NOW, AttemptOutcome::Delivered), NOW).unwrap();
+        assert!(again.is_some());
+        let mut gave_up = || endpoints.gave_up(HOST, "timeout", NOW).unwrap().is_some();
+        assert_eq!([gave_up(), gave_up()], [true, false]);
+        read_again(&mut endpoints);
+        assert!(endpoints.gave_up(HOST, "timeout", NOW).unwrap().is_some());
     }
 }

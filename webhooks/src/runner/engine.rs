@@ -5,19 +5,20 @@
 //! of a job is put on the [`Desk`] of its worker.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use log::StageContext;
 use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, DeliveryKind, UnixMicros};
 use tokio::runtime::Handle;
-use tracing::Instrument;
 
 use super::desk::Desk;
 use super::elapsed;
 use super::endpoints::Endpoints;
-use super::job::{Back, Job};
+use super::job::{self, Back, Job};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{host_key, host_of};
@@ -25,6 +26,8 @@ use crate::machine::queue::{Ending, Permit, Queues, Spilled};
 use crate::metrics;
 use crate::sender::Sender;
 
+/// How often the topic `alerts` is read: so late it is seen that another process, or an operator, has changed something.
+const ALERTS_READ_EVERY: Duration = Duration::from_secs(10);
 /// How often what goes through all queues is written.
 const REPORTED_EVERY: Duration = Duration::from_secs(1);
 
@@ -41,6 +44,7 @@ struct Shared {
     endpoints: Mutex<Endpoints>,
     desks: Mutex<Vec<Weak<Desk<Back>>>>,
     reported_at: Mutex<Option<Instant>>,
+    follows_alerts: AtomicBool,
 }
 
 impl std::fmt::Debug for Engine {
@@ -67,6 +71,7 @@ impl Engine {
             endpoints: Mutex::new(Endpoints::new(config.failing_after)),
             desks: Mutex::default(),
             reported_at: Mutex::default(),
+            follows_alerts: AtomicBool::new(false),
             config: config.clone(),
         })))
     }
@@ -85,6 +90,29 @@ impl Engine {
 
     pub(super) fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
         locked(&self.0.endpoints)
+    }
+
+    /// Knows from now on what is open on the topic `alerts`, until the process stops.
+    pub(super) fn follow_alerts(&self, context: &StageContext) {
+        // Once for all workers.
+        if self.0.follows_alerts.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (engine, log, stop) = (self.clone(), context.log.clone(), context.stop.clone());
+        drop(self.0.handle.spawn(async move {
+            loop {
+                let (mut open, log) = (engine.endpoints().open().clone(), log.clone());
+                let read = move || open.refresh(&*log).map(|()| open);
+                // A log that does not answer is asked again; what else is wrong with it ends its readers.
+                if let Ok(Ok(open)) = tokio::task::spawn_blocking(read).await {
+                    engine.endpoints().set_open(open);
+                }
+                let wait = tokio::time::sleep(ALERTS_READ_EVERY);
+                if stop.run_until_cancelled(wait).await.is_none() {
+                    return;
+                }
+            }
+        }));
     }
 
     /// A worker begins.
@@ -151,13 +179,14 @@ impl Engine {
 
     async fn fly(self, job: Job, permit: Permit) {
         let (engine, desk) = (self.clone(), job.desk.clone());
-        let span = tracing::info_span!("webhooks.attempt", webhook.id = job.delivery.event_id);
         let attempt = async move {
+            let span = job.span();
             let answer = job.lost.run_until_cancelled(engine.0.sender.send(&job.delivery)).await;
+            span.into_iter().for_each(|span| job::end(span, answer.as_ref()));
             (job, answer)
         };
         // A task of its own, so that a panic ends the stage and no permit is lost.
-        let ended = self.0.handle.spawn(attempt.instrument(span)).await;
+        let ended = self.0.handle.spawn(attempt).await;
         let answer = ended.as_ref().ok().and_then(|(_, answer)| answer.as_ref());
         let ending = answer.map_or(Ending::Unsent, |answer| Ending::from(answer.outcome));
         let now = self.0.clock.now();

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use log::{NewRecord, Record};
+use runtime::traces::{self, Context, Kind, Running};
+use schemas::AttemptOutcome;
 use schemas::record::Delivery;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +40,29 @@ impl Job {
     ) -> Self {
         let (host, turn) = (host.into(), Turn::of(&delivery));
         Self { position, record, delivery, host, turn, desk, lost }
+    }
+}
+
+impl Job {
+    /// The span of its attempt, if it belongs to a trace.
+    pub(super) fn span(&self) -> Option<Running> {
+        let context = self.record.traceparent().and_then(Context::parse)?;
+        let mut span = traces::begin("webhook", Kind::Client, context)?;
+        span.set("webhook.id", &self.delivery.event_id);
+        span.set("webhook.attempt", self.delivery.attempt);
+        span.set("webhook.host", &self.host);
+        Some(span)
+    }
+}
+
+/// How the attempt of a span went; without an answer it was broken off.
+pub(super) fn end(mut span: Running, answer: Option<&Answer>) {
+    if let Some(answer) = answer {
+        span.set("webhook.outcome", answer.outcome.as_str());
+        answer.http_status.into_iter().for_each(|status| span.set("http.status", status));
+    }
+    if answer.is_none_or(|answer| answer.outcome != AttemptOutcome::Delivered) {
+        span.fail();
     }
 }
 

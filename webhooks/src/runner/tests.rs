@@ -4,6 +4,7 @@ mod deliverer;
 mod dispatcher;
 mod engine;
 mod fairness;
+mod herald;
 mod order;
 mod pipeline;
 mod receiver;

@@ -4,10 +4,15 @@ use std::error::Error as StdError;
 use std::io::{Error as IoError, ErrorKind};
 
 use rustix::io::Errno;
+use rustls::{CertificateError, Error as TlsError};
 use schemas::{AttemptOutcome, Refusal};
 
 use super::shown;
 use crate::guard::NotResolved;
+
+/// `UnknownIssuer` in an operator's words. Browsers fill such a chain in by themselves.
+const UNKNOWN_ISSUER: &str = "incomplete chain (the receiver does not send its intermediate certificate), \
+    or an authority that is not trusted (webhooks.ca_file)";
 
 /// An attempt that brought no status.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,6 +42,9 @@ impl Failure {
         for source in sources(&error) {
             cause = format!("{cause}: {source}");
         }
+        if sources(&error).any(is_of_unknown_issuer) {
+            cause = format!("{cause}: {UNKNOWN_ISSUER}");
+        }
         // A certificate, for one, may name a hundred hosts.
         Self { outcome, cause: shown(cause.as_bytes()) }
     }
@@ -65,6 +73,15 @@ fn is_local(error: &(dyn StdError + 'static)) -> bool {
         let raw = error.raw_os_error();
         of_kind || numbers.iter().any(|number| raw == Some(number.raw_os_error()))
     })
+}
+
+fn is_of_unknown_issuer(error: &(dyn StdError + 'static)) -> bool {
+    // Its source is what is behind the error that it holds, not that error.
+    if let Some(held) = error.downcast_ref::<IoError>().and_then(IoError::get_ref) {
+        return is_of_unknown_issuer(held);
+    }
+    let unknown = TlsError::InvalidCertificate(CertificateError::UnknownIssuer);
+    error.downcast_ref::<TlsError>().is_some_and(|error| *error == unknown)
 }
 
 /// Whether nobody answers at the address, or the name has none.

@@ -1,6 +1,8 @@
 //! The sender against receivers of every kind on loopback.
 
+mod echo;
 mod network;
+mod odd;
 mod tls;
 
 use std::net::SocketAddr;
@@ -35,6 +37,7 @@ fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
             ReceiverPolicy::default()
         },
         proxy: None,
+        proxy_credentials: None,
         certificates: Vec::new(),
         concurrency: 8,
         concurrency_per_host: 8,

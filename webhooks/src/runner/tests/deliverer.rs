@@ -7,7 +7,9 @@ use log::consumer::{Consumer, Handler};
 use log::{NewRecord, Offset, StepError};
 use runtime::Clock;
 use schemas::record::{Alert, Attempt, DeadLetter, Delivery};
-use schemas::{AlertKind, AttemptOutcome, DeferLevel, DeliveryKind, RetryLevel, Topic, UnixMicros};
+use schemas::{
+    AlertKind, AlertState, AttemptOutcome, DeferLevel, DeliveryKind, RetryLevel, Topic, UnixMicros,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -347,16 +349,22 @@ async fn failing_endpoint_is_named_once_a_day() {
         turn_until(&mut deliverer, || log.attempts().len() == sent);
         log.clock().advance(Duration::from_secs(minutes * 60));
     };
-    let alerts = || log.read::<Alert>(Topic::Alerts);
+    let of = |kind: AlertKind, state: AlertState| {
+        let alerts = log.read::<Alert>(Topic::Alerts);
+        let of_kind = alerts.into_iter().filter(|alert| (alert.kind, alert.state) == (kind, state));
+        of_kind.collect::<Vec<_>>()
+    };
+    let alerts = || of(AlertKind::EndpointFailing, AlertState::Raised);
     (0..60).for_each(|_| send("bad", 1));
     assert_eq!(alerts(), [], "not for an hour");
     (0..75).for_each(|_| send("bad", 20));
     assert_eq!(alerts().len(), 2);
     send("good", 1);
+    assert_eq!(of(AlertKind::EndpointFailing, AlertState::Resolved).len(), 1);
     (0..60).for_each(|_| send("bad", 1));
+    assert_eq!(of(AlertKind::DeadWebhook, AlertState::Raised).len(), 1, "one for the receiver");
     let alerts = alerts();
     assert_eq!(alerts.len(), 2, "it counts from the last 200");
-    assert!(alerts.iter().all(|alert| alert.kind == AlertKind::EndpointFailing));
     assert!(alerts[0].message.starts_with("127."), "{}", alerts[0].message);
 }
 

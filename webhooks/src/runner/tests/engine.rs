@@ -1,6 +1,7 @@
 //! What workers share: requests under way, and what is known of receivers.
 
-use std::sync::Arc;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use log::consumer::Consumer;
@@ -8,9 +9,10 @@ use log::{Offset, Record};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use runtime::Clock;
 use schemas::record::{Alert, Delivery};
-use schemas::{Headers, Topic, UnixMicros};
+use schemas::{AlertKind, Headers, Topic, UnixMicros};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use tracing::subscriber::NoSubscriber;
 
 use super::deliverer::{DISPATCH, dispatch, turn_until};
 use super::receiver::Receiver;
@@ -131,8 +133,45 @@ async fn an_endpoint_is_named_once_by_all_workers() {
         }
         clock.advance(HOUR);
     }
-    let alerts: usize = logs.iter().map(|log| log.read::<Alert>(Topic::Alerts).len()).sum();
-    assert_eq!(alerts, 1);
+    let alerts = logs.iter().flat_map(|log| log.read::<Alert>(Topic::Alerts));
+    let kinds: Vec<_> = alerts.map(|alert| alert.kind).collect();
+    assert_eq!(kinds, [AlertKind::DeadWebhook, AlertKind::EndpointFailing]);
+}
+
+/// The bytes of log lines.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// On one thread, whose log lines are collected.
+#[tokio::test]
+async fn line_of_an_attempt_names_its_event_once() {
+    let (written, log) = (Written::default(), Scripted::new());
+    let writer = written.clone();
+    // With a single one, a line that another thread logs first counts as unwanted by all.
+    let _second = tracing::Dispatch::new(NoSubscriber::default());
+    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    let _collected = tracing::subscriber::set_default(lines.finish());
+    let receiver = Receiver::start(500, log.clock()).await;
+    let engine = engine(&log, &config());
+    let desk = desk(&engine);
+    engine.offer(job(&desk, "a", &receiver.url()), START);
+    engine.turn(START);
+    assert_eq!(ended(&desk, 1).await, ["a"]);
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let line = text.lines().find(|line| line.contains("attempt 1 of a webhook failed"));
+    let line = line.unwrap_or_else(|| panic!("no line in {text}"));
+    assert_eq!(line.matches("webhook.id=\"a\"").count(), 1, "{line}");
+    assert_eq!(line.matches("webhook.id").count(), 1, "{line}");
 }
 
 /// The value of a gauge.

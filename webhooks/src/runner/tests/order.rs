@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use log::StepError;
 use log::consumer::Consumer;
-use schemas::record::{Attempt, Delivery, WebhookEntry};
+use log::{NewRecord, StepError};
+use schemas::record::{Attempt, Delivery, WebhookEntry, example};
 use schemas::{AttemptOutcome, RetryLevel, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
 use super::deliverer::{deliverer_of, names, turn_until};
 use super::receiver::Receiver;
 use super::scripted::{START, Scripted, config, event, put};
+use crate::error::Error;
 use crate::runner::deliverer::Deliverer;
 
 const DISPATCH: Topic = Topic::WebhooksDispatch;
@@ -165,4 +166,20 @@ async fn a_resend_takes_the_place_of_the_retries() {
     let found = outcomes(&log);
     assert!(found.contains(&outcome("v5", 2, AttemptOutcome::Superseded)), "{found:?}");
     assert!(found.contains(&outcome("v6", 2, AttemptOutcome::Delivered)), "{found:?}");
+}
+
+/// What was sent of an order would not be known: an older status could follow a newer one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changelog_that_is_no_changelog_stops_it() {
+    let entry = put(Topic::WebhooksChangelog, "order", &example::webhook_entry());
+    let no_order = NewRecord { value: None, ..entry.clone() };
+    let garbage = NewRecord { value: Some(b"garbage".to_vec()), ..entry };
+    for (record, why) in [(garbage, "wire format"), (no_order, "\"order\" is no order")] {
+        let log = Scripted::new();
+        log.append(vec![record]);
+        let mut deliverer = deliverer(&log);
+        let end = (0..100).find_map(|_| deliverer.turn().err());
+        let Some(Error::Changelog { at, cause }) = end else { panic!("{end:?}") };
+        assert!(at == "webhooks.changelog/0@0" && cause.contains(why), "{at}: {cause}");
+    }
 }

@@ -26,6 +26,7 @@ pub(super) fn config() -> Config {
         failing_after: Duration::from_secs(3600),
         receivers: ReceiverPolicy::anywhere(),
         proxy: None,
+        proxy_credentials: None,
         certificates: Vec::new(),
         concurrency: 64,
         concurrency_per_host: 8,

@@ -9,6 +9,7 @@ use runtime::ManualClock;
 use rustix::process::{Resource, getrlimit};
 use schemas::parse_network;
 use schemas::record::example;
+use testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -67,15 +68,17 @@ async fn name_that_flips_to_a_private_address_is_refused() {
     let delivery = to(format!("http://shop.example:{port}/"));
     assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
     // What is known serves until the new answer is there.
-    let mut reached = 1;
-    let outcome = loop {
+    let reached = AtomicUsize::new(1);
+    let outcome = eventually("an attempt that is not delivered", async || {
         let outcome = sender.send(&delivery).await.outcome;
         if outcome != AttemptOutcome::Delivered {
-            break outcome;
+            return Some(outcome);
         }
-        reached += 1;
-    };
-    assert_eq!(outcome, AttemptOutcome::Forbidden);
+        reached.fetch_add(1, Ordering::SeqCst);
+        None
+    });
+    assert_eq!(outcome.await, AttemptOutcome::Forbidden);
+    let reached = reached.load(Ordering::SeqCst);
     assert_eq!(calls.load(Ordering::SeqCst), reached, "the second address was never called");
 }
 
@@ -110,7 +113,11 @@ async fn slow_resolver_costs_no_attempt() {
     let delivery = to(format!("http://shop.example:{port}/"));
     assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Local);
     drop(go);
-    while sender.send(&delivery).await.outcome != AttemptOutcome::Delivered {}
+    let delivered = async || {
+        let outcome = sender.send(&delivery).await.outcome;
+        (outcome == AttemptOutcome::Delivered).then_some(())
+    };
+    eventually("the delivery", delivered).await;
 }
 
 /// A listener whose queue is full: the system drops what begins a connection.

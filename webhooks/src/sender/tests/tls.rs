@@ -6,7 +6,7 @@ use rcgen::{
 };
 use runtime::ManualClock;
 use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use schemas::record::example;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -18,10 +18,14 @@ use crate::sender::*;
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
 fn authority() -> Issuer {
+    Issuer::self_signed(of_authority("an authority"), KeyPair::generate().unwrap()).unwrap()
+}
+
+fn of_authority(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "an authority");
+    params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    Issuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    params
 }
 
 /// A certificate that `issuer` signs, or its own key.
@@ -34,11 +38,14 @@ fn certificate(params: &CertificateParams, issuer: Option<&Issuer>) -> (Certific
 
 /// Answers with 200 to whom its certificate satisfies. Returns its URL.
 async fn serve((certificate, key): (Certificate, KeyPair)) -> String {
+    serve_chain(vec![certificate.der().clone()], key).await
+}
+
+async fn serve_chain(chain: Vec<CertificateDer<'static>>, key: KeyPair) -> String {
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let chain = vec![certificate.der().clone()];
     let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -84,6 +91,27 @@ async fn the_authorities_of_a_file_are_trusted() {
 }
 
 #[tokio::test]
+async fn an_incomplete_chain_is_named() {
+    let root = authority();
+    let of_intermediate = (of_authority("an intermediate"), KeyPair::generate().unwrap());
+    let intermediate = Issuer::signed_by(of_intermediate.0, of_intermediate.1, &root).unwrap();
+    let fitting = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    for (sends_intermediate, outcome) in
+        [(true, AttemptOutcome::Delivered), (false, AttemptOutcome::Connect)]
+    {
+        let (leaf, key) = certificate(&fitting, Some(&intermediate));
+        let mut chain = vec![leaf.der().clone()];
+        chain.extend(sends_intermediate.then(|| intermediate.der().clone()));
+        let answer = send(serve_chain(chain, key).await, &[&root.pem()]).await;
+        assert_eq!(answer.outcome, outcome, "{:?}", answer.cause);
+        assert_eq!(answer.cause.is_some(), !sends_intermediate);
+        let Some(cause) = answer.cause else { continue };
+        assert!(cause.contains("UnknownIssuer: incomplete chain"), "{cause}");
+        assert!(cause.ends_with("(webhooks.ca_file)"), "cut off: {cause}");
+    }
+}
+
+#[tokio::test]
 async fn certificates_that_do_not_fit_are_refused() {
     let authority = authority();
     let (pem, own) = (authority.pem(), Some(&authority));
@@ -106,6 +134,7 @@ async fn certificates_that_do_not_fit_are_refused() {
         assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Connect, None), "{what}");
         let cause = answer.cause.unwrap();
         assert!(cause.contains(what), "{what} is not in {cause}");
+        assert_eq!(cause.contains("incomplete chain"), what == "UnknownIssuer", "{cause}");
     }
 }
 

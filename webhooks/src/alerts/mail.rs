@@ -1,0 +1,97 @@
+//! An alert as an e-mail.
+
+use std::time::Duration;
+
+use lettre::message::header::ContentType;
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::transport::smtp::client::{Tls, TlsParameters};
+use lettre::{AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
+use schemas::record::Alert;
+use schemas::{AlertState, Secret};
+
+use super::config::{Encryption, Mail};
+use crate::error::Error;
+
+/// So much of a message is the subject.
+const SUBJECT_CHARS_MAX: usize = 120;
+
+/// Sends to one mail server.
+pub(super) struct Mailer {
+    config: Mail,
+    transport: AsyncSmtpTransport<Tokio1Executor>,
+    timeout: Duration,
+}
+
+impl Mailer {
+    /// # Errors
+    /// The server's name is none, or the system has no trusted certificates.
+    pub(super) fn new(config: &Mail, timeout: Duration) -> Result<Self, Error> {
+        let mut builder =
+            AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&config.host).port(config.port);
+        let parameters = || TlsParameters::new_rustls(config.host.clone()).map_err(Error::Mail);
+        builder = builder.timeout(Some(timeout)).tls(match config.tls {
+            Encryption::None => Tls::None,
+            Encryption::StartTls => Tls::Required(parameters()?),
+            Encryption::Whole => Tls::Wrapper(parameters()?),
+        });
+        if let Some((name, password)) = &config.login {
+            let password = String::from_utf8_lossy(password.expose()).into_owned();
+            builder = builder.credentials(Credentials::new(name.clone(), password));
+        }
+        Ok(Self { config: config.clone(), transport: builder.build(), timeout })
+    }
+
+    /// What a person should not see of an answer.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.config.login.iter().map(|(_, password)| password)
+    }
+
+    /// Returns what the server answered, or why it took nothing.
+    pub(super) async fn send(&self, alert: &Alert, event_id: &str) -> Result<String, String> {
+        let letter = self.letter(alert, event_id).map_err(|error| error.to_string())?;
+        match tokio::time::timeout(self.timeout, self.transport.send(letter)).await {
+            Ok(Ok(answer)) => {
+                let lines: Vec<_> = answer.message().collect();
+                Ok(format!("{} {}", answer.code(), lines.join(" ")))
+            }
+            // Its source is in its text.
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer in time".to_owned()),
+        }
+    }
+
+    fn letter(&self, alert: &Alert, event_id: &str) -> Result<Message, lettre::error::Error> {
+        let Alert { alert_id, kind, state, message, raised_at, .. } = alert;
+        let subject = format!("[tidemark] {state} {kind}: {}", begin(message));
+        let mut text = format!("{message}\r\n\r\nalert: {alert_id}\r\n");
+        let when = if *state == AlertState::Raised { "raised" } else { "resolved" };
+        text.push_str(&format!("{when}: {}\r\n", raised_at.to_rfc3339()));
+        // The same on each attempt: a mail that came twice is seen to be one.
+        let id: String =
+            event_id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        // One mail: sent one by one, those who have it would get it again when another address is refused.
+        let builder = self.config.to.iter().fold(Message::builder(), |b, to| b.to(to.clone()));
+        builder
+            .from(self.config.from.clone())
+            .subject(subject)
+            .message_id(Some(format!("<{id}@tidemark>")))
+            .header(ContentType::TEXT_PLAIN)
+            .body(text)
+    }
+}
+
+/// How a message begins, in one line.
+fn begin(message: &str) -> String {
+    message.chars().take(SUBJECT_CHARS_MAX).collect::<String>().replace(char::is_control, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_one_short_line() {
+        assert_eq!(begin("no\nsecond"), "no second");
+        assert_eq!(begin(&"x".repeat(SUBJECT_CHARS_MAX + 1)), "x".repeat(SUBJECT_CHARS_MAX));
+    }
+}

@@ -1,0 +1,165 @@
+//! The body of a request, with the fields of an alert where `{{field}}` is: each as it is written between the quotes of a
+//! JSON text.
+
+use schemas::record::Alert;
+use schemas::{AlertState, Blockchain, Secret};
+
+/// Shortest part of a body that counts as a key, if it has a digit.
+const KEY_CHARS_MIN: usize = 16;
+/// The names of all fields.
+const FIELDS: [(&str, Field); 9] = [
+    ("alert_id", Field::AlertId),
+    ("kind", Field::Kind),
+    ("state", Field::State),
+    ("action", Field::Action),
+    ("blockchain", Field::Blockchain),
+    ("transfer_id", Field::TransferId),
+    ("order_id", Field::OrderId),
+    ("message", Field::Message),
+    ("time", Field::Time),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Field {
+    AlertId,
+    Kind,
+    State,
+    /// What incident services call it: trigger or resolve.
+    Action,
+    Blockchain,
+    TransferId,
+    OrderId,
+    Message,
+    Time,
+}
+
+#[derive(Clone)]
+enum Part {
+    Text(String),
+    Field(Field),
+}
+
+/// A body with fields.
+#[derive(Clone)]
+pub(crate) struct Template(Vec<Part>);
+
+impl std::fmt::Debug for Template {
+    /// Its texts may be keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Template(***)")
+    }
+}
+
+impl Template {
+    /// # Errors
+    /// What is wrong with it: a field that does not exist, or no field at all.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let names = || FIELDS.map(|(name, _)| name).join(", ");
+        let (mut parts, mut rest) = (Vec::new(), text);
+        while let Some((before, after)) = rest.split_once("{{") {
+            let (name, after) = after.split_once("}}").ok_or("has {{ without }}")?;
+            let found = FIELDS.iter().find(|(known, _)| *known == name.trim());
+            let Some((_, field)) = found else {
+                return Err(format!("has a field that is none of {}", names()));
+            };
+            parts.extend([Part::Text(before.to_owned()), Part::Field(*field)]);
+            rest = after;
+        }
+        if parts.is_empty() {
+            return Err(format!("has no field such as {{{{message}}}}, of {}", names()));
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Ok(Self(parts))
+    }
+
+    pub(crate) fn render(&self, alert: &Alert) -> String {
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Field(field) => escaped(&value(*field, alert)),
+        };
+        self.0.iter().map(part).collect()
+    }
+
+    /// What of its texts may be a key.
+    pub(crate) fn secrets(&self) -> Vec<Secret> {
+        let texts = self.0.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Field(_) => None,
+        });
+        let is_of_key = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+        let words = texts.flat_map(|text| text.split(move |c| !is_of_key(c)));
+        let is_key =
+            |word: &&str| word.len() >= KEY_CHARS_MIN && word.chars().any(|c| c.is_ascii_digit());
+        words.filter(is_key).map(Secret::new).collect()
+    }
+}
+
+fn value(field: Field, alert: &Alert) -> String {
+    match field {
+        Field::AlertId => alert.alert_id.clone(),
+        Field::Kind => alert.kind.to_string(),
+        Field::State => alert.state.to_string(),
+        Field::Action => match alert.state {
+            AlertState::Raised => "trigger".to_owned(),
+            AlertState::Resolved => "resolve".to_owned(),
+        },
+        Field::Blockchain => alert.blockchain.map_or("", Blockchain::as_str).to_owned(),
+        Field::TransferId => alert.transfer_id.map(|id| id.to_string()).unwrap_or_default(),
+        Field::OrderId => alert.order_id.map(|id| id.to_string()).unwrap_or_default(),
+        Field::Message => alert.message.clone(),
+        Field::Time => alert.raised_at.to_rfc3339(),
+    }
+}
+
+/// A text as it is between the quotes of JSON.
+fn escaped(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::example;
+
+    use super::*;
+
+    #[test]
+    fn every_field_is_escaped() {
+        let message = "said \"no\"\n\\ {{kind}}".to_owned();
+        let alert = Alert { message: message.clone(), ..example::alert() };
+        let text =
+            "{\"a\": \"{{state}}/{{ action }}\", \"b\": [\"{{message}}\"], \"c\": {\"d\": {}}}";
+        let body = Template::parse(text).unwrap().render(&alert);
+        let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(value["a"], "raised/trigger");
+        assert_eq!(value["b"][0], message, "what an alert says is no template");
+        let all = FIELDS.map(|(name, _)| format!("{{{{{name}}}}}")).join(" ");
+        let end = alert.resolve("over".to_owned(), example::alert().raised_at);
+        let all = Template::parse(&all).unwrap().render(&end);
+        assert!(all.contains(" confirmed_transfer_retracted resolved resolve eth 7 0"), "{all}");
+        assert!(all.ends_with(" over 2026-09-21T14:13:32.345678Z"), "{all}");
+    }
+
+    #[test]
+    fn a_template_has_fields_that_exist() {
+        for (text, problem) in [
+            ("{}", "has no field"),
+            ("{{nonsense}}", "none of alert_id, kind,"),
+            ("{{kind", "has {{ without }}"),
+        ] {
+            let found = Template::parse(text).unwrap_err();
+            assert!(found.contains(problem), "{found}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_body_are_secret() {
+        let text = "{\"routing_key\": \"0123456789abcdef\", \"event_action\": \"{{action}}\"}";
+        let template = Template::parse(text).unwrap();
+        let secrets = template.secrets();
+        assert_eq!(secrets.len(), 1);
+        assert!(secrets[0].matches(b"0123456789abcdef"));
+        assert_eq!("0123456789abcdef".len(), KEY_CHARS_MIN);
+        assert!(!format!("{template:?}").contains("0123"));
+    }
+}

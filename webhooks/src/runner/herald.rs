@@ -1,0 +1,340 @@
+//! `alerts` and `dead-letters` -> the sinks of alerts, and the one alert of a topic with dead letters.
+//!
+//! One process has both partitions. How far each sink has had everything is kept with the group's offset, which is that of
+//! the sink that is farthest behind: none waits for another, and after a restart none is sent again what it was sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use log::consumer::{Handler, Member, Plan};
+use log::{
+    ALERTS, Assigned, Bounds, Committed, NewRecord, Offset, OpenAlerts, Record, StageContext, Step,
+    TopicPartition, dead_letter, retry,
+};
+use schemas::record::{Alert, DeadLetter};
+use schemas::{AlertKind, CodecError, Partition, Topic};
+use tokio::task::JoinHandle;
+
+use crate::alerts::SinkReport;
+use crate::alerts::config::AlertsConfig;
+use crate::alerts::courier::Courier;
+use crate::config::Config;
+use crate::error::Error;
+use crate::machine::outbox::{Outbox, is_old};
+use crate::metrics;
+
+/// So much of the reason of a dead letter is in its alert.
+pub(super) const REASON_CHARS_MAX: usize = 300;
+/// How many records a sink that this process does not have may be behind the others. One that is farther behind, as it was taken
+/// out of the configuration, holds the group back no longer.
+pub(super) const ABSENT_RECORDS_MAX: i64 = 1_000;
+/// What is left for the last commit, after the last message has run out of time.
+const DRAIN_MARGIN: Duration = Duration::from_secs(1);
+
+/// Sends alerts to the sinks until the process stops. Blocks: runs on a thread of its own.
+///
+/// # Errors
+/// [`Error`] if the log failed for good; what was not committed is sent again by the next run.
+pub fn run_herald(
+    alerts: &AlertsConfig,
+    config: &Config,
+    context: &StageContext,
+) -> Result<(), Error> {
+    log::consumer::run(context, Herald::new(alerts, config, context)?)
+}
+
+struct Desk {
+    courier: Arc<Courier>,
+    outbox: Outbox,
+    flight: Option<JoinHandle<SinkReport>>,
+    /// The last cause that was logged, while messages fail.
+    failing: Option<String>,
+}
+
+pub(super) struct Herald {
+    context: StageContext,
+    /// Whether this member has the topic.
+    is_owner: bool,
+    open: OpenAlerts,
+    desks: Vec<Desk>,
+    /// How far sinks are that other processes have and this one has not: its configuration is older, or newer.
+    absent: BTreeMap<String, Offset>,
+    /// Dead letters of the step that is under way. What was received is not read again.
+    letters: Vec<NewRecord>,
+    /// All before it was received.
+    next: Offset,
+    /// What the group keeps, and what a step that is under way would have it keep.
+    kept: Option<Committed>,
+    keeping: Option<Committed>,
+    drain_max: Duration,
+    drain_until: Option<Instant>,
+}
+
+impl Handler for Herald {
+    const GROUP: &'static str = "webhooks.alerts";
+    type Error = Error;
+
+    fn topics(&self) -> Vec<Topic> {
+        vec![Topic::Alerts, Topic::DeadLetters]
+    }
+
+    fn assigned(&mut self, assigned: Vec<Assigned>, _member: &mut Member<'_>) -> Result<(), Error> {
+        let Some(assigned) = assigned.into_iter().find(|one| one.partition == ALERTS) else {
+            return Ok(());
+        };
+        let committed = assigned.committed.unwrap_or_default();
+        let log = self.context.log.clone();
+        let read = retry(&self.context.stop, Self::GROUP, || {
+            let (mut open, bounds) = (OpenAlerts::default(), log.bounds(ALERTS)?);
+            let next = committed.offset.max(bounds.start);
+            open.refresh_by(Bounds { end: next, ..bounds }, |of, from, max| {
+                log.read_ended(of, from, max)
+            })?;
+            Ok((open, next))
+        })?;
+        // The process stops.
+        let Some((open, next)) = read else { return Ok(()) };
+        let mut positions = sinks_of(&committed.metadata);
+        // What a new sink missed before it was there is not for it.
+        let newest = positions.values().copied().max().unwrap_or(next);
+        for desk in &mut self.desks {
+            let from = positions.get(&desk.courier.name).copied().unwrap_or(newest);
+            desk.outbox = Outbox::from(from.max(next));
+            positions.remove(&desk.courier.name);
+        }
+        self.absent = positions;
+        (self.open, self.next, self.kept, self.is_owner) = (open, next, Some(committed), true);
+        Ok(())
+    }
+
+    fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
+        if lost.contains(&ALERTS) {
+            self.is_owner = false;
+            self.letters.clear();
+            for desk in &mut self.desks {
+                desk.outbox = Outbox::default();
+                desk.flight.take().inspect(JoinHandle::abort);
+            }
+            metrics::no_alerts(self.desks.iter().map(|desk| desk.courier.name.as_str()));
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
+        let (mut step, mut raised) = (Step::default(), BTreeSet::new());
+        for record in records {
+            if record.from == ALERTS {
+                let letter = self.receive(record)?;
+                self.letters.extend(letter);
+            } else {
+                step.records.extend(self.raise_of(record, &mut raised)?);
+                step.take(record);
+            }
+        }
+        if !self.is_owner {
+            return Ok(Plan::commit(step));
+        }
+        step.records.extend(self.letters.iter().cloned());
+        self.land()?;
+        self.launch();
+        self.measure();
+        let keeping = self.position();
+        if self.kept.as_ref() != Some(&keeping) {
+            step.offsets.push((ALERTS, keeping.clone()));
+            self.keeping = Some(keeping);
+        }
+        Ok(Plan::commit(step))
+    }
+
+    fn committed(&mut self) {
+        self.letters.clear();
+        if let Some(keeping) = self.keeping.take() {
+            self.kept = Some(keeping);
+        }
+    }
+
+    /// What was received is known, also when it is read again.
+    fn aborted(&mut self) -> Result<(), Error> {
+        self.keeping = None;
+        Ok(())
+    }
+
+    /// What is under way ends, and where that brings the sinks is kept.
+    fn is_drained(&mut self) -> bool {
+        let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
+        let is_idle = self.desks.iter().all(|desk| desk.flight.is_none());
+        let is_kept = !self.is_owner || self.kept.as_ref() == Some(&self.position());
+        (is_idle && is_kept) || Instant::now() >= until
+    }
+}
+
+impl Herald {
+    pub(super) fn new(
+        alerts: &AlertsConfig,
+        config: &Config,
+        context: &StageContext,
+    ) -> Result<Self, Error> {
+        let desk = |sink| {
+            let courier = Arc::new(Courier::new(sink, config, context.clock.clone())?);
+            Ok::<_, Error>(Desk { courier, outbox: Outbox::default(), flight: None, failing: None })
+        };
+        Ok(Self {
+            context: context.clone(),
+            is_owner: false,
+            open: OpenAlerts::default(),
+            desks: alerts.sinks.iter().map(desk).collect::<Result<_, _>>()?,
+            absent: BTreeMap::new(),
+            letters: Vec::new(),
+            next: Offset(0),
+            kept: None,
+            keeping: None,
+            drain_max: config.timeout + DRAIN_MARGIN,
+            drain_until: None,
+        })
+    }
+
+    /// Takes a record of the topic: an alert that begins or ends by it waits for each sink that wants it. Returns a dead
+    /// letter if it is none.
+    fn receive(&mut self, record: &Record) -> Result<Option<NewRecord>, Error> {
+        if record.offset < self.next {
+            return Ok(None);
+        }
+        self.next = record.offset.next();
+        let alert: Alert = match record.read() {
+            Ok(alert) => alert,
+            Err(unreadable) => {
+                let reason = unreadable.garbage(record)?;
+                return Ok(Some(dead_letter(record, Self::GROUP, &reason)?));
+            }
+        };
+        let now = self.context.clock.now();
+        if !self.open.apply(alert.clone()) || is_old(record.appended_at, now) {
+            return Ok(None);
+        }
+        for desk in self.desks.iter_mut().filter(|desk| desk.courier.wants(alert.kind)) {
+            let dropped = desk.outbox.push(record.offset, &alert, record.appended_at);
+            desk.report_dropped(dropped);
+        }
+        Ok(None)
+    }
+
+    /// The alert that says that a topic has dead letters, unless it is open.
+    fn raise_of(
+        &self,
+        record: &Record,
+        raised: &mut BTreeSet<String>,
+    ) -> Result<Option<NewRecord>, CodecError> {
+        // A letter that cannot be read is one all the same.
+        let letter: Option<DeadLetter> = record.read().ok();
+        let topic = letter.as_ref().map_or("unknown", |letter| letter.topic.as_str());
+        let why = letter.as_ref().map_or_else(String::new, |letter| {
+            let DeadLetter { topic, partition, offset, group, reason, .. } = letter;
+            let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
+            format!("{group} could not process {topic}/{partition}@{offset}: {reason}. ")
+        });
+        let message = format!(
+            "{why}`tidemark dead-letters list` has all such records of {topic}, and `tidemark alerts resolve` ends this"
+        );
+        let at = record.appended_at;
+        let alert = Alert::raise(AlertKind::DeadLetter, None, &topic, message, at);
+        let is_known = self.open.get(&alert.alert_id).is_some();
+        if is_known || !raised.insert(alert.alert_id.clone()) {
+            return Ok(None);
+        }
+        NewRecord::encode(Topic::Alerts, Partition(0), topic, &alert).map(Some)
+    }
+
+    /// Takes what became of messages.
+    fn land(&mut self) -> Result<(), Error> {
+        let now = self.context.clock.now();
+        for desk in &mut self.desks {
+            if let Some(flight) = desk.flight.take_if(|flight| flight.is_finished()) {
+                let report = self.context.handle.block_on(flight)?;
+                desk.outbox.ended(report.is_delivered, now);
+                desk.report(&report);
+            }
+            let dropped = desk.outbox.expire(now);
+            desk.report_dropped(dropped);
+        }
+        Ok(())
+    }
+
+    /// Sends what may be sent, to each sink by itself.
+    fn launch(&mut self) {
+        if self.drain_until.is_some() {
+            return;
+        }
+        let now = self.context.clock.now();
+        for desk in &mut self.desks {
+            let Some(alert) = desk.outbox.take(now) else { continue };
+            let courier = desk.courier.clone();
+            let flight = async move { courier.deliver(&alert).await };
+            desk.flight = Some(self.context.handle.spawn(flight));
+        }
+    }
+
+    fn measure(&self) {
+        let of = |kind| self.open.iter().filter(|alert| alert.kind == kind).count();
+        metrics::alerts_open(of);
+        for desk in &self.desks {
+            metrics::alerts_waiting(&desk.courier.name, desk.outbox.waiting());
+        }
+    }
+
+    /// What the group is to keep.
+    fn position(&self) -> Committed {
+        let own = self.desks.iter();
+        let own = own.map(|desk| (desk.courier.name.clone(), desk.outbox.position(self.next)));
+        let is_near =
+            |(_, at): &(&String, &Offset)| self.next.0.saturating_sub(at.0) <= ABSENT_RECORDS_MAX;
+        let absent = self.absent.iter().filter(is_near).map(|(name, at)| (name.clone(), *at));
+        let all: BTreeMap<_, _> = absent.chain(own).collect();
+        let offset = all.values().copied().min().unwrap_or(self.next).min(self.next);
+        Committed { offset, metadata: sinks_text(all) }
+    }
+}
+
+impl Desk {
+    fn report(&mut self, report: &SinkReport) {
+        let sink = &self.courier.name;
+        if report.is_delivered {
+            metrics::alert_message("delivered", 1);
+            if self.failing.take().is_some() {
+                tracing::info!(sink, "alerts are delivered to a sink again");
+            }
+            return;
+        }
+        metrics::alert_message("failed", 1);
+        if self.failing.is_none() {
+            let cause = &report.text;
+            tracing::error!(sink, cause, "an alert is not delivered to a sink; will retry");
+            self.failing = Some(cause.clone());
+        }
+    }
+
+    fn report_dropped(&self, count: u64) {
+        if count > 0 {
+            metrics::alert_message("dropped", count);
+            let sink = &self.courier.name;
+            tracing::error!(
+                sink,
+                count,
+                "alerts were never delivered to a sink: `tidemark alerts list` has those that are open"
+            );
+        }
+    }
+}
+
+/// What the group keeps of how far each sink is.
+pub fn sinks_text(positions: impl IntoIterator<Item = (String, Offset)>) -> String {
+    let all = positions.into_iter().map(|(sink, at)| (sink, at.0.into()));
+    serde_json::Value::Object(all.collect()).to_string()
+}
+
+/// How far each sink was, by what the group keeps.
+#[must_use]
+pub fn sinks_of(metadata: &str) -> BTreeMap<String, Offset> {
+    let all: BTreeMap<String, i64> = serde_json::from_str(metadata).unwrap_or_default();
+    all.into_iter().map(|(sink, at)| (sink, Offset(at))).collect()
+}
