@@ -13,20 +13,20 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Clock;
 use schemas::{
-    CheckoutSignature, OrderId, Secret, SignatureError, UnixSeconds, check_service_header,
-    verify_checkout, verify_service,
+    CheckoutSignature, OrderId, Secret, SignatureError, UnixMicros, UnixSeconds,
+    check_service_header, verify_checkout, verify_service,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::client::Client;
+use crate::bodies::{BODY_BYTES_MAX, Unverified};
+use crate::client::{Client, Key};
 use crate::config::admin::FIRST_NAME;
 use crate::error::{Answer, Refusal};
-use crate::extract::Body;
 use crate::machine::json;
+use crate::machine::limit::{Limits, Rate};
 use crate::machine::occasions::Occasions;
 use crate::machine::query::Query;
-use crate::strangers::Strangers;
 use crate::turns::Turns;
 use crate::{AdminSecret, Config, Scope, metrics};
 
@@ -38,9 +38,11 @@ pub(crate) const AUTHORIZATION: &str = "service-admin-authorization";
 pub(crate) struct Auth {
     /// The keys that a signature may be made with.
     secrets: Vec<Secret>,
+    /// The keys that a checkout link may be made with.
+    link_secrets: Vec<Secret>,
+    bodies: Unverified,
     operators: Vec<(Secret, Operator)>,
     clock: Arc<dyn Clock>,
-    strangers: Strangers,
     refused: Mutex<Refused>,
 }
 
@@ -55,11 +57,29 @@ pub(crate) struct Operator {
     pub(crate) client: Option<Client>,
 }
 
-/// What was refused since it was last logged.
-#[derive(Default)]
+/// Wrong signatures and secrets of late.
 struct Refused {
+    /// Those of an address that are answered 401; more are answered 429.
+    limits: Limits<Key>,
     signatures: Occasions,
     secrets: Occasions,
+}
+
+impl Refused {
+    fn new() -> Self {
+        let (signatures, secrets) = Default::default();
+        Self { limits: Limits::new(Rate::REFUSALS), signatures, secrets }
+    }
+
+    /// The answer to a wrong signature or secret. A valid one is never limited: the merchant, operators and attackers may
+    /// share one address.
+    fn answer(&mut self, wrong: Refusal, by: Option<Client>, now: UnixMicros) -> Refusal {
+        if by.is_none_or(|client| self.limits.admit(client.key(), now)) {
+            return wrong;
+        }
+        metrics::refusal("address", "authority");
+        Refusal::TooManyOfAddress
+    }
 }
 
 /// The cause of a refused signature, as metrics have it.
@@ -76,6 +96,11 @@ impl Operator {
         Self { name: name.into(), scope, turns: Turns::default(), client: None }
     }
 
+    /// Whether they may give commands.
+    pub(crate) fn may_operate(&self) -> bool {
+        self.scope == Scope::Operate
+    }
+
     /// The holder of `admin.secret`.
     pub(crate) fn first() -> Self {
         Self::new(FIRST_NAME, Scope::Operate)
@@ -88,36 +113,27 @@ impl Auth {
         let operator = |of: &AdminSecret| (of.secret.clone(), Operator::new(&of.name, of.scope));
         operators.extend(config.operators.iter().map(operator));
         let secrets = config.merchant.accepted_secrets();
-        Self {
-            secrets,
-            operators,
-            clock,
-            strangers: Strangers::default(),
-            refused: Mutex::default(),
-        }
+        let link_secrets = config.merchant.accepted_link_secrets();
+        let (bodies, refused) = (Unverified::default(), Mutex::new(Refused::new()));
+        Self { secrets, link_secrets, bodies, operators, clock, refused }
     }
 
     /// What can be checked before the body is read: a flood of old or made-up signatures costs no memory.
     fn verify_header(&self, header: &HeaderValue, by: Option<Client>) -> Answer<()> {
         let now = self.clock.now();
-        self.strangers.admit(by, now)?;
-        let now = now.seconds();
         let header = header.to_str().map_err(|_| SignatureError::Malformed);
-        let checked = header.and_then(|header| check_service_header(header, now));
+        let checked = header.and_then(|header| check_service_header(header, now.seconds()));
         checked.map_err(|cause| self.refuse_signature(word(cause), by, now))
     }
 
     fn verify_body(&self, header: &HeaderValue, body: &[u8], by: Option<Client>) -> Answer<()> {
-        let now = self.clock.now().seconds();
+        let now = self.clock.now();
         let header = header.to_str().map_err(|_| SignatureError::Malformed);
-        let verified = header.and_then(|header| verify_service(&self.secrets, header, body, now));
-        let cause = match verified {
+        let verify = |header| verify_service(&self.secrets, header, body, now.seconds());
+        let cause = match header.and_then(verify) {
             // The same key signs webhooks: who receives one, or sees it on its way, may not send it back as a request.
             Ok(()) if is_event(body) => "webhook",
-            Ok(()) => {
-                self.strangers.showed_authority(by);
-                return Ok(());
-            }
+            Ok(()) => return Ok(()),
             Err(cause) => word(cause),
         };
         Err(self.refuse_signature(cause, by, now))
@@ -127,12 +143,11 @@ impl Auth {
         &self,
         cause: &'static str,
         by: Option<Client>,
-        now: UnixSeconds,
+        now: UnixMicros,
     ) -> Refusal {
         metrics::refusal("signature", cause);
-        self.strangers.refused(by, now.micros());
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = refused.signatures.occurred(now) {
+        if let Some(count) = refused.signatures.occurred(now.seconds()) {
             tracing::warn!(
                 count,
                 cause,
@@ -141,7 +156,7 @@ impl Auth {
                  and clock"
             );
         }
-        Refusal::SignatureFailed
+        refused.answer(Refusal::SignatureFailed, by, now)
     }
 
     pub(crate) fn verify_operator(
@@ -149,14 +164,22 @@ impl Auth {
         header: Option<&HeaderValue>,
         by: Option<Client>,
     ) -> Answer<Operator> {
+        let Some(given) = header else {
+            metrics::refusal("secret", "missing");
+            return Err(Refusal::AdminMissing);
+        };
+        self.verify_secret(given.as_bytes(), by)
+    }
+
+    /// The operator whose secret this is.
+    ///
+    /// # Errors
+    /// It is nobody's, or too many of this client were.
+    pub(crate) fn verify_secret(&self, given: &[u8], by: Option<Client>) -> Answer<Operator> {
         let refuse = |cause, refusal| {
             metrics::refusal("secret", cause);
             Err(refusal)
         };
-        let Some(given) = header else { return refuse("missing", Refusal::AdminMissing) };
-        let now = self.clock.now();
-        self.strangers.admit(by, now)?;
-        let given = given.as_bytes();
         if std::str::from_utf8(given).is_err() {
             return refuse("malformed", Refusal::AdminNotText);
         }
@@ -168,10 +191,9 @@ impl Auth {
             }
         }
         if let Some(operator) = found {
-            self.strangers.showed_authority(by);
             return Ok(Operator { client: by, ..operator.clone() });
         }
-        self.strangers.refused(by, now);
+        let now = self.clock.now();
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = refused.secrets.occurred(now.seconds()) {
             tracing::warn!(
@@ -180,7 +202,7 @@ impl Auth {
                 "refused requests to the admin API with a wrong secret; a client has an old one, or somebody tries"
             );
         }
-        refuse("mismatch", Refusal::AdminWrong)
+        refuse("mismatch", refused.answer(Refusal::AdminWrong, by, now))
     }
 
     /// The order of a link, whose `exp` and `sig` are in the query. A malformed id is a wrong signature.
@@ -189,7 +211,8 @@ impl Auth {
             let order_id = order_id.parse().ok()?;
             let expires_at = UnixSeconds(query.text("exp").ok()??.parse().ok()?);
             let given = CheckoutSignature { expires_at, signature: query.text("sig").ok()?? };
-            verify_checkout(&self.secrets, order_id, given, self.clock.now().seconds()).ok()?;
+            verify_checkout(&self.link_secrets, order_id, given, self.clock.now().seconds())
+                .ok()?;
             Some(order_id)
         };
         verify().ok_or_else(|| {
@@ -232,7 +255,8 @@ where
         let auth = Arc::<Auth>::from_ref(state);
         let client = request.extensions().get().copied();
         auth.verify_header(&header, client)?;
-        let Body(body) = Body::from_request(request, state).await?;
+        let read = auth.bodies.read(request.into_body(), BODY_BYTES_MAX, "64 KiB");
+        let (body, _held) = read.await?;
         auth.verify_body(&header, &body, client)?;
         Ok(Self(body))
     }
@@ -246,7 +270,7 @@ pub(crate) async fn operators_only(
 ) -> Response {
     let client = request.extensions().get().copied();
     match auth.verify_operator(request.headers().get(AUTHORIZATION), client) {
-        Ok(operator) if operator.scope == Scope::Operate || request.method().is_safe() => {
+        Ok(operator) if operator.may_operate() || request.method().is_safe() => {
             request.extensions_mut().insert(operator);
             next.run(request).await
         }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use log::{Bounds, Log, Offset, TopicPartition};
+use log::{Bounds, Log, Offset, Record, TopicPartition};
 use schemas::record::Order;
-use schemas::{Incarnation, Topic, UnixSeconds};
+use schemas::{Incarnation, Topic, UnixMicros, UnixSeconds};
 
 use crate::error::{Answer, Refusal};
 use crate::machine::changes::{Position, Start, is_change};
@@ -94,7 +94,7 @@ fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
     Ok(Found { orders, position, more: false })
 }
 
-/// The first record that the log got at this time or later, as far as clocks agree. Times do not decrease in a partition.
+/// The first record that the log got at this time or later, as far as clocks agree.
 fn first_since(
     log: &dyn Log,
     of: TopicPartition,
@@ -102,13 +102,70 @@ fn first_since(
     since: UnixSeconds,
 ) -> Result<Offset, log::Error> {
     let since = since.plus(-CLOCKS_SECONDS).micros();
+    first_at(bounds, since, |from| log.read(of, from, 1))
+}
+
+/// The first record that the log got at this time or later, found by reading single ones. Times do not decrease in a
+/// partition.
+pub(crate) fn first_at<E>(
+    bounds: Bounds,
+    since: UnixMicros,
+    read: impl Fn(Offset) -> Result<Vec<Arc<Record>>, E>,
+) -> Result<Offset, E> {
     let (mut first, mut end) = (bounds.start.0, bounds.end.0);
     while first < end {
         let middle = first + (end - first) / 2;
-        match log.read(of, Offset(middle), 1)?.first() {
+        match read(Offset(middle))?.first() {
             Some(record) if record.appended_at < since => first = record.offset.next().0,
             Some(_) | None => end = middle,
         }
     }
     Ok(Offset(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use log::NewRecord;
+    use log::embedded::EmbeddedLog;
+    use runtime::ManualClock;
+    use schemas::record::example;
+    use schemas::{Headers, Layout, OrderCause, encode};
+
+    use super::*;
+
+    const PARTITION: TopicPartition =
+        TopicPartition { topic: Topic::Orders, partition: schemas::Partition(0) };
+
+    /// One answer must not read all that orders were written for other reasons.
+    #[test]
+    fn an_answer_reads_few_records_and_continues() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+        let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
+        let log = EmbeddedLog::open(dir.path(), layout, clock).unwrap();
+        let cause = OrderCause::DepositOpened;
+        let unchanged = Order { cause, status_changed: false, ..example::order() };
+        let changed = Order { status_changed: true, ..unchanged.clone() };
+        let record = |order: &Order| NewRecord {
+            to: PARTITION,
+            key: Vec::new(),
+            value: Some(encode(order).unwrap()),
+            headers: Headers::default(),
+        };
+        let mut records = vec![record(&unchanged); SCANNED_MAX + 1];
+        records.push(record(&changed));
+        log.writer("orders").unwrap().commit(records).unwrap();
+
+        let first = read(&log, Start::Oldest, 10).unwrap();
+        assert_eq!((first.orders.len(), first.more), (0, true));
+        assert_eq!(first.position, Position(vec![Offset(SCANNED_MAX as i64)]));
+        let second = read(&log, Start::After(first.position), 10).unwrap();
+        assert_eq!((second.orders, second.more), (vec![changed], false));
+        // A clock may be behind by so much.
+        let bounds = log.bounds(PARTITION).unwrap();
+        for (ahead, first) in [(CLOCKS_SECONDS, bounds.start), (CLOCKS_SECONDS + 1, bounds.end)] {
+            let found = first_since(&log, PARTITION, bounds, UnixSeconds(1000 + ahead)).unwrap();
+            assert_eq!(found, first, "{ahead}");
+        }
+    }
 }

@@ -1,18 +1,40 @@
 //! Who sent a request.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use axum::extract::OptionalFromRequestParts;
+use axum::http::request::Parts;
 use runtime::config::Network;
+
+/// The listener that a request came in by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Entrance {
+    /// That of merchants and customers, and of operators unless they have their own.
+    Public,
+    Operators,
+}
+
+/// By which requests of one client are limited.
+pub(crate) type Key = (Entrance, IpAddr);
 
 /// The address of a client: that of the connection or, where a trusted proxy has it, the one that the proxy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Client(IpAddr);
+pub(crate) struct Client {
+    address: IpAddr,
+    entrance: Entrance,
+}
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.to_canonical())
+        write!(f, "{}", self.address.to_canonical())
     }
+}
+
+/// Whether an address is a trusted proxy's.
+pub(crate) fn is_trusted(proxies: &[Network], address: IpAddr) -> bool {
+    proxies.iter().any(|network| network.contains(address))
 }
 
 /// An entry of `X-Forwarded-For`: some proxies add the port.
@@ -26,32 +48,43 @@ impl Client {
     /// Who sent a request over a connection from `peer`. Each proxy appends the address that it saw, so the entries are
     /// read from the last one on, as long as the one after it is trusted: what precedes it is what a client wrote.
     pub(crate) fn of<'a>(
+        entrance: Entrance,
         peer: IpAddr,
         forwarded: impl DoubleEndedIterator<Item = &'a str>,
         trusted: &[Network],
     ) -> Self {
-        let is_trusted = |of: IpAddr| trusted.iter().any(|network| network.contains(of));
         let mut client = peer;
         let entries = forwarded.rev().flat_map(|value| value.rsplit(','));
         for entry in entries {
-            if !is_trusted(client) {
+            if !is_trusted(trusted, client) {
                 break;
             }
             let Some(before) = address(entry) else { break };
             client = before;
         }
-        Self(client)
+        Self { address: client, entrance }
     }
 
-    /// What it is limited by: its address, or the network that one customer has all addresses of, of IPv6 the first 64 bits.
-    pub(crate) fn network(self) -> IpAddr {
-        match self.0.to_canonical() {
+    /// Key of its limits: the listener, and the address or the network that one customer has all addresses of, of IPv6
+    /// the first 64 bits.
+    pub(crate) fn key(self) -> Key {
+        let network = match self.address.to_canonical() {
             IpAddr::V6(address) => {
                 let network = address.to_bits() & (u128::MAX << 64);
                 IpAddr::V6(Ipv6Addr::from_bits(network))
             }
             address @ IpAddr::V4(_) => address,
-        }
+        };
+        (self.entrance, network)
+    }
+}
+
+/// None where no listener has said it.
+impl<S: Sync> OptionalFromRequestParts<S> for Client {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(parts.extensions.get().copied())
     }
 }
 
@@ -63,7 +96,8 @@ mod tests {
 
     fn of(peer: &str, forwarded: &[&str]) -> String {
         let trusted = TRUSTED.map(|network| network.parse().unwrap());
-        Client::of(peer.parse().unwrap(), forwarded.iter().copied(), &trusted).to_string()
+        let forwarded = forwarded.iter().copied();
+        Client::of(Entrance::Public, peer.parse().unwrap(), forwarded, &trusted).to_string()
     }
 
     #[test]
@@ -90,7 +124,8 @@ mod tests {
     #[test]
     fn a_customer_is_limited_by_the_network_they_own() {
         let network = |text: &str| {
-            Client::of(text.parse().unwrap(), [].into_iter(), &[]).network().to_string()
+            let peer = text.parse().unwrap();
+            Client::of(Entrance::Public, peer, [].into_iter(), &[]).key().1.to_string()
         };
         assert_eq!(network("198.51.100.9"), "198.51.100.9");
         assert_eq!(network("::ffff:198.51.100.9"), "198.51.100.9");

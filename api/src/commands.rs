@@ -1,7 +1,9 @@
 //! What requests change: a command is written to the log, its answer awaited on the feed, the row
 //! written to the tables.
 
+mod alert;
 mod attach;
+mod letter;
 mod stop;
 
 use std::convert::Infallible;
@@ -12,19 +14,20 @@ use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use log::{Log, NewRecord};
 use runtime::Clock;
+use runtime::traces::Kind;
 use schemas::record::{AuditEntry, CreateOrder, Delivery, Order, OrderCommand, OrderCommandBody};
-use schemas::{
-    AuditAction, CommandId, OrderId, OrderStatus, Partition, Topic, TransferId, UnixMicros,
-};
+use schemas::{AuditAction, CommandId, OrderId, OrderStatus, Topic, TransferId, UnixMicros};
 use store::{Change, OrderRow, Store};
 use tokio::time::{Instant, interval_at, sleep_until, timeout};
-use uuid::{NoContext, Timestamp, Uuid};
+use uuid::Uuid;
 
+use crate::audit::{self, Asker};
 use crate::auth::Operator;
 use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
 use crate::feed::{Audience, Subscription};
 use crate::machine::catalog::{Catalog, Choice};
+use crate::machine::creation::{Created, fresh_id};
 use crate::machine::followed::{self, Followed};
 use crate::machine::limit::{Limits, Rate};
 use crate::machine::occasions::Occasions;
@@ -33,7 +36,7 @@ use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
 use crate::{Feed, Merchant, metrics};
 
-/// How long a request waits for the answer to its command.
+/// How long a request waits for the log to take a record, and for the answer to its command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an answer waits for the row that its caller reads next; the write continues after it, and the projector
 /// writes the same.
@@ -69,7 +72,8 @@ where
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
-        Ok(Self { trace: Trace::of(&parts.headers), ..Self::from_ref(state) })
+        let trace = parts.extensions.get().cloned().unwrap_or_default();
+        Ok(Self { trace, ..Self::from_ref(state) })
     }
 }
 
@@ -107,12 +111,13 @@ impl Commands {
     ///
     /// Requests with the same idempotency key get the same order. The processor decides which of
     /// several concurrent ones created it, so its first record is awaited before the row is written.
-    pub(crate) async fn create(&self, body: &[u8], key: Option<&str>) -> Answer<Order> {
+    pub(crate) async fn create(&self, body: &[u8], key: Option<&str>) -> Answer<Created> {
         let now = self.clock.now();
         let expires_at = now.seconds().plus(self.catalog.ttl_seconds());
         let create = new_order::parse(body, expires_at)?;
         self.catalog.check_sender(&create)?;
         self.catalog.check_receiver(&create)?;
+        let _span = self.trace.begin("create", Kind::Internal);
         if let Some(choice) = creation::fixed(&create) {
             return self.create_fixed(create, choice, key, now).await;
         }
@@ -121,7 +126,7 @@ impl Commands {
             let mut records = self.listen(order_id, Audience::Merchant)?;
             if let Some(row) = self.store.order(order_id).await? {
                 creation::repeat(&create, &row.order)?;
-                return Ok(row.order);
+                return Ok(Created::before(row.order));
             }
             self.catalog.check_ways(&create)?;
             self.send_create(create.clone(), order_id, now).await?;
@@ -135,7 +140,7 @@ impl Commands {
             self.send_create(create, OrderId(fresh_id(now)), now).await?
         };
         self.write_row(&order).await;
-        Ok(order)
+        Ok(Created::now(order))
     }
 
     /// Logs that a request to create an order had fields that mean nothing; once a minute at most.
@@ -162,7 +167,7 @@ impl Commands {
         choice: Choice,
         key: Option<&str>,
         now: UnixMicros,
-    ) -> Answer<Order> {
+    ) -> Answer<Created> {
         let id = key.map_or_else(|| OrderId(fresh_id(now)), |key| self.keyed_id(key));
         let mut records = self.listen(id, Audience::Merchant)?;
         let known = match key {
@@ -172,14 +177,15 @@ impl Commands {
         if let Some(order) = known {
             creation::repeat(&create, &order)?;
             match payable(&order, choice) {
-                Verdict::Done => return Ok(order),
+                Verdict::Done => return Ok(Created::before(order)),
                 Verdict::Refused(refusal @ Refusal::NotPending) => return Err(refusal),
                 // It may be payable by now.
                 Verdict::Refused(_) | Verdict::Wait => {}
             }
             let request = self.catalog.chosen(&order, choice, &self.followed().await)?;
             let body = OrderCommandBody::ChoosePayment(request);
-            return self.command(id, Awaited::Payment, body).await.map(Arc::unwrap_or_clone);
+            let order = self.command(id, Awaited::Payment, body).await?;
+            return Ok(Created::before(Arc::unwrap_or_clone(order)));
         }
         let request = self.catalog.payment(id, choice, create.amount, &self.followed().await)?;
         create.payment = Some(request);
@@ -189,7 +195,7 @@ impl Commands {
         let order = order?;
         creation::repeat(&create, &order)?;
         self.write_row(&order).await;
-        Ok(order)
+        Ok(Created::now(order))
     }
 
     fn keyed_id(&self, key: &str) -> OrderId {
@@ -218,9 +224,9 @@ impl Commands {
         let body = OrderCommandBody::Create(create.clone());
         let command = OrderCommand { order_id: id, command_id, issued_at: now, body };
         let order = create.first_record(&command);
-        match timeout(ANSWER_TIMEOUT, self.produce(self.order_record(&command)?)).await {
-            Ok(Ok(())) => Ok(order),
-            Ok(Err(_)) | Err(_) => Err(Refusal::MaybeCreated),
+        match self.produce(self.order_record(&command)?).await {
+            Ok(()) => Ok(order),
+            Err(_) => Err(Refusal::MaybeCreated),
         }
     }
 
@@ -339,7 +345,7 @@ impl Commands {
         let url = self.unknown_transfer_url.as_deref();
         let delivery = resend::of_transfer(&transfer, url, fresh_id(now), now)?;
         let operator = &by.name;
-        let entry = audit_entry(by, AuditAction::ResendTransfer, now);
+        let entry = Asker::from(by).entry(AuditAction::ResendTransfer, now);
         self.audit(AuditEntry { transfer_id: Some(id), ..entry }).await?;
         self.dispatch(delivery).await?;
         tracing::info!(transfer.id = %id, %operator, "an operator resent the transfer's webhook");
@@ -357,15 +363,14 @@ impl Commands {
     ) -> Answer<Arc<Order>> {
         let now = self.clock.now();
         let command_id = CommandId(fresh_id(now));
-        let entry = audit_entry(by, action, now);
+        let entry = Asker::from(by).entry(action, now);
         let entry = AuditEntry { order_id: Some(order_id), command_id: Some(command_id), ..entry };
         self.audit(entry).await?;
         self.command_as(command_id, order_id, awaited, body).await
     }
 
     async fn audit(&self, entry: AuditEntry) -> Answer<()> {
-        let key = entry.operator.clone();
-        self.produce(NewRecord::encode(Topic::Audit, Partition(0), key, &entry)?).await
+        self.produce(audit::record(&entry)?).await
     }
 
     /// The order of a checkout link, if it is pending. No status becomes pending again, so a row that has another
@@ -415,6 +420,7 @@ impl Commands {
         awaited: Awaited,
         command: NewRecord,
     ) -> Answer<Arc<Order>> {
+        let _span = self.trace.begin(awaited.name(), Kind::Internal);
         let mut records = self.listen(order_id, awaited.audience())?;
         self.produce(command).await?;
         let answer = timeout(ANSWER_TIMEOUT, async {
@@ -450,8 +456,13 @@ impl Commands {
         self.produce(NewRecord::encode(Topic::WebhooksDispatch, partition, key, &delivery)?).await
     }
 
+    /// Writes a record. One that a silent log was given may be there all the same.
     async fn produce(&self, record: NewRecord) -> Answer<()> {
-        Ok(self.log.produce(vec![record.traced(self.trace.parent())]).await?)
+        let written = self.log.produce(vec![record.traced(self.trace.parent())]);
+        match timeout(ANSWER_TIMEOUT, written).await {
+            Ok(written) => Ok(written?),
+            Err(_) => Err(Refusal::Internal),
+        }
     }
 
     /// Lets the caller read its own write. The order is on the log and the projector writes the same
@@ -468,27 +479,6 @@ impl Commands {
         // Late, or written, or reported: the answer does not depend on it.
         drop(timeout(ROW_TIMEOUT, written).await);
     }
-}
-
-/// What an operator asks for, of nothing yet.
-fn audit_entry(by: &Operator, action: AuditAction, now: UnixMicros) -> AuditEntry {
-    AuditEntry {
-        operator: by.name.to_string(),
-        client: by.client.map(|client| client.to_string()),
-        action,
-        order_id: None,
-        transfer_id: None,
-        command_id: None,
-        subject: None,
-        requested_at: now,
-    }
-}
-
-/// A UUIDv7 of this moment.
-fn fresh_id(now: UnixMicros) -> Uuid {
-    let seconds = u64::try_from(now.seconds().0).unwrap_or_default();
-    let nanos = u32::try_from(now.0.rem_euclid(1_000_000) * 1_000).unwrap_or_default();
-    Uuid::new_v7(Timestamp::from_unix(NoContext, seconds, nanos))
 }
 
 #[cfg(test)]

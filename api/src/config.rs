@@ -10,12 +10,15 @@ use schemas::{
     Address, Amount, Blockchain, ReceiverPolicy, Secret, Stablecoin, StablecoinContract, Wallet,
 };
 
-use crate::machine::return_url::{ReturnUrl, origin_problem};
+use strength::{ADMIN_BITS_MIN, SIGNING_BITS_MIN};
 
 pub(crate) mod admin;
 mod lost;
+mod merchant;
+mod strength;
 
 pub use admin::{AdminSecret, Scope};
+pub use merchant::Merchant;
 
 const HEAD_AGE_LEAST: Duration = Duration::from_secs(60);
 
@@ -33,31 +36,6 @@ pub struct Config {
     pub matching: Matching,
     /// Where webhooks may go: `[webhooks]` says it, so the executable sets it.
     pub receivers: ReceiverPolicy,
-}
-
-/// `[merchant]`.
-#[derive(Debug, Clone)]
-pub struct Merchant {
-    /// Shown to customers.
-    pub name: String,
-    /// Key of Service-Signature (spec 5.1): signs webhooks and checkout links.
-    pub secret: Secret,
-    /// The key before the last rotation: accepted on incoming requests, never used to sign.
-    pub previous_secret: Option<Secret>,
-    /// Origins whose pages may call the checkout's API.
-    pub allowed_origins: Vec<String>,
-    /// Where the checkout page leads back to.
-    pub return_url: Option<ReturnUrl>,
-    /// The destination of unknown_transfer webhooks (spec 6.2); without it none is sent.
-    pub unknown_transfer_webhook_url: Option<String>,
-}
-
-impl Merchant {
-    /// Every key that incoming signatures may be made with.
-    #[must_use]
-    pub fn accepted_secrets(&self) -> Vec<Secret> {
-        std::iter::once(&self.secret).chain(&self.previous_secret).cloned().collect()
-    }
 }
 
 /// `[orders]`.
@@ -162,7 +140,7 @@ impl Config {
     pub fn read(source: &mut Source) -> Self {
         let mut admin = source.section("admin");
         let admin_secret = admin.required_secret("secret");
-        admin::check_length(&admin, "secret", &admin_secret);
+        strength::check(&admin, "secret", &admin_secret, ADMIN_BITS_MIN);
         let operators = admin::read_secrets(&mut admin);
         let mut section = source.section("merchant");
         let merchant = Merchant::read(&mut section);
@@ -176,6 +154,8 @@ impl Config {
         if !previous.matches(merchant.secret.expose()) {
             secrets.insert(1, ("merchant.previous_secret".to_owned(), previous));
         }
+        let link = merchant.link_secret.as_ref();
+        secrets.extend(link.map(|secret| ("merchant.link_secret".to_owned(), secret)));
         secrets.extend(operators.iter().enumerate().map(|(n, of)| (named(n), &of.secret)));
         for (key, other) in admin::same(&secrets) {
             source.problem(&key, &format!("must differ from {other}"));
@@ -206,6 +186,24 @@ impl Config {
         Self { admin_secret, operators, merchant, wallets, orders, matching, receivers }
     }
 
+    /// Earlier keys that are accepted, and could be found by trying: refusing them would make a weak key one that cannot be rotated
+    /// without an outage.
+    #[must_use]
+    pub fn weak_secrets(&self) -> Vec<String> {
+        let Merchant { previous_secret, previous_link_secret, .. } = &self.merchant;
+        let previous = [
+            ("merchant.previous_secret", previous_secret),
+            ("merchant.previous_link_secret", previous_link_secret),
+        ];
+        let weak = |(key, secret): (&str, &Option<Secret>)| {
+            let problem = strength::problem(secret.as_ref()?, SIGNING_BITS_MIN);
+            problem.map(|_| {
+                format!("{key} is too easy to guess: remove it as soon as nothing signs with it")
+            })
+        };
+        previous.into_iter().filter_map(weak).collect()
+    }
+
     /// Why customers cannot pay the amounts of `[matching]` with these contracts, and why unknown transfers would
     /// reach nobody.
     #[must_use]
@@ -227,31 +225,6 @@ impl Config {
     }
 }
 
-impl Merchant {
-    fn read(section: &mut Reader) -> Self {
-        let url = section.text("unknown_transfer_webhook_url");
-        let allowed_origins = section.texts("allowed_origins").unwrap_or_default();
-        for origin in &allowed_origins {
-            if let Some(problem) = origin_problem(origin) {
-                section.problem("allowed_origins", &format!("{origin:?} {problem}"));
-            }
-        }
-        let merchant = Self {
-            name: section.text("name"),
-            secret: section.required_secret("secret"),
-            previous_secret: section.shared_secret("previous_secret"),
-            allowed_origins,
-            return_url: read_return_url(section),
-            unknown_transfer_webhook_url: Some(url).filter(|url| !url.is_empty()),
-        };
-        admin::check_length(section, "secret", &merchant.secret);
-        if let Some(previous) = &merchant.previous_secret {
-            admin::check_length(section, "previous_secret", previous);
-        }
-        merchant
-    }
-}
-
 /// An order waits for a second at least.
 fn read_ttl(section: &mut Reader) -> Duration {
     let ttl = section.optional_duration("ttl");
@@ -259,14 +232,6 @@ fn read_ttl(section: &mut Reader) -> Duration {
         section.problem("ttl", "must be at least 1s");
     }
     ttl.unwrap_or_default()
-}
-
-fn read_return_url(section: &mut Reader) -> Option<ReturnUrl> {
-    let text = section.text("return_url");
-    if text.is_empty() {
-        return None;
-    }
-    text.parse().map_err(|problem| section.problem("return_url", problem)).ok()
 }
 
 /// A chain without transfers is published every 30 s: with less a chain would be offered at times, or never.
@@ -325,9 +290,9 @@ mod tests {
 
     const GOOD: &str = r#"
         [admin]
-        secret = "admin-secret"
+        secret = "admin-5vN8xK2qL7wR"
         [merchant]
-        secret = "merchant-secret"
+        secret = "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5"
         [[wallets]]
         blockchain = "eth"
         address = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
@@ -344,7 +309,7 @@ mod tests {
         assert_eq!(config.wallets[0].stablecoins, [Stablecoin::Usdt, Stablecoin::Dai]);
         assert!(config.wallets[0].retired);
         assert_eq!(config.merchant.unknown_transfer_webhook_url, None);
-        assert!(!format!("{config:?}").contains("merchant-secret"));
+        assert!(!format!("{config:?}").contains("merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5"));
     }
 
     #[test]

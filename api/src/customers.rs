@@ -1,6 +1,5 @@
-//! Bounds what the customers of one address may ask: a link is no secret of the merchant's, and the page is open to all.
+//! Bounds requests without authority, by address: a link is no secret of the merchant's, and the page is open to all.
 
-use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,30 +9,40 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Clock;
 
-use crate::client::Client;
+use crate::client::{Client, Key};
 use crate::error::{Answer, Refusal};
 use crate::machine::limit::{Limits, Rate};
 use crate::machine::occasions::Occasions;
 use crate::metrics;
 
+/// Log line of refusals to customers.
+pub(crate) const TOO_MANY_REQUESTS: &str = "refused requests of customers: one address makes more than server.customer_requests_per_second; if it is that of a proxy, \
+     name it in server.trusted_proxies";
+
 /// The limit of each address, if there is one.
 pub(crate) struct Customers {
     limited: Option<Mutex<Limited>>,
+    /// The log line of refusals.
+    refusal: &'static str,
     clock: Arc<dyn Clock>,
 }
 
 struct Limited {
-    limits: Limits<IpAddr>,
+    limits: Limits<Key>,
     /// What was refused since it was last logged.
     refused: Occasions,
 }
 
 impl Customers {
-    pub(crate) fn new(per_second: Option<NonZeroU32>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        per_second: Option<NonZeroU32>,
+        refusal: &'static str,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let limits = |requests| Limits::new(Rate::per_second(requests));
         let limited =
             |requests| Limited { limits: limits(requests), refused: Occasions::default() };
-        Self { limited: per_second.map(limited).map(Mutex::new), clock }
+        Self { limited: per_second.map(limited).map(Mutex::new), refusal, clock }
     }
 
     /// Counts a request of this client.
@@ -41,17 +50,12 @@ impl Customers {
         let Some(limited) = &self.limited else { return Ok(()) };
         let now = self.clock.now();
         let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
-        if limited.limits.admit(client.network(), now) {
+        if limited.limits.admit(client.key(), now) {
             return Ok(());
         }
         metrics::refusal("address", "limit");
         if let Some(count) = limited.refused.occurred(now.seconds()) {
-            tracing::warn!(
-                count,
-                client.address = %client,
-                "refused requests of customers: one address makes more than server.customer_requests_per_second; if it is \
-                 that of a proxy, name it in server.trusted_proxies"
-            );
+            tracing::warn!(count, client.address = %client, "{}", self.refusal);
         }
         Err(Refusal::TooManyOfAddress)
     }

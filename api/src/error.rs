@@ -10,6 +10,10 @@ const RETRY_AFTER_SECONDS: &str = "1";
 /// When a link that was limited may command once more.
 const LIMIT_RETRY_AFTER_SECONDS: &str = "6";
 
+/// What an answer 401 names.
+pub(crate) const BY_SIGNATURE: &str = "Service-Signature";
+pub(crate) const BY_SECRET: &str = "Service-Admin-Authorization";
+
 /// Why the api stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -91,6 +95,9 @@ pub(crate) enum Refusal {
     /// Why a transfer may not pay the order that an operator names.
     #[error("{0}")]
     NotAttachable(&'static str),
+    /// Why a dead letter is not put back.
+    #[error("{0}")]
+    NotPutBack(String),
     /// Since the tables were read.
     #[error("the transfer or the order has changed meanwhile, read both again")]
     SettledMeanwhile,
@@ -140,12 +147,23 @@ impl Refusal {
             | Self::OrderPending
             | Self::TransferKnown(_)
             | Self::NotAttachable(_)
+            | Self::NotPutBack(_)
             | Self::SettledMeanwhile
             | Self::UnknownUrlMissing => StatusCode::CONFLICT,
             Self::TooMany | Self::TooManyOfAddress => StatusCode::TOO_MANY_REQUESTS,
             Self::MaybeCreated | Self::Busy | Self::Newer => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
+    }
+}
+
+impl Refusal {
+    /// What an answer 401 has to name (RFC 9110, 11.6.1): the header or the query that was missing or wrong. A scheme that
+    /// no browser knows opens no dialogue.
+    fn challenge(&self) -> Option<&'static str> {
+        let is_admin = matches!(self, Self::AdminMissing | Self::AdminWrong);
+        let header = if is_admin { BY_SECRET } else { BY_SIGNATURE };
+        (self.status() == StatusCode::UNAUTHORIZED).then_some(header)
     }
 }
 
@@ -161,7 +179,8 @@ impl IntoResponse for Refusal {
             is_passing.then_some(RETRY_AFTER_SECONDS)
         };
         let retry = seconds.map(|seconds| [(header::RETRY_AFTER, seconds)]);
-        (status, plain, retry, self.to_string()).into_response()
+        let challenge = self.challenge().map(|scheme| [(header::WWW_AUTHENTICATE, scheme)]);
+        (status, plain, retry, challenge, self.to_string()).into_response()
     }
 }
 

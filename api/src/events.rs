@@ -1,5 +1,7 @@
 //! Live updates for the customer of an order, as server-sent events: the status, whenever what is shown changed.
 
+pub(crate) mod views;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +15,14 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::Feed;
+use crate::client::Client;
 use crate::error::{Answer, Refusal};
 use crate::feed::{Audience, Subscription};
 use crate::machine::sighting::{Checkout, Sighting};
 use crate::reads::Reads;
 use crate::view::CheckoutView;
+
+use views::{View, Views};
 
 /// How often the tables are read after a record of the order: they are written a moment after the log.
 const EAGER_INTERVAL: Duration = Duration::from_millis(200);
@@ -39,12 +44,13 @@ pub(crate) struct Events {
     pub(crate) feed: Feed,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) stop: CancellationToken,
+    pub(crate) views: Views,
 }
 
 /// One live view.
 struct Live {
     events: Events,
-    order_id: OrderId,
+    view: View,
     records: Subscription,
     /// When the link ends.
     end: UnixSeconds,
@@ -62,14 +68,20 @@ impl Events {
     /// It ends with the link, or with the process.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if too many views are open.
-    pub(crate) async fn follow(self, order_id: OrderId, end: UnixSeconds) -> Answer {
+    /// [`Refusal::Busy`] if too many views are open, and [`Refusal::TooManyOfAddress`] if the client has too many.
+    pub(crate) async fn follow(
+        self,
+        order_id: OrderId,
+        end: UnixSeconds,
+        client: Option<Client>,
+    ) -> Answer {
+        let view = self.views.open(order_id, client).ok_or(Refusal::TooManyOfAddress)?;
         let records = self.feed.subscribe(order_id, Audience::Viewer).ok_or(Refusal::Busy)?;
         self.reads.order(order_id).await?;
         let now = Instant::now();
         let live = Live {
             events: self,
-            order_id,
+            view,
             records,
             end,
             shown: String::new(),
@@ -97,7 +109,7 @@ impl Live {
             if self.events.clock.now().seconds() > self.end {
                 return None;
             }
-            if let Ok(checkout) = self.events.reads.checkout(self.order_id).await {
+            if let Ok(checkout) = self.view.checkout(&self.events.reads).await {
                 let now = essence(&checkout);
                 self.interval = interval(&checkout, self.events.clock.now().seconds());
                 if now != self.shown {

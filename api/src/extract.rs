@@ -8,6 +8,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use runtime::traces::{self, Context, Kind, Running};
 use schemas::HEADER_TRACEPARENT;
 
 use crate::error::{Answer, Invalid, Refusal};
@@ -32,8 +33,23 @@ impl Trace {
         Self(headers.get(HEADER_TRACEPARENT).filter(is_well_formed).cloned())
     }
 
+    /// That of what a span causes.
+    pub(crate) fn through(span: &Running) -> Self {
+        Self(HeaderValue::try_from(span.context().traceparent()).ok())
+    }
+
+    /// Begins a span in it; none if there is no trace, or nobody wants its spans.
+    pub(crate) fn begin(&self, name: &str, kind: Kind) -> Option<Running> {
+        traces::begin(name, kind, Context::parse(self.parent()?)?)
+    }
+
     pub(crate) fn parent(&self) -> Option<&[u8]> {
         self.0.as_ref().map(HeaderValue::as_bytes)
+    }
+
+    /// The id of the trace, 32 hex digits.
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.0.as_ref()?.to_str().ok()?.get(3..35)
     }
 }
 
@@ -112,9 +128,16 @@ async fn read<S: Send + Sync>(request: Request, state: &S, limit: &'static str) 
     let body = Bytes::from_request(request, state).await;
     body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Refusal::BodyTooLarge(limit),
-        _ if is_late(&rejection) => Refusal::BodyLate,
-        _ => Invalid::new("body", "ended too early").into(),
+        _ => broken_off(&rejection),
     })
+}
+
+/// The refusal of a body that does not come whole.
+pub(crate) fn broken_off(error: &(dyn Error + 'static)) -> Refusal {
+    if is_late(error) {
+        return Refusal::BodyLate;
+    }
+    Invalid::new("body", "ended too early").into()
 }
 
 /// Whether the client took too long, which the listener says.

@@ -291,6 +291,10 @@ mod tests {
             assert!(all.iter().all(Option::is_some));
             assert!(subscribe(0, audience).is_none());
         }
+        let views: Vec<_> = (1..=VIEWERS_MAX).map(|order| subscribe(order, Viewer)).collect();
+        assert!(views.iter().all(Option::is_some));
+        assert!(subscribe(VIEWERS_MAX + 1, Viewer).is_none());
+        drop(views);
         drop((of_one, others));
         assert!(subscribe(0, Customer).is_some());
         assert_eq!(feed.channels().as_ref().unwrap().len(), 0, "what is refused leaves nothing");

@@ -1,5 +1,6 @@
 //! The HTTP server: the APIs of merchants (`/api/v1/service`), operators (`/api/v1/admin`) and customers
-//! (`/api/v1/user`), the page that customers pay on (`/checkout`), and the schemas of the topics (`/registry`).
+//! (`/api/v1/user`), the page that customers pay on (`/checkout`), the operators' console (`/console`), and the schemas of
+//! the topics (`/registry`).
 //!
 //! **Reads** the tables through `store::Store`, and the topic `orders` from its end ([`feed`]).
 //! **Writes** commands to `orders.commands`, manual deliveries to `webhooks.dispatch`, and rows that are
@@ -16,33 +17,41 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod alerts;
+pub mod audit;
 mod auth;
+mod bodies;
 mod buyer;
 mod changes;
 mod client;
 mod commands;
 mod config;
+mod console;
 mod customers;
 mod error;
 mod events;
 mod extract;
 pub mod feed;
+pub mod inspect;
+pub mod letters;
+mod links;
 mod listener;
 mod machine;
 pub mod metrics;
 mod origins;
 mod page;
 mod reads;
+pub mod redrive;
 mod reference;
 mod router;
 mod routes;
 mod server;
 mod stops;
-mod strangers;
 mod terms;
 mod turns;
 mod view;
 
+pub use alerts::AlertEnd;
 pub use buyer::{TestBuyer, TestPayment};
 pub use config::{
     AdminSecret, Amounts, Config, LatePayments, Matching, Merchant, Orders, Percent, Scope,
@@ -50,6 +59,7 @@ pub use config::{
 pub use error::Error;
 pub use feed::Feed;
 pub use machine::return_url::ReturnUrl;
+pub use machine::{csv, judge, story, survey};
 pub use server::{Server, Sockets};
 pub use stops::StopRequest;
 pub use terms::ChainTerms;

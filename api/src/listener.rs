@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -21,6 +21,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use runtime::Clock;
 use runtime::config::{Connections, Network};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -32,11 +33,14 @@ pub(crate) use progress::BodyLate;
 use progress::{Arriving, Leaving, Progress};
 use stream::Timed;
 
-use crate::client::Client;
+use crate::client::{Client, Entrance, is_trusted};
+use crate::machine::occasions::Occasions;
 use crate::metrics;
 
-/// Most bytes of the head of a request, its path and headers together: a browser's cookies and a link fit often.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of the head of a request, its path and headers together: twice what proxies forward.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Time for a request that is on its way when an orderly stop begins: it is answered, as the last of its connection.
+const LAST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 /// How long a request of which only a part came may hold up an orderly stop.
 const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
 /// How long nothing is accepted after the system refused to: most often there are no files left.
@@ -50,22 +54,29 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconn
 /// One address that is listened on, and its connections.
 #[derive(Clone)]
 pub(crate) struct Listener {
+    entrance: Entrance,
     bounds: Connections,
     /// One for each connection that may be open.
     places: Arc<Semaphore>,
     /// Whose word on the client is believed.
     proxies: Arc<[Network]>,
+    /// Requests with the word of another since the last line of the log.
+    unbelieved: Arc<Mutex<Occasions>>,
+    clock: Arc<dyn Clock>,
     stop: CancellationToken,
 }
 
 impl Listener {
     pub(crate) fn new(
+        entrance: Entrance,
         bounds: Connections,
         proxies: Arc<[Network]>,
+        clock: Arc<dyn Clock>,
         stop: CancellationToken,
     ) -> Self {
         let places = Semaphore::new(usize::try_from(bounds.max).unwrap_or(Semaphore::MAX_PERMITS));
-        Self { bounds, places: Arc::new(places), proxies, stop }
+        let (places, unbelieved) = (Arc::new(places), Arc::default());
+        Self { entrance, bounds, places, proxies, unbelieved, clock, stop }
     }
 
     /// Serves until the stop, then completes the requests that have begun, as far as there is time for them.
@@ -110,6 +121,24 @@ impl Listener {
         tokio::spawn(Inline::over(connection));
     }
 
+    fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
+        let forwarded = headers.get_all(FORWARDED_FOR).iter();
+        if headers.contains_key(FORWARDED_FOR) && !is_trusted(&self.proxies, peer) {
+            let mut unbelieved = self.unbelieved.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(count) = unbelieved.occurred(self.clock.now().seconds()) {
+                tracing::warn!(
+                    count,
+                    client.address = %peer,
+                    "X-Forwarded-For of a client that server.trusted_proxies does not name: if it is a proxy, all its \
+                     clients share one limit"
+                );
+            }
+        }
+        // What is no text ends the part that can be believed.
+        let forwarded = forwarded.map(|value| value.to_str().unwrap_or_default());
+        Client::of(self.entrance, peer, forwarded, &self.proxies)
+    }
+
     /// Serves one connection to its end.
     async fn connection(
         self,
@@ -122,17 +151,18 @@ impl Listener {
         let progress = Arc::new(Progress::new());
         let stream = Timed::new(stream, progress.clone(), self.bounds);
         let service = service_fn(|mut request: Request<Incoming>| {
-            let client = client(peer, request.headers(), &self.proxies);
+            let client = self.client(peer, request.headers());
             request.extensions_mut().insert(client);
             let turn = Progress::begin(&progress);
             // Its length may be said twice, in ways that a proxy in front understands otherwise: nothing behind it may be
             // taken for a request.
             let is_last = request.headers().contains_key(TRANSFER_ENCODING);
             let limit = self.bounds.body_timeout;
+            let stop = &self.stop;
             let answer = router.call(request.map(|body| Arriving::new(body, &progress, limit)));
             async move {
                 let mut answer = answer.await?;
-                if is_last {
+                if is_last || stop.is_cancelled() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(answer.map(|body| Leaving::new(body, turn)))
@@ -150,7 +180,10 @@ impl Listener {
             () = self.stop.cancelled() => {}
         }
         if !progress.is_in_request() {
-            return;
+            let last = timeout(LAST_REQUEST_GRACE.min(self.bounds.stop_grace), served.as_mut());
+            if last.await.is_ok() || !progress.is_in_request() {
+                return;
+            }
         }
         served.as_mut().graceful_shutdown();
         let half_sent = HALF_SENT_GRACE.min(self.bounds.stop_grace);
@@ -159,13 +192,6 @@ impl Listener {
         }
         drop(timeout(self.bounds.stop_grace.saturating_sub(half_sent), served).await);
     }
-}
-
-fn client(peer: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> Client {
-    let forwarded = headers.get_all(FORWARDED_FOR).iter();
-    // What is no text ends the part that can be believed.
-    let forwarded = forwarded.map(|value| value.to_str().unwrap_or_default());
-    Client::of(peer, forwarded, proxies)
 }
 
 /// Whether accepting failed for the one client that it was about.

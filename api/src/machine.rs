@@ -1,6 +1,7 @@
 //! What the api decides, without I/O, clock or randomness: whether a request is valid, which command it
 //! becomes, whether a record of the log answers it.
 
+pub(crate) mod alert;
 pub(crate) mod arrival;
 pub(crate) mod attach;
 pub(crate) mod candidates;
@@ -8,9 +9,10 @@ pub(crate) mod catalog;
 pub(crate) mod chain_health;
 pub(crate) mod changes;
 pub(crate) mod creation;
-pub(crate) mod csv;
+pub mod csv;
 pub(crate) mod followed;
 pub(crate) mod json;
+pub mod judge;
 pub(crate) mod limit;
 pub(crate) mod new_order;
 pub(crate) mod occasions;
@@ -20,5 +22,7 @@ pub(crate) mod resend;
 pub(crate) mod return_url;
 pub(crate) mod sighting;
 pub(crate) mod stop;
+pub mod story;
+pub mod survey;
 pub(crate) mod unknown_field;
 pub(crate) mod way;

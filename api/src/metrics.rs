@@ -9,6 +9,28 @@ use metrics::{Counter, Histogram, counter, gauge, histogram};
 use schemas::UnixSeconds;
 use store::ChainRow;
 
+/// What was awaited of a client that was silent.
+const AWAITED: &[&str] = &["header", "idle", "body", "answer"];
+/// Commands whose answer is awaited: `create`, and what `Awaited::name` says.
+const AWAITED_COMMANDS: &[&str] = &[
+    "create",
+    "choose_payment",
+    "cancel",
+    "admin_cancel",
+    "mark_paid",
+    "resend_webhook",
+    "attach_transfer",
+];
+const OUTCOMES: &[&str] = &["answered", "missed"];
+/// What is refused, and why.
+const REFUSED: &[(&str, &[&str])] = &[
+    ("signature", &["missing", "malformed", "expired", "mismatch", "webhook"]),
+    ("secret", &["missing", "malformed", "mismatch", "scope"]),
+    ("link", &["invalid"]),
+    ("address", &["limit", "authority"]),
+    ("origin", &["foreign"]),
+];
+
 runtime::metrics! {
     /// Requests by route (the pattern, not the path) and class of status.
     Counter REQUESTS = "tidemark_api_requests_total" [route, status];
@@ -25,9 +47,9 @@ runtime::metrics! {
     Counter CONNECTIONS_REFUSED = "tidemark_api_connections_refused_total" [];
     /// Connections and bodies that were given up because the client was silent, by what was awaited of it: header, idle
     /// (another request), body, answer (that it takes some of it).
-    Counter CONNECTIONS_TIMED_OUT = "tidemark_api_connections_timed_out_total" [awaited];
+    Counter CONNECTIONS_TIMED_OUT = "tidemark_api_connections_timed_out_total" [awaited in AWAITED];
     /// Commands that were awaited, by outcome: answered, missed.
-    Counter COMMANDS = "tidemark_api_commands_total" [command, outcome];
+    Counter COMMANDS = "tidemark_api_commands_total" [command in AWAITED_COMMANDS, outcome in OUTCOMES];
     /// Times that a listener fell behind the feed of orders and missed records.
     Counter LISTENERS_LAGGED = "tidemark_api_feed_listeners_lagged_total" [];
     /// Number of the last block that a lane of the processor has taken, as the tables have it.
@@ -37,6 +59,16 @@ runtime::metrics! {
     Gauge LANE_HEAD_AGE = "tidemark_api_lane_head_age_seconds" [blockchain, lane];
     /// Age of the block of the oldest transfer that is not confirmed, as the tables have it; 0 if there is none.
     Gauge LANE_UNCONFIRMED_AGE = "tidemark_api_lane_unconfirmed_age_seconds" [blockchain, lane];
+}
+
+/// Counts nothing yet of what has a name, so that already the first event is an increase.
+pub(crate) fn register() {
+    runtime::metrics::register(METRICS, &[]);
+    for (kind, causes) in REFUSED {
+        for cause in *causes {
+            counter!(REFUSALS, "kind" => *kind, "cause" => *cause).increment(0);
+        }
+    }
 }
 
 /// How far the lanes are at this time, by the rows of the tables.

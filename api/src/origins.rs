@@ -4,22 +4,18 @@ use axum::http::{HeaderMap, HeaderValue, header};
 
 const SITE: &str = "sec-fetch-site";
 
-/// Whether a browser says that a page of another site, or of another origin of the same site, sent a request. What is no
-/// browser, or an old one, says nothing.
-pub(crate) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
-    headers.get(SITE).is_some_and(|site| site != "same-origin" && site != "none")
-}
-
 /// Whether a page sent a request that is neither of an allowed origin nor of this host. A proxy may put another name into
-/// `Host`, so the word of the browser comes first; it also says what `Origin: null` is.
+/// `Host`, so the word of the browser comes first; it also says what `Origin: null` is. Old browsers, and all of them on
+/// plain HTTP, do not say it.
 pub(crate) fn is_foreign(headers: &HeaderMap, allowed: &[String]) -> bool {
-    let Some(origin) = headers.get(header::ORIGIN) else { return false };
-    if is_allowed(origin, allowed) {
+    let origin = headers.get(header::ORIGIN);
+    if origin.is_some_and(|origin| is_allowed(origin, allowed)) {
         return false;
     }
-    if headers.contains_key(SITE) {
-        return is_from_elsewhere(headers);
+    if let Some(site) = headers.get(SITE) {
+        return site != "same-origin" && site != "none";
     }
+    let Some(origin) = origin else { return false };
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
     let named = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
     named.is_none_or(|(_, name)| host != Some(name.as_bytes()))
@@ -39,6 +35,7 @@ mod tests {
         let allowed = ["https://shop.test".to_owned()];
         for (origin, site, host, expected) in [
             ("", "", "pay.test", false),
+            ("", "same-site", "pay.test", true),
             ("https://shop.test", "cross-site", "pay.test", false),
             ("https://pay.test", "same-origin", "pay.test", false),
             ("https://pay.test", "same-origin", "127.0.0.1:8080", false),

@@ -8,21 +8,47 @@ mod qr;
 mod scene;
 mod showing;
 
-pub(crate) use html::Html;
-use html::Template;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+pub(crate) use html::{Html, Template};
 pub(crate) use language::Language;
 pub(crate) use showing::{LookUp, Problem, Shop, Showing};
 
 /// A file that the page loads, as it is served: its name, type and content.
 pub(crate) const ASSETS: [(&str, &str, &str); 3] = [
-    ("page.css", "text/css; charset=utf-8", include_str!("page/assets/page.css")),
+    (
+        "page.css",
+        "text/css; charset=utf-8",
+        concat!(include_str!("page/assets/tokens.css"), include_str!("page/assets/page.css")),
+    ),
     ("page.js", "text/javascript; charset=utf-8", include_str!("page/assets/page.js")),
     ("icon.svg", "image/svg+xml", include_str!("page/assets/icon.svg")),
 ];
 
 /// What the page may load and where it may be shown: its own files, and in no frame.
-pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// A page as it is sent. `referrer` is the policy for the requests that it leads to, `scheme` what an answer 401 names.
+pub(crate) fn response(
+    status: StatusCode,
+    page: Html,
+    referrer: &'static str,
+    scheme: &'static str,
+) -> Response {
+    let is_unknown = status == StatusCode::UNAUTHORIZED;
+    let challenge = is_unknown.then_some([(header::WWW_AUTHENTICATE, scheme)]);
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, referrer),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (header::VARY, "cookie, accept-language"),
+    ];
+    (status, headers, challenge, page.into_string()).into_response()
+}
 
 /// The whole page.
 pub(crate) fn render(showing: &Showing<'_>) -> Html {

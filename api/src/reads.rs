@@ -53,6 +53,23 @@ fn is_same(one: &Transfer, other: &Transfer) -> bool {
     one.transfer_id == other.transfer_id
 }
 
+/// The newest transfers to these wallets.
+pub(crate) async fn transfers_to(
+    store: &dyn Store,
+    wallets: &[Wallet],
+    of: TransferFilter,
+    page: Page,
+) -> Result<Vec<Transfer>, store::Error> {
+    let mut found = Vec::new();
+    for wallet in wallets {
+        let of = TransferFilter { blockchain: Some(wallet.blockchain), ..of };
+        found.extend(store.transfers(wallet.address, of, page).await?);
+    }
+    found.sort_by_key(|transfer| std::cmp::Reverse(transfer_cursor(transfer)));
+    found.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
+    Ok(found)
+}
+
 #[derive(Clone)]
 pub(crate) struct Reads {
     store: Arc<dyn Store>,
@@ -231,6 +248,11 @@ impl Reads {
         &self.catalog
     }
 
+    /// The same, to be kept.
+    pub(crate) fn shared_catalog(&self) -> Arc<Catalog> {
+        self.catalog.clone()
+    }
+
     /// What the shop offers.
     pub(crate) async fn offer(&self) -> Answer<Vec<ChainView>> {
         Ok(self.catalog.offer(&self.followed().await?))
@@ -267,6 +289,26 @@ impl Reads {
         page: Page,
     ) -> Answer<Vec<Transfer>> {
         Ok(self.store.transfers(wallet, of, page).await?)
+    }
+
+    /// The newest transfers to all wallets.
+    pub(crate) async fn all_transfers(
+        &self,
+        of: TransferFilter,
+        page: Page,
+    ) -> Answer<Vec<Transfer>> {
+        Ok(transfers_to(&*self.store, self.wallets(), of, page).await?)
+    }
+
+    /// The newest confirmed transfers to all wallets that pay nothing.
+    pub(crate) async fn unknown_transfers(
+        &self,
+        within: Within,
+        page: Page,
+    ) -> Answer<Vec<Transfer>> {
+        let status = Some(TransferStatus::NoMatchedDeposit);
+        self.all_transfers(TransferFilter { status, within, ..TransferFilter::default() }, page)
+            .await
     }
 
     /// The webhook attempts for an order.

@@ -1,12 +1,16 @@
 //! The OpenAPI document of all routes, and the same as a page for people (decision 51).
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::LazyLock;
 
-use axum::http::header;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -16,27 +20,92 @@ use crate::page::Html;
 const DOCUMENT: &str = include_str!("../../docs/openapi.json");
 const STYLE: &str = include_str!("page/assets/reference.css");
 
+/// A document that is the same for every request, compressed once.
+struct Fixed {
+    plain: Bytes,
+    gzip: Bytes,
+    /// Names the content, in each of the two encodings.
+    tags: [HeaderValue; 2],
+}
+
+impl Fixed {
+    fn new(text: String) -> Self {
+        let digest = Sha256::digest(&text);
+        let tag = |encoding: &str| {
+            let tag = format!("\"{}{encoding}\"", URL_SAFE_NO_PAD.encode(&digest[..12]));
+            HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("\"\""))
+        };
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        // A buffer takes everything.
+        let gzip = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
+        Self {
+            plain: text.into(),
+            gzip: gzip.unwrap_or_default().into(),
+            tags: ["", "-gzip"].map(tag),
+        }
+    }
+
+    /// The answer to a client that may have it already.
+    fn answer(&self, asked: &HeaderMap) -> Response {
+        let has = |name, word: &str| {
+            let values = asked.get_all(name).iter().filter_map(|value| value.to_str().ok());
+            let mut words = values.flat_map(|value| value.split(',')).map(str::trim);
+            // A proxy that compresses weakens the tag.
+            words.any(|one| one.trim_start_matches("W/") == word || one == "*")
+        };
+        let is_gzip = has(header::ACCEPT_ENCODING, "gzip") && !self.gzip.is_empty();
+        let tag = &self.tags[usize::from(is_gzip)];
+        let cache = [
+            (header::ETAG, tag.clone()),
+            (header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")),
+            (header::VARY, HeaderValue::from_static("accept-encoding")),
+        ];
+        if self.tags.iter().any(|tag| has(header::IF_NONE_MATCH, tag.to_str().unwrap_or_default()))
+        {
+            return (StatusCode::NOT_MODIFIED, cache).into_response();
+        }
+        let encoding = is_gzip.then_some([(header::CONTENT_ENCODING, "gzip")]);
+        let content = if is_gzip { &self.gzip } else { &self.plain };
+        (cache, encoding, content.clone()).into_response()
+    }
+}
+
 /// `GET /api/v1/openapi.json`
-pub(crate) async fn document() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
+pub(crate) async fn document(headers: HeaderMap) -> Response {
+    static FIXED: LazyLock<Fixed> = LazyLock::new(|| Fixed::new(DOCUMENT.to_owned()));
+    let kind = HeaderValue::from_static("application/json");
+    with_headers(FIXED.answer(&headers), [(header::CONTENT_TYPE, kind)])
+}
+
+fn with_headers<const N: usize>(
+    mut response: Response,
+    headers: [(HeaderName, HeaderValue); N],
+) -> Response {
+    for (name, value) in headers {
+        response.headers_mut().insert(name, value);
+    }
+    response
 }
 
 /// `GET /api/v1/docs`
-pub(crate) async fn page() -> Response {
-    static PAGE: LazyLock<String> =
-        LazyLock::new(|| Reference(&serde_json::from_str(DOCUMENT).unwrap_or_default()).page());
-    static POLICY: LazyLock<String> = LazyLock::new(|| {
-        let hash = STANDARD.encode(Sha256::digest(STYLE));
-        format!(
-            "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        )
+pub(crate) async fn page(headers: HeaderMap) -> Response {
+    static PAGE: LazyLock<Fixed> = LazyLock::new(|| {
+        Fixed::new(Reference(&serde_json::from_str(DOCUMENT).unwrap_or_default()).page())
     });
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, POLICY.as_str()),
-        (header::REFERRER_POLICY, "no-referrer"),
+    static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+        let hash = STANDARD.encode(Sha256::digest(STYLE));
+        let policy = format!(
+            "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        );
+        HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
+    });
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    let own = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, POLICY.clone()),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     ];
-    (headers, PAGE.as_str()).into_response()
+    with_headers(PAGE.answer(&headers), own)
 }
 
 fn escaped(text: &str) -> String {

@@ -14,24 +14,28 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use runtime::traces::{self, Kind, Running};
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::Instrument as _;
+use uuid::Uuid;
 
 use crate::auth::{self, Auth};
+use crate::bodies::BODY_BYTES_MAX;
 use crate::changes::Changes;
 use crate::commands::Commands;
 use crate::customers::{self, Customers};
 use crate::error::{Invalid, Refusal};
 use crate::events::Events;
+use crate::extract::Trace;
+use crate::links::Links;
 use crate::reads::Reads;
 use crate::routes::checkout::Checkouts;
-use crate::routes::health::{Health, health};
+use crate::routes::console::{self, Console};
+use crate::routes::health::{self, Health, health};
 use crate::routes::{admin, checkout, registry, service, user};
 use crate::{metrics, origins, page, reference};
 
-/// Most bytes of a body. It is read before its signature can be checked, on as many connections as there may be; an order
-/// whose texts are as long as they may be has 20 KiB.
-const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a customer's body: anybody with a link may send one.
 const CUSTOMER_BODY_BYTES_MAX: usize = 4 * 1024;
 /// Most bytes of a form of the page.
@@ -40,8 +44,11 @@ const FORM_BYTES_MAX: usize = 1024;
 const CREATE: &str = "/api/v1/service/orders";
 /// How long a request may take, its body included: longer than the wait for a command's answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an answer 401 is held back: clients that try secrets leave the cores to the others.
-const UNAUTHORIZED_DELAY: Duration = Duration::from_millis(50);
+/// Delay of answers 401 and 429: clients that try secrets, or ask too often, leave the cores to the others.
+const REFUSAL_DELAY: Duration = Duration::from_millis(50);
+
+/// Names a request, for a merchant's complaint and the log line about it.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The state of the router, which clones it several times for each request. A handler takes the one part that it needs.
 #[derive(Clone)]
@@ -51,11 +58,13 @@ pub(crate) struct Doors(Arc<Parts>);
 pub(crate) struct Parts {
     pub(crate) auth: Arc<Auth>,
     pub(crate) commands: Commands,
+    pub(crate) links: Links,
     pub(crate) reads: Reads,
     pub(crate) changes: Changes,
     pub(crate) health: Health,
     pub(crate) checkouts: Checkouts,
     pub(crate) customers: Arc<Customers>,
+    pub(crate) console: Console,
 }
 
 impl From<Parts> for Doors {
@@ -81,6 +90,12 @@ impl FromRef<Doors> for Arc<Auth> {
 impl FromRef<Doors> for Commands {
     fn from_ref(doors: &Doors) -> Self {
         doors.commands.clone()
+    }
+}
+
+impl FromRef<Doors> for Links {
+    fn from_ref(doors: &Doors) -> Self {
+        doors.links.clone()
     }
 }
 
@@ -114,6 +129,12 @@ impl FromRef<Doors> for Checkouts {
     }
 }
 
+impl FromRef<Doors> for Console {
+    fn from_ref(doors: &Doors) -> Self {
+        doors.console.clone()
+    }
+}
+
 /// What needs no address of its own: routes for merchants and customers on one side, for operators on the other.
 pub(crate) struct Routes {
     public: Router<Doors>,
@@ -129,7 +150,7 @@ impl Routes {
             public: service_routes(),
             operators: Router::new()
                 .nest("/api/v1/admin", admin_routes(&doors))
-                .nest("/registry", registry::routes(topic_prefix, doors.customers.clone())),
+                .nest("/registry", registry::routes(topic_prefix, doors.checkouts.clock.clone())),
             customers: Router::new()
                 .nest("/api/v1/user", user_routes(&doors, allowed_origins.into()))
                 .nest("/checkout", page_routes(&doors)),
@@ -139,13 +160,16 @@ impl Routes {
 
     /// At one address.
     pub(crate) fn together(self) -> Router {
-        finish(self.public.merge(self.operators), self.customers, self.doors)
+        finish(self.public.merge(self.operators), self.customers, true, self.doors)
     }
 
-    /// At two: that of the public, and that of operators.
+    /// At two: that of the public, where no admin secret is read, and that of operators.
     pub(crate) fn apart(self) -> (Router, Router) {
-        let operators = finish(self.operators, Router::new(), self.doors.clone());
-        (finish(self.public, self.customers, self.doors), operators)
+        // At an address that anybody reaches, anybody could try secrets at its form.
+        let console = Router::new().nest("/console", console::routes(&self.doors.console));
+        let operators = self.operators.merge(console);
+        let operators = finish(operators, Router::new(), true, self.doors.clone());
+        (finish(self.public, self.customers, false, self.doors), operators)
     }
 }
 
@@ -167,6 +191,7 @@ fn admin_routes(doors: &Doors) -> Router<Doors> {
         .route("/orders/{order_id}/resend-webhook", post(admin::resend_order))
         .route("/orders/{order_id}/webhooks", get(admin::order_webhooks))
         .route("/deposits", get(admin::deposits))
+        .route("/alerts/resolve", post(admin::resolve_alert))
         .route("/stops", post(admin::stop))
         .route("/stops/end", post(admin::resume))
         .route("/wallets", get(admin::wallets))
@@ -197,7 +222,12 @@ fn user_routes(doors: &Doors, origins: Arc<[String]>) -> Router<Doors> {
 }
 
 /// What every address has, around its routes. Those of customers bound their time themselves.
-fn finish(routes: Router<Doors>, customers: Router<Doors>, doors: Doors) -> Router {
+fn finish(
+    routes: Router<Doors>,
+    customers: Router<Doors>,
+    is_operators: bool,
+    doors: Doors,
+) -> Router {
     let requests = metrics::Requests::default();
     // One layer for all that every request needs: each is several allocations.
     let observed = Observe { requests: requests.clone(), limit: None };
@@ -205,9 +235,8 @@ fn finish(routes: Router<Doors>, customers: Router<Doors>, doors: Doors) -> Rout
     let method_not_allowed = || async { Refusal::MethodNotAllowed };
     let customers = customers.method_not_allowed_fallback(method_not_allowed).layer(observed);
     routes
-        .route("/health", get(health))
-        .route("/api/v1/openapi.json", get(reference::document))
-        .route("/api/v1/docs", get(reference::page))
+        .route("/health", if is_operators { get(health) } else { get(health::brief) })
+        .merge(documents(&doors))
         .fallback(|| async { Refusal::ResourceNotFound })
         .method_not_allowed_fallback(method_not_allowed)
         .layer(timed)
@@ -215,10 +244,19 @@ fn finish(routes: Router<Doors>, customers: Router<Doors>, doors: Doors) -> Rout
         .with_state(doors)
 }
 
+/// What is large and the same for all.
+fn documents(doors: &Doors) -> Router<Doors> {
+    Router::new()
+        .route("/api/v1/openapi.json", get(reference::document))
+        .route("/api/v1/docs", get(reference::page))
+        .layer(middleware::from_fn_with_state(doors.customers.clone(), customers::limited))
+}
+
 /// The page that customers pay on, and its files.
 fn page_routes(doors: &Doors) -> Router<Doors> {
     let mut routes = Router::new()
         .route("/{order_id}", get(checkout::page))
+        .route("/{order_id}/enter", get(checkout::enter))
         .route("/{order_id}/payment", post(checkout::payment))
         .route("/{order_id}/cancel", post(checkout::cancel))
         .route("/{order_id}/events", get(checkout::events));
@@ -328,7 +366,34 @@ where
     }
 }
 
-/// Counts and times a request, and bounds its body. No cache may store an answer about money: only the page's files say
+/// The id of the trace that a request belongs to, or a new one: in its answer and in what is logged of it.
+fn request_id(trace: &Trace) -> String {
+    trace.id().map_or_else(|| Uuid::now_v7().simple().to_string(), str::to_owned)
+}
+
+/// The span of a request. Without a trace it begins one, if it may command something.
+fn begin(trace: &Trace, id: &str, method: &Method, route: &str) -> Option<Running> {
+    let name = format!("{method} {route}");
+    if trace.id().is_some() {
+        return trace.begin(&name, Kind::Server);
+    }
+    let context = traces::Context::new(u128::from_str_radix(id, 16).ok()?);
+    if *method == Method::POST { traces::begin(name, Kind::Server, context) } else { None }
+}
+
+/// Ends the span of a request. Who is refused begins no trace: strangers could fill the exporter's queue.
+fn end(mut span: Running, has_trace: bool, id: &str, status: StatusCode) {
+    if status.is_client_error() && !has_trace {
+        return span.discard();
+    }
+    span.set("request.id", id);
+    span.set("http.status", status.as_u16());
+    if status.is_server_error() {
+        span.fail();
+    }
+}
+
+/// Counts and times a request, names it, and bounds its body. No cache may store an answer about money: only the page's files say
 /// otherwise.
 async fn answer<F: Future<Output = Response>>(
     requests: &metrics::Requests,
@@ -337,21 +402,30 @@ async fn answer<F: Future<Output = Response>>(
 ) -> Response {
     let begun = Instant::now();
     let matched = request.extensions().get::<MatchedPath>();
-    let of_route = requests.of_route(matched.map_or("none", MatchedPath::as_str));
+    let route = matched.map_or("none", MatchedPath::as_str);
+    let of_route = requests.of_route(route);
+    let mut trace = Trace::of(request.headers());
+    let (id, has_trace) = (request_id(&trace), trace.id().is_some());
+    let running = begin(&trace, &id, request.method(), route);
+    running.iter().for_each(|running| trace = Trace::through(running));
+    request.extensions_mut().insert(trace);
     DefaultBodyLimit::max(BODY_BYTES_MAX).apply(&mut request);
+    let span = tracing::error_span!("request", request.id = id);
     let mut response = match repeated(request.headers()) {
         Some(name) => Refusal::from(Invalid::new(name, "is given twice")).into_response(),
-        None => run(request).await,
+        None => run(request).instrument(span).await,
     };
+    running.into_iter().for_each(|running| end(running, has_trace, &id, response.status()));
     let headers = response.headers_mut();
+    headers.extend(HeaderValue::try_from(id).ok().map(|id| (REQUEST_ID, id)));
     let is_file = |cache: &HeaderValue| cache.as_bytes().starts_with(b"public");
     if !headers.get(header::CACHE_CONTROL).is_some_and(is_file) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     of_route.answered(response.status(), begun.elapsed());
-    if response.status() == StatusCode::UNAUTHORIZED {
-        tokio::time::sleep(UNAUTHORIZED_DELAY).await;
+    if [StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS].contains(&response.status()) {
+        tokio::time::sleep(REFUSAL_DELAY).await;
     }
     response
 }
@@ -377,6 +451,8 @@ async fn cross_origin(
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        let exposed = HeaderValue::from_static("retry-after, x-request-id");
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
     }
     response
 }
@@ -390,4 +466,27 @@ async fn preflight() -> Response {
         (header::ACCESS_CONTROL_MAX_AGE, "600"),
     ];
     (StatusCode::NO_CONTENT, headers).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_of_authority_are_held_back() {
+        let begun = tokio::time::Instant::now();
+        for (refusal, delay) in [
+            (Refusal::AdminWrong, REFUSAL_DELAY),
+            (Refusal::SignatureFailed, REFUSAL_DELAY),
+            (Refusal::TooManyOfAddress, REFUSAL_DELAY),
+            (Refusal::ResourceNotFound, Duration::ZERO),
+        ] {
+            let before = begun.elapsed();
+            let run = |_| async { refusal.clone().into_response() };
+            let answered = answer(&metrics::Requests::default(), Request::default(), run).await;
+            assert_eq!(begun.elapsed() - before, delay, "{refusal:?}");
+            let names_scheme = answered.headers().contains_key(header::WWW_AUTHENTICATE);
+            assert_eq!(names_scheme, answered.status() == StatusCode::UNAUTHORIZED, "{refusal:?}");
+        }
+    }
 }

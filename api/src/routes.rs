@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod checkout;
+pub(crate) mod console;
 pub(crate) mod health;
 pub(crate) mod listing;
 pub(crate) mod registry;

@@ -1,6 +1,7 @@
 //! Builds the parts of the api from its configuration and serves them.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +16,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
 use crate::changes::Changes;
+use crate::client::Entrance;
 use crate::commands::Commands;
-use crate::customers::Customers;
+use crate::customers::{Customers, TOO_MANY_REQUESTS};
 use crate::events::Events;
+use crate::events::views::Views;
+use crate::links::Links;
 use crate::listener::Listener;
 use crate::machine::catalog::Catalog;
 use crate::page::Shop;
 use crate::reads::Reads;
 use crate::router::{Parts, Routes};
 use crate::routes::checkout::Checkouts;
+use crate::routes::console::Console;
 use crate::routes::health::Health;
 use crate::{ChainTerms, Config, Error, Feed, TestBuyer, metrics};
 
@@ -52,6 +57,8 @@ pub struct Server {
     pub connections: Connections,
     /// Requests a second of the customers of one address; none for any number.
     pub customer_requests: Option<NonZeroU32>,
+    /// Where customers reach the service, without a slash at the end.
+    pub public_url: Option<String>,
     /// The stablecoin contracts of the configured chains.
     pub contracts: Vec<StablecoinContract>,
     /// What customers have to know of those chains.
@@ -78,6 +85,7 @@ impl Server {
     /// # Errors
     /// [`Error::Feed`] if the log fails for good.
     pub async fn run(self, sockets: Sockets, stop: CancellationToken) -> Result<(), Error> {
+        metrics::register();
         tokio::select! {
             () = self.feed.following() => {}
             () = stop.cancelled() => return Ok(()),
@@ -86,8 +94,11 @@ impl Server {
         let Sockets { public, operators, trusted_proxies } = sockets;
         let proxies: Arc<[Network]> = trusted_proxies.into();
         announce(&public, "the api accepts requests");
+        warn_of_proxy(&public, self.public_url.as_deref(), &proxies);
         let bounds = self.connections;
-        let listener = Listener::new(bounds, proxies.clone(), stop.clone());
+        let clock = self.clock.clone();
+        let listener =
+            Listener::new(Entrance::Public, bounds, proxies.clone(), clock.clone(), stop.clone());
         let lanes = measure_lanes(self.store.clone(), self.clock.clone());
         let routes = self.routes(&installation, stop.clone());
         let serving = async {
@@ -96,7 +107,7 @@ impl Server {
             };
             announce(&operators, "the api accepts requests of operators");
             let bounds = Connections { max: bounds.max.min(OPERATOR_CONNECTIONS_MAX), ..bounds };
-            let apart = Listener::new(bounds, proxies, stop);
+            let apart = Listener::new(Entrance::Operators, bounds, proxies, clock, stop);
             let (of_public, of_operators) = routes.apart();
             tokio::join!(listener.serve(public, of_public), apart.serve(operators, of_operators));
         };
@@ -118,6 +129,7 @@ impl Server {
         let Self {
             config,
             customer_requests,
+            public_url,
             contracts,
             chains,
             buyer,
@@ -132,11 +144,18 @@ impl Server {
         let catalog = Arc::new(Catalog::new(&config, contracts, chains));
         let auth = Arc::new(Auth::new(&config, clock.clone()));
         let reads = Reads::new(store.clone(), clock.clone(), catalog.clone());
-        let events =
-            Events { reads: reads.clone(), feed: feed.clone(), clock: clock.clone(), stop };
+        let events = Events {
+            reads: reads.clone(),
+            feed: feed.clone(),
+            clock: clock.clone(),
+            stop,
+            views: Views::default(),
+        };
+        let links = Links::new(config.merchant.link_key().clone(), public_url.as_deref());
         let shop = Arc::new(Shop {
             name: config.merchant.name.clone(),
             return_url: config.merchant.return_url.clone(),
+            links: links.clone(),
             version,
             has_test_buyer: buyer.is_some(),
         });
@@ -148,12 +167,27 @@ impl Server {
             shop,
             buyer,
         };
-        let health = Health { version, readiness, log: log.clone(), clock: clock.clone() };
+        let alerts = Arc::default();
+        let health = Health { version, readiness, log: log.clone(), clock: clock.clone(), alerts };
+        let console = Console {
+            auth: auth.clone(),
+            reads: reads.clone(),
+            links: links.clone(),
+            log: log.clone(),
+            store: store.clone(),
+            clock: clock.clone(),
+            sessions: Arc::default(),
+            overview: Arc::default(),
+            redriving: Arc::default(),
+            version,
+        };
         let changes = Changes::new(log.clone());
-        let customers = Arc::new(Customers::new(customer_requests, clock.clone()));
+        let customers =
+            Arc::new(Customers::new(customer_requests, TOO_MANY_REQUESTS, clock.clone()));
         let merchant = &config.merchant;
         let commands = Commands::new(log, store, clock, feed, catalog, merchant, installation);
-        let parts = Parts { auth, reads, commands, changes, health, checkouts, customers };
+        let parts =
+            Parts { auth, reads, commands, links, changes, health, checkouts, customers, console };
         Routes::new(parts.into(), config.merchant.allowed_origins, self.topic_prefix)
     }
 }
@@ -163,6 +197,26 @@ fn announce(listener: &TcpListener, what: &str) {
     match listener.local_addr() {
         Ok(address) => tracing::info!(%address, "{what}"),
         Err(error) => tracing::info!(%error, "{what}"),
+    }
+}
+
+/// Warns of a proxy that seems to be in front and is not trusted: to the limits all its clients are one address.
+fn warn_of_proxy(listener: &TcpListener, public_url: Option<&str>, proxies: &[Network]) {
+    let is_behind = listener.local_addr().is_ok_and(|address| is_private(address.ip()));
+    if public_url.is_some() && is_behind && proxies.is_empty() {
+        tracing::warn!(
+            "server.public_url is set, server.listen is private, and server.trusted_proxies is empty: if a proxy is in \
+             front, name it there, or all its clients share one limit"
+        );
+    }
+}
+
+fn is_private(address: IpAddr) -> bool {
+    // A container listens everywhere.
+    match address.to_canonical() {
+        address if address.is_unspecified() => true,
+        IpAddr::V4(address) => address.is_loopback() || address.is_private(),
+        IpAddr::V6(address) => address.is_loopback() || address.is_unique_local(),
     }
 }
 

@@ -3,8 +3,10 @@
 use log::NewRecord;
 use schemas::record::{AuditEntry, DepositCommand, DepositCommandBody, StopScope};
 use schemas::{
-    Address, AuditAction, Blockchain, CodecError, Layout, Partition, Stablecoin, Topic, UnixMicros,
+    Address, AuditAction, Blockchain, CodecError, Layout, Stablecoin, Topic, UnixMicros,
 };
+
+use crate::audit::{self, Asker};
 
 /// The key of its commands: they are about all of a lane.
 const KEY: &str = "lane";
@@ -83,23 +85,9 @@ impl StopRequest {
     ///
     /// # Errors
     /// [`CodecError`].
-    pub fn audit(
-        &self,
-        operator: &str,
-        client: Option<String>,
-        now: UnixMicros,
-    ) -> Result<NewRecord, CodecError> {
-        let entry = AuditEntry {
-            operator: operator.to_owned(),
-            client,
-            action: if self.begins { AuditAction::Stop } else { AuditAction::Resume },
-            order_id: None,
-            transfer_id: None,
-            command_id: None,
-            subject: Some(self.subject.clone()),
-            requested_at: now,
-        };
-        NewRecord::encode(Topic::Audit, Partition(0), operator, &entry)
+    pub fn audit(&self, by: &Asker, now: UnixMicros) -> Result<NewRecord, CodecError> {
+        let action = if self.begins { AuditAction::Stop } else { AuditAction::Resume };
+        audit::record(&AuditEntry { subject: Some(self.subject.clone()), ..by.entry(action, now) })
     }
 
     /// One command for each lane of each chain.

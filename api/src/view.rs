@@ -109,7 +109,9 @@ view! {
 view! {
     /// Spec 2.4.
     DepositView of (row: &DepositRow) {
-        id: DepositId = row.deposit.deposit_id,
+        // Of operators alone: it counts up, so two of a customer's orders would show what was sold between them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<DepositId> = Some(row.deposit.deposit_id),
         order_id: OrderId = row.deposit.order_id,
         blockchain: Blockchain = row.deposit.blockchain,
         #[serde(rename = "token")]
@@ -124,7 +126,7 @@ view! {
 }
 
 impl DepositView {
-    /// A deposit as its order's record has it; none if it never opened.
+    /// A deposit as its order's record has it, for its customer; none if it never opened.
     pub(crate) fn of_order(
         order: &Order,
         deposit: &OrderDeposit,
@@ -133,8 +135,9 @@ impl DepositView {
         let is_scan = |chain: &&ChainRow| chain.lane.is_none();
         let mut scans = chains.iter().filter(is_scan);
         let scanned = scans.find(|chain| chain.blockchain == deposit.blockchain);
+        deposit.deposit_id?;
         Some(Self {
-            id: deposit.deposit_id?,
+            id: None,
             order_id: order.order_id,
             blockchain: deposit.blockchain,
             stablecoin: deposit.stablecoin,

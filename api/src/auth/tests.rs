@@ -19,15 +19,16 @@ use runtime::config::Source;
 use schemas::{Secret, UnixSeconds, sign_service};
 
 use super::*;
-use crate::customers::{Customers, limited};
+use crate::client::Entrance;
+use crate::customers::{Customers, TOO_MANY_REQUESTS, limited};
 
 const NOW: i64 = 1_790_000_000;
 const CONFIG: &str = "
     [admin]
-    secret = 'admin-secret'
-    secrets = [{ name = 'reader', secret = 'reader-secret', scope = 'read' }]
+    secret = 'admin-5vN8xK2qL7wR'
+    secrets = [{ name = 'reader', secret = 'reader-9pT4hD6sJ3mZ', scope = 'read' }]
     [merchant]
-    secret = 'merchant-secret'";
+    secret = 'merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5'";
 
 /// What is written to it.
 #[derive(Clone, Default)]
@@ -61,10 +62,10 @@ fn sent(requests: Vec<(u64, Request<Body>)>) -> (Vec<String>, Vec<String>) {
 /// Each request must be refused.
 fn send(requests: Vec<(u64, Request<Body>)>) {
     let config = Config::read(&mut Source::parse(Config::DEFAULTS, CONFIG, []));
-    let clock = Arc::new(ManualClock::new(UnixSeconds(NOW).micros()));
+    let clock = Arc::new(ManualClock::new(UnixMicros(NOW * 1_000_000 + 654_321)));
     let auth = Arc::new(Auth::new(&config, clock.clone()));
     // One a second, and two at once.
-    let customers = Arc::new(Customers::new(NonZeroU32::new(1), clock.clone()));
+    let customers = Arc::new(Customers::new(NonZeroU32::new(1), TOO_MANY_REQUESTS, clock.clone()));
     let operators = Router::new()
         .route("/admin", any(|| async {}))
         .layer(from_fn_with_state(auth.clone(), operators_only));
@@ -83,7 +84,8 @@ fn send(requests: Vec<(u64, Request<Body>)>) {
     for (at, mut request) in requests {
         clock.advance(Duration::from_secs(at - second));
         second = at;
-        let client = Client::of([198, 51, 100, 7].into(), std::iter::empty(), &[]);
+        let client =
+            Client::of(Entrance::Public, [198, 51, 100, 7].into(), std::iter::empty(), &[]);
         request.extensions_mut().insert(client);
         let (path, is_free) = (request.uri().clone(), request.headers().contains_key("x-free"));
         let status = runtime.block_on(service.call(request)).unwrap().status();
@@ -120,13 +122,17 @@ fn every_refusal_is_counted_by_its_cause() {
     let cases = [
         ("signature", "missing", request("POST /service", &[], "{}")),
         ("signature", "malformed", request("POST /service", &[(SIGNATURE, b"none")], "{}")),
-        ("signature", "expired", signed("merchant-secret", -301, "{}")),
+        ("signature", "expired", signed("merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5", -301, "{}")),
         ("signature", "mismatch", signed("another-secret", 0, "{}")),
-        ("signature", "webhook", signed("merchant-secret", 0, r#"{"event_type":"order_paid"}"#)),
+        (
+            "signature",
+            "webhook",
+            signed("merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5", 0, r#"{"event_type":"order_paid"}"#),
+        ),
         ("secret", "missing", request("GET /admin", &[], "")),
         ("secret", "malformed", operator("GET", &[0xff])),
         ("secret", "mismatch", operator("GET", b"wrong-secret")),
-        ("secret", "scope", operator("POST", b"reader-secret")),
+        ("secret", "scope", operator("POST", b"reader-9pT4hD6sJ3mZ")),
         ("link", "invalid", request("GET /link/none", &[], "")),
         ("address", "limit", page(&[])),
     ];

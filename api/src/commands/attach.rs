@@ -9,7 +9,8 @@ use schemas::record::{
 use schemas::{AuditAction, CommandId, OrderStatus, Topic, TransferId};
 use store::OrderRow;
 
-use super::{Commands, audit_entry, fresh_id};
+use super::{Commands, fresh_id};
+use crate::audit::Asker;
 use crate::auth::Operator;
 use crate::error::{Answer, Refusal};
 use crate::machine::attach::{self, Request};
@@ -51,7 +52,7 @@ impl Commands {
             order_id: Some(order_id),
             transfer_id: Some(id),
             command_id: Some(command_id),
-            ..audit_entry(by, AuditAction::AttachTransfer, now)
+            ..Asker::from(by).entry(AuditAction::AttachTransfer, now)
         })
         .await?;
         let order = self.answered(command_id, order_id, Awaited::Attach, record).await?;

@@ -22,8 +22,7 @@ impl Commands {
             }
         }
         let now = self.clock.now();
-        let client = by.client.map(|client| client.to_string());
-        self.produce(request.audit(&by.name, client, now)?).await?;
+        self.produce(request.audit(&by.into(), now)?).await?;
         let commands = request.commands(&self.log.layout(), now)?;
         self.log.produce(commands).await?;
         let (subject, operator) = (request.subject(), &by.name);

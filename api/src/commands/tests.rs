@@ -1,7 +1,7 @@
 //! Commands that get no answer in time, under a clock that the test owns.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use log::embedded::EmbeddedLog;
@@ -25,6 +25,8 @@ enum Scripted {
     Projecting(Arc<dyn Store>, Option<Box<Order>>),
     /// It never answers.
     Silent,
+    /// It refuses every record.
+    Away,
 }
 
 #[async_trait]
@@ -41,6 +43,7 @@ impl LogLayer for Scripted {
             }
             Self::Projecting(_, None) => Ok(()),
             Self::Silent => pending().await,
+            Self::Away => Err(log::Error::Transient("no broker".into())),
         }
     }
 }
@@ -50,7 +53,10 @@ const SLOW: Duration = Duration::from_secs(3);
 
 /// Tables that count their reads, and whose writes are slow.
 #[derive(Clone, Default)]
-struct Counting(Arc<AtomicU32>);
+struct Counting {
+    reads: Arc<AtomicU32>,
+    are_away: Arc<AtomicBool>,
+}
 
 #[async_trait]
 impl StoreLayer for Counting {
@@ -60,7 +66,10 @@ impl StoreLayer for Counting {
     }
 
     fn before_read(&self) -> Result<(), store::Error> {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        if self.are_away.load(Ordering::SeqCst) {
+            return Err(store::Error::Transient("no node".into()));
+        }
         Ok(())
     }
 }
@@ -131,8 +140,48 @@ async fn a_create_without_an_answer_may_have_made_an_order() {
     assert_eq!(commands.create(BODY, Some("k")).await, Err(Refusal::MaybeCreated));
     assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
     // One before the command, the others while waiting, the last perhaps at the end of the wait.
-    let count = reads.0.load(Ordering::SeqCst);
+    let count = reads.reads.load(Ordering::SeqCst);
     assert!((50..=51).contains(&count), "{count} reads");
+}
+
+/// The refusal of a command, which comes within minutes of the paused clock.
+async fn refusal<T>(answer: impl Future<Output = Answer<T>>) -> Option<Refusal> {
+    timeout(10 * ANSWER_TIMEOUT, answer).await.expect("an answer").err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_without_a_log_are_refused_in_time() {
+    let (operator, id) = (Operator::first(), example::order().order_id);
+    for (script, expected, wait) in [
+        (Scripted::Silent, Some(Refusal::Internal), ANSWER_TIMEOUT),
+        (Scripted::Away, Some(Refusal::Internal), Duration::ZERO),
+    ] {
+        let World { commands, store, _dir, .. } = scripted(|_| script);
+        let order = Order { candidates: Vec::new(), ..example::order() };
+        store.apply(vec![Change::Order(order)]).await.unwrap();
+        let begun = Instant::now();
+        assert_eq!(refusal(commands.cancel(id)).await, expected);
+        assert_eq!(refusal(commands.cancel_by(&operator, id)).await, expected);
+        assert_eq!(refusal(commands.mark_paid(&operator, id)).await, expected);
+        assert_eq!(refusal(commands.resend_order(&operator, id)).await, expected);
+        assert_eq!(begun.elapsed(), 4 * wait);
+        assert_eq!(refusal(commands.create(BODY, None)).await, Some(Refusal::MaybeCreated));
+        assert_eq!(begun.elapsed(), 5 * wait);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_without_tables_are_refused_at_once() {
+    let World { commands, reads, _dir, .. } = world(None);
+    reads.are_away.store(true, Ordering::SeqCst);
+    let (begun, id, expected) =
+        (Instant::now(), example::order().order_id, Some(Refusal::Internal));
+    assert_eq!(refusal(commands.cancel(id)).await, expected);
+    assert_eq!(refusal(commands.mark_paid(&Operator::first(), id)).await, expected);
+    assert_eq!(refusal(commands.create(BODY, Some("k"))).await, expected);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    // An order without a key needs none.
+    assert_eq!(refusal(commands.create(BODY, None)).await, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +192,7 @@ async fn create_on_the_log_hardly_waits_for_the_tables() {
     assert_eq!(begun.elapsed(), Duration::from_millis(250));
     // The write continues without it.
     let mut polls = interval_at(begun, STORE_POLL_INTERVAL);
-    while store.order(created.order_id).await.unwrap().is_none() {
+    while store.order(created.order.order_id).await.unwrap().is_none() {
         polls.tick().await;
     }
     assert!(begun.elapsed() >= SLOW);

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use runtime::config::Reader;
 use schemas::Secret;
 
-/// Fewest bytes of a secret: fewer are guessed, even at one attempt in 50 ms.
-pub(super) const SECRET_BYTES_MIN: usize = 12;
+use super::strength::{self, ADMIN_BITS_MIN};
+
 /// The name of `admin.secret`.
 pub(crate) const FIRST_NAME: &str = "admin";
 /// Most characters of a name.
@@ -56,19 +56,11 @@ pub(super) fn read_secrets(admin: &mut Reader) -> Vec<AdminSecret> {
         }
         let scope = section.parsed("scope").unwrap_or(Scope::Read);
         let secret = section.required_secret("secret");
-        check_length(&section, "secret", &secret);
+        strength::check(&section, "secret", &secret, ADMIN_BITS_MIN);
         section.finish();
         secrets.push(AdminSecret { name, scope, secret });
     }
     secrets
-}
-
-/// Reports a secret that is too short; one that is missing was reported.
-pub(super) fn check_length(section: &Reader, key: &str, secret: &Secret) {
-    if (1..SECRET_BYTES_MIN).contains(&secret.expose().len()) {
-        let what = format!("must be at least {SECRET_BYTES_MIN} characters, drawn at random");
-        section.problem(key, &what);
-    }
 }
 
 /// Which secrets are the same as an earlier one: each pair by the names of their keys.
@@ -98,24 +90,25 @@ mod tests {
         (config, problems)
     }
 
-    const MERCHANT: &str = "secret = 'merchant-secret'";
+    const ADMIN: &str = "admin-secret-7uJ3nB5vC8xZ1aS6dF2gH9";
+    const MERCHANT: &str = "secret = 'merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5'";
 
     #[test]
     fn operators_have_secrets_by_name() {
-        let admin = "secret = 'admin-secret'
+        let admin = "secret = 'admin-5vN8xK2qL7wR'
             [[admin.secrets]]
             name = 'books@shop.test'
             scope = 'read'
-            secret = 'books-secret'
+            secret = 'books-9pT4hD6sJ3mZ'
             [[admin.secrets]]
             name = 'night-shift'
             scope = 'operate'
-            secret = 'night-secret'";
+            secret = 'night-2cF8yG5bV7nQ'";
         let (config, problems) = read(admin, MERCHANT);
         assert_eq!(problems, [""; 0]);
         let found: Vec<_> = config.operators.iter().map(|of| (&*of.name, of.scope)).collect();
         assert_eq!(found, [("books@shop.test", Scope::Read), ("night-shift", Scope::Operate)]);
-        assert!(!format!("{config:?}").contains("-secret\""));
+        assert!(!format!("{config:?}").contains("5vN8xK2qL7wR"));
     }
 
     #[test]
@@ -124,24 +117,24 @@ mod tests {
             [[admin.secrets]]
             name = 'admin'
             scope = 'write'
-            secret = 'merchant-secret'
+            secret = 'merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5'
             [[admin.secrets]]
             name = 'a b'
             scope = 'read'
             [[admin.secrets]]
             name = ''
             scope = 'read'
-            secret = 'shared-secret'
+            secret = 'shared-3kP9wX6nB4tH'
             [[admin.secrets]]
             name = 'eve'
             scope = 'read'
-            secret = 'shared-secret'
+            secret = 'shared-3kP9wX6nB4tH'
             colour = 'blue'";
         let (_, problems) = read(admin, MERCHANT);
         assert_eq!(
             problems,
             [
-                "admin.secret: must be at least 12 characters, drawn at random",
+                "admin.secret: is too easy to guess (below 50 bits): draw one at random, such as by `openssl rand -base64 32`",
                 "admin.secrets[0].name: is given twice",
                 "admin.secrets[0].scope: must be \"read\" or \"operate\"",
                 "admin.secrets[1].name: must be at most 40 letters, digits, -, _, . and @",
@@ -153,17 +146,15 @@ mod tests {
             ]
         );
         for (previous, expected) in [
-            ("merchant-secret", &[][..]),
-            ("admin-secret", &["admin.secret: must differ from merchant.previous_secret"]),
-            (
-                "short",
-                &["merchant.previous_secret: must be at least 12 characters, drawn at random"],
-            ),
+            ("merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5", &[][..]),
+            ("short", &[]),
+            (ADMIN, &["admin.secret: must differ from merchant.previous_secret"]),
         ] {
             let merchant = format!("{MERCHANT}\nprevious_secret = '{previous}'");
-            assert_eq!(read("secret = 'admin-secret'", &merchant).1, expected);
+            assert_eq!(read(&format!("secret = '{ADMIN}'"), &merchant).1, expected);
         }
-        let (_, problems) = read("secret = 'merchant-secret'\nsecrets = 7", MERCHANT);
+        let (_, problems) =
+            read("secret = 'merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5'\nsecrets = 7", MERCHANT);
         assert_eq!(
             problems,
             [

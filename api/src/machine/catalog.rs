@@ -50,7 +50,7 @@ impl Catalog {
         chains: Vec<ChainTerms>,
     ) -> Self {
         let Config { wallets, orders, matching, merchant, .. } = config;
-        let (wallets, secret) = (wallets.clone(), merchant.secret.clone());
+        let (wallets, secret) = (wallets.clone(), merchant.link_key().clone());
         let receivers = config.receivers.clone();
         let (orders, matching) = (*orders, *matching);
         Self { wallets, contracts, chains, orders, matching, secret, receivers }

@@ -1,12 +1,32 @@
 //! What a request to create an order fixes, and whether it is a repetition.
 
+use schemas::UnixMicros;
 use schemas::record::{CreateOrder, Order};
+use uuid::{NoContext, Timestamp, Uuid};
 
 use super::catalog::Choice;
 use crate::error::{Answer, Invalid, Refusal};
 
 /// Most characters of an idempotency key.
 const KEY_CHARS_MAX: usize = 255;
+
+/// The outcome of a request to create an order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Created {
+    pub(crate) order: Order,
+    /// Whether an earlier request with the same key created it.
+    pub(crate) is_repeated: bool,
+}
+
+impl Created {
+    pub(crate) fn now(order: Order) -> Self {
+        Self { order, is_repeated: false }
+    }
+
+    pub(crate) fn before(order: Order) -> Self {
+        Self { order, is_repeated: true }
+    }
+}
 
 /// The chain and stablecoin of an order that leaves no choice to its customer.
 pub(crate) fn fixed(create: &CreateOrder) -> Option<Choice> {
@@ -22,6 +42,13 @@ pub(crate) fn repeat(new: &CreateOrder, order: &Order) -> Answer<()> {
         && new.expecting_wallet_address == order.expecting_wallet_address
         && (new.blockchain, new.stablecoin) == (order.blockchain, order.stablecoin);
     if is_same { Ok(()) } else { Err(Refusal::KeyReused) }
+}
+
+/// A UUIDv7 of this moment.
+pub(crate) fn fresh_id(now: UnixMicros) -> Uuid {
+    let seconds = u64::try_from(now.seconds().0).unwrap_or_default();
+    let nanos = u32::try_from(now.0.rem_euclid(1_000_000) * 1_000).unwrap_or_default();
+    Uuid::new_v7(Timestamp::from_unix(NoContext, seconds, nanos))
 }
 
 /// The text of an `Idempotency-Key`, if its length and characters are valid.

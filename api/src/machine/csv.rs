@@ -2,17 +2,19 @@
 
 use serde_json::Value;
 
-/// What begins a formula in a spreadsheet.
-const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
+/// What begins a formula in a spreadsheet, also behind what cannot be seen, and in full width.
+const FORMULA: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
 /// One line of an object's fields, in the order of the columns.
-pub(crate) fn line(object: &Value, columns: &[&str]) -> String {
+#[must_use]
+pub fn line(object: &Value, columns: &[&str]) -> String {
     let cells: Vec<_> = columns.iter().map(|column| cell(&object[*column])).collect();
     cells.join(",") + "\r\n"
 }
 
 /// The names of the columns.
-pub(crate) fn head(columns: &[&str]) -> String {
+#[must_use]
+pub fn head(columns: &[&str]) -> String {
     columns.join(",") + "\r\n"
 }
 
@@ -26,11 +28,19 @@ fn cell(value: &Value) -> String {
     }
 }
 
+/// White space, control and format characters.
+fn is_unseen(c: char) -> bool {
+    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    is_format || c.is_whitespace() || c.is_control()
+}
+
 /// Always in quotes: where `;` separates cells, a part of a text could be a cell of its own.
 fn quoted(text: &str) -> String {
     let mut cell = String::with_capacity(text.len() + 2);
     cell.push('"');
-    if text.starts_with(FORMULA) {
+    let is_formula = text.trim_start_matches(is_unseen).starts_with(FORMULA);
+    if is_formula || text.starts_with(['\t', '\r', '\n']) {
         cell.push('\'');
     }
     for c in text.chars() {
@@ -66,7 +76,13 @@ mod tests {
             ("@SUM(A1)", "\"'@SUM(A1)\""),
             ("\t=1", "\"'\t=1\""),
             ("\r=1", "\"'\r=1\""),
+            ("\n=1", "\"'\n=1\""),
+            (" =1", "\"' =1\""),
+            ("\u{feff}\u{200b}\u{a0}=1", "\"'\u{feff}\u{200b}\u{a0}=1\""),
+            ("\u{ff1d}1", "\"'\u{ff1d}1\""),
+            ("\u{ff20}SUM(A1)", "\"'\u{ff20}SUM(A1)\""),
             ("a=1", r#""a=1""#),
+            (" a=1", r#"" a=1""#),
             ("a\0b\u{85}", "\"a\u{fffd}b\u{fffd}\""),
             ("\"=1", "\"\"\"=1\""),
         ] {

@@ -6,7 +6,7 @@ use schemas::record::Order;
 use url::Url;
 
 /// What a template may name.
-const NAMES: [&str; 3] = ["{order_id}", "{merchant_order_id}", "{status}"];
+const NAMES: [&str; 4] = ["{order_id}", "{merchant_order_id}", "{status}", "{proof}"];
 
 /// A URL of the shop, with holes behind its host only: no order leads to another site.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,17 +33,19 @@ impl FromStr for ReturnUrl {
             return Err("must not have a hole before its path");
         }
         if filled("").contains(['{', '}']) {
-            return Err("may have the holes {order_id}, {merchant_order_id} and {status} only");
+            return Err(
+                "may have the holes {order_id}, {merchant_order_id}, {status} and {proof} only",
+            );
         }
         Ok(Self(text.to_owned()))
     }
 }
 
 impl ReturnUrl {
-    /// The URL for an order.
-    pub(crate) fn of(&self, order: &Order) -> String {
+    /// The URL for an order, with the proof of its status.
+    pub(crate) fn of(&self, order: &Order, proof: &str) -> String {
         let id = order.order_id.to_string();
-        let values = [&*id, &*order.merchant_order_id, order.status.as_str()];
+        let values = [&*id, &*order.merchant_order_id, order.status.as_str(), proof];
         // The braces of a value are encoded, so it has no hole.
         let filled = |url: String, (name, value): (&&str, &str)| url.replace(name, &encoded(value));
         NAMES.iter().zip(values).fold(self.0.clone(), filled)
@@ -86,7 +88,7 @@ mod tests {
     #[test]
     fn no_order_leads_to_another_site() {
         let url: ReturnUrl =
-            "https://shop.example/done/{merchant_order_id}?o={order_id}&s={status}"
+            "https://shop.example/done/{merchant_order_id}?o={order_id}&s={status}&p={proof}"
                 .parse()
                 .unwrap();
         for hostile in [
@@ -99,11 +101,12 @@ mod tests {
             "//evil.example",
         ] {
             let order = Order { merchant_order_id: hostile.to_owned(), ..example::order() };
-            let made = Url::parse(&url.of(&order)).unwrap();
+            let made = Url::parse(&url.of(&order, "7.A-b_")).unwrap();
             assert_eq!(made.origin().ascii_serialization(), "https://shop.example", "{hostile}");
             assert_eq!(made.fragment(), None, "{hostile}");
             let pairs: Vec<_> = made.query_pairs().collect();
-            assert_eq!(pairs.len(), 2, "{made}");
+            assert_eq!(pairs.len(), 3, "{made}");
+            assert_eq!(pairs[2].1, "7.A-b_");
             assert_eq!(pairs[1].1, order.status.as_str());
             assert!(made.path().starts_with("/done/"), "{made}");
         }

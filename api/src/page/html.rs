@@ -12,13 +12,13 @@ impl Html {
     }
 
     /// A text inside an element without attributes, which any template could have.
-    pub(super) fn within(element: &'static str, inner: impl Into<Self>) -> Self {
+    pub(crate) fn within(element: &'static str, inner: impl Into<Self>) -> Self {
         let Self(inner) = inner.into();
         Self(format!("<{element}>{inner}</{element}>"))
     }
 
     #[must_use]
-    pub(super) fn then(mut self, next: impl Into<Self>) -> Self {
+    pub(crate) fn then(mut self, next: impl Into<Self>) -> Self {
         self.0.push_str(&next.into().0);
         self
     }
@@ -59,11 +59,11 @@ impl FromIterator<Self> for Html {
 
 /// A file with holes: `{{name}}` for a value, `{{t:key}}` for a text in the customer's language.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Template(pub(super) &'static str);
+pub(crate) struct Template(pub(crate) &'static str);
 
 impl Template {
     /// Fills every hole. A value that is not given is nothing: the tests fill each template.
-    pub(super) fn fill(self, language: Language, values: &[(&str, Html)]) -> Html {
+    pub(crate) fn fill(self, language: Language, values: &[(&str, Html)]) -> Html {
         let mut parts = self.0.trim_end().split("{{");
         let mut filled = parts.next().unwrap_or_default().to_owned();
         for part in parts {

@@ -224,8 +224,9 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
     let account =
         language.text("wallet.account").replace("{0}", sender.as_deref().unwrap_or_default());
     let left = order.expires_at.0.saturating_sub(showing.now.0).max(0);
+    let place = order.deposits.iter().position(|of| of.deposit_id == deposit.deposit_id);
     let values = [
-        ("deposit", deposit.deposit_id.map(|id| id.to_string()).unwrap_or_default().into()),
+        ("deposit", format!("{}.{}", order.order_id, place.unwrap_or_default()).as_str().into()),
         ("coin", coin.as_str().into()),
         ("on", phrase(language, "choose.on", &[chain.label()])),
         ("until", format!("PT{left}S").into()),

@@ -5,6 +5,7 @@ use schemas::record::Order;
 
 use super::html::{Html, Template, phrase};
 use super::language::Language;
+use crate::links::Links;
 use crate::machine::catalog::Catalog;
 use crate::machine::return_url::ReturnUrl;
 use crate::machine::sighting::Sighting;
@@ -66,6 +67,7 @@ pub(crate) enum LookUp<'a> {
 pub(crate) struct Shop {
     pub(crate) name: String,
     pub(crate) return_url: Option<ReturnUrl>,
+    pub(crate) links: Links,
     /// Changes with the files that the page loads.
     pub(crate) version: &'static str,
     /// Whether a test buyer pays at the push of a button.
@@ -127,15 +129,23 @@ impl Showing<'_> {
         let name = Html::within("bdi", &*self.shop.name);
         let Some(url) = &self.shop.return_url else { return name };
         let label = self.language.text("return").replace("{0}", &self.shop.name);
-        let values = [("url", url.of(self.order).into()), ("label", label.into()), ("name", name)];
+        let values = [
+            ("url", url.of(self.order, &self.proof()).into()),
+            ("label", label.into()),
+            ("name", name),
+        ];
         Template(include_str!("templates/home.html")).fill(self.language, &values)
+    }
+
+    fn proof(&self) -> String {
+        self.shop.links.proof(self.order, self.now)
     }
 
     /// The link back to the shop, once there is no more to do here.
     pub(super) fn back(&self) -> Html {
         let Some(url) = &self.shop.return_url else { return Html::default() };
         let values = [
-            ("url", url.of(self.order).into()),
+            ("url", url.of(self.order, &self.proof()).into()),
             ("text", phrase(self.language, "return", &[&self.shop.name])),
         ];
         Template(include_str!("templates/back.html")).fill(self.language, &values)

@@ -60,7 +60,7 @@ const DEPOSITS: Listing<DepositRow> = Listing {
     cursor: DepositRow::cursor,
 };
 
-const TRANSFERS: Listing<TransferRow> = Listing {
+pub(super) const TRANSFERS: Listing<TransferRow> = Listing {
     name: "transfers",
     columns: &[
         "id",
@@ -261,6 +261,17 @@ pub(crate) async fn attach(
 ) -> Answer {
     let row = commands.attach(&by, TransferId(id), &body).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
+}
+
+/// `POST /alerts/resolve`
+pub(crate) async fn resolve_alert(
+    commands: Commands,
+    by: Operator,
+    _: NoQuery,
+    Body(body): Body,
+) -> Answer {
+    commands.resolve_alert(&by, &body).await?;
+    Ok(Json(json!({})).into_response())
 }
 
 /// `POST /stops`

@@ -1,10 +1,12 @@
 //! The page that customers pay on (decision 42). The signed link is the credential; a cookie for its one order
 //! takes its place, so that no address and no history keeps the signature.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Clock;
@@ -12,21 +14,35 @@ use schemas::{DepositState, OrderId, StablecoinContract, TransferStatus, UnixSec
 
 use crate::auth::{Auth, link_end};
 use crate::buyer::{TestBuyer, TestPayment};
+use crate::client::Client;
 use crate::commands::Commands;
-use crate::error::{Answer, Refusal};
+use crate::error::{Answer, BY_SIGNATURE, Refusal};
 use crate::events::Events;
 use crate::extract::Form;
 use crate::machine::catalog::Choice;
 use crate::machine::query::Query;
 use crate::machine::sighting::Sighting;
 use crate::origins;
-use crate::page::{self, CONTENT_SECURITY_POLICY, Html, Language, LookUp, Problem, Shop, Showing};
+use crate::page::{self, Html, Language, LookUp, Problem, Shop, Showing};
 use crate::reads::Reads;
 
 /// How long a browser may keep the cookie; the link in it may end before.
 const COOKIE_SECONDS_MAX: i64 = 30 * 24 * 3600;
 /// The files of the page have their version in their address.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
+
+/// The order that a path names, as it is written there; empty where it is no text, as a malformed id.
+pub(crate) struct Order(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Order {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        let params = RawPathParams::from_request_parts(parts, state).await.ok();
+        let named = params.as_ref().and_then(|params| params.iter().next());
+        Ok(Self(named.map(|(_, text)| text.to_owned()).unwrap_or_default()))
+    }
+}
 
 /// What the handlers of the page share.
 #[derive(Clone)]
@@ -39,18 +55,19 @@ pub(crate) struct Checkouts {
     pub(crate) buyer: Option<Arc<dyn TestBuyer>>,
 }
 
-/// `GET /checkout/{order_id}`: with the link's `exp` and `sig` to the page itself, which has neither.
+/// `GET /checkout/{order_id}`: with the link's `exp` and `sig` it leads to [`enter`], and from there to the page itself,
+/// which has neither.
 pub(crate) async fn page(
     State(checkouts): State<Checkouts>,
     commands: Commands,
-    Path(order_id): Path<String>,
+    Order(order_id): Order,
     headers: HeaderMap,
     query: Query,
 ) -> Response {
     let language = language(&headers, &query);
     if has_link(&query) {
         return match checkouts.auth.verify_link(&order_id, &query) {
-            Ok(order_id) => checkouts.enter(order_id, &headers, &query, language),
+            Ok(id) => lead(format!("{id}/enter?{}{}", link(&query), chosen(&query, '&', language))),
             Err(refusal) => checkouts.refused(refusal, language),
         };
     }
@@ -60,11 +77,26 @@ pub(crate) async fn page(
     }
 }
 
+/// `GET /checkout/{order_id}/enter`: puts the link into a cookie. The path of the cookie is that of this address without
+/// its end, below whatever path a proxy has put the page: a browser sends it for its one order alone.
+pub(crate) async fn enter(
+    State(checkouts): State<Checkouts>,
+    Order(order_id): Order,
+    headers: HeaderMap,
+    query: Query,
+) -> Response {
+    let language = language(&headers, &query);
+    match checkouts.auth.verify_link(&order_id, &query) {
+        Ok(order_id) => checkouts.enter(order_id, &headers, &query, language),
+        Err(refusal) => checkouts.refused(refusal, language),
+    }
+}
+
 /// `POST /checkout/{order_id}/payment`
 pub(crate) async fn payment(
     State(checkouts): State<Checkouts>,
     commands: Commands,
-    Path(order_id): Path<String>,
+    Order(order_id): Order,
     headers: HeaderMap,
     query: Query,
     Form(form): Form,
@@ -88,7 +120,7 @@ pub(crate) async fn payment(
 pub(crate) async fn cancel(
     State(checkouts): State<Checkouts>,
     commands: Commands,
-    Path(order_id): Path<String>,
+    Order(order_id): Order,
     headers: HeaderMap,
     query: Query,
 ) -> Response {
@@ -102,7 +134,7 @@ pub(crate) async fn cancel(
 /// `POST /checkout/{order_id}/test-payment`: only where a test buyer is, in the demo.
 pub(crate) async fn test_payment(
     State(checkouts): State<Checkouts>,
-    Path(order_id): Path<String>,
+    Order(order_id): Order,
     headers: HeaderMap,
     query: Query,
 ) -> Response {
@@ -113,18 +145,19 @@ pub(crate) async fn test_payment(
 /// `GET /checkout/{order_id}/events`
 pub(crate) async fn events(
     State(checkouts): State<Checkouts>,
-    Path(order_id): Path<String>,
+    Order(order_id): Order,
     headers: HeaderMap,
+    client: Option<Client>,
 ) -> Answer {
     let (order_id, end) = checkouts.visitor(&order_id, &headers)?;
-    checkouts.events.follow(order_id, end).await
+    checkouts.events.follow(order_id, end, client).await
 }
 
 /// A person reads a page where a program gets a short text: that the service is busy, or failed. A form that nobody
 /// carried out leads back to the page, as after any other refusal.
 pub(crate) async fn explained(
     State(checkouts): State<Checkouts>,
-    order_id: Option<Path<String>>,
+    Order(order_id): Order,
     query: Query,
     request: Request,
     next: Next,
@@ -138,9 +171,7 @@ pub(crate) async fn explained(
     let is_passing = status.is_server_error()
         || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
     match order_id {
-        Some(Path(id)) if is_form && is_passing && is_person => {
-            back(&id, language, Err(Refusal::Busy))
-        }
+        id if is_form && is_passing && is_person => back(&id, language, Err(Refusal::Busy)),
         _ if is_passing && is_person => {
             let mut page = html(status, page::busy(&checkouts.shop, language));
             let retry = answer.headers().get(header::RETRY_AFTER).cloned();
@@ -183,26 +214,16 @@ impl Checkouts {
         query: &Query,
         language: Language,
     ) -> Response {
-        let end = link_end(query);
-        let sig = query.text("sig").ok().flatten().unwrap_or_default();
+        let (end, link) = (link_end(query), link(query));
         let seconds = end.0.saturating_sub(self.clock.now().seconds().0).min(COOKIE_SECONDS_MAX);
         // The proxy in front of this knows whether the customer came by TLS. Who forges it changes his own cookie.
         let by_tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
         let secure = if by_tls { "; Secure" } else { "" };
         let name = cookie_name(id);
-        let cookie = format!(
-            "{name}=exp={end}&sig={sig}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
-        );
-        // Relative, for an installation behind a proxy that puts it below a path of its own.
-        let to = match query.text("lang").ok().flatten() {
-            Some(_) => format!("{id}?lang={}", language.tag()),
-            None => id.to_string(),
-        };
+        let cookie = format!("{name}={link}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
+        let to = format!("../{id}{}", chosen(query, '?', language));
         match HeaderValue::from_str(&cookie) {
-            Ok(cookie) => {
-                let headers = [(header::SET_COOKIE, cookie)];
-                (StatusCode::SEE_OTHER, headers, [(header::LOCATION, to)]).into_response()
-            }
+            Ok(cookie) => ([(header::SET_COOKIE, cookie)], lead(to)).into_response(),
             Err(_) => self.refused(Refusal::SignatureFailed, language),
         }
     }
@@ -216,7 +237,7 @@ impl Checkouts {
 
     /// The same, of a request that the page makes. A form that another site's page sent has no authority.
     fn visitor(&self, order_id: &str, headers: &HeaderMap) -> Answer<(OrderId, UnixSeconds)> {
-        if origins::is_from_elsewhere(headers) {
+        if origins::is_foreign(headers, &[]) {
             return Err(Refusal::SignatureFailed);
         }
         self.linked(order_id, headers)
@@ -309,6 +330,11 @@ fn back(order_id: &str, language: Language, done: Answer<()>) -> Response {
             if matches!(problem, Problem::Unseen | Problem::Full) { "&change=1" } else { "" };
         to = format!("{to}{anew}&problem={}", problem.word());
     }
+    lead(to)
+}
+
+/// Leads to an address: relative, for an installation behind a proxy that puts it below a path of its own.
+fn lead(to: String) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
@@ -338,6 +364,7 @@ fn problem(refusal: &Refusal) -> Problem {
         | Refusal::OrderPending
         | Refusal::TransferKnown(_)
         | Refusal::NotAttachable(_)
+        | Refusal::NotPutBack(_)
         | Refusal::SettledMeanwhile
         | Refusal::UnknownUrlMissing
         | Refusal::Newer
@@ -346,16 +373,19 @@ fn problem(refusal: &Refusal) -> Problem {
 }
 
 fn html(status: StatusCode, page: Html) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-        (header::VARY, "cookie, accept-language"),
-    ];
-    (status, headers, page.into_string()).into_response()
+    // With "no-referrer" a browser sends `Origin: null` with the forms of the page; others show the path, which may be a link.
+    page::response(status, page, "strict-origin", BY_SIGNATURE)
+}
+
+/// The language of a link that names one, as the next parameter of an address.
+fn chosen(query: &Query, separator: char, language: Language) -> String {
+    let is_chosen = matches!(query.text("lang"), Ok(Some(_)));
+    if is_chosen { format!("{separator}lang={}", language.tag()) } else { String::new() }
+}
+
+/// A verified link, without what others added to its address.
+fn link(query: &Query) -> String {
+    format!("exp={}&sig={}", link_end(query), query.text("sig").ok().flatten().unwrap_or_default())
 }
 
 fn has_link(query: &Query) -> bool {
@@ -375,7 +405,8 @@ fn cookie_name(order_id: OrderId) -> String {
     format!("checkout_{order_id}")
 }
 
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+/// The value of a cookie.
+pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
         all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));

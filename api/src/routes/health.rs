@@ -1,15 +1,14 @@
 //! Health (spec 4.2): for anyone that the service answers, and for an operator how each chain is followed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::IntoResponse;
-use axum::{Extension, Json};
-use log::{Log, Offset, TopicPartition};
+use axum::response::{IntoResponse, Response};
+use log::{Log, OpenAlerts};
 use runtime::{Clock, Readiness};
-use schemas::record::Alert;
-use schemas::{AlertKind, Partition, Topic};
+use schemas::AlertKind;
 use serde_json::json;
 
 use crate::auth::{AUTHORIZATION, Auth};
@@ -19,9 +18,6 @@ use crate::machine::chain_health::{self, ChainHealth};
 use crate::machine::query::Query;
 use crate::reads::Reads;
 
-/// Newest records of `alerts` that are searched for a halt. There are few.
-const ALERTS_MAX: i64 = 500;
-
 /// What the health of the service is read from, beside the tables.
 #[derive(Clone)]
 pub(crate) struct Health {
@@ -29,6 +25,13 @@ pub(crate) struct Health {
     pub(crate) readiness: Readiness,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Those that are open, as far as the topic was read: each question reads what came since.
+    pub(crate) alerts: Arc<Mutex<OpenAlerts>>,
+}
+
+/// `GET /health` where no admin secret is read. Parameters are ignored: load balancers add their own.
+pub(crate) async fn brief(State(health): State<Health>) -> Response {
+    Json(json!({ "status": "ok", "version": health.version })).into_response()
 }
 
 /// `GET /health`; with `verbose=1` only for an operator.
@@ -36,42 +39,32 @@ pub(crate) async fn health(
     State(health): State<Health>,
     State(auth): State<Arc<Auth>>,
     State(reads): State<Reads>,
-    client: Option<Extension<Client>>,
+    client: Option<Client>,
     headers: HeaderMap,
     query: Query,
 ) -> Answer {
-    query.only(&[&["verbose"]])?;
-    let version = health.version;
     if query.text("verbose")? != Some("1") {
-        return Ok(Json(json!({ "status": "ok", "version": version })).into_response());
+        return Ok(brief(State(health)).await);
     }
-    let client = client.map(|Extension(client)| client);
+    query.only(&[&["verbose"]])?;
     auth.verify_operator(headers.get(AUTHORIZATION), client)?;
     let chains = health.chains(&reads).await?;
-    let verbose = json!({ "status": "ok", "version": version, "chains": chains });
+    let verbose = json!({ "status": "ok", "version": health.version, "chains": chains });
     Ok(Json(verbose).into_response())
 }
 
 impl Health {
     async fn chains(&self, reads: &Reads) -> Answer<Vec<ChainHealth>> {
         let rows = reads.chains().await?;
-        let log = self.log.clone();
-        let halts = tokio::task::spawn_blocking(move || halts(&*log));
-        let halts = halts.await.map_err(|_| Refusal::Internal)??;
+        let (log, alerts) = (self.log.clone(), self.alerts.clone());
+        let open = tokio::task::spawn_blocking(move || {
+            let mut alerts = alerts.lock().unwrap_or_else(PoisonError::into_inner);
+            alerts.refresh(&*log).map(|()| alerts.clone())
+        });
+        let open = open.await.map_err(|_| Refusal::Internal)??;
+        let halts = open.iter().filter(|alert| alert.kind == AlertKind::ChainHalted);
+        let halts: Vec<_> = halts.collect();
         let details = self.readiness.details();
         Ok(chain_health::of(&rows, &details, &halts, self.clock.now().seconds()))
     }
-}
-
-/// The newest alerts about halted chains. Blocks.
-fn halts(log: &dyn Log) -> Result<Vec<Alert>, log::Error> {
-    let of = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
-    let bounds = log.bounds(of)?;
-    let start = Offset(bounds.end.0.saturating_sub(ALERTS_MAX)).max(bounds.start);
-    let count = usize::try_from(bounds.end.0.saturating_sub(start.0)).unwrap_or_default();
-    let records = if count == 0 { Vec::new() } else { log.read(of, start, count)? };
-    let values = records.iter().filter_map(|record| record.value.as_deref());
-    // What only a newer version can read is for its own answer: this one shows what it can.
-    let alerts = values.filter_map(|value| schemas::decode::<Alert>(value).ok());
-    Ok(alerts.filter(|alert| alert.kind == AlertKind::ChainHalted).collect())
 }

@@ -46,6 +46,14 @@ pub(crate) fn array<'a, Row, View: Serialize>(
     Json(rows.iter().map(view).collect::<Vec<_>>()).into_response()
 }
 
+/// A CSV file of this name.
+pub(crate) fn file(name: &str, body: Body) -> Response {
+    let disposition = format!("attachment; filename=\"{name}.csv\"");
+    let kind = "text/csv; charset=utf-8".to_owned();
+    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
+    (headers, body).into_response()
+}
+
 impl<Row: Send + 'static> Listing<Row> {
     /// The rows that `read` finds: the page that the query asks for, or, as CSV without a `limit`, all of them. Each page is
     /// read in a turn of the operator's.
@@ -70,7 +78,7 @@ impl<Row: Send + 'static> Listing<Row> {
         let next =
             rows.last().filter(|_| page.is_full(&rows)).map(|row| cursor_text((self.cursor)(row)));
         let mut response = if is_csv {
-            self.file(Body::from(csv::head(self.columns) + &self.lines(&rows)))
+            file(self.name, Body::from(csv::head(self.columns) + &self.lines(&rows)))
         } else {
             (self.json)(&rows)
         };
@@ -84,13 +92,6 @@ impl<Row: Send + 'static> Listing<Row> {
         rows.iter().map(|row| csv::line(&(self.object)(row), self.columns)).collect()
     }
 
-    fn file(&self, body: Body) -> Response {
-        let disposition = format!("attachment; filename=\"{}.csv\"", self.name);
-        let kind = "text/csv; charset=utf-8".to_owned();
-        let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
-        (headers, body).into_response()
-    }
-
     /// Reads on while the client takes what was read. A failure ends the connection, so that no client takes a part for the
     /// whole.
     fn export<F>(
@@ -102,7 +103,7 @@ impl<Row: Send + 'static> Listing<Row> {
     where
         F: Future<Output = Answer<Vec<Row>>> + Send,
     {
-        let (head, _) = self.file(Body::empty()).into_parts();
+        let (head, _) = file(self.name, Body::empty()).into_parts();
         let names = stream::iter([Ok(csv::head(self.columns))]);
         let begin = (self, read, within, Some(Ok(first)));
         let lines = stream::unfold(begin, |(listing, read, mut within, rows)| async move {

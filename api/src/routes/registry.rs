@@ -3,33 +3,50 @@
 //! It is read-only: the schemas are compiled in, and every installation has the same ones under the
 //! prefix of its topics. It needs no signature, because schemas are as public as this source.
 
-use std::sync::Arc;
+use std::num::NonZeroU32;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use runtime::Clock;
 use schemas::{Schema, SchemaName, Topic};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::customers::Customers;
+use crate::machine::query::Query;
 
 const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 /// Each version of a subject can be read with every other one.
 const COMPATIBILITY: &str = "FULL_TRANSITIVE";
-/// Most bytes of a body: far more than any schema here has.
-const BODY_BYTES_MAX: usize = 128 * 1024;
+/// Most bytes of a body: a schema of [`text_bytes_max`], with each quote escaped.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Log line of refusals to producers.
+const TOO_MANY_SCHEMAS: &str = "refused schemas: one address sends too many to the registry";
+
+/// Most bytes of a schema's text: twice the longest here, for white space. A longer one is none of these.
+fn text_bytes_max() -> usize {
+    static MAX: LazyLock<usize> = LazyLock::new(|| {
+        let all = SchemaName::ALL.into_iter().flat_map(SchemaName::schemas);
+        2 * all.map(|schema| schema.text.len()).max().unwrap_or_default()
+    });
+    *MAX
+}
 
 /// The prefix of the names of topics.
 type Prefix = State<Arc<str>>;
 
 /// The routes below `/registry`, with fallbacks of their own: the others answer in plain text.
-pub(crate) fn routes<S>(topic_prefix: String, customers: Arc<Customers>) -> Router<S> {
+pub(crate) fn routes<S>(topic_prefix: String, clock: Arc<dyn Clock>) -> Router<S> {
+    let producers = Arc::new(Customers::new(Some(PARSED_PER_SECOND), TOO_MANY_SCHEMAS, clock));
     Router::new()
         .route("/subjects", get(subjects))
         .route("/subjects/{subject}", post(look_up))
@@ -48,19 +65,23 @@ pub(crate) fn routes<S>(topic_prefix: String, customers: Arc<Customers>) -> Rout
             Problem(StatusCode::METHOD_NOT_ALLOWED, 405, "HTTP 405 Method Not Allowed".into())
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(customers, limited))
+        .layer(middleware::from_fn_with_state(producers, limited))
         .with_state(topic_prefix.into())
 }
 
-/// Anybody may have a schema parsed, as often as the customers of one address may ask. What is only read is not limited.
+/// Schemas that the clients of one address may have parsed in a second, and twice as many at once: producers ask when
+/// they start.
+const PARSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
+
+/// Anybody may have a schema parsed, now and then. What is only read is not limited.
 async fn limited(
-    State(customers): State<Arc<Customers>>,
+    State(producers): State<Arc<Customers>>,
     request: Request,
     next: Next,
 ) -> Response {
     let client: Option<Client> = request.extensions().get().copied();
     let client = client.filter(|_| request.method() == Method::POST);
-    let Err(refusal) = client.map_or(Ok(()), |client| customers.admit(client)) else {
+    let Err(refusal) = client.map_or(Ok(()), |client| producers.admit(client)) else {
         return next.run(request).await;
     };
     let problem = Problem(StatusCode::TOO_MANY_REQUESTS, 429, refusal.to_string());
@@ -68,6 +89,19 @@ async fn limited(
 }
 
 type Answer = Result<Reply, Problem>;
+
+/// Parameters of a path; those that are no text name nothing.
+struct Segments<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<T>::from_request_parts(parts, state).await;
+        let none = |_| Problem::not_found(404, "HTTP 404 Not Found");
+        path.map(|Path(segments)| Self(segments)).map_err(none)
+    }
+}
 
 /// JSON under the registry's own media type.
 struct Reply(Value);
@@ -110,11 +144,6 @@ struct SchemaBody {
     kind: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct OfSubject {
-    subject: Option<String>,
-}
-
 /// The topic whose values have a subject.
 fn topic(prefix: &str, subject: &str) -> Result<Topic, Problem> {
     let is = |topic: &Topic| topic.subject(prefix) == subject;
@@ -144,6 +173,10 @@ fn find(topic: Topic, body: &[u8]) -> Result<Option<&'static Schema>, Problem> {
         let message = format!("Only AVRO schemas are here, not {kind}");
         return Err(Problem::unprocessable(42_201, message));
     }
+    if request.schema.len() > text_bytes_max() {
+        let message = format!("A schema has at most {} bytes here", text_bytes_max());
+        return Err(Problem::unprocessable(42_201, message));
+    }
     let invalid = "Either the input schema or one its references is invalid";
     let found = topic.spec().schema.find(&request.schema);
     found.map_err(|error| Problem::unprocessable(42_201, format!("{invalid}: {error}")))
@@ -153,14 +186,14 @@ async fn subjects(State(prefix): Prefix) -> Answer {
     Ok(Reply(Topic::ALL.iter().map(|topic| topic.subject(&prefix)).collect()))
 }
 
-async fn versions(State(prefix): Prefix, Path(subject): Path<String>) -> Answer {
+async fn versions(State(prefix): Prefix, Segments(subject): Segments<String>) -> Answer {
     let schemas = topic(&prefix, &subject)?.spec().schema.schemas();
     Ok(Reply(schemas.iter().map(|schema| schema.version).collect()))
 }
 
 async fn version(
     State(prefix): Prefix,
-    Path((subject, version)): Path<(String, String)>,
+    Segments((subject, version)): Segments<(String, String)>,
 ) -> Answer {
     let schemas = topic(&prefix, &subject)?.spec().schema.schemas();
     if matches!(&*version, "latest" | "-1") {
@@ -184,12 +217,20 @@ fn registered(subject: &str, schema: Option<&Schema>) -> Answer {
 }
 
 /// The version of a subject that a schema is; white space and the order of attributes do not count.
-async fn look_up(State(prefix): Prefix, Path(subject): Path<String>, body: Bytes) -> Answer {
+async fn look_up(
+    State(prefix): Prefix,
+    Segments(subject): Segments<String>,
+    body: Bytes,
+) -> Answer {
     registered(&subject, find(topic(&prefix, &subject)?, &body)?)
 }
 
 /// Producers register what they write: a known schema is found, any other is refused.
-async fn register(State(prefix): Prefix, Path(subject): Path<String>, body: Bytes) -> Answer {
+async fn register(
+    State(prefix): Prefix,
+    Segments(subject): Segments<String>,
+    body: Bytes,
+) -> Answer {
     match find(topic(&prefix, &subject)?, &body)? {
         Some(schema) => Ok(Reply(json!({ "id": schema.id }))),
         None => {
@@ -203,25 +244,23 @@ async fn types() -> Answer {
     Ok(Reply(json!(["AVRO"])))
 }
 
-async fn by_id(
-    State(prefix): Prefix,
-    Path(id): Path<String>,
-    Query(of): Query<OfSubject>,
-) -> Answer {
+async fn by_id(State(prefix): Prefix, Segments(id): Segments<String>, query: Query) -> Answer {
     let schema = schema_by_id(&id)?;
-    match of.subject.filter(|subject| !subject.is_empty()) {
-        Some(subject) if topic(&prefix, &subject)?.spec().schema != schema.name => {
+    let twice = |_| Problem(StatusCode::BAD_REQUEST, 400, "subject is given twice".to_owned());
+    let subject = query.text("subject").map_err(twice)?;
+    match subject.filter(|subject| !subject.is_empty()) {
+        Some(subject) if topic(&prefix, subject)?.spec().schema != schema.name => {
             Err(Problem::no_id(&id))
         }
         _ => Ok(Reply(json!({ "schema": schema.text }))),
     }
 }
 
-async fn subjects_of(State(prefix): Prefix, Path(id): Path<String>) -> Answer {
+async fn subjects_of(State(prefix): Prefix, Segments(id): Segments<String>) -> Answer {
     Ok(Reply(carriers(&prefix, schema_by_id(&id)?.name).collect()))
 }
 
-async fn versions_of(State(prefix): Prefix, Path(id): Path<String>) -> Answer {
+async fn versions_of(State(prefix): Prefix, Segments(id): Segments<String>) -> Answer {
     let Schema { name, version, .. } = *schema_by_id(&id)?;
     let version_of = |subject| json!({ "subject": subject, "version": version });
     Ok(Reply(carriers(&prefix, name).map(version_of).collect()))
@@ -231,7 +270,7 @@ async fn config() -> Answer {
     Ok(Reply(json!({ "compatibilityLevel": COMPATIBILITY })))
 }
 
-async fn config_of(State(prefix): Prefix, Path(subject): Path<String>) -> Answer {
+async fn config_of(State(prefix): Prefix, Segments(subject): Segments<String>) -> Answer {
     topic(&prefix, &subject)?;
     config().await
 }
@@ -240,7 +279,7 @@ async fn mode() -> Answer {
     Ok(Reply(json!({ "mode": "READONLY" })))
 }
 
-async fn mode_of(State(prefix): Prefix, Path(subject): Path<String>) -> Answer {
+async fn mode_of(State(prefix): Prefix, Segments(subject): Segments<String>) -> Answer {
     topic(&prefix, &subject)?;
     mode().await
 }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use schemas::UnixSeconds;
 use serde::Deserialize;
@@ -13,8 +13,9 @@ use crate::auth::Signed;
 use crate::changes::Changes;
 use crate::commands::Commands;
 use crate::error::{Answer, Invalid};
+use crate::links::Links;
 use crate::machine::changes::{Position, Start};
-use crate::machine::creation::check_key;
+use crate::machine::creation::{Created, check_key};
 use crate::machine::json;
 use crate::machine::query::{self, LIMIT_DEFAULT, LIMIT_MAX};
 use crate::machine::unknown_field;
@@ -26,15 +27,26 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Names the fields of a create request that mean nothing.
 const IGNORED_FIELDS: HeaderName = HeaderName::from_static("tidemark-ignored-fields");
 
+/// Of an order that an earlier request with the same key created.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
 /// `POST /orders`
-pub(crate) async fn create(commands: Commands, headers: HeaderMap, Signed(body): Signed) -> Answer {
+pub(crate) async fn create(
+    commands: Commands,
+    State(links): State<Links>,
+    headers: HeaderMap,
+    Signed(body): Signed,
+) -> Answer {
     let key = headers.get(IDEMPOTENCY_KEY).map(|key| check_key(key.as_bytes())).transpose()?;
     let ignored = unknown_field::ignored(&body)?;
     commands.note_ignored(&ignored);
-    let order = commands.create(&body, key).await?;
+    let Created { order, is_repeated } = commands.create(&body, key).await?;
+    let replayed = is_repeated.then_some([(REPLAYED, "true")]);
     let ignored = HeaderValue::try_from(ignored.join(", ")).ok().filter(|of| !of.is_empty());
     let ignored = ignored.map(|names| [(IGNORED_FIELDS, names)]);
-    Ok((StatusCode::CREATED, ignored, Json(OrderView::created(&order))).into_response())
+    let location = links.checkout(&order).map(|link| [(header::LOCATION, link)]);
+    let view = Json(OrderView::created(&order));
+    Ok((StatusCode::CREATED, ignored, replayed, location, view).into_response())
 }
 
 #[derive(Deserialize)]

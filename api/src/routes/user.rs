@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::auth::{self, Linked};
+use crate::client::Client;
 use crate::commands::Commands;
 use crate::error::{Answer, Invalid};
 use crate::events::Events;
@@ -88,6 +89,7 @@ pub(crate) async fn events(
     State(events): State<Events>,
     Linked(order_id): Linked,
     query: Query,
+    client: Option<Client>,
 ) -> Answer {
-    events.follow(order_id, auth::link_end(&query)).await
+    events.follow(order_id, auth::link_end(&query), client).await
 }

@@ -4,14 +4,17 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use reqwest::StatusCode;
 use reqwest::redirect::Policy;
 use runtime::Clock as _;
 use schemas::{OrderStatus, Secret, UnixSeconds, sign_service};
 use serde_json::json;
 
+use crate::document;
 use crate::raw::Raw;
 use crate::world::{
-    ADMIN_SECRET, Answer, MERCHANT_SECRET, NOW, ORIGIN, World, config, new_order, new_order_with,
+    ADMIN_SECRET, Answer, MERCHANT_SECRET, NOW, ORIGIN, UNKNOWN_ORDER, World, config, new_order,
+    new_order_with,
 };
 
 const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: pay.test\r\n\r\n";
@@ -40,7 +43,7 @@ async fn the_page_of_another_order_with_a_valid_link() {
     let world = World::start().await;
     let (own, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
     let link = world.link(&own);
-    let entered = Answer::to(world.request(&format!("GET /checkout/{own}?{link}"))).await;
+    let entered = Answer::to(world.request(&format!("GET /checkout/{own}/enter?{link}"))).await;
     let (cookie, _) = entered.header("set-cookie").split_once(';').unwrap();
     let renamed = cookie.replacen(&own, &other, 1);
     let both = format!("{cookie}; checkout_{other}={link}");
@@ -303,7 +306,8 @@ async fn a_reference_that_leads_the_customer_elsewhere() {
         let id = world.create(&new_order_with(&[("order_id", reference)])).await;
         assert_eq!(world.cancel(&id).await.status, 200);
         let entered = Answer::to(
-            world.request(&format!("GET /checkout/{id}?{}&lang=//evil.test", world.link(&id))),
+            world
+                .request(&format!("GET /checkout/{id}/enter?{}&lang=//evil.test", world.link(&id))),
         )
         .await;
         assert!(!entered.header("location").contains("evil"), "{}", entered.header("location"));
@@ -386,10 +390,10 @@ async fn timeout_answer_has_the_cors_headers() {
     assert!(answer.head.contains(&allowed), "{answer:?}");
 }
 
-/// An address that tries secrets or signatures is refused before they are checked, the right one too; others behind the
-/// same proxy are not.
+/// Wrong secrets and signatures of one address are limited; valid ones are answered whatever that address sent before,
+/// as the merchant, operators and attackers may share a proxy.
 #[tokio::test]
-async fn guesses_of_one_address_end_before_they_are_checked() {
+async fn wrong_secrets_are_limited_and_valid_ones_are_not() {
     let world = World::alone().await;
     let from = |route: &str, address: &str| world.request(route).header("X-Forwarded-For", address);
     let secret = async |address: &str, secret: &str| {
@@ -401,31 +405,69 @@ async fn guesses_of_one_address_end_before_they_are_checked() {
         let request = from("POST /api/v1/service/orders/list", address).body("{}");
         Answer::to(request.header("Service-Signature", signature)).await
     };
+    let is_limited = |answer: Answer| {
+        assert_eq!(answer.header("retry-after"), "1");
+        answer.refused(429, "too many requests from this address, try again later");
+    };
     let (guest, other) = ("198.51.100.9", "2001:db8:0:1::1");
     for _ in 0..10 {
         secret(guest, "wrong").await.refused(401, "invalid admin secret");
         sign(guest, "wrong").await.refused(401, "signature verification failed");
     }
-    for answer in [
-        secret(guest, ADMIN_SECRET).await,
-        sign(guest, MERCHANT_SECRET).await,
-        Answer::to(
-            from("GET /health?verbose=1", guest)
-                .header("Service-Admin-Authorization", ADMIN_SECRET),
-        )
-        .await,
-    ] {
-        answer.refused(429, "too many requests from this address, try again later");
-        assert_eq!(answer.header("retry-after"), "1");
+    for _ in 0..5 {
+        is_limited(secret(guest, "wrong").await);
+        is_limited(sign(guest, "wrong").await);
+        assert_eq!(secret(guest, ADMIN_SECRET).await.status, 200);
+        assert_eq!(sign(guest, MERCHANT_SECRET).await.status, 200);
     }
-    assert_eq!(secret(other, ADMIN_SECRET).await.status, 200, "another address");
-    world.advance(1);
-    assert_eq!(sign(guest, MERCHANT_SECRET).await.status, 200);
-    for address in [guest, other] {
-        for _ in 0..30 {
-            secret(address, "wrong").await.refused(401, "invalid admin secret");
+    secret(other, "wrong").await.refused(401, "invalid admin secret");
+    // A tenth of a second later is room for one more, and what was refused meanwhile took none.
+    world.clock.advance(Duration::from_millis(100));
+    sign(guest, "wrong").await.refused(401, "signature verification failed");
+    is_limited(sign(guest, "wrong").await);
+}
+
+/// Each listener counts for itself.
+#[tokio::test]
+async fn a_flood_in_public_limits_no_operator() {
+    let mut world = World::alone().await;
+    world.is_apart = true;
+    world.serve(config()).await;
+    for _ in 0..25 {
+        let request = world.request("POST /api/v1/service/orders/list").body("{}");
+        Answer::to(request.header("Service-Signature", "1.AAAA")).await;
+    }
+    let operators = world.operators.as_deref().unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let typo = client.get(format!("{operators}/api/v1/admin/orders"));
+    let typo = typo.header("Service-Admin-Authorization", "wrong");
+    Answer::to(typo).await.refused(401, "invalid admin secret");
+}
+
+/// Where operators have a listener of their own, no route of the other one takes an admin secret.
+#[tokio::test]
+async fn no_public_route_reads_an_admin_secret() {
+    let mut world = World::alone().await;
+    world.is_apart = true;
+    world.serve(config()).await;
+    let public = world.address();
+    let client = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
+    for (path, method, _) in document::operations() {
+        let path = path.replace("{order_id}", UNKNOWN_ORDER).replace(['{', '}'], "");
+        for query in ["", "?verbose=1"] {
+            let ask = async |secret: Option<&str>| {
+                let method = method.to_uppercase().parse().unwrap();
+                let mut request = client.request(method, format!("http://{public}{path}{query}"));
+                if let Some(secret) = secret {
+                    request = request.header("Service-Admin-Authorization", secret);
+                }
+                let answer = request.send().await.unwrap();
+                (answer.status(), answer.bytes().await.unwrap())
+            };
+            let without = ask(None).await;
+            assert_eq!(ask(Some("wrong")).await, without, "{method} {path}{query}");
+            assert_eq!(ask(Some(ADMIN_SECRET)).await, without, "{method} {path}{query}");
         }
-        assert_eq!(sign(address, MERCHANT_SECRET).await.status, 200, "{address} is known");
     }
 }
 
@@ -433,6 +475,7 @@ async fn guesses_of_one_address_end_before_they_are_checked() {
 #[tokio::test]
 async fn a_flood_of_schemas() {
     let mut world = World::alone().await;
+    // The limit is the registry's own.
     world.customer_requests = NonZeroU32::new(2);
     world.serve(config()).await;
     let ask = async |method: &str, address: &str| {
@@ -440,7 +483,7 @@ async fn a_flood_of_schemas() {
         let request = world.request(&route).body(r#"{"schema":"\"string\""}"#);
         Answer::to(request.header("X-Forwarded-For", address)).await
     };
-    for _ in 0..4 {
+    for _ in 0..20 {
         assert_eq!(ask("POST", "198.51.100.9").await.status, 422);
     }
     let refused = ask("POST", "198.51.100.9").await;
@@ -449,4 +492,39 @@ async fn a_flood_of_schemas() {
     assert!(refused.body.contains(r#""error_code":429"#), "{}", refused.body);
     assert_eq!(ask("GET", "198.51.100.9").await.status, 200);
     assert_eq!(ask("POST", "198.51.100.8").await.status, 422);
+    let long = json!({ "schema": " ".repeat(60_000) }).to_string();
+    let route = "POST /registry/subjects/shop.orders-value/versions";
+    let answer = Answer::to(world.request(route).body(long)).await;
+    assert!(answer.body.contains("A schema has at most "), "{}", answer.body);
+}
+
+/// They are large, and nobody's account.
+#[tokio::test]
+async fn a_flood_for_documents() {
+    let mut world = World::alone().await;
+    world.customer_requests = NonZeroU32::new(2);
+    world.serve(config()).await;
+    for path in ["/api/v1/openapi.json", "/api/v1/docs"] {
+        let address = format!("198.51.100.{}", path.len());
+        let ask = async |name: &str, value: &str| {
+            let request = world.request(&format!("GET {path}")).header(name, value);
+            request.header("X-Forwarded-For", &*address).send().await.unwrap()
+        };
+        let header = |answer: &reqwest::Response, name: &str| {
+            answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
+        };
+        let plain = ask("Accept-Encoding", "identity").await;
+        let tag = header(&plain, "etag").unwrap();
+        assert_eq!(header(&plain, "cache-control").unwrap(), "public, max-age=3600");
+        let plain = plain.bytes().await.unwrap();
+        let packed = ask("Accept-Encoding", "br, gzip").await;
+        assert_eq!(header(&packed, "content-encoding").as_deref(), Some("gzip"));
+        assert_ne!(header(&packed, "etag").unwrap(), tag);
+        assert!(packed.bytes().await.unwrap().len() < plain.len() / 3);
+        let known = ask("If-None-Match", &format!("W/\"x\", W/{tag}")).await;
+        assert_eq!((known.status(), header(&known, "etag")), (StatusCode::NOT_MODIFIED, Some(tag)));
+        assert_eq!(known.bytes().await.unwrap().len(), 0);
+        assert_eq!(ask("Accept", "*/*").await.status(), StatusCode::OK);
+        assert_eq!(ask("Accept", "*/*").await.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
 }

@@ -4,6 +4,7 @@ use log::NewRecord;
 use schemas::record::{Order, OrderCommandBody};
 use schemas::{Headers, OrderStatus, Topic, TransferId};
 use serde_json::{Value, json};
+use testkit::eventually;
 
 use crate::world::{NOW, World, new_order, new_order_with};
 
@@ -11,9 +12,10 @@ const PATH: &str = "/orders/changes";
 
 /// Returns when the processor has written this number of records of orders: a create is answered before.
 async fn written(world: &World, count: usize) {
-    while world.records::<Order>(Topic::Orders).len() < count {
-        tokio::task::yield_now().await;
-    }
+    eventually("the records of orders", || async {
+        (world.records::<Order>(Topic::Orders).len() >= count).then_some(())
+    })
+    .await;
 }
 
 /// Reads on until there is no more: order and status of each change, and where to continue.

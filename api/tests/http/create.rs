@@ -26,6 +26,46 @@ fn creates(world: &World) -> Vec<CreateOrder> {
     world.commands().into_iter().filter_map(create).collect()
 }
 
+/// The checkout link that the service signs, and a mark on what an earlier request created.
+#[tokio::test]
+async fn a_created_order_has_a_location() {
+    let world = World::start().await;
+    let create = async || {
+        let body = new_order().to_string();
+        let keyed = |request: reqwest::RequestBuilder| request.header("Idempotency-Key", "k");
+        let answer = world.service_with("/orders", &body, keyed).await;
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        let link = answer.header("location").to_owned();
+        (link, answer.header("idempotent-replayed").to_owned())
+    };
+    let (link, replayed) = create().await;
+    assert_eq!(replayed, "");
+    assert_eq!(create().await, (link.clone(), "true".to_owned()));
+    let path = link.strip_prefix("https://pay.test").unwrap();
+    let opened = Answer::to(world.request(&format!("GET {path}"))).await;
+    assert_eq!(opened.status, 303, "{}", opened.body);
+    // LINK_SECONDS after the end of the order.
+    world.advance(1800 + 24 * 3600);
+    assert_eq!(Answer::to(world.request(&format!("GET {path}"))).await.status, 303);
+    world.advance(1);
+    assert_eq!(Answer::to(world.request(&format!("GET {path}"))).await.status, 401);
+}
+
+/// Each answer names its request, by the trace that it belongs to if there is one.
+#[tokio::test]
+async fn every_answer_has_a_request_id() {
+    let world = World::alone().await;
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    for route in ["GET /health", "GET /nowhere", "POST /api/v1/service/orders", "GET /checkout/x"] {
+        let made = Answer::to(world.request(route)).await;
+        let id = made.header("x-request-id");
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{route}: {id}");
+        let traced =
+            world.request(route).header("traceparent", format!("00-{trace}-b7ad6b7169203331-01"));
+        assert_eq!(Answer::to(traced).await.header("x-request-id"), trace, "{route}");
+    }
+}
+
 #[tokio::test]
 async fn spec_4_1_create_answers_201_with_the_object_of_2_2() {
     let world = World::alone().await;

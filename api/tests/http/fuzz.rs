@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runtime::config::Connections;
-use schemas::record::example;
-use schemas::{Address, Secret, TransferStatus, UnixSeconds, UnknownReason, sign_service};
+use schemas::record::{Alert, example};
+use schemas::{
+    Address, Partition, Secret, Topic, TransferStatus, UnixSeconds, UnknownReason, sign_service,
+};
 use serde_json::{Value, json};
 use store::Change;
 use testkit::Dice;
@@ -377,13 +379,34 @@ async fn nothing_that_comes_is_the_servers_fault() {
     world.buyer = Some(Arc::new(Buyer::default()));
     world.serve(config()).await;
     let parts = Arc::new(parts(&world).await);
+    let mut first = BTreeSet::new();
+    for (number, route) in parts.routes.iter().enumerate() {
+        if route.method == "POST" && route.path.starts_with("/registry/") {
+            let path = route.path.replace("{subject}", SUBJECT);
+            let request = world.request(&format!("POST {path}")).body(route.body.clone());
+            assert_eq!(Answer::to(request).await.status, 200, "{path}");
+            first.insert(number);
+        }
+        if route.path.ends_with("/alerts/resolve") {
+            let body: Value = serde_json::from_str(&route.body).unwrap();
+            let alert_id = body["alert_id"].as_str().unwrap().to_owned();
+            let alert = Alert { alert_id, ..example::alert() };
+            world.write(Topic::Alerts, Partition(0), &alert).await;
+            // An alert is resolved once, and the answer to that may be lost.
+            let request = world.request(&format!("POST {}", route.path)).body(route.body.clone());
+            let request = request.header("Service-Admin-Authorization", ADMIN_SECRET);
+            assert_eq!(Answer::to(request).await.status, 200, "{}", route.path);
+            first.insert(number);
+        }
+    }
     let left = Arc::new(AtomicUsize::new(requests));
     let clients = (0..CLIENTS).map(|client| {
         let dice = Dice((seed as u64) << 32 | (client as u64 + 1));
         tokio::spawn(ask_on(parts.clone(), left.clone(), world.address().to_owned(), dice))
     });
     let mut statuses = BTreeMap::<u16, usize>::new();
-    let mut reached = BTreeSet::new();
+    // On a clock that does not move the registry parses a few schemas in all, so those come first.
+    let mut reached = first;
     for client in clients.collect::<Vec<_>>() {
         let (answers, routes) = client.await.unwrap();
         reached.extend(routes);

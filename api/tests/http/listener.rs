@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use runtime::config::Connections;
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tokio::time::{interval, timeout};
 
 use crate::raw::Raw;
@@ -140,6 +141,26 @@ async fn a_half_sent_request_does_not_hold_up_the_stop() {
     assert_eq!(idle.rest().await, b"");
 }
 
+/// A client cannot know of the stop yet: its request is answered, as the last one of its connection.
+#[tokio::test]
+async fn request_on_its_way_at_a_stop_is_answered() {
+    let world = World::alone().await;
+    let mut fresh = Raw::connect(&world).await;
+    let mut idle = Raw::sent(&world, HEALTH).await;
+    assert_eq!(idle.answer().await.unwrap().status, 200);
+    // Accepted before the other's answer, as connections are accepted in order.
+    world.stop.cancel();
+    for raw in [&mut fresh, &mut idle] {
+        raw.send(HEALTH).await;
+    }
+    for raw in [&mut fresh, &mut idle] {
+        let answer = raw.answer().await.expect("an answer");
+        assert_eq!(answer.status, 200);
+        assert!(answer.head.contains("connection: close"), "{}", answer.head);
+        assert_eq!(raw.rest().await, b"");
+    }
+}
+
 /// What is not routed in public cannot be reached by a mistake in a proxy, and who fills the public connections does not
 /// lock operators out.
 #[tokio::test]
@@ -174,4 +195,25 @@ async fn operators_may_have_an_address_of_their_own() {
         public.push(raw);
     }
     assert_eq!(world.status_at(operators.as_deref(), "/api/v1/admin/orders").await, 200);
+}
+
+/// Also where the public may have more.
+#[tokio::test]
+async fn operators_have_connections_of_their_own() {
+    let mut world = World::alone().await;
+    world.is_apart = true;
+    world.serve(config()).await;
+    let operators = world.operators.as_deref().unwrap().trim_start_matches("http://");
+    let connect = async || Raw(TcpStream::connect(operators).await.unwrap());
+    let mut open = Vec::new();
+    // OPERATOR_CONNECTIONS_MAX
+    for _ in 0..64 {
+        let mut raw = connect().await;
+        raw.send(HEALTH).await;
+        assert_eq!(raw.answer().await.unwrap().status, 200);
+        open.push(raw);
+    }
+    assert_eq!(connect().await.answer().await.unwrap().status, 503);
+    let mut public = Raw::sent(&world, HEALTH).await;
+    assert_eq!(public.answer().await.unwrap().status, 200);
 }

@@ -97,8 +97,11 @@ async fn unknown_query_names_stop_commands_and_health() {
         answer.refused(400, "query: \"dry_run\" is not known here, nothing is");
     }
     assert_eq!(world.commands().len(), 1, "the create");
-    let answer = world.admin("GET /health?verbos=1").await;
+    let answer = world.admin("GET /health?verbose=1&verbos=1").await;
     answer.refused(400, "query: \"verbos\" is not one of verbose");
+    // Load balancers add parameters of their own.
+    let answer = Answer::to(world.request("GET /health?probe=1")).await;
+    assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("ok")));
 }
 
 /// So in the bodies that ask for orders: a list would have all of them, and changes would begin with the oldest.
@@ -165,6 +168,29 @@ async fn the_transfers_of_a_transaction_at_all_wallets() {
     for path in ["x", "0x01", &"01".repeat(33)] {
         let answer = world.admin(&format!("GET /transactions/{path}")).await;
         answer.refused(404, "resource not found");
+    }
+}
+
+/// `SEARCHED_PAGES_MAX` of 200: a wallet may have millions.
+#[tokio::test]
+async fn the_latest_transfers_are_searched() {
+    let world = World::alone().await;
+    let hash = |number: i64| {
+        let mut bytes = [0; 32];
+        bytes[24..].copy_from_slice(&number.to_be_bytes());
+        schemas::Hash(bytes)
+    };
+    let rows = (1..=2001_i64).map(|number| {
+        let (transfer_id, created_at) = (TransferId(number), UnixSeconds(NOW + number));
+        let mut transfer = Transfer { transfer_id, created_at, ..example::transfer() };
+        transfer.observation.to_address = wallet(0xab);
+        transfer.observation.tx_hash = hash(number);
+        Change::Transfer(transfer)
+    });
+    world.apply(rows).await;
+    for (number, found) in [(2, vec![json!(2)]), (1, vec![])] {
+        let path = format!("/transactions/{}", hash(number));
+        assert_eq!(world.list(&path, "id").await, found, "{number}");
     }
 }
 
@@ -259,7 +285,7 @@ async fn spec_2_2_any_text_is_a_merchants_reference() {
             .append_pair("merchant_order_id", text)
             .finish();
         assert_eq!(world.list(&format!("/orders?{query}"), "order_id").await, [json!(id)]);
-        let page = world.request(&format!("GET /checkout/{id}?{}", world.link(&id)));
+        let page = world.request(&format!("GET /checkout/{id}/enter?{}", world.link(&id)));
         let entered = Answer::to(page).await;
         let cookie = entered.header("set-cookie").split(';').next().unwrap().to_owned();
         let page = world.request(&format!("GET /checkout/{id}")).header("cookie", cookie);

@@ -3,15 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod acts;
 mod admin;
 mod break_in;
 mod changes;
+mod console;
 mod create;
 mod document;
 mod events;
 mod fault;
 mod forgotten;
 mod fuzz;
+mod links;
 mod listener;
 mod lists;
 mod openapi;

@@ -1,12 +1,12 @@
 //! Secrets with names and scopes, and what operators may do beside the interface.
 
 use schemas::record::{
-    AuditEntry, DepositCommand, DepositCommandBody, Observation, Order, OrderCommandBody,
+    Alert, AuditEntry, DepositCommand, DepositCommandBody, Observation, Order, OrderCommandBody,
     StopScope, Transfer, example,
 };
 use schemas::{
-    Amount, AuditAction, Blockchain, OrderCause, OrderStatus, Secret, Stablecoin, Topic,
-    TransferId, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
+    AlertState, Amount, AuditAction, Blockchain, OrderCause, OrderStatus, Partition, Secret,
+    Stablecoin, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 use serde_json::{Value, json};
 use store::Change;
@@ -20,7 +20,7 @@ use crate::world::{
 pub(crate) const READER: &str = "secret-of-the-books";
 pub(crate) const OPERATOR: &str = "secret-of-the-night-shift";
 
-fn with_operators() -> Config {
+pub(crate) fn with_operators() -> Config {
     let of = |name: &str, scope, secret| AdminSecret {
         name: name.to_owned(),
         scope,
@@ -61,6 +61,7 @@ async fn a_secret_may_do_what_its_scope_says() {
         format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
         "POST /transfers/7/resend-webhook".to_owned(),
         "POST /transfers/7/attach".to_owned(),
+        "POST /alerts/resolve".to_owned(),
         "POST /stops".to_owned(),
         "POST /stops/end".to_owned(),
     ] {
@@ -152,7 +153,7 @@ async fn what_operators_do_is_on_record() {
         transfer_id,
         command_id,
         subject: None,
-        requested_at: UnixSeconds(NOW).micros(),
+        requested_at: runtime::Clock::now(&*world.clock),
     };
     use AuditAction::{CancelOrder, MarkPaid, ResendOrder, ResendTransfer};
     let expected = [
@@ -196,6 +197,35 @@ async fn stop(world: &World, path: &str, body: Value) -> Answer {
     let request = world.request(&format!("POST /api/v1/admin/{path}"));
     let request = request.header("Service-Admin-Authorization", OPERATOR);
     Answer::to(request.body(body.to_string())).await
+}
+
+/// Who did it is on the log before it is done.
+#[tokio::test]
+async fn an_open_alert_is_resolved() {
+    let world = World::with(with_operators(), false).await;
+    let raised = example::alert();
+    let body = json!({ "alert_id": raised.alert_id, "reason": "refunded" });
+    stop(&world, "alerts/resolve", body.clone()).await.refused(404, "resource not found");
+    world.write(Topic::Alerts, Partition(0), &raised).await;
+    let refused = |body, problem| {
+        let world = &world;
+        async move { stop(world, "alerts/resolve", body).await.refused(400, problem) }
+    };
+    refused(json!({}), "alert_id: is missing").await;
+    let two_lines = json!({ "alert_id": raised.alert_id, "reason": "a\nb" });
+    refused(two_lines, "reason: must not have control characters").await;
+    world.faults.audit_writes.set(true);
+    stop(&world, "alerts/resolve", body.clone()).await.refused(500, "internal server error");
+    world.faults.audit_writes.set(false);
+    assert_eq!(world.records::<Alert>(Topic::Alerts).len(), 1);
+    assert_eq!(stop(&world, "alerts/resolve", body.clone()).await.status, 200);
+    let alerts = world.records::<Alert>(Topic::Alerts);
+    let [_, end] = alerts.as_slice() else { panic!("{alerts:?}") };
+    assert_eq!((end.state, &end.alert_id), (AlertState::Resolved, &raised.alert_id));
+    assert!(end.message.ends_with(": refunded"), "{}", end.message);
+    let audit = world.records::<AuditEntry>(Topic::Audit);
+    assert_eq!(audit.last().unwrap().action, AuditAction::ResolveAlert);
+    stop(&world, "alerts/resolve", body).await.refused(404, "resource not found");
 }
 
 /// Each lane of each chain that may be concerned gets the command, after the entry of who asked for it.

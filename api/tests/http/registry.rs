@@ -118,6 +118,20 @@ async fn a_schema_costs_no_more_than_its_length() {
     assert_eq!((status, &error["error_code"]), (422, &json!(42_205)), "{error}");
 }
 
+/// Of BODY_BYTES_MAX.
+#[tokio::test]
+async fn a_body_has_a_limit_of_bytes() {
+    let world = World::alone().await;
+    let ours = json!({ "schema": SchemaName::Order.schema().text }).to_string();
+    for (bytes, status) in [(65_536, 200), (65_537, 413)] {
+        let request = world.request("POST /registry/subjects/shop.orders-value");
+        let request = request.header("Content-Type", MEDIA_TYPE);
+        let spaces = " ".repeat(bytes - ours.len());
+        let answer = Answer::to(request.body(ours.clone() + &spaces)).await;
+        assert_eq!(answer.status, status, "{}", answer.body);
+    }
+}
+
 #[tokio::test]
 async fn missing_subjects_are_errors_clients_know() {
     let world = World::alone().await;

@@ -29,12 +29,12 @@ use crate::document;
 use crate::fault::Faults;
 use crate::operators::{OPERATOR, READER};
 
-/// When every world begins.
+/// The second in which every world begins. It begins within it, as no real clock begins with a whole second.
 pub(crate) const NOW: i64 = 1_790_000_000;
-pub(crate) const MERCHANT_SECRET: &str = "merchant-secret";
+pub(crate) const MERCHANT_SECRET: &str = "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 /// The merchant's key before its rotation.
-pub(crate) const OLD_SECRET: &str = "merchant-secret-of-last-year";
-pub(crate) const ADMIN_SECRET: &str = "admin-secret";
+pub(crate) const OLD_SECRET: &str = "merchant-secret-of-last-year-9Qm3Zt7Vw1Yk5Xr8Bn2H";
+pub(crate) const ADMIN_SECRET: &str = "admin-5vN8xK2qL7wR";
 pub(crate) const UNKNOWN_URL: &str = "https://shop.test/unknown";
 pub(crate) const NO_FREE_AMOUNT: &str =
     "no free amount is left for the selected chain and coin, choose another";
@@ -143,7 +143,7 @@ impl World {
         // Fails if another test was first.
         drop(rustls::crypto::ring::default_provider().install_default());
         let tables = Tables::new(tables::chosen());
-        let clock = Arc::new(ManualClock::new(UnixSeconds(NOW).micros()));
+        let clock = Arc::new(ManualClock::new(UnixMicros(NOW * 1_000_000 + 654_321)));
         let layout = Layout { lanes: 1, orders: 2, webhooks: 2 };
         let log = EmbeddedLog::open(tables.dir(), layout, clock.clone()).unwrap();
         let log: Arc<dyn Log> = Arc::new(log);
@@ -206,6 +206,7 @@ impl World {
             buyer: self.buyer.clone(),
             connections: self.connections,
             customer_requests: self.customer_requests,
+            public_url: Some("https://pay.test".to_owned()),
             config,
             topic_prefix: "shop.".into(),
             version: "1.2.3",
@@ -276,6 +277,13 @@ impl World {
         let (method, path) = route.split_once(' ').unwrap();
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         self.client.request(method, format!("{}{path}", self.base))
+    }
+
+    /// A request to a route at the operators' address.
+    pub(crate) fn at_operators(&self, route: &str) -> RequestBuilder {
+        let (method, path) = route.split_once(' ').unwrap();
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        self.client.request(method, format!("{}{path}", self.operators.as_deref().unwrap()))
     }
 
     /// The status of an operator's request for a path, at their address or the public one.
@@ -430,6 +438,8 @@ impl Answer {
         let response = client.execute(request).await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let answer = Self { status, headers, body: response.text().await.unwrap() };
+        let names_scheme = answer.header("www-authenticate").starts_with("Service-");
+        assert_eq!(names_scheme, status == 401, "{path}: {answer:?}");
         let kind = answer.header("content-type");
         document::check((&method, &path), status, kind, &answer.body);
         let text = format!("{answer:?}");

@@ -26,15 +26,19 @@
       return copy.innerHTML;
     };
     if (clean(main) !== clean(newMain)) {
-      const focused = document.activeElement && main.contains(document.activeElement);
-      // What the customer opened and typed stays, and so does the focus in it.
+      const focused = main.contains(document.activeElement) && document.activeElement;
+      // What the customer opened and typed stays, and so does the focus in it: who confirms by keys confirms the same.
+      const within = (details) => (details ? [...details.querySelectorAll("summary, input, button, a")] : []);
+      const details = focused && focused.closest("details[id]");
+      const place = within(details).indexOf(focused);
       const opened = [...main.querySelectorAll("details[open]")].map((of) => of.id);
-      const typed = $("tx") && $("tx").value, isTyping = document.activeElement === $("tx");
+      const typed = $("tx") && $("tx").value;
       main.innerHTML = newMain.innerHTML;
       opened.forEach((id) => { if ($(id)) $(id).open = true; });
       if ($("tx") && typed) $("tx").value = typed;
       enhance();
-      if (isTyping && $("tx")) $("tx").focus();
+      const same = details && within($(details.id))[place];
+      if (same) same.focus();
       else if (focused) { main.tabIndex = -1; main.focus(); }
     }
     const news = next.getElementById("news").textContent;

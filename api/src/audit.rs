@@ -1,0 +1,58 @@
+//! Who asks for what, as `audit` has it: written before it is done.
+
+use log::NewRecord;
+use schemas::record::{AuditEntry, COMMAND_LINE};
+use schemas::{AuditAction, CodecError, Partition, Topic, UnixMicros};
+
+use crate::auth::Operator;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    name: String,
+    /// Where the request came from.
+    client: Option<String>,
+}
+
+impl Asker {
+    /// A command of the executable.
+    #[must_use]
+    pub fn command_line() -> Self {
+        Self { name: COMMAND_LINE.to_owned(), client: None }
+    }
+
+    /// Its name among operators.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The entry of what is asked for, about nothing yet.
+    #[must_use]
+    pub fn entry(&self, action: AuditAction, now: UnixMicros) -> AuditEntry {
+        AuditEntry {
+            operator: self.name.clone(),
+            client: self.client.clone(),
+            action,
+            order_id: None,
+            transfer_id: None,
+            command_id: None,
+            subject: None,
+            requested_at: now,
+        }
+    }
+}
+
+impl From<&Operator> for Asker {
+    fn from(by: &Operator) -> Self {
+        Self { name: by.name.to_string(), client: by.client.map(|client| client.to_string()) }
+    }
+}
+
+/// The record of an entry.
+///
+/// # Errors
+/// [`CodecError`].
+pub fn record(entry: &AuditEntry) -> Result<NewRecord, CodecError> {
+    NewRecord::encode(Topic::Audit, Partition(0), entry.operator.as_str(), entry)
+}

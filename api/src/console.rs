@@ -1,0 +1,160 @@
+//! The operators' console (decision 91): what the Admin API has, as pages for people. Rendered by the server, like the
+//! checkout page and with the same colours; its script only fetches a page again.
+
+pub(crate) mod action;
+pub(crate) mod alerts;
+pub(crate) mod chains;
+pub(crate) mod deliveries;
+pub(crate) mod delivery;
+pub(crate) mod explorer;
+pub(crate) mod letters;
+pub(crate) mod list;
+mod markup;
+pub(crate) mod order;
+pub(crate) mod overview;
+pub(crate) mod records;
+pub(crate) mod session;
+pub(crate) mod single;
+pub(crate) mod transfer;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use self::markup::{link, plain};
+use self::session::Visit;
+use crate::error::BY_SECRET;
+use crate::page::{self, Html, Template};
+
+/// A file that the console loads, as it is served: its name, type and content.
+pub(crate) const ASSETS: [(&str, &str, &str); 3] = [
+    (
+        "console.css",
+        "text/css; charset=utf-8",
+        concat!(include_str!("page/assets/tokens.css"), include_str!("console/assets/console.css")),
+    ),
+    ("console.js", "text/javascript; charset=utf-8", include_str!("console/assets/console.js")),
+    ("icon.svg", "image/svg+xml", include_str!("page/assets/icon.svg")),
+];
+/// The pages that every page leads to.
+const SECTIONS: [(&str, &str); 10] = [
+    ("/console", "Overview"),
+    ("/console/orders", "Orders"),
+    ("/console/unknown", "Unknown payments"),
+    ("/console/transfers", "Transfers"),
+    ("/console/deposits", "Deposits"),
+    ("/console/deliveries", "Deliveries"),
+    ("/console/chains", "Chains"),
+    ("/console/alerts", "Alerts"),
+    ("/console/dead-letters", "Dead letters"),
+    ("/console/audit", "Audit"),
+];
+
+/// What goes into the frame of every page.
+pub(crate) struct Page {
+    pub(crate) title: String,
+    pub(crate) main: Html,
+    /// Whether the script fetches it again every few seconds.
+    pub(crate) is_live: bool,
+    /// Where it is among the pages that every page leads to, if it is one of them.
+    pub(crate) section: &'static str,
+}
+
+impl Page {
+    pub(crate) fn new(title: impl Into<String>, main: impl Into<Html>) -> Self {
+        Self { title: title.into(), main: main.into(), is_live: false, section: "" }
+    }
+
+    pub(crate) fn at(self, section: &'static str) -> Self {
+        Self { section, ..self }
+    }
+
+    pub(crate) fn live(title: impl Into<String>, main: impl Into<Html>) -> Self {
+        Self { is_live: true, ..Self::new(title, main) }
+    }
+}
+
+/// A page for an operator who has signed in.
+pub(crate) fn shown(status: StatusCode, visit: &Visit, page: Page, version: &str) -> Response {
+    let section = |(to, name): (&'static str, &'static str)| {
+        let values = [("to", to.into()), ("name", name.into())];
+        if to == page.section {
+            return plain(
+                "<li><a href=\"{{to}}\" aria-current=\"page\">{{name}}</a></li>",
+                &values,
+            );
+        }
+        Html::within("li", link(to, name))
+    };
+    let nav = plain(
+        "<a class=\"skip\" href=\"#main\">Skip to the content</a><header><div class=\"bar\"><a class=\"brand\" href=\"/console\">\
+         Tidemark</a><form class=\"search\" action=\"/console/search\" role=\"search\"><label class=\"sr\" for=\"q\">Search by \
+         order, reference, transaction, address or amount</label><input id=\"q\" name=\"q\" type=\"search\" \
+         autocomplete=\"off\" placeholder=\"Order, hash, address or amount\"><button>Search</button></form>\
+         <form class=\"leave\" method=\"post\" action=\"/console/sign-out\">{{token}}<span>{{name}}</span>\
+         <button>Sign out</button></form></div><nav aria-label=\"Console\"><ul>{{sections}}</ul></nav></header>",
+        &[
+            ("token", visit.field()),
+            ("name", visit.operator.name.to_string().into()),
+            ("sections", SECTIONS.into_iter().map(section).collect()),
+        ],
+    );
+    framed(status, nav, page, version)
+}
+
+/// The form that takes an admin secret, after a failed attempt with its reason. `to` is the page that was asked for: who came
+/// by a link of another site has a session that the browser did not show, and continues by a link of this one.
+pub(crate) fn sign_in(
+    status: StatusCode,
+    problem: Option<String>,
+    to: Option<&str>,
+    version: &str,
+) -> Response {
+    let problem = problem.map(|text| {
+        plain("<p class=\"bad\" role=\"alert\">{{text}}</p>", &[("text", text.into())])
+    });
+    let way = |to: &str, markup| plain(markup, &[("to", to.into())]);
+    let field = to.map(|to| way(to, "<input type=\"hidden\" name=\"to\" value=\"{{to}}\">"));
+    let again = to.map(|to| way(to, "<p><a href=\"{{to}}\">I have signed in already</a></p>"));
+    let values = [
+        ("problem", problem.unwrap_or_default()),
+        ("to", field.unwrap_or_default()),
+        ("again", again.unwrap_or_default()),
+    ];
+    let form = Template(include_str!("console/templates/sign_in.html"));
+    let form = markup::filled(form, &values);
+    framed(status, Html::default(), Page::new("Sign in", form), version)
+}
+
+/// A page that says why something was not shown or done.
+pub(crate) fn refused(status: StatusCode, visit: &Visit, text: &str, version: &str) -> Response {
+    let main = plain(
+        "<section class=\"card\"><h1>{{title}}</h1><p class=\"bad\" role=\"alert\">{{text}}</p>\
+         <p class=\"hint\">Nothing was changed by this page. Go back to try again.</p></section>",
+        &[("title", title_of(status).into()), ("text", text.into())],
+    );
+    shown(status, visit, Page::new(title_of(status), main), version)
+}
+
+fn title_of(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND => "Not found",
+        StatusCode::FORBIDDEN => "Not allowed",
+        StatusCode::CONFLICT => "Not possible",
+        _ if status.is_server_error() => "Failed",
+        _ => "Refused",
+    }
+}
+
+fn framed(status: StatusCode, nav: Html, page: Page, version: &str) -> Response {
+    let live = if page.is_live { plain(" data-live", &[]) } else { Html::default() };
+    let values = [
+        ("title", page.title.into()),
+        ("version", version.into()),
+        ("live", live),
+        ("nav", nav),
+        ("main", page.main),
+    ];
+    let frame = Template(include_str!("console/templates/frame.html"));
+    // Explorers that it leads to are not shown where the console is.
+    page::response(status, markup::filled(frame, &values), "same-origin", BY_SECRET)
+}

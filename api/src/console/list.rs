@@ -1,0 +1,174 @@
+//! Lists of rows, by pages.
+
+use schemas::record::Transfer;
+use schemas::{OrderStatus, TransferStatus};
+use store::{DepositRow, OrderRow, Page as Part, transfer_cursor};
+
+use super::Page;
+use super::markup::{
+    address, badge, button, choice, code, filter, foreign, head, hint, hints, link, or_none, plain,
+    section, table, time,
+};
+use super::order::of_transfers;
+use crate::inspect::search::{Hit, Hits, Subject};
+use crate::inspect::wanted::Wanted;
+use crate::machine::candidates::Candidate;
+use crate::machine::catalog::Catalog;
+use crate::machine::query::cursor_text;
+use crate::page::Html;
+
+/// Rows of a page.
+pub(crate) const ROWS: Part = Part { limit: 50, offset: 0 };
+/// Payments that pay nothing, of a page: for each, orders are searched.
+pub(crate) const UNKNOWN: Part = Part { limit: 10, offset: 0 };
+/// The likeliest orders of each that are shown.
+const CANDIDATES_MAX: usize = 3;
+/// Hits of a search that are shown.
+const HITS_MAX: usize = 50;
+
+/// The links behind a list: older rows, and all of them as a file.
+fn around(path: &str, query: &[(&str, &str)], cursor: Option<store::Cursor>, export: &str) -> Html {
+    let older = cursor.map(|cursor| {
+        let cursor = cursor_text(cursor);
+        let query: Vec<_> = query.iter().copied().chain([("cursor", &*cursor)]).collect();
+        button(address(path, &query), "Older")
+    });
+    let file: Vec<_> = query.iter().copied().chain([("format", "csv")]).collect();
+    let file = button(address(export, &file), "All as CSV");
+    let all = older.unwrap_or_default().then(file);
+    plain("<p class=\"actions\">{{all}}</p>", &[("all", all)])
+}
+
+/// `status` and `reference` are the filters in force.
+pub(crate) fn orders(rows: &[OrderRow], status: &str, reference: &str) -> Page {
+    let row = |row: &OrderRow| {
+        let order = &row.order;
+        vec![
+            link(
+                format!("/console/orders/{}", order.order_id),
+                foreign(order.merchant_order_id.as_str()),
+            ),
+            badge(order.status.as_str()),
+            order.amount_text.as_str().into(),
+            time(order.created_at),
+            or_none(row.webhook_success_at.map(time)),
+            row.webhook_retry_count.to_string().into(),
+        ]
+    };
+    let words: Vec<_> = OrderStatus::ALL.iter().map(|status| status.as_str()).collect();
+    let text = plain(
+        "<label>Reference <input name=\"merchant_order_id\" value=\"{{value}}\"></label>",
+        &[("value", reference.into())],
+    );
+    let fields = choice("status", "Status", &words, status).then(text);
+    let names = ["Reference", "Status", "Amount", "Created", "Webhook acknowledged", "Attempts"];
+    let query = [("status", status), ("merchant_order_id", reference)];
+    let cursor = rows.last().filter(|_| ROWS.is_full(rows)).map(OrderRow::cursor);
+    let listed = table(&names, rows.iter().map(row), "No order.");
+    let around = around("/console/orders", &query, cursor, "/console/export/orders");
+    Page::new("Orders", head("Orders", filter("/console/orders", fields).then(listed).then(around)))
+        .at("/console/orders")
+}
+
+/// The open deposits.
+pub(crate) fn deposits(rows: &[DepositRow]) -> Page {
+    let row = |row: &DepositRow| {
+        let of = &row.deposit;
+        vec![
+            of.deposit_id.to_string().into(),
+            link(format!("/console/orders/{}", of.order_id), of.order_id.to_string()),
+            format!("{} {} on {}", of.value_text, of.stablecoin, of.blockchain.label()).into(),
+            code(of.wallet_address.to_string()),
+            time(of.started_at),
+            time(of.expires_at),
+        ]
+    };
+    let names = ["Deposit", "Order", "To be paid", "Wallet", "Started", "Until"];
+    let cursor = rows.last().filter(|_| ROWS.is_full(rows)).map(DepositRow::cursor);
+    let listed = table(&names, rows.iter().map(row), "No deposit is open.");
+    let around = around("/console/deposits", &[], cursor, "/console/export/deposits");
+    Page::new("Open deposits", head("Open deposits", listed.then(around))).at("/console/deposits")
+}
+
+/// The transfers to all wallets.
+pub(crate) fn transfers(rows: &[Transfer], status: &str, catalog: &Catalog) -> Page {
+    let words: Vec<_> = TransferStatus::ALL.iter().map(|status| status.as_str()).collect();
+    let fields = choice("status", "Status", &words, status);
+    let all: Vec<_> = rows.iter().collect();
+    let cursor = rows.last().filter(|_| ROWS.is_full(rows)).map(transfer_cursor);
+    let around =
+        around("/console/transfers", &[("status", status)], cursor, "/console/export/transfers");
+    let file = hint(plain("A file of each wallet: <a href=\"/console/chains\">Chains</a>.", &[]));
+    let listed = filter("/console/transfers", fields).then(of_transfers(&all, catalog));
+    Page::new("Transfers", head("Transfers", listed.then(around).then(file)))
+        .at("/console/transfers")
+}
+
+/// Payments that pay nothing, each with the orders that it may be meant for.
+pub(crate) fn unknown(rows: &[(Transfer, Vec<Candidate>)], catalog: &Catalog) -> Page {
+    let one = |(transfer, found): &(Transfer, Vec<Candidate>)| {
+        let candidate = |candidate: &Candidate| {
+            let order = &candidate.order;
+            let values = [
+                (
+                    "order",
+                    link(
+                        format!("/console/orders/{}", order.order_id),
+                        foreign(order.merchant_order_id.as_str()),
+                    ),
+                ),
+                ("status", badge(order.status.as_str())),
+                ("asked", candidate.asked.to_string().into()),
+                ("difference", candidate.difference().into()),
+            ];
+            plain(
+                "<li>{{order}} {{status}} asked for {{asked}}, difference {{difference}}</li>",
+                &values,
+            )
+        };
+        let id = transfer.transfer_id;
+        let likely: Html = found.iter().take(CANDIDATES_MAX).map(candidate).collect();
+        let likely = if found.is_empty() {
+            hint("No order is near to it.")
+        } else {
+            plain("<ol class=\"likely\">{{all}}</ol>", &[("all", likely)])
+        };
+        let decide = button(format!("/console/transfers/{id}"), format!("Decide about {id}"));
+        let title = format!("{} {}", transfer.value_text, transfer.observation.stablecoin);
+        section(&title, of_transfers(&[transfer], catalog).then(likely).then(decide))
+    };
+    let full = usize::try_from(UNKNOWN.limit).is_ok_and(|limit| rows.len() == limit);
+    let cursor = rows.last().filter(|_| full).map(|(transfer, _)| transfer_cursor(transfer));
+    let lead = "Confirmed payments to your wallets that pay no order, the newest first.";
+    let none = if rows.is_empty() { hint("None.") } else { Html::default() };
+    let query = [("status", TransferStatus::NoMatchedDeposit.as_str())];
+    let main = head("Unknown payments", hint(lead).then(none))
+        .then(rows.iter().map(one).collect::<Html>())
+        .then(around("/console/unknown", &query, cursor, "/console/export/transfers"));
+    Page::new("Unknown payments", main).at("/console/unknown")
+}
+
+/// What a text names.
+pub(crate) fn hits(wanted: &Wanted, hits: &Hits, remarks: &[String]) -> Page {
+    let row = |hit: &Hit| {
+        let link = match hit.subject {
+            Subject::Order(id) => link(format!("/console/orders/{id}"), format!("order {id}")),
+            Subject::Transfer(id) => {
+                link(format!("/console/transfers/{id}"), format!("transfer {id}"))
+            }
+        };
+        vec![time(hit.at), link, foreign(hit.text.as_str())]
+    };
+    let newest = hits.newest(HITS_MAX);
+    let lead = format!("{} of {} hits, the newest first", newest.len(), hits.len());
+    let kinds = wanted.kinds().join(", ");
+    let title = plain("Search for <bdi>{{text}}</bdi>", &[("text", wanted.text.as_str().into())]);
+    let none = format!(
+        "Nothing is known of it. It was searched for as {kinds}, in the tables and in the topics of 30 days. The endpoints of \
+         the chains are asked by: tidemark find"
+    );
+    let remarks = hints(remarks);
+    let listed = table(&["Created", "Subject", "In words"], newest.into_iter().map(row), &none);
+    let lead = if hits.is_empty() { Html::default() } else { hint(lead) };
+    Page::new("Search", head(title, lead.then(listed).then(remarks)))
+}

@@ -1,0 +1,210 @@
+//! The page of an order: what happened by time and what that means, its deposits, transfers and webhooks.
+
+use schemas::record::{Order, OrderDeposit, Transfer};
+use schemas::{OrderStatus, UnixSeconds};
+use store::OrderRow;
+
+use super::Page;
+use super::delivery;
+use super::explorer;
+use super::markup::{
+    badge, button, code, facts, foreign, head, hint, hints, link, notice, or_none, plain, section,
+    table, time,
+};
+use crate::auth::Operator;
+use crate::machine::catalog::Catalog;
+use crate::machine::story::{Event, Story, meaning, words};
+use crate::machine::survey::Subject;
+use crate::page::Html;
+
+/// The most events that are shown: the newest ones.
+const EVENTS_MAX: usize = 200;
+
+/// Everything that the page shows.
+pub(crate) struct Showing<'a> {
+    pub(crate) row: &'a OrderRow,
+    pub(crate) story: &'a Story,
+    /// What the story lacks, in words.
+    pub(crate) remarks: &'a [String],
+    /// The link of its customer, where the address of the service is configured.
+    pub(crate) checkout: Option<String>,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) by: &'a Operator,
+    pub(crate) now: UnixSeconds,
+    /// What was just done.
+    pub(crate) done: Option<&'static str>,
+}
+
+/// The page.
+pub(crate) fn render(showing: &Showing<'_>) -> Page {
+    let Showing { row, story, catalog, .. } = showing;
+    let order = &row.order;
+    let title = plain(
+        "Order <bdi>{{reference}}</bdi> {{status}}",
+        &[
+            ("reference", order.merchant_order_id.as_str().into()),
+            ("status", badge(order.status.as_str())),
+        ],
+    );
+    let transfers: Vec<_> = story.transfers.iter().collect();
+    let main =
+        head(title, notice(showing.done).then(said(story, showing.now)).then(actions(showing)))
+            .then(section("Facts", of_order(showing)))
+            .then(section("What happened", timeline(story, showing.remarks)))
+            .then(section("Deposits", of_deposits(&order.deposits)))
+            .then(section("Transfers", of_transfers(&transfers, catalog)))
+            .then(section("Webhook attempts", of_attempts(story)));
+    Page {
+        is_live: order.status == OrderStatus::Pending,
+        ..Page::new(format!("Order {}", order.merchant_order_id), main)
+    }
+}
+
+/// The meaning of a story.
+pub(super) fn said(story: &Story, now: UnixSeconds) -> Html {
+    let meaning = meaning::of(story, now);
+    let help = meaning.help.map(|help| {
+        plain("<p class=\"hint\">What helps: {{help}}</p>", &[("help", foreign(help))])
+    });
+    let values = [("text", meaning.text.into())];
+    plain("<p class=\"meaning\"><bdi>{{text}}</bdi></p>", &values).then(help.unwrap_or_default())
+}
+
+fn actions(showing: &Showing<'_>) -> Html {
+    if !showing.by.may_operate() {
+        return Html::default();
+    }
+    let Order { order_id, status, .. } = &showing.row.order;
+    let is_pending = *status == OrderStatus::Pending;
+    let all = [
+        ("cancel", "Cancel…", is_pending),
+        ("mark-paid", "Mark paid…", *status != OrderStatus::Paid),
+        ("resend-webhook", "Resend the webhook…", !is_pending),
+    ];
+    let offered = all.into_iter().filter(|(_, _, is_offered)| *is_offered);
+    let one = |(word, text, _): (&str, &str, bool)| {
+        button(format!("/console/orders/{order_id}/{word}"), text)
+    };
+    plain("<p class=\"actions\">{{all}}</p>", &[("all", offered.map(one).collect())])
+}
+
+fn of_order(showing: &Showing<'_>) -> Html {
+    let order = &showing.row.order;
+    let paid_by = order.paid_by.map(|id| {
+        let value = order.paid_value.map(|value| format!(", which brought {value}"));
+        link(format!("/console/transfers/{id}"), format!("transfer {id}"))
+            .then(value.unwrap_or_default())
+    });
+    let sender = order.expecting_wallet_address.map(|of| code(of.to_string()));
+    let webhook = match (showing.row.webhook_success_at, showing.row.webhook_retry_count) {
+        (Some(at), count) => {
+            Html::from("acknowledged at ").then(time(at)).then(format!(", {count} attempts in all"))
+        }
+        (None, 0) => "no attempt yet".into(),
+        (None, count) => format!("not acknowledged, {count} attempts").into(),
+    };
+    let mut rows = vec![
+        ("Id", code(order.order_id.to_string())),
+        ("Reference", foreign(order.merchant_order_id.as_str())),
+        ("Amount", order.amount_text.as_str().into()),
+        ("Created", time(order.created_at)),
+        ("To be paid by", time(order.expires_at)),
+        ("Paid by", or_none(paid_by)),
+        ("Only from", or_none(sender)),
+        ("Webhook", webhook),
+        ("Webhook URL", foreign(order.webhook_url.as_str())),
+    ];
+    // Its holder may choose and cancel: no right of a secret that only reads.
+    if let Some(url) = showing.checkout.as_ref().filter(|_| showing.by.may_operate()) {
+        let values = [("url", url.as_str().into())];
+        rows.push((
+            "Checkout page",
+            plain(
+                "<a href=\"{{url}}\" rel=\"noreferrer noopener\">open as the customer</a>",
+                &values,
+            ),
+        ));
+    }
+    facts(rows)
+}
+
+/// The events of a story, the newest last.
+pub(super) fn timeline(story: &Story, remarks: &[String]) -> Html {
+    let left_out = story.events.len().saturating_sub(EVENTS_MAX);
+    let event = |event: &Event| {
+        let values = [
+            ("at", time(event.at().seconds())),
+            ("kind", event.kind().into()),
+            ("text", foreign(words::text(event))),
+        ];
+        plain("<li class=\"{{kind}}\"><span>{{at}}</span> <b>{{kind}}</b> {{text}}</li>", &values)
+    };
+    let events: Html = story.events.iter().skip(left_out).map(event).collect();
+    let cut = (left_out > 0).then(|| hint(format!("{left_out} earlier events are left out.")));
+    let remarks = hints(remarks);
+    cut.unwrap_or_default()
+        .then(plain("<ol class=\"timeline\">{{events}}</ol>", &[("events", events)]))
+        .then(remarks)
+}
+
+fn of_deposits(deposits: &[OrderDeposit]) -> Html {
+    let row = |deposit: &OrderDeposit| {
+        vec![
+            or_none(deposit.deposit_id.map(|id| id.to_string().into())),
+            badge(deposit.state.as_str()),
+            format!("{} on {}", deposit.stablecoin, deposit.blockchain.label()).into(),
+            or_none(deposit.value.map(|value| value.to_string().into())),
+            code(deposit.wallet_address.to_string()),
+            time(deposit.started_at),
+        ]
+    };
+    let names = ["Deposit", "State", "Way", "To be paid", "Wallet", "Started"];
+    table(&names, deposits.iter().map(row), "The customer has not chosen how to pay.")
+}
+
+/// A table of transfers.
+pub(super) fn of_transfers(transfers: &[&Transfer], catalog: &Catalog) -> Html {
+    let row = |transfer: &&Transfer| {
+        let Transfer { transfer_id: id, status, observation, value_text, .. } = *transfer;
+        let gone = transfer.orphaned_at.is_some();
+        let gone = if gone { " its block left the chain" } else { "" };
+        let why = transfer.reason.map(|why| format!(" {}", why.as_str().replace('_', " ")));
+        let meant = transfer.order_id.or(transfer.candidate_order_id);
+        let meant = meant.map(|order| {
+            let text = order.to_string();
+            link(
+                format!("/console/orders/{order}"),
+                format!("{}…", text.get(..13).unwrap_or(&text)),
+            )
+        });
+        vec![
+            link(format!("/console/transfers/{id}"), id.to_string()),
+            badge(status.as_str()).then(why.unwrap_or_default()).then(gone),
+            format!("{value_text} {}", observation.stablecoin).into(),
+            transfer.blockchain.label().into(),
+            explorer::transaction(catalog, transfer),
+            or_none(meant),
+            time(transfer.created_at),
+        ]
+    };
+    let names = ["Transfer", "Status", "Amount", "Chain", "Transaction", "Order", "Seen"];
+    table(&names, transfers.iter().map(row), "None.")
+}
+
+/// The webhook attempts of a story, the newest first, each with the page of its webhook.
+pub(super) fn of_attempts(story: &Story) -> Html {
+    let attempts = story.events.iter().rev().filter_map(|event| match event {
+        Event::Attempt(attempt) => Some(attempt),
+        Event::Order(_)
+        | Event::Deposit(_)
+        | Event::Transfer(_)
+        | Event::Confirmed(_)
+        | Event::Dead(..)
+        | Event::Alert(_)
+        | Event::Operator(_) => None,
+    });
+    delivery::table_of(attempts, |attempt| {
+        let subject = Subject::of(attempt.order_id, attempt.transfer_id)?;
+        Some(delivery::address_of(subject, &attempt.event_id))
+    })
+}

@@ -1,0 +1,115 @@
+//! The page of a transfer, with the orders that one which pays nothing was probably meant for.
+
+use schemas::record::Transfer;
+use schemas::{TransferStatus, UnixSeconds};
+
+use super::Page;
+use super::explorer;
+use super::markup::{
+    badge, button, code, facts, head, link, notice, or_none, plain, section, table, time,
+};
+use super::order::{of_attempts, said, timeline};
+use crate::auth::Operator;
+use crate::machine::candidates::Candidate;
+use crate::machine::catalog::Catalog;
+use crate::machine::story::Story;
+use crate::page::Html;
+
+/// Everything that the page shows.
+pub(crate) struct Showing<'a> {
+    pub(crate) transfer: &'a Transfer,
+    pub(crate) candidates: &'a [Candidate],
+    pub(crate) story: &'a Story,
+    pub(crate) remarks: &'a [String],
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) by: &'a Operator,
+    pub(crate) now: UnixSeconds,
+    /// What was just done.
+    pub(crate) done: Option<&'static str>,
+}
+
+/// The page.
+pub(crate) fn render(showing: &Showing<'_>) -> Page {
+    let Showing { transfer, story, .. } = showing;
+    let Transfer { transfer_id, status, .. } = transfer;
+    let title = plain(
+        "Transfer {{id}} {{status}}",
+        &[("id", transfer_id.to_string().into()), ("status", badge(status.as_str()))],
+    );
+    let is_unknown = *status == TransferStatus::NoMatchedDeposit;
+    let mut main =
+        head(title, notice(showing.done).then(said(story, showing.now)).then(actions(showing)));
+    if is_unknown {
+        let found = candidates(showing);
+        main = main.then(section("Orders that it may be meant for, the likeliest first", found));
+    }
+    let main = main
+        .then(section("Facts", of_transfer(showing)))
+        .then(section("What happened", timeline(story, showing.remarks)))
+        .then(section("Webhook attempts", of_attempts(story)));
+    Page::new(format!("Transfer {transfer_id}"), main)
+}
+
+fn actions(showing: &Showing<'_>) -> Html {
+    let Transfer { transfer_id: id, status, .. } = showing.transfer;
+    if !showing.by.may_operate() || *status != TransferStatus::NoMatchedDeposit {
+        return Html::default();
+    }
+    let resend = button(format!("/console/transfers/{id}/resend-webhook"), "Resend the webhook…");
+    let attach = plain(
+        "<form class=\"attach\" action=\"/console/transfers/{{id}}/attach\"><label for=\"order\">Id of the order that it \
+         pays</label><input id=\"order\" name=\"order_id\" autocomplete=\"off\" required><button class=\"button\">Attach…</button>\
+         </form>",
+        &[("id", id.to_string().into())],
+    );
+    attach.then(plain("<p class=\"actions\">{{resend}}</p>", &[("resend", resend)]))
+}
+
+/// The ranked orders, each with what its customer was asked for.
+pub(super) fn candidates(showing: &Showing<'_>) -> Html {
+    let id = showing.transfer.transfer_id;
+    let row = |candidate: &Candidate| {
+        let Candidate { order, deposit, asked, .. } = candidate;
+        let order_id = order.order_id;
+        let is_offered = showing.by.may_operate() && order.paid_by.is_none();
+        let action = is_offered.then(|| {
+            let to = format!("/console/transfers/{id}/attach?order_id={order_id}");
+            link(to, format!("Attach to {}…", order.merchant_order_id))
+        });
+        vec![
+            link(format!("/console/orders/{order_id}"), order.merchant_order_id.as_str()),
+            badge(order.status.as_str()),
+            asked.to_string().into(),
+            candidate.difference().into(),
+            format!("{} on {}", deposit.stablecoin, deposit.blockchain.label()).into(),
+            time(order.created_at),
+            action.unwrap_or_default(),
+        ]
+    };
+    let names = ["Order", "Status", "Asked for", "Difference", "Way", "Created", "Action"];
+    table(&names, showing.candidates.iter().map(row), "No order is near to it.")
+}
+
+fn of_transfer(showing: &Showing<'_>) -> Html {
+    let transfer = showing.transfer;
+    let seen = &transfer.observation;
+    let order = |id: Option<schemas::OrderId>| {
+        or_none(id.map(|id| link(format!("/console/orders/{id}"), id.to_string())))
+    };
+    facts([
+        ("Amount", format!("{} {}", transfer.value_text, seen.stablecoin).into()),
+        ("Chain", transfer.blockchain.label().into()),
+        ("Transaction", explorer::transaction(showing.catalog, transfer)),
+        ("Hash", code(seen.tx_hash.to_string())),
+        ("From", code(seen.from_address.to_string())),
+        ("To", code(seen.to_address.to_string())),
+        ("Block", transfer.block.number.to_string().into()),
+        ("Block time", time(transfer.block.timestamp)),
+        ("Confirmed", if transfer.blockchain_confirmed { "yes" } else { "no" }.into()),
+        ("Seen", time(transfer.created_at)),
+        ("Reason", or_none(transfer.reason.map(|why| why.as_str().replace('_', " ").into()))),
+        ("Pays order", order(transfer.order_id)),
+        ("Probably meant for", order(transfer.candidate_order_id)),
+        ("Left the chain", or_none(transfer.orphaned_at.map(time))),
+    ])
+}

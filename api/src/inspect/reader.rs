@@ -1,0 +1,244 @@
+//! Reads the log and the tables of an installation, for a bounded time, and disturbs nobody.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use log::{Bounds, Offset, Record, TopicPartition};
+use schemas::{Layout, Partition, Topic, UnixMicros};
+use store::Store;
+use tokio::runtime::Handle;
+use tokio::time::timeout_at;
+
+use crate::changes::first_at;
+
+/// The longest time for which a command reads topics.
+pub const READING_MAX: Duration = Duration::from_secs(60);
+/// The most records of one read.
+const PAGE_RECORDS: usize = 500;
+
+/// The part of a log that a reader needs. Its calls block.
+pub trait Pages {
+    /// Why the log or the tables cannot be read.
+    type Error: From<store::Error>;
+
+    /// The positions that a partition has records for.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    fn bounds(&self, of: TopicPartition) -> Result<Bounds, Self::Error>;
+
+    /// At most `max` records from an offset on; none at the end.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    fn page(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Self::Error>;
+}
+
+/// A reader. Its calls block.
+pub struct Reader<P> {
+    source: P,
+    tables: Option<Arc<dyn Store>>,
+    pub(crate) layout: Layout,
+    reading_max: Duration,
+    deadline: Instant,
+    is_cut: bool,
+    is_late: bool,
+    unreadable: u64,
+}
+
+impl<P: Pages> Reader<P> {
+    /// Reads topics for this long at most.
+    pub fn new(
+        source: P,
+        tables: Option<Arc<dyn Store>>,
+        layout: Layout,
+        reading_max: Duration,
+    ) -> Self {
+        let deadline = Instant::now() + reading_max;
+        Self {
+            source,
+            tables,
+            layout,
+            reading_max,
+            deadline,
+            is_cut: false,
+            is_late: false,
+            unreadable: 0,
+        }
+    }
+
+    /// The log.
+    pub const fn source(&self) -> &P {
+        &self.source
+    }
+
+    /// Asks the tables; the default if there are none.
+    ///
+    /// # Errors
+    /// They cannot be read, or do not answer for as long as topics are read.
+    pub fn table<T: Default>(
+        &self,
+        ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
+    ) -> Result<T, P::Error> {
+        let found = self.asked(Instant::now() + self.reading_max, ask)?;
+        Ok(found.ok_or_else(|| store::Error::Transient("no answer in time".into()))?)
+    }
+
+    /// The same by the end of the time; none after it, which [`Self::remarks`] say.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn table_in_time<T: Default>(
+        &mut self,
+        ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
+    ) -> Result<Option<T>, P::Error> {
+        let found = self.asked(self.deadline, ask)?;
+        self.is_late |= found.is_none();
+        Ok(found)
+    }
+
+    fn asked<T: Default>(
+        &self,
+        until: Instant,
+        ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
+    ) -> Result<Option<T>, P::Error> {
+        let Some(tables) = &self.tables else { return Ok(Some(T::default())) };
+        let answer =
+            Handle::current().block_on(async { timeout_at(until.into(), ask(&**tables)).await });
+        Ok(answer.ok().transpose()?)
+    }
+
+    /// Decodes what partitions have from a time on, until `take` breaks, or the time is over. What this version cannot
+    /// read is counted. With a key, only its records.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn scan<T: schemas::record::Record>(
+        &mut self,
+        topic: Topic,
+        partitions: impl IntoIterator<Item = Partition>,
+        (from, key): (UnixMicros, Option<&str>),
+        mut take: impl FnMut(&Record, T) -> ControlFlow<()>,
+    ) -> Result<(), P::Error> {
+        for partition in partitions {
+            let of = TopicPartition { topic, partition };
+            let mut next =
+                first_at(self.source.bounds(of)?, from, |from| self.source.page(of, from, 1))?;
+            'partition: loop {
+                if Instant::now() > self.deadline {
+                    self.is_cut = true;
+                    return Ok(());
+                }
+                let page = self.source.page(of, next, PAGE_RECORDS)?;
+                let Some(last) = page.last() else { break };
+                next = last.offset.next();
+                for record in &page {
+                    let Some(value) = record.value.as_deref() else { continue };
+                    if key.is_some_and(|key| key.as_bytes() != record.key) {
+                        continue;
+                    }
+                    match schemas::decode(value) {
+                        Ok(decoded) => {
+                            if take(record, decoded).is_break() {
+                                break 'partition;
+                            }
+                        }
+                        Err(_) => self.unreadable = self.unreadable.saturating_add(1),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The gaps of the answer, in words.
+    pub fn remarks(&self) -> Vec<String> {
+        let seconds = self.reading_max.as_secs();
+        let cut = self.is_cut.then(|| {
+            format!("Not complete: topics were read for {seconds} s, and not to their ends.")
+        });
+        let late = self
+            .is_late
+            .then(|| format!("Not complete: the tables did not answer within {seconds} s."));
+        let unreadable = (self.unreadable > 0).then(|| {
+            format!("Not complete: {} records cannot be read by this version.", self.unreadable)
+        });
+        [cut, late, unreadable].into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use log::embedded::EmbeddedLog;
+    use log::{Log, NewRecord};
+    use runtime::SystemClock;
+    use schemas::record::{Alert, example};
+
+    use store::embedded::EmbeddedStore;
+
+    use super::*;
+    use crate::error::Refusal;
+    use crate::inspect::{Served, survey};
+
+    const FIRST: Partition = Partition(0);
+
+    #[tokio::test]
+    async fn what_an_answer_lacks_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+        let clock = Arc::new(SystemClock);
+        let log = EmbeddedLog::open(dir.path(), layout, clock).unwrap();
+        let alert = NewRecord::encode(Topic::Alerts, FIRST, "", &example::alert()).unwrap();
+        let garbage = NewRecord { value: Some(vec![0]), ..alert.clone() };
+        log.produce(vec![garbage, alert]).await.unwrap();
+        let mut reader = Reader::new(Served(Arc::new(log)), None, layout, READING_MAX);
+        let mut count = 0;
+        let mut scan = |reader: &mut Reader<Served>| {
+            let place = (UnixMicros(0), None);
+            let take = |_: &Record, _: Alert| {
+                count += 1;
+                ControlFlow::Continue(())
+            };
+            reader.scan(Topic::Alerts, [FIRST], place, take).unwrap();
+            (count, reader.remarks())
+        };
+        let unreadable = "Not complete: 1 records cannot be read by this version.".to_owned();
+        assert_eq!(scan(&mut reader), (1, vec![unreadable.clone()]));
+        reader.deadline = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        let seconds = READING_MAX.as_secs();
+        let cut = format!("Not complete: topics were read for {seconds} s, and not to their ends.");
+        assert_eq!(scan(&mut reader), (1, vec![cut, unreadable]));
+    }
+
+    /// A page waits as long as it reads topics, however many questions it has.
+    #[tokio::test]
+    async fn tables_that_do_not_answer_are_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+        let log = Arc::new(EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap());
+        let tables: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
+        let silent = async |_: &dyn Store| std::future::pending::<Result<u8, store::Error>>().await;
+        let ask = move || {
+            let reading_max = Duration::from_millis(50);
+            let mut reader = Reader::new(Served(log), Some(tables), layout, reading_max);
+            assert_eq!(reader.table_in_time(async |_| Ok(7)), Ok(Some(7)));
+            assert_eq!(reader.remarks(), [""; 0]);
+            for _ in 0..100 {
+                assert_eq!(reader.table_in_time(silent), Ok(None));
+            }
+            let late = "Not complete: the tables did not answer within 0 s.";
+            assert_eq!(reader.remarks(), [late]);
+            // What has to be known is an error.
+            assert_eq!(reader.table(silent), Err(Refusal::Internal));
+            let orders = survey::orders(&mut reader, UnixMicros(0)).unwrap();
+            assert!(orders.is_more, "what was not read is not said to be none");
+        };
+        tokio::task::spawn_blocking(ask).await.unwrap();
+    }
+}

@@ -1,0 +1,216 @@
+//! Searches for orders and transfers that a text names.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use schemas::record::{Deposit, Order, Transfer};
+use schemas::{DepositId, Topic, TransferId, UnixMicros, UnixSeconds};
+pub use store::Subject;
+use store::{OrderFilter, Page};
+
+use super::reader::{Pages, Reader};
+use super::wanted::Wanted;
+
+/// How far back the topics are searched, unless the caller says otherwise.
+pub const SINCE_SECONDS: i64 = 30 * 24 * 3600;
+/// The most hits in memory: the newest ones.
+const KEPT_MAX: usize = 1000;
+/// The orders of one reference that are read from the tables.
+const REFERENCES: Page = Page { limit: 50, offset: 0 };
+/// Each state of a transfer has a topic.
+pub const TRANSFERS: [Topic; 5] = [
+    Topic::TransfersDetected,
+    Topic::TransfersConfirmed,
+    Topic::TransfersMatched,
+    Topic::TransfersUnknown,
+    Topic::TransfersFailed,
+];
+
+/// Something that the text names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    pub subject: Subject,
+    /// The time of its creation.
+    pub at: UnixSeconds,
+    /// In words.
+    pub text: String,
+}
+
+/// All that was found, each once.
+#[derive(Debug, Default)]
+pub struct Hits(HashMap<Subject, Hit>);
+
+impl Hits {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of hits.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The one hit, if there is one.
+    pub fn only(&self) -> Option<Subject> {
+        self.0.keys().next().copied().filter(|_| self.0.len() == 1)
+    }
+
+    /// At most `max` of them, the newest first.
+    pub fn newest(&self, max: usize) -> Vec<&Hit> {
+        let mut all: Vec<_> = self.0.values().collect();
+        all.sort_by_key(|hit| std::cmp::Reverse((hit.at, hit.subject)));
+        all.truncate(max);
+        all
+    }
+
+    /// Adds an order.
+    pub fn order(&mut self, order: &Order) {
+        let Order { order_id, status, amount_text, merchant_order_id, .. } = order;
+        let text = format!("{status} {amount_text}, reference {merchant_order_id}");
+        self.add(Hit { subject: Subject::Order(*order_id), at: order.created_at, text });
+    }
+
+    /// A transfer is part of the story of the order that it pays.
+    fn transfer(&mut self, transfer: &Transfer) {
+        let Transfer { transfer_id, status, value_text, observation, blockchain, .. } = transfer;
+        let text = format!("{status} {value_text} {} on {blockchain}", observation.stablecoin);
+        let own = Subject::Transfer(*transfer_id);
+        let at = transfer.created_at;
+        match transfer.order_id {
+            Some(order) => {
+                self.0.remove(&own);
+                if !self.0.contains_key(&Subject::Order(order)) {
+                    self.add(Hit { subject: Subject::Order(order), at, text });
+                }
+            }
+            None => self.add(Hit { subject: own, at, text }),
+        }
+    }
+
+    fn add(&mut self, hit: Hit) {
+        self.0.insert(hit.subject, hit);
+        if self.0.len() >= 2 * KEPT_MAX {
+            let kept: Vec<_> = self.newest(KEPT_MAX).into_iter().cloned().collect();
+            self.0 = kept.into_iter().map(|hit| (hit.subject, hit)).collect();
+        }
+    }
+}
+
+/// Everything that the text names: by the tables' indices, and where they have none in the topics from a time on.
+///
+/// # Errors
+/// The log or the tables cannot be read.
+pub fn run<P: Pages>(
+    reader: &mut Reader<P>,
+    wanted: &Wanted,
+    since: UnixMicros,
+) -> Result<Hits, P::Error> {
+    let mut hits = Hits::default();
+    by_id(reader, wanted, since, &mut hits)?;
+    // An id names one thing, whatever else its digits may be.
+    if !hits.is_empty() {
+        return Ok(hits);
+    }
+    let filter =
+        OrderFilter { merchant_order_id: Some(wanted.text.clone()), ..OrderFilter::default() };
+    let rows = reader.table(async |tables| tables.orders(filter, REFERENCES).await)?;
+    rows.iter().for_each(|row| hits.order(&row.order));
+    let layout = reader.layout;
+    let orders = Topic::Orders.all_partitions(&layout);
+    reader.scan(Topic::Orders, orders, (since, None), |_, order: Order| {
+        if wanted.fits_order(&order) {
+            hits.order(&order);
+        }
+        ControlFlow::Continue(())
+    })?;
+    for topic in TRANSFERS.into_iter().filter(|_| wanted.needs_topics()) {
+        let lanes = topic.all_partitions(&layout);
+        reader.scan(topic, lanes, (since, None), |_, transfer: Transfer| {
+            if wanted.fits_transfer(&transfer) {
+                hits.transfer(&transfer);
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+    Ok(hits)
+}
+
+/// Adds the order or the transfer that an id names.
+fn by_id<P: Pages>(
+    reader: &mut Reader<P>,
+    wanted: &Wanted,
+    since: UnixMicros,
+    hits: &mut Hits,
+) -> Result<(), P::Error> {
+    let layout = reader.layout;
+    if let Some(id) = wanted.order {
+        let row = reader.table(async |tables| tables.order_record(id).await)?;
+        row.iter().for_each(|order| hits.order(order));
+        if row.is_none() {
+            let (key, partition) = (id.to_string(), layout.order(&id.to_string()));
+            reader.scan(Topic::Orders, [partition], (since, Some(&key)), |_, order: Order| {
+                hits.order(&order);
+                ControlFlow::Continue(())
+            })?;
+        }
+    }
+    let Some(number) = wanted.number else { return Ok(()) };
+    let id = TransferId(number);
+    let row = reader.table(async |tables| tables.transfer(id).await)?;
+    row.iter().for_each(|transfer| hits.transfer(transfer));
+    let lane = DepositId(number).partition();
+    if row.is_some() || !Topic::Deposits.all_partitions(&layout).any(|known| known == lane) {
+        return Ok(());
+    }
+    for topic in TRANSFERS {
+        reader.scan(topic, [lane], (since, None), |_, transfer: Transfer| {
+            if transfer.transfer_id == id {
+                hits.transfer(&transfer);
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+    reader.scan(Topic::Deposits, [lane], (since, None), |_, deposit: Deposit| {
+        if deposit.deposit_id.0 == number {
+            let Deposit { order_id, state, value_text, stablecoin, blockchain, .. } = deposit;
+            let text = format!("deposit {state} {value_text} {stablecoin} on {blockchain}");
+            hits.add(Hit { subject: Subject::Order(order_id), at: deposit.started_at, text });
+        }
+        ControlFlow::Continue(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::{OrderId, record::example};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn numbered(number: usize) -> Order {
+        let id = OrderId(Uuid::from_u128(number as u128));
+        let created_at = UnixSeconds(number as i64);
+        Order { order_id: id, created_at, ..example::order() }
+    }
+
+    #[test]
+    fn a_transfer_belongs_to_the_order_that_it_pays() {
+        let mut hits = Hits::default();
+        let paid = Transfer { order_id: Some(example::order().order_id), ..example::transfer() };
+        hits.transfer(&Transfer { order_id: None, ..paid.clone() });
+        assert_eq!(hits.only(), Some(Subject::Transfer(paid.transfer_id)));
+        hits.transfer(&paid);
+        hits.order(&example::order());
+        assert_eq!(hits.only(), Some(Subject::Order(example::order().order_id)));
+    }
+
+    #[test]
+    fn the_newest_hits_are_kept() {
+        let mut hits = Hits::default();
+        (0..2 * KEPT_MAX).for_each(|number| hits.order(&numbered(number)));
+        assert_eq!((hits.len(), hits.only()), (KEPT_MAX, None));
+        let newest: Vec<_> = hits.newest(2).iter().map(|hit| hit.at.0).collect();
+        assert_eq!(newest, [2 * KEPT_MAX as i64 - 1, 2 * KEPT_MAX as i64 - 2]);
+    }
+}

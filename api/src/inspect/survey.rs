@@ -1,0 +1,191 @@
+//! Parts of a survey that the log and the tables answer.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use log::{ALERTS, Offset, OpenAlerts, TopicPartition};
+use schemas::record::{Alert, Attempt, ChainBody, ChainRecord, DeadLetter, Delivery, Head};
+use schemas::{
+    AlertKind, AttemptOutcome, Blockchain, OrderStatus, Partition, Topic, UnixMicros, UnixSeconds,
+};
+use store::{OrderFilter, Page, Within};
+
+use super::reader::{Pages, Reader};
+use crate::machine::judge::OVERDUE_SECONDS;
+use crate::machine::survey::{Orders, Subject};
+use crate::redrive::{self, Filter};
+
+/// The last records of a lane have its last head among them.
+const LAST_RECORDS: i64 = 400;
+/// The most pending orders that are counted.
+const ORDERS_MAX: usize = 10_000;
+const ORDERS: Page = Page { limit: 1000, offset: 0 };
+/// The age of the oldest webhooks that are read from those that were given up, and the most that are compared with later
+/// attempts.
+const DEAD_SECONDS: i64 = 30 * 24 * 3600;
+const DEAD_MAX: usize = 200;
+const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
+
+/// The newest head of a lane, if it is among the last records.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn last_head<P: Pages>(source: &P, partition: Partition) -> Result<Option<Head>, P::Error> {
+    let of = TopicPartition { topic: Topic::TransfersRaw, partition };
+    let bounds = source.bounds(of)?;
+    let mut next = bounds.start.max(Offset(bounds.end.0.saturating_sub(LAST_RECORDS)));
+    let mut head = None;
+    loop {
+        let page = source.page(of, next, 500)?;
+        let Some(last) = page.last() else { return Ok(head) };
+        next = last.offset.next();
+        for value in page.iter().filter_map(|record| record.value.as_deref()) {
+            if let Ok(ChainRecord { body: ChainBody::Head(newer), .. }) = schemas::decode(value) {
+                head = Some(newer);
+            }
+        }
+    }
+}
+
+/// The orders that are pending; none without tables.
+///
+/// # Errors
+/// The tables cannot be read.
+pub fn orders<P: Pages>(reader: &mut Reader<P>, now: UnixMicros) -> Result<Orders, P::Error> {
+    let mut orders = Orders::default();
+    let mut before = None;
+    loop {
+        let within = Within { before, ..Within::default() };
+        let status = Some(OrderStatus::Pending);
+        let filter = OrderFilter { status, within, ..OrderFilter::default() };
+        let rows = reader.table_in_time(async |tables| tables.orders(filter, ORDERS).await)?;
+        let Some(rows) = rows else { return Ok(Orders { is_more: true, oldest: None, ..orders }) };
+        orders.pending = orders.pending.saturating_add(rows.len());
+        let deadline = now.seconds().plus(-OVERDUE_SECONDS);
+        for row in rows.iter().filter(|row| row.order.expires_at < deadline) {
+            let (id, count) = orders.overdue.unwrap_or((row.order.order_id, 0));
+            orders.overdue = Some((id, count.saturating_add(1)));
+        }
+        let Some(last) = rows.last() else { return Ok(orders) };
+        (before, orders.oldest) = (Some(last.cursor()), Some(last.order.created_at));
+        if !ORDERS.is_full(&rows) {
+            return Ok(orders);
+        }
+        if orders.pending >= ORDERS_MAX {
+            return Ok(Orders { is_more: true, oldest: None, ..orders });
+        }
+    }
+}
+
+/// What was given up of the webhooks that fit, and not delivered since, each with its time, the newest first.
+///
+/// # Errors
+/// The log or the tables cannot be read.
+pub fn dead<P: Pages>(
+    reader: &mut Reader<P>,
+    filter: &Filter,
+    now: UnixMicros,
+) -> Result<Vec<(Subject, UnixMicros)>, P::Error> {
+    let since = now.seconds().plus(-DEAD_SECONDS).micros();
+    let mut given_up: BTreeMap<Subject, UnixMicros> = BTreeMap::new();
+    let partitions = Topic::WebhooksDead.all_partitions(&reader.layout);
+    reader.scan(Topic::WebhooksDead, partitions, (since, None), |record, of: Delivery| {
+        if filter.fits(record.appended_at, &of) {
+            given_up.extend(redrive::subject_of(&of).map(|subject| (subject, record.appended_at)));
+        }
+        ControlFlow::Continue(())
+    })?;
+    let mut newest: Vec<_> = given_up.into_iter().collect();
+    newest.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
+    newest.truncate(DEAD_MAX);
+    let mut dead = Vec::new();
+    for (subject, at) in newest {
+        match is_delivered(reader, subject, at)? {
+            Some(true) => {}
+            Some(false) => dead.push((subject, at)),
+            None => break,
+        }
+    }
+    Ok(dead)
+}
+
+/// Whether a webhook of a subject was delivered at a time or later; none if that is not known in time.
+///
+/// # Errors
+/// The tables cannot be read.
+pub(crate) fn is_delivered<P: Pages>(
+    reader: &mut Reader<P>,
+    subject: Subject,
+    since: UnixMicros,
+) -> Result<Option<bool>, P::Error> {
+    let attempts = reader.table_in_time(async |tables| tables.attempts(subject, ATTEMPTS).await)?;
+    let is_it = |attempt: &Attempt| {
+        attempt.attempted_at >= since && attempt.outcome == AttemptOutcome::Delivered
+    };
+    Ok(attempts.map(|attempts| attempts.iter().any(is_it)))
+}
+
+/// The number of records on `dead-letters`.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn dead_letters<P: Pages>(reader: &mut Reader<P>) -> Result<usize, P::Error> {
+    let mut all = 0_usize;
+    let place = (UnixMicros(0), None);
+    reader.scan(Topic::DeadLetters, [Partition(0)], place, |_, _: DeadLetter| {
+        all = all.saturating_add(1);
+        ControlFlow::Continue(())
+    })?;
+    Ok(all)
+}
+
+/// The open alerts of a log that is only read.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn open_alerts<P: Pages>(source: &P) -> Result<OpenAlerts, P::Error> {
+    let mut open = OpenAlerts::default();
+    open.refresh_by(source.bounds(ALERTS)?, |of, from, max| source.page(of, from, max))?;
+    Ok(open)
+}
+
+/// The open halt of a chain, if it is halted.
+pub fn halt_of(alerts: &OpenAlerts, blockchain: Blockchain) -> Option<&Alert> {
+    alerts
+        .iter()
+        .find(|alert| (alert.kind, alert.blockchain) == (AlertKind::ChainHalted, Some(blockchain)))
+}
+
+/// Time of the newest block in which some amount is confirmed.
+pub fn confirmed_at(head: &Head) -> Option<UnixSeconds> {
+    head.confirmed.iter().filter_map(|tier| tier.timestamp).max()
+}
+
+/// The open alerts that no other part of a survey shows, the oldest first.
+pub fn open(alerts: &OpenAlerts) -> Vec<Alert> {
+    let mut open: Vec<_> = alerts.iter().filter(|alert| !is_seen(alert.kind)).cloned().collect();
+    open.sort_by_key(|alert| alert.raised_at);
+    open
+}
+
+/// Whether a survey sees it itself.
+const fn is_seen(kind: AlertKind) -> bool {
+    match kind {
+        AlertKind::ChainHalted
+        | AlertKind::DisputedTransfer
+        | AlertKind::PrunedHistory
+        | AlertKind::PaymentsStopped => true,
+        AlertKind::ConfirmedTransferRetracted
+        | AlertKind::StaleTransfer
+        | AlertKind::AmountsTaken
+        | AlertKind::EndpointFailing
+        | AlertKind::ConfirmingAlone
+        | AlertKind::HeadWentBack
+        | AlertKind::HeadTooFar
+        | AlertKind::LateFind
+        | AlertKind::ForgedTransfer
+        | AlertKind::Restored
+        | AlertKind::DeadLetter
+        | AlertKind::DeadWebhook => false,
+    }
+}

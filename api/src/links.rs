@@ -1,0 +1,35 @@
+//! What the service signs for customers: checkout links, and the proof of a status with which they return to the shop.
+
+use std::sync::Arc;
+
+use schemas::record::Order;
+use schemas::{Secret, UnixSeconds, sign_checkout, sign_return};
+
+/// How long after the end of its order a checkout link holds, for the page to show what became of it.
+const LINK_SECONDS: i64 = 24 * 3600;
+
+/// Signs links of an installation.
+#[derive(Debug, Clone)]
+pub(crate) struct Links {
+    key: Secret,
+    /// Where customers reach the service, without a slash at the end.
+    public_url: Option<Arc<str>>,
+}
+
+impl Links {
+    pub(crate) fn new(key: Secret, public_url: Option<&str>) -> Self {
+        Self { key, public_url: public_url.map(Arc::from) }
+    }
+
+    /// The checkout link of an order; none where the address of the service is not configured.
+    pub(crate) fn checkout(&self, order: &Order) -> Option<String> {
+        let (url, id) = (self.public_url.as_deref()?, order.order_id);
+        let end = order.expires_at.plus(LINK_SECONDS);
+        Some(format!("{url}/checkout/{id}?exp={end}&sig={}", sign_checkout(&self.key, id, end)))
+    }
+
+    /// Proof of the status that an order has now: the time and a MAC over both.
+    pub(crate) fn proof(&self, order: &Order, now: UnixSeconds) -> String {
+        format!("{now}.{}", sign_return(&self.key, order.order_id, order.status, now))
+    }
+}

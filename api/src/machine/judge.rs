@@ -1,0 +1,199 @@
+//! The problems of an installation, and the commands that help. The worst comes first.
+
+use schemas::record::Alert;
+use schemas::{AlertKind, UnixMicros};
+
+use super::story::words::time;
+use super::survey::{Chain, Group, Subject, Survey};
+
+/// A newest block that is older is a chain that is not followed.
+const HEAD_SECONDS_MAX: i64 = 300;
+/// Blocks without a confirmed one among them for longer are second answers that do not come.
+const CONFIRMED_SECONDS_MAX: i64 = 3600;
+/// Records that wait longer are a stage that is behind.
+const LAG_SECONDS_MAX: i64 = 60;
+/// A webhook that waits longer is a receiver that is down.
+const WEBHOOK_SECONDS_MAX: i64 = 600;
+/// The most open alerts that are shown.
+const ALERTS_MAX: usize = 20;
+/// A pending order is overdue when its deadline has passed by more.
+pub const OVERDUE_SECONDS: i64 = 3600;
+/// Less than this part of a file system free is too little.
+const FREE_PART: u64 = 20;
+
+/// Something that needs a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub text: String,
+    /// A command, or a section of a document.
+    pub help: String,
+}
+
+fn problem(text: impl Into<String>, help: impl Into<String>) -> Problem {
+    Problem { text: text.into(), help: help.into() }
+}
+
+/// Everything that is wrong.
+pub fn problems(survey: &Survey) -> Vec<Problem> {
+    let now = survey.at;
+    let mut found = Vec::new();
+    found.extend(survey.chains.iter().flat_map(|chain| of_chain(chain, now)));
+    found.extend(
+        survey.not_ready.as_ref().map(|why| {
+            problem(format!("the process is not ready: {why}"), "its log; tidemark run")
+        }),
+    );
+    found.extend(survey.groups.iter().flat_map(|group| of_group(group, now)));
+    found.extend(survey.stops.iter().map(|stop| {
+        problem(
+            format!("payments are stopped: {stop}"),
+            "tidemark stop SUBJECT --end; docs/OPERATIONS.md, The emergency stop",
+        )
+    }));
+    found.extend(of_disk(survey));
+    found.extend(survey.orders.and_then(|orders| orders.overdue).map(|(id, count)| {
+        problem(
+            format!("{count} orders are pending an hour after their deadline, such as {id}"),
+            format!("tidemark find {id}"),
+        )
+    }));
+    found.extend(of_webhooks(survey));
+    found.extend(of_alerts(survey));
+    found
+}
+
+fn seconds(from: UnixMicros, to: UnixMicros) -> i64 {
+    to.seconds().0.saturating_sub(from.seconds().0)
+}
+
+fn of_chain(chain: &Chain, now: UnixMicros) -> Vec<Problem> {
+    let Chain { blockchain, endpoints, head, confirmed_at, halt, held, has_gap, .. } = chain;
+    let mut found = Vec::new();
+    let age = head.map(|head| now.seconds().0.saturating_sub(head.timestamp.0));
+    match (halt, age) {
+        (Some((why, since)), _) => found.push(problem(
+            format!("{blockchain} is halted since {}: {why}", time(since.seconds())),
+            "tidemark chain status; docs/OPERATIONS.md, A halted chain",
+        )),
+        (None, None) => found.push(problem(
+            format!("{blockchain} was not scanned yet"),
+            "tidemark doctor; tidemark run ingest",
+        )),
+        (None, Some(age)) if *endpoints > 0 && age > HEAD_SECONDS_MAX => found.push(problem(
+            format!("the newest block of {blockchain} is {age} s old: the chain is not followed"),
+            "tidemark doctor; tidemark run ingest",
+        )),
+        (None, Some(_)) => {}
+    }
+    let unconfirmed =
+        head.zip(*confirmed_at).map(|(head, at)| head.timestamp.0.saturating_sub(at.0));
+    if let Some(seconds) = unconfirmed.filter(|seconds| *seconds > CONFIRMED_SECONDS_MAX) {
+        found.push(problem(
+            format!("nothing in the last {seconds} s of {blockchain} is confirmed"),
+            "tidemark doctor; docs/EVIDENCE.md",
+        ));
+    }
+    if let Some(first) = held.first() {
+        let (count, hash) = (held.len(), first.transfer.tx_hash);
+        found.push(problem(
+            format!("endpoints of {blockchain} disagree about {count} transfers: they pay nothing"),
+            format!(
+                "tidemark chain resolve {blockchain} {hash}; docs/OPERATIONS.md, A transfer that endpoints disagree about"
+            ),
+        ));
+    }
+    if *has_gap {
+        found.push(problem(
+            format!("blocks of {blockchain} are gone from every endpoint: no deposit opens there"),
+            "docs/OPERATIONS.md, Blocks that every endpoint has deleted",
+        ));
+    }
+    found
+}
+
+fn of_group(group: &Group, now: UnixMicros) -> Vec<Problem> {
+    let Group { stage, name, lag, oldest, members } = group;
+    let mut found = Vec::new();
+    if members.as_ref().is_some_and(Vec::is_empty) {
+        found.push(problem(
+            format!("no process of {stage} runs (group {name})"),
+            format!("tidemark run {stage}"),
+        ));
+    }
+    let age = oldest.map_or(0, |oldest| seconds(oldest, now));
+    if age > LAG_SECONDS_MAX {
+        found.push(problem(
+            format!("{stage} is {age} s behind: {lag} records wait for group {name}"),
+            format!("the log of {stage}; docs/OPERATIONS.md, What to monitor"),
+        ));
+    }
+    found
+}
+
+fn of_disk(survey: &Survey) -> Option<Problem> {
+    let disk = survey.disk.as_ref()?;
+    let is_short = disk.free_bytes < disk.all_bytes / FREE_PART;
+    is_short.then(|| {
+        problem(
+            format!(
+                "the disk of {} is nearly full: {} MB free",
+                disk.folder,
+                disk.free_bytes >> 20
+            ),
+            "free some, or move data.dir to a larger one",
+        )
+    })
+}
+
+fn of_webhooks(survey: &Survey) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let webhooks = &survey.webhooks;
+    let age = webhooks.oldest.map_or(0, |oldest| seconds(oldest, survey.at));
+    if age > WEBHOOK_SECONDS_MAX {
+        found.push(problem(
+            format!("{} webhooks wait, the oldest for {age} s", webhooks.waiting),
+            "tidemark webhook test URL",
+        ));
+    }
+    if let Some(first) = webhooks.dead.first() {
+        let id = match first {
+            Subject::Order(id) => id.to_string(),
+            Subject::Transfer(id) => id.to_string(),
+        };
+        let count = webhooks.dead.len();
+        found.push(problem(
+            format!("{count} webhooks were given up and not delivered since, such as that of {id}"),
+            "tidemark webhook dead list; tidemark webhook dead redrive",
+        ));
+    }
+    found
+}
+
+/// The newest first.
+fn of_alerts(survey: &Survey) -> Vec<Problem> {
+    let newest = survey.alerts.iter().rev().take(ALERTS_MAX);
+    let mut found: Vec<_> = newest.map(of_alert).collect();
+    let left_out = survey.alerts.len().saturating_sub(ALERTS_MAX);
+    if left_out > 0 {
+        found.push(problem(format!("{left_out} more alerts are open"), "tidemark alerts list"));
+    }
+    found
+}
+
+fn of_alert(alert: &Alert) -> Problem {
+    let Alert { kind, alert_id, message, raised_at, .. } = alert;
+    let end = format!("tidemark alerts resolve {alert_id}");
+    let first = if *kind == AlertKind::DeadLetter {
+        "tidemark dead-letters list"
+    } else if *kind == AlertKind::DeadWebhook {
+        "tidemark webhook dead redrive"
+    } else {
+        "docs/OPERATIONS.md, Alerts"
+    };
+    // A condition ends by itself.
+    let help = if kind.is_condition() { first.to_owned() } else { format!("{first}; {end}") };
+    problem(format!("{kind} since {}: {message}", time(raised_at.seconds())), help)
+}
+
+#[cfg(test)]
+mod tests;

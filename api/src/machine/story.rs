@@ -1,0 +1,169 @@
+//! The story of a payment or an order: what happened to it in order of time, and what that means. Plain values, made of
+//! records alone: no log, no tables, no printing.
+
+pub mod meaning;
+pub mod words;
+
+use schemas::record::{
+    Alert, Attempt, AuditEntry, Block, ChainBody, ChainRecord, Delivery, Deposit, Order, Record,
+    Transfer,
+};
+use schemas::{Blockchain, CodecError, TransferId, UnixMicros, decode_json, encode};
+use serde_json::{Value, json};
+
+/// The head by which a transfer counts as confirmed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmation {
+    pub transfer_id: TransferId,
+    pub blockchain: Blockchain,
+    /// The block of the transfer.
+    pub number: i64,
+    /// The newest block that was scanned then.
+    pub head: Block,
+    /// The chain was final up to here then.
+    pub finalized: i64,
+    pub at: UnixMicros,
+}
+
+impl Confirmation {
+    /// The confirmation of a transfer by a record of its lane; none if the record confirms it not.
+    pub fn by(record: &ChainRecord, transfer: &Transfer) -> Option<Self> {
+        let ChainBody::Head(head) = &record.body else { return None };
+        let Transfer { block, observation, blockchain, transfer_id, .. } = transfer;
+        let confirms = record.blockchain == *blockchain
+            && head.confirmed_number(observation.value) >= block.number
+            && !head.holds(block, observation);
+        confirms.then_some(Self {
+            transfer_id: *transfer_id,
+            blockchain: *blockchain,
+            number: block.number,
+            head: record.block,
+            finalized: head.finalized,
+            at: record.observed_at,
+        })
+    }
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The state of the order after a change.
+    Order(Order),
+    /// The state of a deposit after a change.
+    Deposit(Deposit),
+    /// The state of a transfer after a change.
+    Transfer(Transfer),
+    Confirmed(Confirmation),
+    Attempt(Attempt),
+    /// A webhook whose attempts are used up.
+    Dead(Delivery, UnixMicros),
+    Alert(Alert),
+    /// A command of an operator.
+    Operator(AuditEntry),
+}
+
+impl Event {
+    /// The time of the event, by the clock of the process that wrote it.
+    pub const fn at(&self) -> UnixMicros {
+        match self {
+            Self::Order(order) => order.updated_at,
+            Self::Deposit(deposit) => deposit.updated_at,
+            Self::Transfer(transfer) => transfer.updated_at,
+            Self::Confirmed(confirmation) => confirmation.at,
+            Self::Attempt(attempt) => attempt.attempted_at,
+            Self::Dead(_, at) => *at,
+            Self::Alert(alert) => alert.raised_at,
+            Self::Operator(entry) => entry.requested_at,
+        }
+    }
+
+    /// Its kind, in a word.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Order(_) => "order",
+            Self::Deposit(_) => "deposit",
+            Self::Transfer(_) => "transfer",
+            Self::Confirmed(_) => "head",
+            Self::Attempt(_) | Self::Dead(..) => "webhook",
+            Self::Alert(_) => "alert",
+            Self::Operator(_) => "operator",
+        }
+    }
+
+    /// Causes come before effects at the same time.
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::Operator(_) => 0,
+            Self::Confirmed(_) => 1,
+            Self::Transfer(_) => 2,
+            Self::Deposit(_) => 3,
+            Self::Order(_) => 4,
+            Self::Attempt(_) => 5,
+            Self::Dead(..) => 6,
+            Self::Alert(_) => 7,
+        }
+    }
+
+    /// The event as an object: its time, its kind and its record as `tidemark tail` shows it.
+    ///
+    /// # Errors
+    /// The record cannot be encoded, which no record from a log can cause.
+    pub fn json(&self) -> Result<Value, CodecError> {
+        let record = match self {
+            Self::Order(order) => record(order)?,
+            Self::Deposit(deposit) => record(deposit)?,
+            Self::Transfer(transfer) => record(transfer)?,
+            Self::Confirmed(by) => json!({
+                "transfer_id": by.transfer_id,
+                "blockchain": by.blockchain,
+                "block": by.number,
+                "head": by.head.number,
+                "finalized": by.finalized,
+            }),
+            Self::Attempt(attempt) => record(attempt)?,
+            Self::Dead(delivery, _) => record(delivery)?,
+            Self::Alert(alert) => record(alert)?,
+            Self::Operator(entry) => record(entry)?,
+        };
+        Ok(json!({ "time": self.at().to_rfc3339(), "kind": self.kind(), "record": record }))
+    }
+}
+
+fn record<R: Record>(record: &R) -> Result<Value, CodecError> {
+    decode_json(R::SCHEMA, &encode(record)?)
+}
+
+/// Events, and the newest state of the order and the transfers in them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Story {
+    /// The order, in its newest state; none for a transfer that no order is known for.
+    pub order: Option<Order>,
+    /// The newest state of each transfer.
+    pub transfers: Vec<Transfer>,
+    /// The oldest first.
+    pub events: Vec<Event>,
+}
+
+impl Story {
+    /// Sorts events, and leaves out those that are there twice.
+    pub fn new(mut events: Vec<Event>) -> Self {
+        events.sort_by_key(|event| (event.at(), event.rank()));
+        events.dedup();
+        let (mut order, mut transfers): (Option<Order>, Vec<Transfer>) = (None, Vec::new());
+        for event in &events {
+            if let Event::Order(of) = event
+                && order.as_ref().is_none_or(|old| old.version <= of.version)
+            {
+                order = Some(of.clone());
+            }
+            if let Event::Transfer(of) = event {
+                transfers.retain(|old| old.transfer_id != of.transfer_id);
+                transfers.push(of.clone());
+            }
+        }
+        Self { order, transfers, events }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! The meaning of a story, in one sentence, and the command that helps.
+
+use schemas::record::{Deposit, Order, Transfer};
+use schemas::{
+    AttemptOutcome, DepositState, OrderStatus, TransferStatus, UnixMicros, UnixSeconds,
+    UnknownReason,
+};
+
+use super::words::time;
+use super::{Event, Story};
+
+/// A sentence, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meaning {
+    pub text: String,
+    /// A command, or a request of the Admin API; none if nothing is to be done.
+    pub help: Option<String>,
+}
+
+impl Meaning {
+    fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), help: None }
+    }
+
+    fn with(text: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { text: text.into(), help: Some(help.into()) }
+    }
+}
+
+/// The meaning of a story at a time.
+pub fn of(story: &Story, now: UnixSeconds) -> Meaning {
+    match &story.order {
+        Some(order) => of_order(story, order, now),
+        None => match story.transfers.last() {
+            Some(transfer) => of_transfer(transfer),
+            None => Meaning::plain("Nothing is known of it."),
+        },
+    }
+}
+
+fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
+    let gone = |transfer: &&Transfer| {
+        transfer.orphaned_at.is_some() && order.paid_by == Some(transfer.transfer_id)
+    };
+    if let Some(transfer) = story.transfers.iter().find(gone) {
+        return Meaning::with(
+            format!(
+                "Paid by transfer {}, and the chain no longer has that transfer: the money may be gone.",
+                transfer.transfer_id
+            ),
+            "ask the customer to pay again, or cancel the goods: docs/OPERATIONS.md, A halted chain",
+        );
+    }
+    if order.status == OrderStatus::Paid {
+        return paid(story, order);
+    }
+    let unknown = |transfer: &&Transfer| {
+        transfer.status == TransferStatus::NoMatchedDeposit && transfer.orphaned_at.is_none()
+    };
+    if let Some(transfer) = story.transfers.iter().rfind(unknown) {
+        return unpaid_by(transfer, order);
+    }
+    let waits = |transfer: &&Transfer| match transfer.status {
+        TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch => true,
+        TransferStatus::Matched
+        | TransferStatus::NoMatchedDeposit
+        | TransferStatus::FailedToConfirm => false,
+    };
+    if let Some(transfer) = story.transfers.iter().rfind(waits) {
+        return Meaning::with(
+            format!(
+                "A payment of {} {} was seen in block {} of {} and is not confirmed yet.",
+                transfer.value_text,
+                transfer.observation.stablecoin,
+                transfer.block.number,
+                transfer.blockchain
+            ),
+            "wait; if it takes long: tidemark status",
+        );
+    }
+    match order.status {
+        OrderStatus::Cancelled => Meaning::plain("Cancelled before a payment was seen."),
+        OrderStatus::Expired => Meaning::with(
+            format!("Expired at {}: no payment for it was seen.", time(order.expires_at)),
+            "if the customer has the hash of a payment: tidemark find HASH",
+        ),
+        OrderStatus::Pending | OrderStatus::Paid => pending(story, order, now),
+    }
+}
+
+fn pending(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
+    let mut deposits = story.events.iter().rev().filter_map(|event| {
+        let Event::Deposit(deposit) = event else { return None };
+        Some(deposit)
+    });
+    if now > order.expires_at {
+        return Meaning::with(
+            format!(
+                "The time to pay ended at {}, and no chain has passed it yet: a payment in time still counts.",
+                time(order.expires_at)
+            ),
+            "tidemark status",
+        );
+    }
+    match deposits.find(|deposit| deposit.state == DepositState::Open) {
+        Some(Deposit { value_text, stablecoin, blockchain, wallet_address, .. }) => {
+            Meaning::plain(format!(
+                "Not paid yet: {value_text} {stablecoin} on {blockchain} to {wallet_address} pays it until {}.",
+                time(order.expires_at)
+            ))
+        }
+        None => Meaning::plain(format!(
+            "The customer has not chosen how to pay; the order ends at {}.",
+            time(order.expires_at)
+        )),
+    }
+}
+
+fn paid(story: &Story, order: &Order) -> Meaning {
+    let how = match (order.paid_by, order.paid_value) {
+        (Some(by), Some(value)) => {
+            format!("Paid by transfer {by}: {value} of {}", order.amount_text)
+        }
+        _ => "Paid, as an operator marked it, without a transfer".to_owned(),
+    };
+    let changed = story.events.iter().filter_map(|event| {
+        let Event::Order(order) = event else { return None };
+        order.status_changed.then_some(order.updated_at)
+    });
+    let since = changed.max().unwrap_or(UnixMicros(0));
+    let delivered = story.events.iter().any(|event| {
+        let Event::Attempt(attempt) = event else { return false };
+        attempt.outcome == AttemptOutcome::Delivered && attempt.attempted_at >= since
+    });
+    let is_dead = |event: &Event| matches!(event, Event::Dead(_, at) if *at >= since);
+    if delivered {
+        Meaning::plain(format!("{how}. The shop has acknowledged the webhook."))
+    } else if story.events.iter().any(is_dead) {
+        Meaning::with(
+            format!("{how}. The shop has not acknowledged the webhook, which was given up."),
+            format!("tidemark webhook dead redrive --order {}", order.order_id),
+        )
+    } else {
+        Meaning::plain(format!("{how}. The shop has not acknowledged the webhook yet."))
+    }
+}
+
+/// An order that a payment was probably meant for.
+fn unpaid_by(transfer: &Transfer, order: &Order) -> Meaning {
+    let Transfer { transfer_id, value_text, observation, block, .. } = transfer;
+    let coin = observation.stablecoin;
+    let wanted = order.deposits.iter().rev().find_map(|deposit| deposit.value);
+    let wanted = wanted.unwrap_or(order.amount);
+    let late = block.timestamp.0.saturating_sub(order.expires_at.0);
+    let why = match transfer.reason {
+        Some(UnknownReason::Late) => format!("{late} s after the order's deadline"),
+        Some(UnknownReason::SenderMismatch) => "from another sender than the order's".to_owned(),
+        Some(UnknownReason::OtherContract) => "of another contract than the order's".to_owned(),
+        Some(UnknownReason::BeforeDeposit) => "before the deposit was open".to_owned(),
+        Some(UnknownReason::OrderCancelled) => "after the order was cancelled".to_owned(),
+        Some(UnknownReason::Stopped) => "while an operator had stopped such payments".to_owned(),
+        Some(UnknownReason::OwnWallet) => {
+            return Meaning::plain(format!(
+                "Not paid. Transfer {transfer_id} comes from a wallet of the configuration and is no payment."
+            ));
+        }
+        Some(
+            UnknownReason::NoDeposit | UnknownReason::AmountMismatch | UnknownReason::AlreadyPaid,
+        )
+        | None => "which is not the amount that was asked for".to_owned(),
+    };
+    let less = observation.value < order.amount;
+    let accept = if less { ",\"accept_less\":true" } else { "" };
+    Meaning::with(
+        format!("Not paid: transfer {transfer_id} brought {value_text} {coin} of {wanted}, {why}."),
+        format!(
+            "if it is for this order: POST /api/v1/admin/transfers/{transfer_id}/attach \
+             {{\"order_id\":\"{}\"{accept}}} (docs/API.md); otherwise send it back",
+            order.order_id
+        ),
+    )
+}
+
+/// A transfer that no order is known for.
+fn of_transfer(transfer: &Transfer) -> Meaning {
+    let Transfer { transfer_id, value_text, observation, .. } = transfer;
+    let coin = observation.stablecoin;
+    match transfer.status {
+        TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch => Meaning::with(
+            format!("A payment of {value_text} {coin} that is not confirmed or not matched yet."),
+            "wait; if it takes long: tidemark status",
+        ),
+        TransferStatus::FailedToConfirm => {
+            Meaning::plain("The chain no longer has this transfer: no money came.".to_owned())
+        }
+        TransferStatus::Matched => Meaning::plain("It pays an order that is not known any more."),
+        TransferStatus::NoMatchedDeposit => match transfer.reason {
+            Some(UnknownReason::OwnWallet) => Meaning::plain(
+                "It comes from a wallet of the configuration and is no payment of a customer.",
+            ),
+            Some(
+                UnknownReason::NoDeposit
+                | UnknownReason::AmountMismatch
+                | UnknownReason::SenderMismatch
+                | UnknownReason::BeforeDeposit
+                | UnknownReason::Late
+                | UnknownReason::AlreadyPaid
+                | UnknownReason::OrderCancelled
+                | UnknownReason::OtherContract
+                | UnknownReason::Stopped,
+            )
+            | None => Meaning::with(
+                format!("{value_text} {coin} came that no order is known for: it pays nothing."),
+                format!(
+                    "find its order by amount (tidemark find {value_text}) and attach it with POST \
+                     /api/v1/admin/transfers/{transfer_id}/attach (docs/API.md), or send it back"
+                ),
+            ),
+        },
+    }
+}

@@ -1,0 +1,99 @@
+//! An installation at one moment, as plain values.
+
+use schemas::record::{Alert, Block, Held, StopScope};
+use schemas::{Blockchain, OrderId, UnixMicros, UnixSeconds};
+pub use store::Subject;
+
+/// A chain that is configured, or was followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    pub blockchain: Blockchain,
+    /// Number of configured endpoints; 0 for a chain that is not followed any more.
+    pub endpoints: usize,
+    /// The newest block that was scanned.
+    pub head: Option<Block>,
+    pub confirmed: i64,
+    /// Time of the newest block in which some amount is confirmed.
+    pub confirmed_at: Option<UnixSeconds>,
+    pub finalized: i64,
+    /// The cause of a halt, and its beginning.
+    pub halt: Option<(String, UnixMicros)>,
+    /// Transfers that endpoints disagree about.
+    pub held: Vec<Held>,
+    /// Blocks that were never scanned are gone from every endpoint.
+    pub has_gap: bool,
+}
+
+/// A consumer group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The stage, as `tidemark run` names it.
+    pub stage: &'static str,
+    pub name: &'static str,
+    /// Records that are not read yet, at most: on Kafka ends of transactions count, too.
+    pub lag: i64,
+    /// The time at which the oldest of them was appended.
+    pub oldest: Option<UnixMicros>,
+    /// Each with the number of its partitions; none where the log has no list of them.
+    pub members: Option<Vec<(String, usize)>>,
+}
+
+/// Orders that are not paid yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Orders {
+    pub pending: usize,
+    /// There are more than were counted.
+    pub is_more: bool,
+    pub oldest: Option<UnixSeconds>,
+    /// One of those whose deadline has passed by more than chains take, and how many there are.
+    pub overdue: Option<(OrderId, usize)>,
+}
+
+/// Webhooks that no receiver has acknowledged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Those that are sent or wait for their next attempt, at most.
+    pub waiting: usize,
+    /// The time at which the oldest of them was announced.
+    pub oldest: Option<UnixMicros>,
+    /// Those that were given up and not delivered since.
+    pub dead: Vec<Subject>,
+}
+
+/// The file system of an embedded log and tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    pub folder: String,
+    pub free_bytes: u64,
+    pub all_bytes: u64,
+}
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    pub at: UnixMicros,
+    pub chains: Vec<Chain>,
+    pub groups: Vec<Group>,
+    /// The reason why the one process of an embedded installation is not ready; none if it is, or is not asked.
+    pub not_ready: Option<String>,
+    /// None without tables.
+    pub orders: Option<Orders>,
+    pub webhooks: Webhooks,
+    /// Records that no stage could process: all that the topic has.
+    pub dead_letters: usize,
+    /// The open ones that no other part of the survey shows, the oldest first.
+    pub alerts: Vec<Alert>,
+    /// Emergency stops in force, in words.
+    pub stops: Vec<String>,
+    /// None where nothing is embedded.
+    pub disk: Option<Disk>,
+    /// Parts that could not be asked, each with the reason.
+    pub unknown: Vec<String>,
+}
+
+/// What a scope covers, in words.
+pub fn stop_words(scope: StopScope) -> String {
+    let what = scope.subject().unwrap_or_else(|| "everything".to_owned());
+    let alone = scope.blockchain.map(|_| ", on this chain alone").unwrap_or_default();
+    format!("{what} is stopped{alone}")
+}

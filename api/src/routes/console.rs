@@ -1,0 +1,388 @@
+//! The routes of the operators' console (decision 91), where operators have an address of their own. A cookie names a session in
+//! memory; the admin secret is given once, in a form. Every other form has the number of its session, and a page of another
+//! site may send none.
+
+mod actions;
+mod exports;
+mod lists;
+mod pages;
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, FromRef, FromRequest as _, Request, State};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use log::{Log, OpenAlerts};
+use runtime::Clock;
+use schemas::record::{Alert, AuditEntry, DeadLetter, Delivery};
+use schemas::{OrderId, OrderStatus, Topic, TransferId, UnixMicros};
+use serde_json::json;
+use store::{DepositFilter, OrderFilter, Store, TransferFilter};
+use tokio::time::Duration;
+use url::form_urlencoded;
+
+use super::admin;
+use super::checkout::{asset, cookie};
+use crate::audit::Asker;
+use crate::auth::{Auth, Operator};
+use crate::client::Client;
+use crate::commands::Commands;
+use crate::console::action::Action;
+use crate::console::deliveries::{GIVEN_UP_SECONDS, REDRIVES_A_SECOND};
+use crate::console::list::{self, ROWS, UNKNOWN};
+use crate::console::overview::Overview;
+use crate::console::records::Newest;
+use crate::console::session::{SESSION_SECONDS, Sessions, Visit};
+use crate::console::single::Single;
+use crate::console::{
+    self, ASSETS, Page, action, alerts, chains, deliveries, delivery, letters, order, overview,
+    records, transfer,
+};
+use crate::error::{Answer, Refusal};
+use crate::extract::{Form, Named};
+use crate::inspect::reader::Reader;
+use crate::inspect::search::{self, Subject};
+use crate::inspect::wanted::Wanted;
+use crate::inspect::{Served, gather};
+use crate::links::Links;
+use crate::machine::query::Query;
+use crate::reads::Reads;
+use crate::redrive::Filter;
+use crate::{metrics, origins};
+
+const COOKIE: &str = "tidemark_console";
+/// What the script of a live page adds to its requests.
+const LIVE: &str = "tidemark-live";
+/// How long the topics are read for one page.
+const READING_MAX: Duration = Duration::from_secs(5);
+/// Most bytes of an address that the form of the sign-in leads to.
+const TO_BYTES_MAX: usize = 400;
+/// Most bytes of a form.
+const FORM_BYTES_MAX: usize = 2048;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(crate) struct Console {
+    pub(crate) auth: Arc<Auth>,
+    pub(crate) reads: Reads,
+    pub(crate) links: Links,
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) sessions: Arc<Sessions>,
+    /// What the first page and that of the chains show.
+    pub(crate) overview: Arc<Single<Overview>>,
+    /// One operator sends many webhooks again at a time.
+    pub(crate) redriving: Arc<tokio::sync::Mutex<()>>,
+    /// Changes with the files that the pages load.
+    pub(crate) version: &'static str,
+}
+
+/// Below `/console`. The state of the router has the console, and what its actions and files need.
+pub(crate) fn routes<S>(console: &Console) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Console: FromRef<S>,
+    Commands: FromRef<S>,
+    Reads: FromRef<S>,
+{
+    let mut routes = Router::new()
+        .route("/", get(first))
+        .route("/search", get(pages::search_for))
+        .route("/orders", get(lists::orders))
+        .route("/orders/{order_id}", get(pages::order))
+        .route("/orders/{order_id}/cancel", get(actions::ask_cancel).post(actions::cancel))
+        .route("/orders/{order_id}/mark-paid", get(actions::ask_mark_paid).post(actions::mark_paid))
+        .route(
+            "/orders/{order_id}/resend-webhook",
+            get(actions::ask_resend_order).post(actions::resend_order),
+        )
+        .route("/unknown", get(lists::unknown))
+        .route("/transfers", get(lists::transfers))
+        .route("/transfers/{transfer_id}", get(pages::transfer))
+        .route("/transfers/{transfer_id}/attach", get(actions::ask_attach).post(actions::attach))
+        .route(
+            "/transfers/{transfer_id}/resend-webhook",
+            get(actions::ask_resend_transfer).post(actions::resend_transfer),
+        )
+        .route("/deposits", get(lists::deposits))
+        .route("/deliveries", get(lists::deliveries))
+        .route("/deliveries/redrive", get(actions::ask_redrive).post(actions::redrive))
+        .route("/delivery", get(pages::delivery))
+        .route("/chains", get(lists::chains))
+        .route("/stops", get(actions::ask_stop).post(actions::stop))
+        .route("/stops/end", get(actions::ask_resume).post(actions::resume))
+        .route("/alerts", get(lists::alerts))
+        .route("/alerts/resolve", get(actions::ask_resolve).post(actions::resolve))
+        .route("/dead-letters", get(lists::dead_letters))
+        .route("/dead-letters/{number}", get(pages::letter))
+        .route("/dead-letters/{number}/replay", get(actions::ask_replay).post(actions::replay))
+        .route("/audit", get(lists::audit))
+        // The first three files are the Admin API's.
+        .route("/export/orders", get(admin::orders))
+        .route("/export/deposits", get(admin::deposits))
+        .route("/export/wallets/{address}/transfers", get(admin::transfers))
+        .route("/export/transfers", get(exports::transfers))
+        .route("/export/deliveries", get(exports::deliveries))
+        .route("/export/alerts", get(exports::alerts))
+        .route("/export/dead-letters", get(exports::dead_letters))
+        .route("/export/audit", get(exports::audit))
+        .route("/sign-out", post(sign_out))
+        .layer(middleware::from_fn_with_state(console.clone(), operators_only))
+        .route("/sign-in", get(sign_in_form).post(sign_in))
+        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX));
+    for (name, kind, content) in ASSETS {
+        routes =
+            routes.route(&format!("/{name}"), get(move || async move { asset(kind, content) }));
+    }
+    routes
+}
+
+/// Where a request without a session is led: to the form, which leads back to the page that was asked for.
+fn door(request: &Request) -> String {
+    let asked = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    if asked == "/" || !request.method().is_safe() {
+        return "/console/sign-in".to_owned();
+    }
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("to", &format!("/console{asked}"));
+    format!("/console/sign-in?{}", query.finish())
+}
+
+/// The page that a form leads to after it: one of the console.
+fn wanted(fields: &Query) -> Option<&str> {
+    let is_page = |to: &&str| {
+        let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+        let path = to.split('?').next().unwrap_or_default().to_ascii_lowercase();
+        let leads_out = path.contains("..") || path.contains("%2e");
+        to.starts_with("/console/") && to.len() <= TO_BYTES_MAX && is_plain && !leads_out
+    };
+    fields.text("to").ok().flatten().filter(is_page)
+}
+
+fn lead(to: &str) -> Response {
+    let to = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/console"));
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
+}
+
+/// Shows pages to those alone who have signed in, lets those who may operate send the forms of their own session, and makes
+/// a page of every refusal.
+async fn operators_only(
+    State(console): State<Console>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    // What a script fetches keeps no session open.
+    let by_person = !headers.contains_key(LIVE);
+    let visit = cookie(headers, COOKIE).and_then(|number| {
+        console.sessions.visit(number, console.clock.now().seconds(), by_person)
+    });
+    let Some(mut visit) = visit else { return lead(&door(&request)) };
+    visit.operator.client = request.extensions().get().copied();
+    if !request.method().is_safe() {
+        request = match console.checked(request, &visit).await {
+            Ok(request) => request,
+            Err((status, text)) => return console::refused(status, &visit, &text, console.version),
+        };
+    }
+    request.extensions_mut().insert(visit.operator.clone());
+    request.extensions_mut().insert(visit.clone());
+    let answer = next.run(request).await;
+    let status = answer.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return answer;
+    }
+    // Refusals are short texts.
+    let text = axum::body::to_bytes(answer.into_body(), FORM_BYTES_MAX).await.unwrap_or_default();
+    console::refused(status, &visit, &String::from_utf8_lossy(&text), console.version)
+}
+
+impl Console {
+    /// A form of the operator's own session, sent by a page of this site.
+    async fn checked(
+        &self,
+        request: Request,
+        visit: &Visit,
+    ) -> Result<Request, (StatusCode, String)> {
+        let refuse = |refusal: &Refusal| (refusal.status(), refusal.to_string());
+        if origins::is_foreign(request.headers(), &[]) {
+            metrics::refusal("origin", "foreign");
+            return Err(refuse(&Refusal::OriginForeign));
+        }
+        let (parts, body) = request.into_parts();
+        let whole = Request::from_parts(parts.clone(), body);
+        let Form(form) =
+            Form::from_request(whole, &()).await.map_err(|refusal| refuse(&refusal))?;
+        let fields = Query::parse(std::str::from_utf8(&form).unwrap_or_default());
+        if !visit.is_own(fields.text("form").ok().flatten()) {
+            metrics::refusal("origin", "foreign");
+            let text = "This form is of another session. Open its page again.";
+            return Err((StatusCode::FORBIDDEN, text.to_owned()));
+        }
+        let is_command = parts.uri.path() != "/sign-out";
+        if is_command && !visit.operator.may_operate() {
+            metrics::refusal("secret", "scope");
+            return Err(refuse(&Refusal::ReadOnly));
+        }
+        Ok(Request::from_parts(parts, form.into()))
+    }
+
+    fn shown(&self, visit: &Visit, page: Page) -> Response {
+        console::shown(StatusCode::OK, visit, page, self.version)
+    }
+
+    /// Reads the log and the tables.
+    fn read<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut Reader<Served>) -> Answer<T> + Send + 'static,
+    ) -> impl Future<Output = Answer<T>> + Send + 'static {
+        let (log, store) = (self.log.clone(), self.store.clone());
+        let layout = log.layout();
+        let read = move || ask(&mut Reader::new(Served(log), Some(store), layout, READING_MAX));
+        async { tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Internal)? }
+    }
+
+    /// The same in a turn of the operator's: it begins with that.
+    async fn inspect<T: Send + 'static>(
+        &self,
+        by: &Operator,
+        ask: impl FnOnce(&mut Reader<Served>) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
+        by.turns.clone().take(self.read(ask)).await
+    }
+
+    /// Reads the tables in a turn of the operator's.
+    async fn in_turn<T: Send + 'static, F: Future<Output = Answer<T>> + Send + 'static>(
+        &self,
+        visit: &Visit,
+        read: impl FnOnce(Reads) -> F,
+    ) -> Answer<T> {
+        visit.operator.turns.clone().take(read(self.reads.clone())).await
+    }
+
+    fn since(&self) -> UnixMicros {
+        self.clock.now().seconds().plus(-search::SINCE_SECONDS).micros()
+    }
+
+    /// How everything is: one reading for all who ask, in nobody's turn.
+    async fn overview(&self) -> Answer<Arc<Overview>> {
+        let (now, catalog) = (self.clock.now(), self.reads.shared_catalog());
+        let read = self.read(move |reader| overview::ask(reader, &catalog, now));
+        self.overview.get(now, read).await
+    }
+
+    /// The alerts that are open.
+    async fn open_alerts(&self, by: &Operator) -> Answer<OpenAlerts> {
+        self.inspect(by, |reader| crate::inspect::survey::open_alerts(reader.source())).await
+    }
+
+    /// The newest records of a topic.
+    async fn newest<T: schemas::record::Record + Send + 'static>(
+        &self,
+        visit: &Visit,
+        topic: Topic,
+        query: &Query,
+    ) -> Answer<Newest<T>> {
+        let (log, before) = (self.log.clone(), query.parsed("before")?);
+        self.inspect(&visit.operator, move |_| records::newest(&*log, topic, before)).await
+    }
+}
+
+/// `GET /console/sign-in`
+async fn sign_in_form(State(console): State<Console>, query: Query) -> Response {
+    console::sign_in(StatusCode::OK, None, wanted(&query), console.version)
+}
+
+/// `POST /console/sign-in`
+async fn sign_in(
+    State(console): State<Console>,
+    client: Option<Client>,
+    headers: HeaderMap,
+    Form(form): Form,
+) -> Response {
+    let fields = Query::parse(std::str::from_utf8(&form).unwrap_or_default());
+    let to = wanted(&fields);
+    let refused = |refusal: &Refusal| {
+        console::sign_in(refusal.status(), Some(refusal.to_string()), to, console.version)
+    };
+    if origins::is_foreign(&headers, &[]) {
+        metrics::refusal("origin", "foreign");
+        return refused(&Refusal::OriginForeign);
+    }
+    let given = fields.text("secret").ok().flatten().unwrap_or_default();
+    let operator = match console.auth.verify_secret(given.as_bytes(), client) {
+        Ok(operator) => operator,
+        Err(refusal) => return refused(&refusal),
+    };
+    let by = client.map(tracing::field::display);
+    tracing::info!(operator = %operator.name, client.address = by, "an operator signed in to the console");
+    let number = console.sessions.begin(operator, console.clock.now().seconds());
+    with_cookie(&headers, &number, SESSION_SECONDS, to.unwrap_or("/console"))
+}
+
+/// `POST /console/sign-out`
+async fn sign_out(State(console): State<Console>, headers: HeaderMap) -> Response {
+    if let Some(number) = cookie(&headers, COOKIE) {
+        console.sessions.end(number);
+    }
+    with_cookie(&headers, "", 0, "/console/sign-in")
+}
+
+/// Leads to a page with a cookie for this many seconds.
+fn with_cookie(headers: &HeaderMap, number: &str, seconds: i64, to: &str) -> Response {
+    // The proxy in front of this knows whether the operator came by TLS.
+    let by_tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+    let secure = if by_tls { "; Secure" } else { "" };
+    let cookie = format!(
+        "{COOKIE}={number}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    );
+    ([(header::SET_COOKIE, cookie)], lead(to)).into_response()
+}
+
+/// `GET /console`
+async fn first(State(console): State<Console>, visit: Visit) -> Answer {
+    Ok(console.shown(&visit, overview::render(&*console.overview().await?)))
+}
+
+/// The word of a filter; none where any is wanted.
+fn chosen<T: FromStr<Err: Display>>(query: &Query, name: &'static str) -> Answer<Option<T>> {
+    Ok(match query.text(name)? {
+        None | Some("") => None,
+        Some(_) => query.parsed(name)?,
+    })
+}
+
+/// Which webhooks that were given up are meant.
+fn of_filter(query: &Query) -> Answer<Filter> {
+    let host = query.text("host")?.map(str::trim).filter(|host| !host.is_empty());
+    let (outcome, kind) = (chosen(query, "outcome")?, chosen(query, "kind")?);
+    Ok(Filter { host: host.map(str::to_owned), outcome, kind, ..Filter::default() })
+}
+
+/// What a page says was done. It is in the address, which anybody can write: `is_so` says whether the record agrees.
+fn done(query: &Query, is_so: impl Fn(Action) -> bool) -> Answer<Option<&'static str>> {
+    let action = query.text("done")?.and_then(Action::of_word);
+    Ok(action.filter(|action| is_so(*action)).map(Action::done))
+}
+
+/// Whether an order is as an action leaves it.
+fn is_done(action: Action, status: OrderStatus) -> bool {
+    match action {
+        Action::Cancel => status == OrderStatus::Cancelled,
+        Action::MarkPaid | Action::Attach => status == OrderStatus::Paid,
+        Action::ResendOrder => true,
+        Action::ResendTransfer
+        | Action::Stop
+        | Action::Resume
+        | Action::Resolve
+        | Action::Replay
+        | Action::Redrive => false,
+    }
+}

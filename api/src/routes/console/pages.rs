@@ -1,0 +1,113 @@
+//! The pages of one thing each: what was searched for, an order, a transfer, a webhook, a dead letter.
+
+use super::*;
+use crate::machine::story::Story;
+
+/// `GET /console/search?q=`
+pub(super) async fn search_for(
+    State(console): State<Console>,
+    visit: Visit,
+    query: Query,
+) -> Answer {
+    let wanted = Wanted::new(query.text("q")?.unwrap_or_default());
+    let (since, sought) = (console.since(), wanted.clone());
+    let found = console.inspect(&visit.operator, move |reader| {
+        let hits = search::run(reader, &sought, since)?;
+        Ok((hits, reader.remarks()))
+    });
+    let (hits, remarks) = found.await?;
+    Ok(match hits.only() {
+        Some(Subject::Order(id)) => lead(&format!("/console/orders/{id}")),
+        Some(Subject::Transfer(id)) => lead(&format!("/console/transfers/{id}")),
+        None => console.shown(&visit, list::hits(&wanted, &hits, &remarks)),
+    })
+}
+
+/// `GET /console/orders/{order_id}`
+pub(super) async fn order(
+    State(console): State<Console>,
+    visit: Visit,
+    Named(id): Named<OrderId>,
+    query: Query,
+) -> Answer {
+    let row = console.reads.order_row(id).await?;
+    let (story, remarks) = console.story(&visit, Subject::Order(id)).await?;
+    let page = order::render(&order::Showing {
+        row: &row,
+        story: &story,
+        remarks: &remarks,
+        checkout: console.links.checkout(&row.order),
+        catalog: console.reads.catalog(),
+        by: &visit.operator,
+        now: console.clock.now().seconds(),
+        done: done(&query, |action| is_done(action, row.order.status))?,
+    });
+    Ok(console.shown(&visit, page))
+}
+
+/// `GET /console/transfers/{transfer_id}`
+pub(super) async fn transfer(
+    State(console): State<Console>,
+    visit: Visit,
+    Named(id): Named<i64>,
+    query: Query,
+) -> Answer {
+    let id = TransferId(id);
+    let of = console.reads.transfer(id).await?;
+    let reads = console.reads.clone();
+    let candidates = visit.operator.turns.clone().take(async move { reads.candidates(id).await });
+    let candidates = candidates.await?;
+    let (story, remarks) = console.story(&visit, Subject::Transfer(id)).await?;
+    let page = transfer::render(&transfer::Showing {
+        transfer: &of,
+        candidates: &candidates,
+        story: &story,
+        remarks: &remarks,
+        catalog: console.reads.catalog(),
+        by: &visit.operator,
+        now: console.clock.now().seconds(),
+        done: done(&query, |action| action == Action::ResendOrder)?,
+    });
+    Ok(console.shown(&visit, page))
+}
+
+/// `GET /console/delivery?order=&event=`, or with `transfer`
+pub(super) async fn delivery(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+    let order = query.text("order")?.and_then(|id| id.parse().ok()).map(Subject::Order);
+    let transfer = query.text("transfer")?.and_then(|id| id.parse().ok());
+    let subject = order.or(transfer.map(|id| Subject::Transfer(TransferId(id))));
+    let event = query.text("event")?.unwrap_or_default().to_owned();
+    let (subject, since) = (subject.ok_or(Refusal::ResourceNotFound)?, console.since());
+    let found = console
+        .inspect(&visit.operator, move |reader| delivery::read(reader, (subject, event), since));
+    Ok(console.shown(&visit, found.await?.page(&visit)))
+}
+
+/// `GET /console/dead-letters/{number}`
+pub(super) async fn letter(
+    State(console): State<Console>,
+    visit: Visit,
+    Named(number): Named<i64>,
+    query: Query,
+) -> Answer {
+    let letter = console.letter(&visit, number).await?;
+    let done = done(&query, |action| action == Action::Replay && letter.was_put_back())?;
+    Ok(console.shown(&visit, letter.page(&visit, done)))
+}
+
+impl Console {
+    /// A story, and what it lacks in words.
+    async fn story(&self, visit: &Visit, subject: Subject) -> Answer<(Story, Vec<String>)> {
+        let since = self.since();
+        let story = self.inspect(&visit.operator, move |reader| {
+            let story = gather::story(reader, subject, since)?;
+            Ok((story, reader.remarks()))
+        });
+        story.await
+    }
+
+    pub(super) async fn letter(&self, visit: &Visit, number: i64) -> Answer<letters::Letter> {
+        let (by, now) = (Asker::from(&visit.operator), self.clock.now());
+        self.inspect(&visit.operator, move |reader| letters::read(reader, number, &by, now)).await
+    }
+}

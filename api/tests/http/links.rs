@@ -1,0 +1,35 @@
+//! What is signed for customers: links, and the proof of a status.
+
+use schemas::{OrderStatus, Secret, UnixSeconds, sign_return};
+
+use crate::world::{Answer, MERCHANT_SECRET, NOW, World, config, link, new_order};
+
+/// What customers hold is made with another key than what signs "paid", where there is one.
+#[tokio::test]
+async fn links_have_a_key_of_their_own() {
+    let mut config = config();
+    config.merchant.link_secret = Some(Secret::new("link-secret"));
+    config.merchant.previous_link_secret = Some(Secret::new("older-link-secret"));
+    config.merchant.return_url =
+        Some("https://shop.test/{order_id}/{status}?proof={proof}".parse().unwrap());
+    let world = World::with(config, false).await;
+    let id = world.create(&new_order()).await;
+    let accepted = ["link-secret", "older-link-secret", MERCHANT_SECRET].map(|key| (key, 303));
+    for (secret, status) in accepted.into_iter().chain([("another", 401)]) {
+        let link = link(secret, &id, NOW + 60);
+        let answer = Answer::to(world.request(&format!("GET /checkout/{id}?{link}"))).await;
+        assert_eq!(answer.status, status, "{secret}");
+    }
+    let cookie = format!("checkout_{id}={}", world.link(&id));
+    let page = world.request(&format!("GET /checkout/{id}")).header("Cookie", cookie);
+    let page = Answer::to(page).await.body;
+    let (_, rest) = page.split_once(&format!("https://shop.test/{id}/pending?proof=")).unwrap();
+    let (time, mac) = rest.split_once('"').unwrap().0.split_once('.').unwrap();
+    assert_eq!(time, NOW.to_string());
+    let made = |key: &str| {
+        let order_id = id.parse().unwrap();
+        sign_return(&Secret::new(key), order_id, OrderStatus::Pending, UnixSeconds(NOW))
+    };
+    assert_eq!(mac, made("link-secret"));
+    assert_ne!(mac, made(MERCHANT_SECRET));
+}
