@@ -127,9 +127,19 @@ impl Ledger {
         Some((self.block(*number)?, *index))
     }
 
-    /// What an owner holds of a token; an owner that sent more than it received holds nothing.
-    pub(crate) fn balance(&self, token: Address, owner: Address) -> U256 {
-        let flow = self.flows.get(&(token, owner)).copied().unwrap_or_default();
+    /// The balance of an owner after a block; an owner that sent more than it received has nothing.
+    pub(crate) fn balance_at(&self, token: Address, owner: Address, number: u64) -> U256 {
+        let mut flow = self.flows.get(&(token, owner)).copied().unwrap_or_default();
+        let later = self.blocks.iter().rev().take_while(|block| block.id.number > number);
+        let calls = later.flat_map(|block| &block.transactions).flat_map(|one| &one.calls);
+        for call in calls.filter(|call| call.token == token) {
+            if call.to == owner {
+                flow.received -= call.value;
+            }
+            if call.from == owner {
+                flow.sent -= call.value;
+            }
+        }
         flow.received.saturating_sub(flow.sent)
     }
 
@@ -324,7 +334,7 @@ mod tests {
     }
 
     fn balance(ledger: &Ledger) -> U256 {
-        ledger.balance(Address::repeat_byte(0xaa), Address::repeat_byte(2))
+        ledger.balance_at(Address::repeat_byte(0xaa), Address::repeat_byte(2), u64::MAX)
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) struct Switches {
     pub(crate) unindexed: HashSet<TxHash>,
     /// There is no `eth_getBlockReceipts`.
     pub(crate) refuses_block_receipts: bool,
+    /// There are no states before the newest block's.
+    pub(crate) forgets_states: bool,
     pub(crate) native: Option<NativeFault>,
     /// Calls by method. The keys are from the list of methods, so the map is bounded.
     pub(crate) counts: BTreeMap<&'static str, u64>,

@@ -142,6 +142,11 @@ impl Chain {
         self.switches().unindexed.insert(hash);
     }
 
+    /// Has the state after the newest block alone, as a node that keeps no archive.
+    pub fn forget_states(&self) {
+        self.switches().forgets_states = true;
+    }
+
     /// Serves no `eth_getBlockReceipts`, as some nodes and plans do not.
     pub fn refuse_block_receipts(&self) {
         self.switches().refuses_block_receipts = true;

@@ -176,7 +176,7 @@ fn code(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     Ok(json!(if is_token { "0x5f5ffd" } else { "0x" }))
 }
 
-/// The three read methods of a token, at the head whatever block is asked for.
+/// The three read methods of a token. Balances are those after the block that is asked for.
 fn call(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let request = params.required(0)?;
     let member = |name| request.get(name).filter(|value: &&Value| !value.is_null());
@@ -184,13 +184,19 @@ fn call(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let to = parse_address(member("to").ok_or_else(|| missing("to"))?)?;
     let input = member("input").or(member("data")).ok_or_else(|| missing("input"))?;
     let input = parse_bytes(input)?;
+    let has_states = !chain.switches().forgets_states;
     let ledger = chain.ledger();
+    let tag = params.optional(1).map_or(Ok(BlockTag::Latest), BlockTag::parse)?;
+    let number = tag.number(&ledger);
+    if number < ledger.head().id.number && !has_states {
+        return Err(RpcError::new(-32000, "missing trie node"));
+    }
     let Some(token) = ledger.config().token(to) else { return Ok(json!("0x")) };
     let output = match (input.get(..4), input.get(16..36)) {
         (Some([0x31, 0x3c, 0xe5, 0x67]), _) => word(U256::from(token.decimals)),
         (Some([0x95, 0xd8, 0x9b, 0x41]), _) => symbol_output(token),
         (Some([0x70, 0xa0, 0x82, 0x31]), Some(owner)) => {
-            word(ledger.balance(to, Address::from_slice(owner)))
+            word(ledger.balance_at(to, Address::from_slice(owner), number))
         }
         _ => return Err(RpcError::new(3, "execution reverted")),
     };

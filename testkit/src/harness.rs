@@ -24,9 +24,9 @@ pub use tidemark::{Chain, Tidemark};
 pub use crate::eventually;
 
 /// `[merchant] secret` of every test.
-pub const MERCHANT_SECRET: &str = "test-merchant-secret";
+pub const MERCHANT_SECRET: &str = "test-merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 /// `[admin] secret` of every test.
-pub const ADMIN_SECRET: &str = "test-admin-secret";
+pub const ADMIN_SECRET: &str = "test-admin-5vN8xK2qL7wR";
 
 /// A port that is free now.
 pub fn free_port() -> u16 {

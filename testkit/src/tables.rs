@@ -109,6 +109,13 @@ impl Drop for Tables {
     }
 }
 
+/// Changes the tables in a folder by hand, as an operator would.
+pub fn change_by_hand(dir: &Path, sql: &str) {
+    let connection = rusqlite::Connection::open(dir.join("tables.sqlite")).unwrap();
+    let changed = connection.execute(sql, []).unwrap();
+    assert_eq!(changed, 1, "{sql}");
+}
+
 fn dump_embedded(dir: &Path) -> Dump {
     let connection = rusqlite::Connection::open(dir.join("tables.sqlite")).unwrap();
     let names = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name";

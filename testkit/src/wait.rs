@@ -14,15 +14,30 @@ const BLOCK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pace at which blocks are mined while a condition is polled: a block is a second of its chain's time, and one a
 /// poll would expire orders before a block is old enough by the clock to be confirmed.
-#[derive(Debug, Default)]
-pub struct Pace(Cell<Option<Instant>>);
+#[derive(Debug)]
+pub struct Pace {
+    interval: Duration,
+    last: Cell<Option<Instant>>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self::of(BLOCK_INTERVAL)
+    }
+}
 
 impl Pace {
+    /// At most a block in this time.
+    #[must_use]
+    pub const fn of(interval: Duration) -> Self {
+        Self { interval, last: Cell::new(None) }
+    }
+
     /// Whether the next block is due; the one after it is due later.
     pub fn is_due(&self) -> bool {
-        let is_due = self.0.get().is_none_or(|last| last.elapsed() >= BLOCK_INTERVAL);
+        let is_due = self.last.get().is_none_or(|last| last.elapsed() >= self.interval);
         if is_due {
-            self.0.set(Some(Instant::now()));
+            self.last.set(Some(Instant::now()));
         }
         is_due
     }
@@ -31,7 +46,16 @@ impl Pace {
 /// Waits until `check` finds something.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
+    check: impl FnMut() -> F,
+) -> T {
+    eventually_or(what, check, String::new).await
+}
+
+/// Waits until `check` finds something; `explain` is asked for the failure's details.
+pub async fn eventually_or<T, F: Future<Output = Option<T>>>(
+    what: &str,
     mut check: impl FnMut() -> F,
+    explain: impl FnOnce() -> String,
 ) -> T {
     let search = async {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
@@ -44,7 +68,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(
     };
     match tokio::time::timeout(DEADLINE, search).await {
         Ok(found) => found,
-        Err(_) => panic!("waited {DEADLINE:?} in vain for {what}"),
+        Err(_) => panic!("waited {DEADLINE:?} in vain for {what}\n{}", explain()),
     }
 }
 

@@ -2,7 +2,9 @@
 
 pub(crate) mod announce;
 pub(crate) mod data_folder;
+pub(crate) mod exposure;
 pub(crate) mod fit;
+pub(crate) mod presence;
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,7 +23,7 @@ use schemas::Layout;
 use store::Store;
 use store::config::CqlConfig;
 use store::cql::CqlStore;
-use store::embedded::EmbeddedStore;
+use store::embedded::{self, EmbeddedStore};
 
 use crate::settings::Settings;
 use crate::setup::backup;
@@ -32,6 +34,12 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// After this time without an answer to the first attempt, that is logged. The attempt continues: it
 /// ends with a cause.
 const SILENCE: Duration = Duration::from_secs(3);
+
+/// Why a process waits for topics that are there.
+const IMPORTING: &str = "the topics: an import into them is under way; if it was interrupted run `tidemark import` again";
+
+/// The longest wait for tables that are only read.
+const TABLES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The result of one attempt to open a back end.
 #[derive(Debug)]
@@ -97,6 +105,30 @@ pub(crate) async fn open_tables(
     }
 }
 
+/// The tables, to be read only; none if they are embedded and not there yet. Does not wait.
+///
+/// # Errors
+/// They cannot be read, or the nodes do not answer.
+pub(crate) async fn read_tables(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Store>>> {
+    match &settings.store {
+        store::config::BackEnd::Embedded => {
+            settings.check_tables()?;
+            let dir = settings.process.data_dir.clone();
+            let open = move || match embedded::are_in(&dir) {
+                true => EmbeddedStore::read_only(&dir).map(|tables| Some(Arc::new(tables) as _)),
+                false => Ok(None),
+            };
+            Ok(tokio::task::spawn_blocking(open).await??)
+        }
+        store::config::BackEnd::Cql(config) => {
+            let nodes = config.nodes.join(",");
+            let opened = tokio::time::timeout(TABLES_TIMEOUT, CqlStore::open(config)).await;
+            let tables = opened.with_context(|| format!("{nodes}: no answer"))?;
+            Ok(Some(Arc::new(tables.with_context(|| format!("asked the nodes at {nodes}"))?)))
+        }
+    }
+}
+
 async fn open_kafka(
     config: &KafkaConfig,
     layout: Layout,
@@ -106,9 +138,14 @@ async fn open_kafka(
     part.progress(format!("asking {brokers}"));
     wait_for(part, brokers, || async move {
         let checked = config.clone();
-        let check = move || admin::check_topics(&checked, &layout);
+        let check = move || {
+            let differences = admin::check_topics(&checked, &layout)?;
+            // Asked after the topics: an import says so before it makes the first of them.
+            Ok((differences, admin::is_importing(&checked, &layout)?))
+        };
         match tokio::task::spawn_blocking(check).await? {
-            Ok(differences) => Verdict::of(differences).availability(),
+            Ok((_, true)) => Ok(Availability::NotYet(IMPORTING.to_owned())),
+            Ok((differences, false)) => Verdict::of(differences).availability(),
             Err(log::Error::Transient(cause)) => {
                 Ok(Availability::NotYet(format!("{brokers}: {cause}")))
             }
@@ -180,7 +217,9 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
             }
             // An operator makes or changes the tables while this process waits.
             Err(
-                error @ (store::Error::SchemaMissing { .. } | store::Error::SchemaOutdated { .. }),
+                error @ (store::Error::SchemaMissing { .. }
+                | store::Error::SchemaOutdated { .. }
+                | store::Error::TablesMissing { .. }),
             ) => Ok(Availability::NotYet(error.to_string())),
             Err(error) => Err(error.into()),
         }

@@ -1,25 +1,29 @@
 //! `tidemark chain`: how far chains are, taking one back by hand after a reorganisation below its finalized height, and
 //! deciding about transfers that endpoints disagree about.
 
+pub(crate) mod rescan;
 pub(crate) mod stop;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, Write};
 use std::sync::Arc;
 
 use anyhow::bail;
+use api::inspect::survey;
+use api::story::words::time;
+use api::survey::stop_words;
 use clap::Args;
 use ingest::{ChainConfig, Resolution, Rewind, RewindError, Target, Verdict};
 use log::{Log, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::record::{Alert, ChainProgress, Held, StopScope};
-use schemas::{AlertKind, Blockchain, Partition, Topic, TxHash, UnixMicros};
+use schemas::{Blockchain, Partition, Topic, TxHash, UnixMicros};
 use serde_json::{Value, json};
 
 use crate::back_end::open_existing_log;
+use crate::output;
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::tail::{Source, read_all};
+use crate::tail::{Source, read_readable, refuse_unreadable};
 
 /// How a chain is taken back.
 #[derive(Debug, Args)]
@@ -28,7 +32,11 @@ pub(crate) struct Options {
     chain: Blockchain,
     /// The newest block that both forks have, or one below it: the newest published block at or below it becomes the
     /// last scanned one, or the endpoints' block at it where the log has none.
-    height: i64,
+    #[arg(required_unless_present = "find")]
+    height: Option<i64>,
+    /// Find that block: the newest published one that the endpoints have.
+    #[arg(long, conflicts_with = "height")]
+    find: bool,
     /// Do not ask.
     #[arg(long)]
     yes: bool,
@@ -50,43 +58,21 @@ pub(crate) struct Dispute {
 }
 
 /// How far a chain is.
-struct Status {
-    blockchain: Blockchain,
+pub(crate) struct Status {
+    pub(crate) blockchain: Blockchain,
     /// None if it was never followed.
-    scanned: Option<ChainProgress>,
-    /// The last alarm that it is halted.
-    halt: Option<Alert>,
+    pub(crate) scanned: Option<ChainProgress>,
+    /// The open alert that it is halted.
+    pub(crate) halt: Option<Alert>,
     /// What operators have stopped on it.
     stopped: BTreeSet<StopScope>,
 }
 
 /// All chains that the log knows, one a line. Also while processes run.
 pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outcome> {
-    let source = Source::open(settings)?;
-    let mut halts: Vec<Alert> = Vec::new();
-    let alerts = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
-    let page = |of, from, max| source.read(of, from, max);
-    read_all(alerts, source.bounds(alerts)?.start, page, |_, alert: Alert| {
-        if alert.kind == AlertKind::ChainHalted {
-            halts.push(alert);
-        }
-    })?;
-    let mut stopped = stop::in_force(&source)?;
-    let mut all = Vec::new();
-    for blockchain in Blockchain::ALL {
-        let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
-        let mut scanned = None;
-        read_all(of, source.bounds(of)?.start, page, |_, progress: ChainProgress| {
-            if progress.lane.is_none() {
-                scanned = Some(progress);
-            }
-        })?;
-        let halt = halts.iter().rfind(|alert| alert.blockchain == Some(*blockchain)).cloned();
-        if scanned.is_some() || halt.is_some() {
-            let stopped = stopped.remove(blockchain).unwrap_or_default();
-            all.push(Status { blockchain: *blockchain, scanned, halt, stopped });
-        }
-    }
+    let mut unreadable = Vec::new();
+    let all = all(&Source::open(settings)?, &mut unreadable)?;
+    refuse_unreadable(&unreadable)?;
     let now = SystemClock.now();
     let lines = if is_json {
         vec![Value::from_iter(all.iter().map(Status::json)).to_string()]
@@ -96,26 +82,41 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
     Ok(Outcome::success(lines, "no chain was followed yet"))
 }
 
-impl Status {
-    /// Why it is halted: a halt is the last thing that ingest said about it.
-    fn halted(&self) -> Option<&str> {
-        let scanned = self.scanned.as_ref();
-        let is_last =
-            |halt: &&Alert| scanned.is_none_or(|scanned| halt.raised_at > scanned.updated_at);
-        self.halt.as_ref().filter(is_last).map(|halt| halt.message.as_str())
+/// All chains that the log knows, as far as its records can be read. The others are added to `unreadable`.
+///
+/// # Errors
+/// The log cannot be read.
+pub(crate) fn all(source: &Source, unreadable: &mut Vec<String>) -> anyhow::Result<Vec<Status>> {
+    let alerts = survey::open_alerts(source)?;
+    let page = |of, from, max| source.read(of, from, max);
+    let mut stopped = stop::in_force(source, &mut Vec::new())?;
+    let mut all = Vec::new();
+    for blockchain in Blockchain::ALL {
+        let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
+        let mut scanned = None;
+        let take = |_, progress: ChainProgress| {
+            if progress.lane.is_none() {
+                scanned = Some(progress);
+            }
+        };
+        read_readable(of, source.bounds(of)?.start, page, take, unreadable)?;
+        let halt = survey::halt_of(&alerts, *blockchain).cloned();
+        if scanned.is_some() || halt.is_some() {
+            let stopped = stopped.remove(blockchain).unwrap_or_default();
+            all.push(Status { blockchain: *blockchain, scanned, halt, stopped });
+        }
     }
+    Ok(all)
+}
 
+impl Status {
     fn line(&self, now: UnixMicros) -> String {
         let blockchain = self.blockchain;
-        // What ends an alarm is a later scan, also where nothing is confirmed.
-        let halted = match (self.halted(), &self.halt) {
-            (Some(why), _) => format!("; HALTED: {why}"),
-            (None, Some(Alert { message, raised_at, .. })) => {
-                format!("; last alarm, at {}: {message}", raised_at.to_rfc3339())
-            }
-            (None, None) => String::new(),
-        };
-        let stopped = self.stopped.iter().map(|scope| format!("; {}", stop::words(*scope)));
+        let halted = self.halt.as_ref().map(|Alert { message, raised_at, .. }| {
+            format!("; HALTED since {}: {message}", time(raised_at.seconds()))
+        });
+        let halted = halted.unwrap_or_default();
+        let stopped = self.stopped.iter().map(|scope| format!("; {}", stop_words(*scope)));
         let stopped = stopped.collect::<String>();
         let Some(ChainProgress { epoch, head, confirmed, finalized, .. }) = &self.scanned else {
             return format!("{blockchain}: not scanned yet{halted}{stopped}");
@@ -139,10 +140,9 @@ impl Status {
             "confirmed": scanned.map(|scanned| scanned.confirmed),
             "finalized": scanned.map(|scanned| scanned.finalized),
             "epoch": scanned.map(|scanned| scanned.epoch.0),
-            "halted": self.halted(),
-            "stopped": self.stopped.iter().map(|scope| stop::words(*scope)).collect::<Vec<_>>(),
-            "last_alarm": self.halt.as_ref().map(|halt| &halt.message),
-            "last_alarm_at": self.halt.as_ref().map(|halt| halt.raised_at.seconds().0),
+            "halted": self.halt.as_ref().map(|halt| &halt.message),
+            "halted_since": self.halt.as_ref().map(|halt| halt.raised_at.seconds().0),
+            "stopped": self.stopped.iter().map(|scope| stop_words(*scope)).collect::<Vec<_>>(),
         })
     }
 }
@@ -154,18 +154,30 @@ impl Status {
 pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    let Options { chain: name, height, yes } = options;
+    let Options { chain: name, height, yes, .. } = options;
     let chain = settings.chain(name)?;
     let log = open_existing_log(&settings, &clock, &readiness).await?;
-    let (shared, now) = (log.clone(), clock.now());
-    let of = chain.clone();
-    let published = move || Rewind::plan(&*shared, &of, Target::Published(height), now);
-    let target = match tokio::task::spawn_blocking(published).await? {
-        // The log has no block there.
-        Err(RewindError::Gone(_)) => Target::shown(&chain, height).await?,
-        Ok(_) | Err(_) => Target::Published(height),
+    let now = clock.now();
+    let target = match height {
+        Some(height) => target_at(log.clone(), &chain, height, now).await?,
+        None => Target::common(log.clone(), &chain).await?,
     };
     tokio::task::spawn_blocking(move || rewind_on(&*log, &chain, target, yes, now)).await?
+}
+
+/// The block at a height: a published one, or where the log has none that of the endpoints.
+async fn target_at(
+    log: Arc<dyn Log>,
+    chain: &ChainConfig,
+    height: i64,
+    now: UnixMicros,
+) -> anyhow::Result<Target> {
+    let of = chain.clone();
+    let published = move || Rewind::plan(&*log, &of, Target::Published(height), now);
+    Ok(match tokio::task::spawn_blocking(published).await? {
+        Err(RewindError::Gone(_)) => Target::shown(chain, height).await?,
+        Ok(_) | Err(_) => Target::Published(height),
+    })
 }
 
 fn rewind_on(
@@ -176,7 +188,7 @@ fn rewind_on(
     now: UnixMicros,
 ) -> anyhow::Result<Outcome> {
     let planned = Rewind::plan(log, chain, target, now)?;
-    if !yes && !is_agreed(chain, &planned)? {
+    if !yes && !output::is_agreed(&describe(chain, &planned), "Write this?")? {
         bail!("nothing was written");
     }
     let mut lines = describe(chain, &Rewind::write(log, chain, target, now)?);
@@ -214,19 +226,6 @@ fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
         )
     }));
     lines
-}
-
-/// Shows what would be taken back, and asks.
-fn is_agreed(chain: &ChainConfig, planned: &Rewind) -> anyhow::Result<bool> {
-    let mut output = std::io::stdout().lock();
-    for line in describe(chain, planned) {
-        writeln!(output, "{line}")?;
-    }
-    write!(output, "Write this? Type yes: ")?;
-    output.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(answer.trim() == "yes")
 }
 
 /// Writes what the operator decided about the held transfers of a transaction.

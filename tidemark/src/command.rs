@@ -1,26 +1,27 @@
 //! The command line.
 
-use std::io::{ErrorKind, Write};
+mod exit;
+mod records;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use runtime::config::Problems;
 
-use crate::chain::stop;
+use exit::{EXIT_USAGE, answer, block_on, blocking, finish, refuse, report, show, verdict};
+
+use self::records::{Alerts, DeadLetters};
+use crate::chain::{rescan, stop};
+use crate::inspect::status;
+use crate::inspect::{doctor, find, replay};
+use crate::output::say;
 use crate::settings::{Settings, defaults};
-use crate::setup::{Outcome, backup, prune, tables};
+use crate::setup::verify;
+use crate::setup::{Outcome, backup, prune, relocation, tables};
 use crate::stage::Stage;
 use crate::{
-    asyncapi, chain, dead_letters, dead_webhooks, demo, doctor, health, listen, probe, process,
-    rescan, setup, tail,
+    asyncapi, chain, dead_webhooks, demo, health, listen, probe, process, reconcile, setup, tail,
 };
-
-/// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
-const EXIT_USAGE: u8 = 64;
-/// How long the end of the process waits for a call to a back end that does not answer.
-const BLOCKED_MAX: Duration = Duration::from_secs(1);
 
 /// Stablecoin payments on eight chains, without handing over keys.
 #[derive(Debug, Parser)]
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run all stages, or the named ones.
+    /// Run all stages, or the named ones. SIGTERM stops in order; SIGHUP reads the configuration again.
     Run {
         /// ingest, processor, projector, api or webhooks; none means all.
         #[arg(value_enum)]
@@ -49,9 +50,12 @@ enum Command {
     /// Migrate the tables on CQL, or register the schemas of the topics with an external registry.
     #[command(subcommand)]
     Schema(Schema),
-    /// Show what stages could not process, or put it back.
+    /// Show what stages could not process, put it back, or skip what ends a stage.
     #[command(subcommand)]
     DeadLetters(DeadLetters),
+    /// Show what needs an operator, or end what was dealt with.
+    #[command(subcommand)]
+    Alerts(Alerts),
     /// Show how far chains are, take one back after a reorganisation below its finalized height, or decide about a transfer
     /// that endpoints disagree about.
     #[command(subcommand)]
@@ -72,7 +76,25 @@ enum Command {
         #[command(flatten)]
         file: File,
     },
-    /// Make the tables again, or remove what is old.
+    /// Compare what a period has on the chains, on the topics, in the tables, in webhooks and in the shop's books, and
+    /// print what differs with the command that mends it. Also while processes run; changes nothing. Exit code 0 if all of
+    /// it agrees, 2 if something differs, 1 if part of it could not be compared.
+    Reconcile {
+        #[command(flatten)]
+        options: reconcile::Options,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Let the processor's machines take their inputs again, and print where what follows differs from what was emitted:
+    /// after an incident, or with another release before it is installed. Also while processes run; changes nothing. Exit
+    /// code 0 if all is equal, 2 if something differs, 1 if it failed or was interrupted.
+    Replay {
+        #[command(flatten)]
+        options: replay::Options,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Compare the tables with the log, make them again, or remove what is old.
     #[command(subcommand)]
     Tables(Tables),
     /// Copy the embedded log and tables, as they are at one moment, to a new folder. Also while the process runs.
@@ -89,9 +111,41 @@ enum Command {
         #[command(flatten)]
         file: File,
     },
+    /// Write everything that the installation has to a new folder, to move it to other back ends or another layout. While no
+    /// process runs.
+    Export {
+        /// A folder that is not there yet.
+        folder: PathBuf,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Fill an empty log and empty tables from a folder that `tidemark export` made; ids and keys are kept. While no process
+    /// runs. If it is interrupted a start is refused: run it again.
+    Import {
+        /// A folder that `tidemark export` made.
+        folder: PathBuf,
+        #[command(flatten)]
+        file: File,
+    },
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1. Prints what needs a
     /// person, such as a halted chain.
     Health(File),
+    /// Show what happened to an order or a payment, and what that means: exit code 1 if nothing is known of it, 2 if that
+    /// could not be found out. Also while processes run.
+    Find {
+        #[command(flatten)]
+        options: find::Options,
+        #[command(flatten)]
+        file: File,
+    },
+    /// Show whether the installation is well, what is wrong first: exit code 1 if something is, 2 if that could not be
+    /// found out. Also while processes run.
+    Status {
+        #[command(flatten)]
+        options: status::Options,
+        #[command(flatten)]
+        file: File,
+    },
     /// Examine every endpoint of every chain, the log and the tables: exit code 1 if something keeps a chain from being
     /// followed. Changes nothing.
     Doctor {
@@ -128,8 +182,17 @@ enum Topics {
 
 #[derive(Debug, Subcommand)]
 enum Tables {
+    /// Compare each row with its newest version on the log, and print what differs with the command that mends it: exit
+    /// code 0 if nothing does, 2 if something does, 1 if that is not known. Changes nothing. While no process runs with
+    /// embedded back ends; on CQL beside all of them.
+    Verify {
+        #[command(flatten)]
+        options: verify::Options,
+        #[command(flatten)]
+        file: File,
+    },
     /// Make them again from what the log still has. While no process runs with embedded back ends; on CQL beside all of
-    /// them, but for the api if rows were lost.
+    /// them, but for the api if rows were lost: exit code 2 if rows are hidden by deletions made outside.
     Rebuild {
         #[command(flatten)]
         options: tables::Options,
@@ -169,20 +232,6 @@ enum ChainCommand {
     Resolve {
         #[command(flatten)]
         options: chain::Dispute,
-        #[command(flatten)]
-        file: File,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-enum DeadLetters {
-    /// Print them: number, time, origin, group and reason.
-    List(File),
-    /// Append inputs to where they were, once this version can read them. With the embedded log: while no
-    /// process runs.
-    Replay {
-        #[command(flatten)]
-        which: dead_letters::Which,
         #[command(flatten)]
         file: File,
     },
@@ -230,8 +279,14 @@ enum DeadWebhooks {
 
 #[derive(Debug, Subcommand)]
 enum Schema {
-    /// Apply the migrations that are missing.
-    Migrate(File),
+    /// Apply the migrations that are missing, and create again tables that were dropped.
+    Migrate {
+        /// Only print what is to be done, and whether older processes may run on: exit code 1 if there is something.
+        #[arg(long)]
+        check: bool,
+        #[command(flatten)]
+        file: File,
+    },
     /// Register every version of every schema with an external registry, under the ids that records carry.
     Register(File),
 }
@@ -285,7 +340,7 @@ impl Command {
                     say("configuration is valid");
                     return Ok(ExitCode::SUCCESS);
                 }
-                finish(block_on(process::run(settings, &stages)))
+                finish(block_on(process::run(settings, file.config.as_deref(), &stages)))
             }
             Self::Topics(Topics::Create(file)) => {
                 report(block_on(setup::create_topics(file.read(&[])?.log)))
@@ -293,36 +348,32 @@ impl Command {
             Self::Topics(Topics::Check(file)) => {
                 report(block_on(setup::check_topics(file.read(&[])?.log)))
             }
-            Self::Schema(Schema::Migrate(file)) => {
-                report(block_on(setup::migrate_schema(file.read(&[])?.store)))
+            Self::Schema(Schema::Migrate { check, file }) => {
+                report(block_on(setup::migrate_schema(file.read(&[])?.store, check)))
             }
             Self::Schema(Schema::Register(file)) => {
                 report(block_on(setup::register_schemas(file.read(&[])?)))
             }
-            Self::DeadLetters(DeadLetters::List(file)) => {
-                let settings = file.read(&[])?;
-                report(block_on(blocking(move || dead_letters::list(&settings))))
-            }
-            Self::DeadLetters(DeadLetters::Replay { which, file }) => {
-                report(block_on(dead_letters::replay(file.read(&[])?, which)))
-            }
-            Self::Chain(ChainCommand::Status { json, file }) => {
-                let settings = file.read(&[])?;
-                report(block_on(blocking(move || chain::status(&settings, json))))
-            }
-            Self::Chain(ChainCommand::Rewind { options, file }) => {
-                report(block_on(chain::rewind(file.read(&[])?, options)))
-            }
-            Self::Chain(ChainCommand::Resolve { options, file }) => {
-                report(block_on(chain::resolve(file.read(&[])?, options)))
-            }
+            Self::Alerts(command) => command.run()?,
+            Self::DeadLetters(command) => command.run()?,
+            Self::Chain(command) => command.run()?,
             Self::Stop { options, file } => report(block_on(stop::run(file.read(&[])?, options))),
             Self::Rescan { options, file } => {
                 report(block_on(rescan::run(file.read(&[])?, options)))
             }
+            Self::Reconcile { options, file } => {
+                let code = block_on(reconcile::run(file.read(&[])?, options));
+                code.map_or_else(|error| finish(Err(error)), ExitCode::from)
+            }
+            Self::Replay { options, file } => {
+                let code = block_on(replay::run(file.read(&[])?, options));
+                code.map_or_else(|error| finish(Err(error)), ExitCode::from)
+            }
             Self::Tables(command) => command.run()?,
             Self::Backup { folder, file } => file.with(folder, backup::back_up)?,
             Self::Restore { folder, file } => file.with(folder, backup::restore)?,
+            Self::Export { folder, file } => file.with(folder, relocation::export)?,
+            Self::Import { folder, file } => file.with(folder, relocation::import)?,
             Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
             Self::Webhook(Webhook::Listen { file, options }) => {
                 let secrets = file.read(&[])?.shop.merchant.accepted_secrets();
@@ -340,6 +391,10 @@ impl Command {
             }
             Self::Asyncapi(file) => show(&asyncapi::document(&file.read(&[])?)),
             Self::Health(file) => report(block_on(health::ask(&file.read(&[])?.telemetry))),
+            Self::Find { options, file } => answer(block_on(find::run(file.read(&[])?, options))),
+            Self::Status { options, file } => {
+                verdict(block_on(status::run(file.read(&[])?, options)))
+            }
             Self::Doctor { options, file } => {
                 report(block_on(doctor::run(file.read(&[])?, options)))
             }
@@ -349,9 +404,29 @@ impl Command {
     }
 }
 
+impl ChainCommand {
+    fn run(self) -> Result<ExitCode, ExitCode> {
+        Ok(match self {
+            Self::Status { json, file } => {
+                let settings = file.read(&[])?;
+                report(block_on(blocking(move || chain::status(&settings, json))))
+            }
+            Self::Rewind { options, file } => {
+                report(block_on(chain::rewind(file.read(&[])?, options)))
+            }
+            Self::Resolve { options, file } => {
+                report(block_on(chain::resolve(file.read(&[])?, options)))
+            }
+        })
+    }
+}
+
 impl Tables {
     fn run(self) -> Result<ExitCode, ExitCode> {
         Ok(match self {
+            Self::Verify { options, file } => {
+                report(block_on(verify::run(file.read(&[])?, options)))
+            }
             Self::Rebuild { options, file } => {
                 report(block_on(tables::rebuild(file.read(&[])?, options)))
             }
@@ -360,63 +435,13 @@ impl Tables {
     }
 }
 
-fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(work);
-    runtime.shutdown_timeout(BLOCKED_MAX);
-    result
-}
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
-) -> anyhow::Result<T> {
-    tokio::task::spawn_blocking(work).await?
-}
-
-fn finish(result: anyhow::Result<()>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match error.downcast_ref::<Problems>() {
-            Some(problems) => refuse(problems),
-            None => {
-                say(&format!("tidemark: {error:#}"));
-                ExitCode::FAILURE
-            }
-        },
+    /// Two groups of options with one name would end a command that is used with a panic.
+    #[test]
+    fn no_command_has_options_that_clash() {
+        super::Arguments::command().debug_assert();
     }
-}
-
-fn refuse(problems: &Problems) -> ExitCode {
-    say(&format!("configuration is not valid:\n{problems}"));
-    ExitCode::from(EXIT_USAGE)
-}
-
-/// Prints the whole of a command's output.
-fn show(text: &str) -> ExitCode {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Who reads it has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("tidemark: the output is not complete: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Prints an outcome.
-fn report(result: anyhow::Result<Outcome>) -> ExitCode {
-    match result {
-        Ok(Outcome { lines, is_success }) => {
-            let shown = show(&lines.iter().map(|line| format!("{line}\n")).collect::<String>());
-            if is_success { shown } else { ExitCode::FAILURE }
-        }
-        Err(error) => finish(Err(error)),
-    }
-}
-
-#[expect(clippy::print_stderr, reason = "messages of the command line go to standard error")]
-fn say(text: &str) {
-    eprintln!("{text}");
 }

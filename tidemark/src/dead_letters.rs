@@ -1,43 +1,31 @@
 //! `tidemark dead-letters`: what stages could not process, and putting it back.
 
+pub(crate) mod skip;
+
 use std::sync::Arc;
 
 use anyhow::Context;
-use log::{Log, NewRecord, Offset, Record, TopicPartition};
+use api::audit::Asker;
+use api::letters::{self, Draft, LETTERS};
+use log::{Log, Offset, Record, TopicPartition};
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::record::{
-    AuditEntry, COMMAND_LINE, DeadLetter, Delivery, DepositCommand, DepositCommandBody,
-    OrderCommand, OrderCommandBody,
-};
-use schemas::{AuditAction, Headers, Partition, SchemaName, Topic, UnixMicros};
+use schemas::UnixMicros;
+use schemas::record::DeadLetter;
 
 use crate::back_end::open_existing_log;
-use crate::listen::print;
+use crate::output::print;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, read_all};
-
-const LETTERS: TopicPartition =
-    TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
-/// What is older is not put back. Of a delivery: whether a newer event of its order was sent is not known for ever. Of a
-/// command: what it asks about may have ended and been forgotten, and would begin once more.
-const AGE_MAX_MICROS: i64 = processor::machine::orders::KEPT_SECONDS * 1_000_000;
-const OLD_EVENT: &str = "the event is more than 7 days old: resend it with the Admin API, which sends the present status";
-const OLD_COMMAND: &str = "the command is more than 7 days old: what it asks about may have ended and been forgotten, and \
-                           would begin once more; ask for it anew, by the API";
-const RESEND: &str = "an event is not sent on a letter's word: resend it with the Admin API";
-const ASK_ANEW: &str = "what an operator asks for is not believed on a letter's word: ask for it anew, by the Admin API";
-const PROCESSORS: &str =
-    "what only the processor writes is not believed on a letter's word: it asks again by itself";
 
 /// All dead letters that the log still has, one a line. Also while processes run.
 pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     let source = Source::open(settings)?;
     let letters = read(|of, from, max| source.read(of, from, max))?;
     let line = |(offset, letter): &(Offset, DeadLetter)| {
-        let DeadLetter { topic, partition, offset: at, group, reason, failed_at, .. } = letter;
-        let time = failed_at.to_rfc3339();
-        format!("{offset} {time} {topic}/{partition}@{at} {group}: {reason}")
+        let DeadLetter { group, reason, failed_at, .. } = letter;
+        let (time, place) = (failed_at.to_rfc3339(), letters::place(letter));
+        format!("{offset} {time} {place} {group}: {reason}")
     };
     Ok(Outcome::success(letters.iter().map(line).collect(), "there are no dead letters"))
 }
@@ -94,10 +82,10 @@ async fn replay_on(
     }
     let wanted = |offset: Offset| which.all || numbers.contains(&offset.0);
     for (offset, letter) in letters.into_iter().filter(|(offset, _)| wanted(*offset)) {
-        let from = format!("{offset} {}/{}@{}", letter.topic, letter.partition, letter.offset);
-        let draft = match Draft::of(letter, now) {
+        let from = format!("{offset} {}", letters::place(&letter));
+        let draft = match Draft::of(letter, &Asker::command_line(), now) {
             Ok(draft) => {
-                done(&format!("{from}: {}", draft.text));
+                done(&format!("{from}: {}", draft.content()));
                 let reader = log.clone();
                 let may_miss = which.without_original == Some(offset.0);
                 tokio::task::spawn_blocking(move || draft.compared(&*reader, may_miss)).await??
@@ -105,10 +93,11 @@ async fn replay_on(
             refused => refused,
         };
         match draft {
-            Ok(Draft { record, audit, .. }) => {
-                // Durable before the command: nothing is done that is not there.
-                log.produce(vec![audit]).await.with_context(|| from.clone())?;
-                log.produce(vec![record]).await.with_context(|| from.clone())?;
+            Ok(draft) => {
+                // The audit is durable before the command: nothing is done that is not there.
+                for record in draft.records() {
+                    log.produce(vec![record]).await.with_context(|| from.clone())?;
+                }
                 progress.back = progress.back.saturating_add(1);
                 done(&format!("{from}: put back"));
             }
@@ -129,166 +118,15 @@ fn read(
     Ok(letters)
 }
 
-/// What a letter says. Every stage may write letters, so that alone is no reason to believe it.
-struct Draft {
-    record: NewRecord,
-    /// Where the record was.
-    offset: Offset,
-    /// The record, decoded.
-    text: String,
-    audit: NewRecord,
-    /// How to have the same without the letter, where its word is not enough: it would move money, or be signed.
-    instead: Option<&'static str>,
-}
-
-impl Draft {
-    /// The record of a letter, to be appended to where it was: to a topic whose readers take every record twice without
-    /// harm.
-    ///
-    /// # Errors
-    /// Why it may not be.
-    fn of(letter: DeadLetter, now: UnixMicros) -> Result<Self, String> {
-        let topic = input(&letter.topic)?;
-        let (schema, value) = (topic.spec().schema, &letter.value);
-        let is_old = |at: UnixMicros| now.0.saturating_sub(at.0) > AGE_MAX_MICROS;
-        let entry = audit_entry(now);
-        let (at, entry, instead, too_old) = if schema == SchemaName::Delivery {
-            let Delivery { order_id, transfer_id, emitted_at, .. } = decode(value)?;
-            let entry = AuditEntry { order_id, transfer_id, ..entry };
-            (emitted_at, entry, Some(RESEND), OLD_EVENT)
-        } else if schema == SchemaName::OrderCommand {
-            let command: OrderCommand = decode(value)?;
-            let OrderCommand { order_id, command_id, issued_at, .. } = command;
-            let entry = AuditEntry { order_id: Some(order_id), command_id, ..entry };
-            (issued_at, entry, of_order(&command.body), OLD_COMMAND)
-        } else {
-            let command: DepositCommand = decode(value)?;
-            let entry = AuditEntry { order_id: Some(command.order_id), ..entry };
-            (command.issued_at, entry, Some(of_deposit(&command.body)), OLD_COMMAND)
-        };
-        if is_old(at) {
-            return Err(too_old.into());
-        }
-        let say = |error: schemas::CodecError| error.to_string();
-        let text = schemas::decode_json(schema, value).map_err(say)?.to_string();
-        let audit =
-            NewRecord::encode(Topic::Audit, Partition(0), COMMAND_LINE, &entry).map_err(say)?;
-        let to = TopicPartition { topic, partition: Partition(letter.partition.cast_unsigned()) };
-        let (key, value, headers) = (letter.key, Some(letter.value), Headers::default());
-        let record = NewRecord { to, key, value, headers };
-        Ok(Self { record, offset: Offset(letter.offset), text, audit, instead })
-    }
-
-    /// The draft, if the log has the same record where the letter says it was, or may miss it. Blocks.
-    ///
-    /// # Errors
-    /// The log cannot be read; or why the letter is not believed.
-    fn compared(self, log: &dyn Log, may_miss: bool) -> anyhow::Result<Result<Self, String>> {
-        let NewRecord { to, key, value, .. } = &self.record;
-        if !to.topic.all_partitions(&log.layout()).any(|partition| partition == to.partition) {
-            return Ok(Err("this installation has no such partition".into()));
-        }
-        let found = log.read(*to, self.offset, 1)?;
-        let found = found.first().filter(|record| record.offset == self.offset);
-        Ok(match (found, self.instead) {
-            (Some(found), _) if found.key == *key && found.value == *value => Ok(self),
-            (Some(_), _) => {
-                Err("the record there is another one: who wrote the letter made it up, \
-                                 or it is of another copy of the log"
-                    .into())
-            }
-            (None, Some(instead)) => Err(format!("its record has expired there; {instead}")),
-            (None, None) if may_miss => Ok(self),
-            (None, None) => {
-                Err("its record has expired there: read what the letter says, and use \
-                                 --without-original for this one if you know that it was published"
-                    .into())
-            }
-        })
-    }
-}
-
-/// The topic of a letter that can be put back.
-fn input(name: &str) -> Result<Topic, String> {
-    let topic = Topic::named(name).ok_or("this version has no such topic")?;
-    if topic == Topic::TransfersRaw {
-        // Ingest reads it too, as its own position: an old record at its end is a chain that went back.
-        return Err(
-            "a chain's records are not put back: `tidemark rescan` publishes what is missing"
-                .into(),
-        );
-    }
-    let is_input = matches!(
-        topic,
-        Topic::OrdersCommands
-            | Topic::DepositsCommands
-            | Topic::WebhooksDispatch
-            | Topic::WebhooksRetry(_)
-            | Topic::WebhooksDefer(_)
-    );
-    if !is_input {
-        return Err(
-            "others read this topic too: `tidemark tables rebuild` makes the tables again".into()
-        );
-    }
-    Ok(topic)
-}
-
-/// Why a letter alone is not believed about an order: none for what a shop or a customer may ask.
-fn of_order(body: &OrderCommandBody) -> Option<&'static str> {
-    use OrderCommandBody as Body;
-    match body {
-        Body::Create(_) | Body::ChoosePayment(_) | Body::Cancel => None,
-        Body::MarkPaid(_) | Body::ResendWebhook(_) => Some(ASK_ANEW),
-        Body::DepositOpened { .. }
-        | Body::DepositRefused { .. }
-        | Body::DepositClosed { .. }
-        | Body::CandidateSeen { .. }
-        | Body::CandidateGone { .. }
-        | Body::Settle(_)
-        | Body::Attach(..)
-        | Body::AttachRefused(_)
-        | Body::Tick => Some(PROCESSORS),
-    }
-}
-
-fn of_deposit(body: &DepositCommandBody) -> &'static str {
-    use DepositCommandBody as Body;
-    match body {
-        Body::Attach(_) | Body::Stop(_) | Body::Resume(_) => ASK_ANEW,
-        Body::Open(_)
-        | Body::Close { .. }
-        | Body::Candidate { .. }
-        | Body::Settled { .. }
-        | Body::Refused { .. }
-        | Body::Attached { .. }
-        | Body::AttachRefused { .. } => PROCESSORS,
-    }
-}
-
-fn audit_entry(now: UnixMicros) -> AuditEntry {
-    AuditEntry {
-        operator: COMMAND_LINE.into(),
-        client: None,
-        action: AuditAction::ReplayDeadLetter,
-        order_id: None,
-        transfer_id: None,
-        command_id: None,
-        subject: None,
-        requested_at: now,
-    }
-}
-
-fn decode<R: schemas::record::Record>(value: &[u8]) -> Result<R, String> {
-    schemas::decode(value).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use log::NewRecord;
     use log::embedded::EmbeddedLog;
-    use schemas::record::example;
-    use schemas::{Amount, DepositId, Layout};
+    use schemas::record::{
+        AuditEntry, Delivery, DepositCommand, OrderCommand, OrderCommandBody, example,
+    };
+    use schemas::{Amount, AuditAction, DepositId, Headers, Layout, Partition, Topic};
 
     const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
@@ -354,32 +192,6 @@ mod tests {
         schemas::encode(&OrderCommand { issued_at, body, ..order }).unwrap()
     }
 
-    #[test]
-    fn old_letters_are_not_put_back() {
-        let refused = |topic, age: i64| {
-            let at = UnixMicros(NOW.0 - age);
-            let value = match topic {
-                Topic::WebhooksDispatch => {
-                    schemas::encode(&Delivery { emitted_at: at, ..example::delivery() })
-                }
-                Topic::DepositsCommands => {
-                    schemas::encode(&DepositCommand { issued_at: at, ..example::deposit_command() })
-                }
-                _ => schemas::encode(&OrderCommand { issued_at: at, ..example::order_command() }),
-            };
-            Draft::of(letter(topic, value.unwrap()), NOW).err()
-        };
-        for (topic, text) in [
-            (Topic::WebhooksDispatch, "resend it with the Admin API"),
-            (Topic::OrdersCommands, "ask for it anew"),
-            (Topic::DepositsCommands, "ask for it anew"),
-        ] {
-            assert_eq!(refused(topic, AGE_MAX_MICROS), None, "{topic}");
-            let refused = refused(topic, AGE_MAX_MICROS + 1).unwrap();
-            assert!(refused.contains(text), "{topic}: {refused}");
-        }
-    }
-
     #[tokio::test]
     async fn what_can_be_read_by_now_goes_back_to_where_it_was() {
         let (log, _dir) = log();
@@ -416,7 +228,9 @@ mod tests {
         let audit = log.read(of, Offset(0), 10).unwrap();
         let audit: Vec<AuditEntry> = audit.iter().map(|record| record.read().unwrap()).collect();
         let (order_id, command_id) = (Some(command.order_id), command.command_id);
-        let entry = AuditEntry { order_id, command_id, ..audit_entry(NOW) };
+        let subject = Some("orders.commands/0@0".to_owned());
+        let by = Asker::command_line().entry(AuditAction::ReplayDeadLetter, NOW);
+        let entry = AuditEntry { order_id, command_id, subject, ..by };
         assert_eq!(audit, [entry.clone(), entry.clone(), entry]);
     }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use api::redrive;
+use api::survey::Subject;
 use clap::Args;
 use log::{Record, TopicPartition};
 use reqwest::{Method, StatusCode};
@@ -19,10 +21,10 @@ use tokio::time::MissedTickBehavior;
 use url::Url;
 
 use crate::health::admin_api::Api;
-use crate::listen::print;
+use crate::output::print;
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::tail::{Source, parse_time, read_all};
+use crate::tail::{Source, read_all, time};
 
 /// Which webhooks.
 #[derive(Debug, Default, Args)]
@@ -61,34 +63,23 @@ pub(crate) struct Pace {
     api: Option<Url>,
 }
 
-fn time(text: &str) -> Result<UnixMicros, &'static str> {
-    parse_time(text).ok_or("must be as 2026-09-21T14:00:00Z, or Unix seconds")
-}
-
-impl Filter {
-    fn fits(&self, record: &Record, delivery: &Delivery) -> bool {
-        let at = record.appended_at;
-        self.host.as_ref().is_none_or(|host| host_of(delivery).as_ref() == Some(host))
-            && self.since.is_none_or(|since| since <= at)
-            && self.until.is_none_or(|until| at < until)
-            && self.outcome.is_none_or(|outcome| delivery.last_outcome == Some(outcome))
-            && self.kind.is_none_or(|kind| delivery.kind == kind)
-            && self.order.is_none_or(|order| delivery.order_id == Some(order))
+impl From<&Filter> for redrive::Filter {
+    fn from(given: &Filter) -> Self {
+        let Filter { host, since, until, outcome, kind, order } = given;
+        let (since, until, outcome) = (*since, *until, *outcome);
+        Self { host: host.clone(), since, until, outcome, kind: *kind, order: *order }
     }
-}
-
-fn host_of(delivery: &Delivery) -> Option<String> {
-    Url::parse(&delivery.url).ok()?.host_str().map(str::to_owned)
 }
 
 fn read(settings: &Settings, filter: &Filter) -> anyhow::Result<Vec<(Arc<Record>, Delivery)>> {
     let (source, topic) = (Source::open(settings)?, Topic::WebhooksDead);
+    let filter = redrive::Filter::from(filter);
     let mut found = Vec::new();
     for partition in topic.all_partitions(&settings.log.layout) {
         let of = TopicPartition { topic, partition };
         let page = |of, from, max| source.read(of, from, max);
         read_all(of, source.bounds(of)?.start, page, |record, delivery| {
-            if filter.fits(&record, &delivery) {
+            if filter.fits(record.appended_at, &delivery) {
                 found.push((record, delivery));
             }
         })?;
@@ -106,7 +97,7 @@ pub(crate) fn list(settings: &Settings, filter: &Filter) -> anyhow::Result<Outco
             record.appended_at.to_rfc3339(),
             delivery.kind,
             delivery.event_id,
-            host_of(delivery).unwrap_or_default(),
+            redrive::host_of(delivery).unwrap_or_default(),
             delivery.attempt,
             delivery.last_outcome.map_or("", AttemptOutcome::as_str),
             delivery.last_status.map(|status| status.to_string()).unwrap_or_default(),
@@ -116,9 +107,11 @@ pub(crate) fn list(settings: &Settings, filter: &Filter) -> anyhow::Result<Outco
 }
 
 /// The path of what a webhook is about in the Admin API.
-fn subject(delivery: &Delivery) -> Option<String> {
-    let of_transfer = delivery.transfer_id.map(|transfer| format!("transfers/{transfer}"));
-    delivery.order_id.map(|order| format!("orders/{order}")).or(of_transfer)
+fn path(subject: Subject) -> String {
+    match subject {
+        Subject::Order(id) => format!("orders/{id}"),
+        Subject::Transfer(id) => format!("transfers/{id}"),
+    }
 }
 
 /// Sends what they announced again, unless it was delivered since. Success is that none was refused.
@@ -132,10 +125,10 @@ pub(crate) async fn redrive(
 ) -> anyhow::Result<Outcome> {
     let api = Api::new(&settings, pace.api)?;
     let found = tokio::task::spawn_blocking(move || read(&settings, &filter)).await??;
-    let mut latest = BTreeMap::new();
-    for (record, delivery) in &found {
-        latest.extend(subject(delivery).map(|subject| (subject, record.appended_at)));
-    }
+    let subjects = found.iter().filter_map(|(record, delivery)| {
+        redrive::subject_of(delivery).map(|subject| (subject, record.appended_at))
+    });
+    let latest: BTreeMap<_, _> = subjects.collect();
     api.is_there().await?;
     let (mut sent, all) = (0_u64, latest.len());
     let mut is_success = true;
@@ -144,6 +137,7 @@ pub(crate) async fn redrive(
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for (number, (subject, given_up)) in (1_u64..).zip(latest) {
         turns.tick().await;
+        let subject = path(subject);
         let done = match api.attempts(&subject).await? {
             None => "not sent: it is not in the tables any more".to_owned(),
             Some(attempts) if is_delivered(&attempts, given_up) => "delivered since".to_owned(),
@@ -260,7 +254,7 @@ mod tests {
         let posted: Arc<Mutex<Vec<String>>> = Arc::default();
         let noted = posted.clone();
         let answer = move |method: Method, headers: HeaderMap, uri: Uri| async move {
-            assert_eq!(headers["service-admin-authorization"], "admin-secret");
+            assert_eq!(headers["service-admin-authorization"], "admin-5vN8xK2qL7wR");
             let path = uri.path().strip_prefix("/api/v1/admin/").unwrap().to_owned();
             if path.starts_with(&format!("orders/{GONE}/")) {
                 return (StatusCode::NOT_FOUND, "resource not found".to_owned());
@@ -284,7 +278,7 @@ mod tests {
 
     fn settings(dir: &std::path::Path, listen: &str) -> Settings {
         let text = format!(
-            "[admin]\nsecret = \"admin-secret\"\n[merchant]\nsecret = \"merchant-secret\"\n[server]\nlisten = \"{listen}\"\n\
+            "[admin]\nsecret = \"admin-5vN8xK2qL7wR\"\n[merchant]\nsecret = \"merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5\"\n[server]\nlisten = \"{listen}\"\n\
              [data]\ndir = \"{}\"\n",
             dir.display()
         );

@@ -21,7 +21,7 @@ use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::{Blockchain, Secret, Stablecoin, stablecoin_contract};
 
 use crate::back_end::data_folder;
-use crate::process;
+use crate::process::{self, Listeners};
 use crate::settings::Settings;
 use crate::stage::Stage;
 use buyer::Button;
@@ -31,8 +31,8 @@ use narrator::Narrator;
 use script::Script;
 use shop::ShopClient;
 
-const MERCHANT_SECRET: &str = "demo-merchant-secret";
-const ADMIN_SECRET: &str = "demo-admin-secret";
+const MERCHANT_SECRET: &str = "demo-merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
+const ADMIN_SECRET: &str = "demo-admin-7Qx2mV9kT4wZ";
 /// The demo shop's wallet: nobody has its key, as nobody needs one.
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// How long the script waits for a webhook.
@@ -82,7 +82,10 @@ async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()>
     let chains = vec![(Blockchain::Eth, ethereum.chain()), (Blockchain::Polygon, polygon.chain())];
     let button: Arc<dyn api::TestBuyer> = Arc::new(Button(chains));
     let ready = Readiness::default();
-    let started = process::start(&mut tasks, &settings, &Stage::ALL, &ready, Some(button)).await?;
+    let listeners = Listeners::default();
+    let started =
+        process::start(&mut tasks, &settings, &Stage::ALL, &listeners, &ready, Some(button))
+            .await?;
     let address = started.address.context("the api did not start")?;
     narrator.say(&format!("all stages run in this process; the API listens on http://{address}"));
     narrator.say(&format!(

@@ -15,7 +15,7 @@ use crate::setup::Outcome;
 /// How long an answer may take: it is one from the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What needs a person, once the process said that it is ready; then a line for each chain that it follows.
+/// What needs a person, once the process said that it is ready; then a line for each chain that is configured.
 ///
 /// # Errors
 /// It is not ready, with what it waits for; or it does not answer.
@@ -44,6 +44,9 @@ pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<Outcome> {
 /// How a chain is followed, in a line; none for what is no chain.
 fn chain_line(detail: &Value, now: i64) -> Option<String> {
     let name = detail["blockchain"].as_str()?;
+    if detail["followed"] == false {
+        return Some(format!("{name}: not followed by this process"));
+    }
     let number = |key: &str| detail[key].as_i64().map_or("-".to_owned(), |n| n.to_string());
     let age = detail["timestamp"].as_i64().map_or("-".to_owned(), |time| (now - time).to_string());
     let mut parts = vec![format!(

@@ -1,6 +1,5 @@
 //! `tidemark webhook listen`: a receiver for developers. It verifies what comes, prints it, and answers as it was asked to.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -12,6 +11,8 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use clap::Args;
 use runtime::{Clock, SystemClock};
 use schemas::{Secret, SignatureError, verify_service};
+
+use crate::output::print;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -67,8 +68,8 @@ async fn receive(
 ) -> StatusCode {
     let checked = check(&receiver.secrets, &headers, &body);
     let status = if checked.is_ok() { receiver.answer } else { StatusCode::UNAUTHORIZED };
-    // What a stranger sends is not for the terminal to obey.
-    let shown = String::from_utf8_lossy(&body).replace(char::is_control, " ");
+    // One line, or a stranger could add one that says "signature verified".
+    let shown = String::from_utf8_lossy(&body).replace(['\r', '\n'], " ");
     let verdict = match checked {
         Ok(()) => "signature verified".to_owned(),
         Err(error) => format!("REFUSED: {error}"),
@@ -85,9 +86,4 @@ async fn receive(
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-pub(crate) fn print(text: &str) {
-    // A closed pipe is no reason to stop.
-    drop(writeln!(std::io::stdout().lock(), "{text}"));
 }

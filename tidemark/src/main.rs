@@ -1,5 +1,4 @@
 //! `tidemark`: the whole pipeline, or some of its stages, or a demonstration.
-
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 mod asyncapi;
@@ -11,13 +10,14 @@ mod dead_webhooks;
 mod demo;
 #[cfg(test)]
 mod docs;
-mod doctor;
 mod health;
+mod inspect;
 mod listen;
 mod metrics;
+mod output;
 mod probe;
 mod process;
-mod rescan;
+mod reconcile;
 mod schema_registry;
 mod settings;
 mod setup;

@@ -1,6 +1,6 @@
 //! The whole configuration, read once.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use runtime::config::{Problems, Process, Source};
@@ -21,8 +21,12 @@ pub(crate) struct Settings {
     pub(crate) shop: api::Config,
     pub(crate) ingest: ingest::Config,
     pub(crate) webhooks: webhooks::Config,
+    /// Who is sent alerts.
+    pub(crate) alerts: webhooks::AlertsConfig,
     pub(crate) telemetry: telemetry::Config,
     pub(crate) schemas: schema_registry::Config,
+    /// Those that secrets were read from.
+    pub(crate) secret_files: Vec<PathBuf>,
 }
 
 /// The commented defaults of every section.
@@ -35,6 +39,7 @@ pub(crate) fn defaults() -> String {
         api::Config::DEFAULTS,
         ingest::Config::DEFAULTS,
         webhooks::Config::DEFAULTS,
+        webhooks::AlertsConfig::DEFAULTS,
     ]
     .join("\n")
 }
@@ -59,6 +64,13 @@ impl Settings {
         let chain = self.ingest.chains.iter().find(|chain| chain.blockchain == name);
         let problem = || Problems(vec![format!("chains.{name}: there is no such section")]);
         chain.cloned().ok_or_else(problem)
+    }
+
+    /// The folder of the embedded files, if log or tables are embedded.
+    pub(crate) fn data_folder(&self) -> Option<PathBuf> {
+        let is_here = matches!(self.log.back_end, log::config::BackEnd::Embedded)
+            || matches!(self.store, store::config::BackEnd::Embedded);
+        is_here.then(|| self.process.data_dir.clone())
     }
 
     /// Of the log lines about payments: where the log is embedded they are few, and the only sign of life.
@@ -93,6 +105,7 @@ impl Settings {
             merchant.unknown_transfer_webhook_url.clone(),
         );
         shop.receivers = webhooks.receivers.clone();
+        let alerts = webhooks::AlertsConfig::read(source.section("alerts"), &webhooks.receivers);
         let log = log::Config::read(source.section("log"));
         let (store, retention) = store::config::read(source.section("store"));
         let settings = Self {
@@ -101,8 +114,10 @@ impl Settings {
             retention,
             ingest: ingest::Config::read(&mut source, &shop.wallets, shop.matching.match_window),
             webhooks,
+            alerts,
             telemetry: telemetry::Config::read(source.section("telemetry")),
             schemas: schema_registry::Config::read(&mut source),
+            secret_files: source.secret_files(),
             process,
             shop,
         };
@@ -111,6 +126,9 @@ impl Settings {
         }
         if !stages.contains(&Stage::Api) && !stages.contains(&Stage::Webhooks) {
             source.forgive("merchant.secret");
+        }
+        if !stages.contains(&Stage::Webhooks) {
+            source.forgive_within("alerts.sinks");
         }
         let misfit = if stages.is_empty() { None } else { misfit(&settings, stages) };
         let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
@@ -175,8 +193,7 @@ fn misfit(settings: &Settings, stages: &[Stage]) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    const SECRETS: &str =
-        "[admin]\nsecret = \"admin-secret\"\n[merchant]\nsecret = \"merchant-secret\"\n";
+    const SECRETS: &str = "[admin]\nsecret = \"admin-5vN8xK2qL7wR\"\n[merchant]\nsecret = \"merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5\"\n";
     const KAFKA: &str = "[log]\nbackend = \"kafka\"\nbrokers = \"b:1\"\n";
     const CQL: &str = "[store]\nbackend = \"cql\"\nnodes = [\"c:1\"]\n";
 
@@ -260,6 +277,21 @@ mod tests {
             check(&[SECRETS, KAFKA, CQL, short], &[stage], &[]);
         }
         check(&[short], &[], &[]);
+    }
+
+    /// Their files may be for the process alone that sends.
+    #[test]
+    fn keys_of_sinks_are_for_those_who_send() {
+        let sink = "[[alerts.sinks]]\nname = \"a\"\ntype = \"webhook\"\nurl_file = \"/no/such/file\"\nsecret = \"s\"\n";
+        check(
+            &[SECRETS, KAFKA, CQL, sink],
+            &[Stage::Webhooks],
+            &["alerts.sinks[0].url: is missing"],
+        );
+        check(&[KAFKA, CQL, sink], &[Stage::Ingest], &[]);
+        check(&[sink], &[], &[]);
+        let misspelt = "[[alerts.sinks]]\nname = \"a\"\ntype = \"fax\"\n";
+        check(&[misspelt], &[], &["alerts.sinks[0].type: must be"]);
     }
 
     #[test]

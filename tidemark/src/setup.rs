@@ -2,12 +2,15 @@
 
 pub(crate) mod backup;
 pub(crate) mod prune;
+pub(crate) mod relocation;
 pub(crate) mod tables;
+pub(crate) mod verify;
 
 use anyhow::Context;
 use log::config::KafkaConfig;
 use log::kafka::admin;
 use store::config::CqlConfig;
+use store::cql::{Migrated, Pending};
 
 use crate::schema_registry;
 use crate::settings::Settings;
@@ -15,6 +18,8 @@ use crate::settings::Settings;
 const EMBEDDED_LOG: &str = "nothing to do: log.backend is \"embedded\" and makes its topics itself";
 const EMBEDDED_TABLES: &str =
     "nothing to do: store.backend is \"embedded\" and makes its tables itself";
+
+const MIGRATED: &str = "nothing to do: the schema is up to date";
 
 /// What to print, and whether to exit with success.
 pub(crate) struct Outcome {
@@ -54,14 +59,51 @@ pub(crate) async fn check_topics(log: log::Config) -> anyhow::Result<Outcome> {
     Ok(Outcome { is_success, ..Outcome::success(lines, "all topics match the configuration") })
 }
 
-/// Applies the migrations that the tables lack.
-pub(crate) async fn migrate_schema(store: store::config::BackEnd) -> anyhow::Result<Outcome> {
+/// Applies the migrations that the tables lack, and creates again what was dropped; or says what is to be done.
+pub(crate) async fn migrate_schema(
+    store: store::config::BackEnd,
+    is_check: bool,
+) -> anyhow::Result<Outcome> {
     let store::config::BackEnd::Cql(config) = store else {
         return Ok(Outcome::success(Vec::new(), EMBEDDED_TABLES));
     };
-    let applied = store::cql::migrate(&config).await.with_context(|| asked_nodes(&config))?;
-    let lines = applied.into_iter().map(|name| format!("applied {name}")).collect();
-    Ok(Outcome::success(lines, "nothing to do: the schema is up to date"))
+    if is_check {
+        let pending = store::cql::pending(&config).await.with_context(|| asked_nodes(&config))?;
+        let lines = pending_lines(&pending);
+        let is_success = lines.is_empty();
+        return Ok(Outcome { is_success, ..Outcome::success(lines, MIGRATED) });
+    }
+    let Migrated { applied, created } =
+        store::cql::migrate(&config).await.with_context(|| asked_nodes(&config))?;
+    let applied = applied.into_iter().map(|name| format!("applied {name}"));
+    let create = |table| {
+        format!(
+            "created table {table}, which was dropped: run `tidemark tables rebuild`, which fills it"
+        )
+    };
+    let lines = applied.chain(created.into_iter().map(create)).collect();
+    Ok(Outcome::success(lines, MIGRATED))
+}
+
+/// What a migration would do, and which processes may run on.
+fn pending_lines(pending: &Pending) -> Vec<String> {
+    let Pending { migrations, missing, found, readable_from } = pending;
+    let mut lines: Vec<_> = missing
+        .iter()
+        .map(|table| format!("table {table} was dropped and is to be created again"))
+        .collect();
+    lines.extend(migrations.iter().map(|name| format!("{name} is to be applied")));
+    if migrations.is_empty() || *found == 0 {
+        return lines;
+    }
+    lines.push(if readable_from <= found {
+        "processes of the release that uses the tables now may run on, and be started again".to_owned()
+    } else {
+        "stop every process of the release that uses the tables now: it refuses them afterwards, and there is no way back \
+         without a backup of the keyspace"
+            .to_owned()
+    });
+    lines
 }
 
 fn asked_brokers(config: &KafkaConfig) -> String {
@@ -77,4 +119,30 @@ pub(crate) async fn register_schemas(settings: Settings) -> anyhow::Result<Outco
     let prefix = settings.log.topic_prefix();
     let changes = schema_registry::register(&settings.schemas, prefix).await?;
     Ok(Outcome::success(changes, "nothing to do: the registry has every schema"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_says_who_may_run_on() {
+        let lines = |found, readable_from, migrations: &[&str]| {
+            let migrations = migrations.iter().map(|name| (*name).to_owned()).collect();
+            pending_lines(&Pending { migrations, missing: Vec::new(), found, readable_from })
+                .join("; ")
+        };
+        assert_eq!(lines(1, 1, &[]), "");
+        assert_eq!(lines(0, 1, &["0001_tables"]), "0001_tables is to be applied");
+        let additive = lines(1, 1, &["0002_more"]);
+        assert!(additive.contains("may run on"), "{additive}");
+        let other = lines(1, 2, &["0002_other"]);
+        assert!(other.contains("stop every process"), "{other}");
+        let dropped =
+            Pending { missing: vec!["chains".to_owned()], found: 1, ..Pending::default() };
+        assert_eq!(
+            pending_lines(&dropped),
+            ["table chains was dropped and is to be created again"]
+        );
+    }
 }

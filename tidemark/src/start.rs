@@ -6,13 +6,15 @@ use std::sync::Arc;
 use anyhow::Context;
 use log::{Log, StageContext, WatchedLog};
 use runtime::config::Connections;
+use runtime::metrics::register;
 use runtime::task::{BoxError, Phase, Tasks};
 use runtime::{Clock, Readiness};
 use store::{Store, WatchedStore};
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use crate::back_end::presence;
+use crate::process::{Listeners, Purpose};
 use crate::settings::Settings;
 
 pub(crate) struct Starter<'a> {
@@ -21,6 +23,7 @@ pub(crate) struct Starter<'a> {
     pub(crate) open_files: Option<u64>,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) listeners: &'a Listeners,
     pub(crate) readiness: &'a Readiness,
     pub(crate) tasks: &'a mut Tasks,
     /// The demo's.
@@ -82,6 +85,7 @@ impl Starter<'_> {
     }
 
     pub(crate) fn projector(&mut self, tables: &Arc<dyn Store>) -> std::io::Result<()> {
+        register(projector::metrics::METRICS, &[]);
         for member in self.members() {
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
             let tables = Arc::new(WatchedStore::over(tables.clone(), part));
@@ -96,7 +100,15 @@ impl Starter<'_> {
     pub(crate) fn webhooks(&mut self) -> anyhow::Result<()> {
         let config = &self.settings.webhooks;
         config.check_files();
+        register(webhooks::metrics::METRICS, &[]);
         let engine = webhooks::Engine::new(config, self.clock.clone(), Handle::current())?;
+        // Alerts have one partition: one member of each process is enough.
+        if let Some(member) = self.members().next() {
+            let (alerts, config) = (self.settings.alerts.clone(), config.clone());
+            self.thread(Phase::Deliver, "webhooks.alerts", &member, move |context| {
+                webhooks::run_herald(&alerts, &config, context)
+            })?;
+        }
         for member in self.members() {
             let (config, engine) = (config.clone(), engine.clone());
             self.thread(Phase::Deliver, "webhooks.dispatcher", &member, move |context| {
@@ -124,13 +136,12 @@ impl Starter<'_> {
     }
 
     /// Returns where it listens.
-    pub(crate) async fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
+    pub(crate) fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
         let listen = self.settings.process.listen.context("server.listen is missing")?;
-        let public = bind(listen).await?;
-        let operators = match self.settings.process.admin_listen {
-            Some(listen) => Some(bind(listen).await?),
-            None => None,
-        };
+        let public = self.listeners.listen(Purpose::Api, listen)?;
+        let operators = self.settings.process.admin_listen;
+        let operators = operators.map(|listen| self.listeners.listen(Purpose::Operators, listen));
+        let operators = operators.transpose()?;
         let address = public.local_addr()?;
         let trusted_proxies = self.settings.process.trusted_proxies.clone();
         let sockets = api::Sockets { public, operators, trusted_proxies };
@@ -139,9 +150,15 @@ impl Starter<'_> {
         self.thread(Phase::Support, "api.feed", &name, move |context| {
             api::feed::run(&followed, context)
         })?;
+        let (watched, part) = (tables.clone(), self.readiness.part("tables of the api", "asking"));
+        self.tasks.future(Phase::Support, "tables of the api", move |stop| async move {
+            presence::watch(watched, part, stop).await;
+            Ok(())
+        });
         let server = api::Server {
             config: self.settings.shop.clone(),
             connections: self.connections(),
+            public_url: self.settings.process.public_url.clone(),
             customer_requests: self.settings.process.customer_requests,
             contracts: self.settings.ingest.contracts(),
             chains: self.settings.chain_terms(),
@@ -159,8 +176,4 @@ impl Starter<'_> {
         });
         Ok(address)
     }
-}
-
-async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))
 }

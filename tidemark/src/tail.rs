@@ -8,26 +8,27 @@ mod filter;
 mod follower;
 mod place;
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use api::inspect::reader::Pages;
 use clap::Args;
 use log::embedded::ReadOnlyLog;
 use log::kafka::KafkaLog;
-use log::{Bounds, Error, Log, Offset, Record, TopicPartition};
+use log::{Bounds, Committed, Error, GroupMember, Log, Offset, Record, TopicPartition};
 use runtime::task;
 use schemas::{Layout, Partition, Topic, decode_json};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::process;
 use crate::settings::Settings;
+use crate::{output, process};
 use filter::{Condition, Filter};
 use follower::Follower;
-use place::From;
-pub(crate) use place::parse_time;
+pub(crate) use place::{From, time};
 
 /// How often the end is polled for new records.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -105,11 +106,71 @@ impl Source {
         }
     }
 
+    /// As of [`ReadOnlyLog::committed`].
+    pub(crate) fn committed(
+        &self,
+        group: &str,
+        of: &[TopicPartition],
+    ) -> Result<Vec<(TopicPartition, Option<Committed>)>, Error> {
+        match self {
+            Self::Kafka(log) => log.committed(group, of),
+            Self::Embedded(log) => log.committed(group, of),
+        }
+    }
+
+    /// The members of a group; none where the log has no list of them.
+    pub(crate) fn members(&self, group: &str) -> Result<Option<Vec<GroupMember>>, Error> {
+        match self {
+            Self::Kafka(log) => log.members(group).map(Some),
+            Self::Embedded(_) => Ok(None),
+        }
+    }
+
+    /// As [`Source::read`], up to an end that is known to be stable.
+    pub(crate) fn read_before(
+        &self,
+        of: TopicPartition,
+        range: Range<Offset>,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        if let Self::Kafka(log) = self {
+            return log.read_before(of, range, max);
+        }
+        let mut page = self.read(of, range.start, max)?;
+        page.truncate(page.partition_point(|record| record.offset < range.end));
+        Ok(page)
+    }
+
+    /// Where a partition ends: whatever was committed before now is before it.
+    pub(crate) fn stable_end(&self, of: TopicPartition) -> Result<Offset, Error> {
+        match self {
+            Self::Kafka(log) => log.stable_end(of),
+            Self::Embedded(log) => Ok(log.bounds(of)?.end),
+        }
+    }
+
     pub(crate) fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
         match self {
             Self::Kafka(log) => log.bounds(of),
             Self::Embedded(log) => log.bounds(of),
         }
+    }
+}
+
+impl Pages for Source {
+    type Error = anyhow::Error;
+
+    fn bounds(&self, of: TopicPartition) -> anyhow::Result<Bounds> {
+        Ok(self.bounds(of)?)
+    }
+
+    fn page(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> anyhow::Result<Vec<Arc<Record>>> {
+        Ok(self.read(of, from, max)?)
     }
 }
 
@@ -119,21 +180,43 @@ impl Source {
 /// The log cannot be read, or holds what this version cannot.
 pub(crate) fn read_all<T: schemas::record::Record>(
     of: TopicPartition,
+    from: Offset,
+    page: impl Fn(TopicPartition, Offset, usize) -> Result<Vec<Arc<Record>>, Error>,
+    take: impl FnMut(Arc<Record>, T),
+) -> anyhow::Result<()> {
+    let mut unreadable = Vec::new();
+    read_readable(of, from, page, take, &mut unreadable)?;
+    refuse_unreadable(&unreadable)
+}
+
+/// The same, past what this version cannot read: where such records are, and why, is added to `unreadable`.
+///
+/// # Errors
+/// The log cannot be read.
+pub(crate) fn read_readable<T: schemas::record::Record>(
+    of: TopicPartition,
     mut from: Offset,
     page: impl Fn(TopicPartition, Offset, usize) -> Result<Vec<Arc<Record>>, Error>,
     mut take: impl FnMut(Arc<Record>, T),
-) -> anyhow::Result<()> {
+    unreadable: &mut Vec<String>,
+) -> Result<(), Error> {
     loop {
         let records = page(of, from, PAGE_RECORDS)?;
         let Some(last) = records.last() else { return Ok(()) };
         from = last.offset.next();
         for record in records {
-            let value = record.value.as_deref().unwrap_or_default();
-            let value =
-                schemas::decode(value).with_context(|| format!("{of}@{}", record.offset))?;
-            take(record, value);
+            match schemas::decode(record.value.as_deref().unwrap_or_default()) {
+                Ok(value) => take(record, value),
+                Err(cause) => unreadable.push(format!("{of}@{}: {cause}", record.offset)),
+            }
         }
     }
+}
+
+/// # Errors
+/// There is such a record.
+pub(crate) fn refuse_unreadable(unreadable: &[String]) -> anyhow::Result<()> {
+    unreadable.first().map_or(Ok(()), |first| Err(anyhow::anyhow!("{first}")))
 }
 
 /// Prints until it is stopped, or has printed all that was asked for.
@@ -161,10 +244,10 @@ fn print(settings: &Settings, options: &Options, stop: &CancellationToken) -> an
     let mut follower =
         Follower::open(&source, options.topic, &partitions, from, options.until_end)?;
     let mut left = options.limit.unwrap_or(u64::MAX);
-    let mut output = std::io::stdout().lock();
+    let mut output = output::stdout();
     while left > 0 && !stop.is_cancelled() {
         let Some(record) = follower.next()? else {
-            if options.until_end || quiet(output.flush())?.is_none() {
+            if options.until_end {
                 break;
             }
             task::wait(stop, POLL_INTERVAL);
@@ -175,17 +258,19 @@ fn print(settings: &Settings, options: &Options, stop: &CancellationToken) -> an
             continue;
         }
         let line = if options.text { text(&record, value) } else { line(&record, value) };
-        if quiet(writeln!(output, "{line}"))?.is_none() {
+        if quiet(output.line(&line))?.is_none() {
             return Ok(());
         }
         left -= 1;
     }
-    quiet(output.flush())?;
     Ok(())
 }
 
 /// None once nobody reads any more what is printed.
-fn quiet<T>(result: std::io::Result<T>) -> anyhow::Result<Option<T>> {
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn quiet<T>(result: std::io::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Ok(done) => Ok(Some(done)),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(None),

@@ -1,14 +1,19 @@
 //! Every stage in processes of its own, on Kafka and CQL.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
 use serde_json::Value;
 use uuid::Uuid;
+use xtask::Guard;
 
-use super::process::{Process, executable};
+use super::process::{Process, executable, read};
 use super::tidemark::configuration;
-use super::{Chain, Client, eventually, free_port};
+use super::{Chain, Client, free_port};
+use crate::{DEADLINE, eventually_or};
 
 /// Two of each stage that can share its work.
 const PROCESSES: [(&str, &str); 9] = [
@@ -87,6 +92,15 @@ prefix = "{id}."
         Self { file, ..self.clone() }
     }
 
+    /// The same by a configuration of another name, in which one text is replaced.
+    pub fn changed(&self, name: &str, from: &str, to: &str) -> Self {
+        let text = std::fs::read_to_string(&self.file).expect("config");
+        assert!(text.contains(from), "{from} is not in {text}");
+        let file = self.dir.join(format!("{name}.toml"));
+        std::fs::write(&file, text.replace(from, to)).expect("config");
+        Self { file, ..self.clone() }
+    }
+
     /// What the names of its topics, groups and transactions begin with.
     pub fn prefix(&self) -> String {
         let text = std::fs::read_to_string(&self.file).expect("config");
@@ -115,6 +129,29 @@ prefix = "{id}."
             let error = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{arguments:?}: {error}");
         }
+    }
+
+    /// Copies the tables to another keyspace by `tables rebuild --into`, and ends it once that has everything.
+    pub fn copy_tables(&self, keyspace: &str) {
+        let mut command = Command::new(executable());
+        command.args(["tables", "rebuild", "--into", keyspace, "--config"]).arg(&self.file);
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("tidemark runs");
+        let _guard = Guard::of(process.id()).expect("a guard");
+        let (sender, lines) = channel();
+        let printed = BufReader::new(process.stdout.take().expect("its output")).lines();
+        std::thread::spawn(move || {
+            printed.map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        loop {
+            let line = lines.recv_timeout(DEADLINE);
+            let line = line.unwrap_or_else(|end| panic!("{end}: {:?}", process.try_wait()));
+            if line.contains("has everything") {
+                break;
+            }
+        }
+        let signal = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
+        assert!(signal.expect("kill runs").success());
+        assert!(process.wait().expect("its end").success());
     }
 
     /// What `tidemark health` says about one of its processes.
@@ -159,11 +196,17 @@ impl Member {
     ) -> Vec<String> {
         let what = format!("{} to wait for {what}", self.process.name());
         let (telemetry, is_wanted) = (self.telemetry, &is_wanted);
-        eventually(&what, || {
+        let (seen, log) = (&Mutex::new(None), self.process.log_file().to_owned());
+        let check = || {
             self.process.assert_running();
-            async move { readiness(telemetry).await.filter(|lines| is_wanted(lines)) }
-        })
-        .await
+            async move {
+                let lines = readiness(telemetry).await;
+                seen.lock().expect("no panic").clone_from(&lines);
+                lines.filter(|lines| is_wanted(lines))
+            }
+        };
+        let explain = || format!("it waits for {seen:?}; its log:\n{}", read(&log));
+        eventually_or(&what, check, explain).await
     }
 }
 

@@ -73,6 +73,11 @@ impl Merchant {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// How many came so far.
+    pub fn count(&self) -> usize {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Everything so far whose field has this value.
     pub fn with(&self, field: &str, value: &Value) -> Vec<Received> {
         self.received().into_iter().filter(|webhook| &webhook.event[field] == value).collect()

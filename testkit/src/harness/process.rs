@@ -21,6 +21,11 @@ pub fn executable() -> &'static Path {
     })
 }
 
+/// What a process has logged so far.
+pub(super) fn read(log: &Path) -> String {
+    std::fs::read_to_string(log).unwrap_or_default()
+}
+
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -57,7 +62,11 @@ impl Process {
     }
 
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        read(&self.log)
+    }
+
+    pub(super) fn log_file(&self) -> &Path {
+        &self.log
     }
 
     /// How it ended, if it did.

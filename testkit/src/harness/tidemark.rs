@@ -83,6 +83,16 @@ impl Tidemark {
         self.process.pid()
     }
 
+    /// A signal, as `kill` names it.
+    pub fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
     /// SIGKILL: no chance to tidy up.
     pub fn kill(self) {
         self.process.kill();

@@ -312,6 +312,7 @@ pub(super) fn metadata_has_a_bound(fixture: &dyn Fixture) {
     let of = at(Topic::Orders, 0);
     let mut member = worker(&log, "a", &ONLY);
     assigned(member.as_mut());
+    // Of log::METADATA_BYTES_MAX.
     let outcome = member.commit(up_to(of, Offset(0), &"x".repeat(4001)));
     assert!(matches!(outcome, Err(StepError::Fatal(_))), "{outcome:?}");
     member.commit(up_to(of, Offset(0), &"x".repeat(4000))).unwrap();

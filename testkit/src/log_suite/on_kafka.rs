@@ -191,7 +191,7 @@ pub fn brokers() -> String {
 
 /// A configuration with a prefix of its own. From now on the process logs warnings.
 pub fn config(brokers: &str) -> KafkaConfig {
-    let telemetry = Telemetry { listen: None, filter: "warn".to_owned(), json: false };
+    let telemetry = Telemetry { listen: None, filter: "warn".to_owned(), json: false, otlp: None };
     // Another test of this process may have been first.
     drop(init_log(&telemetry));
     KafkaConfig {
@@ -202,6 +202,7 @@ pub fn config(brokers: &str) -> KafkaConfig {
         session_timeout: Duration::from_secs(30),
         transaction_timeout: Duration::from_secs(25),
         security: KafkaSecurity::default(),
+        continues: None,
     }
 }
 

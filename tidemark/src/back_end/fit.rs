@@ -10,6 +10,8 @@ use schemas::Incarnation;
 use store::{Origin, Position, Store};
 use tokio_util::sync::CancellationToken;
 
+use crate::setup::relocation::UNDER_WAY;
+
 const RESTORE: &str = "put both from one backup in place (`tidemark restore`)";
 const REBUILD: &str =
     "move the tables away and make them again from this log (`tidemark tables rebuild`)";
@@ -68,10 +70,16 @@ pub(crate) async fn refuse_others(log: &dyn Log, tables: &dyn Store) -> anyhow::
 
 /// Why the tables are not made from this log.
 pub(crate) fn misfit(log: &Origin, tables: &Origin) -> Option<String> {
+    if tables.installation.starts_with(UNDER_WAY) {
+        return Some(
+            "the tables are of an import that was interrupted: run `tidemark import` again"
+                .to_owned(),
+        );
+    }
     if log.installation != tables.installation {
         return Some(format!(
             "the tables are those of another installation ({}, and the log is {}): use the log or the tables that \
-             belong to it, or {REBUILD}",
+             belong to it, set log.continues as `tidemark import` said, or {REBUILD}",
             tables.installation, log.installation
         ));
     }
@@ -130,6 +138,8 @@ mod tests {
         assert_eq!(misfit(&log, &log), None);
         let other = misfit(&log, &origin("embedded/8", 1_795_309_568)).unwrap();
         assert!(other.contains("another installation (embedded/8, and the log is embedded/7)"));
+        let half = misfit(&log, &origin(&format!("{UNDER_WAY}77"), 0)).unwrap();
+        assert!(half.contains("run `tidemark import` again"), "{half}");
         let before = misfit(&log, &origin("embedded/7", 0)).unwrap();
         let expected =
             "the log is restored at 2026-11-22T01:06:08.000000Z, the tables are not restored; ";

@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use api::StopRequest;
+use api::audit::Asker;
+use api::survey::stop_words;
 use clap::Args;
 use log::TopicPartition;
 use log::config::BackEnd;
 use reqwest::Method;
 use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::record::{COMMAND_LINE, ChainProgress, StopScope};
+use schemas::record::{ChainProgress, StopScope};
 use schemas::{Address, Blockchain, Partition, Topic};
 use serde_json::json;
 use url::Url;
@@ -22,7 +24,7 @@ use crate::back_end::open_existing_log;
 use crate::health::admin_api::Api;
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::tail::{Source, read_all};
+use crate::tail::{Source, read_readable, refuse_unreadable};
 
 /// What is stopped, or no longer.
 #[derive(Debug, Args)]
@@ -59,7 +61,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     }
     if let Some(scope) = request.to_end() {
         let source = Source::open(&settings)?;
-        let stopped = tokio::task::spawn_blocking(move || in_force(&source)).await??;
+        let stopped = tokio::task::spawn_blocking(move || whole(&source)).await??;
         if !stopped.values().any(|scopes| scopes.contains(&scope)) {
             return Err(refused("is not stopped: `tidemark stop` lists what is").into());
         }
@@ -68,7 +70,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let done = match open_existing_log(&settings, &clock, &readiness).await {
         Ok(log) => {
             let now = clock.now();
-            log.produce(vec![request.audit(COMMAND_LINE, None, now)?]).await?;
+            log.produce(vec![request.audit(&Asker::command_line(), now)?]).await?;
             log.produce(request.commands(&log.layout(), now)?).await?;
             "written: in force as soon as the processor reads it"
         }
@@ -100,38 +102,46 @@ fn is_watched(settings: &Settings, address: Address, request: &StopRequest) -> b
 
 /// What the lanes say is stopped, one a line. Also while processes run.
 fn list(settings: &Settings) -> anyhow::Result<Outcome> {
-    let stopped = in_force(&Source::open(settings)?)?;
+    let stopped = whole(&Source::open(settings)?)?;
     let lines = stopped.into_iter().flat_map(|(blockchain, scopes)| {
-        scopes.into_iter().map(move |scope| format!("{blockchain}: {}", words(scope)))
+        scopes.into_iter().map(move |scope| format!("{blockchain}: {}", stop_words(scope)))
     });
     Ok(Outcome::success(lines.collect(), "nothing is stopped"))
 }
 
 /// What is stopped, as each lane said last.
+///
+/// # Errors
+/// The log cannot be read, or has a record that this version cannot read.
+fn whole(source: &Source) -> anyhow::Result<BTreeMap<Blockchain, BTreeSet<StopScope>>> {
+    let mut unreadable = Vec::new();
+    let stopped = in_force(source, &mut unreadable)?;
+    refuse_unreadable(&unreadable).map(|()| stopped)
+}
+
+/// The same, as far as the records can be read. The others are added to `unreadable`.
+///
+/// # Errors
+/// The log cannot be read.
 pub(crate) fn in_force(
     source: &Source,
+    unreadable: &mut Vec<String>,
 ) -> anyhow::Result<BTreeMap<Blockchain, BTreeSet<StopScope>>> {
     let mut all = BTreeMap::new();
     let page = |of, from, max| source.read(of, from, max);
     for blockchain in Blockchain::ALL {
         let of = TopicPartition { topic: Topic::Chains, partition: Partition(blockchain.index()) };
         let mut lanes = BTreeMap::new();
-        read_all(of, source.bounds(of)?.start, page, |_, progress: ChainProgress| {
+        let take = |_, progress: ChainProgress| {
             if let Some(lane) = progress.lane {
                 lanes.insert(lane, progress.stopped);
             }
-        })?;
+        };
+        read_readable(of, source.bounds(of)?.start, page, take, unreadable)?;
         let scopes: BTreeSet<_> = lanes.into_values().flatten().collect();
         if !scopes.is_empty() {
             all.insert(*blockchain, scopes);
         }
     }
     Ok(all)
-}
-
-/// What a scope covers, in words.
-pub(crate) fn words(scope: StopScope) -> String {
-    let what = scope.subject().unwrap_or_else(|| "everything".to_owned());
-    let alone = scope.blockchain.map(|_| ", on this chain alone").unwrap_or_default();
-    format!("{what} is stopped{alone}")
 }

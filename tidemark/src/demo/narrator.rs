@@ -6,6 +6,7 @@ use schemas::{Blockchain, Stablecoin, stablecoin_contract};
 
 use super::merchant::Merchant;
 use super::shop::ShopClient;
+use crate::output::print;
 
 /// Writes the story to standard output.
 #[derive(Debug)]
@@ -75,9 +76,4 @@ Things to try in another terminal (bash, curl, openssl):
             wallet = super::WALLET,
         ));
     }
-}
-
-#[expect(clippy::print_stdout, reason = "the demo talks to a person")]
-fn print(text: &str) {
-    println!("{text}");
 }

@@ -20,7 +20,7 @@ use store::embedded::{self as tables_file, EmbeddedStore};
 use store::{Origin, Position, Store};
 use tokio::runtime::Handle;
 
-use super::Outcome;
+use super::{Outcome, relocation};
 use crate::back_end::{data_folder, fit};
 use crate::settings::Settings;
 
@@ -92,17 +92,19 @@ pub(crate) fn restore(settings: &Settings, from: &Path) -> anyhow::Result<Outcom
     Ok(Outcome::success(lines, ""))
 }
 
-/// Checks that no restore was interrupted: there may be no files, and a start would make new ones.
+/// Checks that no restore or import was interrupted: there may be no files, and a start would make new ones.
 ///
 /// # Errors
 /// One was.
 pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
-    let staging = data.join(STAGING);
-    if staging.exists() {
-        bail!(
-            "{} is left of a restore that was interrupted: run `tidemark restore` again",
-            staging.display()
-        );
+    for (name, command) in [(STAGING, "restore"), (relocation::STAGING, "import")] {
+        let staging = data.join(name);
+        if staging.exists() {
+            bail!(
+                "{} is left of a run of `tidemark {command}` that was interrupted: run `tidemark {command}` again",
+                staging.display()
+            );
+        }
     }
     Ok(())
 }
@@ -202,14 +204,8 @@ impl Gap {
     }
 
     fn alert(&self) -> Alert {
-        Alert {
-            kind: AlertKind::Restored,
-            blockchain: None,
-            transfer_id: None,
-            order_id: None,
-            message: self.message(),
-            raised_at: self.incarnation_at(),
-        }
+        let (kind, incarnation) = (AlertKind::Restored, self.incarnation.0);
+        Alert::raise(kind, None, &incarnation, self.message(), self.incarnation_at())
     }
 
     fn incarnation_at(&self) -> UnixMicros {

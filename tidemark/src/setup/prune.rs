@@ -12,6 +12,7 @@ use store::prune::{Day, Export, FileExport, Kept, Pruned, Removed, WithoutExport
 
 use super::Outcome;
 use crate::back_end::open_tables;
+use crate::output::say;
 use crate::process;
 use crate::settings::Settings;
 
@@ -128,10 +129,4 @@ impl fmt::Display for Text {
         }
         Ok(())
     }
-}
-
-/// How far it is, also where the output goes to a file.
-#[expect(clippy::print_stderr, reason = "it is the command's output")]
-fn say(line: &str) {
-    eprintln!("{line}");
 }

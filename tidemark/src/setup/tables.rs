@@ -1,6 +1,5 @@
 //! `tidemark tables`: the tables, made again from the log.
 
-use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,18 +8,20 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::Args;
 use log::Log;
-use projector::Progress;
+use projector::{Progress, Verified};
 use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use store::Store;
 use store::config::{BackEnd, CqlConfig, check_keyspace};
 use store::cql::CqlStore;
-use store::embedded::{EmbeddedStore, Kept, Replacement, are_in};
+use store::embedded::{EmbeddedStore, Kept, Replacement, are_in, create_dropped};
+use store::{Defect, Store};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::Outcome;
+use super::verify::Different;
 use crate::back_end::{fit, open_existing_log, open_tables};
+use crate::output::{self, print};
 use crate::process::stop_signal;
 use crate::settings::Settings;
 
@@ -29,7 +30,7 @@ const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Characters of a full bar.
 const BAR: u64 = 30;
-const INTERRUPTED: &str = "interrupted: run it again, from the beginning";
+pub(super) const INTERRUPTED: &str = "interrupted: run it again, from the beginning";
 
 /// Where the tables are made.
 #[derive(Debug, Args)]
@@ -72,14 +73,7 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
     let log = open_existing_log(&settings, &clock, &readiness).await?;
-    let (stop, stopped) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
-    let (stopping, cancelled) = (stop.clone(), stopped.clone());
-    tokio::spawn(async move {
-        stop_signal().await;
-        stopping.store(true, Ordering::Relaxed);
-        cancelled.cancel();
-    });
-    let shown = Shown::new(stop);
+    let (shown, stopped) = Shown::until_stopped();
     match work {
         Work::Replace => {
             let dir = settings.process.data_dir;
@@ -93,9 +87,7 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
                 () = stopped.cancelled() => bail!(INTERRUPTED),
             };
             fit::refuse_others(&*log, &*tables).await?;
-            let rebuild = move || make(&*log, &*tables, &mut { shown });
-            let (made, _) = tokio::task::spawn_blocking(rebuild).await??;
-            Ok(Outcome::success(vec![made], ""))
+            tokio::task::spawn_blocking(move || in_place(&*log, &*tables, shown)).await?
         }
         Work::Into(keyspaces) => into(log, &keyspaces, shown).await,
     }
@@ -128,8 +120,45 @@ fn make(
     Ok((line, made))
 }
 
+/// Makes the rows, and reads each one back: deletions that are newer than it would hide it. Blocks.
+fn in_place(log: &dyn Log, tables: &dyn Store, mut shown: Shown) -> anyhow::Result<Outcome> {
+    let (made, _) = make(log, tables, &mut shown)?;
+    print(&made);
+    let (mut hidden, mut others) = (0_u64, 0_u64);
+    let report = &mut |at| shown.made(at);
+    let compared = projector::verify(log, tables, &Handle::current(), report, &mut |difference| {
+        match difference.defect {
+            // It came since, and a projector beside this has not written it yet.
+            _ if !difference.is_read => {}
+            Defect::Missing | Defect::Older => hidden += 1,
+            Defect::Newer | Defect::Changed => others += 1,
+        }
+    })?;
+    shown.end();
+    let Some(Verified { rows, .. }) = compared else { bail!(INTERRUPTED) };
+    if hidden > 0 {
+        let text = format!(
+            "{hidden} rows are hidden by deletions made outside: run `tidemark tables rebuild --into KEYSPACE`; \
+             `tidemark tables verify` lists them"
+        );
+        return Err(Different(text).into());
+    }
+    if others > 0 {
+        let text = format!(
+            "{others} rows are not as the log has them: `tidemark tables verify` lists them"
+        );
+        return Err(Different(text).into());
+    }
+    Ok(Outcome::success(vec![format!("{rows} rows are as the log has them")], ""))
+}
+
 fn replace(dir: &std::path::Path, log: &Arc<dyn Log>, mut shown: Shown) -> anyhow::Result<Outcome> {
-    // Rows of another copy must not be kept. Old tables that cannot be read are refused in the end.
+    // Old tables that cannot be read are refused in the end.
+    let created = if are_in(dir) { create_dropped(dir).unwrap_or_default() } else { Vec::new() };
+    for table in created {
+        print(&format!("created table {table}, which the old tables lacked: it is empty"));
+    }
+    // Rows of another copy must not be kept.
     if are_in(dir)
         && let Ok(old) = EmbeddedStore::open(dir)
     {
@@ -150,6 +179,12 @@ async fn into(
     [old, new]: &[CqlConfig; 2],
     mut shown: Shown,
 ) -> anyhow::Result<Outcome> {
+    for table in store::cql::create_missing(old).await? {
+        print(&format!(
+            "created table {table}, which keyspace {} lacked: it is empty",
+            old.keyspace
+        ));
+    }
     let present = CqlStore::open(old).await?;
     fit::refuse_others(&*log, &present).await?;
     store::cql::migrate(new).await?;
@@ -165,7 +200,7 @@ async fn into(
         print(&made);
         let mut is_said = false;
         projector::follow(&*log, &tables, &Handle::current(), rebuilt.ends, &mut |at| {
-            if at.read == at.of && !std::mem::replace(&mut is_said, true) {
+            if at.has_everything && !std::mem::replace(&mut is_said, true) {
                 print(&format!(
                     "keyspace {keyspace} has everything and is kept so: set store.keyspace = {keyspace:?}, restart \
                      the projectors and the apis, then end this command"
@@ -180,7 +215,7 @@ async fn into(
 }
 
 /// Shows how far the work is.
-struct Shown {
+pub(super) struct Shown {
     stop: Arc<AtomicBool>,
     begun: Instant,
     last: Instant,
@@ -188,9 +223,21 @@ struct Shown {
 }
 
 impl Shown {
+    /// Until SIGINT or SIGTERM, which the token reports.
+    pub(super) fn until_stopped() -> (Self, CancellationToken) {
+        let (stop, stopped) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
+        let (stopping, cancelled) = (stop.clone(), stopped.clone());
+        tokio::spawn(async move {
+            stop_signal().await;
+            stopping.store(true, Ordering::Relaxed);
+            cancelled.cancel();
+        });
+        (Self::new(stop), stopped)
+    }
+
     fn new(stop: Arc<AtomicBool>) -> Self {
         let now = Instant::now();
-        Self { stop, begun: now, last: now, is_terminal: std::io::stderr().is_terminal() }
+        Self { stop, begun: now, last: now, is_terminal: output::stderr().is_terminal() }
     }
 
     fn flow(&self) -> ControlFlow<()> {
@@ -205,7 +252,7 @@ impl Shown {
         self.show(|_| format!("copied {rows} rows of the present tables"))
     }
 
-    fn made(&mut self, at: Progress) -> ControlFlow<()> {
+    pub(super) fn made(&mut self, at: Progress) -> ControlFlow<()> {
         self.show(|millis| progress_line(at, millis))
     }
 
@@ -214,21 +261,17 @@ impl Shown {
         if self.last.elapsed() >= every {
             self.last = Instant::now();
             let line = line(self.begun.elapsed().as_millis().try_into().unwrap_or(u64::MAX));
-            let mut output = std::io::stderr().lock();
+            let mut output = output::stderr();
             // A closed terminal is no failure.
-            drop(if self.is_terminal {
-                write!(output, "\r\x1b[K{line}").and_then(|()| output.flush())
-            } else {
-                writeln!(output, "{line}")
-            });
+            drop(if self.is_terminal { output.over(&line) } else { output.line(&line) });
         }
         self.flow()
     }
 
     /// Ends the line that is shown.
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         if self.is_terminal {
-            drop(writeln!(std::io::stderr().lock()));
+            drop(output::stderr().line(""));
         }
         self.begun = Instant::now();
     }
@@ -242,13 +285,6 @@ fn progress_line(at: Progress, millis: u64) -> String {
     let rate = at.read.saturating_mul(1_000) / millis.max(1);
     let left = at.of.saturating_sub(at.read) / rate.max(1);
     format!("[{bar}] {percent} %, {} rows, {rate} records/s, {left} s left", at.rows)
-}
-
-/// Prints a line at once: what follows may take hours.
-fn print(line: &str) {
-    let mut output = std::io::stdout().lock();
-    // A closed pipe is no failure.
-    drop(writeln!(output, "{line}").and_then(|()| output.flush()));
 }
 
 #[cfg(test)]

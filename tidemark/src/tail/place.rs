@@ -35,15 +35,25 @@ impl FromStr for From {
     }
 }
 
-/// A time such as 2026-09-21T14:00:00Z, or Unix seconds.
-pub(crate) fn parse_time(text: &str) -> Option<UnixMicros> {
+/// A time as an argument: such as 2026-09-21T14:00:00Z, or Unix seconds.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn time(text: &str) -> Result<UnixMicros, &'static str> {
+    parse_time(text).ok_or("must be as 2026-09-21T14:00:00Z, or Unix seconds")
+}
+
+fn parse_time(text: &str) -> Option<UnixMicros> {
     let seconds = text.parse().map(|seconds| UnixSeconds(seconds).micros());
     seconds.or_else(|_| text.parse()).ok()
 }
 
 impl From {
     /// The offset to begin with in a partition.
-    pub(super) fn find(self, source: &Source, of: TopicPartition) -> Result<Offset, Error> {
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) fn find(self, source: &Source, of: TopicPartition) -> Result<Offset, Error> {
         let bounds = source.bounds(of)?;
         Ok(match self {
             Self::Beginning => bounds.start,

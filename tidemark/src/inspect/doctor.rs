@@ -90,8 +90,10 @@ async fn log(settings: &Settings) -> anyhow::Result<Finding> {
                     let Verdict { wrong, lacking, odd } = Verdict::of(found);
                     let is_usable = wrong.is_empty() && lacking.is_empty();
                     let level = if is_usable { Level::Warning } else { Level::Failure };
-                    let text = [wrong, lacking, odd].concat().join("; ");
-                    return Ok(finding("log", level, text));
+                    let cure = "run `tidemark topics create`".to_owned();
+                    let cure = Some(cure).filter(|_| wrong.is_empty() && !lacking.is_empty());
+                    let lines = cure.into_iter().chain(wrong).chain(lacking).chain(odd);
+                    return Ok(finding("log", level, lines.collect::<Vec<_>>().join("; ")));
                 }
                 Err(error) => Err(error),
             }

@@ -1,6 +1,5 @@
 //! `tidemark rescan`: asks the endpoints of a chain again for blocks that were scanned, and publishes what is missing.
 
-use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -13,6 +12,7 @@ use schemas::Blockchain;
 use schemas::record::{Block, Observation};
 
 use crate::back_end::open_existing_log;
+use crate::output;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 
@@ -67,7 +67,7 @@ fn write_if_agreed(
         return Ok(Outcome { lines, is_success });
     }
     if !yes {
-        if !is_agreed(&lines)? {
+        if !output::is_agreed(&lines, "Publish what is missing?")? {
             bail!("nothing was written");
         }
         lines.clear();
@@ -111,32 +111,19 @@ fn describe(chain: &ChainConfig, found: &Rescan) -> Vec<String> {
     lines
 }
 
-/// Shows what would be published, and asks.
-fn is_agreed(lines: &[String]) -> anyhow::Result<bool> {
-    let mut output = std::io::stdout().lock();
-    for line in lines {
-        writeln!(output, "{line}")?;
-    }
-    write!(output, "Publish what is missing? Type yes: ")?;
-    output.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(answer.trim() == "yes")
-}
-
 /// Shows a person how far it came.
 fn progress(asked: i64, all: i64) {
-    let mut output = std::io::stderr().lock();
+    let mut output = output::stderr();
     if output.is_terminal() {
         let percent = 100 * asked / all.max(1);
         // A closed terminal is no failure.
-        drop(write!(output, "\rasked for {asked} of {all} blocks, {percent} %"));
+        drop(output.over(&format!("asked for {asked} of {all} blocks, {percent} %")));
     }
 }
 
 fn end_progress() {
-    let mut output = std::io::stderr().lock();
+    let mut output = output::stderr();
     if output.is_terminal() {
-        drop(writeln!(output));
+        drop(output.line(""));
     }
 }

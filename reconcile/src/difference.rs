@@ -1,0 +1,122 @@
+//! Differences, and the commands that mend them.
+
+use schemas::Blockchain;
+
+/// The cure of what the pipeline must never do.
+pub(crate) const DEFECT: &str =
+    "no command mends it: keep log and tables as they are, and report it as a defect";
+
+/// Two places that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Join {
+    /// Transfer events of the chain, and `transfers.raw` without what was retracted.
+    Chain,
+    /// The same, and the verdicts of the processor.
+    Verdicts,
+    /// Matched transfers, and the orders that they pay.
+    Orders,
+    /// Newest versions on the topics, and rows.
+    Tables,
+    /// Events to be announced, and webhooks.
+    Webhooks,
+    /// Orders, and the shop's own books.
+    Books,
+    /// Transfer events, and the balances of the wallets.
+    Balances,
+}
+
+impl Join {
+    /// Both places.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Chain => "chain = raw",
+            Self::Verdicts => "raw = verdicts",
+            Self::Orders => "verdicts = orders",
+            Self::Tables => "topics = tables",
+            Self::Webhooks => "events = webhooks",
+            Self::Books => "orders = books",
+            Self::Balances => "transfers = balances",
+        }
+    }
+}
+
+/// The kind of a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The chain has a transfer that the log has not.
+    NotInLog,
+    /// The log has a transfer that no endpoint shows.
+    NotOnChain,
+    /// Endpoints disagree about a transfer, and a person has to decide.
+    Held,
+    /// A transfer has no verdict, though its time has passed.
+    NoVerdict,
+    /// A payment has verdicts under two ids.
+    TwoVerdicts,
+    /// A transfer has a verdict and is no longer on the chain.
+    LeftTheChain,
+    /// A matched transfer's order is not paid by it.
+    NotPaidByIt,
+    /// An order has another value than its transfer.
+    OtherValue,
+    /// Two transfers pay one order.
+    PaidTwice,
+    /// A record has no row.
+    RowMissing,
+    /// A row is not what its newest record says.
+    RowDiffers,
+    /// No webhook was made of an event.
+    NotAnnounced,
+    /// The attempts of a webhook are used up, and none was acknowledged.
+    Dead,
+    /// The books have an order that the period has not.
+    NotAnOrder,
+    /// A paid order is not in the books.
+    NotInBooks,
+    BooksStatus,
+    BooksAmount,
+    BooksTransaction,
+    /// A balance is not the one before it with what came and went.
+    Balance,
+}
+
+impl Kind {
+    /// The word for programs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotInLog => "not_in_log",
+            Self::NotOnChain => "not_on_chain",
+            Self::Held => "held",
+            Self::NoVerdict => "no_verdict",
+            Self::TwoVerdicts => "two_verdicts",
+            Self::LeftTheChain => "left_the_chain",
+            Self::NotPaidByIt => "not_paid_by_it",
+            Self::OtherValue => "other_value",
+            Self::PaidTwice => "paid_twice",
+            Self::RowMissing => "row_missing",
+            Self::RowDiffers => "row_differs",
+            Self::NotAnnounced => "not_announced",
+            Self::Dead => "dead",
+            Self::NotAnOrder => "not_an_order",
+            Self::NotInBooks => "not_in_books",
+            Self::BooksStatus => "books_status",
+            Self::BooksAmount => "books_amount",
+            Self::BooksTransaction => "books_transaction",
+            Self::Balance => "balance",
+        }
+    }
+}
+
+/// One thing that does not agree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    pub join: Join,
+    pub kind: Kind,
+    pub blockchain: Option<Blockchain>,
+    /// The places, and the missing part. Parts of it were written by others.
+    pub what: String,
+    /// The command that mends it, or what a person has to do.
+    pub cure: String,
+}

@@ -1,0 +1,145 @@
+//! `transfers.raw` without what was retracted, against the verdicts of the processor.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::record::Transfer;
+use schemas::{Blockchain, PaymentKey, TransferStatus, TxHash};
+
+use crate::difference::DEFECT;
+use crate::sum::Sums;
+use crate::{Difference, Inclusion, Join, Joined, Kind};
+
+/// Compares the raw transfers of a chain with the newest record of each transfer. `held` are the transfers that endpoints
+/// disagree about.
+#[must_use]
+pub fn compare_verdicts(
+    chain: Blockchain,
+    raw: &[Inclusion],
+    transfers: &[&Transfer],
+    held: &BTreeSet<PaymentKey>,
+) -> Joined {
+    let mut records: BTreeMap<PaymentKey, Vec<&Transfer>> = BTreeMap::new();
+    for transfer in transfers {
+        records.entry(transfer.observation.payment()).or_default().push(transfer);
+    }
+    let (mut sums, mut found) = (Sums::default(), Found { chain, differences: Vec::new() });
+    for inclusion in raw {
+        let payment = inclusion.seen.payment();
+        let records = records.remove(&payment).unwrap_or_default();
+        let (coin, value) = (Some(inclusion.seen.stablecoin), inclusion.seen.value);
+        match verdicts(&records)[..] {
+            [] if held.contains(&payment) => found.held(payment.tx_hash),
+            [] => found.none(inclusion, &records),
+            [transfer] => sums.add(coin, word(transfer.status), value),
+            [first, second, ..] => found.two(first, second),
+        }
+    }
+    for transfer in records.values().flat_map(|records| verdicts(records)) {
+        found.left(transfer);
+    }
+    let totals = sums.totals(Join::Verdicts, Some(chain));
+    Joined { totals, differences: found.differences, waiting: 0 }
+}
+
+/// The records that say what became of a payment.
+fn verdicts<'a>(records: &[&'a Transfer]) -> Vec<&'a Transfer> {
+    records.iter().copied().filter(|transfer| !word(transfer.status).is_empty()).collect()
+}
+
+/// A verdict in a total; empty where there is none.
+const fn word(status: TransferStatus) -> &'static str {
+    match status {
+        TransferStatus::Matched => "matched",
+        TransferStatus::NoMatchedDeposit => "unknown",
+        TransferStatus::WaitingForConfirmation
+        | TransferStatus::WaitingForMatch
+        | TransferStatus::FailedToConfirm => "",
+    }
+}
+
+struct Found {
+    chain: Blockchain,
+    differences: Vec<Difference>,
+}
+
+impl Found {
+    fn add(&mut self, kind: Kind, what: String, cure: String) {
+        let (join, blockchain) = (Join::Verdicts, Some(self.chain));
+        self.differences.push(Difference { join, kind, blockchain, what, cure });
+    }
+
+    fn held(&mut self, transaction: TxHash) {
+        let chain = self.chain;
+        let what = format!("{chain}: endpoints disagree about {transaction}: it pays nothing");
+        let cure = format!("tidemark chain resolve {chain} {transaction} --accept (or --reject)");
+        self.add(Kind::Held, what, cure);
+    }
+
+    fn none(&mut self, inclusion: &Inclusion, records: &[&Transfer]) {
+        let state = records.last().map_or("no record", |transfer| transfer.status.as_str());
+        let (seen, chain) = (inclusion.seen, self.chain);
+        let what = format!(
+            "{chain}: block {}: {} {} in {}: in transfers.raw, and the processor has no verdict ({state})",
+            inclusion.number, seen.value, seen.stablecoin, seen.tx_hash
+        );
+        self.add(Kind::NoVerdict, what, "tidemark dead-letters list".to_owned());
+    }
+
+    fn two(&mut self, first: &Transfer, second: &Transfer) {
+        let what = format!(
+            "{}: one payment in {} has the transfers {} and {}",
+            self.chain, first.observation.tx_hash, first.transfer_id, second.transfer_id
+        );
+        self.add(Kind::TwoVerdicts, what, DEFECT.to_owned());
+    }
+
+    fn left(&mut self, transfer: &Transfer) {
+        let (seen, chain) = (transfer.observation, self.chain);
+        let order = match (transfer.order_id, transfer.status) {
+            (Some(order), TransferStatus::Matched) => format!(", and order {order} is paid by it"),
+            _ => String::new(),
+        };
+        let what = format!(
+            "{chain}: transfer {} of {} {} in {} has a verdict and is not on the chain any more{order}",
+            transfer.transfer_id, seen.value, seen.stablecoin, seen.tx_hash
+        );
+        let cure = "no command mends it: ask the payer to pay again, and correct the books";
+        self.add(Kind::LeftTheChain, what, cure.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::TransferId;
+    use schemas::record::example;
+
+    use super::*;
+
+    fn kinds(raw: &[Inclusion], transfers: &[Transfer], held: &[PaymentKey]) -> Vec<Kind> {
+        let transfers: Vec<_> = transfers.iter().collect();
+        let held = held.iter().copied().collect();
+        let joined = compare_verdicts(Blockchain::Eth, raw, &transfers, &held);
+        joined.differences.iter().map(|difference| difference.kind).collect()
+    }
+
+    #[test]
+    fn each_transfer_has_exactly_one_verdict() {
+        let transfer = |status| Transfer { status, ..example::transfer() };
+        let raw = [{
+            let Transfer { block, observation, .. } = example::transfer();
+            Inclusion { number: block.number, hash: block.hash, seen: observation }
+        }];
+        let (matched, unknown) = (TransferStatus::Matched, TransferStatus::NoMatchedDeposit);
+        assert_eq!(kinds(&raw, &[transfer(matched)], &[]), []);
+        assert_eq!(kinds(&raw, &[transfer(unknown)], &[]), []);
+        assert_eq!(kinds(&raw, &[], &[]), [Kind::NoVerdict]);
+        let failed = transfer(TransferStatus::FailedToConfirm);
+        assert_eq!(kinds(&raw, std::slice::from_ref(&failed), &[]), [Kind::NoVerdict]);
+        assert_eq!(kinds(&[], &[failed], &[]), [], "it was orphaned");
+        let waits = transfer(TransferStatus::WaitingForConfirmation);
+        assert_eq!(kinds(&raw, &[waits], &[raw[0].seen.payment()]), [Kind::Held]);
+        let other = Transfer { transfer_id: TransferId(9), ..transfer(unknown) };
+        assert_eq!(kinds(&raw, &[transfer(matched), other], &[]), [Kind::TwoVerdicts]);
+        assert_eq!(kinds(&[], &[transfer(matched)], &[]), [Kind::LeftTheChain]);
+    }
+}

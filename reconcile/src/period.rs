@@ -1,0 +1,127 @@
+//! The part of time that is compared.
+
+use schemas::{UnixMicros, UnixSeconds};
+
+/// Seconds of a day.
+const DAY: i64 = 86_400;
+/// Days of the longest period: each asks for the balances at its end.
+const DAYS_MAX: i64 = 366;
+
+/// Seconds from one to another; the last one is not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period {
+    pub from: UnixSeconds,
+    pub to: UnixSeconds,
+}
+
+/// The text or the times make no period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeriodError {
+    /// The text is no day.
+    NotADay,
+    /// It does not begin before it ends.
+    Empty,
+    TooLong,
+}
+
+impl std::fmt::Display for PeriodError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotADay => f.write_str("must be a day such as 2026-11-25"),
+            Self::Empty => f.write_str("the period must begin before it ends"),
+            Self::TooLong => write!(f, "the period must have at most {DAYS_MAX} days"),
+        }
+    }
+}
+
+impl std::error::Error for PeriodError {}
+
+impl Period {
+    /// # Errors
+    /// [`PeriodError::Empty`], [`PeriodError::TooLong`].
+    pub fn new(from: UnixSeconds, to: UnixSeconds) -> Result<Self, PeriodError> {
+        match to.0.saturating_sub(from.0) {
+            ..=0 => Err(PeriodError::Empty),
+            seconds if seconds > DAYS_MAX * DAY => Err(PeriodError::TooLong),
+            _ => Ok(Self { from, to }),
+        }
+    }
+
+    /// A day in UTC, such as 2026-11-25.
+    ///
+    /// # Errors
+    /// [`PeriodError::NotADay`].
+    pub fn day(text: &str) -> Result<Self, PeriodError> {
+        let start: Result<UnixMicros, _> = format!("{text}T00:00:00Z").parse();
+        let from = start.map_err(|_| PeriodError::NotADay)?.seconds();
+        Ok(Self { from, to: from.plus(DAY) })
+    }
+
+    /// The day in UTC before the one that has this second.
+    #[must_use]
+    pub fn day_before(now: UnixSeconds) -> Self {
+        let to = UnixSeconds(now.0.div_euclid(DAY) * DAY);
+        Self { from: to.plus(-DAY), to }
+    }
+
+    /// True for a second in it.
+    #[must_use]
+    pub fn contains(&self, second: UnixSeconds) -> bool {
+        (self.from..self.to).contains(&second)
+    }
+
+    /// The part of it before a time; none if it begins at it or later.
+    #[must_use]
+    pub fn before(&self, end: UnixSeconds) -> Option<Self> {
+        (self.from < end).then_some(Self { from: self.from, to: self.to.min(end) })
+    }
+
+    /// Its beginning, every midnight in it, and its end.
+    #[must_use]
+    pub fn bounds(&self) -> Vec<UnixSeconds> {
+        let first = self.from.0.div_euclid(DAY).saturating_add(1) * DAY;
+        let midnights = (0..).map(|day| UnixSeconds(first + day * DAY));
+        let inner = midnights.take_while(|midnight| *midnight < self.to);
+        [self.from].into_iter().chain(inner).chain([self.to]).collect()
+    }
+}
+
+/// A second as a person reads it, such as 2026-11-25T14:00:00Z.
+#[must_use]
+pub fn rfc3339(second: UnixSeconds) -> String {
+    let text = second.micros().to_rfc3339();
+    text.split('.').next().map_or_else(|| text.clone(), |whole| format!("{whole}Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: UnixSeconds = UnixSeconds(1_790_000_000 - 1_790_000_000 % DAY + DAY / 2);
+
+    #[test]
+    fn a_period_is_cut_at_midnight() {
+        let midnight = NOON.plus(DAY / 2);
+        let period = Period::new(NOON, midnight.plus(DAY + 5)).unwrap();
+        assert_eq!(period.bounds(), [NOON, midnight, midnight.plus(DAY), midnight.plus(DAY + 5)]);
+        let whole = Period { from: midnight, to: midnight.plus(DAY) };
+        assert_eq!(whole.bounds(), [midnight, midnight.plus(DAY)]);
+        assert_eq!(Period::day_before(midnight.plus(DAY + 7)), whole);
+        let day = rfc3339(midnight);
+        assert_eq!(Period::day(day.split('T').next().unwrap()), Ok(whole));
+        assert!(whole.contains(midnight) && !whole.contains(whole.to));
+        assert_eq!(whole.before(midnight), None);
+        assert_eq!(whole.before(midnight.plus(9)).unwrap().to, midnight.plus(9));
+        assert_eq!(whole.before(midnight.plus(2 * DAY)), Some(whole));
+    }
+
+    #[test]
+    fn a_period_that_makes_no_sense_is_refused() {
+        assert_eq!(Period::new(NOON, NOON), Err(PeriodError::Empty));
+        assert!(Period::new(NOON, NOON.plus(DAYS_MAX * DAY)).is_ok());
+        assert_eq!(Period::new(NOON, NOON.plus(DAYS_MAX * DAY + 1)), Err(PeriodError::TooLong));
+        for text in ["", "yesterday", "2026-13-01", "2026-11-25T00:00:00Z"] {
+            assert_eq!(Period::day(text), Err(PeriodError::NotADay), "{text}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Whether the tables are still there: an api whose tables somebody drops is not ready until they are made again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::readiness::Part;
+use store::{Error, Store};
+use tokio_util::sync::CancellationToken;
+
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Asks from time to time, until `stop`. Tables that cannot be asked are reported by the answers of the api.
+pub(crate) async fn watch(tables: Arc<dyn Store>, part: Part, stop: CancellationToken) {
+    loop {
+        match tables.check().await {
+            Ok(()) => part.ready(),
+            Err(error @ Error::TablesMissing { .. }) => part.waiting(error.to_string()),
+            Err(error) => tracing::debug!(%error, "it is not known whether all tables are there"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}

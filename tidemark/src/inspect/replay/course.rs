@@ -1,0 +1,325 @@
+//! The course of a replay: the steps of all machines in the order of their times, and the lines that they are compared
+//! with.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use log::config::BackEnd;
+use log::{Record, TopicPartition};
+use processor::machine::{matching, orders};
+use processor::wire::Wire;
+use schemas::{KeyKind, Layout, Partition, Stage, Topic, UnixMicros};
+use tokio_util::sync::CancellationToken;
+
+use super::Options;
+use super::line::{Found, Line};
+use super::pages::Pages;
+use super::present;
+use super::print::{Difference, Progress, Report};
+use super::side::Side;
+use super::state::{Compared, State};
+use super::station::{Output, Play, Position, Station};
+use crate::settings::Settings;
+use crate::tail::Source;
+
+/// Whether a machine of this kind writes results to a topic.
+fn is_output_of<M: Wire>(topic: Topic) -> bool {
+    let of_orders = matches!(topic, Topic::Orders | Topic::DepositsCommands);
+    let is_orders = M::GROUP == orders::State::GROUP;
+    is_output(topic) && (topic == Topic::DeadLetters || of_orders == is_orders)
+}
+
+/// Whether results of the processor are in a topic: not its state, nor what its steps took.
+fn is_output(topic: Topic) -> bool {
+    let own = [
+        matching::State::CHANGELOG,
+        matching::State::STEPS,
+        orders::State::CHANGELOG,
+        orders::State::STEPS,
+    ];
+    topic.guide().writers.contains(&Stage::Processor) && !own.contains(&topic)
+}
+
+/// See the module.
+pub(super) struct Course<'a> {
+    source: &'a Source,
+    stations: Vec<Box<dyn Play>>,
+    lines: BTreeMap<TopicPartition, Line>,
+    /// Whether other machines than those that are replayed write to the same partitions.
+    is_partial: bool,
+    from: UnixMicros,
+    until: Option<UnixMicros>,
+    /// How long the records of a step may be older than its own.
+    step_max: Duration,
+    /// Steps to take.
+    steps: u64,
+}
+
+impl<'a> Course<'a> {
+    /// # Errors
+    /// The log cannot be read, or no longer has the beginning.
+    pub(super) fn open(
+        settings: &Settings,
+        source: &'a Source,
+        options: &Options,
+        state: Option<State>,
+    ) -> anyhow::Result<Self> {
+        let step_max = match &settings.log.back_end {
+            BackEnd::Embedded => Duration::ZERO,
+            BackEnd::Kafka(config) => config.transaction_timeout,
+        };
+        let mut course = Self {
+            source,
+            stations: Vec::new(),
+            lines: BTreeMap::new(),
+            is_partial: !options.chains.is_empty(),
+            from: options.from.unwrap_or(UnixMicros(0)),
+            until: options.until,
+            step_max,
+            steps: 0,
+        };
+        let layout = settings.log.layout;
+        let chains = &options.chains;
+        let lanes: Vec<_> = chains.iter().flat_map(|chain| layout.lanes_of(*chain)).collect();
+        let is_lane_chosen = |lane: &Partition| lanes.is_empty() || lanes.contains(lane);
+        let is_chosen = |topic: Topic, of: &Partition| match topic.spec().key {
+            KeyKind::Lane => is_lane_chosen(of),
+            KeyKind::Chain => chains.is_empty() || chains.iter().any(|chain| chain.index() == of.0),
+            KeyKind::Order | KeyKind::Event | KeyKind::Single => true,
+        };
+        // Before the ends of the steps: what is emitted up to here follows from one of them.
+        for topic in Topic::ALL.into_iter().filter(|topic| is_output_of::<matching::State>(*topic))
+        {
+            let all: Vec<_> =
+                topic.all_partitions(&layout).filter(|of| is_chosen(topic, of)).collect();
+            all.into_iter().try_for_each(|of| course.add_line(topic, of, state.as_ref()))?;
+        }
+        if !course.is_partial {
+            for topic in [Topic::Orders, Topic::DepositsCommands] {
+                let mut all = topic.all_partitions(&layout);
+                all.try_for_each(|of| course.add_line(topic, of, state.as_ref()))?;
+            }
+        }
+        let all = matching::State::CHANGELOG.all_partitions(&layout).filter(is_lane_chosen);
+        for partition in all {
+            course.add_station::<matching::State>((partition, layout), state.as_ref())?;
+        }
+        if !course.is_partial {
+            for partition in orders::State::CHANGELOG.all_partitions(&layout) {
+                course.add_station::<orders::State>((partition, layout), state.as_ref())?;
+            }
+        }
+        // After the ends of the steps: whatever they emitted is before.
+        for (of, line) in &mut course.lines {
+            line.extend(source.stable_end(*of)?);
+        }
+        Ok(course)
+    }
+
+    fn add_line(
+        &mut self,
+        topic: Topic,
+        partition: Partition,
+        state: Option<&State>,
+    ) -> anyhow::Result<()> {
+        let of = TopicPartition { topic, partition };
+        let bounds = self.source.bounds(of)?;
+        let known = state.and_then(|state| state.outputs.get(&of)).cloned();
+        let known = known.unwrap_or(Compared { next: bounds.start, ..Compared::default() });
+        let mut pending = Vec::new();
+        for offset in known.pending {
+            let page = self.source.read(of, offset, 1)?;
+            pending.extend(page.into_iter().filter(|record| record.offset == offset));
+        }
+        let end = bounds.end.max(known.next);
+        let judged = known.judged_from..end;
+        let line = Line::new(Pages::new(of, known.next, end), judged, pending);
+        self.lines.insert(of, line);
+        Ok(())
+    }
+
+    fn add_station<M: Wire + 'static>(
+        &mut self,
+        (partition, layout): (Partition, Layout),
+        state: Option<&State>,
+    ) -> anyhow::Result<()> {
+        let of = TopicPartition { topic: M::STEPS, partition };
+        let name = (M::GROUP.to_owned(), partition);
+        let known = state.and_then(|state| state.machines.get(&name));
+        // A chain that was added since has no state yet.
+        let beginning = (Position::beginning::<M>(), Vec::new());
+        let (position, rows) = known.unwrap_or(&beginning);
+        let bounds = self.source.bounds(of)?;
+        if bounds.start > position.steps {
+            bail!(
+                "the log no longer has {of}@{}: it begins at {}. Begin with a younger --state; `tidemark replay --now \
+                 --save-state DIR` takes one",
+                position.steps,
+                bounds.start
+            );
+        }
+        let end = self.source.stable_end(of)?;
+        self.steps = self.steps.saturating_add_signed(end.0.saturating_sub(position.steps.0));
+        let station = Station::<M>::new((partition, layout), (position, rows), (self.source, end));
+        let station = station.with_context(|| format!("the state of {of}"))?;
+        self.stations.push(Box::new(station));
+        Ok(())
+    }
+
+    /// Those that are compared.
+    pub(super) fn topics(&self) -> Vec<Topic> {
+        let mut topics: Vec<_> = self.lines.keys().map(|of| of.topic).collect();
+        topics.dedup();
+        topics
+    }
+
+    /// Takes all steps. False if it was stopped before.
+    ///
+    /// # Errors
+    /// The log cannot be read or written, or a machine finds an invariant broken.
+    pub(super) fn run(
+        &mut self,
+        mut side: Option<&mut Side>,
+        report: &mut Report,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<bool> {
+        let mut progress = Progress::begin();
+        let mut due = BinaryHeap::new();
+        for (number, station) in self.stations.iter_mut().enumerate() {
+            due.extend(station.due(self.source)?.map(|at| Reverse((at, number))));
+        }
+        while let Some(Reverse((at, number))) = due.pop() {
+            if self.until.is_some_and(|until| at >= until) {
+                break;
+            }
+            if stop.is_cancelled() || report.is_closed {
+                progress.end();
+                return Ok(false);
+            }
+            let Some(station) = self.stations.get_mut(number) else { continue };
+            let played = station.play(self.source)?;
+            due.extend(station.due(self.source)?.map(|at| Reverse((at, number))));
+            report.totals.steps = report.totals.steps.saturating_add(1);
+            report.totals.inputs = report.totals.inputs.saturating_add(played.inputs);
+            for record in played.untaken.iter().filter(|_| at >= self.from) {
+                report.add(&Difference::Untaken(record))?;
+            }
+            for output in played.outputs {
+                self.compare(&output, at, report)?;
+                if let Some(side) = &mut side {
+                    side.add(output.record)?;
+                }
+            }
+            progress.show(&report.totals, (report.totals.steps, self.steps));
+        }
+        progress.end();
+        Ok(true)
+    }
+
+    fn compare(
+        &mut self,
+        Output { input, record: made }: &Output,
+        at: UnixMicros,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        let line = self.lines.get_mut(&made.to);
+        let line = line.with_context(|| format!("{} is no output of the processor", made.to))?;
+        let mut extra = Vec::new();
+        let found = line.find(made, self.source, &mut extra)?;
+        self.report_extra(&extra, report)?;
+        let is_reported = at >= self.from;
+        match &found {
+            Found::Same => report.totals.same = report.totals.same.saturating_add(1),
+            Found::Missing if is_reported => {
+                report.add(&Difference::Missing { input: *input, made })?;
+            }
+            Found::Different(emitted) if is_reported => {
+                report.add(&Difference::Different { input: *input, made, emitted })?;
+            }
+            Found::Missing | Found::Different(_) => {}
+        }
+        Ok(())
+    }
+
+    fn report_extra(&self, extra: &[Arc<Record>], report: &mut Report) -> anyhow::Result<()> {
+        let is_shared = |of: Topic| matches!(of.spec().key, KeyKind::Order | KeyKind::Single);
+        for record in extra {
+            let is_foreign = self.is_partial && is_shared(record.from.topic);
+            if record.appended_at >= self.from && !is_foreign {
+                report.add(&Difference::Extra(record))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports what was emitted and follows from no step.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(super) fn finish(&mut self, report: &mut Report) -> anyhow::Result<()> {
+        let until = self.until.unwrap_or(UnixMicros(i64::MAX));
+        let step_max = i64::try_from(self.step_max.as_micros()).unwrap_or(i64::MAX);
+        let young = self.until.map(|until| UnixMicros(until.0.saturating_sub(step_max)));
+        let source = self.source;
+        let mut extra = Vec::new();
+        for line in self.lines.values_mut() {
+            line.finish(
+                source,
+                |record| record.appended_at >= until,
+                |record| young.is_some_and(|young| record.appended_at >= young),
+                &mut extra,
+            )?;
+        }
+        self.report_extra(&extra, report)
+    }
+
+    /// The state at the end.
+    ///
+    /// # Errors
+    /// A row does not fit its schema.
+    pub(super) fn state(&self) -> anyhow::Result<State> {
+        let mut state = State::default();
+        for station in &self.stations {
+            let (group, partition, position, rows) = station.saved()?;
+            state.machines.insert((group.to_owned(), partition), (position, rows));
+        }
+        for (of, line) in &self.lines {
+            let (next, pending) = line.position();
+            let judged_from = line.judged_from();
+            state.outputs.insert(*of, Compared { next, judged_from, pending });
+        }
+        Ok(state)
+    }
+}
+
+/// The state of now.
+///
+/// # Errors
+/// The log cannot be read, or a changelog is damaged.
+pub(super) fn present(source: &Source, layout: Layout) -> anyhow::Result<State> {
+    let mut state = State::default();
+    let outputs = || Topic::ALL.into_iter().filter(|topic| is_output(*topic));
+    // Before the changelogs: what is emitted up to here follows from steps that the state has.
+    for topic in outputs() {
+        for partition in topic.all_partitions(&layout) {
+            let of = TopicPartition { topic, partition };
+            let next = source.bounds(of)?.end;
+            state.outputs.insert(of, Compared { next, ..Compared::default() });
+        }
+    }
+    for partition in matching::State::CHANGELOG.all_partitions(&layout) {
+        let name = (matching::State::GROUP.to_owned(), partition);
+        state.machines.insert(name, present::of::<matching::State>(source, partition, &layout)?);
+    }
+    for partition in orders::State::CHANGELOG.all_partitions(&layout) {
+        let name = (orders::State::GROUP.to_owned(), partition);
+        state.machines.insert(name, present::of::<orders::State>(source, partition, &layout)?);
+    }
+    for (of, compared) in &mut state.outputs {
+        compared.judged_from = source.stable_end(*of)?;
+    }
+    Ok(state)
+}

@@ -1,0 +1,222 @@
+//! The records that were emitted to a partition, taken one by one by what the replay makes again.
+//!
+//! Several machines may write to a partition, and a replay takes their steps in the order of their times, which is nearly
+//! that of the records. So a record is searched for among those near the last one that was found.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+
+use log::{Error, NewRecord, Offset, Record};
+use processor::replay::{is_output, is_shared};
+
+use super::identity::identity;
+use super::pages::Pages;
+use crate::tail::Source;
+
+/// How far from the last record that was found another one is searched for, in offsets: more than all machines write to
+/// one partition while one of them makes a step.
+const WINDOW: i64 = 100_000;
+
+/// What became of a record that the replay made.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It was emitted, byte for byte.
+    Same,
+    /// This was emitted in its place.
+    Different(Arc<Record>),
+    Missing,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Line {
+    pages: Pages,
+    /// An earlier record may follow from a step before the replay, one from the end on from a step after it.
+    judged: Range<Offset>,
+    /// Emitted and not made again yet.
+    pending: BTreeMap<Offset, Arc<Record>>,
+    by_content: HashMap<u64, Vec<Offset>>,
+    by_identity: HashMap<String, Vec<Offset>>,
+    /// Up to where `by_identity` has what is pending.
+    identified: Offset,
+    /// Behind the last record that was found.
+    passed: Offset,
+}
+
+impl Line {
+    pub(super) fn new(pages: Pages, judged: Range<Offset>, pending: Vec<Arc<Record>>) -> Self {
+        let passed = pages.position();
+        let mut line = Self {
+            pages,
+            judged,
+            pending: BTreeMap::new(),
+            by_content: HashMap::new(),
+            by_identity: HashMap::new(),
+            identified: Offset(-1),
+            passed,
+        };
+        pending.into_iter().for_each(|record| line.insert(record));
+        line
+    }
+
+    /// What the steps of the replay emitted is before `end`.
+    pub(super) fn extend(&mut self, end: Offset) {
+        self.pages.extend(end);
+    }
+
+    /// Finds what was emitted for a record that was made. `extra` gets what follows from nothing.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(super) fn find(
+        &mut self,
+        made: &NewRecord,
+        source: &Source,
+        extra: &mut Vec<Arc<Record>>,
+    ) -> Result<Found, Error> {
+        if let Some(offset) = self.pending_same(made) {
+            self.remove(offset);
+            self.evict(extra);
+            return Ok(Found::Same);
+        }
+        let ahead = Offset(self.passed.0.saturating_add(WINDOW));
+        while self.pages.position() < ahead
+            && let Some(record) = self.pages.take(source)?
+        {
+            if is_same(made, &record) {
+                self.passed = record.offset.next();
+                self.evict(extra);
+                return Ok(Found::Same);
+            }
+            if is_output(&record) {
+                self.insert(record);
+            }
+        }
+        let wanted = identity(made.to.topic, made.value.as_deref());
+        self.identify();
+        let places = self.by_identity.get(&wanted);
+        let place = places.and_then(|places| self.first_pending(places));
+        let found = place.and_then(|offset| self.remove(offset));
+        if found.is_none() {
+            // So that the search gets past many records that follow from nothing.
+            self.passed = self.passed.next();
+        }
+        self.evict(extra);
+        Ok(found.map_or(Found::Missing, Found::Different))
+    }
+
+    /// Passes all that is left, up to records that `is_young` and, behind them, those of later steps: what follows from
+    /// nothing is added to `extra`, the rest remains pending.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(super) fn finish(
+        &mut self,
+        source: &Source,
+        is_over: impl Fn(&Record) -> bool,
+        is_young: impl Fn(&Record) -> bool,
+        extra: &mut Vec<Arc<Record>>,
+    ) -> Result<(), Error> {
+        for (offset, record) in std::mem::take(&mut self.pending) {
+            if offset >= self.judged.end || is_young(&record) {
+                self.pending.insert(offset, record);
+            } else if offset >= self.judged.start && !is_shared(&record) {
+                extra.push(record);
+            }
+        }
+        while self.pages.peek(source)?.is_some_and(|record| !is_over(record)) {
+            let Some(record) = self.pages.take(source)? else { break };
+            if !is_output(&record) {
+                continue;
+            }
+            if record.offset >= self.judged.end || is_young(&record) {
+                self.pending.insert(record.offset, record);
+            } else if record.offset >= self.judged.start && !is_shared(&record) {
+                extra.push(record);
+            }
+        }
+        Ok(())
+    }
+
+    /// The position behind it, and the earlier records that are not judged.
+    pub(super) fn position(&self) -> (Offset, Vec<Offset>) {
+        (self.pages.position(), self.pending.keys().copied().collect())
+    }
+
+    /// Records before this are judged by nobody.
+    pub(super) fn judged_from(&self) -> Offset {
+        self.judged.start
+    }
+
+    fn insert(&mut self, record: Arc<Record>) {
+        let content = content(&record.key, record.value.as_deref());
+        self.by_content.entry(content).or_default().push(record.offset);
+        self.pending.insert(record.offset, record);
+    }
+
+    fn remove(&mut self, offset: Offset) -> Option<Arc<Record>> {
+        let record = self.pending.remove(&offset)?;
+        let content = content(&record.key, record.value.as_deref());
+        if let Some(places) = self.by_content.get_mut(&content) {
+            places.retain(|place| *place != offset);
+            if places.is_empty() {
+                self.by_content.remove(&content);
+            }
+        }
+        if offset >= self.passed {
+            self.passed = offset.next();
+        }
+        Some(record)
+    }
+
+    fn pending_same(&self, made: &NewRecord) -> Option<Offset> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let places = self.by_content.get(&content(&made.key, made.value.as_deref()))?;
+        let is_same =
+            |offset: &&Offset| self.pending.get(offset).is_some_and(|record| is_same(made, record));
+        places.iter().find(is_same).copied()
+    }
+
+    fn first_pending(&self, places: &[Offset]) -> Option<Offset> {
+        places.iter().find(|offset| self.pending.contains_key(offset)).copied()
+    }
+
+    /// What was emitted long before what is made now follows from nothing.
+    fn evict(&mut self, extra: &mut Vec<Arc<Record>>) {
+        let behind = Offset(self.passed.0.saturating_sub(WINDOW)).min(self.judged.end);
+        while let Some((offset, _)) = self.pending.first_key_value()
+            && *offset < behind
+        {
+            let offset = *offset;
+            let record = self.remove(offset);
+            let is_extra = |record: &Arc<Record>| offset >= self.judged.start && !is_shared(record);
+            extra.extend(record.filter(is_extra));
+        }
+    }
+
+    fn identify(&mut self) {
+        if self.by_identity.len() > self.pending.len().saturating_mul(2) {
+            self.by_identity.clear();
+            self.identified = Offset(-1);
+        }
+        for (offset, record) in self.pending.range(self.identified.next()..) {
+            let identity = identity(record.from.topic, record.value.as_deref());
+            self.by_identity.entry(identity).or_default().push(*offset);
+            self.identified = *offset;
+        }
+    }
+}
+
+fn is_same(made: &NewRecord, record: &Record) -> bool {
+    made.value == record.value && made.key == record.key
+}
+
+fn content(key: &[u8], value: Option<&[u8]>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (key, value).hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,74 @@
+//! The state of now, from the changelogs.
+//!
+//! They are read to their end, and then what was written meanwhile: no entry is missed which compaction removed because of
+//! a later one. The steps that the state has are then those before the first one with a later input.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use log::{Offset, TopicPartition};
+use processor::next_inputs;
+use processor::wire::{self, NEXT_HEADER, Wire};
+use schemas::record::ProcessorStep;
+use schemas::{Layout, Partition, Topic};
+
+use super::pages::Pages;
+use super::station::{Position, Rows};
+use crate::tail::Source;
+
+/// Where a machine is now, and its rows.
+///
+/// # Errors
+/// The log cannot be read, or its changelog is damaged.
+pub(super) fn of<M: Wire>(
+    source: &Source,
+    partition: Partition,
+    layout: &Layout,
+) -> anyhow::Result<(Position, Rows)> {
+    let at = |topic| TopicPartition { topic, partition };
+    // Steps before this were committed before the changelog is read.
+    let committed = source.stable_end(at(M::STEPS))?;
+    let mut machine =
+        M::fresh(partition, layout).with_context(|| format!("no partition {partition}"))?;
+    let mut next = BTreeMap::new();
+    let start = source.bounds(at(M::CHANGELOG))?.start;
+    let mut entries = Pages::new(at(M::CHANGELOG), start, start);
+    // What is written during the second pass is too young to be compacted.
+    for _ in 0..2 {
+        entries.extend(source.stable_end(at(M::CHANGELOG))?);
+        while let Some(entry) = entries.take(source)? {
+            wire::restore(&mut machine, &entry.key, entry.value.as_deref())?;
+            if let Some(inputs) = entry.header(NEXT_HEADER).and_then(next_inputs) {
+                next = inputs.into_iter().collect();
+            }
+        }
+    }
+    let steps = first_after(source, at(M::STEPS), committed, &next)?;
+    let row = |(key, entry)| anyhow::Ok((key, schemas::encode(&entry)?));
+    let rows = machine.snapshot().into_iter().map(row).collect::<Result<_, _>>()?;
+    // Where the inputs are, the next step says: those between are of steps that changed nothing.
+    Ok((Position { steps, inputs: BTreeMap::new() }, rows))
+}
+
+/// The first step, from one on, that took an input which a state does not have.
+fn first_after(
+    source: &Source,
+    of: TopicPartition,
+    from: Offset,
+    next: &BTreeMap<Topic, Offset>,
+) -> anyhow::Result<Offset> {
+    let mut steps = Pages::new(of, from, source.stable_end(of)?);
+    while let Some(record) = steps.peek(source)? {
+        let place = || format!("{of}@{} is no step", record.offset);
+        let step: ProcessorStep = record.read().with_context(place)?;
+        let is_later = step.inputs.iter().any(|run| {
+            let next = Topic::named(&run.topic).and_then(|topic| next.get(&topic));
+            next.is_none_or(|next| run.first >= next.0)
+        });
+        if is_later {
+            break;
+        }
+        steps.take(source)?;
+    }
+    Ok(steps.position())
+}

@@ -1,0 +1,55 @@
+//! What the replay makes, written to topics of their own.
+
+use anyhow::Context;
+use log::config::{BackEnd, KafkaConfig};
+use log::kafka::{KafkaLog, admin};
+use log::{Log, NewRecord};
+use runtime::config::Problems;
+use schemas::Topic;
+use tokio::runtime::Handle;
+
+use crate::settings::Settings;
+
+/// Records that one append takes.
+const APPEND_RECORDS: usize = 5000;
+
+/// Topics beside those of the installation.
+pub(super) struct Side {
+    log: KafkaLog,
+    waiting: Vec<NewRecord>,
+}
+
+impl Side {
+    /// Creates the topics.
+    ///
+    /// # Errors
+    /// [`Problems`] if the log has no side topics; otherwise the prefix is in use, or the brokers refuse.
+    pub(super) fn create(
+        settings: &Settings,
+        prefix: &str,
+        topics: &[Topic],
+    ) -> anyhow::Result<Self> {
+        let BackEnd::Kafka(config) = &settings.log.back_end else {
+            let text = "replay: --into needs log.backend = \"kafka\"";
+            return Err(Problems(vec![text.to_owned()]).into());
+        };
+        let config = KafkaConfig { prefix: prefix.to_owned(), ..config.clone() };
+        let layout = settings.log.layout;
+        admin::create_beside(&config, &layout, topics).context("--into")?;
+        Ok(Self { log: KafkaLog::open(&config, layout)?, waiting: Vec::new() })
+    }
+
+    pub(super) fn add(&mut self, record: NewRecord) -> anyhow::Result<()> {
+        self.waiting.push(record);
+        if self.waiting.len() < APPEND_RECORDS { Ok(()) } else { self.flush() }
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// The brokers do not take it.
+    pub(super) fn flush(&mut self) -> anyhow::Result<()> {
+        let records = std::mem::take(&mut self.waiting);
+        Ok(Handle::current().block_on(self.log.produce(records))?)
+    }
+}

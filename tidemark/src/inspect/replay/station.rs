@@ -1,0 +1,182 @@
+//! One machine of a partition that takes its inputs again, step by step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use log::{NewRecord, Offset, Record, TopicPartition};
+use processor::wire::{self, Wire};
+use schemas::record::ProcessorStep;
+use schemas::{Layout, Partition, Topic, UnixMicros};
+
+use super::pages::Pages;
+use crate::tail::Source;
+
+/// A record that follows from an input.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) input: (TopicPartition, Offset),
+    pub(super) record: NewRecord,
+}
+
+/// What one step brought.
+#[derive(Debug, Default)]
+pub(super) struct Played {
+    pub(super) inputs: u64,
+    pub(super) outputs: Vec<Output>,
+    /// Inputs that no step took, though a later one was taken.
+    pub(super) untaken: Vec<Arc<Record>>,
+}
+
+/// The state of a machine as it is saved: its rows, encoded, in a fixed order.
+pub(super) type Rows = Vec<(String, Vec<u8>)>;
+
+/// Where a machine is: the next step, and the next input of each topic, where that is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) steps: Offset,
+    pub(super) inputs: BTreeMap<Topic, Offset>,
+}
+
+impl Position {
+    /// That of a machine which has read nothing.
+    pub(super) fn beginning<M: Wire>() -> Self {
+        let inputs = M::INPUTS.iter().map(|topic| (*topic, Offset(0))).collect();
+        Self { steps: Offset(0), inputs }
+    }
+}
+
+/// A machine of either kind.
+pub(super) trait Play {
+    /// When its next step was written; none after its last.
+    fn due(&mut self, source: &Source) -> anyhow::Result<Option<UnixMicros>>;
+    /// Takes the inputs of its next step.
+    fn play(&mut self, source: &Source) -> anyhow::Result<Played>;
+    /// Its group, partition, position and rows.
+    fn saved(&self) -> anyhow::Result<(&'static str, Partition, Position, Rows)>;
+}
+
+/// See [`Play`].
+pub(super) struct Station<M: Wire> {
+    machine: M,
+    partition: Partition,
+    layout: Layout,
+    steps: Pages,
+    inputs: Vec<Input>,
+    effects: Vec<M::Effect>,
+}
+
+/// One of the topics that a machine reads.
+struct Input {
+    pages: Pages,
+    end: Offset,
+    /// Whether `pages` is where the state ends; otherwise the first step decides.
+    is_placed: bool,
+    /// Whether the machine has read nothing: then its steps have every input.
+    begins: bool,
+}
+
+impl<M: Wire> Station<M> {
+    /// A machine with these rows; with none, one that has read nothing. `end` is where its steps end.
+    ///
+    /// # Errors
+    /// The rows are none of this machine.
+    pub(super) fn new(
+        (partition, layout): (Partition, Layout),
+        (position, rows): (&Position, &[(String, Vec<u8>)]),
+        (source, end): (&Source, Offset),
+    ) -> anyhow::Result<Self> {
+        let mut machine = M::fresh(partition, &layout)
+            .with_context(|| format!("the layout has no partition {partition}"))?;
+        for (key, value) in rows {
+            wire::restore(&mut machine, key.as_bytes(), Some(value))?;
+        }
+        let at = |topic| TopicPartition { topic, partition };
+        let input = |topic: &Topic| {
+            let from = position.inputs.get(topic).copied();
+            // What a step took was committed before.
+            let end = source.bounds(at(*topic))?.end;
+            let pages = Pages::new(at(*topic), from.unwrap_or_default(), end);
+            let begins = rows.is_empty() && from == Some(Offset(0));
+            anyhow::Ok(Input { pages, end, is_placed: from.is_some(), begins })
+        };
+        let inputs = M::INPUTS.iter().map(input).collect::<Result<_, _>>()?;
+        let steps = Pages::new(at(M::STEPS), position.steps, end);
+        Ok(Self { machine, partition, layout, steps, inputs, effects: Vec::new() })
+    }
+
+    /// Passes the inputs before `first`, which no step has taken.
+    fn skip_to(
+        &mut self,
+        (topic, first): (usize, Offset),
+        source: &Source,
+        untaken: &mut Vec<Arc<Record>>,
+    ) -> anyhow::Result<()> {
+        let Some(input) = self.inputs.get_mut(topic) else { return Ok(()) };
+        if !input.is_placed {
+            input.pages = Pages::new(input.pages.of, first, input.end);
+            input.is_placed = true;
+        }
+        let is_before = |record: Option<&Arc<Record>>| record.is_some_and(|at| at.offset < first);
+        if std::mem::take(&mut input.begins) && is_before(input.pages.peek(source)?) {
+            bail!(
+                "{}: the steps of inputs before {} are not on the log. Begin with a --state; `tidemark replay --now \
+                 --save-state DIR` takes one",
+                input.pages.of,
+                first
+            );
+        }
+        while is_before(input.pages.peek(source)?) {
+            untaken.extend(input.pages.take(source)?);
+        }
+        Ok(())
+    }
+}
+
+impl<M: Wire> Play for Station<M> {
+    fn due(&mut self, source: &Source) -> anyhow::Result<Option<UnixMicros>> {
+        Ok(self.steps.peek(source)?.map(|step| step.appended_at))
+    }
+
+    fn play(&mut self, source: &Source) -> anyhow::Result<Played> {
+        let mut played = Played::default();
+        let Some(record) = self.steps.take(source)? else { return Ok(played) };
+        let at = format!("{}@{}", record.from, record.offset);
+        let step: ProcessorStep = record.read().with_context(|| format!("{at} is no step"))?;
+        for run in step.inputs {
+            let topic = M::INPUTS.iter().position(|topic| topic.name() == run.topic);
+            let topic = topic.with_context(|| format!("{at} names {:?}", run.topic))?;
+            self.skip_to((topic, Offset(run.first)), source, &mut played.untaken)?;
+            for number in 0..run.count {
+                let next = self.inputs.get_mut(topic).map(|input| input.pages.take(source));
+                let next = next.transpose()?.flatten();
+                let Some(input) = next.filter(|next| number > 0 || next.offset.0 == run.first)
+                else {
+                    bail!(
+                        "{at} took {}/{}@{}, which the log no longer has: begin with a younger --state",
+                        run.topic,
+                        self.partition,
+                        run.first
+                    );
+                };
+                let (place, mut records) = ((self.partition, &self.layout), Vec::new());
+                wire::take(&mut self.machine, place, &input, &mut self.effects, &mut records)?;
+                let input = (input.from, input.offset);
+                let outputs = records.into_iter().map(|record| Output { input, record });
+                played.outputs.extend(outputs);
+                played.inputs = played.inputs.saturating_add(1);
+            }
+        }
+        self.machine.commit();
+        Ok(played)
+    }
+
+    fn saved(&self) -> anyhow::Result<(&'static str, Partition, Position, Rows)> {
+        let placed = self.inputs.iter().zip(M::INPUTS).filter(|(input, _)| input.is_placed);
+        let inputs = placed.map(|(input, topic)| (*topic, input.pages.position())).collect();
+        let position = Position { steps: self.steps.position(), inputs };
+        let row = |(key, entry)| anyhow::Ok((key, schemas::encode(&entry)?));
+        let rows = self.machine.snapshot().into_iter().map(row).collect::<Result<_, _>>()?;
+        Ok((M::GROUP, self.partition, position, rows))
+    }
+}

@@ -1,0 +1,151 @@
+//! `tidemark status`: the health of an installation on one screen. It only reads, also beside processes that run.
+
+mod ask;
+mod text;
+
+use std::time::Duration;
+
+use api::inspect::reader::{READING_MAX, Reader};
+use api::inspect::survey as parts;
+use api::judge;
+use api::survey::{Disk, Survey, Webhooks};
+use clap::Args;
+use log::config::BackEnd;
+use runtime::{Clock, SystemClock};
+
+pub(crate) use self::ask::groups;
+use crate::back_end::read_tables;
+use crate::settings::Settings;
+use crate::tail::{Source, quiet};
+use crate::{health, output, process};
+
+/// The time between two screens.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The form of the answer.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Draw it again every two seconds, until Ctrl-C.
+    #[arg(long)]
+    watch: bool,
+}
+
+/// The health of an installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    Well,
+    NotWell,
+    /// Something could not be asked, and nothing else is wrong.
+    Unknown,
+}
+
+/// Prints its health.
+///
+/// # Errors
+/// The log cannot be read, or it cannot be printed.
+pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Health> {
+    if !options.watch {
+        let (health, text) = once(&settings, options.json).await?;
+        quiet(output::stdout().text(&text))?;
+        return Ok(health);
+    }
+    let mut stop = std::pin::pin!(process::stop_signal());
+    loop {
+        let drawn = once(&settings, options.json).await;
+        let (health, text) =
+            drawn.unwrap_or_else(|error| (Health::Unknown, format!("UNKNOWN: {error:#}\n")));
+        let mut screen = output::stdout();
+        if options.json {
+            screen.text(&text)?
+        } else {
+            screen.page(&text)?
+        }
+        drop(screen);
+        tokio::select! {
+            () = &mut stop => return Ok(health),
+            () = tokio::time::sleep(WATCH_INTERVAL) => {}
+        }
+    }
+}
+
+async fn once(settings: &Settings, is_json: bool) -> anyhow::Result<(Health, String)> {
+    let survey = survey(settings).await?;
+    let problems = judge::problems(&survey);
+    let health = match (problems.is_empty(), survey.unknown.is_empty()) {
+        (false, _) => Health::NotWell,
+        (true, false) => Health::Unknown,
+        (true, true) => Health::Well,
+    };
+    let text = if is_json {
+        text::document(&survey, &problems).to_string() + "\n"
+    } else {
+        text::lines(&survey, &problems).iter().map(|line| format!("{line}\n")).collect()
+    };
+    Ok((health, text))
+}
+
+async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
+    let is_embedded = matches!(settings.log.back_end, BackEnd::Embedded);
+    let (tables, no_tables) = match read_tables(settings).await {
+        Ok(tables) => (tables, None),
+        Err(error) => (None, Some(format!("the tables: {error:#}"))),
+    };
+    let has_tables = tables.is_some();
+    // The log of an installation with one process has no list of members: the process answers for itself.
+    let not_ready = match settings.telemetry.listen {
+        Some(_) if is_embedded => health::ask(&settings.telemetry).await.err(),
+        Some(_) | None => None,
+    };
+    let settings = settings.clone();
+    let ask = move || -> anyhow::Result<Survey> {
+        let now = SystemClock.now();
+        let source = Source::open(&settings)?;
+        let mut reader = Reader::new(source, tables, settings.log.layout, READING_MAX);
+        let mut unknown: Vec<String> = no_tables.into_iter().collect();
+        let mut survey = Survey {
+            at: now,
+            chains: ask::chains(reader.source(), &settings, &mut unknown)?,
+            groups: groups(reader.source(), &settings)?,
+            not_ready: not_ready.map(|error| format!("{error:#}")),
+            orders: None,
+            webhooks: Webhooks::default(),
+            dead_letters: 0,
+            alerts: parts::open(&parts::open_alerts(reader.source())?),
+            stops: ask::stops(reader.source())?,
+            disk: None,
+            unknown: Vec::new(),
+        };
+        survey.dead_letters = parts::dead_letters(&mut reader)?;
+        if has_tables {
+            survey.orders = noted(parts::orders(&mut reader, now), "the orders", &mut unknown);
+        }
+        let webhooks = ask::webhooks(&mut reader, &settings, now);
+        survey.webhooks = noted(webhooks, "the webhooks", &mut unknown).unwrap_or_default();
+        if is_embedded {
+            survey.disk = noted(disk(&settings), "the disk", &mut unknown);
+        }
+        unknown.extend(reader.remarks());
+        survey.unknown = unknown;
+        Ok(survey)
+    };
+    tokio::task::spawn_blocking(ask).await?
+}
+
+/// A part of a survey that the rest can do without.
+fn noted<T>(found: anyhow::Result<T>, what: &str, unknown: &mut Vec<String>) -> Option<T> {
+    found.map_err(|error| unknown.push(format!("{what}: {error:#}"))).ok()
+}
+
+/// The file system of the data folder.
+fn disk(settings: &Settings) -> anyhow::Result<Disk> {
+    let dir = &settings.process.data_dir;
+    let found = rustix::fs::statvfs(dir)?;
+    Ok(Disk {
+        folder: dir.display().to_string(),
+        free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+        all_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+    })
+}

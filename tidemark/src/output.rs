@@ -1,0 +1,156 @@
+//! Everything that commands print: results to standard output, messages and progress to standard error. Part of it was
+//! written by others (merchants, receivers, nodes), and a terminal obeys what is in it.
+
+use std::fmt;
+use std::io::{BufRead, IsTerminal, Result, StderrLock, StdoutLock, Write};
+
+/// A text in which nothing moves a cursor, begins an escape sequence or reorders what is shown. The characters that could
+/// are written as JSON has them, so that a line of JSON remains the same value. Ends of lines and tabs are kept.
+struct Printable<'a>(&'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some((at, active)) = rest.char_indices().find(|(_, c)| is_active(*c)) {
+            let (plain, from) = rest.split_at(at);
+            write!(f, "{plain}\\u{:04x}", u32::from(active))?;
+            rest = from.strip_prefix(active).unwrap_or_default();
+        }
+        f.write_str(rest)
+    }
+}
+
+/// Control characters of C0 and C1, separators that end lines, and controls of the direction of text.
+const fn is_active(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\0'..='\u{1f}'
+        | '\u{7f}'..='\u{9f}'
+        | '\u{61c}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' => true,
+        _ => false,
+    }
+}
+
+/// A text from outside adds no line of its own.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
+}
+
+/// Standard output or standard error, held until it is dropped.
+pub(crate) struct Output<W: Write>(W);
+
+pub(crate) fn stdout() -> Output<StdoutLock<'static>> {
+    Output(std::io::stdout().lock())
+}
+
+pub(crate) fn stderr() -> Output<StderrLock<'static>> {
+    Output(std::io::stderr().lock())
+}
+
+impl<W: Write> Output<W> {
+    /// Prints at once.
+    ///
+    /// # Errors
+    /// Nobody reads it any more, or it cannot be written.
+    pub(crate) fn text(&mut self, text: &str) -> Result<()> {
+        write!(self.0, "{}", Printable(text))?;
+        self.0.flush()
+    }
+
+    /// As [`Output::text`], and ends the line.
+    ///
+    /// # Errors
+    /// As [`Output::text`].
+    pub(crate) fn line(&mut self, line: &str) -> Result<()> {
+        writeln!(self.0, "{}", Printable(line))?;
+        self.0.flush()
+    }
+
+    /// As [`Output::text`], in the place of the whole screen.
+    ///
+    /// # Errors
+    /// As [`Output::text`].
+    pub(crate) fn page(&mut self, text: &str) -> Result<()> {
+        write!(self.0, "\x1b[H\x1b[2J{}", Printable(text))?;
+        self.0.flush()
+    }
+
+    /// As [`Output::text`], in the place of the line that is shown.
+    ///
+    /// # Errors
+    /// As [`Output::text`].
+    pub(crate) fn over(&mut self, line: &str) -> Result<()> {
+        write!(self.0, "\r\x1b[K{}", Printable(line))?;
+        self.0.flush()
+    }
+}
+
+impl Output<StderrLock<'_>> {
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.0.is_terminal()
+    }
+}
+
+/// Prints a line of a result. A closed pipe is no reason to stop.
+pub(crate) fn print(line: &str) {
+    drop(stdout().line(line));
+}
+
+/// Prints a message. A closed pipe is no reason to stop.
+pub(crate) fn say(line: &str) {
+    drop(stderr().line(line));
+}
+
+/// Shows what would be done, and asks a person for it.
+///
+/// # Errors
+/// It cannot be shown, or the answer cannot be read.
+pub(crate) fn is_agreed(lines: &[String], question: &str) -> Result<bool> {
+    let mut output = stdout();
+    for line in lines {
+        output.line(line)?;
+    }
+    output.text(&format!("{question} Type yes: "))?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim() == "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Output<Vec<u8>>) -> Result<()>) -> String {
+        let mut output = Output(Vec::new());
+        write(&mut output).unwrap();
+        String::from_utf8(output.0).unwrap()
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_written() {
+        let obeyed = [0..=8, 0xa..=0x1f, 0x7f..=0x9f, 0x61c..=0x61c, 0x200e..=0x200f];
+        let obeyed = obeyed.into_iter().chain([0x2028..=0x202e, 0x2066..=0x2069]).flatten();
+        for code in obeyed.filter(|code| *code != 0xa) {
+            let text = format!("a{}é\n\tb", char::from_u32(code).unwrap());
+            let safe = format!("a\\u{code:04x}é\n\tb");
+            assert_eq!(written(|output| output.text(&text)), safe);
+            assert_eq!(written(|output| output.line(&text)), format!("{safe}\n"));
+            assert_eq!(written(|output| output.over(&text)), format!("\r\x1b[K{safe}"));
+            assert_eq!(written(|output| output.page(&text)), format!("\x1b[H\x1b[2J{safe}"));
+        }
+        let kept = "\t ~\u{a0}é\u{61b}\u{200d}\u{2027}\u{202f}\u{2065}\u{206a}支払い\n";
+        assert_eq!(written(|output| output.text(kept)), kept);
+    }
+
+    #[test]
+    fn json_is_the_same_value() {
+        let value = serde_json::json!({ "\u{9b}": "\\\u{202e}\"\u{7f}\u{1b}\u{2028}" });
+        let shown = written(|output| output.line(&value.to_string()));
+        assert!(!shown.trim_end().contains(is_active), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
+}

@@ -1,0 +1,59 @@
+//! Signals: an orderly stop, and a reload of the configuration.
+
+use std::future::pending;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Stop,
+    Reload,
+}
+
+/// The signals of a process from now on; one that cannot be watched does what the system does.
+pub(crate) struct Signals {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    pub(crate) fn watch() -> Self {
+        Self { hangup: watch(SignalKind::hangup(), "SIGHUP"), ..Self::of_stop() }
+    }
+
+    fn of_stop() -> Self {
+        Self {
+            interrupt: watch(SignalKind::interrupt(), "SIGINT"),
+            terminate: watch(SignalKind::terminate(), "SIGTERM"),
+            hangup: None,
+        }
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) -> Asked {
+        tokio::select! {
+            () = received(&mut self.interrupt) => Asked::Stop,
+            () = received(&mut self.terminate) => Asked::Stop,
+            () = received(&mut self.hangup) => Asked::Reload,
+        }
+    }
+}
+
+fn watch(kind: SignalKind, name: &str) -> Option<Signal> {
+    let watched = signal(kind);
+    watched.inspect_err(|error| tracing::error!(%error, "cannot watch for {name}")).ok()
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => pending().await,
+    }
+}
+
+/// Completes on SIGINT or SIGTERM. A hangup ends a command, as its terminal is gone.
+pub(crate) async fn stop_signal() {
+    Signals::of_stop().next().await;
+}

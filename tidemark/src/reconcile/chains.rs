@@ -1,0 +1,270 @@
+//! The records of a chain: its transfers in blocks, and up to where everything is decided.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use ingest::Survey;
+use log::{Record, TopicPartition};
+use reconcile::{Inclusion, Period};
+use schemas::record::{
+    Block, ChainBody, ChainProgress, ChainRecord, Head, Observation, Transfer, Watch,
+};
+use schemas::{
+    Address, BlockHash, Blockchain, Epoch, Partition, PaymentKey, Topic, TransferId, UnixSeconds,
+};
+
+use super::records::{Newest, Reader};
+
+/// The topics of verdicts, and of what comes before them.
+pub(super) const TRANSFERS: [Topic; 5] = [
+    Topic::TransfersDetected,
+    Topic::TransfersConfirmed,
+    Topic::TransfersMatched,
+    Topic::TransfersUnknown,
+    Topic::TransfersFailed,
+];
+
+/// `transfers.raw` of a chain, without what was retracted.
+pub(super) struct Published {
+    pub(super) blockchain: Blockchain,
+    /// Transfers in blocks of the period.
+    live: BTreeMap<PaymentKey, (Block, Observation)>,
+    /// Up to where each lane has decided everything; none for a lane without a head.
+    lanes: Vec<Option<UnixSeconds>>,
+    /// A published block behind the period, or the last one.
+    pub(super) anchor: Option<Block>,
+    /// Transfers that endpoints disagree about.
+    pub(super) held: BTreeSet<PaymentKey>,
+    /// The block after which a wallet's payments in a contract are seen, where that began in what was read.
+    watched: BTreeMap<(Address, Address), i64>,
+}
+
+impl Published {
+    /// Reads the chain's lanes.
+    ///
+    /// # Errors
+    /// As of [`Reader::partition`].
+    pub(super) fn read(reader: &mut Reader<'_>, blockchain: Blockchain) -> anyhow::Result<Self> {
+        let mut decided: BTreeMap<i32, (Epoch, i64)> = BTreeMap::new();
+        let chains = Topic::Chains;
+        let of = TopicPartition { topic: chains, partition: Partition(blockchain.index()) };
+        reader.partition(of, |_, progress: ChainProgress| {
+            if let Some(lane) = progress.lane {
+                decided.insert(lane, (progress.epoch, progress.head.number));
+            }
+        })?;
+        let (live, held, watched) = Default::default();
+        let mut published =
+            Self { blockchain, live, lanes: Vec::new(), anchor: None, held, watched };
+        for partition in reader.lanes_of(blockchain) {
+            let of = TopicPartition { topic: Topic::TransfersRaw, partition };
+            let decided = decided.get(&partition.0.cast_signed()).copied();
+            let (period, mut settled) = (reader.period, None);
+            reader.partition(of, |_, record: ChainRecord| {
+                published.take(period, &record);
+                if let ChainBody::Head(head) = &record.body
+                    && decided >= Some((record.epoch, record.block.number))
+                {
+                    settled = settled_by(head);
+                }
+            })?;
+            published.lanes.push(settled);
+        }
+        Ok(published)
+    }
+
+    fn take(&mut self, period: Period, record: &ChainRecord) {
+        let block = record.block;
+        match &record.body {
+            ChainBody::Transfer(seen) if period.contains(block.timestamp) => {
+                self.live.insert(seen.payment(), (block, *seen));
+            }
+            ChainBody::Transfer(_) => {}
+            ChainBody::Retract(seen) => {
+                let payment = seen.payment();
+                if self.live.get(&payment).is_some_and(|(live, _)| live.hash == block.hash) {
+                    self.live.remove(&payment);
+                }
+            }
+            ChainBody::Head(head) => {
+                self.held = head.held.iter().map(|held| held.transfer.payment()).collect();
+                let is_behind = |anchor: Block| anchor.timestamp >= period.to;
+                let keeps = self
+                    .anchor
+                    .is_some_and(|anchor| is_behind(anchor) && anchor.number <= block.number);
+                if !keeps {
+                    self.anchor = Some(block);
+                }
+            }
+            ChainBody::Watch(Watch { wallet_address, contracts }) => {
+                for contract in contracts {
+                    self.watched.entry((*wallet_address, *contract)).or_insert(block.number);
+                }
+            }
+        }
+    }
+
+    /// Up to which second of the chain everything is decided; none if nothing is.
+    pub(super) fn settled(&self) -> Option<UnixSeconds> {
+        self.lanes.iter().copied().collect::<Option<Vec<_>>>()?.into_iter().min()
+    }
+
+    /// The transfers in blocks of a part of the period, in the order of the chain.
+    pub(super) fn raw(&self, part: Period) -> Vec<Inclusion> {
+        let inside = self.live.values().filter(|(block, _)| part.contains(block.timestamp));
+        let mut raw: Vec<_> = inside
+            .map(|(block, seen)| Inclusion { number: block.number, hash: block.hash, seen: *seen })
+            .collect();
+        raw.sort_by_key(|one| (one.number, one.seen.log_index));
+        raw
+    }
+
+    /// The number of transfers of the period in blocks from a time on.
+    pub(super) fn younger(&self, from: UnixSeconds) -> u64 {
+        let is_younger = |(block, _): &&(Block, Observation)| block.timestamp >= from;
+        self.live.values().filter(is_younger).count() as u64
+    }
+
+    /// The transfers that endpoints show, but for payments to what was not watched yet. A wallet is announced again with
+    /// each contract that is added: what was published was watched before.
+    pub(super) fn due(&self, survey: &Survey) -> Vec<Inclusion> {
+        let published: HashSet<_> =
+            self.live.values().map(|(block, seen)| (block.hash, seen.payment())).collect();
+        let is_due = |(number, hash, seen): &&(i64, BlockHash, Observation)| {
+            let since = self.watched.get(&(seen.to_address, seen.contract));
+            since.is_none_or(|since| number > since) || published.contains(&(*hash, seen.payment()))
+        };
+        let due = survey.received.iter().filter(is_due);
+        due.map(|(number, hash, seen)| Inclusion { number: *number, hash: *hash, seen: *seen })
+            .collect()
+    }
+}
+
+/// Up to which time a head decides everything: what is in a block of that time is confirmed for every amount, and no deposit
+/// can open for it any more.
+fn settled_by(head: &Head) -> Option<UnixSeconds> {
+    let times = head.confirmed.iter().map(|tier| tier.timestamp);
+    let confirmed = times.collect::<Option<Vec<_>>>()?.into_iter().min()?;
+    Some(confirmed.plus(head.match_window_seconds.saturating_neg()))
+}
+
+/// The newest record of each transfer whose block is in the period.
+///
+/// # Errors
+/// As of [`Reader::partition`].
+pub(super) fn transfers(
+    reader: &mut Reader<'_>,
+    blockchain: Blockchain,
+) -> anyhow::Result<BTreeMap<TransferId, Newest<Transfer>>> {
+    let mut newest: BTreeMap<TransferId, Newest<Transfer>> = BTreeMap::new();
+    let period = reader.period;
+    for topic in TRANSFERS {
+        for partition in reader.lanes_of(blockchain) {
+            let of = TopicPartition { topic, partition };
+            reader.partition(of, |record: &Record, value: Transfer| {
+                let known = newest.get(&value.transfer_id);
+                let is_of = known.is_some() || period.contains(value.block.timestamp);
+                if is_of && known.is_none_or(|known| known.value.updated_at < value.updated_at) {
+                    let (id, offset) = (value.transfer_id, record.offset);
+                    newest.insert(id, Newest { value, at: of, offset });
+                }
+            })?;
+        }
+    }
+    newest.retain(|_, newest| period.contains(newest.value.block.timestamp));
+    Ok(newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::record::example;
+    use schemas::{Hash, UnixMicros};
+
+    use super::*;
+
+    const PERIOD: Period = Period { from: UnixSeconds(100), to: UnixSeconds(200) };
+
+    fn published() -> Published {
+        let (live, held, watched, lanes) = Default::default();
+        Published { blockchain: Blockchain::Eth, live, lanes, anchor: None, held, watched }
+    }
+
+    /// A record about the block of this height and time.
+    fn record(number: i64, fork: u8, body: ChainBody) -> ChainRecord {
+        let block = Block { number, hash: Hash([fork; 32]), timestamp: UnixSeconds(number) };
+        ChainRecord { block, body, observed_at: UnixMicros(0), ..example::chain_record() }
+    }
+
+    fn seen() -> Observation {
+        let ChainBody::Transfer(seen) = example::chain_record().body else { panic!() };
+        seen
+    }
+
+    fn head() -> Head {
+        let ChainBody::Head(head) = example::chain_head().body else { panic!() };
+        head
+    }
+
+    fn numbers(published: &Published) -> Vec<i64> {
+        published.raw(PERIOD).iter().map(|one| one.number).collect()
+    }
+
+    #[test]
+    fn what_was_retracted_does_not_count() {
+        let mut published = published();
+        let (transfer, retract) = (ChainBody::Transfer(seen()), ChainBody::Retract(seen()));
+        published.take(PERIOD, &record(99, 1, transfer.clone()));
+        assert_eq!(numbers(&published), [0_i64; 0], "before the period");
+        published.take(PERIOD, &record(150, 1, transfer.clone()));
+        assert_eq!((numbers(&published), published.younger(UnixSeconds(150))), (vec![150], 1));
+        published.take(PERIOD, &record(150, 1, retract.clone()));
+        assert_eq!(numbers(&published), [0_i64; 0]);
+        published.take(PERIOD, &record(151, 2, transfer));
+        published.take(PERIOD, &record(150, 1, retract));
+        assert_eq!(numbers(&published), [151], "the same payment in another block");
+    }
+
+    #[test]
+    fn a_head_settles_what_it_confirms_for_every_amount() {
+        let mut head = head();
+        head.match_window_seconds = 600;
+        for (tier, seconds) in head.confirmed.iter_mut().zip([9_000, 8_000]) {
+            tier.timestamp = Some(UnixSeconds(seconds));
+        }
+        assert_eq!(head.confirmed.len(), 2);
+        assert_eq!(settled_by(&head), Some(UnixSeconds(7_400)));
+        head.confirmed[1].timestamp = None;
+        assert_eq!(settled_by(&head), None);
+        let mut published = published();
+        published.lanes = vec![Some(UnixSeconds(9)), Some(UnixSeconds(7))];
+        assert_eq!(published.settled(), Some(UnixSeconds(7)));
+        published.lanes.push(None);
+        assert_eq!(published.settled(), None, "a lane without a head");
+    }
+
+    #[test]
+    fn the_anchor_is_behind_the_period_and_on_the_chain() {
+        let mut published = published();
+        for (number, expected) in [(150, 150), (199, 199), (200, 200), (210, 200), (190, 190)] {
+            published.take(PERIOD, &record(number, 1, ChainBody::Head(head())));
+            assert_eq!(published.anchor.map(|anchor| anchor.number), Some(expected), "{number}");
+        }
+    }
+
+    #[test]
+    fn payments_before_a_watch_are_not_due() {
+        let mut published = published();
+        let survey = Survey {
+            blocks: vec![100, 200],
+            endpoints: 1,
+            left_out: Vec::new(),
+            received: [150, 151].map(|number| (number, Hash([1; 32]), seen())).to_vec(),
+            sent: Vec::new(),
+            wealth: Ok(Vec::new()),
+        };
+        assert_eq!(published.due(&survey).len(), 2);
+        let (wallet_address, contracts) = (seen().to_address, vec![seen().contract]);
+        let watch = ChainBody::Watch(Watch { wallet_address, contracts });
+        published.take(PERIOD, &record(150, 1, watch));
+        assert_eq!(published.due(&survey).len(), 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! The webhooks of some events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::survey::Group;
+use reconcile::{Announced, Deliveries, Event};
+use schemas::record::{Attempt, Delivery, Transfer};
+use schemas::{AttemptOutcome, OrderId, Topic, TransferStatus, UnixMicros};
+
+use super::records::Reader;
+use crate::inspect::status::groups;
+use crate::settings::Settings;
+use crate::tail::Source;
+
+/// Time that the dispatcher may take: after a restart it has to catch up.
+const DISPATCH_MICROS: i64 = 5 * 60 * 1_000_000;
+/// Stages whose lag is no difference.
+const STAGES: [&str; 2] = ["processor", "webhooks"];
+
+/// The time from which records may not have been processed: the last minutes, or since a stage is behind.
+///
+/// # Errors
+/// The log cannot be read.
+pub(super) fn fresh_since(
+    source: &Source,
+    settings: &Settings,
+    now: UnixMicros,
+) -> anyhow::Result<UnixMicros> {
+    Ok(oldest_undone(&groups(source, settings)?, now))
+}
+
+fn oldest_undone(groups: &[Group], now: UnixMicros) -> UnixMicros {
+    let recent = UnixMicros(now.0.saturating_sub(DISPATCH_MICROS));
+    let judged = groups.iter().filter(|group| STAGES.contains(&group.stage));
+    judged.filter_map(|group| group.oldest).fold(recent, UnixMicros::min)
+}
+
+/// The event of a transfer that pays nothing, if it is to be announced.
+pub(super) fn event_of(
+    settings: &Settings,
+    transfer: &Transfer,
+    fresh_since: UnixMicros,
+) -> Option<Event> {
+    let config = &settings.webhooks;
+    let is_due = transfer.status == TransferStatus::NoMatchedDeposit
+        && !webhooks::is_dust(transfer, &config.dust_threshold);
+    let url = config.unknown_transfer_webhook_url.as_deref().filter(|_| is_due);
+    let delivery = webhooks::decide_transfer(transfer, url)?;
+    Some(Event {
+        id: delivery.event_id,
+        about: Announced::Transfer(transfer.transfer_id),
+        is_new: transfer.updated_at >= fresh_since,
+    })
+}
+
+/// Reads the state of their webhooks.
+///
+/// # Errors
+/// As of [`Reader::partition`].
+pub(super) fn read(reader: &mut Reader<'_>, events: &[Event]) -> anyhow::Result<Deliveries> {
+    let ids: BTreeSet<&str> = events.iter().map(|event| event.id.as_str()).collect();
+    let orders: BTreeSet<OrderId> = events.iter().filter_map(order_of).collect();
+    let mut found = Deliveries::default();
+    reader.topic(Topic::WebhooksAttempts, |_, attempt: Attempt| {
+        let is_delivered = attempt.outcome == AttemptOutcome::Delivered;
+        let order = attempt.order_id.filter(|order| is_delivered && orders.contains(order));
+        if let Some((order, version)) = order.zip(version_of(&attempt.event_id)) {
+            let newest: &mut BTreeMap<_, _> = &mut found.newest;
+            let newest = newest.entry(order).or_insert(version);
+            *newest = version.max(*newest);
+        }
+        let is_done = is_delivered || attempt.outcome == AttemptOutcome::Superseded;
+        if is_done && ids.contains(attempt.event_id.as_str()) {
+            found.delivered.insert(attempt.event_id);
+        }
+    })?;
+    reader.topic(Topic::WebhooksDead, |_, delivery: Delivery| {
+        if ids.contains(delivery.event_id.as_str()) {
+            found.dead.insert(delivery.event_id);
+        }
+    })?;
+    let on_its_way = |topic: &&Topic| {
+        matches!(topic, Topic::WebhooksDispatch | Topic::WebhooksRetry(_) | Topic::WebhooksDefer(_))
+    };
+    for topic in Topic::ALL.iter().filter(on_its_way) {
+        reader.topic(*topic, |_, delivery: Delivery| {
+            if ids.contains(delivery.event_id.as_str()) {
+                found.dispatched.insert(delivery.event_id);
+            }
+        })?;
+    }
+    Ok(found)
+}
+
+fn order_of(event: &Event) -> Option<OrderId> {
+    match event.about {
+        Announced::Order(order, _) => Some(order),
+        Announced::Transfer(_) => None,
+    }
+}
+
+/// The version of the order that an event announces.
+fn version_of(event_id: &str) -> Option<i64> {
+    event_id.rsplit_once('.')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stage_has_not_read_is_not_judged() {
+        let now = UnixMicros(10 * DISPATCH_MICROS);
+        let recent = UnixMicros(9 * DISPATCH_MICROS);
+        let group = |stage, oldest: Option<i64>| Group {
+            stage,
+            name: "group",
+            lag: 1,
+            oldest: oldest.map(UnixMicros),
+            members: None,
+        };
+        for (groups, expected) in [
+            (vec![], recent),
+            (vec![group("webhooks", None)], recent),
+            (vec![group("webhooks", Some(7)), group("processor", Some(5))], UnixMicros(5)),
+            (vec![group("projector", Some(5))], recent),
+            (vec![group("webhooks", Some(now.0))], recent),
+        ] {
+            assert_eq!(oldest_undone(&groups, now), expected, "{groups:?}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Reads the records of a topic from the period on, up to where the topic ends now.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use log::{Offset, Record, TopicPartition};
+use reconcile::{Period, rfc3339};
+use runtime::{Clock, SystemClock};
+use schemas::{Cleanup, Layout, Partition, Topic};
+
+use super::progress;
+use crate::tail::{From, Source};
+
+/// Seconds that blocks may be ahead of the clock that stamps records: as far as the processor accepts.
+const AHEAD_OF_CLOCK: i64 = 2 * 3600;
+/// Records that one read returns at most.
+const PAGE_RECORDS: usize = 2000;
+
+/// The newest version of something, and where its record is.
+#[derive(Debug, Clone)]
+pub(super) struct Newest<T> {
+    pub(super) value: T,
+    pub(super) at: TopicPartition,
+    pub(super) offset: Offset,
+}
+
+/// Reads what a period may have.
+pub(super) struct Reader<'a> {
+    source: &'a Source,
+    layout: Layout,
+    pub(super) period: Period,
+    read: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(source: &'a Source, layout: Layout, period: Period) -> Self {
+        Self { source, layout, period, read: 0 }
+    }
+
+    pub(super) fn lanes_of(
+        &self,
+        chain: schemas::Blockchain,
+    ) -> impl Iterator<Item = Partition> + use<> {
+        self.layout.lanes_of(chain)
+    }
+
+    /// Reads all partitions of a topic.
+    ///
+    /// # Errors
+    /// As of [`Reader::partition`].
+    pub(super) fn topic<T: schemas::record::Record>(
+        &mut self,
+        topic: Topic,
+        mut take: impl FnMut(&Record, T),
+    ) -> anyhow::Result<()> {
+        for partition in topic.all_partitions(&self.layout) {
+            self.partition(TopicPartition { topic, partition }, &mut take)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a partition: of a compacted topic all of it. What no version can read is passed over: it is a dead letter.
+    ///
+    /// # Errors
+    /// The log cannot be read, has a record of a newer version, or no longer has the whole period.
+    pub(super) fn partition<T: schemas::record::Record>(
+        &mut self,
+        of: TopicPartition,
+        mut take: impl FnMut(&Record, T),
+    ) -> anyhow::Result<()> {
+        let mut from = self.start(of)?;
+        let end = self.source.bounds(of)?.end;
+        while from < end {
+            let records = self.source.read(of, from, PAGE_RECORDS)?;
+            let Some(last) = records.last() else { return Ok(()) };
+            from = last.offset.next();
+            for record in &records {
+                if let Some(value) = record.unless_garbage::<T>()? {
+                    take(record, value);
+                }
+            }
+            self.read = self.read.saturating_add(records.len() as u64);
+            progress(&format!("read {} records, now of {of}", self.read));
+        }
+        Ok(())
+    }
+
+    fn start(&self, of: TopicPartition) -> anyhow::Result<Offset> {
+        let first = self.source.bounds(of)?.start;
+        if of.topic.spec().cleanup == Cleanup::Compact {
+            return Ok(first);
+        }
+        let begin = self.period.from.plus(-AHEAD_OF_CLOCK).micros();
+        let from = From::Time(begin).find(self.source, of)?;
+        if first > Offset(0) && from <= first && !is_short(of.topic) {
+            let record: Option<Arc<Record>> = self.source.read(of, from, 1)?.into_iter().next();
+            // All that a partition had may have been older than the period.
+            let Some(appended) = record.map(|record| record.appended_at) else { return Ok(from) };
+            let Cleanup::Delete { hours } = of.topic.spec().cleanup else { return Ok(from) };
+            let kept_from = SystemClock.now().seconds().plus(-3600 * i64::from(hours));
+            if appended > self.period.from.micros() && self.period.from < kept_from {
+                bail!(
+                    "the log has {of} from {} on, and no longer the whole period: choose a later --from",
+                    rfc3339(appended.seconds())
+                );
+            }
+        }
+        Ok(from)
+    }
+}
+
+/// Topics that keep what is on its way, and nothing else.
+fn is_short(topic: Topic) -> bool {
+    matches!(topic, Topic::WebhooksDispatch | Topic::WebhooksRetry(_) | Topic::WebhooksDefer(_))
+}

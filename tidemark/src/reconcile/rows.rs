@@ -1,0 +1,191 @@
+//! Compares the newest records of orders and transfers with their rows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use log::TopicPartition;
+use reconcile::{Period, Row, RowState};
+use schemas::record::{Order, Transfer};
+use schemas::{Partition, Topic, UnixSeconds};
+use store::cql::CqlStore;
+use store::embedded::ReadOnlyTables;
+use store::{Agreement, Change, Position, Store as _};
+use tokio::task::JoinSet;
+
+use super::chains::TRANSFERS;
+use super::records::{Newest, Reader};
+use super::{Logged, progress};
+use crate::settings::Settings;
+use crate::tail::Source;
+
+/// Rows that are read side by side.
+const READS_MAX: usize = 64;
+
+/// The tables, only read.
+#[derive(Clone)]
+enum Tables {
+    Embedded(Arc<std::sync::Mutex<ReadOnlyTables>>),
+    Cql(CqlStore),
+}
+
+impl Tables {
+    async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        Ok(match &settings.store {
+            store::config::BackEnd::Embedded => {
+                let tables = ReadOnlyTables::open(&settings.process.data_dir)?;
+                Self::Embedded(Arc::new(std::sync::Mutex::new(tables)))
+            }
+            store::config::BackEnd::Cql(config) => Self::Cql(CqlStore::open(config).await?),
+        })
+    }
+
+    async fn extent(&self) -> Result<(Vec<Position>, Option<UnixSeconds>), store::Error> {
+        match self {
+            Self::Embedded(tables) => {
+                let tables = tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                Ok((tables.positions()?, tables.pruned_before()?))
+            }
+            Self::Cql(tables) => Ok((tables.positions().await?, tables.pruned_before().await?)),
+        }
+    }
+
+    async fn compare(&self, record: &Change) -> Result<Agreement, store::Error> {
+        match self {
+            Self::Embedded(tables) => {
+                let tables = tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                tables.compare(record)
+            }
+            Self::Cql(tables) => {
+                let row = match record {
+                    Change::Order(order) => {
+                        tables.order_record(order.order_id).await?.map(Change::Order)
+                    }
+                    Change::Transfer(one) => {
+                        tables.transfer(one.transfer_id).await?.map(Change::Transfer)
+                    }
+                    Change::Deposit(_) | Change::Attempt(_) | Change::Chain(_) => None,
+                };
+                Ok(Agreement::of(record, row.as_ref()))
+            }
+        }
+    }
+}
+
+/// A record to compare with its row.
+struct Record {
+    table: &'static str,
+    id: String,
+    change: Change,
+    partition: Partition,
+    /// True if the projector has applied it.
+    is_applied: bool,
+}
+
+/// Reads the row of each order and each transfer.
+///
+/// # Errors
+/// The tables cannot be read.
+pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Vec<Row>> {
+    let tables = Tables::open(settings).await?;
+    // What was read of the log is older than this.
+    let (positions, pruned) = tables.extent().await?;
+    let positions: BTreeMap<TopicPartition, i64> = positions
+        .into_iter()
+        .map(|Position { topic, partition, next }| (TopicPartition { topic, partition }, next))
+        .collect();
+    let mut records = records(log, &positions);
+    let (mut rows, mut reads, all) = (Vec::new(), JoinSet::new(), records.len());
+    let pruned = pruned.unwrap_or_default();
+    while !records.is_empty() || !reads.is_empty() {
+        while reads.len() < READS_MAX
+            && let Some(record) = records.pop()
+        {
+            let tables = tables.clone();
+            reads.spawn(async move {
+                let agreement = tables.compare(&record.change).await?;
+                Ok::<_, store::Error>((record, agreement))
+            });
+        }
+        let Some(read) = reads.join_next().await else { continue };
+        let (record, agreement) = read??;
+        let is_applied = record.is_applied;
+        let state = match agreement {
+            Agreement::Same => RowState::Same,
+            // A record that came since.
+            Agreement::Newer if again(settings, &tables, &record).await? => RowState::Same,
+            Agreement::Newer => RowState::Newer,
+            Agreement::Missing | Agreement::Older | Agreement::Other if !is_applied => {
+                RowState::NotYet
+            }
+            // It was removed, as it was final.
+            Agreement::Missing if record.change.was_final_before(pruned) => continue,
+            Agreement::Missing => RowState::Missing,
+            Agreement::Older => RowState::Older,
+            Agreement::Other => RowState::Other,
+        };
+        rows.push(Row { table: record.table, id: record.id, state });
+        progress(&format!("compared {} of {all} rows", rows.len()));
+    }
+    rows.sort_by(|a, b| (a.table, &a.id).cmp(&(b.table, &b.id)));
+    Ok(rows)
+}
+
+/// Reads the records of an object again, and compares the newest one with its row. Whether they agree.
+async fn again(settings: &Settings, tables: &Tables, record: &Record) -> anyhow::Result<bool> {
+    let source = Source::open(settings)?;
+    let from = record.change.written_at().seconds();
+    let period = Period { from, to: from.plus(1) };
+    let mut reader = Reader::new(&source, settings.log.layout, period);
+    let mut newest: Option<Change> = None;
+    let mut take = |change: Change| {
+        let known = newest.as_ref().map(Change::written_at);
+        if known.is_none_or(|known| known < change.written_at()) {
+            newest = Some(change);
+        }
+    };
+    let partition = record.partition;
+    match &record.change {
+        Change::Order(order) => {
+            let of = TopicPartition { topic: Topic::Orders, partition };
+            reader.partition(of, |_, found: Order| {
+                if found.order_id == order.order_id {
+                    take(Change::Order(found));
+                }
+            })?;
+        }
+        Change::Transfer(transfer) => {
+            for topic in TRANSFERS {
+                reader.partition(TopicPartition { topic, partition }, |_, found: Transfer| {
+                    if found.transfer_id == transfer.transfer_id {
+                        take(Change::Transfer(found));
+                    }
+                })?;
+            }
+        }
+        Change::Deposit(_) | Change::Attempt(_) | Change::Chain(_) => {}
+    }
+    let Some(newest) = newest else { return Ok(false) };
+    Ok(tables.compare(&newest).await? == Agreement::Same)
+}
+
+fn records(log: &Logged, positions: &BTreeMap<TopicPartition, i64>) -> Vec<Record> {
+    fn is_applied<T>(newest: &Newest<T>, positions: &BTreeMap<TopicPartition, i64>) -> bool {
+        positions.get(&newest.at).is_some_and(|next| newest.offset.0 < *next)
+    }
+    let orders = log.orders.newest.values().map(|newest| Record {
+        table: "orders",
+        id: newest.value.order_id.to_string(),
+        change: Change::Order(newest.value.clone()),
+        partition: newest.at.partition,
+        is_applied: is_applied(newest, positions),
+    });
+    let transfers = log.chains.iter().flat_map(|(_, transfers)| transfers.values());
+    let transfers = transfers.map(|newest| Record {
+        table: "transfers",
+        id: newest.value.transfer_id.to_string(),
+        change: Change::Transfer(newest.value.clone()),
+        partition: newest.at.partition,
+        is_applied: is_applied(newest, positions),
+    });
+    orders.chain(transfers).collect()
+}

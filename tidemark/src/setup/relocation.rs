@@ -1,0 +1,52 @@
+//! `tidemark export` and `tidemark import`: an installation moves to other back ends, or to another layout, while none of
+//! its processes runs.
+//!
+//! An export is the records that the log keeps, in a file a partition, how far each group has read them, and the rows of
+//! the tables. An import writes the records to an empty log, deals them to its partitions, and translates what names an
+//! offset: positions of groups, of the tables and of sinks, and where the processor's state continues. Which inputs each
+//! step took is left out, as it names offsets of records that are in another order.
+
+mod dealing;
+mod export;
+mod files;
+mod import;
+mod lanes;
+mod line;
+mod manifest;
+mod readings;
+mod target;
+
+use processor::machine::{matching, orders};
+use processor::wire::Wire;
+use schemas::Topic;
+
+pub(crate) use self::export::export;
+pub(crate) use self::import::import;
+pub(crate) use self::target::STAGING;
+
+/// Begins the name of the origin of tables into which an import is under way.
+pub(crate) const UNDER_WAY: &str = "import/";
+
+/// The group of the projector's own positions, which the tables have as well.
+const PROJECTOR: &str = projector::GROUP;
+const DISPATCHER: &str = "webhooks.dispatcher";
+const HERALD: &str = "webhooks.alerts";
+
+/// Every group, with what it reads.
+fn groups() -> Vec<(&'static str, Vec<Topic>)> {
+    let (deliverer, deliveries) = webhooks::deliverer_inputs();
+    vec![
+        ("ingest", vec![Topic::Chains]),
+        (matching::State::GROUP, matching::State::INPUTS.to_vec()),
+        (orders::State::GROUP, orders::State::INPUTS.to_vec()),
+        (PROJECTOR, projector::TOPICS.to_vec()),
+        (DISPATCHER, vec![Topic::Orders, Topic::TransfersUnknown]),
+        (deliverer, deliveries),
+        (HERALD, vec![Topic::Alerts, Topic::DeadLetters]),
+    ]
+}
+
+/// Whether records of a topic stay behind.
+fn stays_behind(topic: Topic) -> bool {
+    matches!(topic, Topic::MatchingSteps | Topic::OrdersSteps)
+}

@@ -1,0 +1,415 @@
+//! `tidemark import`: an export becomes the installation of this configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use log::{Committed, NewRecord, Offset, TopicPartition};
+use processor::machine::{matching, orders};
+use processor::wire::Wire;
+use processor::wire::relaid::{self, Entry};
+use runtime::{Clock, SystemClock, telemetry};
+use schemas::record::ChainProgress;
+use schemas::{
+    Blockchain, Cleanup, HEADER_EARLIER, Incarnation, Partition, Topic, UnixMicros, UnixSeconds,
+};
+use store::{Change, Position};
+
+use super::dealing::{Dealing, Merged, Old, Records, records};
+use super::files::{Files, ROWS};
+use super::lanes::{self, Lane};
+use super::line::{Row, put_time};
+use super::manifest::{Manifest, Name};
+use super::readings::{Continued, MACHINES, Reading, exact, of_topic, untaken_of};
+use super::target::Target;
+use super::{PROJECTOR, stays_behind};
+use crate::settings::Settings;
+use crate::setup::Outcome;
+
+/// Rows that are written at once.
+const ROWS_AT_ONCE: usize = 500;
+
+/// Fills an empty log and empty tables from a folder. Blocks.
+///
+/// # Errors
+/// The folder is no whole export, or something is there already; nothing was changed. Or something could not be written:
+/// then a start is refused, and this can be run again.
+pub(crate) fn import(settings: &Settings, from: &Path) -> anyhow::Result<Outcome> {
+    telemetry::init_log(&settings.telemetry)?;
+    let files = Files::open(from)?;
+    let dealing = Dealing { from: files.manifest.layout(), to: settings.log.layout };
+    check_taken(&files.manifest, dealing)?;
+    let name = Name {
+        installation: files.manifest.installation.clone(),
+        incarnation: next_incarnation(&files.manifest, SystemClock.now())?,
+    };
+    let target = Target::begin(settings, &files.digest, &name)?;
+    let mut work =
+        Work { files: &files, dealing, target, continued: Continued::default(), records: 0 };
+    for topic in Topic::ALL {
+        work.topic(topic).with_context(|| format!("cannot import {topic}"))?;
+    }
+    work.states()?;
+    let rows = work.rows()?;
+    let positions = work.positions();
+    let pruned_before = files.manifest.pruned_before.map(UnixSeconds);
+    let Work { target, continued, records, .. } = work;
+    let mut lines = vec![format!(
+        "{records} records and {rows} rows of {}, as exported at {}, are here",
+        name.installation, files.manifest.exported_at
+    )];
+    lines.extend(target.finish(&name, &continued, &positions, pruned_before)?);
+    Ok(Outcome::success(lines, ""))
+}
+
+/// What receivers keep of offsets is of this copy alone.
+fn next_incarnation(manifest: &Manifest, now: UnixMicros) -> anyhow::Result<Incarnation> {
+    let next = Incarnation(now.seconds().0);
+    ensure!(
+        next > manifest.incarnation(),
+        "this machine's clock says {}, and the installation was restored or imported after that: set the clock",
+        now.to_rfc3339()
+    );
+    Ok(next)
+}
+
+/// Records can be dealt to other partitions only where the processor has taken them: those of two partitions that become
+/// one have no order.
+///
+/// # Errors
+/// It has not.
+fn check_taken(manifest: &Manifest, dealing: Dealing) -> anyhow::Result<()> {
+    let (lanes, orders) = (dealing.from.lanes, dealing.from.orders);
+    for (group, inputs) in MACHINES {
+        for topic in inputs.iter().filter(|topic| !dealing.keeps(**topic)) {
+            if let Some(of) = untaken_of(manifest, group, *topic) {
+                bail!(
+                    "records of {of} wait for the processor, and another layout gives them no order: run \
+                     `tidemark run processor` alone where they were exported, stop it when `tidemark status` shows no lag \
+                     for it, and export again; or keep the layout ([log] lanes = {lanes}, order_partitions = {orders})"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Work<'a> {
+    files: &'a Files,
+    dealing: Dealing,
+    target: Target,
+    continued: Continued,
+    records: u64,
+}
+
+impl Work<'_> {
+    fn topic(&mut self, topic: Topic) -> anyhow::Result<()> {
+        let is_state = matches!(
+            topic,
+            Topic::MatchingChangelog | Topic::OrdersChangelog | Topic::WebhooksChangelog
+        );
+        if stays_behind(topic) || is_state {
+            return Ok(());
+        }
+        let mut copy = Copy::new(topic, of_topic(&self.files.manifest, topic));
+        if self.dealing.keeps(topic) {
+            for part in self.files.manifest.parts_of(topic) {
+                self.partition(&mut copy, part.of()?)?;
+            }
+        } else if topic == Topic::TransfersRaw {
+            self.raw(&mut copy)?;
+        } else {
+            self.dealt(&mut copy)?;
+        }
+        self.close(copy)
+    }
+
+    /// A partition that stays one. What the deliverer of webhooks has done comes first: its position says no more.
+    fn partition(&mut self, copy: &mut Copy, of: TopicPartition) -> anyhow::Result<()> {
+        let has_holes = exact(&copy.readings).is_some_and(|reading| reading.reader.sink.is_none())
+            && of.topic.spec().schema == schemas::SchemaName::Delivery;
+        let passes: &[Option<bool>] = if has_holes { &[Some(true), Some(false)] } else { &[None] };
+        for taken in passes {
+            for old in records(self.files, of)? {
+                let old = old?;
+                if taken.is_some_and(|taken| copy.is_taken(&old) != taken)
+                    || self.is_of_lane(&old)?
+                {
+                    continue;
+                }
+                self.put(copy, old, of.partition, *taken != Some(false))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it says how far a lane is that is another one from now on.
+    fn is_of_lane(&self, old: &Old) -> anyhow::Result<bool> {
+        if old.from.topic != Topic::Chains || self.dealing.keeps(Topic::TransfersRaw) {
+            return Ok(false);
+        }
+        let Some(value) = &old.content.value else { return Ok(false) };
+        let progress: ChainProgress = schemas::decode(value)?;
+        Ok(progress.lane.is_some())
+    }
+
+    /// Partitions that become others.
+    fn dealt(&mut self, copy: &mut Copy) -> anyhow::Result<()> {
+        let passes: &[Option<bool>] = match exact(&copy.readings) {
+            Some(_) => &[Some(true), Some(false)],
+            None => &[None],
+        };
+        for taken in passes {
+            let all: anyhow::Result<Vec<Records>> = self
+                .files
+                .manifest
+                .parts_of(copy.topic)
+                .map(|part| records(self.files, part.of()?))
+                .collect();
+            for old in Merged::new(all?) {
+                let old = old?;
+                if taken.is_some_and(|taken| copy.is_taken(&old) != taken) {
+                    continue;
+                }
+                let partition = self.dealing.partition(old.from, &old.content.key);
+                self.put(copy, old, partition, *taken != Some(false))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What other lanes have seen. The processor has taken all of it.
+    fn raw(&mut self, copy: &mut Copy) -> anyhow::Result<()> {
+        for blockchain in Blockchain::ALL {
+            let mut of_chain = Vec::new();
+            for lane in self.dealing.from.lanes_of(*blockchain) {
+                let of = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
+                let part =
+                    self.files.manifest.parts_of(of.topic).find(|part| part.partition == lane.0);
+                let Some(part) = part else { continue };
+                copy.has_expired |= part.has_expired;
+                of_chain.push(Lane::new(records(self.files, of)?, part.has_expired));
+            }
+            let to = self.dealing.to;
+            lanes::deal(*blockchain, of_chain, &to, &mut |record| {
+                let mut record = record;
+                copy.mark(&mut record);
+                self.records += 1;
+                self.target.append(record)
+            })?;
+            copy.has_expired = false;
+        }
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        copy: &mut Copy,
+        old: Old,
+        partition: Partition,
+        keeps_time: bool,
+    ) -> anyhow::Result<()> {
+        let Old { from, line, content } = old;
+        let to = TopicPartition { topic: from.topic, partition };
+        for (number, reading) in copy.readings.iter().enumerate() {
+            let next = (number, to);
+            if !reading.has(from.partition, Offset(line.offset)) && !copy.ends.contains_key(&next) {
+                copy.ends.insert(next, self.target.end(to)?);
+            }
+        }
+        let mut headers = content.headers;
+        if keeps_time {
+            put_time(&mut headers, UnixMicros(line.at));
+        }
+        copy.has_expired = self.has_expired(from);
+        let mut record = NewRecord { to, key: content.key, value: content.value, headers };
+        copy.mark(&mut record);
+        self.records += 1;
+        self.target.append(record)
+    }
+
+    fn has_expired(&self, of: TopicPartition) -> bool {
+        let mut parts = self.files.manifest.parts_of(of.topic);
+        parts.any(|part| part.partition == of.partition.0 && part.has_expired)
+    }
+
+    /// Notes where each reader of the topic continues.
+    fn close(&mut self, copy: Copy) -> anyhow::Result<()> {
+        let keeps = self.dealing.keeps(copy.topic);
+        for partition in copy.topic.all_partitions(&self.dealing.to) {
+            let of = TopicPartition { topic: copy.topic, partition };
+            for (number, reading) in copy.readings.iter().enumerate() {
+                let is_known = if keeps { reading.knows(partition) } else { reading.knows_any() };
+                if !is_known {
+                    continue;
+                }
+                let offset = match copy.ends.get(&(number, of)) {
+                    Some(offset) => *offset,
+                    None => self.target.end(of)?,
+                };
+                let is_deliverer = of.topic.spec().schema == schemas::SchemaName::Delivery;
+                let metadata = if MACHINES.iter().any(|(group, _)| *group == reading.reader.group) {
+                    processor::OWN_POSITION
+                } else if keeps && !is_deliverer {
+                    reading.metadata(partition)
+                } else {
+                    ""
+                };
+                let at = Committed { offset, metadata: metadata.to_owned() };
+                self.continued.set(&reading.reader, of, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// The changelogs: the newest entry of each key. The last one of a partition says where the state continues.
+    fn states(&mut self) -> anyhow::Result<()> {
+        let lanes = self.lanes()?;
+        self.machine::<matching::State>(lanes)?;
+        let orders = self.keyed(Topic::OrdersChangelog)?;
+        self.machine::<orders::State>(orders)?;
+        for record in self.keyed(Topic::WebhooksChangelog)? {
+            self.records += 1;
+            self.target.append(record)?;
+        }
+        self.target.flush()
+    }
+
+    fn machine<M: Wire>(&mut self, records: Vec<NewRecord>) -> anyhow::Result<()> {
+        let mut of: BTreeMap<Partition, Vec<NewRecord>> = BTreeMap::new();
+        for record in records {
+            of.entry(record.to.partition).or_default().push(record);
+        }
+        for (partition, mut records) in of {
+            let next = M::INPUTS.iter().filter_map(|topic| {
+                let input = TopicPartition { topic: *topic, partition };
+                Some((*topic, self.continued.of_group(M::GROUP, input)?.offset))
+            });
+            if let Some(last) = records.last_mut() {
+                relaid::continue_at(last, &next.collect::<Vec<_>>());
+            }
+            for record in records {
+                self.records += 1;
+                self.target.append(record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of the matching machine in their new lanes.
+    fn lanes(&self) -> anyhow::Result<Vec<NewRecord>> {
+        let topic = Topic::MatchingChangelog;
+        let mut records = Vec::new();
+        let mut chains: BTreeMap<Blockchain, Vec<Entry>> = BTreeMap::new();
+        for part in self.files.manifest.parts_of(topic) {
+            let of = part.of()?;
+            let entries = newest(self.files, of)?;
+            if self.dealing.keeps(topic) {
+                let plain = |entry: &Entry| relaid::plain(topic, of.partition, entry);
+                records.extend(entries.iter().map(plain));
+                continue;
+            }
+            let blockchain = self.dealing.chain_of(of.partition);
+            let blockchain = blockchain.with_context(|| format!("{of} is of no chain"))?;
+            chains.entry(blockchain).or_default().extend(entries);
+        }
+        if self.dealing.keeps(topic) {
+            return Ok(records);
+        }
+        let all = Blockchain::ALL.iter();
+        let all: Vec<_> =
+            all.map(|chain| (*chain, chains.remove(chain).unwrap_or_default())).collect();
+        relaid::lanes(&all, &self.dealing.from, &self.dealing.to).map_err(anyhow::Error::msg)
+    }
+
+    /// The entries of a changelog whose keys say where they belong.
+    fn keyed(&self, topic: Topic) -> anyhow::Result<Vec<NewRecord>> {
+        let mut records = Vec::new();
+        for part in self.files.manifest.parts_of(topic) {
+            let of = part.of()?;
+            for entry in newest(self.files, of)? {
+                let partition = self.dealing.partition(of, &entry.key);
+                records.push(relaid::plain(topic, partition, &entry));
+            }
+        }
+        Ok(records)
+    }
+
+    fn rows(&self) -> anyhow::Result<u64> {
+        let (mut rows, mut count) = (Vec::new(), 0);
+        for row in self.files.read::<Row>(ROWS)? {
+            let change = row?.change()?;
+            let is_of_lane = matches!(&change, Change::Chain(chain) if chain.lane.is_some());
+            if is_of_lane && !self.dealing.keeps(Topic::TransfersRaw) {
+                continue;
+            }
+            rows.push(change);
+            count += 1;
+            if rows.len() >= ROWS_AT_ONCE {
+                self.target.apply(std::mem::take(&mut rows))?;
+            }
+        }
+        self.target.apply(rows)?;
+        Ok(count)
+    }
+
+    /// How far the tables are.
+    fn positions(&self) -> Vec<Position> {
+        let mut positions = Vec::new();
+        for topic in projector::TOPICS {
+            for partition in topic.all_partitions(&self.dealing.to) {
+                let of = TopicPartition { topic, partition };
+                let at = self.continued.of_group(PROJECTOR, of);
+                positions.extend(at.map(|at| Position { topic, partition, next: at.offset.0 }));
+            }
+        }
+        positions
+    }
+}
+
+/// A topic that is being copied.
+struct Copy {
+    topic: Topic,
+    readings: Vec<Reading>,
+    /// Where the first record is that a reading does not have.
+    ends: BTreeMap<(usize, TopicPartition), Offset>,
+    /// Partitions that have records.
+    begun: BTreeSet<TopicPartition>,
+    /// Whether the partition that is being copied had older records.
+    has_expired: bool,
+}
+
+impl Copy {
+    fn new(topic: Topic, readings: Vec<Reading>) -> Self {
+        Self { topic, readings, ends: BTreeMap::new(), begun: BTreeSet::new(), has_expired: false }
+    }
+
+    fn is_taken(&self, old: &Old) -> bool {
+        let has = |reading: &Reading| reading.has(old.from.partition, Offset(old.line.offset));
+        exact(&self.readings).is_none_or(has)
+    }
+
+    /// Says in the first record of a partition that there were older ones.
+    fn mark(&mut self, record: &mut NewRecord) {
+        if self.begun.insert(record.to)
+            && self.has_expired
+            && record.headers.get(HEADER_EARLIER).is_none()
+        {
+            record.headers.push(HEADER_EARLIER, b"");
+        }
+    }
+}
+
+/// The last entry of each key of a changelog that is not gone.
+fn newest(files: &Files, of: TopicPartition) -> anyhow::Result<Vec<Entry>> {
+    debug_assert!(of.topic.spec().cleanup == Cleanup::Compact);
+    let mut newest: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for old in records(files, of)? {
+        let content = old?.content;
+        match content.value {
+            Some(value) => newest.insert(content.key, value),
+            None => newest.remove(&content.key),
+        };
+    }
+    Ok(newest.into_iter().map(|(key, value)| Entry { key, value }).collect())
+}

@@ -1,0 +1,221 @@
+//! What a chain's lanes have seen, for another number of lanes. Every lane has every head, so the heads are the places
+//! where the lanes are equally far: what lies between two of them stays between them.
+
+use anyhow::{Context, bail};
+use log::{NewRecord, TopicPartition};
+use schemas::record::{ChainBody, ChainRecord};
+use schemas::{Blockchain, Layout, Partition, Topic, UnixMicros};
+
+use super::dealing::{Old, Records};
+use super::line::put_time;
+
+/// Gives the records of a chain in their new lanes.
+///
+/// # Errors
+/// A lane has another head than the others, or what cannot be read; or an error of `take`.
+pub(super) fn deal(
+    blockchain: Blockchain,
+    mut lanes: Vec<Lane>,
+    to: &Layout,
+    take: &mut dyn FnMut(NewRecord) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    align(blockchain, &mut lanes)?;
+    loop {
+        let mut head: Option<Old> = None;
+        for (number, lane) in lanes.iter_mut().enumerate() {
+            while let Some((old, wallet)) = lane.before_head()? {
+                take(new(old, wallet.map_or(Partition(0), |wallet| to.lane(blockchain, &wallet))))?;
+            }
+            let next = lane.head.take();
+            let is_same = match (&head, &next) {
+                (Some(head), Some(next)) => head.content.value == next.content.value,
+                (None, None) => true,
+                (None, Some(_)) => number == 0,
+                (Some(_), None) => false,
+            };
+            if !is_same {
+                bail!("{blockchain}: its lanes are not equally far, or have other heads");
+            }
+            head = head.or(next);
+        }
+        let Some(head) = head else { return Ok(()) };
+        for lane in to.lanes_of(blockchain) {
+            let head =
+                Old { from: head.from, line: head.line.clone(), content: head.content.clone() };
+            take(new(head, lane))?;
+        }
+    }
+}
+
+/// Lanes may have forgotten another number of old records: those before the first head that all of them have are left
+/// out.
+fn align(blockchain: Blockchain, lanes: &mut [Lane]) -> anyhow::Result<()> {
+    let forgotten = lanes.iter().any(|lane| lane.has_expired);
+    if !forgotten {
+        return Ok(());
+    }
+    let mut latest: Option<Old> = None;
+    for lane in lanes.iter_mut() {
+        while lane.before_head()?.is_some() {}
+        let Some(head) = &lane.head else { return Ok(()) };
+        if latest.as_ref().is_none_or(|latest| latest.line.at < head.line.at) {
+            let Old { from, line, content } = head;
+            latest = Some(Old { from: *from, line: line.clone(), content: content.clone() });
+        }
+    }
+    let Some(latest) = latest else { return Ok(()) };
+    for lane in lanes {
+        while lane.head.as_ref().is_some_and(|head| head.content.value != latest.content.value) {
+            lane.head = None;
+            while lane.before_head()?.is_some() {}
+        }
+        if lane.head.is_none() {
+            bail!("{blockchain}: its lanes have no head in common");
+        }
+    }
+    Ok(())
+}
+
+fn new(old: Old, lane: Partition) -> NewRecord {
+    let Old { line, content, .. } = old;
+    let mut headers = content.headers;
+    put_time(&mut headers, UnixMicros(line.at));
+    let to = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
+    NewRecord { to, key: content.key, value: content.value, headers }
+}
+
+/// A lane that is being read.
+pub(super) struct Lane {
+    records: Records,
+    has_expired: bool,
+    /// Read, and not dealt yet: nothing behind it is read before.
+    head: Option<Old>,
+}
+
+impl Lane {
+    pub(super) fn new(records: Records, has_expired: bool) -> Self {
+        Self { records, has_expired, head: None }
+    }
+
+    /// The next record before the next head, with its wallet; none if the head is next, or nothing.
+    fn before_head(&mut self) -> anyhow::Result<Option<(Old, Option<schemas::Address>)>> {
+        if self.head.is_some() {
+            return Ok(None);
+        }
+        let Some(old) = self.records.next().transpose()? else { return Ok(None) };
+        let value = old.content.value.as_deref().unwrap_or_default();
+        let record: ChainRecord = schemas::decode(value)
+            .with_context(|| format!("{}@{} cannot be read", old.from, old.line.offset))?;
+        let wallet = match record.body {
+            ChainBody::Head(_) => {
+                self.head = Some(old);
+                return Ok(None);
+            }
+            ChainBody::Transfer(seen) | ChainBody::Retract(seen) => seen.to_address,
+            ChainBody::Watch(watch) => watch.wallet_address,
+        };
+        Ok(Some((old, Some(wallet))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use log::{Offset, Record};
+    use schemas::record::{Watch, example};
+    use schemas::{Address, AddressFamily, Headers};
+
+    use super::super::line::Line;
+    use super::*;
+
+    const CHAIN: Blockchain = Blockchain::Eth;
+
+    fn wallet(last: u8) -> Address {
+        Address::new(AddressFamily::Evm, [last; 20])
+    }
+
+    fn watch(last: u8) -> ChainRecord {
+        let watch = Watch { wallet_address: wallet(last), contracts: Vec::new() };
+        ChainRecord { body: ChainBody::Watch(watch), ..example::chain_watch() }
+    }
+
+    fn head(number: i64) -> ChainRecord {
+        let head = example::chain_head();
+        let block = schemas::record::Block { number, ..head.block };
+        ChainRecord { block, ..head }
+    }
+
+    fn lane(records: &[ChainRecord], has_expired: bool) -> Lane {
+        let from = TopicPartition { topic: Topic::TransfersRaw, partition: Partition(0) };
+        let old = move |(offset, record): (i64, ChainRecord)| {
+            let record = Record {
+                from,
+                offset: Offset(offset),
+                appended_at: UnixMicros(record.block.number),
+                key: b"eth".to_vec(),
+                value: Some(schemas::encode(&record)?),
+                headers: Headers::default(),
+            };
+            let line = Line::of(&record);
+            let content = line.content()?;
+            Ok(Old { from, line, content })
+        };
+        let records: Records = Box::new((0..).zip(records.to_vec()).map(old));
+        Lane::new(records, has_expired)
+    }
+
+    /// What is in each new lane: wallets, and heads by height.
+    fn dealt(lanes: Vec<Lane>, to: &Layout) -> anyhow::Result<Vec<Vec<String>>> {
+        let mut found = vec![Vec::new(); to.lanes as usize];
+        deal(CHAIN, lanes, to, &mut |record| {
+            let body: ChainRecord = schemas::decode(record.value.as_deref().unwrap()).unwrap();
+            let text = match body.body {
+                ChainBody::Watch(watch) => watch.wallet_address.to_string(),
+                _ => body.block.number.to_string(),
+            };
+            found[record.to.partition.0 as usize].push(text);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn what_is_between_two_heads_stays_there() {
+        let to = Layout { lanes: 3, orders: 1, webhooks: 1 };
+        let lanes = vec![
+            lane(&[watch(1), head(5), watch(2), head(6)], false),
+            lane(&[head(5), watch(3), watch(4), head(6)], false),
+        ];
+        for (number, records) in dealt(lanes, &to).unwrap().into_iter().enumerate() {
+            let mut expected = Vec::new();
+            for (wallets, height) in [(vec![1], 5), (vec![2, 3, 4], 6)] {
+                let here = wallets.into_iter().map(wallet);
+                let here = here.filter(|wallet| to.lane(CHAIN, wallet).0 as usize == number);
+                expected.extend(here.map(|wallet| wallet.to_string()));
+                expected.push(height.to_string());
+            }
+            assert_eq!(records, expected, "lane {number}");
+        }
+    }
+
+    #[test]
+    fn lanes_that_differ_are_refused() {
+        let to = Layout { lanes: 1, orders: 1, webhooks: 1 };
+        for other in [vec![head(5)], vec![head(5), head(7)], vec![]] {
+            let lanes = vec![lane(&[head(5), head(6)], false), lane(&other, false)];
+            assert!(dealt(lanes, &to).is_err(), "{} heads", other.len());
+        }
+        let lanes = vec![lane(&[head(5), head(6)], true), lane(&[head(9)], true)];
+        assert!(dealt(lanes, &to).is_err());
+    }
+
+    #[test]
+    fn what_not_all_lanes_have_any_more_is_left_out() {
+        let to = Layout { lanes: 1, orders: 1, webhooks: 1 };
+        let lanes = vec![
+            lane(&[watch(1), head(5), watch(2), head(6), watch(3)], true),
+            lane(&[watch(4), head(6)], true),
+        ];
+        let found = dealt(lanes, &to).unwrap();
+        assert_eq!(found, [["6".to_owned(), wallet(3).to_string()]]);
+    }
+}
