@@ -64,6 +64,11 @@ fn topics_are_made_corrected_and_checked() {
     let found = admin::check_topics(&config, &other).unwrap();
     let partitions = Difference::Partitions { topic: name, actual: 4, wanted: 8 };
     assert!(found.contains(&partitions), "{found:?}");
+    for other in [other, Layout { lanes: LAYOUT.lanes + 1, ..LAYOUT }] {
+        let refusal = admin::create_topics(&config, &other).unwrap_err().to_string();
+        assert!(refusal.contains("nothing was changed"), "{refusal}");
+    }
+    assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), []);
     let log = KafkaLog::open(&config, other).unwrap();
     let outcome = produce(&log, vec![record(at(Topic::Orders, 7), 0)]);
     assert!(
@@ -174,6 +179,34 @@ fn a_record_too_large_fails_for_good() {
     is_fatal(worker.commit(Step { records: vec![record(output, 0), huge], offsets: vec![] }));
     assert_eq!(numbers(&log, output), [0; 0]);
     drop(worker);
+    admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
+}
+
+/// The broker forgets the claim of a writer that makes no step for a week. Nobody took it: the writer continues, with
+/// another producer, as its transactional id has expired by then too.
+#[test]
+fn a_writer_whose_claim_expired_continues() {
+    let config = on_kafka::config(&on_kafka::brokers());
+    let topics = [Topic::Orders, Topic::TransfersRaw];
+    admin::create_some(&config, &LAYOUT, &topics).unwrap();
+    let log = KafkaLog::open(&config, LAYOUT).unwrap();
+    let output = at(Topic::Orders, 0);
+    let mut writer = log.writer("steps").unwrap();
+    writer.commit(vec![record(output, 0)]).unwrap();
+    // Its start makes the first one's producer unusable.
+    drop(log.writer("steps").unwrap());
+    admin::delete_group(&config, &LAYOUT, "steps.claim").unwrap();
+    let outcome = writer.commit(vec![record(output, 1)]);
+    assert!(matches!(outcome, Err(StepError::Aborted(_))), "{outcome:?}");
+    writer.commit(vec![record(output, 2)]).unwrap();
+    assert_eq!(numbers(&log, output), [0, 2]);
+
+    // The claim is there again: a writer that takes it now fences the first one.
+    let mut second = log.writer("steps").unwrap();
+    let outcome = writer.commit(vec![record(output, 3)]);
+    assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
+    second.commit(vec![record(output, 4)]).unwrap();
+    assert_eq!(numbers(&log, output), [0, 2, 4]);
     admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
 }
 

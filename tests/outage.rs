@@ -15,8 +15,6 @@ const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const TIMEOUTS: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
 /// Longer than [`TIMEOUTS`] and the silence that a member may keep.
 const OUTAGE: Duration = Duration::from_secs(20);
-/// What an answer without back ends may take.
-const ANSWER: Duration = Duration::from_secs(60);
 
 fn lib(name: &str) -> PathBuf {
     std::env::var_os(name)
@@ -101,9 +99,8 @@ impl World {
         }
     }
 
-    /// Whatever cannot be answered is refused in time.
+    /// Whatever cannot be answered is refused.
     async fn is_refused(&self, method: Method, path: &str, body: &serde_json::Value) {
-        let started = Instant::now();
         // A create that the log has not answered may still be there.
         let (answer, expected) = if method == Method::POST {
             let answer = self.client.service(path, body, &[]).await;
@@ -116,7 +113,6 @@ impl World {
         };
         let (status, text) = answer.expect("an answer");
         assert_eq!(status, expected, "{path}: {text}");
-        assert!(started.elapsed() < ANSWER, "{path}: {:?}", started.elapsed());
     }
 }
 

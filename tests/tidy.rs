@@ -4,6 +4,12 @@
 mod form;
 #[path = "tidy/interface.rs"]
 mod interface;
+#[path = "tidy/named.rs"]
+mod named;
+#[path = "tidy/tree.rs"]
+mod tree;
+#[path = "tidy/waiting.rs"]
+mod waiting;
 #[path = "tidy/words.rs"]
 mod words;
 
@@ -12,12 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use tree::{is_test, production_and_tests};
 
 /// Crates in the order of dependence: each may use only those before it, and stages not each other.
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "api", "webhooks"];
-/// Folders of nothing but tests and what they need.
-const TEST_FOLDERS: [&str; 3] = ["tests", "testkit", "oracle"];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -71,12 +75,6 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-fn is_test(path: &Path) -> bool {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.components().any(|part| TEST_FOLDERS.iter().any(|folder| part.as_os_str() == *folder))
-        || stem == "tests"
-}
-
 /// Where a text has something that is banned.
 fn hits(path: &Path, text: &str, banned: &[&str]) -> Vec<String> {
     let lines = text.lines().enumerate();
@@ -92,22 +90,17 @@ fn assert_none(found: &[String]) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// The lines of a file before its unit tests, and those from there on.
-fn production_and_tests(text: &str) -> (&str, &str) {
-    text.split_at(text.find("mod tests {").unwrap_or(text.len()))
-}
-
 #[test]
 fn crates_depend_in_one_direction() {
     let allowed = |name: &str| -> Vec<&str> {
         match name {
             "schemas" | "sqlite" | "devnet" => vec![],
-            "runtime" => vec!["schemas"],
+            "runtime" | "reconcile" => vec!["schemas"],
             "log" | "store" => vec!["schemas", "runtime", "sqlite"],
             "ingest" | "processor" | "webhooks" => vec!["schemas", "runtime", "log"],
             "api" | "projector" => vec!["schemas", "runtime", "log", "store"],
             "tidemark" => {
-                let mut all = vec!["schemas", "runtime", "log", "store", "devnet"];
+                let mut all = vec!["schemas", "reconcile", "runtime", "log", "store", "devnet"];
                 all.extend(STAGES);
                 all
             }
@@ -248,20 +241,16 @@ fn secrets_are_compared_in_constant_time() {
     assert_none(&found);
 }
 
+/// It escapes what a terminal would obey.
 #[test]
-fn tests_wait_for_conditions_not_for_time() {
-    let mut found = Vec::new();
-    let banned =
-        [concat!("thread::", "sleep"), concat!("time::", "sleep("), concat!("park_", "timeout")];
-    // A broker's clock, writers that try again, and a worker without an event.
-    let allowed = ["on_kafka.rs", "restarts.rs", "scripted.rs", "wait.rs"];
-    for path in files("rs") {
-        let text = read(&path);
-        let tests = if is_test(&path) { &text } else { production_and_tests(&text).1 };
-        let may_park = allowed.iter().any(|name| path.ends_with(name));
-        found.extend(hits(&path, tests, if may_park { &banned[..2] } else { &banned }));
-    }
-    assert_none(&found);
+fn commands_print_through_one_writer() {
+    let banned = ["io::stdout", "io::stderr", "println!(", "print!("];
+    let is_command = |path: &PathBuf| {
+        path.starts_with("tidemark/src") && !path.ends_with("output.rs") && !is_test(path)
+    };
+    let found = files("rs").into_iter().filter(is_command);
+    let found = found.flat_map(|path| hits(&path, production_and_tests(&read(&path)).0, &banned));
+    assert_none(&found.collect::<Vec<_>>());
 }
 
 #[test]
@@ -292,6 +281,22 @@ fn every_schema_is_a_file_with_a_golden_example() {
             assert!(root().join(&file).exists(), "{file} is missing");
         }
     }
+}
+
+#[test]
+fn docs_say_what_a_writer_of_each_topic_can_do() {
+    let page = read(Path::new("docs/TOPICS.md"));
+    let (_, table) = page.split_once("<!-- writers: begin -->").unwrap();
+    let (table, _) = table.split_once("<!-- writers: end -->").unwrap();
+    let topics = table.lines().filter_map(|row| row.split('|').nth(1));
+    let named: BTreeSet<_> = topics.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let of_delay = |name: &str| ["webhooks.retry.", "webhooks.defer."].map(|p| name.starts_with(p));
+    let row = |topic: schemas::Topic| match of_delay(topic.name()) {
+        [true, _] => "webhooks.retry.*",
+        [_, true] => "webhooks.defer.*",
+        _ => topic.name(),
+    };
+    assert_eq!(named, schemas::Topic::ALL.into_iter().map(row).collect());
 }
 
 #[test]
@@ -475,7 +480,11 @@ fn api_docs_name_every_route_and_refusal() {
         }
     };
     let is_api = |path: &PathBuf| {
-        path.starts_with("api/src") && !path.ends_with("registry.rs") && !is_test(path)
+        // The console is for people: its pages are no API.
+        let others = ["api/src/routes/registry.rs", "api/src/routes/console.rs"];
+        path.starts_with("api/src")
+            && others.iter().all(|other| path != Path::new(other))
+            && !is_test(path)
     };
     for path in files("rs").into_iter().filter(is_api) {
         let text = read(&path);
@@ -504,6 +513,35 @@ fn every_invariant_names_a_test() {
         }
     }
     assert_none(&found);
+}
+
+#[test]
+fn every_attack_names_its_tests() {
+    let text = read(Path::new("docs/security-tests.md"));
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() > 25, "{rows:?}");
+    assert_tested(&rows, 1);
+}
+
+#[test]
+fn every_damage_is_mended_on_both_back_ends() {
+    let text = read(Path::new("docs/operate/damages.md"));
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() >= 9, "{rows:?}");
+    assert_tested(&rows, 2);
+}
+
+/// Each row names at least this number of tests, which exist.
+fn assert_tested(rows: &[&str], count: usize) {
+    let is_there = |(file, test): &(&str, &str)| {
+        root().join(file).exists() && has_test(&read(Path::new(file)), test)
+    };
+    let has = |row: &&&str| {
+        let names: Vec<_> = row.split('`').filter_map(|part| part.split_once("::")).collect();
+        names.len() >= count && names.iter().all(is_there)
+    };
+    let missing = rows.iter().filter(|row| !has(row)).map(|row| (*row).to_owned());
+    assert_none(&missing.collect::<Vec<_>>());
 }
 
 /// Whether a file has a function of this name directly below an attribute that makes it a test.

@@ -1,6 +1,8 @@
 //! What only the tables in CQL have: a schema that may be another program's, servers that go away,
 //! and lists apart from what they list.
 
+mod between;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,7 @@ use schemas::record::{Attempt, Deposit, Order, Transfer, example};
 use schemas::{
     Blockchain, DepositId, OrderStatus, TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
-use store::cql::{CqlStore, migrate};
+use store::cql::{CqlStore, Migrated, Pending, migrate, pending};
 use store::prune::{Day, Kept, Removed, WithoutExport};
 use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, TransferFilter};
 use testkit::harness::eventually;
@@ -34,8 +36,13 @@ async fn tables_of_another_version_are_refused() {
     };
     let missing = refused("run `tidemark schema migrate`").await;
     assert!(matches!(missing, Error::SchemaMissing { .. }), "{missing:?}");
-    assert_eq!(migrate(&config).await.unwrap(), ["0001_tables"]);
-    assert_eq!(migrate(&config).await.unwrap(), [""; 0]);
+    assert_eq!(pending(&config).await.unwrap().migrations, ["0001_tables"]);
+    assert_eq!(migrate(&config).await.unwrap().applied, ["0001_tables"]);
+    for _ in 0..2 {
+        assert_eq!(migrate(&config).await.unwrap(), Migrated::default());
+        let done = Pending { found: 1, readable_from: 1, ..Pending::default() };
+        assert_eq!(pending(&config).await.unwrap(), done);
+    }
     CqlStore::open(&config).await.unwrap();
 
     let session = cql::session().await;
@@ -46,6 +53,11 @@ async fn tables_of_another_version_are_refused() {
     run("INSERT INTO KS.migrations (component, version, name) VALUES ('tables', 2, 'x')").await;
     refused("have version 2, this program knows versions up to 1").await;
     assert!(matches!(migrate(&config).await, Err(Error::SchemaNewer { .. })));
+    // A newer program that only added something leaves the older one a way back.
+    run("UPDATE KS.migrations SET readable_from = 1 WHERE component = 'tables' AND version = 2")
+        .await;
+    CqlStore::open(&config).await.unwrap();
+    assert_eq!(migrate(&config).await.unwrap(), Migrated::default());
     run("DELETE FROM KS.migrations WHERE component = 'tables' AND version = 2").await;
 
     // Copies that are configured and were never made would be missed when a machine is lost.
@@ -57,6 +69,15 @@ async fn tables_of_another_version_are_refused() {
         let text = refusal.to_string();
         assert!(text.contains(difference) && text.contains("ALTER KEYSPACE"), "{text}");
     }
+
+    // Tables that somebody dropped are made again.
+    run("DROP TABLE KS.orders_by_day").await;
+    run("DROP TABLE KS.wallets").await;
+    let missing = refused("lacks orders_by_day, wallets").await;
+    assert!(matches!(missing, Error::TablesMissing { .. }), "{missing:?}");
+    assert_eq!(pending(&config).await.unwrap().missing, ["orders_by_day", "wallets"]);
+    assert_eq!(migrate(&config).await.unwrap().created, ["orders_by_day", "wallets"]);
+    CqlStore::open(&config).await.unwrap();
 
     // A migration that was interrupted is completed.
     run("DELETE FROM KS.migrations WHERE component = 'tables'").await;
@@ -152,7 +173,8 @@ async fn a_change_on_its_way_outlives_a_removal() {
 
     // This process remembers the day for some seconds as being in the directory.
     let store = tables.open().await;
-    let paid = Order { status: OrderStatus::Paid, updated_at: later(-60), ..expired };
+    let updated_at = later(-60);
+    let paid = Order { status: OrderStatus::Paid, updated_at, ..expired };
     store.apply(vec![Change::Order(paid)]).await.unwrap();
     let shown = async || {
         let filter = OrderFilter { status: Some(OrderStatus::Paid), ..OrderFilter::default() };
@@ -160,13 +182,15 @@ async fn a_change_on_its_way_outlives_a_removal() {
         (store.order(id).await.unwrap().map(|row| row.order.status), listed.len())
     };
     assert_eq!(shown().await, (Some(OrderStatus::Paid), 1));
-    let pruned = store.prune_day(day, later(90), &WithoutExport).await.unwrap();
+    // LAG_MAX is an hour: to the microsecond.
+    let hour = UnixMicros(updated_at.0 + 3_600_000_000);
+    let pruned = store.prune_day(day, UnixMicros(hour.0 - 1), &WithoutExport).await.unwrap();
     assert_eq!(
         (pruned.removed, pruned.kept),
         (Removed::default(), Kept { busy: 1, ..Kept::default() })
     );
     assert_eq!(shown().await, (Some(OrderStatus::Paid), 1));
-    let pruned = store.prune_day(day, later(3_600), &WithoutExport).await.unwrap();
+    let pruned = store.prune_day(day, hour, &WithoutExport).await.unwrap();
     assert_eq!(pruned.removed, Removed { orders: 1, ..Removed::default() });
     assert_eq!(shown().await, (None, 0));
 }

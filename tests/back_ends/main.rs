@@ -3,3 +3,5 @@
 mod conformance;
 mod cql_tables;
 mod rebuild;
+mod repair;
+mod replay;

@@ -19,10 +19,10 @@ use uuid::Uuid;
 use xtask::Guard;
 
 /// As the configuration has it by default.
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+pub(super) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 /// The record that made a change, where the versions of its row are.
-fn record(change: &Change) -> NewRecord {
+pub(super) fn record(change: &Change) -> NewRecord {
     let encoded = |topic: Topic, id: u128| {
         let of = topic.partitions(&LAYOUT);
         let partition = Partition(u32::try_from(id % u128::from(of)).unwrap());

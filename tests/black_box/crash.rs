@@ -87,6 +87,7 @@ pub(crate) async fn live(
 ) -> usize {
     let is_over = AtomicBool::new(false);
     let end = async {
+        // No condition: the moment of the kill is drawn.
         drop(tokio::time::timeout(life, std::future::pending::<()>()).await);
         kill();
         is_over.store(true, Ordering::SeqCst);
@@ -94,6 +95,7 @@ pub(crate) async fn live(
     let rounds = async {
         let mut ticks = tokio::time::interval(Duration::from_millis(5));
         let mut broken = 0;
+        // No deadline: the kill ends it.
         while !is_over.load(Ordering::SeqCst) {
             ticks.tick().await;
             broken += usize::from(

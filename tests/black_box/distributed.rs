@@ -1,7 +1,12 @@
 //! What only an installation of several processes can show: waiting for what is not there, errands,
 //! takeovers, and the demo against it.
 
+mod damages;
+mod misfit;
+mod operator;
+mod relocation;
 mod rollout;
+mod tools;
 
 use std::process::Output;
 

@@ -11,7 +11,7 @@ use xtask::Guard;
 
 /// Those of the demo and the receiver in the guide; here each has a free one.
 const PORTS: [&str; 2] = ["8080", "9000"];
-const SECRET: (&str, &str) = ("MERCHANT_SECRET", "demo-merchant-secret");
+const SECRET: (&str, &str) = ("MERCHANT_SECRET", "demo-merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5");
 
 /// The blocks up to "Going live", each with its language.
 fn blocks() -> Vec<(String, String)> {

@@ -145,6 +145,7 @@ impl World {
             session_timeout: seconds(30),
             transaction_timeout: seconds(20),
             security: KafkaSecurity::default(),
+            continues: None,
         };
         admin::delete_topics(&config, &LAYOUT, &[Topic::TransfersRaw]).unwrap();
     }

@@ -12,7 +12,9 @@ use testkit::harness::{
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 /// All but the events, which never end, and the document that is tested.
-const OPERATIONS: usize = 29;
+const OPERATIONS: usize = 30;
+/// No alert is open here, so none is resolved: the rows of `api/tests/http/operators.rs` do that.
+const REFUSED: usize = 1;
 
 /// Transfers that pay nothing, once they are known to.
 async fn stray(devnet: &Devnet, tidemark: &Tidemark) -> [Value; 2] {
@@ -70,6 +72,10 @@ async fn every_answer_is_as_the_document_says() {
     let done = std::fs::read_to_string(dir.path().join("done")).unwrap();
     assert!(text.lines().any(|line| line.trim() == tested), "{done}\n{text}");
     // Otherwise nothing but refusals was compared.
-    assert_eq!(done.lines().count(), OPERATIONS, "only these were carried out:\n{done}\n{text}");
+    assert_eq!(
+        done.lines().count(),
+        OPERATIONS - REFUSED,
+        "only these were carried out:\n{done}\n{text}"
+    );
     assert!(tidemark.stop().await.success());
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use schemas::{OrderId, Secret, UnixSeconds, sign_checkout, sign_service, verify_service};
+use schemas::{
+    OrderId, Secret, UnixSeconds, sign_checkout, sign_return, sign_service, verify_service,
+};
 use serde_json::{Value, json};
 use testkit::harness::{
     Chain, MERCHANT_SECRET, Merchant, Tidemark, USDT, eventually, evm_node, now,
@@ -13,14 +15,22 @@ use testkit::harness::{
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
-/// What is started, and the program below `examples/`. Of PHP neither the tests nor CI have one.
-const PROGRAMS: [(&str, &str); 5] = [
+/// What is started, and the program below `examples/`.
+const PROGRAMS: [(&str, &str); 6] = [
     ("python3", "python/tidemark.py"),
     ("node", "node/tidemark.js"),
     ("java", "java/Tidemark.java"),
     ("bash", "shell/tidemark.sh"),
     ("go", "go/tidemark.go"),
+    ("php", "php/tidemark.php"),
 ];
+
+/// PHP runs where there is one. The runners of CI have it.
+fn programs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let has_php = || Command::new("php").arg("-v").output().is_ok();
+    let is_run = std::env::var_os("CI").is_some() || has_php();
+    PROGRAMS.into_iter().filter(move |(program, _)| *program != "php" || is_run)
+}
 
 /// The program in Go, which is built once.
 fn built_by_go() -> &'static Path {
@@ -59,6 +69,7 @@ fn calls(vectors: &Value) -> Vec<(Vec<String>, String)> {
         ("sign", &["timestamp", "body"][..], "signature"),
         ("verify", &["now", "header", "body"], "genuine"),
         ("link", &["order_id", "exp"], "query"),
+        ("proof", &["order_id", "status", "proof"], "genuine"),
     ] {
         calls.extend(rows(command).map(|row| {
             let arguments = fields.iter().map(|field| text(&row[field]));
@@ -77,6 +88,12 @@ fn ours(secret: &str, arguments: &[String]) -> String {
         [command, timestamp, body] if command == "sign" => {
             sign_service(&secret, seconds(timestamp), body.as_bytes())
         }
+        [command, order_id, status, proof] if command == "proof" => {
+            let (order_id, status) = (order_id.parse().unwrap(), status.parse().unwrap());
+            let time = proof.split('.').next().unwrap().parse().unwrap_or(-1);
+            let made = sign_return(&secret, order_id, status, UnixSeconds(time));
+            if *proof == format!("{time}.{made}") { "genuine".into() } else { "refused".into() }
+        }
         [_, now, header, body] => {
             let checked = verify_service(&[secret], header, body.as_bytes(), seconds(now));
             if checked.is_ok() { "genuine".into() } else { "refused".into() }
@@ -94,11 +111,11 @@ fn every_program_agrees_with_the_vectors() {
     let vectors = vectors();
     let secret = vectors["secret"].as_str().unwrap();
     let calls = calls(&vectors);
-    assert!(calls.len() >= 19, "{} vectors", calls.len());
+    assert!(calls.len() >= 28, "{} vectors", calls.len());
     for (arguments, wanted) in &calls {
         assert_eq!(ours(secret, arguments), *wanted, "{arguments:?}");
     }
-    for (program, path) in PROGRAMS {
+    for (program, path) in programs() {
         for (arguments, wanted) in &calls {
             let (printed, errors) = run((program, path), secret, arguments);
             assert_eq!(printed, *wanted, "{path} {arguments:?}: {errors}");
@@ -154,7 +171,7 @@ async fn a_service_takes_what_every_program_signs() {
     let (client, http) =
         (tidemark.client(), reqwest::Client::builder().no_proxy().build().unwrap());
     let base = format!("http://{}/api/v1", tidemark.address());
-    for program in PROGRAMS {
+    for program in programs() {
         let call = |arguments: &[&str]| {
             let arguments: Vec<_> = arguments.iter().map(|&text| text.to_owned()).collect();
             let (printed, errors) = run(program, MERCHANT_SECRET, &arguments);

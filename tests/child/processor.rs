@@ -115,6 +115,7 @@ pub(crate) fn run(role: &Role<'_>, layout: Layout) {
         // Forks that come too late are part of the load.
         filter: "info,processor::alert=off".to_owned(),
         json: false,
+        otlp: None,
     };
     runtime::telemetry::init_log(&telemetry).unwrap();
     let gate = Arc::new(Gate::default());

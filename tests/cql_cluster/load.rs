@@ -252,6 +252,7 @@ async fn create(shared: Arc<Shared>) {
         async move { shared.write(&shared.api, Call::CreatedRow, vec![order]).await }
     });
     let waited = async {
+        // No condition: late or written, as the api answers.
         drop(tokio::time::timeout(ROW_TIMEOUT, written).await);
         Ok(())
     };

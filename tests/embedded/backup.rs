@@ -18,12 +18,12 @@ use testkit::harness::{
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const MORE: &str = "[matching]\nmatch_window = \"10s\"\n";
 
-fn command(dir: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn command(dir: &Path, arguments: &[&str]) -> Output {
     let config = dir.join("tidemark.toml");
     Command::new(executable()).args(arguments).arg("--config").arg(config).output().unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
 }
 
@@ -34,20 +34,20 @@ fn chains(devnet: &Devnet) -> [Chain; 1] {
 }
 
 /// A shop with a chain.
-struct Shop {
-    dir: tempfile::TempDir,
+pub(crate) struct Shop {
+    pub(crate) dir: tempfile::TempDir,
     devnet: Devnet,
     merchant: Merchant,
 }
 
 impl Shop {
-    async fn open() -> Self {
+    pub(crate) async fn open() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (devnet, merchant) = (evm_node(1, 600, 60).await, Merchant::start().await);
         Self { dir, devnet, merchant }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -55,12 +55,12 @@ impl Shop {
         self.devnet.chain()
     }
 
-    async fn start(&self) -> Tidemark {
+    pub(crate) async fn start(&self) -> Tidemark {
         let chains = chains(&self.devnet);
         Tidemark::start(self.dir.path(), &chains, self.merchant.url(), MORE).await
     }
 
-    async fn order(&self, client: &Client, reference: &str) -> (String, Value) {
+    pub(crate) async fn order(&self, client: &Client, reference: &str) -> (String, Value) {
         let order = client.create(reference, "10.00", "eth", self.merchant.url()).await;
         let id = order["order_id"].as_str().unwrap().to_owned();
         let deposit = client.deposit(&id).await;
@@ -182,7 +182,7 @@ fn put(shop: &Shop, file: &str, from: &str) {
 }
 
 /// The text with which a start is refused.
-fn refusal(shop: &Shop) -> String {
+pub(crate) fn refusal(shop: &Shop) -> String {
     let refused = command(shop.dir.path(), &["run"]);
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
     text(&refused)

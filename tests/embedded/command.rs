@@ -84,11 +84,38 @@ fn defaults_and_two_secrets_suffice() {
     let check = ["run", "--check-config", "--config", file.to_str().unwrap()];
     let output = Command::new(executable())
         .args(check)
-        .env("TIDEMARK__ADMIN__SECRET", "0123456789012345")
-        .env("TIDEMARK__MERCHANT__SECRET", "merchant-secret")
+        .env("TIDEMARK__ADMIN__SECRET", "admin-5vN8xK2qL7wR")
+        .env("TIDEMARK__MERCHANT__SECRET", "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5")
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// A collector of logs gets the one line that matters.
+#[test]
+fn the_reason_a_process_ends_is_in_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidemark.toml");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let config = format!(
+        "[admin]\nsecret = \"0123456789012345\"\n[merchant]\nsecret = \"merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5\"\n\
+         [telemetry]\nlisten = \"{address}\"\nformat = \"json\"\n[data]\ndir = \"data\"\n"
+    );
+    std::fs::write(&file, config).unwrap();
+    let output = tidemark(&["run", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let printed = text(&output.stderr);
+    let lines: Vec<_> = printed.lines().collect();
+    let (last, log) = lines.split_last().unwrap();
+    let parsed = log.iter().map(|line| serde_json::from_str(line).unwrap());
+    let parsed: Vec<serde_json::Value> = parsed.collect();
+    let ended = parsed.last().unwrap();
+    assert_eq!(ended["level"], "ERROR", "{printed}");
+    assert!(ended["timestamp"].is_string(), "{printed}");
+    let cause = ended["fields"]["cause"].as_str().unwrap();
+    assert!(cause.contains(&format!("cannot serve telemetry on {address}")), "{printed}");
+    assert_eq!(*last, format!("tidemark: {cause}"));
 }
 
 /// A start on a folder that others can open works, and says so once.
@@ -109,6 +136,21 @@ async fn the_data_folder_is_closed_to_others() {
         assert!(tidemark.stop().await.success());
         assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, mode);
         assert_eq!(warnings(), count);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_others_can_read_is_warned_of() {
+    let root = tempfile::tempdir().unwrap();
+    let config = root.path().join("tidemark.toml");
+    std::fs::write(&config, "").unwrap();
+    for (mode, count) in [(0o600, 0), (0o644, 1)] {
+        std::fs::set_permissions(&config, Permissions::from_mode(mode)).unwrap();
+        let tidemark = Tidemark::start(root.path(), &[], "http://127.0.0.1:9/hooks", "").await;
+        assert!(tidemark.stop().await.success());
+        let log = std::fs::read_to_string(root.path().join("tidemark.log")).unwrap();
+        let warning = format!("can read {}, which has a secret", config.display());
+        assert_eq!(log.matches(&warning).count(), count, "{log}");
     }
 }
 
@@ -156,7 +198,7 @@ async fn press_the_button(printed: &str, story: &Path) {
     let client = reqwest::Client::builder().no_proxy().redirect(redirects).build().unwrap();
     let link = printed.lines().find(|line| line.contains("/checkout/")).unwrap().trim();
     let (page, _) = link.split_once('?').unwrap();
-    let entered = client.get(link).send().await.unwrap();
+    let entered = client.get(link.replacen("?", "/enter?", 1)).send().await.unwrap();
     assert_eq!(entered.status(), 303, "{link}");
     let cookie = entered.headers()[SET_COOKIE].to_str().unwrap();
     let cookie = cookie.split_once(';').unwrap().0;
@@ -209,7 +251,7 @@ async fn a_webhook_can_be_tested_against_a_receiver() {
     let received = dir.path().join("received");
     let mut listener = Command::new(executable())
         .args(["webhook", "listen", "--address", "127.0.0.1:0"])
-        .env("TIDEMARK__MERCHANT__SECRET", "merchant-secret")
+        .env("TIDEMARK__MERCHANT__SECRET", "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5")
         .stdout(std::fs::File::create(&received).unwrap())
         .spawn()
         .unwrap();
@@ -227,9 +269,9 @@ async fn a_webhook_can_be_tested_against_a_receiver() {
             .unwrap()
     };
     let (refused, genuine, foreign) = (
-        test("false", "merchant-secret"),
-        test("true", "merchant-secret"),
-        test("true", "another-secret"),
+        test("false", "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5"),
+        test("true", "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5"),
+        test("true", "another-secret-7uJ3nB5vC8xZ1aS6dF2gH9"),
     );
     listener.kill().unwrap();
     listener.wait().unwrap();

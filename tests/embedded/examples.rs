@@ -131,7 +131,7 @@ async fn a_developer_sees_what_the_service_sends() {
     let line = lines.find(|line| line.contains("REFUSED")).unwrap();
     let wanted = " /x?y=1 webhook without id attempt ?: REFUSED: signature timestamp is out of range, answered 401";
     assert!(line.ends_with(wanted), "{line}");
-    assert_eq!(lines.next().unwrap(), "  forged [2J");
+    assert_eq!(lines.next().unwrap(), "  forged\\u001b[2J");
     child.kill().unwrap();
     child.wait().unwrap();
 }

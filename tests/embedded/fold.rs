@@ -57,43 +57,52 @@ impl Processor {
 }
 
 /// A shop on an embedded log, from the first order until every window has ended.
-struct Run {
-    _dir: tempfile::TempDir,
-    log: EmbeddedLog,
+pub(super) struct Run {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) log: EmbeddedLog,
     shop: Shop,
+    progress: Arc<Progress>,
+    moved: Arc<MovedClock>,
 }
 
 impl Run {
-    fn new(rounds: usize, bug: Bug, dies_at: u32) -> Self {
+    pub(super) fn new(rounds: usize, bug: Bug, dies_at: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let plain: Arc<dyn Log> = Arc::new(log.clone());
         let progress =
             Arc::new(Progress { passages: AtomicU32::new(dies_at), ..Progress::default() });
         let moved = Arc::new(MovedClock::default());
+        let shop = Shop::open(plain, 7);
+        let mut run = Self { dir, log, shop, progress, moved };
+        run.trade(rounds, bug);
+        run
+    }
+
+    /// Lets the shop trade, until every window has ended.
+    pub(super) fn trade(&mut self, rounds: usize, bug: Bug) {
+        let Self { log, shop, progress, moved, .. } = self;
         let clock: Arc<dyn Clock> = moved.clone();
-        let observed = observed(plain.clone(), progress.clone(), bug);
+        let observed = observed(Arc::new(log.clone()), progress.clone(), bug);
         let mut processor = Processor::start(&observed, &clock);
-        let mut shop = Shop::open(plain, 7);
         for _ in 0..rounds {
             shop.trade();
         }
         shop.pass_all_windows();
         // So long that orders that have ended are forgotten.
-        moved.0.store(10 * 24 * 3600 * 1_000_000, Ordering::SeqCst);
+        moved.0.fetch_add(10 * 24 * 3600 * 1_000_000, Ordering::SeqCst);
         loop {
-            wait_until_taken(&log, &progress);
+            wait_until_taken(log, progress);
             shop.ask_about_ended();
             shop.pass_all_windows();
-            wait_until_taken(&log, &progress);
+            wait_until_taken(log, progress);
             processor.stop();
             // A timer that was due at the last moment needs another day.
-            if is_all_taken(&log, &progress) {
+            if is_all_taken(log, progress) {
                 break;
             }
             processor = Processor::start(&observed, &clock);
         }
-        Self { _dir: dir, log, shop }
     }
 }
 

@@ -185,7 +185,7 @@ async fn halted(dir: &Path) {
     })
     .await;
     assert!(
-        halted.starts_with("eth: ") && halted.contains("tidemark chain rewind eth HEIGHT"),
+        halted.starts_with("eth: ") && halted.contains("tidemark chain rewind eth --find"),
         "{halted}"
     );
 }
@@ -213,6 +213,18 @@ async fn shown_but_one(client: &Client, gone: TxHash) {
     let failed: Vec<_> = shown.iter().filter(|row| row["status"] == "failed_to_confirm").collect();
     assert_eq!((shown.len(), failed.len()), (4, 1), "{shown:?}");
     assert_eq!(failed[0]["txn_hash"], gone.to_string());
+}
+
+/// `tidemark chain rewind`, by a height where the records of the chain are gone; what it prints.
+fn taken_back(dir: &Path, records: Records, fork: u64) -> String {
+    if records != Records::Whole {
+        return command(dir, &["rewind", "eth", &fork.to_string(), "--yes"]);
+    }
+    let written = command(dir, &["rewind", "eth", "--find", "--yes"]);
+    let (succeeded, _, errors) = run(dir, &["rewind", "eth", "--find", "--yes"]);
+    let expected = format!("the endpoints have the last scanned block {fork}: there is nothing");
+    assert!(!succeeded && errors.contains(&expected), "{errors}");
+    written
 }
 
 async fn left_what_was_final(records: Records) {
@@ -264,18 +276,15 @@ async fn left_what_was_final(records: Records) {
         assert!(tidemark.stop().await.success());
         epoch = 2;
     }
-    let written = command(dir.path(), &["rewind", "eth", &fork.to_string(), "--yes"]);
+    let written = taken_back(dir.path(), records, fork);
     let said = match records {
         Records::Whole => "takes back 3 transfers, 1 of them confirmed",
         Records::Gone => "the records of the chain are gone",
         Records::Anew => "takes back 2 transfers, 2 of them confirmed",
     };
     assert!(written.contains(said), "{written}");
-    let status = status(dir.path());
-    assert_eq!(
-        (&status["scanned"], &status["epoch"], &status["halted"]),
-        (&json!(fork), &json!(epoch), &Value::Null)
-    );
+    let rewound = status(dir.path());
+    assert_eq!((&rewound["scanned"], &rewound["epoch"]), (&json!(fork), &json!(epoch)));
     let tidemark = start().await;
     let client = tidemark.client();
     for order in [&confirmed, &waiting, &open] {
@@ -283,5 +292,7 @@ async fn left_what_was_final(records: Records) {
     }
     ended(&client, &eth, &unpaid, "expired").await;
     shown_but_one(&client, gone).await;
+    // The scan has ended the alert.
+    assert_eq!(status(dir.path())["halted"], Value::Null);
     assert!(tidemark.stop().await.success());
 }

@@ -1,17 +1,30 @@
 //! The executable on the embedded back ends: no server, no other language.
 
+mod alerts;
 mod backup;
 mod command;
 mod compose;
 mod conformance;
+mod damages;
+mod deploy;
 mod doctor;
 mod examples;
+mod find;
 mod fold;
 mod halts;
+mod metrics;
+mod monitoring;
 mod prune;
 mod rebuild;
+mod reconcile;
+mod reload;
+mod relocation;
+mod replay;
 mod rescan;
+mod skip;
 mod start;
+mod status;
 mod stopping;
 mod tail;
+mod traces;
 mod unanswered;

@@ -123,7 +123,7 @@ async fn a_running_service_keeps_what_its_retention_says() {
     chain.head.timestamp = now;
     store.apply(vec![Change::Chain(chain)]).await.unwrap();
     let config = "[server]\nlisten = \"127.0.0.1:0\"\n[telemetry]\nlisten = \"\"\n[store]\nretention_days = 92\n\
-                  retention_export = \"removed\"\n[admin]\nsecret = \"admin-secret\"\n[merchant]\nsecret = \"merchant-secret\"\n";
+                  retention_export = \"removed\"\n[admin]\nsecret = \"admin-5vN8xK2qL7wR\"\n[merchant]\nsecret = \"merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5\"\n";
     std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();
     let output = std::fs::File::create(dir.path().join("output")).unwrap();
     let child = Command::new(executable())

@@ -29,10 +29,15 @@ async fn rows(client: &Client) -> Vec<Value> {
     rows
 }
 
-fn rebuild(dir: &Path, more: &[&str]) -> Output {
+/// Runs `tidemark tables` with these arguments.
+fn tables(dir: &Path, arguments: &[&str]) -> Output {
     let config = dir.join("tidemark.toml");
     let mut command = Command::new(executable());
-    command.args(["tables", "rebuild"]).args(more).arg("--config").arg(config).output().unwrap()
+    command.arg("tables").args(arguments).arg("--config").arg(config).output().unwrap()
+}
+
+fn rebuild(dir: &Path, more: &[&str]) -> Output {
+    tables(dir, &[&["rebuild"], more].concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,7 +60,7 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
     .await;
     assert!(tidemark.stop().await.success());
 
-    let tables = dir.path().join("data/tables.sqlite");
+    let file = dir.path().join("data/tables.sqlite");
     // In the place of the old ones, and of none.
     for is_first in [true, false] {
         let printed = rebuild(dir.path(), &[]);
@@ -64,11 +69,26 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
         let lines: Vec<_> = printed.lines().collect();
         assert!(lines[0].starts_with("made ") && lines[0].contains(" rows from "), "{printed}");
         assert!(lines[1].contains("kept what the log no longer has: 0 orders"), "{printed}");
-        assert!(tables.exists(), "{}", tables.display());
+        assert!(file.exists(), "{}", file.display());
         if is_first {
-            std::fs::remove_file(&tables).unwrap();
+            std::fs::remove_file(&file).unwrap();
         }
     }
+    let verify = || tables(dir.path(), &["verify"]);
+    let verified = verify();
+    assert_eq!(verified.status.code(), Some(0), "{verified:?}");
+    rusqlite::Connection::open(&file).unwrap().execute("DELETE FROM orders", []).unwrap();
+    let verified = verify();
+    assert_eq!(verified.status.code(), Some(2), "{verified:?}");
+    let printed = String::from_utf8(verified.stdout).unwrap();
+    assert_eq!(printed.lines().count(), 3, "{printed}");
+    for line in printed.lines() {
+        let cure = "stop every process, and run `tidemark tables rebuild`";
+        let is_missing = line.starts_with("orders ") && line.contains(" missing (orders/");
+        assert!(is_missing && line.ends_with(cure), "{line}");
+    }
+    assert_eq!(rebuild(dir.path(), &[]).status.code(), Some(0));
+    assert_eq!(verify().status.code(), Some(0));
     let misused = rebuild(dir.path(), &["--into", "other"]);
     assert_eq!(misused.status.code(), Some(64), "{misused:?}");
 

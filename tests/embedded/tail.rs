@@ -124,6 +124,25 @@ async fn new_records_are_shown_as_they_come() {
     assert_eq!(ended(closed).await, Some(0), "a closed pipe");
 }
 
+/// Both formats escape the same, and JSON remains the same value.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_obeys_nothing_that_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let tidemark = Tidemark::start(dir, &[], WEBHOOK, "").await;
+    let reference = "A\u{9b}31m\u{202e}1\u{2028}";
+    order(&tidemark, dir, reference).await;
+    for format in ["--json", "--text"] {
+        let output = tail(dir, &["orders", "--until-end", format]);
+        let shown = String::from_utf8(output.stdout).unwrap();
+        assert!(shown.contains(r"A\u009b31m\u202e1\u2028"), "{format}: {shown}");
+        assert!(!shown.contains(['\u{9b}', '\u{202e}', '\u{2028}']), "{format}: {shown}");
+    }
+    let read = lines(&tail(dir, &["orders", "--until-end"]));
+    assert_eq!(references(&read), [reference]);
+    assert!(tidemark.stop().await.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_shown_is_refused() {
     let dir = tempfile::tempdir().unwrap();

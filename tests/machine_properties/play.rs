@@ -39,6 +39,8 @@ pub(crate) struct Play {
     now: UnixMicros,
     /// What is not read yet.
     unread: Kind,
+    /// Whether a payment keeps an amount that is let go of once the answer about it is read.
+    keeps_longer: bool,
     /// What ids named before restores.
     pub(crate) names: Names,
     incarnation: Incarnation,
@@ -84,6 +86,7 @@ impl Play {
             created: 0,
             now: START.micros(),
             unread: Kind::Alone,
+            keeps_longer: false,
             names: Names::default(),
             incarnation: Incarnation::default(),
         };
@@ -97,8 +100,9 @@ impl Play {
             let mut dice = Dice(*dice);
             if self.world == World::Settled {
                 let kind = self.kind(happening);
-                if !kind.commutes_with(self.unread) {
+                if !kind.commutes_with(self.unread) || self.keeps_longer {
                     self.pipeline.drain(&mut dice)?;
+                    self.keeps_longer = self.pipeline.keeps_longer();
                     self.unread = kind;
                 } else if kind != Kind::Neutral {
                     self.unread = kind;
@@ -227,6 +231,11 @@ impl Play {
         self.next_time(chain, seconds) >= self.chains[chain].time().plus(LEAP / 2)
     }
 
+    /// Whether a block is read with all answers before the next one is mined.
+    fn is_single(&self, leaps: bool) -> bool {
+        self.world == World::Settled && (leaps || self.keeps_longer)
+    }
+
     fn happen(&mut self, happening: &Happening) {
         self.now = UnixMicros(self.now.0 + 1);
         match *happening {
@@ -277,7 +286,7 @@ impl Play {
             Happening::Stop { chain, what, begins } => self.stop(chain, what, begins),
             Happening::Mine { chain, blocks, seconds, transactions, each, late } => {
                 let leaps = self.is_leap(chain, seconds);
-                let blocks = if self.world == World::Settled && leaps { 1 } else { blocks };
+                let blocks = if self.is_single(leaps) { 1 } else { blocks };
                 self.mine(chain, blocks, seconds, transactions, (each, late));
                 if seconds > 1 || leaps {
                     self.tick();

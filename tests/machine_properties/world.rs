@@ -39,7 +39,8 @@ pub(crate) const LEAP: i64 = 1000;
 pub(crate) enum World {
     Wild,
     /// Deadlines are passed only by leaps of a [`LEAP`], with all queues read before and after, confirmed
-    /// blocks stay, and so does the configuration.
+    /// blocks stay, and so does the configuration. While a payment keeps a closed deposit's amount beyond its late window
+    /// each block is read with all answers: the head after the answer lets go of it.
     Settled,
 }
 

@@ -262,6 +262,12 @@ const scenarios = {
     await page.getByText("Have you already sent the payment?").waitFor();
     await inspect(page, "cancel");
     await page.keyboard.press("Tab");
+    // A newer page comes meanwhile.
+    await page.evaluate(() => {
+      document.getElementById("main").insertAdjacentHTML("beforeend", "<p id=older></p>");
+      dispatchEvent(new Event("online"));
+    });
+    await page.locator("#older").waitFor({ state: "detached" });
     await page.keyboard.press("Enter");
     await heading(page, "The order was cancelled");
     assert.equal(await page.getByText(WALLET).count(), 0);
@@ -567,4 +573,4 @@ function main(scenarios) {
 
 if (require.main === module) main(scenarios);
 
-module.exports = { TOKEN, WALLET, chain, choose, create, heading, inspect, link, main, mine, open, send, units, value, visit };
+module.exports = { BUYER, TOKEN, WALLET, chain, choose, create, heading, inspect, link, main, mine, open, query, send, units, value, visit };

@@ -1,5 +1,7 @@
-//! Customers pay on the checkout page, in a real Chromium: the scripts are the customers, the chains are ours and anvil.
+//! Customers pay on the checkout page, and operators work on the console, in a real Chromium: the scripts are the people, the
+//! chains are ours and anvil.
 
+mod console;
 mod states;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +18,9 @@ const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// No real network's: its coins are worth nothing, and the page says so.
 const CHAIN_ID: u64 = 31_337;
 
+/// The folder of the pictures of the checkout page.
+const PICTURES: &str = "checkout-page";
+
 /// One browser at a time: beside another it could miss its time-outs.
 static BROWSER: Mutex<()> = Mutex::const_new(());
 
@@ -24,9 +29,9 @@ fn folder(variable: &str) -> PathBuf {
     std::env::var_os(variable).map_or_else(missing, PathBuf::from)
 }
 
-/// Runs a script of this folder; its pictures are in `target/tmp/checkout-page/`.
-async fn play(script: &str, variables: &[(&str, &str)]) {
-    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkout-page");
+/// Runs a script of this folder; its pictures are in this folder of `target/tmp/`.
+async fn play(script: &str, pictures: &str, variables: &[(&str, &str)]) {
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join(pictures);
     std::fs::create_dir_all(&pictures).unwrap();
     let modules = [folder("TIDEMARK_TEST_PLAYWRIGHT"), folder("TIDEMARK_TEST_AXE")];
     let mut command = Command::new("node");
@@ -38,7 +43,7 @@ async fn play(script: &str, variables: &[(&str, &str)]) {
         .envs(variables.iter().copied());
     let _browser = BROWSER.lock().await;
     let status = tokio::task::block_in_place(|| command.status()).expect("node runs");
-    assert!(status.success(), "{script}: a customer could not pay, or saw something else");
+    assert!(status.success(), "{script}: somebody could not do it, or saw something else");
 }
 
 /// The section of a chain at this node.
@@ -63,7 +68,7 @@ async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -
     tidemark.client().offers(&names).await;
     let base = format!("http://{}", tidemark.address());
     let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
-    play(script, &[&variables, more_variables].concat()).await;
+    play(script, PICTURES, &[&variables, more_variables].concat()).await;
     // The page may show what is still to be announced.
     eventually("the webhooks of what was paid", || async {
         let paid = tidemark.client().admin("/orders?status=paid&limit=200").await.ok()?;

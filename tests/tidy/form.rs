@@ -1,6 +1,7 @@
 //! How files and functions are cut.
 
-use super::{assert_none, files, is_test, production_and_tests, read};
+use super::tree::{is_test, production_and_tests};
+use super::{assert_none, files, read};
 
 const FILE_LINES_MAX: usize = 500;
 const TEST_FILE_LINES_MAX: usize = 800;

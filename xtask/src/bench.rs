@@ -11,8 +11,19 @@ use crate::test;
 use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
-const NAMES: [&str; 10] =
-    ["amounts", "machine", INGEST, "pipeline", "orders", WEBHOOKS, "api", "process", KAFKA, TABLES];
+const NAMES: [&str; 11] = [
+    "amounts",
+    "machine",
+    INGEST,
+    "pipeline",
+    "orders",
+    WEBHOOKS,
+    "api",
+    "process",
+    "reconcile",
+    KAFKA,
+    TABLES,
+];
 const INGEST: &str = "ingest";
 const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";

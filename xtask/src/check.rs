@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::fetch;
 use crate::shell::{self, cargo};
@@ -23,6 +23,25 @@ pub(crate) fn dependencies() -> Result<()> {
     let mut command = Command::new(fetch::cargo_deny()?);
     command.args(["--locked", "check", "--deny", "warnings", "bans", "licenses", "sources"]);
     shell::run(command.current_dir(shell::root()))
+}
+
+/// Known defects of dependencies. The database is of today, so no change is judged by it.
+///
+/// # Errors
+/// There is an advisory, or the database cannot be fetched.
+pub(crate) fn advisories() -> Result<()> {
+    tools::check(Kit::Check)?;
+    let deny = fetch::cargo_deny()?;
+    let command = || {
+        let mut command = Command::new(&deny);
+        command.current_dir(shell::root());
+        command
+    };
+    shell::run(command().args(["--locked", "fetch", "db"])).context(
+        "the advisory database (github.com/rustsec/advisory-db) cannot be fetched: nothing was checked",
+    )?;
+    let check = ["--locked", "check", "--deny", "warnings", "advisories"];
+    shell::run(command().args(check))
 }
 
 /// The lints, the dependencies and the tidy test.

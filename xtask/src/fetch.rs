@@ -74,6 +74,7 @@ pub(crate) fn fetch(needs: &BTreeSet<Need>) -> Result<Variables> {
                 let python = python("schemathesis-4.32.5", &SCHEMATHESIS)?;
                 add("TIDEMARK_TEST_SCHEMATHESIS", python.with_file_name("st"));
             }
+            Need::Promtool => add("TIDEMARK_TEST_PROMTOOL", promtool()?),
             Need::Servers | Need::Python => {}
         }
     }
@@ -94,6 +95,27 @@ fn anvil() -> Result<PathBuf> {
         .map(|path| path.join("bin/anvil"))
         .find(|program| program.is_file())
         .context("the npm package has no binary for this machine")
+}
+
+/// Prometheus' examiner of rules: the one that is installed, or that of Debian's package, which is unpacked and not
+/// installed, as it would start a server.
+fn promtool() -> Result<PathBuf> {
+    let runs = |command: &mut Command| command.output().is_ok_and(|out| out.status.success());
+    if runs(Command::new("promtool").arg("--version")) {
+        return Ok("promtool".into());
+    }
+    cached("promtool", "usr/bin/promtool", |folder| {
+        let mut download = Command::new("apt-get");
+        download.args(["--quiet", "download", "prometheus"]).current_dir(folder);
+        if !runs(&mut download) {
+            shell::run(Command::new("apt-get").args(["--quiet", "update"]))?;
+            shell::run(&mut download)?;
+        }
+        let files = std::fs::read_dir(folder)?.flatten().map(|file| file.path());
+        let package = files.into_iter().find(|path| path.extension().is_some_and(|e| e == "deb"));
+        let package = package.context("apt-get downloaded no package")?;
+        shell::run(Command::new("dpkg").arg("--extract").arg(package).arg(folder))
+    })
 }
 
 /// The folder of modules with an npm package.

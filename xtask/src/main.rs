@@ -6,6 +6,7 @@ mod fetch;
 mod need;
 mod services;
 mod shell;
+mod soak;
 mod test;
 mod tools;
 
@@ -21,7 +22,9 @@ const USAGE: &str = "cargo xtask <command>
   test cql --nodes HOST:PORT,...
                   what every store must do, on CQL servers that run already, such as ScyllaDB; it makes
                   keyspaces of its own there and drops them, with a copy on each of up to three given nodes
+  soak SEED       random cases of this seed, of the next one, and so on until one fails
   check           format, clippy and docs with warnings denied, deny.toml, the tidy test
+  advisories      known defects of dependencies, by the advisory database of today
   services [run]  fetch what the tests need and say where it is; `run` starts Kafka and Cassandra too,
                   until the end of standard input
   bench [NAME [ARGUMENT...]]
@@ -38,7 +41,9 @@ fn main() -> ExitCode {
         ["test", "cql", "--nodes", nodes] => {
             Nodes::parse(nodes).and_then(|nodes| test::run(Scope::Cql(&nodes)))
         }
+        ["soak", seed] => soak::run(seed).map(|()| true),
         ["check"] => check::run().map(|()| true),
+        ["advisories"] => check::advisories().map(|()| true),
         ["services"] => services::show(false).map(|()| true),
         ["services", "run"] => services::show(true).map(|()| true),
         ["bench"] => bench::run(None, &[]).map(|()| true),

@@ -17,10 +17,12 @@ pub(crate) enum Need {
     Browser,
     /// A program that makes requests from an OpenAPI document.
     Schemathesis,
+    /// Prometheus' examiner of rules.
+    Promtool,
 }
 
 impl Need {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Anvil,
         Self::Jars,
         Self::Servers,
@@ -28,5 +30,6 @@ impl Need {
         Self::Python,
         Self::Browser,
         Self::Schemathesis,
+        Self::Promtool,
     ];
 }

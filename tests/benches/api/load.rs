@@ -72,6 +72,8 @@ pub(crate) enum Load {
     List(usize),
     /// A create with another secret.
     Wrong,
+    /// The operators' list with another secret.
+    WrongSecret,
 }
 
 impl Load {
@@ -80,7 +82,7 @@ impl Load {
         match self {
             Self::Create => "201",
             Self::Status(_) | Self::List(_) => "200",
-            Self::Wrong => "401",
+            Self::Wrong | Self::WrongSecret => "4", // 401, or 429 where they are many.
         }
     }
 
@@ -97,9 +99,8 @@ impl Load {
                 let body = format!(r#"{{"order_id":"{}"}}"#, orders[number % orders.len()]);
                 signed(&secret, "/orders/status", &body)
             }
-            Self::List(offset) => format!(
-                "GET /api/v1/admin/orders?limit={LISTED}&offset={offset} HTTP/1.1\r\nHost: localhost\r\nService-Admin-Authorization: {ADMIN_SECRET}\r\n\r\n"
-            ),
+            Self::List(offset) => list(*offset, ADMIN_SECRET),
+            Self::WrongSecret => list(0, "not the secret"),
         }
     }
 
@@ -107,6 +108,12 @@ impl Load {
     pub(crate) async fn send(&self, client: &mut Client, name: &str, number: usize) -> Duration {
         client.send(&self.request(name, number), self.status()).await
     }
+}
+
+fn list(offset: usize, secret: &str) -> String {
+    format!(
+        "GET /api/v1/admin/orders?limit={LISTED}&offset={offset} HTTP/1.1\r\nHost: localhost\r\nService-Admin-Authorization: {secret}\r\n\r\n"
+    )
 }
 
 fn create(name: &str, number: usize) -> String {

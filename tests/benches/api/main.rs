@@ -3,13 +3,16 @@
 
 mod ceiling;
 mod crowd;
+mod flood;
 mod load;
 mod payments;
 mod wrk;
 
 use std::net::SocketAddr;
+use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use testkit::harness::{Merchant, Tidemark};
 use testkit::measure::{cpu_time, final_chain, percent, percentile, rate};
 
@@ -38,7 +41,7 @@ fn print(what: &str, clients: usize, times: &[Duration], aim: &str) {
 }
 
 /// What is measured; without arguments, all of it.
-const PARTS: [&str; 4] = ["creates", "statuses", "lists", "crowd"];
+const PARTS: [&str; 5] = ["creates", "statuses", "lists", "crowd", "flood"];
 /// The deepest that a list may be read.
 const OFFSET_MAX: usize = 100_000;
 
@@ -125,7 +128,7 @@ impl Shop {
 #[tokio::main]
 async fn main() {
     // Each connection of the crowd is a file.
-    let _limit = runtime::open_files::raise_limit();
+    let open_files = runtime::open_files::raise_limit();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
     let is_wanted = |name: &str| is_named(name) || !PARTS.iter().any(|name| is_named(name));
@@ -135,7 +138,7 @@ async fn main() {
     println!("HTTP, durable, all stages running, load on the same cores");
     let wrk = Wrk::find(dir.path()).await;
     let payments = Payments { chain: net.chain(), wallet: chain.wallet };
-    let node = Tidemark::start(dir.path(), &[chain], merchant.url(), "").await;
+    let node = Tidemark::start(dir.path(), from_ref(&chain), merchant.url(), "").await;
     let asked = orders(node.address()).await;
     let shop = Shop { node, merchant, payments, wrk };
     let ceiling = ceiling::serve(shop.listed().await).await;
@@ -150,6 +153,19 @@ async fn main() {
     }
     if is_wanted("crowd") {
         crowd::run(&shop, &asked).await;
+    }
+    if is_wanted("flood") {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let variables = [("TIDEMARK__SERVER__MAX_CONNECTIONS", flood::CONNECTIONS_MAX.to_string())];
+        let start = async |dir: &TempDir| {
+            let (chains, url) = (from_ref(&chain), shop.merchant.url());
+            let mut node = Tidemark::spawn(dir.path(), chains, url, "", &variables);
+            node.healthy().await;
+            node.client().offers(&[chain.blockchain]).await;
+            node
+        };
+        let idle = flood::idle(open_files);
+        flood::run(start(&dirs[0]).await, start(&dirs[1]).await, idle).await;
     }
     assert!(shop.node.stop().await.success());
 }

@@ -25,6 +25,7 @@ fn config(brokers: &str, prefix: &str) -> KafkaConfig {
         session_timeout: Duration::from_secs(60),
         transaction_timeout: Duration::from_secs(50),
         security: KafkaSecurity::default(),
+        continues: None,
     }
 }
 

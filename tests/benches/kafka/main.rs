@@ -1,12 +1,14 @@
 //! The pipeline on Kafka, beside its ceiling (read and write without logic) and its peer (the same join
 //! in Kafka Streams), on a broker of its own. Everything shares the cores of this machine.
 //!
-//! With the arguments `restarts <count>` a broker is killed and started again under load instead.
+//! With the arguments `restarts <count>` a broker is killed and started again under load instead; with `replay <transfers>`
+//! the processor's rate is compared with that of a replay.
 
 mod broker;
 mod live;
 mod metered;
 mod peer;
+mod replay;
 mod restarts;
 mod story;
 mod tables;
@@ -20,6 +22,8 @@ async fn main() {
     if let ["restarts", count] = arguments[..] {
         let count = count.parse().expect("a number of restarts");
         tokio::task::spawn_blocking(move || restarts::run(count)).await.expect("it ends well");
+    } else if let ["replay", transfers] = arguments[..] {
+        replay::run(transfers.parse().expect("a number of transfers")).await;
     } else if !worker::play(&arguments) {
         story::run().await;
     }

@@ -112,9 +112,9 @@ async fn live(log: &EmbeddedLog, store: Arc<dyn Store>) -> u64 {
         });
         let from = partitions.map(|of| (of, Offset(0))).collect();
         let mut rows = 0;
-        let report = &mut |at: projector::Progress| {
+        let report = &mut |at: projector::Followed| {
             rows = at.rows;
-            if at.read == at.of { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if at.has_everything { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         projector::follow(&log, &*store, &handle, from, report).expect("it is applied");
         rows

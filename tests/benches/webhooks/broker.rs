@@ -39,6 +39,7 @@ impl Broker {
             session_timeout: Duration::from_secs(60),
             transaction_timeout: Duration::from_secs(50),
             security: KafkaSecurity::default(),
+            continues: None,
         };
         admin::create_topics(&config, &LAYOUT).expect("topics");
         Arc::new(KafkaLog::open(&config, LAYOUT).expect("a log"))

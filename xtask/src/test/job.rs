@@ -36,15 +36,15 @@ enum Load {
 type Part = (&'static str, &'static str, &'static [Need], Load);
 
 /// Of each load those that take longest come first. A test of `tests/` that no part fits gets everything.
-const PARTS: [Part; 28] = {
+const PARTS: [Part; 31] = {
     use Load::{Alone, Computing, Waiting};
-    use Need::{Anvil, Browser, Clients, Jars, Python, Schemathesis, Servers};
+    use Need::{Anvil, Browser, Clients, Jars, Promtool, Python, Schemathesis, Servers};
     [
         ("tidy", "", &[], Computing),
         ("machine_properties", "", &[], Computing),
         ("outage", "", &[Anvil, Jars, Python], Waiting),
         ("kafka_crash", "outage::", &[Jars, Servers], Waiting),
-        ("black_box", "distributed::", &[Anvil, Python, Servers], Waiting),
+        ("black_box", "distributed::", &[Anvil, Jars, Python, Servers], Waiting),
         ("black_box", "halts::", &[Servers], Waiting),
         ("black_box", "rights::", &[Anvil, Jars, Servers], Waiting),
         ("log_kafka", "", &[Jars, Servers], Waiting),
@@ -54,6 +54,8 @@ const PARTS: [Part; 28] = {
         ("page", "anvil", &[Anvil, Browser], Waiting),
         ("page", "", &[Browser], Waiting),
         ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
+        ("back_ends", "repair::", &[Servers], Waiting),
+        ("back_ends", "rebuild::", &[Servers], Waiting),
         ("kafka_crash", "kill::", &[Servers], Computing),
         ("black_box", "webhook_crash::embedded", &[Python], Computing),
         ("black_box", "chains::", &[Anvil], Computing),
@@ -66,6 +68,7 @@ const PARTS: [Part; 28] = {
         ("black_box", "signature::", &[Python], Computing),
         ("black_box", "snippets::", &[Clients, Jars, Python], Computing),
         ("embedded", "tail::", &[Python], Computing),
+        ("embedded", "monitoring::rules_fire", &[Promtool], Computing),
         ("embedded", "", &[], Computing),
         ("cql_cluster", "", &[Jars], Alone),
     ]

@@ -1,0 +1,372 @@
+//! Damages of an installation on Kafka and CQL: each is planted beside its processes, a command finds it and prints what mends
+//! it, and finds nothing once that was done. `docs/operate/damages.md` lists them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use alloy_primitives::U256;
+use devnet::{Chain as Node, Devnet};
+use reqwest::Method;
+use schemas::record::{Order, example};
+use schemas::{Layout, OrderId, OrderStatus, UnixSeconds};
+use serde_json::{Value, json};
+use testkit::harness::{
+    Chain, Client, Installation, Member, Receiver, Reply, USDT, evm_node, now, units,
+};
+use testkit::tables::cql;
+use testkit::{Pace, eventually, eventually_or};
+use uuid::Uuid;
+
+use super::misfit::{SESSION, refusal};
+use super::{WALLET, text, tools};
+
+const STAGES: [&str; 5] = ["ingest", "processor", "projector", "webhooks", "api"];
+/// As the configuration has it by default.
+const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+/// Longer than a confirmation takes for each of the blocks that it needs.
+const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A process of each stage, a chain, and a shop whose receiver may be down.
+struct Shop {
+    devnet: Devnet,
+    receiver: Receiver,
+    is_down: Arc<AtomicBool>,
+    installation: Installation,
+    members: BTreeMap<&'static str, Member>,
+    /// Beginning of the period that is reconciled.
+    from: i64,
+    pace: Pace,
+    starts: usize,
+    /// Keeps the folder.
+    _dir: tempfile::TempDir,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let (dir, devnet) = (tempfile::tempdir().unwrap(), evm_node(1, 600, 60).await);
+        let is_down = Arc::new(AtomicBool::new(false));
+        let down = is_down.clone();
+        let reply = move |_: &str, _| match down.load(Ordering::SeqCst) {
+            true => Reply::Status(503),
+            false => Reply::Status(200),
+        };
+        let receiver = Receiver::start(reply).await;
+        let more = format!(
+            "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\nconfirmations = 3\n"
+        );
+        let rpc = devnet.url().to_owned();
+        let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more }];
+        let sections = format!("{SESSION}[matching]\nmatch_window = \"5s\"\n");
+        let once = [("TIDEMARK__WEBHOOKS__MAX_ATTEMPTS", "1".to_owned())];
+        let installation = Installation::new(dir.path(), &chains, &receiver.url(1), &sections);
+        let installation = installation.with_variables(&once);
+        installation.provide();
+        let (from, pace) = (now() - 3600, Pace::of(BLOCK_INTERVAL));
+        let members = BTreeMap::new();
+        let mut shop = Self {
+            devnet,
+            receiver,
+            is_down,
+            installation,
+            members,
+            from,
+            pace,
+            starts: 0,
+            _dir: dir,
+        };
+        for stage in STAGES {
+            shop.start(stage);
+        }
+        shop.ready(&STAGES).await;
+        shop
+    }
+
+    fn start(&mut self, stage: &'static str) {
+        self.starts += 1;
+        let member = self.installation.start(&format!("{stage}-{}", self.starts), stage);
+        self.members.insert(stage, member);
+    }
+
+    async fn ready(&mut self, stages: &[&'static str]) {
+        for stage in stages {
+            self.members.get_mut(stage).unwrap().ready().await;
+        }
+    }
+
+    async fn stop(&mut self, stage: &'static str) {
+        let process = self.members.remove(stage).unwrap().process;
+        assert!(process.stop().await.success(), "{stage}");
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.installation.api()).on_servers()
+    }
+
+    fn node(&self) -> Node {
+        self.devnet.chain()
+    }
+
+    fn pay(&self, units: u128) -> String {
+        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
+        let from = [0x22; 20].into();
+        let hash = self.node().transfer(token, from, to, U256::from(units)).unwrap();
+        let time = now().unsigned_abs().max(self.node().head().timestamp + 1);
+        self.node().mine_at(time).unwrap();
+        hash.to_string()
+    }
+
+    /// Runs what is printed as a cure, and returns what it prints.
+    fn cure(&self, command: &str, more: &[&str]) -> String {
+        let arguments = command.strip_prefix("tidemark ").unwrap().split(' ');
+        let arguments: Vec<_> = arguments.chain(more.iter().copied()).collect();
+        let output = self.installation.errand(&arguments);
+        assert!(output.status.success(), "{command}: {}", text(&output));
+        text(&output)
+    }
+
+    fn report(&self) -> (Option<i32>, Value) {
+        self.reconcile(&self.installation, self.from, &[])
+    }
+
+    fn reconcile(
+        &self,
+        installation: &Installation,
+        from: i64,
+        more: &[&str],
+    ) -> (Option<i32>, Value) {
+        let (from, to) = (from.to_string(), (now() + 7200).to_string());
+        let period = ["reconcile", "--from", &from, "--to", &to, "--json"];
+        let output = installation.errand(&[&period, more].concat());
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or(json!(printed)))
+    }
+
+    /// Mines until a report is as wanted.
+    async fn reports<T>(
+        &self,
+        what: &str,
+        is_wanted: impl Fn(Option<i32>, &Value) -> Option<T>,
+    ) -> T {
+        let last = Mutex::new(Value::Null);
+        let check = || async {
+            if self.pace.is_due() {
+                self.node().mine_at(self.node().head().timestamp + 60).unwrap();
+            }
+            let (code, report) = self.report();
+            let found = is_wanted(code, &report);
+            *last.lock().unwrap() = report;
+            found
+        };
+        eventually_or(what, check, || format!("{:#}", last.lock().unwrap())).await
+    }
+
+    /// Mines until all agrees, with this number of transfers.
+    async fn agrees(&self, transfers: u64) -> Value {
+        let wanted = |code, report: &Value| {
+            (code == Some(0) && received(report) == transfers).then(|| report.clone())
+        };
+        self.reports("the period to agree", wanted).await
+    }
+
+    /// The one difference that is found.
+    async fn differs(&self) -> Value {
+        let wanted = |code, report: &Value| {
+            let differences = report["differences"].as_array()?;
+            (code == Some(2) && differences.len() == 1).then(|| differences[0].clone())
+        };
+        self.reports("one difference", wanted).await
+    }
+
+    /// Waits until a time of the chain is settled.
+    async fn settled(&self, time: u64) {
+        let wanted =
+            |_, report: &Value| (report["chains"][0]["settled_to"].as_u64()? >= time).then_some(());
+        self.reports("the block to be settled", wanted).await;
+    }
+
+    /// The same with the tables of another keyspace.
+    fn on(&self, keyspace: &str) -> Installation {
+        self.installation.changed(keyspace, &self.keyspace(), keyspace)
+    }
+
+    fn keyspace(&self) -> String {
+        let text = std::fs::read_to_string(self.installation.file()).unwrap();
+        let (_, rest) = text.split_once("keyspace = \"").unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    }
+}
+
+/// Transfers of a report's statement.
+fn received(report: &Value) -> u64 {
+    let days = report["statement"].as_array().into_iter().flatten();
+    let count = |day: &Value, part: &str| day[part]["count"].as_u64().unwrap();
+    days.map(|day| count(day, "matched") + count(day, "unknown") + count(day, "other")).sum()
+}
+
+fn new_keyspace() -> String {
+    format!("t_{}", Uuid::now_v7().simple())
+}
+
+/// Of one installation, one after the other: to start another one takes longer than most of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn damages_are_found_and_mended_on_servers() {
+    let mut shop = Shop::open().await;
+    let (client, url, from) = (shop.client(), shop.receiver.url(1), shop.from);
+    client.offers(&["eth"]).await;
+    let mut orders = Vec::new();
+    for reference in ["A-1", "D-1"] {
+        let order = client.create_keyed(reference, "10.00", "eth", &url).await;
+        orders.push(order["order_id"].as_str().unwrap().to_owned());
+    }
+    let (paid, cancelled) = (&orders[0], &orders[1]);
+    let due = units(&client.deposit(paid).await["value"]);
+    shop.pay(due);
+    shop.pay(3_330_000);
+    let report = shop.agrees(2).await;
+    let (first, last) = (&report["statement"][0], report["statement"].as_array().unwrap().last());
+    assert_eq!((&first["opening"], &last.unwrap()["closing"]), (&json!("0.00"), &json!("13.33")));
+
+    let backup = new_keyspace();
+    shop.installation.copy_tables(&backup);
+    webhook_lost(&shop, cancelled).await;
+    topic_truncated(&mut shop).await;
+    group_reset(&mut shop, paid).await;
+    tables_restored(&mut shop, &backup).await;
+    rows_changed(&shop, from, [paid, cancelled]).await;
+    for stage in STAGES {
+        shop.stop(stage).await;
+    }
+}
+
+async fn webhook_lost(shop: &Shop, order: &str) {
+    shop.is_down.store(true, Ordering::SeqCst);
+    let (status, answer) = shop.client().user(Method::POST, order, "cancel", None).await;
+    assert!(status.is_success(), "{answer}");
+    let found = shop.differs().await;
+    let cure = format!("tidemark webhook dead redrive --order {order}");
+    assert_eq!((&found["kind"], &found["command"]), (&json!("dead"), &json!(cure)));
+    shop.is_down.store(false, Ordering::SeqCst);
+    let printed = shop.cure(&cure, &[]);
+    assert!(printed.contains("1 of 1 were queued"), "{printed}");
+    shop.agrees(2).await;
+}
+
+/// Retention was shorter than a stop of the processor.
+async fn topic_truncated(shop: &mut Shop) {
+    shop.stop("processor").await;
+    let hash = shop.pay(9_000_000);
+    let (number, time) = (shop.node().head().number, shop.node().head().timestamp);
+    let installation = &shop.installation;
+    eventually("the payment to be published", || async {
+        let records = installation.errand(&["tail", "transfers.raw", "--until-end"]);
+        text(&records).contains(&hash).then_some(())
+    })
+    .await;
+    tools::delete_records(installation, "transfers.raw", 0);
+    shop.start("processor");
+    shop.ready(&["processor"]).await;
+    // What was decided before is not on the topic any more either.
+    shop.from = i64::try_from(time).unwrap();
+    shop.settled(time).await;
+    let log = shop.members["processor"].process.log();
+    let line = log.lines().find(|line| line.contains("records expired before the group read them"));
+    assert!(line.is_some_and(|line| line.contains("`tidemark reconcile`")), "{log}");
+    let found = shop.differs().await;
+    let cure = format!("tidemark rescan eth {number} {number}");
+    assert_eq!((&found["kind"], &found["command"]), (&json!("not_in_log"), &json!(cure)));
+    // The log does not know what was published before it begins, so that is scanned again.
+    let block = number.to_string();
+    let refused = text(&shop.installation.errand(&["rescan", "eth", &block, &block, "--yes"]));
+    assert!(refused.contains("`tidemark chain rewind CHAIN HEIGHT`"), "{refused}");
+    shop.cure(&format!("tidemark chain rewind eth {}", number - 1), &["--yes"]);
+    shop.agrees(1).await;
+}
+
+/// A group's position is set back, or deleted, by Kafka's own tool.
+async fn group_reset(shop: &mut Shop, order: &str) {
+    let prefix = shop.installation.prefix();
+    let topic = format!("{prefix}orders.commands:{}", LAYOUT.order(order).0);
+    let own = format!("{prefix}processor.orders");
+    let of = ["--group", &own, "--topic", &topic];
+    let back = [&of[..], &["--reset-offsets", "--to-earliest", "--execute"]].concat();
+    let delete = [&of[..], &["--delete-offsets"]].concat();
+    let damages =
+        [("set-back", back, "has set the group back"), ("deleted", delete, "has deleted it")];
+    for (name, damage, words) in damages {
+        shop.stop("processor").await;
+        let plant = async || tools::consumer_groups(&damage);
+        eventually("the group to be inactive", plant).await;
+        let logged = refusal(&shop.installation, name, "processor").await;
+        assert!(logged.contains(words), "{logged}");
+        let (_, cure) = logged.rsplit_once("`kafka-consumer-groups.sh ").unwrap();
+        let cure = cure.split('`').next().unwrap().replace("<log.prefix>", &prefix);
+        let cure: Vec<_> = cure.split(' ').collect();
+        let mend = async || tools::consumer_groups(&cure);
+        eventually("the group to be inactive", mend).await;
+        shop.start("processor");
+        shop.ready(&["processor"]).await;
+    }
+    shop.agrees(1).await;
+}
+
+/// The tables of yesterday: the projector's group has read on since.
+async fn tables_restored(shop: &mut Shop, backup: &str) {
+    for stage in ["projector", "api"] {
+        shop.stop(stage).await;
+    }
+    shop.installation = shop.on(backup);
+    let logged = refusal(&shop.installation, "projector-restored", "projector").await;
+    assert!(logged.contains("run `tidemark tables rebuild`"), "{logged}");
+    let printed = shop.cure("tidemark tables rebuild", &[]);
+    assert!(printed.contains("rows are as the log has them"), "{printed}");
+    for stage in ["projector", "api"] {
+        shop.start(stage);
+    }
+    shop.ready(&["projector", "api"]).await;
+    shop.agrees(1).await;
+}
+
+/// One order was deleted by hand, and another one changed.
+async fn rows_changed(shop: &Shop, from: i64, [deleted, changed]: [&str; 2]) {
+    let keyspace = shop.keyspace();
+    let forged = Order {
+        order_id: OrderId(changed.parse().unwrap()),
+        status: OrderStatus::Paid,
+        updated_at: UnixSeconds(now()).micros(),
+        ..example::order()
+    };
+    let record: String =
+        schemas::encode(&forged).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    let session = cql::session().await;
+    for statement in [
+        format!("DELETE FROM {keyspace}.orders WHERE order_id = {deleted}"),
+        format!("UPDATE {keyspace}.orders SET record = 0x{record} WHERE order_id = {changed}"),
+    ] {
+        session.query_unpaged(statement, ()).await.unwrap();
+    }
+    let compared = |installation: &Installation| {
+        let (code, report) = shop.reconcile(installation, from, &["--against", "topics,tables"]);
+        let found = report["differences"].as_array().unwrap_or_else(|| panic!("{report:#}"));
+        let found = found.iter().map(|one| ["kind", "command"].map(|key| one[key].clone()));
+        (code, found.collect::<Vec<_>>())
+    };
+    let missing = ["row_missing", "tidemark tables rebuild --into NEW_KEYSPACE"].map(Value::from);
+    let anew = "set store.keyspace to a new one, and run `tidemark schema migrate` and `tidemark tables rebuild`";
+    let differs = ["row_differs", anew].map(Value::from);
+    let (code, mut found) = compared(&shop.installation);
+    found.sort_by_key(|[kind, _]| kind.to_string());
+    assert_eq!((code, found), (Some(2), vec![differs.clone(), missing]));
+
+    let copy = new_keyspace();
+    shop.installation.copy_tables(&copy);
+    assert_eq!(compared(&shop.on(&copy)), (Some(2), vec![differs]), "a copy has the change");
+    let made = shop.on(&new_keyspace());
+    for arguments in [["schema", "migrate"], ["tables", "rebuild"]] {
+        let output = made.errand(&arguments);
+        assert!(output.status.success(), "{}", text(&output));
+    }
+    assert_eq!(compared(&made), (Some(0), vec![]));
+}

@@ -1,0 +1,68 @@
+//! Damages of the two embedded files: each is found by a command that names what mends it, and gone after that.
+
+use rusqlite::Connection;
+
+use super::backup::{Shop, command, refusal, text};
+
+/// Changes a file of the data folder by hand.
+fn by_hand(shop: &Shop, file: &str, sql: &str) {
+    Connection::open(shop.path("data").join(file)).unwrap().execute_batch(sql).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_table_is_made_again() {
+    let shop = Shop::open().await;
+    let tidemark = shop.start().await;
+    let (order, _) = shop.order(&tidemark.client(), "A-1").await;
+    assert!(tidemark.stop().await.success());
+    let run = |arguments: &[&str], code| {
+        let output = command(shop.dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        text(&output)
+    };
+    run(&["tables", "verify"], 0);
+    by_hand(&shop, "tables.sqlite", "DROP TABLE orders; DROP TABLE chains");
+    let cure = "tables.sqlite lacks chains, orders, which somebody dropped: stop every process, and run \
+                `tidemark tables rebuild`";
+    for (arguments, code) in [(&["tables", "verify"][..], 1), (&["status"], 1), (&["run"], 1)] {
+        let said = run(arguments, code);
+        assert!(said.contains(cure), "{arguments:?}: {said}");
+    }
+    let printed = run(&["tables", "rebuild"], 0);
+    assert!(printed.contains("created table orders, which the old tables lacked"), "{printed}");
+    run(&["tables", "verify"], 0);
+    let tidemark = shop.start().await;
+    tidemark.client().order_with_status(&order, "pending").await;
+    assert!(tidemark.stop().await.success());
+}
+
+/// There is no tool for the groups of the embedded log: who changes their positions has SQLite's.
+#[tokio::test(flavor = "multi_thread")]
+async fn positions_changed_by_hand_are_refused() {
+    let shop = Shop::open().await;
+    let tidemark = shop.start().await;
+    let (order, _) = shop.order(&tidemark.client(), "A-1").await;
+    let backup = shop.path("backup");
+    let backup = backup.to_str().unwrap();
+    assert!(command(shop.dir.path(), &["backup", backup]).status.success());
+    assert!(tidemark.stop().await.success());
+    for (sql, words) in [
+        (
+            "UPDATE offsets SET next_offset = 0 WHERE grp = 'processor.orders'",
+            "is damaged: its checksum does not match; restore the file from a backup",
+        ),
+        (
+            "DELETE FROM offsets WHERE grp = 'processor.orders'",
+            "Somebody has deleted it: what the state has taken would be taken again",
+        ),
+    ] {
+        by_hand(&shop, "log.sqlite", sql);
+        let said = refusal(&shop);
+        assert!(said.contains(words) && said.contains("`tidemark restore`"), "{said}");
+        let restored = command(shop.dir.path(), &["restore", backup]);
+        assert!(restored.status.success(), "{}", text(&restored));
+        let tidemark = shop.start().await;
+        tidemark.client().order_with_status(&order, "pending").await;
+        assert!(tidemark.stop().await.success());
+    }
+}

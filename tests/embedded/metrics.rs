@@ -1,0 +1,82 @@
+//! What a process exports before anything has happened.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::Path;
+
+use testkit::eventually_or;
+use testkit::harness::{Chain, Tidemark};
+
+/// Gauges of what a process without an endpoint, orders and rows does not know: 0 would be a statement.
+const UNKNOWN: [&str; 17] = [
+    "tidemark_log_lag_records",
+    "tidemark_log_queue_requests",
+    "tidemark_ingest_head_block",
+    "tidemark_ingest_finalized_block",
+    "tidemark_ingest_last_block_timestamp_seconds",
+    "tidemark_ingest_lag_blocks",
+    "tidemark_ingest_checked_block",
+    "tidemark_ingest_range_blocks",
+    "tidemark_processor_clock_ahead_seconds",
+    "tidemark_processor_amounts_in_use_ratio",
+    "tidemark_processor_stops",
+    "tidemark_processor_rows",
+    "tidemark_api_lane_head_block",
+    "tidemark_api_lane_head_age_seconds",
+    "tidemark_api_lane_unconfirmed_age_seconds",
+    "tidemark_webhooks_alerts_waiting",
+    "tidemark_webhooks_endpoint_failing_seconds",
+];
+
+/// The names in `docs/METRICS.md`.
+fn documented() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/METRICS.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let name = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    text.lines().filter_map(name).collect()
+}
+
+/// The names that have a series.
+async fn exported(address: &str) -> BTreeSet<String> {
+    let text =
+        reqwest::get(format!("http://{address}/metrics")).await.unwrap().text().await.unwrap();
+    let name = |line: &str| {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        let parts = ["_bucket", "_sum", "_count"];
+        parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name).to_owned()
+    };
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(name).collect()
+}
+
+/// What first appears with its first event cannot be alerted on by its increase.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_process_exports_every_metric() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let chain = Chain {
+        blockchain: "eth",
+        rpc: "http://127.0.0.1:9".to_owned(),
+        wallet: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+        more: String::new(),
+    };
+    let variables = [("TIDEMARK__TELEMETRY__LISTEN", free.clone())];
+    let hook = "http://127.0.0.1:9/hooks";
+    let mut tidemark = Tidemark::spawn(dir.path(), &[chain], hook, "", &variables);
+    tidemark.healthy().await;
+    let documented = documented();
+    assert!(documented.contains("process_cpu_seconds_total"), "{documented:?}");
+    let unknown: BTreeSet<_> = UNKNOWN.map(str::to_owned).into();
+    assert!(unknown.is_subset(&documented), "{unknown:?}");
+    let missing = RefCell::new(Vec::new());
+    let is_complete = || async {
+        let exported = exported(&free).await;
+        let left = documented.difference(&exported).filter(|name| !unknown.contains(*name));
+        missing.replace(left.cloned().collect());
+        missing.borrow().is_empty().then_some(())
+    };
+    eventually_or("every metric", is_complete, || format!("{:?}", missing.borrow())).await;
+    let undocumented: Vec<_> = exported(&free).await.difference(&documented).cloned().collect();
+    assert!(undocumented.is_empty(), "{undocumented:?}");
+    assert!(tidemark.stop().await.success());
+}

@@ -1,0 +1,397 @@
+//! `tidemark reconcile` beside a running process: a period that agrees, and each damage as one line with its cure.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use alloy_primitives::{TxHash, U256};
+use devnet::{Chain as Node, Devnet, Reorg};
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::harness::{
+    Chain, Client, Merchant, Receiver, Reply, Tidemark, USDT, eventually, evm_node, executable,
+    now, units,
+};
+use testkit::tables::change_by_hand;
+use testkit::{Pace, eventually_or};
+
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+/// Longer than a confirmation takes for each of the blocks that it needs.
+const BLOCK_INTERVAL: Duration = Duration::from_secs(2);
+const MORE: &str = "[matching]\nmatch_window = \"5s\"\n";
+
+fn tidemark(dir: &Path, arguments: &[&str]) -> Output {
+    let config = dir.join("tidemark.toml");
+    let config = ["--config", config.to_str().unwrap()];
+    Command::new(executable()).args(arguments).args(config).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
+}
+
+/// The whole of a statement, which has a line for each day in UTC.
+fn total(report: &Value) -> Value {
+    let days = report["statement"].as_array().unwrap();
+    let part = |name: &str| {
+        let cents = |day: &Value| {
+            day[name]["amount"].as_str().unwrap().replace('.', "").parse::<u64>().unwrap()
+        };
+        let cents: u64 = days.iter().map(cents).sum();
+        let count: u64 = days.iter().map(|day| day[name]["count"].as_u64().unwrap()).sum();
+        json!({ "count": count, "amount": format!("{}.{:02}", cents / 100, cents % 100) })
+    };
+    let first = days.first().map_or(Value::Null, |day| day["opening"].clone());
+    let last = days.last().map_or(Value::Null, |day| day["closing"].clone());
+    let [matched, unknown, other, sent] = ["matched", "unknown", "other", "sent"].map(part);
+    json!({
+        "opening": first, "closing": last,
+        "matched": matched, "unknown": unknown, "other": other, "sent": sent,
+    })
+}
+
+/// An installation with a node, a merchant, and the period that began before it.
+struct World {
+    dir: tempfile::TempDir,
+    devnet: Devnet,
+    merchant: Merchant,
+    from: String,
+    pace: Pace,
+}
+
+impl World {
+    async fn new() -> Self {
+        let devnet = evm_node(1, 600, 60).await;
+        let (dir, merchant) = (tempfile::tempdir().unwrap(), Merchant::start().await);
+        Self {
+            dir,
+            devnet,
+            merchant,
+            from: (now() - 3600).to_string(),
+            pace: Pace::of(BLOCK_INTERVAL),
+        }
+    }
+
+    fn node(&self) -> Node {
+        self.devnet.chain()
+    }
+
+    /// Starts it; a webhook that is not acknowledged at once is given up.
+    async fn start(&self) -> Tidemark {
+        let more = format!(
+            "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\nconfirmations = 3\n"
+        );
+        let rpc = self.devnet.url().to_owned();
+        let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more }];
+        let once = [("TIDEMARK__WEBHOOKS__MAX_ATTEMPTS", "1".to_owned())];
+        let url = self.merchant.url();
+        let mut tidemark = Tidemark::spawn(self.dir.path(), &chains, url, MORE, &once);
+        tidemark.healthy().await;
+        tidemark
+    }
+
+    fn reconcile(&self, more: &[&str]) -> Output {
+        let to = (now() + 7200).to_string();
+        let period = ["reconcile", "--from", &self.from, "--to", &to];
+        tidemark(self.dir.path(), &[&period, more].concat())
+    }
+
+    fn report(&self) -> (Option<i32>, Value) {
+        let output = self.reconcile(&["--json"]);
+        let report = serde_json::from_slice(&output.stdout);
+        (output.status.code(), report.unwrap_or_else(|_| panic!("{}", text(&output))))
+    }
+
+    /// Mines until all of it agrees; gives the report.
+    async fn agrees(&self, received: u64) -> Value {
+        let last = Mutex::new(Value::Null);
+        let check = || async {
+            self.mine_on();
+            let (code, report) = self.report();
+            let line = total(&report);
+            let parts = ["matched", "unknown", "other"].iter();
+            let count: u64 = parts.map(|part| line[part]["count"].as_u64().unwrap()).sum();
+            let agrees = code == Some(0) && count == received;
+            last.lock().unwrap().clone_from(&report);
+            agrees.then_some(report)
+        };
+        let explain = || format!("{:#}", last.lock().unwrap());
+        eventually_or("the period to agree", check, explain).await
+    }
+
+    /// The one difference that is found, and the exit code that says so.
+    fn differs(&self) -> Value {
+        let (code, report) = self.report();
+        assert_eq!(code, Some(2), "{report:#}");
+        let [difference] = report["differences"].as_array().unwrap().as_slice() else {
+            panic!("{report:#}")
+        };
+        difference.clone()
+    }
+
+    fn transfer(&self, from: [u8; 20], to: &str, units: u128) -> TxHash {
+        let (token, to) = (USDT.parse().unwrap(), to.parse().unwrap());
+        self.node().transfer(token, from.into(), to, U256::from(units)).unwrap()
+    }
+
+    fn pay(&self, units: u128) -> TxHash {
+        self.transfer([0x22; 20], WALLET, units)
+    }
+
+    /// Mines a block at the present time, or soon after the one before it.
+    fn mine(&self) {
+        let time = now().unsigned_abs().max(self.node().head().timestamp + 1);
+        self.node().mine_at(time).unwrap();
+    }
+
+    /// Mines a block a minute later in the chain's time, if one is due: a head two hours ahead of the clock is refused.
+    fn mine_on(&self) {
+        if self.pace.is_due() {
+            self.node().mine_at(self.node().head().timestamp + 60).unwrap();
+        }
+    }
+
+    /// Mines until an order has a status.
+    async fn ended(&self, client: &Client, order: &str, status: &str) {
+        eventually(&format!("the order to be {status}"), || async {
+            self.mine();
+            let body = json!({ "order_id": order });
+            let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
+            let shown: Value = serde_json::from_str(&text).ok()?;
+            (shown["status"] == status).then_some(())
+        })
+        .await;
+    }
+
+    async fn order(&self, client: &Client, reference: &str, amount: &str) -> (String, u128) {
+        let order = client.create(reference, amount, "eth", self.merchant.url()).await;
+        let id = order["order_id"].as_str().unwrap().to_owned();
+        let units = units(&client.deposit(&id).await["value"]);
+        (id, units)
+    }
+
+    /// Payments of every kind: matched, unknown, orphaned, late; and a sweep.
+    async fn day(&self, client: &Client) -> String {
+        self.mine();
+        client.offers(&["eth"]).await;
+        let (paid, due) = self.order(client, "A-1", "10.00").await;
+        self.pay(due);
+        self.ended(client, &paid, "paid").await;
+        self.pay(3_330_000);
+        let gone = self.pay(4_440_000);
+        self.mine();
+        client.transfer_with_status(WALLET, &gone.to_string(), "waiting_for_confirmation").await;
+        self.node().reorg(1, Reorg::Drop(gone)).unwrap();
+        let (late, due) = self.order(client, "L-1", "20.00").await;
+        self.transfer([0x5a; 20], "0x2222222222222222222222222222222222222222", 1);
+        self.sweep(5_000_000);
+        // Beyond the time that the order has.
+        self.node().mine_at(now().unsigned_abs() + 2000).unwrap();
+        self.ended(client, &late, "expired").await;
+        self.pay(due);
+        paid
+    }
+
+    fn sweep(&self, units: u128) {
+        let wallet: alloy_primitives::Address = WALLET.parse().unwrap();
+        self.transfer(wallet.into_array(), "0x3333333333333333333333333333333333333333", units);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_agrees_and_each_damage_is_one_line() {
+    let world = World::new().await;
+    let process = world.start().await;
+    let paid = world.day(&process.client()).await;
+    let report = world.agrees(3).await;
+    let line = total(&report);
+    assert_eq!(line["matched"], json!({ "count": 1, "amount": "10.00" }), "{report:#}");
+    assert_eq!(line["unknown"], json!({ "count": 2, "amount": "23.33" }), "{report:#}");
+    assert_eq!(line["sent"], json!({ "count": 1, "amount": "5.00" }), "{report:#}");
+    assert_eq!((&line["opening"], &line["closing"]), (&json!("0.00"), &json!("28.33")));
+    let total = |join: &str, item: &str| {
+        let all = report["totals"].as_array().unwrap();
+        let found = all.iter().find(|one| one["join"] == join && one["item"] == item);
+        found.map_or(0, |one| one["count"].as_u64().unwrap())
+    };
+    assert_eq!(total("chain = raw", "transfers"), 3);
+    assert_eq!(total("raw = verdicts", "unknown"), 2);
+    assert_eq!(total("verdicts = orders", "orders"), 1);
+    assert_eq!((total("topics = tables", "orders"), total("topics = tables", "transfers")), (2, 4));
+    assert_eq!(total("events = webhooks", "delivered"), 4, "paid, expired, two unknown");
+
+    books(&world, &paid);
+    assert!(process.stop().await.success());
+    rows(&world, &paid);
+    let process = world.start().await;
+    webhooks(&world, &process.client()).await;
+    assert!(process.stop().await.success());
+}
+
+/// The shop's own books against the orders.
+fn books(world: &World, paid: &str) {
+    let file = world.dir.path().join("books.csv");
+    let with = |lines: &str| {
+        std::fs::write(&file, format!("order_id,status,amount\n{lines}")).unwrap();
+        let output = world.reconcile(&["--books", file.to_str().unwrap()]);
+        (output.status.code(), text(&output))
+    };
+    let (code, printed) = with(&format!("{paid},paid,10.00\nL-1,expired,20\n"));
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("all of it agrees"), "{printed}");
+    for (lines, expected) in [
+        (format!("{paid},paid,10.01\n"), "10.01 in the books, 10.00 on the topics"),
+        (format!("{paid},expired,10.00\n"), "expired in the books, paid on the topics"),
+        (String::new(), "(A-1): paid 10.00, not in the books"),
+        (format!("{paid},paid,10\n=Z,paid,1\n"), "order =Z: in the books, not among the orders"),
+    ] {
+        let (code, printed) = with(&lines);
+        assert_eq!(code, Some(2), "{printed}");
+        let differs: Vec<_> = printed.lines().filter(|line| line.contains("DIFFERS")).collect();
+        assert_eq!((differs.len(), differs[0].contains(expected)), (1, true), "{printed}");
+    }
+    let (code, printed) = with("A-1,payed,10\n");
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains("line 2: status: \"payed\" is not one of"), "{printed}");
+    let csv = text(&world.reconcile(&["--csv", "--books", file.to_str().unwrap()]));
+    assert!(csv.contains("line 2"), "{csv}");
+    std::fs::write(&file, "order_id,status,amount\n=Z,paid,1\n").unwrap();
+    let csv = text(&world.reconcile(&["--csv", "--books", file.to_str().unwrap()]));
+    assert!(csv.contains("\"statement\",") && csv.contains(",\"closing\",,\"28.33\""), "{csv}");
+    assert!(csv.contains("\"difference\",\"orders = books\""), "{csv}");
+}
+
+/// Rows that are gone, or were changed by hand.
+fn rows(world: &World, paid: &str) {
+    let data = world.dir.path().join("data");
+    for (sql, kind) in [
+        ("DELETE FROM orders WHERE merchant_order_id = 'A-1'", "row_missing"),
+        ("UPDATE orders SET status = 'cancelled' WHERE merchant_order_id = 'A-1'", "row_differs"),
+        ("DELETE FROM transfers WHERE status = 'matched'", "row_missing"),
+    ] {
+        change_by_hand(&data, sql);
+        let found = world.differs();
+        assert_eq!(
+            (&found["kind"], &found["command"]),
+            (&json!(kind), &json!("tidemark tables rebuild"))
+        );
+        let is_order = sql.contains("orders");
+        assert_eq!(found["what"].as_str().unwrap().contains(paid), is_order, "{found}");
+        let rebuilt = tidemark(world.dir.path(), &["tables", "rebuild"]);
+        assert!(rebuilt.status.success(), "{}", text(&rebuilt));
+        let (code, report) = world.report();
+        assert_eq!(code, Some(0), "{report:#}");
+    }
+    // A node that has no archive: the rest is compared all the same.
+    world.node().forget_states();
+    let output = world.reconcile(&[]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let unknown = "NOT KNOWN: eth: opening and closing balances are not known";
+    assert!(text(&output).contains(unknown), "{}", text(&output));
+    let output = world.reconcile(&["--against", "chain,raw,topics,tables,webhooks"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    world.node().clear_faults();
+    // A chain that is in the configuration no more.
+    let file = world.dir.path().join("tidemark.toml");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let (before, rest) = whole.split_once("[[wallets]]").unwrap();
+    let (_, after) = rest.split_once("[telemetry]").unwrap();
+    std::fs::write(&file, format!("{before}[telemetry]{after}")).unwrap();
+    let output = world.reconcile(&[]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let unknown =
+        "NOT KNOWN: eth: the log has blocks of the period, and the configuration no section";
+    assert!(text(&output).contains(unknown), "{}", text(&output));
+    std::fs::write(&file, whole).unwrap();
+}
+
+/// A webhook that nobody acknowledged, until its receiver was up again.
+async fn webhooks(world: &World, client: &Client) {
+    let calls = AtomicUsize::new(0);
+    let first_fails = move |_: &str, _| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Reply::Status(503),
+        _ => Reply::Status(200),
+    };
+    let receiver = Receiver::start(first_fails).await;
+    let body = json!({ "order_id": "D-1", "amount": "5", "webhook_url": receiver.url(1) });
+    let (_, answer) = client.service("/orders", &body, &[]).await.unwrap();
+    let order: Value = serde_json::from_str(&answer).unwrap();
+    let id = order["order_id"].as_str().unwrap().to_owned();
+    client.user(Method::POST, &id, "cancel", None).await;
+    let found = eventually("the webhook to be given up", || async {
+        let (code, report) = world.report();
+        let differences = report["differences"].as_array()?;
+        (code == Some(2) && differences.len() == 1).then(|| differences[0].clone())
+    })
+    .await;
+    assert_eq!(found["kind"], "dead", "{found}");
+    let cure = format!("tidemark webhook dead redrive --order {id}");
+    assert_eq!(found["command"], cure.as_str());
+    assert_eq!(found["what"].as_str().unwrap().matches(&id).count(), 1);
+    let arguments: Vec<_> = cure.split(' ').skip(1).collect();
+    let sent = tidemark(world.dir.path(), &arguments);
+    assert!(text(&sent).contains("1 of 1 were queued"), "{}", text(&sent));
+    eventually("the period to agree", || async { (world.report().0 == Some(0)).then_some(()) })
+        .await;
+}
+
+/// The node leaves the logs of a payment out until the period is settled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_transfer_is_found_and_mended() {
+    let world = World::new().await;
+    let process = world.start().await;
+    world.mine();
+    process.client().offers(&["eth"]).await;
+    world.pay(2_000_000);
+    world.agrees(1).await;
+    // Its logs trail by more than any check, and nothing else shows them.
+    world.node().lag_logs(1_000_000);
+    world.node().refuse_block_receipts();
+    let hidden = world.pay(7_000_000);
+    world.mine();
+    let (number, time) = (world.node().head().number, world.node().head().timestamp);
+    eventually("the block to be settled", || async {
+        world.mine_on();
+        let (_, report) = world.report();
+        (report["chains"][0]["settled_to"].as_u64()? >= time).then_some(())
+    })
+    .await;
+    assert!(process.stop().await.success());
+    world.node().clear_faults();
+    let found = world.differs();
+    assert_eq!(found["kind"], "not_in_log", "{found}");
+    assert!(found["what"].as_str().unwrap().contains(&hidden.to_string()), "{found}");
+    let command = found["command"].as_str().unwrap();
+    assert_eq!(command, format!("tidemark rescan eth {number} {number}"));
+    let arguments: Vec<_> = command.split(' ').skip(1).chain(["--yes"]).collect();
+    let mended = tidemark(world.dir.path(), &arguments);
+    assert!(mended.status.success(), "{}", text(&mended));
+    assert_eq!(world.differs()["kind"], "no_verdict", "the processor does not run");
+    let process = world.start().await;
+    world.agrees(2).await;
+    assert!(process.stop().await.success());
+}
+
+#[test]
+fn what_cannot_be_reconciled_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    std::fs::write(dir.path().join("tidemark.toml"), format!("[data]\ndir = {data:?}\n")).unwrap();
+    for (arguments, code, expected) in [
+        (&["--day", "yesterday"][..], 64, "must be a day such as 2026-11-25"),
+        (&["--from", "5"], 64, "--to"),
+        (&["--from", "9", "--to", "5"], 64, "reconcile: the period must begin before it ends"),
+        (&["--from", "0", "--to", "99999999"], 64, "the period must have at most 366 days"),
+        (&["--chain", "eth"], 64, "chains.eth: there is no such section"),
+        (&["--against", "books"], 64, "invalid value 'books'"),
+        (&["--against", "tables"], 64, "reconcile: --against needs chain and raw"),
+        (&["--day", "2026-11-25"], 1, "there is no log at"),
+    ] {
+        let refused = tidemark(dir.path(), &[&["reconcile"], arguments].concat());
+        assert_eq!(refused.status.code(), Some(code), "{}", text(&refused));
+        assert!(text(&refused).contains(expected), "{}", text(&refused));
+    }
+    assert!(!data.exists(), "nothing is made");
+}

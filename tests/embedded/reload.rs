@@ -1,0 +1,122 @@
+//! SIGHUP: another configuration while customers and the shop go about their business.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use alloy_primitives::U256;
+use schemas::{Secret, sign_service};
+use serde_json::json;
+use testkit::Pace;
+use testkit::harness::{
+    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node, now, units,
+};
+
+const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
+const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+const ADDED: &str = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359";
+const OTHER_SECRET: &str = "other-admin-9pT4hD6sJ3mZ";
+const REFUSED: &str = "SIGHUP: the configuration is not valid, and nothing changes";
+
+fn change(file: &Path, from: &str, to: &str) {
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.contains(from));
+    std::fs::write(file, text.replace(from, to)).unwrap();
+}
+
+/// Creates orders, each over a connection of its own, until the end; how many.
+async fn create_until(end: Arc<AtomicBool>, base: String) -> usize {
+    let mut created = 0;
+    while !end.load(Ordering::Relaxed) {
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let reference = format!("R-{created}");
+        let body = json!({ "order_id": reference, "amount": "10.00", "webhook_url": WEBHOOK });
+        let body = body.to_string();
+        let time = schemas::UnixSeconds(now());
+        let signature = sign_service(&Secret::new(MERCHANT_SECRET), time, body.as_bytes());
+        let request = http.post(format!("{base}/api/v1/service/orders"));
+        let request = request.header("Service-Signature", signature).body(body);
+        let answer = request.send().await.expect("no connection is refused or cut");
+        assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
+        created += 1;
+    }
+    created
+}
+
+async fn admin_status(base: &str, secret: &str, path: &str) -> (u16, String) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let request = http.get(format!("{base}/api/v1/admin{path}"));
+    let answer = request.header("Service-Admin-Authorization", secret).send().await.unwrap();
+    (answer.status().as_u16(), answer.text().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_refuses_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let devnet = evm_node(1, 600, 60).await;
+    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
+    let more = format!("{tokens}confirmations = 3\n");
+    let chain = Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more };
+    let tidemark = Tidemark::start(dir.path(), &[chain], WEBHOOK, "").await;
+    let (client, node) = (tidemark.client(), devnet.chain());
+    let file = dir.path().join("tidemark.toml");
+    let base = format!("http://{}", tidemark.address());
+    let open = client.create("A-1", "10.00", "eth", WEBHOOK).await["order_id"].clone();
+    let open = open.as_str().unwrap();
+    let value = units(&client.deposit(open).await["value"]);
+    let end = Arc::new(AtomicBool::new(false));
+    let creates = tokio::spawn(create_until(end.clone(), base.clone()));
+
+    change(&file, "[merchant]", "[merchants]");
+    tidemark.signal("HUP");
+    eventually("the refusal of the configuration", || async {
+        tidemark.log().contains(REFUSED).then_some(())
+    })
+    .await;
+    assert!(tidemark.log().contains("merchants: unknown section"), "{}", tidemark.log());
+    // Ingest would not start without a wallet that it watches.
+    change(&file, "[merchants]", "[merchant]");
+    change(&file, WALLET, ADDED);
+    tidemark.signal("HUP");
+    let vanished = format!("wallet {WALLET}");
+    eventually("the refusal of another wallet", || async {
+        tidemark.log().contains(&vanished).then_some(())
+    })
+    .await;
+    change(&file, ADDED, WALLET);
+
+    change(&file, ADMIN_SECRET, OTHER_SECRET);
+    let wallet = format!(
+        "[[wallets]]\nblockchain = \"eth\"\naddress = \"{ADDED}\"\nenabled_coins = [\"USDT\"]\n"
+    );
+    change(&file, "[[wallets]]", &format!("{wallet}[[wallets]]"));
+    tidemark.signal("HUP");
+    eventually("the other secret", || async {
+        let (status, wallets) = admin_status(&base, OTHER_SECRET, "/wallets").await;
+        (status == 200 && wallets.contains(ADDED)).then_some(())
+    })
+    .await;
+    assert_eq!(admin_status(&base, ADMIN_SECRET, "/wallets").await.0, 401);
+
+    // What was open is paid.
+    node.transfer(
+        USDT.parse().unwrap(),
+        [0x22; 20].into(),
+        WALLET.parse().unwrap(),
+        U256::from(value),
+    )
+    .unwrap();
+    let pace = Pace::default();
+    eventually("the order to be paid", || async {
+        if pace.is_due() {
+            node.mine(1).unwrap();
+        }
+        let body = json!({ "order_id": open });
+        let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
+        text.contains("\"paid\"").then_some(())
+    })
+    .await;
+    end.store(true, Ordering::Relaxed);
+    assert!(creates.await.unwrap() > 0);
+    assert!(tidemark.stop().await.success());
+}

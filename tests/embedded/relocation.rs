@@ -1,0 +1,186 @@
+//! `tidemark export` and `tidemark import` between embedded installations, into another layout: payments before, during and
+//! after the move.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use testkit::harness::{Tidemark, eventually, executable, now};
+use testkit::relocation::{SETTINGS, Shop, assert_attempts};
+
+/// Orders of each kind: paid before the move, seen before it, paid during it, and after it.
+const PART: usize = 12;
+
+fn command(dir: &Path, arguments: &[&str]) -> Output {
+    let config = dir.join("tidemark.toml");
+    Command::new(executable()).args(arguments).arg("--config").arg(config).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
+}
+
+fn succeeds(dir: &Path, arguments: &[&str]) -> String {
+    let output = command(dir, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+    text(&output)
+}
+
+/// What a refused command prints.
+fn refused(dir: &Path, arguments: &[&str], code: i32) -> String {
+    let output = command(dir, arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output));
+    text(&output)
+}
+
+async fn start(shop: &Shop, dir: &Path, layout: &str) -> Tidemark {
+    let more = format!("{SETTINGS}[log]\n{layout}");
+    Tidemark::start(dir, &shop.chains(), &shop.url(), &more).await
+}
+
+fn folder(dir: &Path, name: &str) -> (PathBuf, String) {
+    let path = dir.join(name);
+    let text = path.to_str().unwrap().to_owned();
+    (path, text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shop_moves_to_another_layout_and_back() {
+    let mut shop = Shop::open().await;
+    let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let [old, new, back] = dirs.each_ref().map(|dir| dir.path());
+    let few = "lanes = 1\norder_partitions = 4\nwebhook_partitions = 2\n";
+    let many = "lanes = 3\norder_partitions = 7\nwebhook_partitions = 5\n";
+
+    let tidemark = start(&shop, old, few).await;
+    let client = tidemark.client();
+    let stray = shop.begin(&client, 4 * PART + 3, PART).await;
+    let orders = shop.orders.clone();
+    let (before, rest) = orders.split_at(PART);
+    let (seen, rest) = rest.split_at(PART);
+    let (during, rest) = rest.split_at(PART);
+    let (after, spare) = rest.split_at(PART);
+    shop.pay(seen);
+    let busy = refused(old, &["export", &folder(old, "busy").1], 1);
+    assert!(busy.contains("is in use by another process"), "{busy}");
+    assert!(tidemark.stop().await.success());
+    shop.returns().await;
+    shop.pay(during);
+
+    let (_, to) = folder(old, "moved");
+    let printed = succeeds(old, &["export", &to]);
+    assert!(printed.contains("do not start this installation again"), "{printed}");
+    assert!(refused(old, &["export", &to], 64).contains("is there already"));
+    configure(old, new, Some((few, many)));
+    arrive(new, &to);
+    let tidemark = start(&shop, new, many).await;
+    let client = tidemark.client();
+    shop.mine(4);
+    shop.are_paid(&client, seen).await;
+    shop.are_paid(&client, during).await;
+    shop.are_announced(before).await;
+    shop.are_known(&client).await;
+    shop.is_open(&client, &spare[0]).await;
+    shop.attach(&client, &stray, &[spare[0].clone(), spare[1].clone()]).await;
+    shop.create(&client, 4 * PART + 6).await;
+    shop.assert_names();
+    assert!(tidemark.stop().await.success());
+    succeeds(new, &["tables", "verify"]);
+
+    // And back to one lane.
+    let (_, to) = folder(new, "moved");
+    succeeds(new, &["export", &to]);
+    configure(new, back, Some((many, few)));
+    arrive(back, &to);
+    let tidemark = start(&shop, back, few).await;
+    let client = tidemark.client();
+    shop.pay(after);
+    shop.mine(4);
+    shop.are_paid(&client, &shop.orders[..4 * PART]).await;
+    shop.are_announced(&shop.orders[..4 * PART]).await;
+    shop.are_known(&client).await;
+    shop.create(&client, 4 * PART + 9).await;
+    shop.assert_names();
+    // The one that was attached is one of them.
+    agrees(&shop, back, 4 * PART as u64 + 1).await;
+    assert!(tidemark.stop().await.success());
+    succeeds(back, &["tables", "verify"]);
+    shop.drained().await;
+    shop.assert_webhooks(&shop.orders[..4 * PART], 0);
+    assert_attempts(&succeeds(back, &["tail", "webhooks.attempts", "--until-end"]));
+    assert!(!old.join("busy").exists() && !old.join("busy.part").exists());
+}
+
+/// Writes the configuration of one folder for another one and another layout.
+fn configure(from: &Path, to: &Path, layouts: Option<(&str, &str)>) {
+    let text = fs::read_to_string(from.join("tidemark.toml")).unwrap();
+    let data = |dir: &Path| dir.join("data").display().to_string();
+    let mut text = text.replace(&data(from), &data(to));
+    if let Some((old, new)) = layouts {
+        assert!(text.contains(old), "{text}");
+        text = text.replace(old, new);
+    }
+    fs::write(to.join("tidemark.toml"), text).unwrap();
+}
+
+/// Imports an export, once.
+fn arrive(dir: &Path, from: &str) {
+    succeeds(dir, &["import", from]);
+    let again = refused(dir, &["import", from], 1);
+    assert!(again.contains("is there already"), "{again}");
+}
+
+/// Mines until a reconciliation of everything agrees, with as many payments that paid an order.
+async fn agrees(shop: &Shop, dir: &Path, matched: u64) {
+    let (from, to) = ((now() - 7200).to_string(), (now() + 7200).to_string());
+    let arguments = ["reconcile", "--from", &from, "--to", &to, "--json"];
+    eventually("the reconciliation", || async {
+        shop.mine(2);
+        let output = command(dir, &arguments);
+        let report: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let lines = report["statement"].as_array()?.iter();
+        let count: Option<u64> = lines.map(|line| line["matched"]["count"].as_u64()).sum();
+        (output.status.success() && count == Some(matched)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_a_whole_move_is_refused() {
+    let shop = Shop::open().await;
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [old, new] = dirs.each_ref().map(|dir| dir.path());
+    assert!(start(&shop, old, "").await.stop().await.success());
+    let (moved, to) = folder(old, "moved");
+    succeeds(old, &["export", &to]);
+
+    // An installation is there.
+    let there = refused(old, &["import", &to], 1);
+    assert!(there.contains("log.sqlite is there already"), "{there}");
+    configure(old, new, None);
+    let rows = moved.join("tables.jsonl");
+    let whole = fs::read(&rows).unwrap();
+    fs::write(&rows, &whole[1..]).unwrap();
+    let damaged = refused(new, &["import", &to], 1);
+    assert!(damaged.contains("is damaged"), "{damaged}");
+    assert!(!new.join("data").exists(), "nothing is made");
+    fs::write(&rows, whole).unwrap();
+    let manifest = moved.join("manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace("\"format\":1", "\"format\":2")).unwrap();
+    let other = refused(new, &["import", &to], 1);
+    assert!(other.contains("import it with that version"), "{other}");
+    fs::write(&manifest, text).unwrap();
+
+    // It was interrupted.
+    fs::create_dir_all(new.join("data/import.part")).unwrap();
+    let half = refused(new, &["run"], 1);
+    assert!(half.contains("run `tidemark import` again"), "{half}");
+    let half = refused(new, &["export", &folder(new, "half").1], 1);
+    assert!(half.contains("run `tidemark import` again"), "{half}");
+    succeeds(new, &["import", &to]);
+    assert!(!new.join("data/import.part").exists());
+    let tidemark = start(&shop, new, "").await;
+    assert!(tidemark.stop().await.success());
+}

@@ -1,0 +1,140 @@
+//! `tidemark dead-letters skip`: a record that no version can read ends a stage until a person moves it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use log::embedded::EmbeddedLog;
+use log::{Log, NewRecord, Offset, TopicPartition};
+use runtime::SystemClock;
+use schemas::record::{AuditEntry, DeadLetter};
+use schemas::{AuditAction, Headers, Layout, Partition, Topic};
+use testkit::harness::{Process, Tidemark, executable};
+
+const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
+/// As the configuration has it by default.
+const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+/// The wire format with a schema id that no version has, and no content of any record.
+const GARBAGE: [u8; 9] = [0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff];
+
+const fn first(topic: Topic) -> TopicPartition {
+    TopicPartition { topic, partition: Partition(0) }
+}
+
+fn open(dir: &Path) -> EmbeddedLog {
+    EmbeddedLog::open(&dir.join("data"), LAYOUT, Arc::new(SystemClock)).unwrap()
+}
+
+/// Writes a value to the first partition of a topic, and returns where it is.
+async fn write(dir: &Path, topic: Topic, value: &[u8]) -> String {
+    let (log, to) = (open(dir), first(topic));
+    let offset = log.bounds(to).unwrap().end;
+    let record = NewRecord {
+        to,
+        key: b"x".to_vec(),
+        value: Some(value.to_vec()),
+        headers: Headers::default(),
+    };
+    log.produce(vec![record]).await.unwrap();
+    format!("{to}@{offset}")
+}
+
+fn skip(dir: &Path, arguments: &[&str]) -> Output {
+    let config = dir.join("tidemark.toml");
+    let mut command = Command::new(executable());
+    command.args(["dead-letters", "skip"]).args(arguments).arg("--config").arg(config);
+    command.output().unwrap()
+}
+
+/// The text of a refusal.
+fn refused(dir: &Path, arguments: &[&str], code: i32) -> String {
+    let output = skip(dir, arguments);
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A process that ends by itself; what it says.
+async fn ended(dir: &Path) -> String {
+    let file = dir.join("tidemark.toml").display().to_string();
+    let process = Process::start("ends", dir, &["run", "--config", &file], &[]);
+    let status = process.end().await;
+    let said = std::fs::read_to_string(dir.join("ends.log")).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_continues_behind_a_skipped_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert!(Tidemark::start(dir, &[], WEBHOOK, "").await.stop().await.success());
+    let topics = [Topic::WebhooksDispatch, Topic::OrdersCommands];
+    for topic in topics {
+        let place = write(dir, topic, &GARBAGE).await;
+        let said = ended(dir).await;
+        let command = format!("`tidemark dead-letters skip {place}`");
+        assert!(said.contains(&command), "{said}");
+
+        let output = skip(dir, &[&place]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.starts_with(&format!("{place} is in dead-letters")), "{printed}");
+        let again = refused(dir, &[&place], 1);
+        assert!(again.contains("is past"), "{again}");
+        assert!(Tidemark::start(dir, &[], WEBHOOK, "").await.stop().await.success());
+    }
+    let log = open(dir);
+    let letters = log.read(first(Topic::DeadLetters), Offset(0), 9).unwrap();
+    let entries = log.read(first(Topic::Audit), Offset(0), 9).unwrap();
+    assert_eq!((letters.len(), entries.len()), (2, 2));
+    for ((letter, entry), topic) in letters.iter().zip(&entries).zip(topics) {
+        let letter: DeadLetter = letter.read().unwrap();
+        assert_eq!((letter.topic.as_str(), &letter.value[..]), (topic.name(), &GARBAGE[..]));
+        assert!(letter.reason.starts_with("skipped by an operator: schema id "), "{letter:?}");
+        let entry: AuditEntry = entry.read().unwrap();
+        let place = format!("{topic}/0@{}", letter.offset);
+        assert_eq!((entry.action, entry.subject), (AuditAction::SkipRecord, Some(place)));
+        assert_eq!(entry.operator, "command line");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_can_read_is_not_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert!(Tidemark::start(dir, &[], WEBHOOK, "").await.stop().await.success());
+    let command = schemas::encode(&schemas::record::example::order_command()).unwrap();
+    let mut newer = command.clone();
+    newer[1] ^= 1;
+    let payment = write(dir, Topic::TransfersRaw, &GARBAGE).await;
+    let cases = [
+        (command, "this version can read the record: start the stage"),
+        (newer, "a newer version wrote it: start that version"),
+        (b"garbage".to_vec(), "the stage moves it to dead-letters by itself"),
+    ];
+    for (value, part) in cases {
+        let place = write(dir, Topic::OrdersCommands, &value).await;
+        let said = refused(dir, &[&place], 1);
+        assert!(said.contains(part), "{said}");
+    }
+    let said = refused(dir, &[&payment], 1);
+    assert!(said.contains("may be a payment") && said.contains("--yes"), "{said}");
+    assert_eq!(skip(dir, &[&payment, "--yes"]).status.code(), Some(0));
+
+    // Records before it wait to be read.
+    let place = write(dir, Topic::OrdersCommands, &GARBAGE).await;
+    let said = refused(dir, &[&place], 1);
+    assert!(said.contains("start the stage, which ends at the record that stops it"), "{said}");
+    let place = write(dir, Topic::Orders, &GARBAGE).await;
+    let said = refused(dir, &[&place], 1);
+    assert!(said.contains("others read orders too"), "{said}");
+    for (place, code, part) in [
+        ("orders.commands/0@99", 1, "there is no record at orders.commands/0@99"),
+        ("orders.commands/7@0", 1, "has no partition orders.commands/7"),
+        ("orders.commands", 64, "TOPIC/PARTITION@OFFSET"),
+        ("nothing/0@0", 64, "no such topic"),
+    ] {
+        let said = refused(dir, &[place], code);
+        assert!(said.contains(part), "{said}");
+    }
+}
