@@ -3,6 +3,7 @@
 //	MERCHANT_SECRET=… go run tidemark.go sign 1790000000 '{"order_id":"A-1"}'
 //	MERCHANT_SECRET=… go run tidemark.go verify 1790000000 '<Service-Signature>' '<body>'
 //	MERCHANT_SECRET=… go run tidemark.go link <order_id> 1790000000
+//	MERCHANT_SECRET=… go run tidemark.go proof <order_id> paid '<proof>'
 package main
 
 import (
@@ -44,6 +45,25 @@ func CheckoutQuery(secret []byte, orderID string, exp int64) string {
 	return fmt.Sprintf("exp=%d&sig=%s", exp, base64.RawURLEncoding.EncodeToString(sum))
 }
 
+// IsProof reports whether {proof} of merchant.return_url shows that the order had this status, at the Unix
+// time before its point.
+func IsProof(secret []byte, orderID, status, proof string) bool {
+	time, _, _ := strings.Cut(proof, ".")
+	if _, err := strconv.ParseUint(time, 10, 40); err != nil {
+		return false
+	}
+	sum := mac(secret, fmt.Sprintf("return.v1.%s.%s.%s", orderID, status, time))
+	wanted := time + "." + base64.RawURLEncoding.EncodeToString(sum)
+	return hmac.Equal([]byte(wanted), []byte(proof))
+}
+
+func verdict(isGenuine bool) string {
+	if isGenuine {
+		return "genuine"
+	}
+	return "refused"
+}
+
 func number(text string) int64 {
 	value, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -59,11 +79,9 @@ func main() {
 	case len(args) == 3 && args[0] == "sign":
 		fmt.Println(SignRequest(secret, number(args[1]), args[2]))
 	case len(args) == 4 && args[0] == "verify":
-		if IsGenuine(secret, number(args[1]), args[2], args[3]) {
-			fmt.Println("genuine")
-		} else {
-			fmt.Println("refused")
-		}
+		fmt.Println(verdict(IsGenuine(secret, number(args[1]), args[2], args[3])))
+	case len(args) == 4 && args[0] == "proof":
+		fmt.Println(verdict(IsProof(secret, args[1], args[2], args[3])))
 	case len(args) == 3 && args[0] == "link":
 		fmt.Println(CheckoutQuery(secret, args[1], number(args[2])))
 	default:

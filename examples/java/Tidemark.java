@@ -3,6 +3,7 @@
 // MERCHANT_SECRET=… java Tidemark.java sign 1790000000 '{"order_id":"A-1"}'
 // MERCHANT_SECRET=… java Tidemark.java verify 1790000000 '<Service-Signature>' '<body>'
 // MERCHANT_SECRET=… java Tidemark.java link <order_id> 1790000000
+// MERCHANT_SECRET=… java Tidemark.java proof <order_id> paid '<proof>'
 
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
@@ -53,8 +54,21 @@ public class Tidemark {
 
     /** The query of the checkout link of one order, which holds until the Unix time exp. */
     public String checkoutQuery(String orderId, long exp) throws GeneralSecurityException {
-        byte[] mac = mac(utf8("checkout.v1." + orderId + "." + exp));
-        return "exp=" + exp + "&sig=" + Base64.getUrlEncoder().withoutPadding().encodeToString(mac);
+        return "exp=" + exp + "&sig=" + urlMac("checkout.v1." + orderId + "." + exp);
+    }
+
+    private String urlMac(String text) throws GeneralSecurityException {
+        return Base64.getUrlEncoder().withoutPadding().encodeToString(mac(utf8(text)));
+    }
+
+    /** Whether {proof} of merchant.return_url shows that the order had this status, at the Unix time before its point. */
+    public boolean isProof(String orderId, String status, String proof) throws GeneralSecurityException {
+        String time = proof.split("\\.", 2)[0];
+        if (!time.matches("[0-9]{1,12}")) {
+            return false;
+        }
+        String wanted = time + "." + urlMac("return.v1." + orderId + "." + status + "." + time);
+        return MessageDigest.isEqual(utf8(wanted), utf8(proof));
     }
 
     public static void main(String[] args) throws GeneralSecurityException {
@@ -66,6 +80,9 @@ public class Tidemark {
             case "verify":
                 boolean genuine = tidemark.isGenuine(Long.parseLong(args[1]), args[2], utf8(args[3]));
                 System.out.println(genuine ? "genuine" : "refused");
+                break;
+            case "proof":
+                System.out.println(tidemark.isProof(args[1], args[2], args[3]) ? "genuine" : "refused");
                 break;
             case "link":
                 System.out.println(tidemark.checkoutQuery(args[1], Long.parseLong(args[2])));

@@ -3,6 +3,7 @@
 // MERCHANT_SECRET=… node tidemark.js sign 1790000000 '{"order_id":"A-1"}'
 // MERCHANT_SECRET=… node tidemark.js verify 1790000000 '<Service-Signature>' '<body>'
 // MERCHANT_SECRET=… node tidemark.js link <order_id> 1790000000
+// MERCHANT_SECRET=… node tidemark.js proof <order_id> paid '<proof>'
 'use strict';
 const { createHmac, timingSafeEqual } = require('crypto');
 
@@ -16,9 +17,13 @@ function signRequest(secret, timestamp, body) {
 function isGenuine(secret, now, header, body) {
   const timestamp = header.split('.')[0];
   if (!/^[0-9]{1,12}$/.test(timestamp) || Math.abs(now - Number(timestamp)) > 300) return false;
-  const wanted = Buffer.from(signRequest(secret, Number(timestamp), body));
-  const given = Buffer.from(header);
-  return wanted.length === given.length && timingSafeEqual(wanted, given);
+  return isEqual(signRequest(secret, Number(timestamp), body), header);
+}
+
+// In constant time.
+function isEqual(wanted, given) {
+  const [one, other] = [Buffer.from(wanted), Buffer.from(given)];
+  return one.length === other.length && timingSafeEqual(one, other);
 }
 
 // The query of the checkout link of one order, which holds until the Unix time exp.
@@ -27,7 +32,15 @@ function checkoutQuery(secret, orderId, exp) {
   return `exp=${exp}&sig=${mac.digest('base64url')}`;
 }
 
-module.exports = { signRequest, isGenuine, checkoutQuery };
+// Whether {proof} of merchant.return_url shows that the order had this status, at the Unix time before its point.
+function isProof(secret, orderId, status, proof) {
+  const time = proof.split('.')[0];
+  if (!/^[0-9]{1,12}$/.test(time)) return false;
+  const mac = createHmac('sha256', secret).update(`return.v1.${orderId}.${status}.${time}`);
+  return isEqual(`${time}.${mac.digest('base64url')}`, proof);
+}
+
+module.exports = { signRequest, isGenuine, checkoutQuery, isProof };
 
 if (require.main === module) {
   const secret = process.env.MERCHANT_SECRET;
@@ -36,5 +49,6 @@ if (require.main === module) {
   if (command === 'verify') {
     console.log(isGenuine(secret, Number(first), second, third) ? 'genuine' : 'refused');
   }
+  if (command === 'proof') console.log(isProof(secret, first, second, third) ? 'genuine' : 'refused');
   if (command === 'link') console.log(checkoutQuery(secret, first, Number(second)));
 }

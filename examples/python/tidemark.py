@@ -3,6 +3,7 @@
 MERCHANT_SECRET=… python3 tidemark.py sign 1790000000 '{"order_id":"A-1"}'
 MERCHANT_SECRET=… python3 tidemark.py verify 1790000000 '<Service-Signature>' '<body>'
 MERCHANT_SECRET=… python3 tidemark.py link <order_id> 1790000000
+MERCHANT_SECRET=… python3 tidemark.py proof <order_id> paid '<proof>'
 """
 
 import base64
@@ -39,6 +40,16 @@ def checkout_query(secret: bytes, order_id: str, exp: int) -> str:
     return f"exp={exp}&sig={base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
 
 
+def is_proof(secret: bytes, order_id: str, status: str, proof: str) -> bool:
+    """Whether {proof} of merchant.return_url shows that the order had this status, at the Unix time before its point."""
+    time, _, _ = proof.partition(".")
+    if not (time.isascii() and time.isdecimal() and len(time) <= 12):
+        return False
+    mac = _mac(secret, f"return.v1.{order_id}.{status}.{time}".encode())
+    wanted = f"{time}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
+    return hmac.compare_digest(wanted.encode(), proof.encode())
+
+
 if __name__ == "__main__":
     key = os.environ["MERCHANT_SECRET"].encode()
     command, first, *rest = sys.argv[1:]
@@ -48,3 +59,5 @@ if __name__ == "__main__":
         print("genuine" if is_genuine(key, int(first), rest[0], rest[1].encode()) else "refused")
     elif command == "link":
         print(checkout_query(key, first, int(rest[0])))
+    elif command == "proof":
+        print("genuine" if is_proof(key, first, rest[0], rest[1]) else "refused")
