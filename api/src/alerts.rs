@@ -9,7 +9,7 @@ use crate::audit::{self, Asker};
 /// Longest reason, in bytes.
 const REASON_BYTES_MAX: usize = 500;
 
-/// That an operator has dealt with something.
+/// Resolution of an alert by an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertEnd {
     alert: Alert,
@@ -24,7 +24,7 @@ impl AlertEnd {
     }
 
     /// # Errors
-    /// What is wrong with the reason.
+    /// Defect of the reason.
     pub fn check_reason(reason: &str) -> Result<(), String> {
         if reason.len() > REASON_BYTES_MAX {
             return Err(format!("must have at most {REASON_BYTES_MAX} bytes"));

@@ -1,4 +1,4 @@
-//! Who asks for what, as `audit` has it: written before it is done.
+//! Audit entries of operator actions, written before the action.
 
 use log::NewRecord;
 use schemas::record::{AuditEntry, COMMAND_LINE};
@@ -6,11 +6,11 @@ use schemas::{AuditAction, CodecError, Partition, Topic, UnixMicros};
 
 use crate::auth::Operator;
 
-/// Who asks.
+/// Requester of an audited action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asker {
     name: String,
-    /// Where the request came from.
+    /// Client of the request; `None` for a command of the executable.
     client: Option<String>,
 }
 

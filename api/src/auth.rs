@@ -46,20 +46,20 @@ pub(crate) struct Auth {
     refused: Mutex<Refused>,
 }
 
-/// Who gives a command: the holder of one of the secrets.
+/// Operator who gives a command: the holder of one of the secrets.
 #[derive(Debug, Clone)]
 pub(crate) struct Operator {
     pub(crate) name: Arc<str>,
     scope: Scope,
-    /// In which the lists are read that they ask for.
+    /// Read turns for the lists that they request.
     pub(crate) turns: Turns,
-    /// Where the request came from.
+    /// Client of the request.
     pub(crate) client: Option<Client>,
 }
 
 /// Wrong signatures and secrets of late.
 struct Refused {
-    /// Those of an address that are answered 401; more are answered 429.
+    /// Failures answered with 401, by address; more are answered with 429.
     limits: Limits<Key>,
     signatures: Occasions,
     secrets: Occasions,
@@ -96,7 +96,7 @@ impl Operator {
         Self { name: name.into(), scope, turns: Turns::default(), client: None }
     }
 
-    /// Whether they may give commands.
+    /// `true` if they may give commands.
     pub(crate) fn may_operate(&self) -> bool {
         self.scope == Scope::Operate
     }
@@ -118,7 +118,7 @@ impl Auth {
         Self { secrets, link_secrets, bodies, operators, clock, refused }
     }
 
-    /// What can be checked before the body is read: a flood of old or made-up signatures costs no memory.
+    /// Checks the header alone, before the body is read: floods of bad signatures cost no memory.
     fn verify_header(&self, header: &HeaderValue, by: Option<Client>) -> Answer<()> {
         let now = self.clock.now();
         let header = header.to_str().map_err(|_| SignatureError::Malformed);
@@ -174,7 +174,7 @@ impl Auth {
     /// The operator whose secret this is.
     ///
     /// # Errors
-    /// It is nobody's, or too many of this client were.
+    /// Nobody has this secret, or the client sent too many wrong ones.
     pub(crate) fn verify_secret(&self, given: &[u8], by: Option<Client>) -> Answer<Operator> {
         let refuse = |cause, refusal| {
             metrics::refusal("secret", cause);
@@ -222,7 +222,7 @@ impl Auth {
     }
 }
 
-/// Whether a body is a webhook's.
+/// `true` if a body is that of a webhook.
 fn is_event(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Event {
@@ -231,7 +231,7 @@ fn is_event(body: &[u8]) -> bool {
     json::object::<Event>(body).is_ok_and(|event| event.event_type.is_some())
 }
 
-/// When the link of a query ends. Meaningful for one that was verified.
+/// Returns the expiry of a link from its query. Valid only for a verified query.
 pub(crate) fn link_end(query: &Query) -> UnixSeconds {
     let end = query.text("exp").ok().flatten().and_then(|exp| exp.parse().ok());
     UnixSeconds(end.unwrap_or_default())
@@ -312,7 +312,7 @@ where
     }
 }
 
-/// None only where the query has nothing of a link: others add names to the address of a page.
+/// `None` only without any part of a link: others add names to the address of a page.
 impl<S: Send + Sync> OptionalFromRequestParts<S> for Linked
 where
     Arc<Auth>: FromRef<S>,

@@ -15,7 +15,7 @@ use crate::extract::broken_off;
 /// Most bytes of a body. It is read before its signature can be checked, on as many connections as there may be; an order
 /// whose texts are as long as they may be has 20 KiB.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Most bytes of all bodies that are not verified.
+/// Maximum bytes of all bodies that are not verified.
 const UNVERIFIED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The bodies that are not verified, of all connections. Clones are one.

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use schemas::{Address, Blockchain, StablecoinContract};
 
-/// What a customer has to send.
+/// Payment that a test customer has to send.
 #[derive(Debug, Clone, Copy)]
 pub struct TestPayment {
     pub blockchain: Blockchain,
@@ -20,6 +20,6 @@ pub trait TestBuyer: Send + Sync {
     /// Sends the payment; a later block has it.
     ///
     /// # Errors
-    /// Why the chain did not take it.
+    /// Reason why the chain did not accept the payment.
     async fn pay(&self, payment: TestPayment) -> Result<(), String>;
 }

@@ -14,16 +14,16 @@ use crate::machine::changes::{Position, Start, is_change};
 const RECORDS: usize = 500;
 /// Records that one answer reads at most: most are no change of a status.
 const SCANNED_MAX: usize = 5_000;
-/// By how many seconds the log's clock may differ from the clocks of those who ask.
+/// Maximum difference of the log's clock from the clocks of those who ask, in seconds.
 const CLOCKS_SECONDS: i64 = 300;
 
 /// Some changes, those of one order in their order.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) orders: Vec<Order>,
-    /// Where the next answer begins.
+    /// Start of the next answer.
     pub(crate) position: Position,
-    /// Whether there may be more at once.
+    /// `true` if more may be available at once.
     pub(crate) more: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Who sent a request.
+//! Client of a request: its address and its listener.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,12 +11,12 @@ use runtime::config::Network;
 /// The listener that a request came in by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Entrance {
-    /// That of merchants and customers, and of operators unless they have their own.
+    /// Listener of merchants and customers, and of operators unless they have their own.
     Public,
     Operators,
 }
 
-/// By which requests of one client are limited.
+/// Rate-limit key of a client.
 pub(crate) type Key = (Entrance, IpAddr);
 
 /// The address of a client: that of the connection or, where a trusted proxy has it, the one that the proxy names.
@@ -32,7 +32,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// Whether an address is a trusted proxy's.
+/// `true` if an address belongs to a trusted proxy.
 pub(crate) fn is_trusted(proxies: &[Network], address: IpAddr) -> bool {
     proxies.iter().any(|network| network.contains(address))
 }
@@ -45,8 +45,8 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 impl Client {
-    /// Who sent a request over a connection from `peer`. Each proxy appends the address that it saw, so the entries are
-    /// read from the last one on, as long as the one after it is trusted: what precedes it is what a client wrote.
+    /// Returns the client of a request from `peer`. Proxies append the address they saw, so entries
+    /// are read backwards while the one after is trusted: anything earlier is client input.
     pub(crate) fn of<'a>(
         entrance: Entrance,
         peer: IpAddr,
@@ -79,7 +79,7 @@ impl Client {
     }
 }
 
-/// None where no listener has said it.
+/// `None` if the listener did not set it.
 impl<S: Sync> OptionalFromRequestParts<S> for Client {
     type Rejection = Infallible;
 

@@ -1,4 +1,4 @@
-//! What requests change: a command is written to the log, its answer awaited on the feed, the row
+//! Changes by requests: a command is written to the log, its answer awaited on the feed, its row
 //! written to the tables.
 
 mod alert;
@@ -36,14 +36,14 @@ use crate::machine::{creation, new_order, resend};
 use crate::view::{DepositView, PaymentView};
 use crate::{Feed, Merchant, metrics};
 
-/// How long a request waits for the log to take a record, and for the answer to its command.
+/// Maximum wait for the log to accept a record, and for the answer to its command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an answer waits for the row that its caller reads next; the write continues after it, and the projector
-/// writes the same.
+/// Maximum wait of an answer for the row that its caller reads next; the write continues after it,
+/// and the projector writes the same.
 const ROW_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long to wait for the tables' word on what can be paid.
+/// Maximum wait for the tables to report what can be paid.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a repeated create reads the order, in case its record came before the wait.
+/// Interval at which a repeated create reads the order, in case its record preceded the wait.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Name space of installations. It can never change: ids of orders with an idempotency key follow from it.
 const KEY_SPACE: Uuid = Uuid::from_u128(0x7f0c_2d0a_52f1_4f0e_9d53_2c41_7b1e_66aa);
@@ -202,7 +202,7 @@ impl Commands {
         OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()))
     }
 
-    /// What can be offered, or everything while the tables do not answer: the lane decides.
+    /// Reads what can be offered; everything while the tables do not answer: the lane decides.
     async fn followed(&self) -> Followed {
         match timeout(OFFER_TIMEOUT, self.store.chains()).await {
             Ok(Ok(chains)) => Followed::new(chains, self.clock.now().seconds()),

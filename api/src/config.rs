@@ -22,7 +22,7 @@ pub use merchant::Merchant;
 
 const HEAD_AGE_LEAST: Duration = Duration::from_secs(60);
 
-/// What the api, the processor and ingest know of the shop: its secrets, wallets and rules.
+/// Shop configuration of the API, the processor and ingest: its secrets, wallets and rules.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Value of `Service-Admin-Authorization` (spec 5.2).
@@ -34,22 +34,22 @@ pub struct Config {
     pub wallets: Vec<Wallet>,
     pub orders: Orders,
     pub matching: Matching,
-    /// Where webhooks may go: `[webhooks]` says it, so the executable sets it.
+    /// Allowed webhook destinations; set by the executable from `[webhooks]`.
     pub receivers: ReceiverPolicy,
 }
 
 /// `[orders]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Orders {
-    /// How long an order waits for its payment.
+    /// Maximum wait of an order for its payment.
     pub ttl: Duration,
-    /// How long a closed deposit keeps its amount.
+    /// Time for which a closed deposit keeps its amount.
     pub late_window: Duration,
-    /// What becomes of a payment that comes within it.
+    /// Treatment of a payment within the late window.
     pub late_payments: LatePayments,
 }
 
-/// What becomes of a payment that comes after its order expired, while its amount is kept for it.
+/// Treatment of a payment after its order expired, while its amount is kept for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatePayments {
     /// It pays nothing and is reported.
@@ -73,19 +73,19 @@ impl FromStr for LatePayments {
 /// `[matching]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Matching {
-    /// Which amounts customers get who choose at checkout.
+    /// Amounts for customers who choose at checkout.
     pub amounts: Amounts,
-    /// How many digits after the point a raised amount has.
+    /// Number of decimal places of a raised amount.
     pub digits: u8,
-    /// By how much of itself an amount is raised at most.
+    /// Maximum raise of an amount, as a share of it.
     pub limit: Percent,
-    /// How long, in chain time, a confirmed transfer waits for its deposit.
+    /// Maximum wait of a confirmed transfer for its deposit, in chain time.
     pub match_window: Duration,
-    /// How old a chain's last scanned block may be for a deposit to open.
+    /// Maximum age of a chain's last scanned block for a deposit to open.
     pub head_age_max: Duration,
 }
 
-/// Which amounts customers get who choose at checkout.
+/// Amounts for customers who choose at checkout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amounts {
     /// The order's own, if it is free.
@@ -204,8 +204,8 @@ impl Config {
         previous.into_iter().filter_map(weak).collect()
     }
 
-    /// Why customers cannot pay the amounts of `[matching]` with these contracts, and why unknown transfers would
-    /// reach nobody.
+    /// Returns the problems of this configuration with these contracts: amounts of `[matching]`
+    /// with too many decimal places, and a refused URL for unknown transfers.
     #[must_use]
     pub fn misfits(&self, contracts: &[StablecoinContract]) -> Vec<String> {
         let url = self.merchant.unknown_transfer_webhook_url.as_deref();

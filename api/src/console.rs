@@ -49,13 +49,13 @@ const SECTIONS: [(&str, &str); 10] = [
     ("/console/audit", "Audit"),
 ];
 
-/// What goes into the frame of every page.
+/// Contents of a page, for the frame that all pages share.
 pub(crate) struct Page {
     pub(crate) title: String,
     pub(crate) main: Html,
-    /// Whether the script fetches it again every few seconds.
+    /// `true` if the script refetches the page every few seconds.
     pub(crate) is_live: bool,
-    /// Where it is among the pages that every page leads to, if it is one of them.
+    /// Navigation entry of the page; empty if it has none.
     pub(crate) section: &'static str,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Customers {
 
 struct Limited {
     limits: Limits<Key>,
-    /// What was refused since it was last logged.
+    /// Refusals since the last log line.
     refused: Occasions,
 }
 

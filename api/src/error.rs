@@ -1,20 +1,20 @@
-//! Why the api stops, and why it refuses a request: every error text of the HTTP interface, but the
-//! registry's own.
+//! Reasons why the API stops or refuses a request: every error text of the HTTP interface, except
+//! the registry's own.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemas::{CodecError, TransferStatus};
 
-/// When a client may repeat what failed on this side.
+/// `Retry-After` of a failure on this side, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
-/// When a link that was limited may command once more.
+/// `Retry-After` of a rate-limited link, in seconds.
 const LIMIT_RETRY_AFTER_SECONDS: &str = "6";
 
-/// What an answer 401 names.
+/// Challenges of a 401 answer.
 pub(crate) const BY_SIGNATURE: &str = "Service-Signature";
 pub(crate) const BY_SECRET: &str = "Service-Admin-Authorization";
 
-/// Why the api stopped.
+/// Error that stopped the API.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot serve HTTP: {0}")]
@@ -24,10 +24,10 @@ pub enum Error {
     Feed(#[from] log::Error),
 }
 
-/// What a handler returns.
+/// Result of a handler.
 pub(crate) type Answer<T = Response> = Result<T, Refusal>;
 
-/// What is wrong with one field of a request.
+/// Defect of one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub(crate) struct Invalid {
@@ -41,7 +41,7 @@ impl Invalid {
     }
 }
 
-/// Why a request is refused: its `Display` is the body of the answer (spec 7).
+/// Reason why a request is refused: its `Display` is the body of the answer (spec 7).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     // Spec 7.1.
@@ -92,13 +92,13 @@ pub(crate) enum Refusal {
     OrderPending,
     #[error("transfer is {0}: there is no unknown-transfer event to send")]
     TransferKnown(TransferStatus),
-    /// Why a transfer may not pay the order that an operator names.
+    /// Reason why a transfer may not pay the order that an operator names.
     #[error("{0}")]
     NotAttachable(&'static str),
-    /// Why a dead letter is not put back.
+    /// Reason why a dead letter is not put back.
     #[error("{0}")]
     NotPutBack(String),
-    /// Since the tables were read.
+    /// The change came after the tables were read.
     #[error("the transfer or the order has changed meanwhile, read both again")]
     SettledMeanwhile,
     #[error("merchant.unknown_transfer_webhook_url is not configured")]
@@ -158,8 +158,8 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// What an answer 401 has to name (RFC 9110, 11.6.1): the header or the query that was missing or wrong. A scheme that
-    /// no browser knows opens no dialogue.
+    /// Challenge of a 401 answer (RFC 9110, 11.6.1): the header or the query that was missing or
+    /// wrong. A scheme unknown to browsers opens no dialogue.
     fn challenge(&self) -> Option<&'static str> {
         let is_admin = matches!(self, Self::AdminMissing | Self::AdminWrong);
         let header = if is_admin { BY_SECRET } else { BY_SIGNATURE };

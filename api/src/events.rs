@@ -24,17 +24,17 @@ use crate::view::CheckoutView;
 
 use views::{View, Views};
 
-/// How often the tables are read after a record of the order: they are written a moment after the log.
+/// Read interval of the tables after a record of the order: they are written just after the log.
 const EAGER_INTERVAL: Duration = Duration::from_millis(200);
-/// For how long.
+/// Duration of these reads.
 const EAGER_PERIOD: Duration = Duration::from_secs(5);
-/// How often they are read while a payment is confirmed or checked.
+/// Read interval while a payment is confirmed or checked.
 const CONFIRMING_INTERVAL: Duration = Duration::from_secs(2);
-/// How often they are read while a payment may come that no record of the order would report.
+/// Read interval while a payment may arrive that no record of the order would report.
 const WATCHING_INTERVAL: Duration = Duration::from_secs(5);
-/// For how long after the end of an order a late payment is watched for.
+/// Time after the end of an order during which a late payment is watched for.
 const WATCHED_AFTERWARDS_SECONDS: i64 = 600;
-/// How often otherwise, and how often something is sent: a proxy ends a stream that is silent.
+/// Read interval otherwise, and send interval: a proxy ends a silent stream.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Opens live views.
@@ -52,13 +52,13 @@ struct Live {
     events: Events,
     view: View,
     records: Subscription,
-    /// When the link ends.
+    /// Expiry of the link.
     end: UnixSeconds,
-    /// What the customer knows.
+    /// State last sent to the customer.
     shown: String,
     /// The tables are read often until then.
     eager_until: Instant,
-    /// How often they are read otherwise.
+    /// Read interval otherwise.
     interval: Duration,
     sent_at: Instant,
 }
@@ -144,7 +144,7 @@ impl Live {
     }
 }
 
-/// How often the tables have something new of this order.
+/// Read interval of the tables for this order.
 fn interval(Checkout { order, transfers, possible, .. }: &Checkout, now: UnixSeconds) -> Duration {
     let mut arrived = transfers.iter().chain(possible);
     let is_confirming = !order.candidates.is_empty() || arrived.any(Sighting::is_waiting);
@@ -158,7 +158,7 @@ fn interval(Checkout { order, transfers, possible, .. }: &Checkout, now: UnixSec
     }
 }
 
-/// What a change is a change of: all that is shown but the time of the last scan.
+/// Text that differs whenever the customer sees a change: all but the time of the last scan.
 fn essence(checkout: &Checkout) -> String {
     let Checkout { order, transfers, possible, .. } = checkout;
     let mut text = format!("{} {}", order.version, checkout.is_stopped());

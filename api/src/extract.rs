@@ -1,4 +1,4 @@
-//! What handlers take from a request, and how a request without it is refused.
+//! Request extractors, and the refusal of a request without their data.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -33,7 +33,7 @@ impl Trace {
         Self(headers.get(HEADER_TRACEPARENT).filter(is_well_formed).cloned())
     }
 
-    /// That of what a span causes.
+    /// Trace context of a span's children.
     pub(crate) fn through(span: &Running) -> Self {
         Self(HeaderValue::try_from(span.context().traceparent()).ok())
     }
@@ -74,7 +74,7 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
     }
 }
 
-/// What the one parameter of the path names. A malformed id is refused as one that does not exist.
+/// Value of the only path parameter. A malformed id is refused like one that does not exist.
 #[derive(Debug)]
 pub(crate) struct Named<T>(pub(crate) T);
 
@@ -140,7 +140,7 @@ pub(crate) fn broken_off(error: &(dyn Error + 'static)) -> Refusal {
     Invalid::new("body", "ended too early").into()
 }
 
-/// Whether the client took too long, which the listener says.
+/// `true` if the client took too long, as reported by the listener.
 fn is_late(error: &(dyn Error + 'static)) -> bool {
     error.is::<BodyLate>() || error.source().is_some_and(is_late)
 }

@@ -17,11 +17,11 @@ use crate::{Error, metrics};
 
 /// Requests of customers that may wait at once. One more is refused as busy.
 const CUSTOMERS_MAX: usize = 8_000;
-/// Those of them that may wait for one order.
+/// Maximum of them that wait for one order.
 const ORDER_CUSTOMERS_MAX: usize = 16;
 /// Live views of customers that may be open at once.
 const VIEWERS_MAX: usize = 4_000;
-/// Those of them that may follow one order: its commands have places left.
+/// Maximum of them that follow one order: its commands have places left.
 const ORDER_VIEWERS_MAX: usize = 8;
 const MERCHANTS_MAX: usize = 8_000;
 const OPERATORS_MAX: usize = 1_000;
@@ -57,7 +57,7 @@ struct Shared {
     viewers: Arc<Semaphore>,
     merchants: Arc<Semaphore>,
     operators: Arc<Semaphore>,
-    /// Whether the tail is open: from then on no record is missed.
+    /// `true` once the tail is open: from then on no record is missed.
     following: watch::Sender<bool>,
 }
 
@@ -66,7 +66,7 @@ struct Shared {
 pub(crate) struct Subscription {
     feed: Feed,
     order_id: OrderId,
-    /// None while it is dropped.
+    /// `None` while it is dropped.
     records: Option<broadcast::Receiver<Arc<Order>>>,
     _permit: OwnedSemaphorePermit,
 }

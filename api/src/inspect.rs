@@ -1,4 +1,4 @@
-//! What happened to an order or a payment, and whether an installation is well: read from the log and the tables by
+//! History of an order or a payment, and health of an installation: read from log and tables by
 //! `tidemark find`, `tidemark status` and the operators' console alike (decision 86).
 
 pub mod gather;

@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use crate::audit::{self, Asker};
 
-/// Where the letters are.
+/// Partition of the dead letters.
 pub const LETTERS: TopicPartition =
     TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
 /// The option of `tidemark dead-letters replay` that believes a letter whose record has expired.
 pub const WITHOUT_ORIGINAL: &str = "--without-original";
-/// What is older is not put back. Of a delivery: whether a newer event of its order was sent is not known for ever. Of a
-/// command: what it asks about may have ended and been forgotten, and would begin once more.
+/// Maximum age of a record to put back, in microseconds. For an older delivery, newer events of its
+/// order are unknown; an older command may restart what has ended and been forgotten.
 const AGE_MAX_MICROS: i64 = KEPT_SECONDS * 1_000_000;
 const OLD_EVENT: &str = "the event is more than 7 days old: resend it with the Admin API, which sends the present status";
 const OLD_COMMAND: &str = "the command is more than 7 days old: what it asks about may have ended and been forgotten, and \
@@ -29,24 +29,24 @@ const ASK_ANEW: &str = "what an operator asks for is not believed on a letter's 
 const PROCESSORS: &str =
     "what only the processor writes is not believed on a letter's word: it asks again by itself";
 
-/// What a letter says. Every stage may write letters, so that alone is no reason to believe it.
+/// Content of a letter. Every stage may write letters, so a letter alone is not trusted.
 #[derive(Debug)]
 pub struct Draft {
     record: NewRecord,
-    /// Where the record was.
+    /// Offset of the original record.
     offset: Offset,
     content: Value,
     audit: NewRecord,
-    /// How to have the same without the letter, where its word is not enough: it would move money, or be signed.
+    /// Alternative where the letter alone is not enough: it would move money, or be signed.
     instead: Option<&'static str>,
 }
 
 impl Draft {
-    /// The record of a letter, to be appended to where it was: to a topic whose readers take every record twice without
-    /// harm.
+    /// Builds the record of a letter, to be appended to its partition again. The topic's readers
+    /// must tolerate duplicates.
     ///
     /// # Errors
-    /// Why it may not be.
+    /// Reason why it cannot be put back.
     pub fn of(letter: DeadLetter, by: &Asker, now: UnixMicros) -> Result<Self, String> {
         let topic = input(&letter.topic)?;
         let (schema, value) = (topic.spec().schema, &letter.value);
@@ -180,7 +180,7 @@ fn input(name: &str) -> Result<Topic, String> {
     Ok(topic)
 }
 
-/// Why a letter alone is not believed about an order: none for what a shop or a customer may ask.
+/// Reason why a letter about an order is not trusted; `None` for a shop's or customer's command.
 fn of_order(body: &OrderCommandBody) -> Option<&'static str> {
     use OrderCommandBody as Body;
     match body {

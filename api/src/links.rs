@@ -1,18 +1,18 @@
-//! What the service signs for customers: checkout links, and the proof of a status with which they return to the shop.
+//! Signed links for customers: to the checkout page, and back to the shop with proof of a status.
 
 use std::sync::Arc;
 
 use schemas::record::Order;
 use schemas::{Secret, UnixSeconds, sign_checkout, sign_return};
 
-/// How long after the end of its order a checkout link holds, for the page to show what became of it.
+/// Validity of a checkout link after its order's end, in seconds: the page shows the outcome.
 const LINK_SECONDS: i64 = 24 * 3600;
 
 /// Signs links of an installation.
 #[derive(Debug, Clone)]
 pub(crate) struct Links {
     key: Secret,
-    /// Where customers reach the service, without a slash at the end.
+    /// Public URL of the service, without a trailing slash.
     public_url: Option<Arc<str>>,
 }
 

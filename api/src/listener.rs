@@ -37,17 +37,17 @@ use crate::client::{Client, Entrance, is_trusted};
 use crate::machine::occasions::Occasions;
 use crate::metrics;
 
-/// Most bytes of the head of a request, its path and headers together: twice what proxies forward.
+/// Maximum bytes of a request's head, path and headers together: twice what proxies forward.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Time for a request that is on its way when an orderly stop begins: it is answered, as the last of its connection.
 const LAST_REQUEST_GRACE: Duration = Duration::from_millis(100);
-/// How long a request of which only a part came may hold up an orderly stop.
+/// Maximum delay of an orderly stop by a request that has only partly arrived.
 const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
-/// How long nothing is accepted after the system refused to: most often there are no files left.
+/// Pause after the system refused to accept: usually no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Where each proxy appends the address that it saw.
+/// Header to which each proxy appends the address that it saw.
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// For a client that finds no place.
+/// Answer to a client over the connection limit.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n\r\nthe service is busy, try again";
 
@@ -56,11 +56,11 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconn
 pub(crate) struct Listener {
     entrance: Entrance,
     bounds: Connections,
-    /// One for each connection that may be open.
+    /// One permit per connection that may be open.
     places: Arc<Semaphore>,
-    /// Whose word on the client is believed.
+    /// Trusted proxies.
     proxies: Arc<[Network]>,
-    /// Requests with the word of another since the last line of the log.
+    /// Requests forwarded by untrusted peers since the last log line.
     unbelieved: Arc<Mutex<Occasions>>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
@@ -194,7 +194,7 @@ impl Listener {
     }
 }
 
-/// Whether accepting failed for the one client that it was about.
+/// `true` if accepting failed because of that one client.
 fn is_of_one_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     [ConnectionAborted, ConnectionRefused, ConnectionReset].contains(&error.kind())

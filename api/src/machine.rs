@@ -1,5 +1,5 @@
-//! What the api decides, without I/O, clock or randomness: whether a request is valid, which command it
-//! becomes, whether a record of the log answers it.
+//! Decisions of the API, without I/O, clock or randomness: validity of a request, the command it
+//! becomes, the log record that answers it.
 
 pub(crate) mod alert;
 pub(crate) mod arrival;

@@ -1,4 +1,4 @@
-//! What the api measures, and the only functions that write it.
+//! Metrics of the API, and the only functions that write them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -9,9 +9,9 @@ use metrics::{Counter, Histogram, counter, gauge, histogram};
 use schemas::UnixSeconds;
 use store::ChainRow;
 
-/// What was awaited of a client that was silent.
+/// Steps in which a silent client is timed out.
 const AWAITED: &[&str] = &["header", "idle", "body", "answer"];
-/// Commands whose answer is awaited: `create`, and what `Awaited::name` says.
+/// Commands whose answer is awaited: `create`, and the results of `Awaited::name`.
 const AWAITED_COMMANDS: &[&str] = &[
     "create",
     "choose_payment",
@@ -22,7 +22,7 @@ const AWAITED_COMMANDS: &[&str] = &[
     "attach_transfer",
 ];
 const OUTCOMES: &[&str] = &["answered", "missed"];
-/// What is refused, and why.
+/// Refused subjects, each with its reasons.
 const REFUSED: &[(&str, &[&str])] = &[
     ("signature", &["missing", "malformed", "expired", "mismatch", "webhook"]),
     ("secret", &["missing", "malformed", "mismatch", "scope"]),
@@ -71,7 +71,7 @@ pub(crate) fn register() {
     }
 }
 
-/// How far the lanes are at this time, by the rows of the tables.
+/// Sets the positions of the lanes at this time, from the rows of the tables.
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; 2^52 seconds are enough")]
 pub(crate) fn lanes(rows: &[ChainRow], now: UnixSeconds) {
     let age = |time: UnixSeconds| now.0.saturating_sub(time.0).max(0) as f64;
@@ -83,11 +83,11 @@ pub(crate) fn lanes(rows: &[ChainRow], now: UnixSeconds) {
     }
 }
 
-/// Requests by their routes. Clones are the same.
+/// Requests by their routes. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Requests(Arc<RwLock<HashMap<Box<str>, Arc<OfRoute>>>>);
 
-/// What is measured of a route, found once: to find it by name and labels costs more than to count.
+/// Metrics of a route, found once: a search by name and labels costs more than to count.
 pub(crate) struct OfRoute {
     route: Arc<str>,
     duration: Histogram,

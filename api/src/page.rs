@@ -25,11 +25,11 @@ pub(crate) const ASSETS: [(&str, &str, &str); 3] = [
     ("icon.svg", "image/svg+xml", include_str!("page/assets/icon.svg")),
 ];
 
-/// What the page may load and where it may be shown: its own files, and in no frame.
+/// Content security policy of the page: it loads its own files only, and is shown in no frame.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// A page as it is sent. `referrer` is the policy for the requests that it leads to, `scheme` what an answer 401 names.
+/// Response with a page. `referrer` is its referrer policy, `scheme` the challenge of a 401.
 pub(crate) fn response(
     status: StatusCode,
     page: Html,
@@ -68,7 +68,7 @@ pub(crate) fn render(showing: &Showing<'_>) -> Html {
     frame(showing.shop, language, Frame { id, test, refresh, home, about, scene })
 }
 
-/// For customers without scripts: the page asks for itself.
+/// Self-refresh of the page, for customers without scripts.
 fn refresh(language: Language, seconds: u8) -> Html {
     let values = [("seconds", seconds.to_string().into())];
     Template(include_str!("page/templates/refresh.html")).fill(language, &values)
@@ -87,7 +87,7 @@ pub(crate) fn busy(shop: &Shop, language: Language) -> Html {
     without_order(shop, language, notice, again)
 }
 
-/// What a page without an order says, by the keys of its texts.
+/// Texts of a page without an order, by their keys.
 struct Notice {
     kind: &'static str,
     mark: &'static str,
@@ -112,7 +112,7 @@ fn without_order(shop: &Shop, language: Language, notice: Notice, back: Html) ->
     frame(shop, language, Frame { id: String::new(), test, refresh, home, about, scene })
 }
 
-/// What goes around and into `main`.
+/// Parts around and inside `main`.
 struct Frame {
     id: String,
     test: Html,

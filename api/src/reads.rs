@@ -1,4 +1,4 @@
-//! What requests read: the tables and the configuration.
+//! Reads for requests: from the tables and the configuration.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,17 +27,17 @@ const ARRIVED: [TransferStatus; 3] = [
     TransferStatus::WaitingForMatch,
     TransferStatus::NoMatchedDeposit,
 ];
-/// Most transfers of a kind that are shown with an order.
+/// Maximum transfers of a kind that are shown with an order.
 const SIGHTINGS_MAX: usize = 8;
 
 /// The pages in which a transaction is searched at a wallet, and how many: the latest transfers to it. So for the orders
 /// that a transfer may be meant for.
 const SEARCHED: Page = Page { limit: 200, offset: 0 };
 const SEARCHED_PAGES_MAX: usize = 10;
-/// By how many seconds a transfer may have been recorded before its order, as far as clocks agree.
+/// Maximum time by which a transfer's record may precede its order, as far as clocks agree.
 const CLOCKS_SECONDS: i64 = 3600;
 
-/// Where the customer of an order was asked to pay: each wallet and chain once.
+/// Wallets and chains where the customer of an order was asked to pay, each pair once.
 fn places(order: &Order) -> Vec<(Address, Blockchain)> {
     let mut places = Vec::new();
     for deposit in order.deposits.iter().filter(|deposit| deposit.deposit_id.is_some()) {
@@ -150,7 +150,7 @@ impl Reads {
         Ok(Checkout { order, chains, transfers, possible })
     }
 
-    /// What came to the wallets of an order since it was created, and paid nothing yet.
+    /// Transfers to the wallets of an order since it was created that have paid nothing yet.
     async fn arrivals(&self, order: &Order) -> Answer<Vec<Transfer>> {
         let within = Within { from: Some(order.created_at.plus(-CLOCKS_SECONDS)), before: None };
         let mut found = Vec::new();
@@ -202,18 +202,18 @@ impl Reads {
         Ok(transfers)
     }
 
-    /// How far each chain is scanned.
+    /// Scan position of each chain.
     pub(crate) async fn chains(&self) -> Answer<Vec<ChainRow>> {
         Ok(self.store.chains().await?)
     }
 
-    /// What an order can be paid with.
+    /// Chains and coins that an order can be paid with.
     pub(crate) async fn choices(&self, order_id: OrderId) -> Answer<Vec<ChainView>> {
         let order = self.order(order_id).await?;
         Ok(self.choices_among(&order, &self.followed().await?))
     }
 
-    /// The same, of what was read already.
+    /// The same, from a checkout that was read already.
     pub(crate) fn choices_of(&self, Checkout { order, chains, .. }: &Checkout) -> Vec<ChainView> {
         self.choices_among(order, &Followed::new(chains.clone(), self.clock.now().seconds()))
     }
@@ -253,7 +253,7 @@ impl Reads {
         self.catalog.clone()
     }
 
-    /// What the shop offers.
+    /// Chains and coins that the shop offers.
     pub(crate) async fn offer(&self) -> Answer<Vec<ChainView>> {
         Ok(self.catalog.offer(&self.followed().await?))
     }

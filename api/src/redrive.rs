@@ -1,8 +1,8 @@
-//! Webhooks that were given up, and the choice of those that are sent again: by `tidemark webhook dead` and by the operators'
-//! console alike.
+//! Webhooks that were given up, and the choice of those to resend: by `tidemark webhook dead` and
+//! by the operators' console alike.
 //!
-//! What is sent again is the present event of an order or a transfer, by the Admin API's own function: a record that was put
-//! back could bring an old status after a newer one.
+//! A redrive sends the present event of an order or a transfer, by the Admin API's own function: a
+//! record that was put back could bring an old status after a newer one.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,23 +14,23 @@ use url::Url;
 use crate::inspect::reader::{Pages, Reader};
 use crate::machine::survey::Subject;
 
-/// Which of them; an empty field is any.
+/// Filter of webhooks that were given up; an empty field matches any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The host of the receiver.
     pub host: Option<String>,
-    /// Given up at this time or later,
+    /// Given up at this time or later.
     pub since: Option<UnixMicros>,
-    /// and before this time.
+    /// Given up before this time.
     pub until: Option<UnixMicros>,
-    /// The end of the last attempt.
+    /// Outcome of the last attempt.
     pub outcome: Option<AttemptOutcome>,
     pub kind: Option<DeliveryKind>,
     pub order: Option<OrderId>,
 }
 
 impl Filter {
-    /// Whether a webhook that was given up at a time is one of them.
+    /// `true` if a webhook that was given up at a time matches.
     #[must_use]
     pub fn fits(&self, at: UnixMicros, delivery: &Delivery) -> bool {
         self.host.as_ref().is_none_or(|host| host_of(delivery).as_ref() == Some(host))

@@ -36,13 +36,13 @@ use crate::routes::health::{self, Health, health};
 use crate::routes::{admin, checkout, registry, service, user};
 use crate::{metrics, origins, page, reference};
 
-/// Most bytes of a customer's body: anybody with a link may send one.
+/// Maximum bytes of a customer's body: anybody with a link may send one.
 const CUSTOMER_BODY_BYTES_MAX: usize = 4 * 1024;
-/// Most bytes of a form of the page.
+/// Maximum bytes of a form of the page.
 const FORM_BYTES_MAX: usize = 1024;
 /// The route that creates orders, once more.
 const CREATE: &str = "/api/v1/service/orders";
-/// How long a request may take, its body included: longer than the wait for a command's answer.
+/// Maximum time of a request, its body included: longer than the wait for a command's answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay of answers 401 and 429: clients that try secrets, or ask too often, leave the cores to the others.
 const REFUSAL_DELAY: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Clone)]
 pub(crate) struct Doors(Arc<Parts>);
 
-/// What handlers need.
+/// Dependencies of the handlers.
 pub(crate) struct Parts {
     pub(crate) auth: Arc<Auth>,
     pub(crate) commands: Commands,
@@ -135,7 +135,7 @@ impl FromRef<Doors> for Console {
     }
 }
 
-/// What needs no address of its own: routes for merchants and customers on one side, for operators on the other.
+/// Routes that are the same at any address: of merchants and customers, and of operators.
 pub(crate) struct Routes {
     public: Router<Doors>,
     operators: Router<Doors>,
@@ -221,7 +221,7 @@ fn user_routes(doors: &Doors, origins: Arc<[String]>) -> Router<Doors> {
         .layer(middleware::from_fn_with_state(origins, cross_origin))
 }
 
-/// What every address has, around its routes. Those of customers bound their time themselves.
+/// Adds what every address has around its routes. Those of customers bound their own time.
 fn finish(
     routes: Router<Doors>,
     customers: Router<Doors>,
@@ -244,7 +244,7 @@ fn finish(
         .with_state(doors)
 }
 
-/// What is large and the same for all.
+/// Routes of large documents that are the same for all.
 fn documents(doors: &Doors) -> Router<Doors> {
     Router::new()
         .route("/api/v1/openapi.json", get(reference::document))
@@ -290,7 +290,7 @@ async fn within(
     answer.unwrap_or_else(|_| late.into_response())
 }
 
-/// What is answered to a request that is not done in time. The command of a create may be on the log by then.
+/// Refusal of a request that is not done in time. A create's command may be on the log by then.
 fn late(request: &Request) -> Refusal {
     if request.uri().path() == CREATE { Refusal::MaybeCreated } else { Refusal::Busy }
 }

@@ -32,55 +32,55 @@ use crate::routes::console::Console;
 use crate::routes::health::Health;
 use crate::{ChainTerms, Config, Error, Feed, TestBuyer, metrics};
 
-/// How often the tables are read for what is measured of them.
+/// Interval between reads of the tables for metrics.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Connections that operators may have open, where they have an address of their own: whatever the public does to the
-/// other one, they get in.
+/// Maximum open connections of operators at an address of their own: they get in, whatever the
+/// public does to the other one.
 const OPERATOR_CONNECTIONS_MAX: u32 = 64;
 
-/// Where requests come in.
+/// Listening sockets.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Of merchants and customers.
+    /// For merchants and customers.
     pub public: TcpListener,
-    /// Of operators; none if they come in with the others.
+    /// For operators; `None` if they use the public one.
     pub operators: Option<TcpListener>,
-    /// The proxies whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<Network>,
 }
 
 /// Everything that serving needs.
 pub struct Server {
     pub config: Config,
-    /// What clients may leave open.
+    /// Limits of client connections.
     pub connections: Connections,
-    /// Requests a second of the customers of one address; none for any number.
+    /// Maximum requests per second of the customers of one address; `None` if unlimited.
     pub customer_requests: Option<NonZeroU32>,
-    /// Where customers reach the service, without a slash at the end.
+    /// Public URL of the service, without a trailing slash.
     pub public_url: Option<String>,
     /// The stablecoin contracts of the configured chains.
     pub contracts: Vec<StablecoinContract>,
-    /// What customers have to know of those chains.
+    /// Terms of those chains for customers.
     pub chains: Vec<ChainTerms>,
-    /// Pays at the push of a button on the checkout page, if there is one: the demo's.
+    /// The demo's test buyer, who pays at the push of a button on the checkout page.
     pub buyer: Option<Arc<dyn TestBuyer>>,
     /// Prefix of the names of topics, and so of their schemas' subjects.
     pub topic_prefix: String,
-    /// What the health check reports (spec 4.2).
+    /// Version in the health check (spec 4.2).
     pub version: &'static str,
     pub log: Arc<dyn Log>,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
-    /// What other parts of this process show of themselves.
+    /// States reported by other parts of this process.
     pub readiness: Readiness,
     /// Followed by [`feed::run`](crate::feed::run) elsewhere.
     pub feed: Feed,
 }
 
 impl Server {
-    /// Serves until `stop`, then completes the requests that have begun, for as long as [`Connections`] gives them. Accepts none before the feed
-    /// follows the log, because the answer to a command could be missed.
+    /// Serves until `stop`, then completes requests in progress within the grace of
+    /// [`Connections`]. Accepts none before the feed follows the log, lest an answer is missed.
     ///
     /// # Errors
     /// [`Error::Feed`] if the log fails for good.

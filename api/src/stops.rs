@@ -11,7 +11,7 @@ use crate::audit::{self, Asker};
 /// The key of its commands: they are about all of a lane.
 const KEY: &str = "lane";
 
-/// That something stops, or that this ends.
+/// Request to begin or to end a stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StopRequest {
     scope: StopScope,
@@ -21,8 +21,8 @@ pub struct StopRequest {
 
 impl StopRequest {
     /// # Errors
-    /// What is wrong with the subject: it is a wallet, a coin, a contract or a chain, the first three on all chains or on
-    /// one.
+    /// Defect of the subject, which must be a wallet, a coin, a contract or a chain, the first
+    /// three on all chains or on one.
     pub fn parse(
         subject: &str,
         on: Option<Blockchain>,
@@ -60,7 +60,7 @@ impl StopRequest {
         self.scope.blockchain
     }
 
-    /// What is to end, if this ends a stop.
+    /// Scope of the stop to end; `None` if this begins one.
     #[must_use]
     pub fn to_end(&self) -> Option<StopScope> {
         (!self.begins).then_some(self.scope)
@@ -75,13 +75,13 @@ impl StopRequest {
         })
     }
 
-    /// What is stopped or resumed.
+    /// Subject that is stopped or resumed.
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// The record of who asks for it, to be written first.
+    /// Audit record of the request, to be written first.
     ///
     /// # Errors
     /// [`CodecError`].

@@ -1,4 +1,4 @@
-//! What the api has to know of the chains that are followed: `[chains]` says it, so the executable sets it.
+//! Terms of the followed chains for the API; set by the executable from `[chains]`.
 
 use schemas::{Amount, Blockchain};
 
@@ -6,7 +6,7 @@ use schemas::{Amount, Blockchain};
 #[derive(Debug, Clone)]
 pub struct ChainTerms {
     pub blockchain: Blockchain,
-    /// What wallets know the network by; another than the chain's own on a development or test network.
+    /// Chain id for wallets; another than the chain's own on a development or test network.
     pub chain_id: u64,
     /// Confirmations that amounts below a bound need, by rising bound, the last without one. None where the network's
     /// own word is awaited, which no number of blocks gives.
@@ -14,7 +14,7 @@ pub struct ChainTerms {
 }
 
 impl ChainTerms {
-    /// Whether its coins are worth nothing.
+    /// `true` on a development or test network, whose coins are worth nothing.
     pub(crate) fn is_test(&self) -> bool {
         self.chain_id != self.blockchain.chain_id()
     }

@@ -21,8 +21,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// What a read finds, when its turn has come. The turn ends with the read, also where nobody waits for it any more: a
-    /// query that has begun is not undone.
+    /// Returns the result of a read in its turn. The turn ends with the read, even if nobody waits
+    /// for it any more: a query that has begun is not undone.
     pub(crate) async fn take<T: Send + 'static>(
         self,
         read: impl Future<Output = Answer<T>> + Send + 'static,

@@ -211,7 +211,7 @@ view! {
 }
 
 view! {
-    /// What a customer has to pay.
+    /// Payment that a customer has to make.
     PaymentView of (order: &Order, open: DepositView, asked: &OrderDeposit) {
         blockchain: Blockchain = open.blockchain,
         #[serde(rename = "token")]

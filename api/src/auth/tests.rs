@@ -1,5 +1,5 @@
-//! What is refused is counted by its cause, and logged once a minute. Nobody notices an attack, or a client that is set up
-//! wrong, by anything else.
+//! Refusals are counted by cause, and logged once a minute: the only sign of an attack, or of a
+//! misconfigured client.
 
 use std::io::Write;
 use std::num::NonZeroU32;
@@ -30,7 +30,7 @@ const CONFIG: &str = "
     [merchant]
     secret = 'merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5'";
 
-/// What is written to it.
+/// Captured log output.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -44,7 +44,7 @@ impl Write for Written {
     }
 }
 
-/// The counters of refusals and the log lines that requests lead to; each is sent when its second has come.
+/// Refusal counters and log lines caused by requests; each request is sent at its second.
 fn sent(requests: Vec<(u64, Request<Body>)>) -> (Vec<String>, Vec<String>) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let written = Written::default();

@@ -17,7 +17,7 @@ use crate::machine::attach::{self, Request};
 use crate::machine::outcome::Awaited;
 
 impl Commands {
-    /// What a command carries of an order that may be forgotten, with a version above those of a lost copy.
+    /// Copy of an ended order, which may be forgotten; its version is above any lost copy's.
     pub(super) fn ended(&self, order: &Order) -> EndedOrder {
         let version = order.version.max(self.log.incarnation().0);
         let has_ended = order.status != OrderStatus::Pending;

@@ -48,7 +48,7 @@ impl LogLayer for Scripted {
     }
 }
 
-/// How long each write takes.
+/// Duration of each write.
 const SLOW: Duration = Duration::from_secs(3);
 
 /// Tables that count their reads, and whose writes are slow.

@@ -10,10 +10,10 @@ use super::strength::{self, ADMIN_BITS_MIN};
 
 /// The name of `admin.secret`.
 pub(crate) const FIRST_NAME: &str = "admin";
-/// Most characters of a name.
+/// Maximum characters of a name.
 const NAME_CHARS_MAX: usize = 40;
 
-/// What the holder of a secret may do.
+/// Permissions of the holder of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Read everything.
@@ -36,7 +36,7 @@ impl FromStr for Scope {
 /// A secret of the admin API beside `admin.secret`.
 #[derive(Debug, Clone)]
 pub struct AdminSecret {
-    /// Who holds it: in log lines.
+    /// Holder of the secret, for log lines.
     pub name: String,
     pub scope: Scope,
     pub secret: Secret,
@@ -63,7 +63,7 @@ pub(super) fn read_secrets(admin: &mut Reader) -> Vec<AdminSecret> {
     secrets
 }
 
-/// Which secrets are the same as an earlier one: each pair by the names of their keys.
+/// Pairs of keys with equal secrets; the earlier key is second.
 pub(super) fn same(secrets: &[(String, &Secret)]) -> Vec<(String, String)> {
     let is_given = |secret: &Secret| !secret.expose().is_empty();
     let mut pairs = Vec::new();

@@ -2,7 +2,7 @@
 
 use schemas::{Address, StablecoinContract, known_contract};
 
-/// What an address is to which nobody has a key, and which no contract of a merchant can have.
+/// Describes an address to which nobody has a key, and which cannot be a merchant's contract.
 pub(super) fn nobodys(address: Address) -> Option<String> {
     if let Some(StablecoinContract { blockchain, stablecoin, .. }) = known_contract(address) {
         return Some(format!("the contract of {stablecoin} on {blockchain}, not a wallet"));

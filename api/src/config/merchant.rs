@@ -21,7 +21,7 @@ pub struct Merchant {
     pub previous_link_secret: Option<Secret>,
     /// Origins whose pages may call the checkout's API.
     pub allowed_origins: Vec<String>,
-    /// Where the checkout page leads back to.
+    /// URL to which the checkout page leads back.
     pub return_url: Option<ReturnUrl>,
     /// The destination of unknown_transfer webhooks (spec 6.2); without it none is sent.
     pub unknown_transfer_webhook_url: Option<String>,

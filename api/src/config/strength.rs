@@ -33,7 +33,7 @@ pub(super) fn problem(secret: &Secret, bits_min: usize) -> Option<String> {
     })
 }
 
-/// Whether a text has the form of 16 random bytes or more, in hex, base32 or base64.
+/// `true` if a text has the form of 16 random bytes or more, in hex, base32 or base64.
 fn is_drawn(secret: &str) -> bool {
     let (bytes, length) = (secret.as_bytes(), secret.len());
     let count = |is: fn(&u8) -> bool| bytes.iter().filter(|byte| is(byte)).count();

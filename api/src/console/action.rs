@@ -1,4 +1,4 @@
-//! What an operator confirms: each action's page says what it will do, before it does it.
+//! Actions of an operator: each one's page states its consequence before it is confirmed.
 
 use schemas::record::{Order, Transfer};
 
@@ -7,7 +7,7 @@ use super::markup::{badge, code, facts, foreign, head, plain};
 use super::session::Visit;
 use crate::page::Html;
 
-/// What an operator may do here.
+/// Action of an operator on the console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Cancel,
@@ -66,7 +66,7 @@ impl Action {
         }
     }
 
-    /// What will happen.
+    /// Consequence of the action.
     const fn consequence(self) -> &'static str {
         match self {
             Self::Cancel => {
@@ -110,7 +110,7 @@ impl Action {
         }
     }
 
-    /// What the page says that it leads to.
+    /// Message after the action.
     pub(crate) const fn done(self) -> &'static str {
         match self {
             Self::Cancel => "The order is cancelled.",

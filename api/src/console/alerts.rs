@@ -13,7 +13,7 @@ use super::records::{Newest, subject};
 use super::session::Visit;
 use crate::page::Html;
 
-/// The most open alerts that are listed: the newest ones.
+/// Maximum open alerts that are listed: the newest ones.
 const OPEN_MAX: usize = 100;
 
 /// The alerts of some kinds that are open, with the way to end each. `may_operate` is whether that is offered.

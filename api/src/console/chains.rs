@@ -52,7 +52,7 @@ fn disputed(survey: &Survey) -> Html {
     section("Held transfers", listed)
 }
 
-/// What this page does not do.
+/// Operations that need the command line.
 fn by_command(survey: &Survey) -> Html {
     let of = |halted: &Chain| {
         let command = format!("tidemark chain rewind {} --find", halted.blockchain);
@@ -72,14 +72,14 @@ fn by_command(survey: &Survey) -> Html {
     plain("<ul class=\"likely\">{{all}}</ul>", &[("all", halted.then(rescan))]).then(hint(why))
 }
 
-/// What the page of the chains shows.
+/// Data of the page of the chains.
 pub(crate) struct Chains<'a> {
     pub(crate) survey: &'a Survey,
-    /// What is stopped, as each chain's lanes have it.
+    /// Stops in force, as each chain's lanes have them.
     pub(crate) stops: BTreeSet<(Blockchain, StopScope)>,
     pub(crate) wallets: &'a [Wallet],
     pub(crate) may_operate: bool,
-    /// What was just done.
+    /// Message after an action.
     pub(crate) done: Option<&'static str>,
 }
 

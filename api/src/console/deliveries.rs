@@ -23,11 +23,11 @@ use crate::machine::survey::Subject;
 use crate::page::Html;
 use crate::redrive::{self, Filter};
 
-/// How long webhooks that were given up are listed.
+/// Maximum age of listed webhooks that were given up, in seconds.
 pub(crate) const GIVEN_UP_SECONDS: i64 = 30 * 24 * 3600;
-/// The most that one form sends again: a second has [`REDRIVES_A_SECOND`] of them.
+/// Maximum number resent by one form, at [`REDRIVES_A_SECOND`].
 const BATCH: usize = 100;
-/// As `tidemark webhook dead redrive` does by default.
+/// The default of `tidemark webhook dead redrive`.
 pub(crate) const REDRIVES_A_SECOND: u32 = 20;
 
 /// The place of a webhook among those that were given up: its time, its partition and its offset there.
@@ -180,18 +180,18 @@ pub(crate) fn list(given_up: &GivenUp, filter_in_force: &Filter, visit: &Visit) 
     Page::new("Deliveries", head("Deliveries that were given up", main)).at("/console/deliveries")
 }
 
-/// What a redrive sends.
+/// Webhooks that a redrive resends.
 pub(crate) struct Plan {
-    /// The oldest first.
+    /// Oldest first.
     pub(crate) subjects: Vec<(Subject, UnixMicros)>,
-    /// More that are for the next one.
+    /// Number of webhooks left for the next redrive.
     left: usize,
-    /// Those that an operator has asked for since they were given up.
+    /// Number that an operator has asked for since they were given up.
     asked: usize,
     remarks: Vec<String>,
 }
 
-/// What of the webhooks that fit is to be sent again. Blocks.
+/// Plans the redrive of the webhooks that fit the filter. Blocks.
 pub(crate) fn plan(reader: &mut Reader<Served>, filter: &Filter, now: UnixMicros) -> Answer<Plan> {
     let mut subjects = survey::dead(reader, filter, now)?;
     subjects.reverse();
@@ -206,7 +206,7 @@ pub(crate) fn plan(reader: &mut Reader<Served>, filter: &Filter, now: UnixMicros
 }
 
 impl Plan {
-    /// What it leaves out, in words.
+    /// Notes on the webhooks that it leaves out.
     fn around(&self, filter: &Filter) -> Html {
         let asked = (self.asked > 0)
             .then(|| format!("{} more were asked for already and are on their way.", self.asked));
@@ -216,7 +216,7 @@ impl Plan {
         texts.map(hint).collect::<Html>().then(hint(all.then(code(command(filter)))))
     }
 
-    /// The page that asks.
+    /// The confirmation page.
     pub(crate) fn ask(&self, filter: &Filter, visit: &Visit) -> Page {
         let row =
             |(subject, at): &(Subject, UnixMicros)| vec![of_subject(*subject), time(at.seconds())];

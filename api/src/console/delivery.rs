@@ -44,7 +44,7 @@ pub(crate) struct Webhook {
     /// The newest first.
     attempts: Vec<Attempt>,
     given_up_at: Option<UnixMicros>,
-    /// What the page lacks, in words.
+    /// Notes on data missing from the page.
     remarks: Vec<String>,
 }
 

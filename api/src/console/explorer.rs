@@ -1,4 +1,4 @@
-//! Where a transaction is shown by others. The console loads nothing from there: it links.
+//! Links to block explorers. The console loads nothing from them.
 
 use schemas::Blockchain;
 use schemas::record::Transfer;

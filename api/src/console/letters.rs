@@ -60,11 +60,11 @@ pub(crate) struct Letter {
     letter: DeadLetter,
     /// The record, if this version can read it.
     content: Option<Value>,
-    /// Why it is not put back.
+    /// Reason why it cannot be put back.
     refusal: Option<String>,
-    /// Who put it back before, the newest first.
+    /// Earlier replays of the record, newest first.
     before: Vec<AuditEntry>,
-    /// What the page lacks, in words.
+    /// Notes on data missing from the page.
     remarks: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn read(
 }
 
 impl Letter {
-    /// Whether somebody has put it back.
+    /// `true` if an operator has put it back before.
     pub(crate) fn was_put_back(&self) -> bool {
         !self.before.is_empty()
     }

@@ -148,7 +148,7 @@ pub(crate) fn unknown(rows: &[(Transfer, Vec<Candidate>)], catalog: &Catalog) ->
     Page::new("Unknown payments", main).at("/console/unknown")
 }
 
-/// What a text names.
+/// Page of the search hits for a text.
 pub(crate) fn hits(wanted: &Wanted, hits: &Hits, remarks: &[String]) -> Page {
     let row = |hit: &Hit| {
         let link = match hit.subject {

@@ -45,7 +45,7 @@ pub(super) fn hint(text: impl Into<Html>) -> Html {
     plain("<p class=\"hint\">{{text}}</p>", &[("text", text.into())])
 }
 
-/// What a page lacks.
+/// Notes on data missing from a page.
 pub(super) fn hints(remarks: &[String]) -> Html {
     remarks.iter().map(|remark| hint(remark.as_str())).collect()
 }
@@ -122,7 +122,7 @@ pub(super) fn table(
     plain("<table><thead><tr>{{names}}</tr></thead><tbody>{{rows}}</tbody></table>", &values)
 }
 
-/// What was just done.
+/// Message after an action.
 pub(super) fn notice(done: Option<&'static str>) -> Html {
     let notice = |text: &str| {
         plain("<p class=\"done\" role=\"status\">{{text}}</p>", &[("text", text.into())])
@@ -130,7 +130,7 @@ pub(super) fn notice(done: Option<&'static str>) -> Html {
     done.map(notice).unwrap_or_default()
 }
 
-/// What a missing value is.
+/// The value, or "none" if it is missing.
 pub(super) fn or_none(value: Option<Html>) -> Html {
     value.unwrap_or_else(|| plain("<span class=\"none\">none</span>", &[]))
 }

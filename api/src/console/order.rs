@@ -17,21 +17,21 @@ use crate::machine::story::{Event, Story, meaning, words};
 use crate::machine::survey::Subject;
 use crate::page::Html;
 
-/// The most events that are shown: the newest ones.
+/// Maximum events that are shown: the newest ones.
 const EVENTS_MAX: usize = 200;
 
 /// Everything that the page shows.
 pub(crate) struct Showing<'a> {
     pub(crate) row: &'a OrderRow,
     pub(crate) story: &'a Story,
-    /// What the story lacks, in words.
+    /// Notes on data missing from the story.
     pub(crate) remarks: &'a [String],
     /// The link of its customer, where the address of the service is configured.
     pub(crate) checkout: Option<String>,
     pub(crate) catalog: &'a Catalog,
     pub(crate) by: &'a Operator,
     pub(crate) now: UnixSeconds,
-    /// What was just done.
+    /// Message after an action.
     pub(crate) done: Option<&'static str>,
 }
 

@@ -28,7 +28,7 @@ const ENDED: [OrderStatus; 3] = [OrderStatus::Paid, OrderStatus::Expired, OrderS
 /// Everything that the page shows.
 pub(crate) struct Overview {
     pub(crate) survey: Survey,
-    /// How many orders of today, by UTC, have a status.
+    /// Number of today's orders (UTC) by status.
     today: Vec<(OrderStatus, usize)>,
     /// Payments of the last day that pay nothing, at most as many as a page of them has.
     unknown: Option<usize>,

@@ -67,7 +67,7 @@ pub(super) fn of_subject(of: Subject) -> Html {
     }
 }
 
-/// What operators did.
+/// Page of the operators' actions.
 pub(crate) fn audit(found: &Newest<AuditEntry>) -> Page {
     let row = |(_, entry): &(i64, AuditEntry)| {
         let what = entry.subject.as_deref().map(foreign);

@@ -28,7 +28,7 @@ fn drawn() -> String {
 
 struct Session {
     operator: Operator,
-    /// In every form of the session's pages.
+    /// Token in every form of the session's pages.
     form: String,
     begun_at: UnixSeconds,
     used_at: UnixSeconds,
@@ -54,7 +54,7 @@ impl Visit {
         plain("<input type=\"hidden\" name=\"form\" value=\"{{form}}\">", &values)
     }
 
-    /// Whether a form has that field.
+    /// `true` if a form has the value of that field.
     pub(crate) fn is_own(&self, form: Option<&str>) -> bool {
         form.is_some_and(|form| Secret::new(self.form.as_str()).matches(form.as_bytes()))
     }

@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use crate::error::{Answer, Refusal};
 
-/// How long a reading is shared from its beginning, and while it lasts.
+/// Time for which a reading is shared from its start, in microseconds; longer while it lasts.
 const SHARED_MICROS: i64 = 3_000_000;
 
 struct Reading<T> {
@@ -18,7 +18,7 @@ struct Reading<T> {
     found: Shared<BoxFuture<'static, Answer<Arc<T>>>>,
 }
 
-/// The last reading, also one that failed: what does not answer is not asked by each page.
+/// The last reading, even a failed one: an unresponsive source is not asked by each page.
 pub(crate) struct Single<T>(Mutex<Option<Reading<T>>>);
 
 impl<T> Default for Single<T> {
@@ -28,7 +28,7 @@ impl<T> Default for Single<T> {
 }
 
 impl<T: Send + Sync + 'static> Single<T> {
-    /// What the last reading found, or a new one. It ends also where nobody waits for it any more.
+    /// Returns the last reading, or a new one. It completes even if nobody waits for it any more.
     pub(crate) async fn get(
         &self,
         now: UnixMicros,

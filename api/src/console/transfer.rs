@@ -24,7 +24,7 @@ pub(crate) struct Showing<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) by: &'a Operator,
     pub(crate) now: UnixSeconds,
-    /// What was just done.
+    /// Message after an action.
     pub(crate) done: Option<&'static str>,
 }
 

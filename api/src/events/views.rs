@@ -1,4 +1,4 @@
-//! What the live views of one address, and of one order, have in common.
+//! State shared by the live views of one address, and of one order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,7 +14,7 @@ use crate::reads::Reads;
 
 /// Live views that one address may have open: a shop's own tills are behind one.
 const ADDRESS_VIEWS_MAX: usize = 32;
-/// How long a row that one view has read is new for the others of its order.
+/// Time for which a row read by one view is fresh for the others of its order.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// All live views. Clones are one.
@@ -34,7 +34,7 @@ pub(super) struct View {
     all: Views,
     of: Option<Key>,
     order_id: OrderId,
-    /// None while it is dropped.
+    /// `None` while it is dropped.
     slot: Option<Arc<Slot>>,
 }
 

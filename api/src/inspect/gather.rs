@@ -13,7 +13,7 @@ use super::reader::{Pages, Reader};
 use super::search::{Subject, TRANSFERS};
 use crate::machine::story::{Confirmation, Event, Story};
 
-/// The most webhook attempts that are read: the latest ones.
+/// Maximum webhook attempts that are read: the latest ones.
 const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
 /// A payment may be older than its order by as much, and be reported as too early.
 const BEFORE_SECONDS: i64 = 3600;

@@ -12,14 +12,14 @@ use tokio::time::timeout_at;
 
 use crate::changes::first_at;
 
-/// The longest time for which a command reads topics.
+/// Maximum time for which a command reads topics.
 pub const READING_MAX: Duration = Duration::from_secs(60);
-/// The most records of one read.
+/// Maximum records of one read.
 const PAGE_RECORDS: usize = 500;
 
 /// The part of a log that a reader needs. Its calls block.
 pub trait Pages {
-    /// Why the log or the tables cannot be read.
+    /// Failure to read the log or the tables.
     type Error: From<store::Error>;
 
     /// The positions that a partition has records for.

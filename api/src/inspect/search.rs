@@ -11,9 +11,9 @@ use store::{OrderFilter, Page};
 use super::reader::{Pages, Reader};
 use super::wanted::Wanted;
 
-/// How far back the topics are searched, unless the caller says otherwise.
+/// Default period over which the topics are searched, in seconds.
 pub const SINCE_SECONDS: i64 = 30 * 24 * 3600;
-/// The most hits in memory: the newest ones.
+/// Maximum hits in memory: the newest ones.
 const KEPT_MAX: usize = 1000;
 /// The orders of one reference that are read from the tables.
 const REFERENCES: Page = Page { limit: 50, offset: 0 };
@@ -41,7 +41,7 @@ pub struct Hit {
 pub struct Hits(HashMap<Subject, Hit>);
 
 impl Hits {
-    /// Whether nothing was found.
+    /// `true` if nothing was found.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

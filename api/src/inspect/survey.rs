@@ -17,7 +17,7 @@ use crate::redrive::{self, Filter};
 
 /// The last records of a lane have its last head among them.
 const LAST_RECORDS: i64 = 400;
-/// The most pending orders that are counted.
+/// Maximum pending orders that are counted.
 const ORDERS_MAX: usize = 10_000;
 const ORDERS: Page = Page { limit: 1000, offset: 0 };
 /// The age of the oldest webhooks that are read from those that were given up, and the most that are compared with later
@@ -77,7 +77,7 @@ pub fn orders<P: Pages>(reader: &mut Reader<P>, now: UnixMicros) -> Result<Order
     }
 }
 
-/// What was given up of the webhooks that fit, and not delivered since, each with its time, the newest first.
+/// Matching webhooks that were given up and not delivered since, with their time, newest first.
 ///
 /// # Errors
 /// The log or the tables cannot be read.
@@ -109,7 +109,7 @@ pub fn dead<P: Pages>(
     Ok(dead)
 }
 
-/// Whether a webhook of a subject was delivered at a time or later; none if that is not known in time.
+/// `true` if a webhook of a subject was delivered since a time; `None` if not known in time.
 ///
 /// # Errors
 /// The tables cannot be read.
@@ -168,7 +168,7 @@ pub fn open(alerts: &OpenAlerts) -> Vec<Alert> {
     open
 }
 
-/// Whether a survey sees it itself.
+/// `true` if another part of a survey shows it.
 const fn is_seen(kind: AlertKind) -> bool {
     match kind {
         AlertKind::ChainHalted

@@ -52,7 +52,7 @@ impl Wanted {
         self.hash.is_some() || self.address.is_some() || self.amount.is_some()
     }
 
-    /// Whether the text names this order.
+    /// `true` if the text names this order.
     pub fn fits_order(&self, order: &Order) -> bool {
         let at = |wallet| self.address == Some(wallet);
         self.order == Some(order.order_id)
@@ -66,7 +66,7 @@ impl Wanted {
             })
     }
 
-    /// Whether the text names this transfer.
+    /// `true` if the text names this transfer.
     pub fn fits_transfer(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         self.number == Some(transfer.transfer_id.0)

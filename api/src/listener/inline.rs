@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// How often a future is polled before the others have their turn.
+/// Maximum polls of a future before the others have their turn.
 const POLLS_MAX: usize = 4;
 
 pub(super) struct Inline<F> {
@@ -23,7 +23,7 @@ pub(super) struct Inline<F> {
 #[derive(Default)]
 struct Wakes {
     is_polled: AtomicBool,
-    /// Since the last poll began.
+    /// `true` if it was woken since the last poll began.
     is_woken: AtomicBool,
     task: AtomicWaker,
 }

@@ -1,4 +1,4 @@
-//! How far a connection is with its present request, and the bodies that know it.
+//! Progress of a connection with its present request, and the bodies that record it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Which request a connection is at. One task at a time reads and writes it.
+/// Present request of a connection. One task at a time reads and writes it.
 #[derive(Debug)]
 pub(super) struct Progress {
     /// Twice the requests so far; one more while one is answered.
     turns: AtomicU64,
-    /// Whether a part of the present request's body is yet to come, and is waited for.
+    /// `true` while a part of the present request's body is awaited.
     is_arriving: AtomicBool,
-    /// When the last request had its answer, in microseconds after `opened_at`.
+    /// Time of the last answer, in microseconds after `opened_at`.
     ended_at: AtomicU64,
     opened_at: Instant,
 }
 
 impl Progress {
-    /// Of a connection that was opened now.
+    /// Progress of a connection opened now.
     pub(super) fn new() -> Self {
         let (turns, ended_at, is_arriving) = Default::default();
         Self { turns, is_arriving, ended_at, opened_at: Instant::now() }
     }
 
-    /// A request's headers came. It lasts until the turn is dropped.
+    /// Begins a request, whose headers have arrived. It ends when the turn is dropped.
     pub(super) fn begin(of: &Arc<Self>) -> Turn {
         of.turns.fetch_add(1, Ordering::Relaxed);
         Turn(of.clone())
@@ -48,7 +48,7 @@ impl Progress {
         self.turns.load(Ordering::Acquire)
     }
 
-    /// Since when no request is answered, while none is.
+    /// Start of the idle time between two requests.
     pub(super) fn ended_at(&self) -> Instant {
         self.opened_at + Duration::from_micros(self.ended_at.load(Ordering::Relaxed))
     }

@@ -14,12 +14,12 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use super::progress::Progress;
 use crate::metrics;
 
-/// How long, and for how many bytes, what the client still sends is read and thrown away after the last answer. Closing
-/// at once would be a reset, by which the client may lose an answer that refuses what it sends.
+/// Time and byte limits for discarding client input after the last answer. Closing at once would be
+/// a reset, and the client might lose an answer that refuses its request.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// What a connection waits for while no request is answered.
+/// Input that a connection awaits while no request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     /// The first byte of another request.
@@ -28,7 +28,7 @@ enum Awaited {
     Head,
 }
 
-/// Fails where the client takes longer for a step than it may.
+/// Stream that fails if the client exceeds the time for a step.
 pub(super) struct Timed {
     stream: TcpStream,
     progress: Arc<Progress>,
@@ -55,7 +55,7 @@ impl Timed {
         Self { stream, progress, bounds, head, came_at, alarm, stalled: None, lingered: None }
     }
 
-    /// What is awaited of the client, and until when; nothing in a request, whose body has a time-out of its own.
+    /// Awaited input and its deadline; `None` in a request, whose body has its own timeout.
     fn awaited(&mut self) -> Option<(Awaited, Instant)> {
         let turn = self.progress.turns();
         if self.progress.is_in_request() {

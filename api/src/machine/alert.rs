@@ -1,4 +1,4 @@
-//! Which alert an operator ends, and why.
+//! Alert to resolve, and the reason.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,30 +1,30 @@
-//! Which transfers at its wallets the customer of an order is shown, and how much of them (decision 79). A wallet is
-//! shared: what may be another customer's is said, and never named.
+//! Transfers at its wallets that the customer of an order is shown, and in which detail (decision
+//! 79). Wallets are shared: a transfer that may be another customer's is mentioned, never named.
 
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{
     Amount, Likeness, OrderStatus, TransferId, TransferStatus, UnixSeconds, UnknownReason,
 };
 
-/// In the parts of an amount. Digits below it are drawn; wallets and exchanges that show few digits show those above.
+/// One cent, in parts of an amount. Lower digits are drawn; some wallets and exchanges hide them.
 const ONE_CENT: u128 = 10_u128.pow(16);
 /// Amounts of four digits or fewer are whole numbers of this: too few for digits to name an order.
 const FEW_DIGITS: u128 = 10_u128.pow(14);
-/// By how many seconds a block's time may lie before what it follows, as far as clocks agree.
+/// Maximum seconds by which a block's time may precede its cause, as far as clocks agree.
 const CLOCKS_SECONDS: i64 = 60;
-/// For how long after the end of its order a transfer that only may be its customer's is mentioned.
+/// Time after the end of its order during which a possible transfer of its customer is mentioned.
 const AFTERWARDS_SECONDS: i64 = 3600;
 
-/// How surely a transfer is meant for an order.
+/// Certainty that a transfer is meant for an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// The order has it, or it has digits or a sender that nobody else has: it is shown.
     Own,
-    /// Others may have sent it as well: that something arrived is said, and nothing of it.
+    /// Others may have sent it as well: its arrival is mentioned, without any detail.
     Possible,
 }
 
-/// What a transfer is to the customer of an order; nothing if it is not for his eyes.
+/// Claim of an order's customer to a transfer; `None` if it must not be shown.
 pub(crate) fn claim(order: &Order, transfer: &Transfer) -> Option<Claim> {
     if named(order).any(|id| id == transfer.transfer_id) {
         return Some(Claim::Own);
@@ -48,7 +48,7 @@ pub(crate) fn named(order: &Order) -> impl Iterator<Item = TransferId> {
     order.paid_by.into_iter().chain(order.candidates.iter().copied())
 }
 
-/// Whether it waits for its verdict.
+/// `true` if it awaits its verdict.
 pub(crate) fn is_waiting(transfer: &Transfer) -> bool {
     matches!(
         transfer.status,
@@ -56,7 +56,7 @@ pub(crate) fn is_waiting(transfer: &Transfer) -> bool {
     )
 }
 
-/// Whether its verdict is that it pays a deposit of another order, or probably will.
+/// `true` if it pays a deposit of another order by its verdict, or probably will.
 pub(crate) fn is_of_another(order: &Order, transfer: &Transfer) -> bool {
     let is_ours = |id| order.deposits.iter().any(|deposit| deposit.deposit_id == Some(id));
     let is_nearest = transfer.reason == Some(UnknownReason::AmountMismatch);
@@ -66,7 +66,7 @@ pub(crate) fn is_of_another(order: &Order, transfer: &Transfer) -> bool {
         || transfer.candidate_order_id.is_some_and(|id| !is_nearest && others(id))
 }
 
-/// Whether it waits, or came and pays nothing. The merchant's own money is nobody's payment.
+/// `true` if it is pending or pays nothing. The merchant's own transfers do not count.
 fn is_money(transfer: &Transfer) -> bool {
     let is_unknown =
         transfer.status == TransferStatus::NoMatchedDeposit && transfer.orphaned_at.is_none();
@@ -87,7 +87,7 @@ fn fits_place<'a>(
     Some((deposit, deposit.value.filter(|_| is_here)?))
 }
 
-/// Of the sender that the order names, or with the digits that were drawn for it. Few digits are another's by chance.
+/// `true` if it has the order's named sender, or its drawn digits. Few digits match by chance.
 fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
     let seen = &transfer.observation;
     let below = |of: Amount| of.parts() % ONE_CENT;
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Of few drawn digits, or those of the price itself, a stranger has the same.
+    /// A stranger's amount may have the same few drawn digits, or those of the price itself.
     #[test]
     fn few_digits_are_nobodys() {
         for (price, asked, value) in

@@ -1,5 +1,5 @@
-//! Whether a transfer may pay the order that an operator names, as far as the tables know. What never changes is decided
-//! here alone: amounts. The processor decides about the rest.
+//! Check of an operator's request to attach a transfer to an order, against the tables. Only
+//! amounts, which never change, are decided here alone; the processor decides the rest.
 
 use schemas::record::{Order, Transfer};
 use schemas::{OrderId, TransferStatus};
@@ -18,11 +18,11 @@ struct Body {
     accept_less: Option<Value>,
 }
 
-/// What an operator asks for.
+/// Attach request of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) order_id: OrderId,
-    /// Whether less than the order's amount pays it in full.
+    /// `true` if less than the order's amount pays it in full.
     pub(crate) accept_less: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Request, Invalid> {
 }
 
 /// # Errors
-/// Why the transfer may not pay the order.
+/// Reason why the transfer may not pay the order.
 pub(crate) fn check(transfer: &Transfer, order: &Order, accept_less: bool) -> Answer<()> {
     let id = transfer.transfer_id;
     if order.paid_by.is_some_and(|payer| payer != id) {

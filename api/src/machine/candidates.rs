@@ -3,7 +3,7 @@
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{Amount, Likeness, OrderId, TransferStatus, UnknownReason};
 
-/// Most that are shown.
+/// Maximum number that are shown.
 const CANDIDATES_MAX: usize = 10;
 
 /// An order, and which of its deposits the transfer is nearest to.
@@ -11,13 +11,13 @@ const CANDIDATES_MAX: usize = 10;
 pub(crate) struct Candidate {
     pub(crate) order: Order,
     pub(crate) deposit: OrderDeposit,
-    /// What its customer was asked for.
+    /// Amount asked of its customer.
     pub(crate) asked: Amount,
-    /// What arrived.
+    /// Amount that arrived.
     pub(crate) sent: Amount,
 }
 
-/// How far an order is from a transfer; what counts most comes first.
+/// Distance between an order and a transfer; the most important field comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Distance {
     /// Matching named another one or none, or it knows no more than that the amount is not far.
@@ -28,12 +28,12 @@ struct Distance {
     /// It was created after the payment, as far as clocks agree.
     is_later: bool,
     seconds: u64,
-    /// So that the order of the list does not depend on that of the search.
+    /// Tie-breaker: the order of the list does not depend on that of the search.
     order_id: OrderId,
 }
 
 impl Candidate {
-    /// What arrived beyond what was asked for: below zero if less did.
+    /// Excess over the amount asked; negative for a shortfall.
     pub(crate) fn difference(&self) -> String {
         let parts = self.sent.parts().abs_diff(self.asked.parts());
         let sign = if self.sent.parts() < self.asked.parts() { "-" } else { "" };
@@ -74,24 +74,24 @@ fn distance(transfer: &Transfer, order: &Order, deposit: &OrderDeposit, asked: A
     }
 }
 
-/// How what arrived resembles what the order's customer was asked for.
+/// Likeness of a transfer to the amount asked of the order's customer.
 fn likeness(transfer: &Transfer, order: &Order, asked: Amount) -> Likeness {
     let seen = &transfer.observation;
     let by_its_sender = order.expecting_wallet_address == Some(seen.from_address);
     Likeness::of(asked, seen.value, by_its_sender)
 }
 
-/// Whether matching may give this reason to a transfer of another amount than its candidate's.
+/// `true` if matching may give this reason to a transfer of another amount than its candidate's.
 fn may_differ(reason: UnknownReason) -> bool {
     matches!(reason, UnknownReason::OtherContract | UnknownReason::Stopped)
 }
 
-/// Between half and twice of what was asked for arrived.
+/// `true` if between half and twice of the amount asked arrived.
 fn is_near(asked: Amount, sent: Amount) -> bool {
     sent.parts() >= asked.parts() / 2 && sent.parts() / 2 <= asked.parts()
 }
 
-/// Whether there is money that nobody has been credited with. What still waits may pay by itself.
+/// `true` if nobody has been credited with the money. A pending transfer may yet pay by itself.
 pub(crate) fn is_stray(transfer: &Transfer) -> bool {
     transfer.status == TransferStatus::NoMatchedDeposit
         && transfer.orphaned_at.is_none()

@@ -1,4 +1,4 @@
-//! Which payments the merchant takes: chains, stablecoins and wallets, as configured.
+//! Payments that the merchant takes: chains, stablecoins and wallets, as configured.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::terms::ChainTerms;
 use crate::view::ChainView;
 use crate::{Amounts, Config, LatePayments, Matching, Orders, Percent};
 
-/// In the parts of an amount.
+/// One cent, in the parts of an amount.
 const ONE_CENT: u128 = 10_u128.pow(16);
 
 /// A chain and a stablecoin on it.
@@ -65,17 +65,17 @@ impl Catalog {
         &self.wallets
     }
 
-    /// What is known of the followed chains.
+    /// Terms of the followed chains.
     pub(crate) fn chains(&self) -> &[ChainTerms] {
         &self.chains
     }
 
-    /// How long a transfer waits for a deposit.
+    /// Maximum wait of a transfer for a deposit, in seconds.
     pub(crate) fn match_window_seconds(&self) -> i64 {
         i64::from(seconds(self.matching.match_window))
     }
 
-    /// What is known of a chain, if it is followed.
+    /// Terms of a chain, if it is followed.
     pub(crate) fn terms(&self, blockchain: Blockchain) -> Option<&ChainTerms> {
         self.chains.iter().find(|of| of.blockchain == blockchain)
     }
@@ -107,7 +107,7 @@ impl Catalog {
     /// less; repeated requests for one order start at the same wallet.
     ///
     /// # Errors
-    /// What cannot be paid, and why: for the merchant, who chose chain, stablecoin and amount.
+    /// Reason why it cannot be paid: for the merchant, who chose chain, stablecoin and amount.
     pub(crate) fn payment(
         &self,
         order_id: OrderId,
@@ -154,7 +154,7 @@ impl Catalog {
         })
     }
 
-    /// Whether a payment that comes now pays an order that expired at `end`.
+    /// `true` if a payment that comes now pays an order that expired at `end`.
     pub(crate) fn takes_late(&self, end: UnixSeconds, now: UnixSeconds) -> bool {
         let Orders { late_payments, late_window, .. } = self.orders;
         late_payments == LatePayments::Accept && now <= end.plus(seconds(late_window).into())
@@ -221,7 +221,7 @@ fn chains(may_name: impl Fn(Choice) -> bool) -> Vec<ChainView> {
     Blockchain::ALL.iter().filter_map(chain).collect()
 }
 
-/// Whether the only sender that counts, if there is one, can exist on the chain.
+/// `true` if the order's only accepted sender, if it has one, can exist on the chain.
 fn sender_fits(order: &Order, blockchain: Blockchain) -> bool {
     order
         .expecting_wallet_address

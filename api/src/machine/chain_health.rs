@@ -1,5 +1,5 @@
-//! How each chain is followed, from what the tables have of its progress, from the alerts about halts, and, where this
-//! process follows it, from what its follower shows.
+//! Health of each chain: from its progress in the tables, from the alerts about halts, and, where
+//! this process follows it, from its follower.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::ChainRow;
 
-/// One chain. What is none is not known to this process.
+/// Health of one chain. `None` is not known to this process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ChainHealth {
     blockchain: Blockchain,
@@ -17,21 +17,21 @@ pub(crate) struct ChainHealth {
     scanned: Option<i64>,
     /// Its age.
     lag_seconds: Option<i64>,
-    /// How far the endpoint's head is ahead of it.
+    /// Blocks by which the endpoint's head is ahead of it.
     lag_blocks: Option<i64>,
     checked: Option<i64>,
     confirmed: Option<i64>,
     finalized: Option<i64>,
     epoch: Option<Epoch>,
-    /// Why it is halted.
+    /// Reason for its halt.
     halted: Option<String>,
-    /// What operators have stopped on it.
+    /// Stops in force on it.
     stopped: Vec<StopScope>,
-    /// None where another process follows the chain.
+    /// `None` where another process follows the chain.
     endpoints: Option<Value>,
 }
 
-/// What a follower shows.
+/// Data that a follower reports.
 #[derive(Debug, Deserialize)]
 struct Shown {
     blockchain: Blockchain,

@@ -9,11 +9,11 @@ use crate::error::Invalid;
 /// Also that of a time before it was restored.
 const OTHER: &str = "is not of this installation";
 
-/// How far a reader is: the next record of each partition of `orders`.
+/// Position of a reader: the next record of each partition of `orders`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position(pub(crate) Vec<Offset>);
 
-/// Where a reader begins or continues.
+/// Start position of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
     /// With the oldest change that is kept.
@@ -25,8 +25,8 @@ pub(crate) enum Start {
 
 impl Position {
     /// # Errors
-    /// It is not what [`Position::text`] made for this number of partitions and this copy of the log: after a restore others
-    /// have its offsets.
+    /// Not a result of [`Position::text`] for this number of partitions and this copy of the log:
+    /// after a restore other records have its offsets.
     pub(crate) fn parse(text: &str, partitions: usize, of: Incarnation) -> Result<Self, Invalid> {
         let (incarnation, text) = text.split_once('-').unwrap_or(("0", text));
         let offset = |part: &str| {
@@ -48,7 +48,7 @@ impl Position {
         if of == Incarnation::default() { offsets } else { format!("{}-{offsets}", of.0) }
     }
 
-    /// Whether nothing is missing from there on.
+    /// Checks that no record after the position is missing.
     ///
     /// # Errors
     /// Records after it are not kept any more, or there were never as many.
@@ -69,7 +69,7 @@ impl Position {
     }
 }
 
-/// Whether a record is one: the order was created, or its status changed.
+/// `true` if a record is a change: the order was created, or its status changed.
 pub(crate) fn is_change(order: &Order) -> bool {
     order.cause == OrderCause::Created || order.status_changed
 }

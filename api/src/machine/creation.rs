@@ -1,4 +1,4 @@
-//! What a request to create an order fixes, and whether it is a repetition.
+//! Properties that a request to create an order fixes, and detection of repeated requests.
 
 use schemas::UnixMicros;
 use schemas::record::{CreateOrder, Order};
@@ -14,7 +14,7 @@ const KEY_CHARS_MAX: usize = 255;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Created {
     pub(crate) order: Order,
-    /// Whether an earlier request with the same key created it.
+    /// `true` if an earlier request with the same key created it.
     pub(crate) is_repeated: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What begins a formula in a spreadsheet, also behind what cannot be seen, and in full width.
+/// Characters that begin a formula in a spreadsheet, also after invisible ones, and in full width.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
 /// One line of an object's fields, in the order of the columns.

@@ -1,5 +1,5 @@
-//! Where payments are seen at present, as the tables have it. The lane of a wallet decides; what is not
-//! offered saves the customer its refusal. So what counts is how far the lane is, not how far ingest is.
+//! Places where payments are seen at present, by the tables. The lane of a wallet decides; hiding
+//! the others saves customers a refusal. So the position of the lane counts, not that of ingest.
 
 use schemas::record::OrderDeposit;
 use schemas::{Address, Blockchain, Stablecoin, StablecoinContract, UnixSeconds};
@@ -21,8 +21,8 @@ impl Followed {
         Self::Known { chains, now }
     }
 
-    /// Whether payments of all these contracts to a wallet are seen, by a lane whose last head is at most this old, and not
-    /// stopped for the one that is shown.
+    /// `true` if payments of all these contracts to a wallet are seen, by a lane whose last head is
+    /// at most this old, and not stopped for the contract that is shown.
     pub(crate) fn sees(
         &self,
         wallet: Address,
@@ -47,13 +47,13 @@ impl Followed {
     }
 }
 
-/// Whether an operator has stopped what this deposit is to be paid with: nothing is to be sent.
+/// `true` if an operator has stopped payments of this deposit: nothing is to be sent.
 pub(crate) fn is_stopped(chains: &[ChainRow], deposit: &OrderDeposit) -> bool {
     let of = (deposit.wallet_address, deposit.stablecoin, deposit.contract);
     stops(chains, deposit.blockchain, of)
 }
 
-/// The lanes of a chain have the same.
+/// `true` if a stop covers such a payment. The lanes of a chain have the same stops.
 fn stops(
     chains: &[ChainRow],
     blockchain: Blockchain,

@@ -14,7 +14,7 @@ const CONFIRMED_SECONDS_MAX: i64 = 3600;
 const LAG_SECONDS_MAX: i64 = 60;
 /// A webhook that waits longer is a receiver that is down.
 const WEBHOOK_SECONDS_MAX: i64 = 600;
-/// The most open alerts that are shown.
+/// Maximum open alerts that are shown.
 const ALERTS_MAX: usize = 20;
 /// A pending order is overdue when its deadline has passed by more.
 pub const OVERDUE_SECONDS: i64 = 3600;

@@ -11,12 +11,12 @@ use schemas::UnixMicros;
 /// is forgotten admits one more burst.
 const KEYS_MAX: usize = 50_000;
 
-/// How often is often enough.
+/// Maximum rate of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
-    /// Requests that may come at once.
+    /// Maximum requests at once.
     burst: i64,
-    /// After that, one in this time.
+    /// Time between two requests after that.
     interval_micros: i64,
 }
 
@@ -34,7 +34,7 @@ impl Rate {
     }
 }
 
-/// For each key that asked of late: when it has its whole burst again.
+/// Limits by key: the time at which each recent key has its whole burst again.
 #[derive(Debug)]
 pub(crate) struct Limits<K> {
     rate: Rate,
@@ -46,7 +46,7 @@ impl<K: Eq + Hash> Limits<K> {
         Self { rate, whole_at: HashMap::new() }
     }
 
-    /// Whether a request of this key is admitted now. If so, it counts.
+    /// Returns `true`, and counts the request, if its key is within the limit.
     pub(crate) fn admit(&mut self, key: K, now: UnixMicros) -> bool {
         let Rate { burst, interval_micros } = self.rate;
         if self.whole_at.len() >= KEYS_MAX {

@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::json;
 use crate::error::Invalid;
 
-/// Most characters of a merchant's reference.
+/// Maximum characters of a merchant's reference.
 const ORDER_ID_CHARS_MAX: usize = 255;
-/// Most characters of an amount: enough for every valid amount, with some zeros.
+/// Maximum characters of an amount: enough for every valid amount, with some zeros.
 const AMOUNT_CHARS_MAX: usize = 64;
-/// Most bytes of a webhook URL.
+/// Maximum bytes of a webhook URL.
 const URL_BYTES_MAX: usize = 2048;
 
 #[derive(Deserialize)]

@@ -1,11 +1,11 @@
-//! What may happen a thousand times a second, and is logged once a minute.
+//! Events that may occur a thousand times a second, and are logged once a minute.
 
 use schemas::UnixSeconds;
 
-/// Seconds between two lines at least.
+/// Minimum time between two lines.
 const INTERVAL_SECONDS: i64 = 60;
 
-/// How often something has happened since it was logged.
+/// Number of occurrences since the last log line.
 #[derive(Debug, Default)]
 pub(crate) struct Occasions {
     count: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Occasions {
 }
 
 impl Occasions {
-    /// It happened again; how often since the last line, if another is due.
+    /// Counts one more; returns the number since the last line, if another is due.
     pub(crate) fn occurred(&mut self, now: UnixSeconds) -> Option<u64> {
         self.count = self.count.saturating_add(1);
         // A clock that was set back does not silence it.

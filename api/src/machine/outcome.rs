@@ -1,4 +1,4 @@
-//! Whether a record of `orders` answers a command.
+//! Decision whether a record of `orders` answers a command.
 
 use schemas::record::{Order, OrderDeposit};
 use schemas::{CommandId, DepositState, OrderCause, OrderStatus};
@@ -12,7 +12,7 @@ use crate::feed::Audience;
 pub(crate) enum Awaited {
     Payment,
     Cancel,
-    /// By an operator.
+    /// Cancellation by an operator.
     AdminCancel,
     MarkPaid,
     Resend,
@@ -31,7 +31,7 @@ impl Awaited {
         }
     }
 
-    /// Who gives it.
+    /// Audience that gives it.
     pub(crate) fn audience(self) -> Audience {
         match self {
             Self::Payment | Self::Cancel => Audience::Customer,
@@ -40,7 +40,7 @@ impl Awaited {
     }
 }
 
-/// What a record means for a command.
+/// Meaning of a record for a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Not the answer.
@@ -50,7 +50,7 @@ pub(crate) enum Verdict {
     Refused(Refusal),
 }
 
-/// What the next record of an order means for a command.
+/// Decides if the next record of an order answers a command.
 pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) -> Verdict {
     use OrderCause as Cause;
     // The processor does not distinguish who cancels.
@@ -86,7 +86,7 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
     if answered == awaited { verdict } else { Verdict::Wait }
 }
 
-/// What a record of a new order means for its creator: its one way to be paid is or was open, or is not.
+/// Verdict of a new order for its creator: its one way to be paid is or was open, or is not.
 pub(crate) fn payable(record: &Order, choice: Choice) -> Verdict {
     let was_open = deposits_of(record, choice).any(|deposit| deposit.value.is_some());
     let has_ended = record.status != OrderStatus::Pending;
@@ -125,7 +125,7 @@ mod tests {
     const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
     const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
 
-    /// Who was once sent to pay an order may read it for ever; who was refused is not sent there at its end.
+    /// An ended order answers its create if it was ever payable; one that was refused does not.
     #[test]
     fn ended_order_answers_if_it_was_ever_payable() {
         let order = example::order();

@@ -47,7 +47,7 @@ impl Query {
         super::json::known("query", self.0.iter().map(|(name, _)| &**name), &known.concat())
     }
 
-    /// Whether a list is wanted as CSV.
+    /// `true` if a list is requested as CSV.
     pub(crate) fn is_csv(&self) -> Result<bool, Invalid> {
         match self.text("format")? {
             None | Some("json") => Ok(false),

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use schemas::record::Order;
 use url::Url;
 
-/// What a template may name.
+/// Placeholders of a template.
 const NAMES: [&str; 4] = ["{order_id}", "{merchant_order_id}", "{status}", "{proof}"];
 
-/// A URL of the shop, with holes behind its host only: no order leads to another site.
+/// URL of the shop, with placeholders after its host only: no order leads to another site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReturnUrl(String);
 
@@ -63,7 +63,7 @@ fn encoded(value: &str) -> String {
     value.bytes().map(byte).collect()
 }
 
-/// Why a text is not an origin as browsers write it, which is compared byte by byte.
+/// Reason why a text is not an origin as browsers write it, which is compared byte by byte.
 pub(crate) fn origin_problem(text: &str) -> Option<&'static str> {
     if text.contains('*') || text == "null" {
         return Some(

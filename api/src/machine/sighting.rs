@@ -13,9 +13,9 @@ pub(crate) struct Sighting {
     pub(crate) transfer: Transfer,
     /// The blocks that have it or follow it, at most those that are required; 0 while no block has it.
     pub(crate) confirmations: i64,
-    /// None where the network's own word is awaited.
+    /// `None` where the network's own finality is awaited.
     pub(crate) required: Option<i64>,
-    /// While nothing that it fits is found: the end of its wait.
+    /// End of its wait for a deposit, while none fits.
     pub(crate) checked_by: Option<UnixSeconds>,
 }
 
@@ -24,14 +24,14 @@ pub(crate) struct Sighting {
 pub(crate) struct Checkout {
     pub(crate) order: Order,
     pub(crate) chains: Vec<ChainRow>,
-    /// What pays it, and what is its customer's otherwise.
+    /// Transfers that pay it, and other transfers of its customer.
     pub(crate) transfers: Vec<Sighting>,
-    /// What only may be its customer's: nothing of it is shown.
+    /// Transfers that only may be its customer's: no details of them are shown.
     pub(crate) possible: Vec<Sighting>,
 }
 
 impl Checkout {
-    /// Whether an operator has stopped what the customer is asked to pay with.
+    /// `true` if an operator has stopped the payment that the customer is asked for.
     pub(crate) fn is_stopped(&self) -> bool {
         let mut deposits = self.order.deposits.iter().rev();
         let asked = deposits.find(|deposit| deposit.state == DepositState::Open);

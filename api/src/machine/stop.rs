@@ -1,4 +1,4 @@
-//! What an operator asks to stop, or to resume.
+//! Request of an operator to stop or to resume payments.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -52,11 +52,11 @@ pub struct Orders {
 /// Webhooks that no receiver has acknowledged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Webhooks {
-    /// Those that are sent or wait for their next attempt, at most.
+    /// Maximum number that are being sent or wait for their next attempt.
     pub waiting: usize,
     /// The time at which the oldest of them was announced.
     pub oldest: Option<UnixMicros>,
-    /// Those that were given up and not delivered since.
+    /// Subjects of webhooks that were given up and not delivered since.
     pub dead: Vec<Subject>,
 }
 
@@ -76,7 +76,7 @@ pub struct Survey {
     pub groups: Vec<Group>,
     /// The reason why the one process of an embedded installation is not ready; none if it is, or is not asked.
     pub not_ready: Option<String>,
-    /// None without tables.
+    /// `None` without tables.
     pub orders: Option<Orders>,
     pub webhooks: Webhooks,
     /// Records that no stage could process: all that the topic has.
@@ -85,13 +85,13 @@ pub struct Survey {
     pub alerts: Vec<Alert>,
     /// Emergency stops in force, in words.
     pub stops: Vec<String>,
-    /// None where nothing is embedded.
+    /// `None` where nothing is embedded.
     pub disk: Option<Disk>,
     /// Parts that could not be asked, each with the reason.
     pub unknown: Vec<String>,
 }
 
-/// What a scope covers, in words.
+/// Scope of a stop, in words.
 pub fn stop_words(scope: StopScope) -> String {
     let what = scope.subject().unwrap_or_else(|| "everything".to_owned());
     let alone = scope.blockchain.map(|_| ", on this chain alone").unwrap_or_default();

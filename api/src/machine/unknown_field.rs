@@ -7,18 +7,18 @@ use crate::error::Invalid;
 /// The fields of spec 4.1.
 const KNOWN: [&str; 6] =
     ["order_id", "amount", "webhook_url", "expecting_wallet_address", "blockchain", "stablecoin"];
-/// What other services have, and why it is not here.
+/// Fields of other services, each with the reason why it is not supported.
 const WISHES: [(&str, &str); 4] = [
     ("currency", "amounts are in whole units of the stablecoin"),
     ("metadata", "order_id is stored as given"),
     ("ttl", "orders.ttl is the same for all orders"),
     ("expires_in", "orders.ttl is the same for all orders"),
 ];
-/// Letters that a typing error inserts, leaves out or changes; two only in a long name, as short ones are near to other words.
+/// Maximum edits of a typing error; only one in a short name, which is near to other words.
 const TYPING_ERRORS_MAX: usize = 2;
-/// Fewest letters of a long name.
+/// Minimum letters of a long name.
 const LONG_MIN: usize = 9;
-/// Most names that are named to the client, and most characters of each.
+/// Maximum names reported to the client, and characters of each.
 const NAMED_MAX: usize = 20;
 const NAME_CHARS_MAX: usize = 64;
 

@@ -1,4 +1,4 @@
-//! Whether an order can ever be paid with what is configured, whatever is scanned or reserved at the moment.
+//! Check that an order can ever be paid as configured, whatever is scanned or reserved at present.
 
 use schemas::record::{CreateOrder, Order};
 use schemas::{Address, Amount, Blockchain, Stablecoin};
@@ -6,7 +6,7 @@ use schemas::{Address, Amount, Blockchain, Stablecoin};
 use super::catalog::{Catalog, Choice};
 use crate::error::{Answer, Invalid, Refusal};
 
-/// What an order asks of the way in which it is paid.
+/// Requirements of an order for its payment.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
     amount: Amount,
@@ -31,7 +31,7 @@ impl Catalog {
     /// first trial of the API; the process warns of it at its start.
     ///
     /// # Errors
-    /// What is not taken: chain and coin, the sender, or the digits of the amount.
+    /// The unsupported property: chain and coin, the sender, or the digits of the amount.
     pub(crate) fn check_ways(&self, create: &CreateOrder) -> Answer<()> {
         if self.wallets().is_empty() {
             return Ok(());
@@ -44,8 +44,8 @@ impl Catalog {
         })
     }
 
-    /// Whether a configured wallet can ever take the order's payment. The configuration may have changed since it was
-    /// created.
+    /// `true` if a configured wallet can ever take the order's payment. The configuration may have
+    /// changed since the order was created.
     pub(crate) fn has_way(&self, order: &Order) -> bool {
         let terms = Terms {
             amount: order.amount,

@@ -1,5 +1,5 @@
-//! What the page says of transfers that the order does not have: what arrived, whether it is still checked, and what to
-//! do with its number. While one may pay, or would cover the price, nobody is led to pay again (decision 79).
+//! Notices about transfers that the order does not have: arrival, check, and advice. While one may
+//! pay, or covers the price, the page asks for no other payment (decision 79).
 
 use schemas::record::Order;
 use schemas::{OrderStatus, Stablecoin, UnixSeconds};
@@ -11,12 +11,12 @@ use super::showing::{LookUp, Showing};
 use crate::machine::arrival;
 use crate::machine::sighting::Sighting;
 
-/// Why the page asks for no payment at present.
+/// Reason to ask for no payment at present.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
-    /// Whether a verdict is awaited.
+    /// `true` if a verdict is awaited.
     is_waiting: bool,
-    /// Whether it may be another customer's.
+    /// `true` if it may be another customer's.
     is_unsure: bool,
 }
 
@@ -26,7 +26,7 @@ impl Held {
     }
 }
 
-/// What arrived and is not the order's own payment: also what the customer knows by its number.
+/// Arrivals that are not the order's own payment, with those that the customer knows by number.
 fn strays<'a>(showing: &Showing<'a>) -> impl Iterator<Item = &'a Sighting> + use<'a> {
     let Showing { order, transfers, look_up, .. } = *showing;
     let asked_for = match look_up {
@@ -45,19 +45,19 @@ fn is_named(order: &Order, seen: &Sighting) -> bool {
     arrival::named(order).any(|id| id == seen.transfer.transfer_id)
 }
 
-/// What only may be the customer's. Of what he knows by its number he knows.
+/// Arrivals that only may be the customer's, without those that the customer knows by number.
 fn possible<'a>(showing: &Showing<'a>) -> impl Iterator<Item = &'a Sighting> + use<'a> {
     let this = *showing;
     let is_known = move |id| strays(&this).any(|of: &Sighting| of.transfer.transfer_id == id);
     this.possible.iter().filter(move |of| !is_known(of.transfer.transfer_id))
 }
 
-/// Whether something arrived that is not the order's own payment.
+/// `true` if something arrived that is not the order's own payment.
 pub(super) fn has_arrived(showing: &Showing<'_>) -> bool {
     strays(showing).next().is_some() || !showing.possible.is_empty()
 }
 
-/// Why nobody is led to pay, if something may pay still or covers the price.
+/// Reason to ask for no payment, if an arrival may still pay or covers the price.
 pub(super) fn held(showing: &Showing<'_>) -> Option<Held> {
     let price = showing.order.amount;
     let holds = |seen: &&Sighting| {
@@ -105,7 +105,7 @@ fn line(text: impl Into<Html>) -> Html {
     Html::within("p", text)
 }
 
-/// What the order awaits, with its coin.
+/// Amount that the order awaits, with its coin.
 fn asked(order: &Order, coin: Option<Stablecoin>) -> Option<String> {
     let mut deposits = order.deposits.iter().rev();
     let deposit =
@@ -154,7 +154,7 @@ fn ends<'a>(
     ends.max().flatten().filter(|end| *end > showing.now)
 }
 
-/// That it is checked, until a time that is known or not.
+/// Notice that it is being checked, with the end of the check if that is known.
 fn checked(
     language: Language,
     end: Option<UnixSeconds>,
@@ -208,7 +208,7 @@ fn possibly(showing: &Showing<'_>) -> Option<Html> {
     Some(notice(language, kind, language.text("maybe.label").to_owned(), title, more))
 }
 
-/// What is known of the transaction that the customer asked about.
+/// Notice about the transaction that the customer asked about.
 fn look_up(showing: &Showing<'_>) -> Option<Html> {
     let Showing { order, language, .. } = *showing;
     let key = match showing.look_up? {

@@ -1,5 +1,5 @@
-//! What the checkout page shows of an order: one scene, by its status and what was seen of its payment, and
-//! what has to be said beside it.
+//! Scene of the checkout page, by the order's status and what was seen of its payment, and the
+//! notices beside it.
 
 use schemas::record::{Order, OrderDeposit};
 use schemas::{
@@ -23,11 +23,11 @@ macro_rules! template {
 /// The address's ends that a person compares.
 const ADDRESS_ENDS: usize = 6;
 
-/// What fills the page's `main`, and the one line that a screen reader says about it.
+/// Contents of the page's `main`, and the one line that a screen reader announces.
 pub(super) struct Scene {
     pub(super) main: Html,
     pub(super) news: Html,
-    /// After how many seconds it is asked for again where no script does, if it may change by itself.
+    /// Seconds until the page reloads without a script, if it may change by itself.
     pub(super) refresh: Option<u8>,
 }
 
@@ -101,7 +101,7 @@ fn refused(language: Language, problem: Problem) -> Html {
     template!("notice").fill(language, &values)
 }
 
-/// Why a transfer does not pay the order, and by how much its amount is wrong.
+/// Reason why a transfer does not pay the order, and the error of its amount.
 pub(super) fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
     use UnknownReason as Reason;
     let transfer = &seen.transfer;
@@ -152,7 +152,7 @@ fn none(showing: &Showing<'_>) -> Html {
     template!("none").fill(showing.language, &[("lead", lead), ("cancel", cancel(showing))])
 }
 
-/// What it was to be paid with is stopped.
+/// Scene of an order whose payments are stopped.
 fn stopped(showing: &Showing<'_>) -> Html {
     let language = showing.language;
     let other = if showing.choices.is_empty() { Html::default() } else { other(language) };
@@ -191,7 +191,7 @@ fn choose(showing: &Showing<'_>) -> Html {
     template!("choose").fill(language, &values)
 }
 
-/// What to pay, where, and how.
+/// Payment instructions of a deposit.
 fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
     let Showing { order, language, .. } = *showing;
     let (coin, chain) = (deposit.stablecoin, deposit.blockchain);
@@ -264,7 +264,7 @@ fn with_ends(address: &str) -> Html {
     Html::within("b", start).then(middle).then(Html::within("b", end))
 }
 
-/// What a wallet has to send.
+/// Payment data for a wallet.
 #[derive(Default)]
 struct Call {
     chain_id: String,

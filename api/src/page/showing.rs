@@ -1,4 +1,4 @@
-//! What a page is made from.
+//! Data of a checkout page.
 
 use schemas::UnixSeconds;
 use schemas::record::Order;
@@ -11,7 +11,7 @@ use crate::machine::return_url::ReturnUrl;
 use crate::machine::sighting::Sighting;
 use crate::view::ChainView;
 
-/// Why what the customer asked for was not done.
+/// Reason why a customer's request was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Problem {
     /// Nobody sees payments on the chain.
@@ -55,14 +55,14 @@ impl Problem {
 /// The answer to a customer who asked about a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LookUp<'a> {
-    /// It is no hash.
+    /// Not a transaction hash.
     Malformed,
     /// Asked too often.
     Later,
     Found(&'a [Sighting]),
 }
 
-/// What is the same on every page of a shop.
+/// Data shared by every page of a shop.
 #[derive(Debug, Clone)]
 pub(crate) struct Shop {
     pub(crate) name: String,
@@ -70,7 +70,7 @@ pub(crate) struct Shop {
     pub(crate) links: Links,
     /// Changes with the files that the page loads.
     pub(crate) version: &'static str,
-    /// Whether a test buyer pays at the push of a button.
+    /// `true` if a test buyer pays at the push of a button.
     pub(crate) has_test_buyer: bool,
 }
 
@@ -81,25 +81,25 @@ pub(crate) struct Showing<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) order: &'a Order,
     pub(crate) transfers: &'a [Sighting],
-    /// What came that may be another customer's.
+    /// Transfers that may be another customer's.
     pub(crate) possible: &'a [Sighting],
-    /// What is known of the transaction that the customer asked about.
+    /// Answer about the transaction that the customer asked about.
     pub(crate) look_up: Option<LookUp<'a>>,
-    /// What the order can be paid with.
+    /// Chains and coins that the order can be paid with.
     pub(crate) choices: &'a [ChainView],
-    /// Whether an operator has stopped what it is to be paid with.
+    /// `true` if an operator has stopped the payment that it awaits.
     pub(crate) is_stopped: bool,
     pub(crate) now: UnixSeconds,
     pub(crate) language: Language,
-    /// Whether the customer chooses anew.
+    /// `true` if the customer chooses anew.
     pub(crate) is_changing: bool,
-    /// Whether the customer would pay although something arrived.
+    /// `true` if the customer would pay although something arrived.
     pub(crate) is_again: bool,
     pub(crate) problem: Option<Problem>,
 }
 
 impl Showing<'_> {
-    /// Whether the coins of this order are worth nothing: those of its deposit's network, or of all that it may choose.
+    /// `true` if its deposit is on a test network, or without one if any of its choices is.
     pub(super) fn is_test(&self) -> bool {
         let is_test = |blockchain| self.catalog.terms(blockchain).is_some_and(|of| of.is_test());
         let mut deposits = self.order.deposits.iter().rev();
@@ -109,7 +109,7 @@ impl Showing<'_> {
         }
     }
 
-    /// Where a form of the page goes.
+    /// Relative URL to which a form of the page is sent.
     pub(super) fn action(&self, what: &'static str) -> Html {
         let (id, language) = (self.order.order_id, self.language.tag());
         format!("{id}/{what}?lang={language}").into()

@@ -86,7 +86,7 @@ pub(super) const TRANSFERS: Listing<TransferRow> = Listing {
     cursor: transfer_cursor,
 };
 
-/// What lists of rows with a `created_at` take.
+/// Filters of lists whose rows have a `created_at`.
 const CREATED: [&str; 2] = ["created_from", "created_before"];
 
 /// `GET /orders`

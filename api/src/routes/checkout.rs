@@ -26,12 +26,12 @@ use crate::origins;
 use crate::page::{self, Html, Language, LookUp, Problem, Shop, Showing};
 use crate::reads::Reads;
 
-/// How long a browser may keep the cookie; the link in it may end before.
+/// Maximum lifetime of the cookie, in seconds; its link may expire earlier.
 const COOKIE_SECONDS_MAX: i64 = 30 * 24 * 3600;
 /// The files of the page have their version in their address.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// The order that a path names, as it is written there; empty where it is no text, as a malformed id.
+/// The order that a path names, as it is written there; empty if it is not a text.
 pub(crate) struct Order(String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Order {
@@ -44,7 +44,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Order {
     }
 }
 
-/// What the handlers of the page share.
+/// State shared by the handlers of the page.
 #[derive(Clone)]
 pub(crate) struct Checkouts {
     pub(crate) auth: Arc<Auth>,
@@ -188,7 +188,7 @@ pub(crate) fn asset(kind: &'static str, content: &'static str) -> Response {
     (headers, content).into_response()
 }
 
-/// What a look-up found.
+/// Result of a lookup.
 enum Found {
     Malformed,
     Later,
@@ -275,7 +275,7 @@ impl Checkouts {
         }))
     }
 
-    /// What is known of a transaction, by the number that a customer typed or copied.
+    /// Finds a transaction by the number that a customer typed or copied.
     async fn look_up(&self, commands: &Commands, id: OrderId, text: &str) -> Answer<Found> {
         let Ok(hash) = text.trim().parse() else { return Ok(Found::Malformed) };
         if commands.limit(id).is_err() {

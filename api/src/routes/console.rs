@@ -57,16 +57,16 @@ use crate::redrive::Filter;
 use crate::{metrics, origins};
 
 const COOKIE: &str = "tidemark_console";
-/// What the script of a live page adds to its requests.
+/// Header that the script of a live page adds to its requests.
 const LIVE: &str = "tidemark-live";
-/// How long the topics are read for one page.
+/// Maximum time to read the topics for one page.
 const READING_MAX: Duration = Duration::from_secs(5);
-/// Most bytes of an address that the form of the sign-in leads to.
+/// Maximum bytes of an address to which the sign-in form leads.
 const TO_BYTES_MAX: usize = 400;
-/// Most bytes of a form.
+/// Maximum bytes of a form.
 const FORM_BYTES_MAX: usize = 2048;
 
-/// What the handlers share.
+/// State shared by the handlers.
 #[derive(Clone)]
 pub(crate) struct Console {
     pub(crate) auth: Arc<Auth>,
@@ -76,7 +76,7 @@ pub(crate) struct Console {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sessions: Arc<Sessions>,
-    /// What the first page and that of the chains show.
+    /// Shared reading for the first page and that of the chains.
     pub(crate) overview: Arc<Single<Overview>>,
     /// One operator sends many webhooks again at a time.
     pub(crate) redriving: Arc<tokio::sync::Mutex<()>>,
@@ -144,7 +144,7 @@ where
     routes
 }
 
-/// Where a request without a session is led: to the form, which leads back to the page that was asked for.
+/// Redirect of a request without a session: to the form, which leads back to the requested page.
 fn door(request: &Request) -> String {
     let asked = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     if asked == "/" || !request.method().is_safe() {
@@ -271,7 +271,7 @@ impl Console {
         self.clock.now().seconds().plus(-search::SINCE_SECONDS).micros()
     }
 
-    /// How everything is: one reading for all who ask, in nobody's turn.
+    /// State of the installation: one reading for all who ask, outside anyone's turn.
     async fn overview(&self) -> Answer<Arc<Overview>> {
         let (now, catalog) = (self.clock.now(), self.reads.shared_catalog());
         let read = self.read(move |reader| overview::ask(reader, &catalog, now));
@@ -359,20 +359,20 @@ fn chosen<T: FromStr<Err: Display>>(query: &Query, name: &'static str) -> Answer
     })
 }
 
-/// Which webhooks that were given up are meant.
+/// Reads the filter of webhooks that were given up.
 fn of_filter(query: &Query) -> Answer<Filter> {
     let host = query.text("host")?.map(str::trim).filter(|host| !host.is_empty());
     let (outcome, kind) = (chosen(query, "outcome")?, chosen(query, "kind")?);
     Ok(Filter { host: host.map(str::to_owned), outcome, kind, ..Filter::default() })
 }
 
-/// What a page says was done. It is in the address, which anybody can write: `is_so` says whether the record agrees.
+/// Message after an action, from the address, which anybody can write: `is_so` checks the record.
 fn done(query: &Query, is_so: impl Fn(Action) -> bool) -> Answer<Option<&'static str>> {
     let action = query.text("done")?.and_then(Action::of_word);
     Ok(action.filter(|action| is_so(*action)).map(Action::done))
 }
 
-/// Whether an order is as an action leaves it.
+/// `true` if an order is as an action leaves it.
 fn is_done(action: Action, status: OrderStatus) -> bool {
     match action {
         Action::Cancel => status == OrderStatus::Cancelled,

@@ -18,14 +18,14 @@ use crate::machine::chain_health::{self, ChainHealth};
 use crate::machine::query::Query;
 use crate::reads::Reads;
 
-/// What the health of the service is read from, beside the tables.
+/// Sources of the service's health, beside the tables.
 #[derive(Clone)]
 pub(crate) struct Health {
     pub(crate) version: &'static str,
     pub(crate) readiness: Readiness,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Those that are open, as far as the topic was read: each question reads what came since.
+    /// Open alerts, as far as the topic was read; each request reads what was added since.
     pub(crate) alerts: Arc<Mutex<OpenAlerts>>,
 }
 

@@ -20,18 +20,18 @@ use crate::error::{Answer, Refusal};
 use crate::machine::csv;
 use crate::machine::query::{Query, cursor_text};
 
-/// What every list takes beside its pages and filters.
+/// Parameters of every list, beside its filters.
 pub(crate) const NAMES: [&str; 4] = ["limit", "offset", "cursor", "format"];
-/// Names the position behind the last row of a page.
+/// Header with the position behind the last row of a page.
 const NEXT_CURSOR: &str = "next-cursor";
-/// What an export reads at once.
+/// Rows that an export reads at once.
 const EXPORTED: Page = Page { limit: 200, offset: 0 };
 
-/// How the rows of a list are shown.
+/// Representation of a list's rows.
 pub(crate) struct Listing<Row> {
-    /// Of the file.
+    /// Name of the file.
     pub(crate) name: &'static str,
-    /// Of the CSV: all fields of the JSON.
+    /// Columns of the CSV: all fields of the JSON.
     pub(crate) columns: &'static [&'static str],
     pub(crate) json: fn(&[Row]) -> Response,
     pub(crate) object: fn(&Row) -> Value,

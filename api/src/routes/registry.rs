@@ -27,12 +27,12 @@ use crate::machine::query::Query;
 const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 /// Each version of a subject can be read with every other one.
 const COMPATIBILITY: &str = "FULL_TRANSITIVE";
-/// Most bytes of a body: a schema of [`text_bytes_max`], with each quote escaped.
+/// Maximum bytes of a body: a schema of [`text_bytes_max`], with each quote escaped.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Log line of refusals to producers.
 const TOO_MANY_SCHEMAS: &str = "refused schemas: one address sends too many to the registry";
 
-/// Most bytes of a schema's text: twice the longest here, for white space. A longer one is none of these.
+/// Maximum bytes of a schema's text: twice our longest, for white space. A longer one is not ours.
 fn text_bytes_max() -> usize {
     static MAX: LazyLock<usize> = LazyLock::new(|| {
         let all = SchemaName::ALL.into_iter().flat_map(SchemaName::schemas);
@@ -112,7 +112,7 @@ impl IntoResponse for Reply {
     }
 }
 
-/// Why a request is refused: status, code and message as clients of registries know them.
+/// Refusal of a request: status, code and message as clients of registries know them.
 struct Problem(StatusCode, u32, String);
 
 impl Problem {

@@ -27,7 +27,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Names the fields of a create request that mean nothing.
 const IGNORED_FIELDS: HeaderName = HeaderName::from_static("tidemark-ignored-fields");
 
-/// Of an order that an earlier request with the same key created.
+/// Header of an order that an earlier request with the same key created.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// `POST /orders`

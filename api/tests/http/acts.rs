@@ -1,4 +1,4 @@
-//! What operators do and read on the console beyond the Admin API's lists: alerts, dead letters, webhooks, files.
+//! Console functions beyond the Admin API's lists: alerts, dead letters, webhooks, files.
 
 use log::{NewRecord, TopicPartition};
 use runtime::Clock as _;

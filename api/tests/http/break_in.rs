@@ -189,7 +189,7 @@ async fn two_lengths_or_two_framings() {
     assert!(matches!(statuses(&world, bare).await[..], [200 | 400]), "a bare line feed");
 }
 
-/// Of two, a proxy may have checked the other one.
+/// Two such headers are refused: a proxy may have checked the other one.
 #[tokio::test]
 async fn two_headers_of_authority() {
     let world = World::alone().await;
@@ -444,7 +444,7 @@ async fn a_flood_in_public_limits_no_operator() {
     Answer::to(typo).await.refused(401, "invalid admin secret");
 }
 
-/// Where operators have a listener of their own, no route of the other one takes an admin secret.
+/// No public route takes an admin secret if operators have a listener of their own.
 #[tokio::test]
 async fn no_public_route_reads_an_admin_secret() {
     let mut world = World::alone().await;

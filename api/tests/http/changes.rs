@@ -1,4 +1,4 @@
-//! What a shop asks that missed a webhook or an answer: `POST /orders/list` and `POST /orders/changes`.
+//! Recovery of a missed webhook or answer: `POST /orders/list` and `POST /orders/changes`.
 
 use log::NewRecord;
 use schemas::record::{Order, OrderCommandBody};

@@ -554,7 +554,7 @@ async fn everything_is_found_and_listed() {
     assert_eq!(file.header("content-disposition"), "attachment; filename=\"orders.csv\"");
 }
 
-/// What needs a person comes first, with what helps; and the records that say so are listed.
+/// Problems that need a person come first, with advice; and the records behind them are listed.
 #[tokio::test]
 async fn what_is_wrong_comes_first() {
     let world = world().await;
@@ -648,7 +648,7 @@ async fn lists_have_every_row_by_pages() {
     }
 }
 
-/// What is at the edge of a day (`DAY_SECONDS`), and of a month (`GIVEN_UP_SECONDS`), is shown.
+/// Rows at the edge of a day (`DAY_SECONDS`), and of a month (`GIVEN_UP_SECONDS`), are shown.
 #[tokio::test]
 async fn what_is_older_than_a_day_or_a_month_is_not_shown() {
     let world = world().await;

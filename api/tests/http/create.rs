@@ -207,7 +207,7 @@ async fn ignored_fields_are_named() {
     }
 }
 
-/// What was taken before the wallets changed is answered again.
+/// A create that was accepted before the wallets changed gets the same answer again.
 #[tokio::test]
 async fn repeated_create_outlives_the_wallets() {
     let mut world = World::start().await;
@@ -222,7 +222,7 @@ async fn repeated_create_outlives_the_wallets() {
     world.service("/orders", &body).await.refused(400, NO_WALLET);
 }
 
-/// What is wrong with one field alone has its table in `machine/new_order.rs`.
+/// Defects of one field alone have their table in `machine/new_order.rs`.
 #[tokio::test]
 async fn what_cannot_be_an_order_is_refused_in_plain_text() {
     let world = World::alone().await;

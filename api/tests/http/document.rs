@@ -14,7 +14,7 @@ pub(crate) const SINGLE_HEADERS: [&str; 3] =
 pub(crate) const NOT_ALLOWED: &str = "method not allowed";
 pub(crate) const NOT_FOUND: &str = "resource not found";
 
-/// What a reference leads to; anything else itself.
+/// Target of a reference; anything else itself.
 pub(crate) fn resolved(of: &'static Value) -> &'static Value {
     let Some(path) = of["$ref"].as_str() else { return of };
     let found = DOCUMENT.pointer(path.strip_prefix('#').unwrap());
@@ -36,7 +36,7 @@ pub(crate) fn operations() -> impl Iterator<Item = (&'static str, &'static str, 
         .flat_map(|(path, methods)| members(methods).map(move |(name, one)| (path, name, one)))
 }
 
-/// Whether a path is one of a template such as `/orders/{order_id}`.
+/// `true` if a path matches a template such as `/orders/{order_id}`.
 fn fits(path: &str, template: &str) -> bool {
     let (path, template): (Vec<_>, Vec<_>) =
         (path.split('/').collect(), template.split('/').collect());
@@ -45,7 +45,7 @@ fn fits(path: &str, template: &str) -> bool {
     path.len() == template.len() && path.iter().zip(&template).all(is_like)
 }
 
-/// Whether a value is as a schema says; the reason if not. Bounds of texts are not compared: answers have none.
+/// Mismatch of a value and a schema, if any. Bounds of texts are not compared: answers have none.
 pub(crate) fn disagrees(schema: &'static Value, value: &Value) -> Option<String> {
     let schema = resolved(schema);
     let but = |what: String| Some(format!("{value} {what}"));

@@ -10,10 +10,10 @@ use store::Change;
 
 use crate::world::{Answer, MERCHANT_SECRET, NOW, ORIGIN, UNKNOWN_ORDER, World, link, new_order};
 
-/// What one test waits for at most: nothing here depends on how long it takes.
+/// Maximum wait of one test: nothing here depends on how long it takes.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// An open stream and what came of it that is no whole event yet.
+/// Open stream, and its bytes that are not a whole event yet.
 struct Stream {
     response: Response,
     rest: String,

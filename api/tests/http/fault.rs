@@ -8,7 +8,7 @@ use log::{Log, LogLayer, NewRecord};
 use schemas::Topic;
 use store::{Change, Store, StoreLayer};
 
-/// Whether one kind of operation fails now.
+/// Switch that makes one kind of operation fail.
 #[derive(Clone, Default)]
 pub(crate) struct Switch(Arc<AtomicBool>);
 
@@ -26,7 +26,7 @@ impl Switch {
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
     pub(crate) log_writes: Switch,
-    /// Of audit entries alone.
+    /// Failure of audit entries alone.
     pub(crate) audit_writes: Switch,
     pub(crate) store_writes: Switch,
     pub(crate) store_reads: Switch,

@@ -89,19 +89,19 @@ fn routes(schema: &str) -> Vec<Route> {
     of_api.chain(others).collect()
 }
 
-/// What requests are made of.
+/// Building blocks of requests.
 struct Parts {
     routes: Vec<Route>,
     /// Each with the query of its link.
     orders: Vec<(String, String)>,
-    /// Of the subject's latest schema.
+    /// Id of the subject's latest schema.
     schema_id: String,
 }
 
 /// A request and what is known of it.
 struct Case {
     bytes: Vec<u8>,
-    /// Of some the framing is spoilt.
+    /// `false` if the framing is spoilt.
     is_whole: bool,
     /// The index of its route, if path and method are those.
     route: Option<usize>,

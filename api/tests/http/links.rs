@@ -1,10 +1,10 @@
-//! What is signed for customers: links, and the proof of a status.
+//! Signatures for customers: links, and the proof of a status.
 
 use schemas::{OrderStatus, Secret, UnixSeconds, sign_return};
 
 use crate::world::{Answer, MERCHANT_SECRET, NOW, World, config, link, new_order};
 
-/// What customers hold is made with another key than what signs "paid", where there is one.
+/// Signatures for customers have another key than those of "paid", where one is configured.
 #[tokio::test]
 async fn links_have_a_key_of_their_own() {
     let mut config = config();

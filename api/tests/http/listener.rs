@@ -1,4 +1,4 @@
-//! What clients may leave open, over raw sockets.
+//! Limits of client connections, over raw sockets.
 
 use std::time::Duration;
 
@@ -161,8 +161,8 @@ async fn request_on_its_way_at_a_stop_is_answered() {
     }
 }
 
-/// What is not routed in public cannot be reached by a mistake in a proxy, and who fills the public connections does not
-/// lock operators out.
+/// Routes that are not public cannot be exposed by a mistake in a proxy, and a client that fills
+/// the public connections does not lock operators out.
 #[tokio::test]
 async fn operators_may_have_an_address_of_their_own() {
     let mut world = World::alone().await;

@@ -87,7 +87,7 @@ async fn a_name_that_means_nothing_is_refused() {
     }
 }
 
-/// Of a command too: one that was meant for a rehearsal would be carried out.
+/// Commands refuse unknown names too: one meant for a rehearsal would be carried out.
 #[tokio::test]
 async fn unknown_query_names_stop_commands_and_health() {
     let world = World::start().await;
@@ -233,7 +233,7 @@ async fn a_list_is_a_file_of_all_its_rows() {
     world.admin("GET /orders?format=csv").await.refused(500, "internal server error");
 }
 
-/// What came before the tables failed is a part, and no client may take it for the whole.
+/// Rows sent before the tables failed are a part, and no client may take it for the whole.
 #[tokio::test]
 async fn an_export_that_fails_does_not_end_well() {
     let world = World::alone().await;

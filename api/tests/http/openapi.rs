@@ -17,9 +17,9 @@ use crate::document::{
 };
 use crate::world::{ADMIN_SECRET, Answer, UNKNOWN_ORDER, World, wallet};
 
-/// Where the routes are.
+/// Source of the routes.
 const ROUTER: &str = include_str!("../../src/router.rs");
-/// What sends webhooks.
+/// Source of the sender of webhooks.
 const SENDER: &str = include_str!("../../../webhooks/src/sender.rs");
 const METHODS: [&str; 2] = ["get", "post"];
 
@@ -46,7 +46,7 @@ async fn the_document_and_its_page_are_served() {
     }
 }
 
-/// What an operation answers follows from what it takes.
+/// Answers of an operation follow from its inputs.
 #[test]
 fn each_operation_has_the_answers_of_its_kind() {
     for (path, method, operation) in operations() {

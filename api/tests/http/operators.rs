@@ -199,7 +199,7 @@ async fn stop(world: &World, path: &str, body: Value) -> Answer {
     Answer::to(request.body(body.to_string())).await
 }
 
-/// Who did it is on the log before it is done.
+/// The audit entry is on the log before the alert is resolved.
 #[tokio::test]
 async fn an_open_alert_is_resolved() {
     let world = World::with(with_operators(), false).await;

@@ -532,7 +532,7 @@ async fn invariant_16_what_arrived_is_not_asked_for_again() {
     has(&visitor.page("").await, &["The time to pay is over", "has arrived", &hash]);
 }
 
-/// Of what may be another customer's nothing is shown but that it came.
+/// A transfer that may be another customer's is mentioned, and nothing of it is shown.
 #[tokio::test]
 async fn invariant_16_the_price_alone_is_not_named() {
     let world = World::alone().await;
@@ -641,7 +641,7 @@ async fn a_cancel_is_asked_about_first() {
     assert_eq!(page.matches("/cancel?").count(), 1);
 }
 
-/// What no setting of the shop takes is said to be so: to wait would not help.
+/// An order that no configured wallet takes is said to be so: to wait would not help.
 #[tokio::test]
 async fn an_order_that_nothing_takes_any_more_says_never() {
     let mut world = World::alone().await;

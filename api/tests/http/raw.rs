@@ -78,7 +78,7 @@ impl Raw {
         bytes
     }
 
-    /// Whether nothing happens for a moment.
+    /// `true` if nothing happens for a moment.
     pub(crate) async fn is_kept(&mut self, moment: Duration) -> bool {
         timeout(moment, self.0.read_u8()).await.is_err()
     }

@@ -118,7 +118,7 @@ async fn a_schema_costs_no_more_than_its_length() {
     assert_eq!((status, &error["error_code"]), (422, &json!(42_205)), "{error}");
 }
 
-/// Of BODY_BYTES_MAX.
+/// The limit is `BODY_BYTES_MAX`.
 #[tokio::test]
 async fn a_body_has_a_limit_of_bytes() {
     let world = World::alone().await;

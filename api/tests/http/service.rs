@@ -1,4 +1,4 @@
-//! What all of the service API has in common (spec 5.1, 7.1), and `POST /orders/status`.
+//! Common behaviour of the service API (spec 5.1, 7.1), and `POST /orders/status`.
 
 use schemas::{Secret, sign_service};
 use serde_json::json;

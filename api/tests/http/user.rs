@@ -294,7 +294,7 @@ async fn a_choice_without_a_free_amount_is_refused() {
     panic!("the amount came free");
 }
 
-/// What a customer pays says nothing about the order but its price, and differs from that.
+/// The amount that a customer pays reveals only the price of the order, and differs from it.
 #[tokio::test]
 async fn amounts_at_checkout_are_unique() {
     let world = World::start().await;

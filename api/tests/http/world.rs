@@ -48,9 +48,9 @@ pub(crate) const UNKNOWN_ORDER: &str = "01996d3c-5b00-7abc-8def-0123456789ab";
 /// One served api, its log, tables and clock. Stops when dropped.
 pub(crate) struct World {
     base: String,
-    /// Whether the next server has an address for operators.
+    /// `true` if the next server has an address for operators.
     pub(crate) is_apart: bool,
-    /// That address.
+    /// Operators' address of the present server.
     pub(crate) operators: Option<String>,
     client: Client,
     pub(crate) clock: Arc<ManualClock>,
@@ -59,7 +59,7 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) readiness: Readiness,
     feed: Feed,
-    /// What the next server gets.
+    /// Settings of the next server.
     pub(crate) buyer: Option<Arc<dyn TestBuyer>>,
     pub(crate) connections: Connections,
     pub(crate) customer_requests: Option<NonZeroU32>,
@@ -113,7 +113,7 @@ pub(crate) fn config() -> Config {
     config
 }
 
-/// None of these times ends anything, but where a test sets one: they are longer than every wait of a test.
+/// Timeouts longer than every wait of a test: none ends anything, unless a test sets it.
 pub(crate) const CONNECTIONS: Connections = Connections {
     max: 100,
     header_timeout: Duration::from_secs(3600),
@@ -267,7 +267,7 @@ impl World {
         self.apply([Change::Chain(ChainProgress { stopped, updated_at, ..lane })]).await;
     }
 
-    /// Where it is served, as `host:port`.
+    /// Address of the server, as `host:port`.
     pub(crate) fn address(&self) -> &str {
         self.base.trim_start_matches("http://")
     }

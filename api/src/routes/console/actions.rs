@@ -5,7 +5,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::*;
 use crate::machine::survey::Subject;
 
-/// How long webhooks are sent again for one form: a request may take half a minute.
+/// Maximum time to resend webhooks for one form: a request may take half a minute.
 const REDRIVING_MAX: Duration = Duration::from_secs(15);
 
 /// No action is offered to those who may only read.
@@ -126,7 +126,7 @@ pub(super) async fn attach(
     Ok(done(&format!("/console/orders/{}", row.order.order_id), Action::Attach))
 }
 
-/// What a query or a form names, and the only chain; that is empty for every chain.
+/// Subject and only chain of a query or a form; the chain is empty for every chain.
 fn subject(fields: &Query) -> Answer<(&str, &str)> {
     let subject = fields.text("subject")?.unwrap_or_default().trim();
     Ok((subject, fields.text("blockchain")?.unwrap_or_default()))
@@ -208,7 +208,7 @@ pub(super) async fn replay(commands: Commands, by: Operator, Named(number): Name
     Ok(done(&format!("/console/dead-letters/{number}"), Action::Replay))
 }
 
-/// What is sent again of the webhooks that a query or a form means.
+/// Plans the redrive of the webhooks that a query or a form selects.
 async fn plan(
     console: &Console,
     by: &Operator,

@@ -86,7 +86,7 @@ struct Export {
     by: Operator,
     file: &'static File,
     filter: Filter,
-    /// What is still to be read: each partition up to where it ended at the beginning.
+    /// Records still to be read: each partition up to its end when the export began.
     places: VecDeque<(TopicPartition, Offset, Offset)>,
 }
 
