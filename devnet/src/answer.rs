@@ -1,4 +1,4 @@
-//! How a served chain answers a request of JSON-RPC over HTTP, whichever node it poses as.
+//! Answers of a served chain to JSON-RPC requests over HTTP, whichever node it poses as.
 
 use axum::Json;
 use axum::http::{StatusCode, header};
@@ -10,7 +10,7 @@ use crate::param::RpcError;
 use crate::rpc::Method;
 use crate::{Chain, Fault, rpc};
 
-/// What is served.
+/// The served chain and its shutdown token.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) chain: Chain,

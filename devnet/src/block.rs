@@ -20,7 +20,7 @@ const GAS_PER_CALL: u64 = 44_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferCall {
     pub token: Address,
-    /// Who pays; the zero address mints.
+    /// Payer; the zero address mints.
     pub from: Address,
     pub to: Address,
     /// Amount in the smallest units of the token.
@@ -89,7 +89,7 @@ pub(crate) struct Block {
     pub(crate) transactions: Vec<Arc<Transaction>>,
 }
 
-/// What a block is made from, besides its transactions.
+/// Inputs of a block, besides its transactions.
 pub(crate) struct Header {
     pub(crate) salt: B256,
     pub(crate) number: u64,
@@ -172,7 +172,7 @@ fn bloom_of<'a>(calls: impl IntoIterator<Item = &'a TransferCall>) -> Bloom {
     bloom
 }
 
-/// What separates the hashes of this chain from those of every other.
+/// Returns the salt that separates the hashes of this chain from those of every other.
 pub(crate) fn salt(seed: u64, chain_id: u64) -> B256 {
     keccak256([seed.to_be_bytes(), chain_id.to_be_bytes()].concat())
 }

@@ -18,7 +18,7 @@ pub const MINE_COUNT_MAX: u64 = 100_000;
 /// Most blocks a chain keeps.
 const HEIGHT_MAX: u64 = 10_000_000;
 
-/// What happens to the transactions of the replaced blocks.
+/// Fate of the transactions in the replaced blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reorg {
     /// Every transaction is included again, at the same offset.
@@ -33,7 +33,7 @@ pub enum Reorg {
     Drop(TxHash),
 }
 
-/// What a reorg did, both lists from the lowest block up.
+/// Result of a reorg; both lists are from the lowest block up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reorged {
     pub replaced: Vec<BlockId>,
@@ -60,7 +60,7 @@ pub(crate) struct Ledger {
     numbers: HashMap<BlockHash, u64>,
     /// Block number and index of each included transaction.
     places: HashMap<TxHash, (u64, usize)>,
-    /// By token and owner.
+    /// Flows by token and owner.
     flows: HashMap<(Address, Address), Flow>,
     pending: Vec<Arc<Transaction>>,
     nonce: u64,

@@ -1,4 +1,4 @@
-//! What a development chain is made of.
+//! Configuration of a development chain.
 
 use alloy_primitives::Address;
 
@@ -12,24 +12,24 @@ pub(crate) const TIMESTAMP_MAX: u64 = 253_402_300_799;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub address: Address,
-    /// What `decimals()` answers.
+    /// Result of `decimals()`.
     pub decimals: u8,
-    /// What `symbol()` answers.
+    /// Result of `symbol()`.
     pub symbol: String,
 }
 
 /// The constants of one development chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// What `eth_chainId` and `net_version` answer.
+    /// Result of `eth_chainId` and `net_version`.
     pub chain_id: u64,
     /// Timestamp of block 0, in Unix seconds.
     pub genesis_timestamp: u64,
     /// Seconds between the timestamps of two blocks, at least 1.
     pub block_interval_secs: u64,
-    /// How many blocks the `finalized` tag lies behind the head.
+    /// Distance of the `finalized` tag from the head, in blocks.
     pub finalized_depth: u64,
-    /// How many blocks the `safe` tag lies behind the head; at most `finalized_depth`.
+    /// Distance of the `safe` tag from the head, in blocks; at most `finalized_depth`.
     pub safe_depth: u64,
     /// The contracts with code. Transfers of other addresses are allowed: a counterfeit token.
     pub tokens: Vec<Token>,

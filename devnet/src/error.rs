@@ -1,4 +1,4 @@
-//! Why a command to the chain was refused. A refused command has changed nothing.
+//! Reasons to refuse a command to the chain. A refused command has changed nothing.
 
 use std::io;
 use std::net::SocketAddr;

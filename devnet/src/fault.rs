@@ -19,7 +19,7 @@ pub enum Fault {
     Hang(Duration),
 }
 
-/// How the HTTP interface of a node of Tron falls short, until it is set right.
+/// Fault of the HTTP interface of a Tron node, until it is cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeFault {
     /// Every request is answered so.
@@ -28,18 +28,18 @@ pub enum NativeFault {
     FirstOutcomes(usize),
 }
 
-/// How `eth_getLogs` falls short.
+/// Limits of `eth_getLogs`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LogLimits {
     /// Most blocks of one range.
     pub(crate) range_blocks_max: Option<u64>,
-    /// How many blocks the logs trail the head.
+    /// Lag of the logs behind the head, in blocks.
     pub(crate) lag_blocks: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
-    /// How many more requests fail, and how.
+    /// Number of requests that still fail, and their fault.
     armed: Option<(u32, Fault)>,
     pub(crate) log_limits: LogLimits,
     pub(crate) failed: HashSet<TxHash>,

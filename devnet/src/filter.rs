@@ -15,7 +15,7 @@ const CHOICES_MAX: usize = 1_000;
 /// Topic positions that a log can have.
 const POSITIONS_MAX: usize = 4;
 
-/// Which blocks are searched.
+/// Blocks to search.
 #[derive(Debug, PartialEq, Eq)]
 enum Range {
     Hash(BlockHash),

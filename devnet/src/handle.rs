@@ -157,8 +157,8 @@ impl Chain {
         self.switches().clear();
     }
 
-    /// How often a method was called since the start, failed calls included. A method
-    /// that the chain does not have counts as `"unknown"`.
+    /// Returns the number of calls of a method since the start, failed ones included. Calls of a
+    /// method that the chain does not have count as `"unknown"`.
     #[must_use]
     pub fn request_count(&self, method: &str) -> u64 {
         self.switches().counts.get(method).copied().unwrap_or(0)

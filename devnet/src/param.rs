@@ -114,7 +114,7 @@ pub(crate) fn parse_value(value: &Value) -> Result<U256, RpcError> {
     U256::from_str(text).map_err(|_| RpcError::invalid_params(format!("invalid value: {text}")))
 }
 
-/// Which block a caller means.
+/// Block that a caller means, by number or tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockTag {
     Number(u64),

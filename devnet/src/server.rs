@@ -18,7 +18,7 @@ use crate::{Chain, Config, Error, rpc, tron};
 
 /// Most bytes of a request body.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// How long a shutdown waits for requests under way.
+/// Maximum wait of a shutdown for requests under way.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// A chain that is served over HTTP, at every path, until [`Devnet::shutdown`] or drop.
@@ -86,7 +86,7 @@ impl Devnet {
         Ok(Self { chain, address, url, cancel, server, miner: Mutex::default() })
     }
 
-    /// Where JSON-RPC is answered, such as `http://127.0.0.1:8545`.
+    /// URL of the JSON-RPC server, such as `http://127.0.0.1:8545`.
     pub fn url(&self) -> &str {
         &self.url
     }

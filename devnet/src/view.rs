@@ -82,7 +82,7 @@ pub(crate) fn log(log: &Log<'_>) -> Value {
     })
 }
 
-/// What comes before a transaction in its block.
+/// Gas and logs in a block before one of its transactions.
 #[derive(Clone, Copy, Default)]
 struct Before {
     gas: u64,

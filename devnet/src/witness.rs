@@ -7,7 +7,7 @@ use crate::chain::Ledger;
 
 /// Witnesses that take turns, one for each slot.
 const WITNESSES: u64 = 27;
-/// How many of them have built on a solidified block, its own one included.
+/// Number of witnesses that must build on a block, its own one included, to solidify it.
 const BUILDERS: usize = 19;
 
 /// The witness in whose slot a block lies.

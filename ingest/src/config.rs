@@ -16,7 +16,7 @@ use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
 /// Most blocks of one `eth_getLogs`; an endpoint that serves less refuses, and the range shrinks.
 const RANGE_MAX: u64 = 2000;
-/// How often a chain on which nothing happens has a head: with every poll they would fill a disk.
+/// Interval between heads of an idle chain; one with every poll would fill a disk.
 const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
 const IDLE_POLLS_MAX: u32 = 15;
 /// Most blocks to stay behind: eight seconds of Arbitrum's.
@@ -41,27 +41,27 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct ChainConfig {
     pub blockchain: Blockchain,
-    /// What `eth_chainId` must answer; another than the chain's own only for development chains.
+    /// Required result of `eth_chainId`; differs from the chain's own only on development chains.
     pub chain_id: u64,
     /// One at least.
     pub endpoints: Vec<EndpointConfig>,
     pub request_timeout: Duration,
-    /// What orders are offered, and pay by.
+    /// Contracts that orders are offered, and may be paid with.
     pub contracts: Vec<StablecoinContract>,
-    /// What pays only what was offered with it.
+    /// Contracts no longer offered: they pay only what was offered with them.
     pub retired: Vec<StablecoinContract>,
     /// Known contracts of the coins that no order is offered: a transfer of them is reported.
     pub unlisted: Vec<StablecoinContract>,
-    /// What its wallets take: the contracts of these are checked before they are believed.
+    /// Coins that its wallets take; their contracts are checked before they are believed.
     pub stablecoins: BTreeSet<Stablecoin>,
-    /// Where payments may arrive.
+    /// Wallets that payments may arrive at.
     pub wallets: Vec<Address>,
     /// Every configured wallet of this family of addresses: one key holds an address on all of its chains.
     pub own: Vec<Address>,
     pub policy: Policy,
     /// The first block to scan on the first start; none begins after the endpoint's head.
     pub start_block: Option<i64>,
-    /// How long to wait when everything is scanned.
+    /// Wait between polls once everything is scanned.
     pub poll_interval: Duration,
     /// Most blocks of one `eth_getLogs`.
     pub range_max: i64,
@@ -71,7 +71,7 @@ pub struct ChainConfig {
     pub alone: Amount,
     /// Blocks to stay behind the endpoint's head, for nodes whose logs trail their headers.
     pub lag: i64,
-    /// How long, in chain time, a confirmed transfer waits for its deposit.
+    /// Maximum wait of a confirmed transfer for its deposit, in chain time.
     pub match_window: Duration,
 }
 
@@ -106,7 +106,7 @@ fn defaults(blockchain: Blockchain) -> Defaults {
     Defaults { policy, poll_interval: Duration::from_millis(poll_millis), reorg_window, lag }
 }
 
-/// How many seconds a tag is behind the newest block on an ordinary day, at most.
+/// Returns the maximum age of a tag on an ordinary day, in seconds behind the newest block.
 pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
     const MINUTE: i64 = 60;
     match (blockchain, tag) {
@@ -122,8 +122,8 @@ pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
     }
 }
 
-/// How many seconds a tag is behind the newest block, at least: an endpoint whose tag is younger is not believed. Only the
-/// public chains are known.
+/// Returns the minimum age of a tag, in seconds behind the newest block: an endpoint whose tag is
+/// younger is not believed. 0 for any chain that is not the public one.
 pub(crate) fn tag_age_min(blockchain: Blockchain, chain_id: u64, tag: Tag) -> i64 {
     /// Of Ethereum: 32 slots of 12 s.
     const EPOCH: i64 = 384;
@@ -258,7 +258,7 @@ impl ChainConfig {
         self.contracts.iter().chain(&self.retired).chain(&self.unlisted)
     }
 
-    /// What the cursor of this chain goes by.
+    /// Returns the rules for the cursor of this chain.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             blockchain: self.blockchain,

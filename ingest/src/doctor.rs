@@ -31,10 +31,10 @@ const HEAD_AGE_SECONDS_MAX: i64 = 120;
 const SKEW_SECONDS_MAX: i64 = 10;
 /// Longer ranges are not tried.
 const RANGE_TRIED_MAX: i64 = 100_000;
-/// How far from the head a transaction is searched for.
+/// Maximum distance from the head at which a transaction is searched for, in blocks.
 const TRANSACTION_BLOCKS: i64 = 16;
 
-/// How good a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Fine,
@@ -44,10 +44,10 @@ pub enum Level {
     Failure,
 }
 
-/// What one check found.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// Which check: a word for programs.
+    /// Name of the check, for programs.
     pub check: &'static str,
     pub level: Level,
     /// For people: what is there, and what to do if that is bad.
@@ -56,7 +56,7 @@ pub struct Finding {
     pub value: Value,
 }
 
-/// What all checks of one endpoint found.
+/// Findings of all checks of one endpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Examination {
     /// Scheme, host and port: no part of it is a key.
@@ -65,7 +65,7 @@ pub struct Examination {
 }
 
 impl Examination {
-    /// Whether the chain can be followed through this endpoint.
+    /// Returns `true` if the chain can be followed through this endpoint.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.findings.iter().all(|finding| finding.level < Level::Failure)

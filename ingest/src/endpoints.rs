@@ -32,23 +32,23 @@ pub(crate) struct Endpoints {
     first: usize,
     /// The one that gives the second answers about a range.
     second: Option<usize>,
-    /// Why an endpoint is not one of this chain, in words.
+    /// Reason why an endpoint is not one of this chain, in words.
     wrong: Vec<Option<String>>,
-    /// Whether it was reported that none of them is.
+    /// `true` once it was reported that none of them is of this chain.
     is_reported: bool,
-    /// Which of them have deleted what the scan needs.
+    /// `true` for each of them that has deleted what the scan needs.
     pruned: Vec<bool>,
-    /// How often each of them failed, by class.
+    /// Failures of each of them, by class.
     errors: Vec<BTreeMap<&'static str, u64>>,
     #[cfg(test)]
     pub(crate) sabotage: crate::sabotage::Defect,
 }
 
-/// Why none of the endpoints may be asked, in words.
+/// Reason why none of the endpoints may be asked, in words.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AllWrong(pub(crate) String);
 
-/// Why a step has no endpoint.
+/// Reason why a step has no endpoint.
 #[derive(Debug)]
 pub(crate) enum NotBegun {
     AllWrong(AllWrong),
@@ -61,7 +61,7 @@ pub(crate) struct Fetched {
     pub(crate) index: usize,
     pub(crate) ask: Ask,
     pub(crate) result: Result<Answer, Failure>,
-    /// Whether it was asked at all.
+    /// `true` if it was asked at all.
     pub(crate) is_asked: bool,
 }
 
@@ -112,7 +112,7 @@ impl Endpoints {
         self.list.get(index).map_or("", Endpoint::name)
     }
 
-    /// For how long a chain may come no further before a person must know.
+    /// Returns the time without progress of a chain after which a person must know.
     pub(crate) fn stalled(&self) -> Duration {
         self.health.pauses().stalled
     }
@@ -131,7 +131,7 @@ impl Endpoints {
         self.name(self.first)
     }
 
-    /// What a person wants to know of each, without its keys.
+    /// Returns the state of each endpoint for people, without its keys.
     pub(crate) fn details(&self) -> Value {
         let now = Instant::now();
         let detail = |(index, endpoint): (usize, &Endpoint)| {
@@ -271,7 +271,7 @@ impl Endpoints {
         self.check(index).await.then_some(index)
     }
 
-    /// Whether an endpoint that has none of our blocks may be of another chain.
+    /// Returns `true` if an endpoint that has none of our blocks may be of another chain.
     pub(crate) async fn may_be_other(&mut self, index: usize) -> bool {
         #[cfg(test)]
         if self.sabotage == crate::sabotage::Defect::AnyChain {
@@ -290,8 +290,8 @@ impl Endpoints {
         }
     }
 
-    /// Whether an endpoint shows another block where our last one was, while one of the others still has ours.
-    /// The one that scanned it is believed: it is the chain that changed.
+    /// Returns `true` if an endpoint shows another block where our last one was, while one of the
+    /// others still has ours. The one that scanned it is believed: it is the chain that changed.
     async fn is_forked(
         &mut self,
         index: usize,
@@ -350,8 +350,8 @@ impl Endpoints {
         Ok(self.wrong[index].is_none())
     }
 
-    /// How an endpoint differs from what is configured: in its chain id; where nothing is known of it, in
-    /// the contracts too.
+    /// Returns how an endpoint differs from the configuration: in its chain id; if nothing is known
+    /// of it, in the contracts too.
     async fn wrong_at(&self, index: usize) -> Result<Option<Error>, Failure> {
         let (blockchain, expected) = (self.chain.blockchain, self.chain.chain_id);
         let endpoint = &self.list[index];
@@ -465,7 +465,7 @@ impl Endpoints {
         }
     }
 
-    /// Whether every endpoint has deleted the blocks that a scan asks for.
+    /// Returns `true` if every endpoint has deleted the blocks that a scan asks for.
     pub(crate) fn is_gap(&mut self, index: usize, ask: &Ask, failure: &Failure) -> bool {
         if ask.role != Role::First || failure.refusal != Refusal::Pruned {
             return false;
@@ -474,7 +474,7 @@ impl Endpoints {
         self.pruned.iter().all(|pruned| *pruned)
     }
 
-    /// Whether another endpoint scanned the last block.
+    /// Returns `true` if another endpoint scanned the last block.
     pub(crate) fn is_switched(&self) -> bool {
         self.health.last_scanner().is_some_and(|by| by != self.first)
     }

@@ -1,4 +1,4 @@
-//! Why following a chain ended. Everything that may pass is retried and never gets here.
+//! Errors that end the following of a chain. Everything that may pass is retried instead.
 
 use schemas::{Address, Blockchain, CodecError, Stablecoin};
 
@@ -50,7 +50,7 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// How the records of a chain differ from what ingest writes.
+/// Difference between the records of a chain and those that ingest writes.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error("a tombstone")]
@@ -66,7 +66,7 @@ pub enum RestoreError {
 }
 
 impl Error {
-    /// Whether another process took the chain over. Nothing was lost or doubled.
+    /// Returns `true` if another process took the chain over. Nothing was lost or doubled.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         use log::{Error as LogError, StepError};

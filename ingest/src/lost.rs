@@ -1,5 +1,5 @@
-//! Where a chain continues whose records on `transfers.raw` are gone, or older than `chains` says: they expired
-//! while it was switched off, were deleted, or come from an older copy.
+//! Starting point of a chain whose records on `transfers.raw` are gone, or older than `chains`
+//! says: they expired while it was switched off, were deleted, or come from an older copy.
 //!
 //! Lanes keep what they know of its transfers, and ignore every record of an older epoch than theirs. So the chain
 //! begins with the next epoch, and at a block up to which all of them have read what was published.
@@ -12,7 +12,7 @@ use crate::machine::{History, Lost};
 
 const PAGE: usize = 1000;
 
-/// What to begin with instead of the history, if `chains` knows more. Blocks.
+/// Returns the state to begin with instead of the history, if `chains` knows more. Blocks.
 ///
 /// # Errors
 /// [`log::Error`].

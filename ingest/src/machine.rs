@@ -44,7 +44,7 @@ pub(crate) use question::{
 };
 pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 
-/// What the cursor of a chain is configured with.
+/// Configuration of the cursor of a chain.
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) blockchain: Blockchain,
@@ -52,27 +52,27 @@ pub(crate) struct Rules {
     pub(crate) watch: Watch,
     pub(crate) policy: Policy,
     pub(crate) reorg_window: i64,
-    /// How far to stay behind the endpoint's head.
+    /// Distance to stay behind the endpoint's head, in blocks.
     pub(crate) lag: i64,
     /// Most blocks of one range.
     pub(crate) range_max: i64,
     /// The first block to scan when nothing was published yet; none begins after the head.
     pub(crate) start_block: Option<i64>,
-    /// Whether failed transactions may keep their logs, so that each hit needs its receipt.
+    /// `true` if failed transactions may keep their logs, so that each hit needs its receipt.
     pub(crate) needs_receipts: bool,
-    /// Whether another endpoint gives second answers: then one alone confirms nothing, not even what it calls final.
+    /// `true` if another endpoint answers too: then one alone confirms nothing, final or not.
     pub(crate) has_second: bool,
     /// Amounts below this are confirmed by one endpoint while no other answers.
     pub(crate) alone_below: Amount,
-    /// For how many polls a head that nobody needs is held back.
+    /// Number of polls for which a head that nobody needs is held back.
     pub(crate) idle_polls: u32,
     /// Published with each head.
     pub(crate) match_window_seconds: i64,
-    /// Where to begin again if the records of the chain are gone.
+    /// Point to begin again at if the records of the chain are gone.
     pub(crate) lost: Option<Lost>,
 }
 
-/// What is known of a chain whose records are gone.
+/// Last known state of a chain whose records are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost {
     /// No record of the chain had a newer one.
@@ -83,13 +83,13 @@ pub(crate) struct Lost {
     pub(crate) observed_at: UnixMicros,
 }
 
-/// What an answer leads to.
+/// Consequences of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// One atomic step to publish before anything else; empty for none.
     pub(crate) publish: Vec<ChainRecord>,
     pub(crate) notes: Vec<Note>,
-    /// When to ask again.
+    /// Time of the next question.
     pub(crate) next: Next,
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum Note {
 }
 
 impl Note {
-    /// Why the answer of a second check could not be used, and the block that it was about.
+    /// Returns why the answer of a second check could not be used, and the block it was about.
     pub(crate) fn check(notes: &[Self]) -> Option<(Difference, Block)> {
         notes.iter().find_map(|note| match note {
             Self::Check { why, block } => Some((*why, *block)),
@@ -140,7 +140,7 @@ impl Note {
     }
 }
 
-/// Why the answer of a second check cannot be used.
+/// Reason why the answer of a second check cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
     /// The endpoint does not have the block yet.
@@ -162,7 +162,7 @@ impl Difference {
     }
 }
 
-/// When to ask again.
+/// Time of the next question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
     /// At once.

@@ -1,6 +1,6 @@
-//! What ingest measures.
+//! Metrics of ingest.
 
-/// Failures of an endpoint: what `Refusal::class` and `Fault::class` say.
+/// Failures of an endpoint, by `Refusal::class` and `Fault::class`.
 pub(crate) const CLASSES: &[&str] = &[
     "size",
     "rate",
@@ -59,7 +59,7 @@ runtime::metrics! {
     /// Differences between answers: `late_find`, `omitted`, `disputed`, `forged`, and answers that could not be
     /// used or contradict themselves: `behind`, `fork`, `contradiction`.
     Counter CHECK_DIFFERENCES_TOTAL = "tidemark_ingest_check_differences_total" [blockchain, kind in DIFFERENCES];
-    /// How far a reorganisation took the cursor back.
+    /// Number of blocks by which a reorganisation took the cursor back.
     Histogram REORG_DEPTH_BLOCKS = "tidemark_ingest_reorg_depth_blocks" [blockchain];
     /// Most blocks requested at once, adapted to the endpoint.
     Gauge RANGE_BLOCKS = "tidemark_ingest_range_blocks" [blockchain];

@@ -1,5 +1,5 @@
-//! Where the records of a step go: transfers to their wallet's lane, heads to every lane, and the
-//! chain's progress beside them. A reorganisation comes here as retracts and a head
+//! Destinations of a step's records: transfers go to their wallet's lane, heads to every lane, and
+//! the chain's progress beside them. A reorganisation comes here as retracts and a head
 //! (`machine/cursor/reorg.rs`).
 
 use log::NewRecord;

@@ -25,7 +25,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::sabotage::Defect;
 
-/// How many seeds a run has where nothing else is asked for.
+/// Number of seeds of a run, unless another one is requested.
 const SEEDS: u64 = 24;
 /// Played at the same time: they mostly wait.
 const AT_ONCE: usize = 4;
@@ -55,7 +55,7 @@ fn seeds() -> Range<u64> {
     }
 }
 
-/// What a run came to; one that panicked is red, and the others are played.
+/// Returns the outcome of a run; one that panicked is red, and the others are played.
 fn outcome(ended: Result<play::Outcome, JoinError>) -> play::Outcome {
     let red = |error: JoinError| play::Outcome {
         result: Err(error.to_string()),
@@ -64,7 +64,7 @@ fn outcome(ended: Result<play::Outcome, JoinError>) -> play::Outcome {
     ended.unwrap_or_else(red)
 }
 
-/// Plays seeds; what each came to.
+/// Plays seeds, and returns the outcome of each.
 async fn play_all(seeds: Range<u64>, defect: Defect) -> BTreeMap<u64, play::Outcome> {
     let (mut runs, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     for seed in seeds {

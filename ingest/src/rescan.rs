@@ -27,13 +27,13 @@ use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error, publish, restore, watched};
 pub use survey::{Survey, Wealth};
 
-/// How often a question is asked again before an endpoint is given up.
+/// Maximum attempts at a question before an endpoint is given up.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Transfers of one step.
 const STEP_MAX: usize = 500;
 
-/// Why blocks cannot be asked for again.
+/// Reason why blocks cannot be requested again.
 #[derive(Debug, thiserror::Error)]
 pub enum RescanError {
     #[error(transparent)]
@@ -53,13 +53,13 @@ pub enum RescanError {
     Reorganised,
 }
 
-/// What blocks have, and the log has not.
+/// Transfers that the blocks have and the log lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rescan {
     pub from: i64,
     /// At most the last scanned block.
     pub to: i64,
-    /// How many endpoints answered for all of them.
+    /// Number of endpoints that answered for all of them.
     pub endpoints: usize,
     /// The others, and why; and those that had no answer about a receipt.
     pub left_out: Vec<String>,
@@ -118,7 +118,7 @@ fn shown(watch: &Watch, logs: &[EventLog]) -> BTreeMap<Place, Observation> {
     numbered(transfers.filter_map(|(number, seen)| Some((number, *hashes.get(&number)?, seen))))
 }
 
-/// What the log knows of a chain, from a height on.
+/// Returns the history of a chain on the log, from a height on.
 async fn known(log: &Arc<dyn Log>, chain: &ChainConfig, from: i64) -> Result<History, RescanError> {
     let (log, chain) = (log.clone(), chain.clone());
     let read = move || restore::restore_with_reach(&*log, &chain, from - 1);
@@ -360,14 +360,14 @@ async fn fetch(
     }
 }
 
-/// What endpoints say of a transfer.
+/// Counted answers of the endpoints about a transfer.
 #[derive(Debug, Default)]
 struct Tally {
     /// Its block.
     block: Option<Block>,
-    /// How many receipts have it.
+    /// Number of receipts that have it.
     proofs: usize,
-    /// How many endpoints have its block without it, or with a transaction that failed: some nodes of Tron keep the logs.
+    /// Number of endpoints whose block lacks it, or has it in a failed transaction (Tron).
     denials: usize,
 }
 

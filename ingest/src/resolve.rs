@@ -10,7 +10,7 @@ use schemas::{Epoch, TxHash, UnixMicros};
 use crate::machine::History;
 use crate::{ChainConfig, Error, publish, restore, watched};
 
-/// Why there is nothing to decide.
+/// Reason why there is nothing to decide.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     #[error(transparent)]
@@ -26,7 +26,7 @@ pub enum ResolveError {
     NotConfirmed(i64, i64),
 }
 
-/// What an operator found out about a disputed transaction.
+/// Operator's finding about a disputed transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The chain has it.
@@ -35,15 +35,15 @@ pub enum Verdict {
     Reject,
 }
 
-/// What was decided about a transaction.
+/// Decision about a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
     pub verdict: Verdict,
     /// Its transfers that were held.
     pub transfers: Vec<Held>,
-    /// How many transfers are held still.
+    /// Number of transfers that are still held.
     pub left: usize,
-    /// Of the head that was written.
+    /// Epoch of the head that was written.
     pub epoch: Epoch,
 }
 

@@ -13,7 +13,7 @@ use crate::{ChainConfig, Error, RestoreError};
 
 const PAGE: i64 = 1000;
 
-/// What was published about the chain; none if nothing was. Blocks.
+/// Returns the published history of the chain; `None` if nothing was published. Blocks.
 ///
 /// # Errors
 /// [`Error::Log`], transient or not; [`Error::Restore`] if the records are not what ingest writes.
@@ -39,7 +39,7 @@ pub(crate) fn restore_with_reach(
     Ok(restore_by(PAGE, log, chain, height)?.map(|history| (history, reach)))
 }
 
-/// Whether the partition had older records than it has.
+/// Returns `true` if the partition had older records than it has now.
 fn has_expired(log: &dyn Log, of: TopicPartition) -> Result<bool, log::Error> {
     let start = log.bounds(of)?.start;
     if start > Offset(0) {

@@ -4,8 +4,8 @@
 //! One atomic step, as ingest writes for a reorganisation: retracts of what is live above a block, and a head at it in
 //! the next epoch. That block is final from then on. Opening the chain's writer fences a running ingest.
 //!
-//! Where the records are gone, or begin above the height, the block is the one that the endpoints have there, and nothing can be
-//! retracted by name: the head of the next epoch alone takes back what lanes know above it.
+//! Records that are gone, or begin above the height, cannot be retracted by name. The target is the
+//! endpoints' block there, and only the head of the next epoch takes back what lanes know above it.
 
 mod fork;
 
@@ -18,7 +18,7 @@ use crate::machine::{Ask, History, Lost, Point, Tags};
 use crate::rpc::Endpoint;
 use crate::{ChainConfig, Error, lost, publish, restore, watched};
 
-/// Why a chain cannot be taken back to a height.
+/// Reason why a chain cannot be taken back to a height.
 #[derive(Debug, thiserror::Error)]
 pub enum RewindError {
     #[error(transparent)]
@@ -113,7 +113,7 @@ async fn block_of(
     Ok(header.map(|header| header.block).filter(|block| block.number == height))
 }
 
-/// What a rewind takes back.
+/// Plan of a rewind: the blocks and transfers that it takes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind {
     /// The last scanned block.
@@ -124,18 +124,18 @@ pub struct Rewind {
     /// The transfers after it, and whether they counted as confirmed; none where their records are gone: lanes take back
     /// what they know of them.
     pub retracted: Vec<(Block, Observation, bool)>,
-    /// Whether the records are gone.
+    /// `true` if the records are gone.
     pub is_lost: bool,
-    /// What is announced again.
+    /// Watches to announce again.
     watches: Vec<Watch>,
     head: Head,
     observed_at: UnixMicros,
 }
 
-/// What is known of the chain.
+/// Known state of the chain.
 enum Known {
     Whole(Box<History>),
-    /// What its records were is gone: how far it was, and the newest epoch and time of any record of its progress.
+    /// Records are gone: the last block, and the newest epoch and time of any progress record.
     Lost(Block, Lost),
 }
 
@@ -170,7 +170,7 @@ impl Known {
 }
 
 impl Rewind {
-    /// What a rewind would take back. Blocks.
+    /// Plans a rewind, and writes nothing. Blocks.
     ///
     /// # Errors
     /// [`RewindError`].

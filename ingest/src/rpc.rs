@@ -57,7 +57,7 @@ pub(crate) struct Contract {
 }
 
 impl Contract {
-    /// How it differs from one of a stablecoin with these decimals, in words.
+    /// Returns its difference from a stablecoin with these decimals, in words.
     pub(crate) fn unlike(&self, decimals: u8) -> Option<String> {
         match self.decimals {
             _ if !self.has_code => Some("has no code".to_owned()),
@@ -82,7 +82,7 @@ pub(crate) struct Endpoint {
     secrets: Vec<String>,
     /// Most calls in one request, as far as is known; only shrinks.
     batch_calls: AtomicUsize,
-    /// Whether it serves the receipts of whole blocks: true once it did, false if it has no such method.
+    /// Receipts of whole blocks: `true` once they were served, `false` without such a method.
     serves_outcomes: OnceLock<bool>,
     /// The contracts, as a filter has them.
     contracts: Value,
@@ -91,7 +91,7 @@ pub(crate) struct Endpoint {
     watched: Watched,
 }
 
-/// What the filters ask for, to sift what no filter was asked for.
+/// Contracts and wallets of the filters, to sift logs that were requested without one.
 #[derive(Debug)]
 struct Watched {
     contracts: BTreeSet<[u8; 20]>,
@@ -201,7 +201,7 @@ impl Endpoint {
         gauge!(metric, "blockchain" => blockchain, "endpoint" => endpoint).set(value);
     }
 
-    /// What `eth_chainId` answers.
+    /// Returns the result of `eth_chainId`.
     pub(crate) async fn fetch_chain_id(&self) -> Result<u64, Failure> {
         let call = Call { method: "eth_chainId", params: json!([]) };
         let mut results = self.call(&[call]).await?.into_iter();
@@ -211,7 +211,7 @@ impl Endpoint {
         }
     }
 
-    /// What a contract says of itself.
+    /// Reads the code, decimals and symbol of a contract.
     ///
     /// # Errors
     /// [`Failure`] if the endpoint does not serve this, which says nothing about the contract.

@@ -55,7 +55,7 @@ pub async fn follow(
 
 enum Ended {
     Stopped,
-    /// Why, and what ends it.
+    /// Reason, and what ends it.
     Halted(String),
     Failed(Error),
 }
@@ -65,7 +65,7 @@ struct Opened {
     writer: Box<dyn Writer>,
     history: Option<History>,
     lost: Option<Lost>,
-    /// What is to be announced as watched.
+    /// Watches to be announced.
     unannounced: Vec<Watch>,
     /// Each wallet with each contract that the log does not say is watched.
     added: Vec<(Address, Address)>,
@@ -84,11 +84,11 @@ pub(crate) struct Runner {
     log: Arc<dyn Log>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
-    /// What the topic does not have yet.
+    /// Alerts that the topic does not have yet.
     alerts: Vec<Alert>,
-    /// What is open, with what the topic does not have yet.
+    /// Open alerts, including those that the topic does not have yet.
     open: OpenAlerts,
-    /// When the topic was last read for it.
+    /// Time the topic was last read for open alerts.
     alerts_read_at: Option<UnixMicros>,
     /// While no endpoint serves what is configured.
     alarm: Option<Alarm>,
@@ -98,7 +98,7 @@ pub(crate) struct Runner {
     check: Stall,
     /// Shown to a person who asks the process.
     detail: Detail,
-    /// How far the endpoint's head is ahead of what is scanned, at the last poll.
+    /// Blocks by which the endpoint's head was ahead of the last scanned one, at the last poll.
     lag_blocks: Option<i64>,
     /// The last scanned block; none before the log was read, or if it has none.
     last: Option<Block>,
@@ -106,7 +106,7 @@ pub(crate) struct Runner {
     tip_of: Option<usize>,
     /// Transfers that one endpoint confirmed alone, and no other has checked yet.
     alone: usize,
-    /// Of the records that are followed; none before they were read.
+    /// Epoch of the records that are followed; `None` before they were read.
     epoch: Option<Epoch>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::machine::{Answer, Cursor, Defects};
 
-/// What is switched off.
+/// Part that is switched off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Defect {
     #[default]
@@ -19,7 +19,7 @@ pub(crate) enum Defect {
     IndexInIdentity,
     /// The difference between no receipt and a denial.
     NullDenies,
-    /// What is held, in the heads after the one that began it.
+    /// The hold of a transfer, in the heads after the one that began it.
     HoldForgotten,
 }
 

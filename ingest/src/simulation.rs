@@ -59,7 +59,7 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
     }
 }
 
-/// What happens next.
+/// Next event.
 #[derive(Debug, Clone)]
 enum Action {
     Mine(Vec<Vec<Payment>>),
@@ -70,12 +70,12 @@ enum Action {
     },
     /// The cursor gets this many answers.
     Poll(usize),
-    /// How many answers come from a node that lacks the last blocks.
+    /// Answers of a node that lacks the last blocks.
     Behind {
         answers: usize,
         blocks: usize,
     },
-    /// How many answers come from a node that is still on the chain before the last reorganisation.
+    /// Number of answers of a node that is still on the chain before the last reorganisation.
     Stale(usize),
     /// Longer ranges are refused, with or without a hint.
     Limit {
@@ -118,7 +118,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// What a reader of the records holds to be true; checks each step against what was promised.
+/// State of a reader of the records; checks each step against what was promised.
 #[derive(Debug, Default)]
 struct Reader {
     head: Option<(Epoch, Block)>,
@@ -212,9 +212,9 @@ struct World {
     reader: Reader,
     base: Option<i64>,
     now: UnixMicros,
-    /// Whose answers come next, and how many.
+    /// Source of the next answers, and their number.
     other: Option<(usize, Other)>,
-    /// How many answers are right after that: a fault ends.
+    /// Number of correct answers after that: a fault ends.
     right: usize,
     refusal: Option<Refusal>,
 }

@@ -1,4 +1,4 @@
-//! Whether an endpoint serves the tags that the policy waits for. Without one nothing is confirmed any more, and
+//! Checks of the tags that the policy waits for. Without one nothing is confirmed any more, and
 //! nothing else says so.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::machine::{Answer, Ask, History, Point, Role, Tag};
 /// Polls in a row without a good tag that are worth a line in the log.
 const FAULTS_MAX: u32 = 10;
 
-/// What is wrong with a tag.
+/// Fault of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TagFault {
     /// The endpoint has no such block.
@@ -56,7 +56,7 @@ pub(crate) struct TagCheck {
     faults: BTreeMap<(bool, &'static str), u32>,
 }
 
-/// A tag that was found wanting by a poll; whether that is to be reported.
+/// A tag with its fault in a poll; `true` if that is to be reported.
 pub(crate) type Found = (Tag, TagFault, bool);
 
 impl TagCheck {
@@ -125,12 +125,12 @@ mod tests {
     use crate::machine::{Header, Policy};
     use crate::simulation::{Node, chain};
 
-    /// Of a development chain.
+    /// Returns the tag check of a development chain.
     fn check_of(policy: Policy) -> TagCheck {
         TagCheck::new(&ChainConfig { chain_id: 31_337, ..chain(policy) })
     }
 
-    /// What the node answers to a poll of a chain whose policy waits for `safe`.
+    /// Returns a poll of a chain whose policy waits for `safe`, with the node's answer.
     fn poll(node: &Node, safe: Option<Header>) -> (Ask, Answer) {
         let blocks = vec![Point::Latest, Point::Finalized, Point::Safe];
         let ask = Ask { blocks, ..Ask::default() };

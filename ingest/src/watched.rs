@@ -1,5 +1,5 @@
-//! What the log says is watched, and whether the configuration still says so. Orders may have deposits at
-//! all of it, so none of it may vanish.
+//! Watches of a chain on the log, compared with the configuration. Orders may have deposits at all
+//! of them, so none may vanish.
 
 use log::{Log, Offset, TopicPartition};
 use schemas::record::{ChainProgress, Watch};
@@ -9,7 +9,7 @@ use crate::{ChainConfig, Error};
 
 const PAGE: i64 = 100;
 
-/// What ingest's last record of the chain's progress says is watched; nothing if there is none. Blocks.
+/// Returns the watches in ingest's last record of the chain's progress, if any. Blocks.
 ///
 /// # Errors
 /// [`log::Error`].
@@ -100,7 +100,7 @@ impl ChainConfig {
         format!("ingest-{}", self.blockchain)
     }
 
-    /// What of the configuration is not `known` to be watched.
+    /// Returns the configured watches that are not `known`.
     pub(crate) fn unannounced(&self, known: &[Watch]) -> Vec<Watch> {
         self.watched().into_iter().filter(|watch| !known.contains(watch)).collect()
     }
@@ -116,7 +116,7 @@ impl ChainConfig {
         pairs.filter(|(wallet, contract)| !is_known(wallet, contract)).collect()
     }
 
-    /// What the configuration asks to watch.
+    /// Returns the configured watches.
     pub(crate) fn watched(&self) -> Vec<Watch> {
         let contracts: Vec<_> = self.read_contracts().map(|contract| contract.address).collect();
         let watch = |wallet_address| Watch { wallet_address, contracts: contracts.clone() };

@@ -8,7 +8,7 @@ use crate::chain::Ledger;
 use crate::witness::{solidified, witness};
 use crate::{Chain, NativeFault};
 
-/// What is answered below both paths.
+/// Methods that are served below both paths.
 const METHODS: [&str; 4] = [GET_NOW_BLOCK, GET_BLOCK, GET_BLOCK_BY_NUM, GET_INFOS];
 const GET_NOW_BLOCK: &str = "getnowblock";
 const GET_BLOCK: &str = "getblock";

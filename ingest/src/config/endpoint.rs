@@ -6,7 +6,7 @@ use schemas::{Blockchain, Secret};
 
 /// A whole number that leaves space above and below.
 const WEIGHT: u64 = 100;
-/// Where TronGrid wants the key.
+/// Header in which TronGrid expects the key.
 const TRON_HEADER: &str = "tron-pro-api-key";
 
 /// One endpoint of a chain.
@@ -27,7 +27,7 @@ pub struct EndpointConfig {
 #[derive(Debug, Clone)]
 pub struct NativeConfig {
     pub(crate) url: RpcUrl,
-    /// Whether it was configured: a guess may be wrong.
+    /// `true` if it was configured; a guess may be wrong.
     pub(crate) is_given: bool,
 }
 
@@ -54,7 +54,7 @@ impl EndpointConfig {
         Self { native, ..Self::new(url) }
     }
 
-    /// What messages may not repeat.
+    /// Returns the secrets that messages may not repeat.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let key = self.api_key.iter().map(|api| String::from_utf8_lossy(api.key.expose()).into());
         let native = self.native.iter().flat_map(|native| native.url.secrets());

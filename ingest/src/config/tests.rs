@@ -413,7 +413,7 @@ fn bridged_coins_are_for_the_operator_to_choose() {
     }
 }
 
-/// What is at a limit is taken, what is one beyond it is not.
+/// A value at its limit is accepted, one beyond it is refused.
 #[test]
 fn lags_and_depths_have_a_limit() {
     let is_refused =

@@ -1,4 +1,4 @@
-//! How far back an endpoint serves blocks with their logs, and the state.
+//! Depth to which an endpoint serves blocks with their logs, and the state.
 
 use schemas::record::Block;
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::{Doctor, Level, words};
 use crate::machine::Point;
 
-/// How far from the head is tried, beside the reorganisation window, the first block to scan, and the whole chain.
+/// Depths to try, beside the reorganisation window, the first block to scan, and the whole chain.
 const DISTANCES: [i64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
 /// The lowest block that is asked for: of the one below it no node has anything to show.
 const FIRST: i64 = 1;
 
-/// How far something is served: the lowest block that is, and the next one that was tried, with why it is not.
+/// Lowest block that is served, and the next one tried, with the reason why it is not served.
 type Reach = (i64, Option<(i64, String)>);
 
 impl Doctor {
@@ -67,8 +67,8 @@ impl Doctor {
         (lowest, None)
     }
 
-    /// Why the logs of a block are not served; nothing if they are. The block's own word does not count: in headers of
-    /// Avalanche `logsBloom` is of other blocks.
+    /// Returns why the logs of a block are not served; `None` if they are. The block's `logsBloom`
+    /// does not count: in headers of Avalanche it is of other blocks.
     async fn no_logs(&self, number: i64) -> Option<String> {
         let probed = match self.endpoint.block(Point::Number(number)).await {
             Err(failure) => return Some(words(&failure)),
@@ -87,7 +87,7 @@ impl Doctor {
         }
     }
 
-    /// How far back balances can be asked for; the cause if they cannot at all.
+    /// Returns how far back balances can be requested, or the cause if they cannot be at all.
     async fn state_reach(&self, head: Block, numbers: &[i64]) -> Result<Reach, String> {
         let of = self.chain.wallets.first().copied();
         let of = of.or(self.chain.contracts.first().map(|contract| contract.address));

@@ -1,4 +1,4 @@
-//! What the doctor believes about logs.
+//! Tests of the doctor's checks of logs and tags.
 
 use runtime::{ManualClock, SystemClock};
 use schemas::{Hash, UnixSeconds};
@@ -36,7 +36,7 @@ fn doctor(served: &Served) -> Doctor {
     }
 }
 
-/// What is called final within the two epochs that Ethereum needs for that.
+/// A tag is too young within the two epochs that Ethereum needs for finality.
 #[tokio::test]
 async fn a_young_tag_is_a_warning() {
     for (seconds, level) in [(768, Level::Fine), (767, Level::Warning)] {

@@ -1,4 +1,4 @@
-//! Which endpoint of a chain is asked: pure, every time is an argument.
+//! Choice of the endpoint of a chain to ask: pure, every time is an argument.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use crate::machine::Refusal;
 const STRIKES_MAX: u32 = 2;
 /// Polls in a row for which an endpoint may be behind, while another is up.
 const BEHIND_POLLS_MAX: u32 = 3;
-/// How often the scan goes to another endpoint before the first of these changes is forgotten.
+/// Maximum number of remembered changes of the scanning endpoint; the oldest is forgotten.
 const SCANS_MAX: usize = 64;
 
-/// What is wrong with an endpoint.
+/// Fault of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It refused, and may have asked for a pause.
@@ -40,23 +40,23 @@ impl Fault {
     }
 }
 
-/// How long endpoints are left alone.
+/// Pauses before an endpoint is asked again, and other time limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pauses {
-    /// After a first failure; it doubles with each further one.
+    /// Pause after a first failure; it doubles with each further one.
     pub(crate) first: Duration,
     pub(crate) max: Duration,
-    /// After what an operator must repair.
+    /// Pause after a fault that an operator must repair.
     pub(crate) repair: Duration,
-    /// The longest for an endpoint when no other is up.
+    /// Maximum pause of an endpoint when no other is up.
     pub(crate) sole_max: Duration,
-    /// After this time of refusals an endpoint is gone: another one may confirm alone.
+    /// Time of refusals after which an endpoint is gone: another one may confirm alone.
     pub(crate) alone: Duration,
-    /// After this time without a new block of its own an endpoint is gone as well.
+    /// Time without a new block of its own after which an endpoint is gone as well.
     pub(crate) stuck: Duration,
-    /// After this time an endpoint may have become one of another chain.
+    /// Downtime after which an endpoint may have become one of another chain.
     pub(crate) recheck: Duration,
-    /// After this time without progress a person must know.
+    /// Time without progress after which a person must know.
     pub(crate) stalled: Duration,
 }
 
@@ -84,16 +84,16 @@ struct State {
     /// Polls in a row in which it was behind.
     behind: u32,
     delay: Duration,
-    /// When it may be asked again.
+    /// Earliest time of the next request.
     free_at: Option<Instant>,
-    /// Until when others are asked instead.
+    /// End of the time in which others are asked instead.
     aside_until: Option<Instant>,
-    /// When it was first put aside since it last served a step, or was last checked.
+    /// Time it was first put aside since it last served a step, or was last checked.
     down_since: Option<Instant>,
     is_checked: bool,
-    /// Since when it answers nothing: refusals, or another chain.
+    /// Start of the time in which it only refuses, or serves another chain.
     refuses_since: Option<Instant>,
-    /// Its head, and when that last advanced.
+    /// Its head, and the time of its last advance.
     head: Option<(i64, Instant)>,
 }
 
@@ -102,7 +102,7 @@ struct State {
 pub(crate) struct Health {
     states: Vec<State>,
     pauses: Pauses,
-    /// Up to which height each scanned of late, from the height before on.
+    /// Recent scanners in order, each with the last height that it scanned.
     scans: VecDeque<(i64, usize)>,
 }
 
@@ -132,7 +132,7 @@ impl Health {
         state.aside_until.is_none_or(|until| until <= now)
     }
 
-    /// Whether an endpoint is not put aside.
+    /// Returns `true` if an endpoint is not put aside.
     pub(crate) fn serves(&self, index: usize, now: Instant) -> bool {
         self.states.get(index).is_some_and(|state| Self::is_up(state, now))
     }
@@ -167,8 +167,8 @@ impl Health {
         others().all(|(_, state)| self.is_gone(state, now)).then_some(first)
     }
 
-    /// Whether others do without an endpoint: it refuses everything, or its own head does not advance. One whose head
-    /// moves is never gone, however far behind.
+    /// Returns `true` if others do without an endpoint: it refuses everything, or its own head does
+    /// not advance. One whose head moves is never gone, however far behind.
     fn is_gone(&self, state: &State, now: Instant) -> bool {
         let lasts = |since: Option<Instant>, bound: Duration| {
             since.is_some_and(|since| now.saturating_duration_since(since) >= bound)
@@ -186,12 +186,12 @@ impl Health {
         }
     }
 
-    /// Whether an endpoint may have scanned a block, while `first` scans.
+    /// Returns `true` if an endpoint may have scanned a block, while `first` scans.
     pub(crate) fn may_have_scanned(&self, index: usize, first: usize, number: i64) -> bool {
         self.scanner(number).unwrap_or(first) == index
     }
 
-    /// Takes note of a failure. Whether the endpoint was put aside by it.
+    /// Takes note of a failure. Returns `true` if that put the endpoint aside.
     pub(crate) fn failed(&mut self, index: usize, fault: Fault, now: Instant) -> bool {
         let pauses = self.pauses;
         let other_is_up = (0..self.states.len()).any(|i| i != index && self.serves(i, now));
@@ -233,7 +233,7 @@ impl Health {
         was_up
     }
 
-    /// Takes note of a step that ended well. Whether the endpoint was down before.
+    /// Takes note of a step that ended well. Returns `true` if the endpoint was down before.
     pub(crate) fn served(&mut self, index: usize) -> bool {
         let first = self.pauses.first;
         let Some(state) = self.states.get_mut(index) else { return false };
@@ -255,8 +255,8 @@ impl Health {
         }
     }
 
-    /// The chain was taken back to this block: who scanned what lay above counts no more. Who scanned up to it still does,
-    /// whichever endpoint showed the reorganisation.
+    /// Takes note of a rewind to this block: scanners of the blocks above it are forgotten. The
+    /// scanner of the blocks up to it is kept, whichever endpoint showed the reorganisation.
     pub(crate) fn rewound(&mut self, number: i64) {
         let kept = self.scans.iter().position(|(to, _)| *to >= number).map_or(0, |at| at + 1);
         self.scans.truncate(kept);
@@ -265,12 +265,12 @@ impl Health {
         }
     }
 
-    /// Which one scanned the last block; none after a start.
+    /// Returns the endpoint that scanned the last block; `None` after a start.
     pub(crate) fn last_scanner(&self) -> Option<usize> {
         self.scans.back().map(|(_, by)| *by)
     }
 
-    /// Which one scanned a block; none if that is not known.
+    /// Returns the endpoint that scanned a block; `None` if that is not known.
     fn scanner(&self, number: i64) -> Option<usize> {
         self.scans.iter().find(|(to, _)| *to >= number).map(|(_, by)| *by)
     }
@@ -287,8 +287,8 @@ impl Health {
         best.map_or(first, |(index, _)| index)
     }
 
-    /// Whether the chain of an endpoint is to be checked before it is asked: never done, or it was down for
-    /// longer than a provider takes to put another node behind its name.
+    /// Returns `true` if an endpoint's chain must be checked before it is asked: it never was, or
+    /// it was down for longer than a provider takes to put another node behind its name.
     pub(crate) fn must_check(&self, index: usize, now: Instant) -> bool {
         self.states.get(index).is_some_and(|state| {
             let down = state.down_since.map(|since| now.saturating_duration_since(since));
@@ -296,7 +296,7 @@ impl Health {
         })
     }
 
-    /// Whether nothing is known of what the endpoint serves.
+    /// Returns `true` if the chain of an endpoint was never checked.
     pub(crate) fn is_new(&self, index: usize) -> bool {
         self.states.get(index).is_some_and(|state| !state.is_checked)
     }

@@ -36,7 +36,7 @@ async fn ids(mut ids: Vec<&'static str>) -> Served {
     .await
 }
 
-/// Of a chain of which nobody takes a coin.
+/// Returns the endpoints of a chain whose wallets take no coins.
 fn endpoints(configs: Vec<EndpointConfig>) -> Endpoints {
     let mut chain = chain(Policy::flat(Some(3), None));
     chain.endpoints = configs;

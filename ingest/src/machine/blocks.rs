@@ -1,4 +1,4 @@
-//! Which blocks of a range are fetched one by one before its logs are believed.
+//! Choice of the blocks of a range to fetch one by one before its logs are believed.
 
 use schemas::record::Block;
 
@@ -8,7 +8,7 @@ use super::{EventLog, Header, Next};
 /// end. At the tip ranges are this short, and there an endpoint's logs may still be incomplete.
 pub(super) const SHORT_RANGE_BLOCKS_MAX: i64 = 16;
 
-/// Whether each block of the range is fetched.
+/// Returns `true` if each block of the range is fetched.
 fn is_short(from: i64, to: i64) -> bool {
     to.saturating_sub(from) < SHORT_RANGE_BLOCKS_MAX
 }

@@ -1,5 +1,5 @@
-//! How answers about the same blocks are compared: as multisets of transfers. The position of a log in its block is no
-//! part of that: nodes number logs differently, and correct it later.
+//! Comparison of answers about the same blocks, as multisets of transfers. The position of a log in
+//! its block does not count: nodes number logs differently, and correct it later.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,12 +19,12 @@ pub(crate) fn payments(watch: &Watch, logs: &[EventLog]) -> Vec<(i64, Observatio
     seen.collect()
 }
 
-/// How two answers about a block differ.
+/// Difference between two answers about a block.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Comparison {
-    /// What the second one lacks, with how many equal ones of a transaction come before it.
+    /// Transfers that the second one lacks, and the number of equal ones before each.
     pub(crate) missing: Vec<(usize, Observation)>,
-    /// What the second one has more, with how many equal ones come before it.
+    /// Transfers that only the second one has, and the number of equal ones before each.
     pub(crate) extra: Vec<(usize, Observation)>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn difference(ours: &[Observation], theirs: &[Observation]) -> Compar
     difference
 }
 
-/// Why receipts do not explain the logs of their transactions.
+/// Reason why receipts do not explain the logs of their transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unexplained {
     /// A transaction has none.
@@ -91,7 +91,7 @@ pub(crate) fn failed(
 
 type Content<'a> = (TxHash, [u8; 20], &'a [[u8; 32]], &'a [u8]);
 
-/// What makes a log, but for its position.
+/// Returns the content of a log, without its position.
 pub(crate) fn content(log: &EventLog) -> Content<'_> {
     (log.tx_hash, log.address, &log.topics, &log.data)
 }
@@ -104,7 +104,7 @@ fn contents<'a>(logs: impl IntoIterator<Item = &'a EventLog>) -> HashMap<Content
     counts
 }
 
-/// Whether one answer has all logs of another, each as often.
+/// Returns `true` if one answer has all logs of another, each at least as often.
 fn includes<'a>(
     all: impl IntoIterator<Item = &'a EventLog>,
     some: impl IntoIterator<Item = &'a EventLog>,
@@ -116,11 +116,11 @@ fn includes<'a>(
 /// Two answers about a block, of the same endpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Merged {
-    /// What both have, each as often as both have it under numbers of its own.
+    /// Logs that both have, each as often as both have it under numbers of its own.
     pub(crate) certain: Vec<EventLog>,
-    /// What one of them has more. A copy under the same number is a stutter, or an equal transfer that is counted alike.
+    /// Logs of one answer alone, and copies under one number: a stutter, or equal transfers.
     pub(crate) doubted: Vec<EventLog>,
-    /// Whether one has logs that the other one lacks.
+    /// `true` if one has logs that the other one lacks.
     pub(crate) differ: bool,
 }
 
@@ -153,7 +153,7 @@ impl Merged {
     }
 }
 
-/// Whether a log is there more than once under one number, of logs in order.
+/// Returns `true` if a log occurs more than once under one number; `logs` are in order.
 fn has_copies(logs: &[EventLog]) -> bool {
     logs.iter().zip(logs.iter().skip(1)).any(|(log, next)| log == next)
 }
@@ -166,7 +166,7 @@ struct Equal<'a> {
 }
 
 impl<'a> Equal<'a> {
-    /// Of logs in order.
+    /// Returns the logs of `answer`, which are in order, that are equal to `log`.
     fn to(log: &EventLog, answer: &'a [EventLog]) -> Self {
         let mut distinct: Vec<_> =
             answer.iter().filter(|other| content(other) == content(log)).collect();

@@ -34,7 +34,7 @@ const HIT_BLOCKS_MAX: usize = 200;
 /// A range that is refused this often is halved, whatever the reason.
 pub(super) const REFUSED_MAX: u32 = 3;
 
-/// Which question is open.
+/// The open question.
 #[derive(Debug)]
 enum Phase {
     /// The head, to know where to begin.
@@ -47,11 +47,11 @@ enum Phase {
     Scan { from: i64, to: i64, again: bool },
     /// Does a second answer agree?
     Verify(Scanned),
-    /// Which anchor below this height is still canonical?
+    /// Search for the newest anchor below this height that is still canonical.
     Search { below: i64 },
-    /// What has a range now?
+    /// A second answer about a range.
     Check(Check),
-    /// Which of our blocks does the other endpoint have?
+    /// The blocks of ours that the other endpoint has.
     Common { check: Check, blocks: Vec<Block>, why: Option<Difference> },
     /// Do receipts have the transfers in which two answers differ?
     Settle { found: Found, questions: Vec<Question> },
@@ -65,7 +65,7 @@ pub(crate) struct Cursor {
     history: Option<History>,
     /// The last block that was scanned, if none up to it had anything to publish.
     ahead: Option<Block>,
-    /// What is known of the blocks that were not checked twice.
+    /// Known blocks that were not checked twice.
     blocks_ahead: Vec<Block>,
     /// Time of the newest block of the chain, at the last poll.
     newest: Option<UnixSeconds>,
@@ -80,9 +80,9 @@ pub(crate) struct Cursor {
     checks: Checks,
     late_watch: LateWatch,
     phase: Phase,
-    /// What the log does not say yet that it is watched: the next step does.
+    /// Watches that the log does not have yet: the next step announces them.
     unannounced: Vec<Announced>,
-    /// How often a range was refused for no reason that shrinks it, since the last one that was published.
+    /// Refusals of a range for no reason that shrinks it, since the last published one.
     refused: u32,
     /// Searches in a row that found no common ancestor.
     fruitless: u32,
@@ -149,7 +149,7 @@ impl Cursor {
         self.history.as_ref().map(|_| self.last())
     }
 
-    /// What is known of the chain; none before the first head.
+    /// Returns the known history of the chain; `None` before the first head.
     pub(crate) fn history(&self) -> Option<&History> {
         self.history.as_ref()
     }
@@ -170,12 +170,12 @@ impl Cursor {
         self.known().between(two + 1, any).len()
     }
 
-    /// Whether one endpoint confirms alone.
+    /// Returns `true` if one endpoint confirms alone.
     pub(crate) fn is_alone(&self) -> bool {
         self.evidence.is_alone()
     }
 
-    /// What endpoints disagree about.
+    /// Returns the transfers that endpoints disagree about.
     pub(crate) fn held(&self) -> &[Held] {
         self.evidence.held()
     }
@@ -190,7 +190,7 @@ impl Cursor {
         self.range.blocks()
     }
 
-    /// Whether the open question begins a step: until the next such one, the first endpoint stays the same.
+    /// Returns `true` if the open question begins a step: only then may the first endpoint change.
     pub(crate) fn is_step_start(&self) -> bool {
         matches!(self.phase, Phase::Begin | Phase::Tip)
     }
@@ -214,7 +214,7 @@ impl Cursor {
         Outcome { transaction: log.tx_hash, number, block_hash, is_final: self.is_final(number) }
     }
 
-    /// Whether the endpoint calls a height final by a word of its own.
+    /// Returns `true` if the endpoint itself reports a height as final.
     fn is_final(&self, number: i64) -> bool {
         let finalized = self.evidence.own_tags().finalized.unwrap_or(-1).max(self.final_to);
         self.rules.policy.uses_tags() && number <= finalized

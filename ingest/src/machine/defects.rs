@@ -14,9 +14,9 @@ pub(crate) struct Defects {
     pub(crate) never_falls: bool,
     /// A log under another number is another transfer.
     pub(crate) index_in_identity: bool,
-    /// What has no receipt is denied.
+    /// A transfer without a receipt is denied.
     pub(crate) null_denies: bool,
-    /// What endpoints disagree about is not held.
+    /// A transfer that endpoints disagree about is not held.
     pub(crate) forgets_holds: bool,
 }
 

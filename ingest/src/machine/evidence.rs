@@ -1,4 +1,4 @@
-//! What is proven, by whom, and up to where: **when a transfer is confirmed** is [`Evidence::confirmed`].
+//! Proofs, their sources and heights: **when a transfer is confirmed** is [`Evidence::confirmed`].
 //!
 //! Three heights bound every tier of amounts, and each is about the blocks that were published:
 //!
@@ -18,7 +18,7 @@ use super::question::Proof;
 use super::watch::Watch;
 use super::{History, Policy, Tags};
 
-/// What an endpoint proves of one transfer.
+/// Verdict of an endpoint on one transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A receipt in the block has it.
@@ -30,7 +30,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Of a transfer with `rank` equal ones before it in its transaction.
+    /// Returns the verdict on a transfer with `rank` equal ones before it in its transaction.
     pub(crate) fn of(
         proof: &Proof,
         watch: &Watch,
@@ -54,7 +54,7 @@ impl Verdict {
     }
 }
 
-/// How far each kind of proof goes.
+/// Heights up to which each kind of proof reaches.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     /// Split where one endpoint alone is enough.
@@ -67,9 +67,9 @@ pub(crate) struct Evidence {
     alone: i64,
     /// No other endpoint was there to vouch, the last time.
     is_lonely: bool,
-    /// Of the endpoint that scans.
+    /// Tags of the endpoint that scans.
     own_tags: Tags,
-    /// Of the one that vouched last.
+    /// Tags of the endpoint that vouched last.
     other_tags: Tags,
     held: Vec<Held>,
 }
@@ -121,7 +121,7 @@ impl Evidence {
         self.has_second && tier.below.is_some_and(|below| below <= self.alone_below)
     }
 
-    /// Where vouching bounds what is confirmed.
+    /// Returns the limit that vouching sets on confirmed heights; unlimited with one endpoint.
     pub(crate) fn vouched_to(&self) -> i64 {
         if self.has_second { self.vouched } else { i64::MAX }
     }
@@ -139,7 +139,7 @@ impl Evidence {
         self.checked
     }
 
-    /// Up to this height one endpoint or two were asked twice.
+    /// Returns the height up to which two answers were compared, of one endpoint or of two.
     pub(crate) fn checked_by_any(&self) -> i64 {
         self.checked.max(self.alone)
     }
@@ -148,7 +148,7 @@ impl Evidence {
         self.vouched
     }
 
-    /// Whether one endpoint confirms what no other has checked, or shown, yet.
+    /// Returns `true` if one endpoint confirms what no other has checked, or shown, yet.
     pub(crate) fn is_alone(&self) -> bool {
         self.is_lonely || self.alone > self.checked
     }
@@ -187,7 +187,7 @@ impl Evidence {
         self.other_tags = Tags::default();
     }
 
-    /// What the endpoint that scans says of its tags on our chain.
+    /// Takes note of the tags on our chain that the scanning endpoint reports.
     pub(crate) fn scanner_says(&mut self, tags: Tags) {
         self.own_tags.merge(tags);
     }
@@ -197,7 +197,7 @@ impl Evidence {
         (self.own_tags, self.other_tags) = (Tags::default(), Tags::default());
     }
 
-    /// What lies above is another chain now.
+    /// Takes note of a rewind to a height: the blocks above it are of another chain now.
     pub(crate) fn rewind(&mut self, number: i64) {
         self.checked = self.checked.min(number);
         self.vouched = self.vouched.min(number);
@@ -207,7 +207,7 @@ impl Evidence {
         self.held.retain(|held| held.block.number <= number);
     }
 
-    /// Keeps a transfer unconfirmed. Whether it was not held before.
+    /// Keeps a transfer unconfirmed. Returns `true` if it was not held before.
     pub(crate) fn hold(&mut self, block: Block, transfer: Observation) -> bool {
         let is_new = !self.holds(&block, &transfer);
         if is_new {

@@ -1,4 +1,4 @@
-//! What was published about a chain, as far back as it may still be taken back.
+//! Published records of a chain, as far back as they may still be taken back.
 //!
 //! The published records are the only source: a running cursor applies each step it publishes, and
 //! a restart applies the same records read back from the log. So both know the same.
@@ -123,7 +123,7 @@ impl History {
         is_same
     }
 
-    /// What is known above a height, its anchor included.
+    /// Returns the history above a height, its anchor included.
     #[cfg(test)]
     pub(crate) fn from(&self, number: i64) -> Self {
         let mut later = self.clone();
@@ -201,7 +201,7 @@ fn insert(live: &mut BTreeMap<i64, Vec<(Block, Observation)>>, transfer: (Block,
     block.insert(at, transfer);
 }
 
-/// Up to where a head leaves nothing unconfirmed: all, or not known.
+/// Returns the head's height if it confirms every tier up to it, else -1.
 fn settled(head: &Head, number: i64) -> i64 {
     if head.confirmed.iter().all(|tier| tier.number == number) { number } else { -1 }
 }

@@ -1,4 +1,4 @@
-//! When a block counts as confirmed: by depth, by the node's tags, or both, for each amount tier.
+//! Confirmation policy of blocks: by depth, by the node's tags, or both, for each amount tier.
 
 use schemas::Amount;
 use schemas::record::ConfirmedTier;
@@ -12,7 +12,7 @@ pub enum Tag {
     Finalized,
 }
 
-/// What one amount tier asks of a block. With both depth and tag, both must hold.
+/// Conditions of one amount tier for a block. With both depth and tag, both must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
     /// Holds amounts below this; none for the last tier, which holds all.
@@ -52,7 +52,7 @@ impl Tags {
         }
     }
 
-    /// What two endpoints both say.
+    /// Returns the lower of each tag: two endpoints both report it.
     pub(crate) fn lower(self, other: Self) -> Self {
         let lower = |a: Option<i64>, b: Option<i64>| Some(a?.min(b?));
         Self {
@@ -102,17 +102,17 @@ impl Policy {
         Self { tiers }
     }
 
-    /// Whether any tier asks for a tag.
+    /// Returns `true` if any tier asks for a tag.
     pub(crate) fn uses_tags(&self) -> bool {
         self.tiers.iter().any(|tier| tier.tag.is_some())
     }
 
-    /// Whether any tier asks for this tag.
+    /// Returns `true` if any tier asks for this tag.
     pub(crate) fn uses(&self, tag: Tag) -> bool {
         self.tiers.iter().any(|tier| tier.tag == Some(tag))
     }
 
-    /// Whether some amounts are confirmed by depth alone, long before finality.
+    /// Returns `true` if some amounts are confirmed by depth alone, long before finality.
     pub(crate) fn is_shallow(&self) -> bool {
         self.tiers.iter().any(|tier| tier.tag.is_none())
     }

@@ -1,4 +1,4 @@
-//! What the cursor asks an endpoint, what it is answered, and how it is refused.
+//! Questions of the cursor to an endpoint, their answers and their refusals.
 
 use schemas::record::Block;
 use schemas::{BlockHash, TxHash};
@@ -15,7 +15,7 @@ pub(crate) enum Point {
     Number(i64),
 }
 
-/// Where to search for Transfer events to the configured wallets.
+/// Blocks to search for Transfer events to the configured wallets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
     /// All blocks from one height to another, both included.
@@ -27,7 +27,7 @@ pub(crate) enum Span {
     Receipts { from: i64, to: i64 },
 }
 
-/// Which endpoint of the chain is to answer.
+/// Role of the endpoint that is to answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The one that the step began with.
@@ -40,7 +40,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Whose receipts are asked for after those of this one.
+    /// Returns the role whose receipts are asked for after those of this one.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Witness => Self::Second,
@@ -53,8 +53,8 @@ impl Role {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) role: Role,
-    /// Of a second answer: the first height that it is about, so that another endpoint than the one that scanned it is
-    /// asked; beyond all blocks if the tip is what counts. None for the endpoint that was asked before.
+    /// First height that a second answer is about, so that its scanner is not asked; beyond all
+    /// blocks if the tip is what counts. `None` for the endpoint that was asked before.
     pub(crate) about: Option<i64>,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
@@ -69,11 +69,11 @@ pub(crate) struct Outcome {
     pub(crate) number: i64,
     /// Its block: asked for by this where the endpoint has no receipt.
     pub(crate) block_hash: BlockHash,
-    /// Whether an endpoint that knows what is final apart from the rest is to answer by that.
+    /// `true` if an endpoint with a separate interface for final blocks is to answer from that.
     pub(crate) is_final: bool,
 }
 
-/// What an [`Ask`] brought, position by position.
+/// Answer to an [`Ask`], position by position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// The blocks; none where the endpoint has none.
@@ -81,8 +81,8 @@ pub(crate) struct Answer {
     /// The logs, as the endpoint gave them.
     pub(crate) logs: Vec<Vec<EventLog>>,
     pub(crate) receipts: Vec<Proof>,
-    /// Whether the logs of [`Span::Receipts`] came from the outcomes of all transactions: those of failed ones are left
-    /// out then.
+    /// `true` if the logs of [`Span::Receipts`] came from the outcomes of all transactions: those
+    /// of failed ones are left out then.
     pub(crate) by_receipts: bool,
     /// The blocks whose outcomes were read: backends behind one address may be on different forks.
     pub(crate) read: Vec<(i64, BlockHash)>,
@@ -92,7 +92,7 @@ pub(crate) struct Answer {
     pub(crate) is_first: bool,
 }
 
-/// What an endpoint says of a transaction in a block.
+/// Answer of an endpoint about a transaction in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proof {
     Receipt(Receipt),
@@ -114,7 +114,7 @@ impl Proof {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) block_hash: BlockHash,
-    /// Whether it succeeded: a failed one moved nothing, whatever its logs are.
+    /// `true` if it succeeded: a failed one moved nothing, whatever its logs are.
     pub(crate) succeeded: bool,
     pub(crate) logs: Vec<EventLog>,
 }
@@ -141,7 +141,7 @@ pub(crate) struct EventLog {
     pub(crate) removed: bool,
 }
 
-/// Why there is no answer. Endpoints share no error codes; `rpc` sorts their words into these.
+/// Reason for a missing answer. Endpoints share no error codes; `rpc` sorts their words into these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The range or its result is too large; the endpoint may name a range that would do.

@@ -1,4 +1,4 @@
-//! How many blocks to ask for at once: grows while the endpoint keeps up, shrinks when it does not.
+//! Number of blocks to ask for at once: it grows while the endpoint keeps up, and else shrinks.
 
 /// The adaptive size of a range, in blocks: at least 1, at most what is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

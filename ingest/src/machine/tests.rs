@@ -79,7 +79,7 @@ fn turn_by(cursor: &mut Cursor, first: &Node, second: &Node) -> Decision {
     }
 }
 
-/// Questions until there is a reason to wait; what was published, and the reason.
+/// Asks until there is a reason to wait; returns the published records and the reason.
 fn drive(cursor: &mut Cursor, node: &Node) -> (Vec<ChainRecord>, Next) {
     let (decision, _) = drive_by(cursor, node, node);
     (decision.publish, decision.next)

@@ -1,4 +1,4 @@
-//! Which events are payments to us: checks every log again, whatever the endpoint was asked for.
+//! Selection of payments to us: checks every log again, whatever the endpoint was asked for.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -35,7 +35,7 @@ pub(crate) struct Watch {
     blockchain: Blockchain,
     contracts: Vec<StablecoinContract>,
     wallets: BTreeSet<[u8; 32]>,
-    /// Whose money pays nothing.
+    /// Our own wallets: a transfer from one of them pays nothing.
     own: BTreeSet<[u8; 32]>,
 }
 
@@ -59,7 +59,7 @@ impl Watch {
     /// equal transfer that the node counts alike. Foreign ones are ignored: the endpoint answered more than was asked.
     ///
     /// # Errors
-    /// What contradicts the question or itself: nothing of such an answer can be used.
+    /// The answer contradicts the question or itself, so that none of it can be used.
     pub(crate) fn sift(
         &self,
         logs: impl IntoIterator<Item = EventLog>,

@@ -20,7 +20,7 @@ pub(crate) const REORG_MAX: usize = 3;
 pub(crate) const DEPTH: i64 = 4;
 const INTERVAL_SECONDS: u64 = 2;
 
-/// What makes the same chain again, elsewhere.
+/// Command that is repeated to make the same chain elsewhere.
 #[derive(Clone)]
 enum Command {
     Send(Vec<TransferCall>),
@@ -83,7 +83,7 @@ impl Chain {
         chain
     }
 
-    /// Where the chain itself is read.
+    /// Returns the URL of the chain itself, not of its proxies.
     pub(crate) fn url(&self) -> &str {
         self.devnet.url()
     }

@@ -1,4 +1,4 @@
-//! What customers and strangers send.
+//! Payments of customers and strangers.
 
 use alloy_primitives::{Address, U256};
 use devnet::TransferCall;
@@ -20,7 +20,7 @@ pub(super) fn exact(deposit: &Deposit) -> TransferCall {
     TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(units(deposit.value)) }
 }
 
-/// What the customer of a deposit does.
+/// Returns the payments of a deposit's customer, each with its time.
 pub(super) fn pay(dice: &mut Dice, now: u64, deposit: &Deposit) -> Vec<(u64, Vec<TransferCall>)> {
     let call = |value| TransferCall { value, ..exact(deposit) };
     let exact = exact(deposit).value;

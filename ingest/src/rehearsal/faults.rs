@@ -1,4 +1,4 @@
-//! Which faults an endpoint may have, and for how long.
+//! Faults that an endpoint may have, and their durations.
 
 use testkit::Dice;
 use testkit::faults::{Behaviour, Class, Fault, Numbering, REFUSALS};
@@ -6,7 +6,7 @@ use testkit::faults::{Behaviour, Class, Fault, Numbering, REFUSALS};
 /// Requests in a row for which a fault lasts that could be mistaken for the truth by a shop with one endpoint.
 pub(super) const LONG: usize = 40;
 
-/// What is not about the size of an answer, and passes.
+/// Returns `true` if a refusal passes, and is not about the size of an answer.
 fn passes(class: Class) -> bool {
     matches!(class, Class::Rate | Class::Behind | Class::Timeout | Class::Transient | Class::Fatal)
 }

@@ -18,20 +18,20 @@ use super::shop::{Shop, text, units, wallet, wallets};
 use crate::sabotage::Defect;
 use crate::{ChainConfig, Policy, Tag, Tier};
 
-/// What happens in a run before all faults end.
+/// Number of events in a run before all faults end.
 const EVENTS: usize = 60;
-/// How long an ingest may be busy or pause until its next request: it costs only when red.
+/// Maximum time until ingest's next request, busy or paused; reached only in red runs.
 const TURN: Duration = Duration::from_secs(60);
-/// How long the end may take: it costs only when red.
+/// Maximum duration of the end; reached only in red runs.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long it may take where it is to be red.
+/// Maximum duration of the end if a planted defect must make the run red.
 const PATIENCE_IF_PLANTED: Duration = Duration::from_secs(6);
 /// Seconds in which a block is checked, while nothing is in the way.
 const CHECK_SECONDS: u64 = 12;
 /// Blocks that a left fork grows by, of one endpoint of two: more than confirm a block.
 const GROWTH: usize = 8;
 
-/// What a run came to.
+/// Outcome of a run.
 pub(super) struct Outcome {
     pub(super) result: Result<(), String>,
     pub(super) counts: BTreeMap<&'static str, usize>,
@@ -49,7 +49,7 @@ struct Play {
     growth: Option<usize>,
     /// Payments that customers will send, and when.
     due: Vec<(u64, Vec<TransferCall>)>,
-    /// Which of two endpoints lies.
+    /// Index of the endpoint that lies, of two.
     liar: usize,
     counts: BTreeMap<&'static str, usize>,
 }

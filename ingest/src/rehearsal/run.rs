@@ -43,13 +43,13 @@ impl Run {
         self.task.is_finished()
     }
 
-    /// In order; what it waits for must come.
+    /// Stops it in order; whatever it waits for must come.
     pub(crate) async fn stop(self) -> Result<(), String> {
         self.stop.cancel();
         self.ended().await
     }
 
-    /// Why it ended.
+    /// Waits for the end, and returns its cause.
     pub(crate) async fn ended(self) -> Result<(), String> {
         let ended = self.task.await.map_err(|error| error.to_string())?;
         ended.map_err(|error| format!("ingest ended: {error}"))

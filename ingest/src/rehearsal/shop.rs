@@ -57,7 +57,7 @@ pub(crate) struct Shop {
     deposits: Box<dyn Tail>,
     stop: CancellationToken,
     threads: Vec<JoinHandle<()>>,
-    /// Where and how much each order asks for, and until when.
+    /// Wallet, amount and expiry that each order asks for.
     orders: BTreeMap<OrderId, (Address, Amount, UnixSeconds)>,
     /// The deposits of orders, as last published.
     opened: BTreeMap<OrderId, Deposit>,
@@ -178,12 +178,12 @@ impl Shop {
         open.cloned().collect()
     }
 
-    /// Whether payments are seen: the tables show that a lane has read what is watched.
+    /// Returns `true` if payments are seen: the tables show that a lane has read the watches.
     pub(crate) async fn is_ready(&mut self) -> bool {
         self.store.chains().await.unwrap().iter().any(|row| row.lane.is_some())
     }
 
-    /// What the tables say. An order whose deposit never opened is one that nothing pays.
+    /// Returns the content of the tables. Nothing pays an order whose deposit never opened.
     pub(crate) async fn books(&mut self) -> Booked {
         let mut booked = Booked::default();
         for wallet in wallets() {

@@ -1,4 +1,4 @@
-//! What is missing, and what an endpoint says of it.
+//! Tests of missing transfers, and of an endpoint's answers about them.
 
 use schemas::Hash;
 use schemas::record::Head;
@@ -40,7 +40,7 @@ fn head(chain: &ChainConfig, number: i64) -> ChainRecord {
     record(chain, block(number), ChainBody::Head(head))
 }
 
-/// What was published after some payments of block 5.
+/// Returns the history that was published after some payments of block 5.
 fn history(chain: &ChainConfig, logs: &[EventLog]) -> History {
     let payments = payments(&chain.rules().watch, logs).into_iter();
     let payments = payments.map(|(_, seen)| record(chain, block(5), ChainBody::Transfer(seen)));

@@ -9,7 +9,7 @@ use schemas::record::Block;
 use super::{RewindError, Target};
 use crate::{ChainConfig, restore};
 
-/// How many blocks are read back at first, at least; then four times as many, until one is common.
+/// Minimum number of blocks read back at first; then four times as many, until one is common.
 pub(super) const DEPTH_MIN: i64 = 256;
 
 impl Target {

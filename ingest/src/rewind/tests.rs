@@ -1,4 +1,4 @@
-//! How far back a chain can be taken.
+//! Tests of the depth to which a chain can be taken back.
 
 use schemas::{BlockHash, Hash, UnixSeconds};
 use serde_json::{Value, json};

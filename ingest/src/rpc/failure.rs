@@ -15,28 +15,28 @@ const MESSAGE_CHARS_MAX: usize = 200;
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// The word in a refusal of a batch as such.
 const BATCH: &str = "batch";
-/// What is shown in place of a secret.
+/// Replacement of a secret in texts.
 const MASK: &str = "***";
 /// A shorter part of a secret at the end of a text is not masked: it may be another word.
 const SECRET_PART_CHARS_MIN: usize = 4;
 
 /// The code of a method that is not there, in a message of ours.
 const NO_METHOD: &str = "error -32601:";
-/// What is said of a method that is not there, or not in the plan, in lower case.
+/// Error texts about a method that is missing, or not in the plan, in lower case.
 const NOT_SERVED: [&str; 6] =
     ["not found", "not exist", "not available", "not supported", "unsupported", "not whitelisted"];
 
 /// A request without a usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What to do about it.
+    /// Class of the refusal: it decides the reaction.
     pub(crate) refusal: Refusal,
-    /// What the endpoint or the network said; no URL in it.
+    /// Message of the endpoint or the network, without any URL.
     pub(crate) message: String,
     /// The request as a whole was refused for no reason that is known: it may have been too many
     /// calls.
     pub(crate) smaller_batch_may_do: bool,
-    /// How long the endpoint asks to be left alone.
+    /// Pause that the endpoint asks for.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -51,20 +51,20 @@ impl Failure {
         Self::new(Refusal::Transient, "no answer")
     }
 
-    /// Whether the endpoint made the call, and it was the contract that refused it.
+    /// Returns `true` if the endpoint made the call, and it was the contract that refused it.
     pub(crate) fn is_revert(&self) -> bool {
         let message = self.message.to_lowercase();
         ["revert", "invalid opcode"].iter().any(|words| message.contains(words))
     }
 
-    /// Whether there is no such method at the endpoint, or none for us.
+    /// Returns `true` if the endpoint does not have such a method, or not for us.
     pub(crate) fn lacks_method(&self) -> bool {
         let message = self.message.to_lowercase();
         let is_refused = || NOT_SERVED.iter().any(|words| message.contains(words));
         message.contains(NO_METHOD) || message.contains("method") && is_refused()
     }
 
-    /// Whether it is about how much is asked for, not about what.
+    /// Returns `true` if the refusal is about how much is asked for, not about what.
     pub(crate) const fn is_limit(&self) -> bool {
         matches!(self.refusal, Refusal::Rate | Refusal::Size { .. })
     }

@@ -29,7 +29,7 @@ const INFOS: &str = "walletsolidity/gettransactioninfobyblocknum";
 #[derive(Debug)]
 pub(super) struct Native {
     config: NativeConfig,
-    /// Whether it serves outcomes: true once it did, false if it is not there and its address was only a guess.
+    /// Outcomes: `true` once they were served, `false` if a guessed address does not serve them.
     serves: OnceLock<bool>,
 }
 
@@ -44,7 +44,7 @@ impl Native {
 }
 
 impl Endpoint {
-    /// Whether there is a native interface, as far as was found out.
+    /// Returns `true` if there is a native interface, as far as is known.
     pub(crate) fn has_native(&self) -> bool {
         self.native().is_some()
     }
@@ -180,7 +180,7 @@ struct Finals {
 }
 
 impl Finals {
-    /// What they say of a transaction: nothing where another block is final at its height.
+    /// Returns their proof of a transaction: unknown if another block is final at its height.
     fn of(&self, outcome: &Outcome) -> Proof {
         match self.receipts.get(&outcome.transaction) {
             Some(receipt) => Proof::Receipt(receipt.clone()),
@@ -228,7 +228,7 @@ impl WireBlock {
     }
 }
 
-/// What became of a transaction.
+/// Outcome of a transaction.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireInfo {
@@ -248,7 +248,7 @@ struct WireInfo {
 
 #[derive(Default, Deserialize)]
 struct WireResources {
-    /// Of a call of a contract alone.
+    /// Result of the call of a contract; other transactions have none.
     result: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! What became of transactions, asked for by their blocks: the receipts of whole blocks as a second source of logs, and
-//! what a block says of a transaction without a receipt.
+//! Outcomes of transactions, requested by their blocks: the receipts of whole blocks as a second
+//! source of logs, and what a block says of a transaction without a receipt.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ const fn is_by_receipts(span: &Span) -> bool {
     matches!(span, Span::Receipts { .. })
 }
 
-/// Whether the answer is one, and cannot be read: a refusal is none.
+/// Returns `true` if there is an answer that cannot be read; a refusal is not an answer.
 fn is_unreadable(failure: &Failure) -> bool {
     matches!(failure.refusal, Refusal::Transient) && failure.message.starts_with("malformed")
 }
@@ -58,7 +58,7 @@ impl Endpoint {
         Ok(answer)
     }
 
-    /// Whether the receipts of whole blocks are served, as far as was found out.
+    /// Returns `true` if the receipts of whole blocks are served, as far as is known.
     fn has_outcomes(&self) -> bool {
         self.has_native() || self.serves_outcomes.get() != Some(&false)
     }
@@ -116,7 +116,7 @@ impl Endpoint {
         fetched?.map(|list| wire::outcomes(span, list)).transpose()
     }
 
-    /// That a block without receipts has no transactions, and which block that is.
+    /// Checks that a block without receipts has no transactions, and returns its hash.
     async fn expect_empty(&self, number: i64) -> Result<BlockHash, Failure> {
         match self.fetch_lists([number]).await?.first() {
             Some(listed) if listed.transactions.is_empty() => Ok(listed.block.hash),

@@ -1,4 +1,4 @@
-//! How fast an endpoint may be asked.
+//! Request rate of an endpoint.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
-    /// When the next request may be sent.
+    /// Earliest time of the next request.
     next: Mutex<Option<Instant>>,
 }
 
@@ -17,7 +17,7 @@ impl Pace {
         Self { interval, next: Mutex::new(None) }
     }
 
-    /// Takes the time of some calls; how long to wait before they are sent.
+    /// Takes the time of some calls. Returns the wait before they are sent.
     pub(super) fn take(&self, calls: usize, now: Instant) -> Duration {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let start = next.map_or(now, |next| next.max(now));

@@ -1,4 +1,4 @@
-//! What the doctor asks an endpoint, beyond what following a chain needs.
+//! Questions of the doctor to an endpoint, beyond what following a chain needs.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::machine::{EventLog, Point, Receipt, Refusal, Span};
 /// Selector of `balanceOf(address)`.
 const BALANCE_OF: &str = "0x70a08231";
 
-/// How the code of an account begins that lets a contract act for it (EIP-7702).
+/// Prefix of the code of an account that lets a contract act for it (EIP-7702).
 const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
 
 /// Receipts by which a log is searched for in a block.
@@ -49,7 +49,7 @@ impl Endpoint {
         self.masked(wire::receipt(shown))
     }
 
-    /// How long the smallest question takes.
+    /// Measures the time of the smallest question.
     pub(crate) async fn latency(&self) -> Result<Duration, Failure> {
         let begun = Instant::now();
         self.one("eth_blockNumber", json!([])).await?;
@@ -82,13 +82,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// How many logs a block has, ours or not.
+    /// Returns the number of logs of a block, ours or not.
     pub(crate) async fn count_logs(&self, block: Block) -> Result<usize, Failure> {
         let logs = self.one("eth_getLogs", json!([{ "blockHash": block.hash }])).await?;
         Ok(logs.as_array().map_or(0, Vec::len))
     }
 
-    /// Whether a block has a log, ours or not, by the receipts of all of its transactions, or else of some of them.
+    /// Returns `true` if a block has any log, by all of its receipts, or else by some of them.
     ///
     /// # Errors
     /// [`Failure`] if they are not there.
@@ -111,13 +111,13 @@ impl Endpoint {
         Ok(has_logs)
     }
 
-    /// Whether the state after a block is there.
+    /// Returns `true` if the state after a block is served.
     pub(crate) async fn has_state(&self, of: Address, number: i64) -> Result<bool, Failure> {
         let params = json!([wire::hex(of), wire::quantity(number)]);
         Ok(self.one("eth_getBalance", params).await?.is_string())
     }
 
-    /// Whether a transaction's receipt is there; and whether those of its whole block are.
+    /// Returns `true` if a transaction's receipt is served; and if those of its whole block are.
     pub(crate) async fn has_receipts(
         &self,
         block: Block,
@@ -130,14 +130,14 @@ impl Endpoint {
         (single, whole.map(|receipts| receipts.is_some()))
     }
 
-    /// Whether there is a contract at an address. An account with a delegation has its key all the same.
+    /// Returns `true` if an address is a contract. A delegating account has its key all the same.
     pub(crate) async fn is_contract(&self, address: Address) -> Result<bool, Failure> {
         let Call { method, params } = Call::code(address);
         let code = wire::output(&self.one(method, params).await?)?;
         Ok(code.is_some_and(|code| !code.starts_with(&DELEGATION)))
     }
 
-    /// What a wallet has of a token, in its smallest units; none where the contract answers nothing of the kind.
+    /// Returns a wallet's balance of a token in its smallest units; `None` without such an answer.
     pub(crate) async fn balance(
         &self,
         contract: Address,

@@ -1,4 +1,4 @@
-//! What a person must know of a chain: records on `alerts`, each once. What belongs to a step is written with it.
+//! Alerts about a chain: records on `alerts`, each once. Those of a step are written with it.
 
 use log::NewRecord;
 use schemas::record::{Alert, Block, Held};
@@ -8,12 +8,12 @@ use super::{Ended, Runner};
 use crate::Error;
 use crate::machine::{Cursor, Note};
 
-/// How old may be what is known of the topic: another process that had the chain may have raised something last.
+/// Maximum age of a read of the topic: another process that had the chain may have raised more.
 const KNOWN_MICROS_MAX: i64 = 60_000_000;
 /// The subject of a halt of second checks; that of a halt of the whole chain is its chain alone.
 pub(super) const CHECKS: &str = "checks";
 
-/// What an attempt shows of that which was raised.
+/// Signs in an attempt that an alert is over.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Signs<'a> {
     /// Blocks were scanned, or there is none that was not.
@@ -24,7 +24,7 @@ pub(super) struct Signs<'a> {
     pub(super) is_alone: bool,
     /// Blocks that come next are gone from every endpoint.
     pub(super) has_gap: bool,
-    /// What endpoints disagree about.
+    /// Transfers that endpoints disagree about.
     pub(super) held: &'a [Held],
 }
 
@@ -36,7 +36,7 @@ impl<'a> Signs<'a> {
         Some(Self { is_scanned, is_checked, is_alone, has_gap, held })
     }
 
-    /// How an alert about a chain has ended, if it has. An event does not end by itself.
+    /// Returns how an alert about a chain has ended, if it has. An event does not end by itself.
     fn ending(&self, alert: &Alert) -> Option<&'static str> {
         let is_about = |held: &Held| {
             let (chain, subject) = (alert.blockchain, held.transfer.tx_hash);
@@ -221,7 +221,7 @@ impl Runner {
     }
 }
 
-/// Whether what was read is still believed. After the clock was set back it is not.
+/// Returns `true` if what was read is still believed; `false` after the clock was set back.
 fn is_fresh(read_at: UnixMicros, now: UnixMicros) -> bool {
     (0..KNOWN_MICROS_MAX).contains(&now.0.saturating_sub(read_at.0))
 }

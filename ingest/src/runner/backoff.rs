@@ -1,4 +1,4 @@
-//! What is logged while a chain makes no progress, and how long to wait before the log is tried again.
+//! Log lines of a chain that makes no progress, and the wait before the log is tried again.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use super::stall::Stall;
 use super::{Ended, Runner};
 use crate::{Error, watched};
 
-/// How often the log is asked whether the chain was rewound.
+/// Interval of reads of the log for a rewind of the chain.
 const READ_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Runner {

@@ -1,4 +1,4 @@
-//! What following a chain logs and counts.
+//! Log lines and metrics of following a chain.
 
 use metrics::{counter, gauge, histogram};
 use schemas::TxHash;
@@ -53,7 +53,7 @@ impl Runner {
         }
     }
 
-    /// How far the endpoint's head is ahead of what is scanned.
+    /// Measures how far the endpoint's head is ahead of the last scanned block.
     pub(super) fn measure_lag(&mut self, ask: &Ask, answer: &Answer, scanned: Option<Block>) {
         let (Some(Point::Latest), Some(Some(head))) = (ask.blocks.first(), answer.blocks.first())
         else {

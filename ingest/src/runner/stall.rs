@@ -16,7 +16,7 @@ pub(super) struct Stall {
     since: Option<UnixMicros>,
     /// The last progress that the log has, until there is some in this process.
     published: Option<UnixMicros>,
-    /// Of the last one that had one.
+    /// Cause of the last attempt that had one.
     cause: String,
     alarm: Option<Raised>,
 }
@@ -42,25 +42,25 @@ impl Stall {
         }
     }
 
-    /// Whether it has lasted for so long that a person must know, and does not.
+    /// Returns `true` if it has lasted so long that a person must know, and does not.
     fn is_due(&self, now: UnixMicros, bound: Duration) -> bool {
         let lasted = self.since.map(|since| now.0.saturating_sub(since.0).max(0).unsigned_abs());
         self.alarm.is_none() && lasted.is_some_and(|lasted| Duration::from_micros(lasted) >= bound)
     }
 
-    /// Takes note of progress. Whether an alarm ended by it.
+    /// Takes note of progress. Returns `true` if that ended an alarm.
     fn clear(&mut self) -> bool {
         (self.since, self.published) = (None, None);
         self.alarm.take().is_some()
     }
 
-    /// What was reported.
+    /// Returns the reported text.
     fn text(&self) -> Option<&str> {
         self.alarm.as_ref().map(|raised| raised.text.as_str())
     }
 }
 
-/// What came of a question.
+/// Result of a question.
 pub(super) struct Attempt<'a> {
     pub(super) index: usize,
     pub(super) role: Role,
@@ -136,12 +136,12 @@ impl Runner {
         self.show_halt(self.stalled());
     }
 
-    /// Why there is no progress, if that was reported.
+    /// Returns why there is no progress, if that was reported.
     pub(super) fn stalled(&self) -> Option<&str> {
         self.scan.text().or(self.check.text())
     }
 
-    /// Why a question came to nothing, if it did.
+    /// Returns why a question came to nothing, if it did.
     fn cause(&self, attempt: &Attempt<'_>) -> Option<String> {
         let Attempt { index, decision, failure, .. } = attempt;
         let cause = match (failure, &decision.next, Note::check(&decision.notes)) {

@@ -11,7 +11,7 @@ use super::{FORGED, Node, Payment, Shelf, chain};
 use crate::machine::{Answer, Ask, Cursor, Decision, Next, Policy, Refusal, Role, Tag};
 use crate::{ChainConfig, publish, restore, watched};
 
-/// How many histories a run plays.
+/// Number of histories that a run plays.
 const SEEDS: u64 = 200;
 const STEPS: usize = 60;
 
@@ -31,7 +31,7 @@ struct Sight {
     forges_receipts: bool,
 }
 
-/// What an endpoint does for a while.
+/// Temporary behaviour of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -74,7 +74,7 @@ impl Sight {
     }
 }
 
-/// What a reader of `transfers.raw` holds.
+/// State of a reader of `transfers.raw`.
 #[derive(Default)]
 struct Reader {
     epoch: Epoch,
@@ -84,7 +84,7 @@ struct Reader {
 
 impl Reader {
     /// # Errors
-    /// What was confirmed that no block holds.
+    /// A confirmed transfer that no block holds.
     fn read(&mut self, records: &[ChainRecord]) -> Result<(), String> {
         for record in records {
             assert!(record.epoch >= self.epoch);

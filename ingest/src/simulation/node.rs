@@ -48,9 +48,9 @@ pub(crate) struct Node {
     count: u64,
     /// Longest range that is answered, and whether a refusal says so.
     pub(crate) limit: Option<(i64, bool)>,
-    /// Whether the node knows tags.
+    /// `true` if the node knows tags.
     pub(crate) tags: bool,
-    /// How many of the last blocks are missing in the answers about logs, without a word.
+    /// Number of last blocks that are silently missing in the answers about logs.
     pub(crate) logs_lag: i64,
     /// Transactions that are left out of the answers about logs. Their receipts are complete.
     pub(crate) omitted: Vec<TxHash>,
@@ -58,7 +58,7 @@ pub(crate) struct Node {
     pub(crate) hidden_index: Option<i32>,
     /// Transfers that no block holds, by block hash.
     pub(crate) forged: Vec<(BlockHash, Payment)>,
-    /// Whether there are receipts of forged transfers too.
+    /// `true` if there are receipts of forged transfers too.
     pub(crate) forges_receipts: bool,
     /// Transactions that failed and left their logs behind.
     pub(crate) failed: Vec<TxHash>,
@@ -157,7 +157,7 @@ impl Node {
         self.blocks.push(Mined { header: Header { block, parent }, transactions });
     }
 
-    /// What a reader should know of the canonical chain above a height.
+    /// Returns the transfers above a height on the canonical chain, which a reader should know.
     pub(crate) fn transfers_after(&self, number: i64) -> Vec<(Block, Observation)> {
         let mut transfers = Vec::new();
         for mined in self.blocks.iter().filter(|mined| mined.header.block.number > number) {

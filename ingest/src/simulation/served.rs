@@ -18,7 +18,7 @@ pub(crate) struct Served {
     url: String,
     /// The numbers of calls of the requests so far.
     sizes: Arc<Mutex<Vec<usize>>>,
-    /// Of the last request.
+    /// Headers of the last request.
     headers: Arc<Mutex<HeaderMap>>,
     task: tokio::task::JoinHandle<()>,
 }

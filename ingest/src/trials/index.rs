@@ -13,7 +13,7 @@ async fn paid_behind_a_stranger(world: &mut World) -> String {
     sent
 }
 
-/// How often a transaction is in the books.
+/// Returns the number of entries of a transaction in the books.
 async fn booked(world: &mut World, transaction: &str) -> usize {
     world.books().await.claims.iter().filter(|claim| claim.tx == transaction).count()
 }

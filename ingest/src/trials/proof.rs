@@ -1,4 +1,4 @@
-//! What proves a payment, what denies it, and what says nothing.
+//! Proofs of a payment, denials of it, and answers that say nothing.
 
 use schemas::Topic;
 use schemas::record::{ChainBody, ChainRecord};

@@ -23,13 +23,13 @@ use crate::sabotage::Defect;
 const STEP: Duration = Duration::from_millis(20);
 /// Between two reads of a condition.
 const TICK: Duration = Duration::from_millis(1);
-/// How long a condition may take: it costs only when red.
+/// Maximum wait for a condition; reached only in red runs.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two blocks.
 pub(super) const BLOCK_SECONDS: u64 = 2;
 /// Orders outlast what a trial does before it lets them expire.
 const TTL_SECONDS: i64 = 20_000;
-/// Without an answer of the others for so long an endpoint is alone.
+/// Time without an answer of the others after which an endpoint is alone.
 const ALONE: Duration = Duration::from_millis(100);
 /// A fault that lasts until it is healed.
 pub(super) const LASTING: u32 = u32::MAX;
@@ -152,7 +152,7 @@ impl World {
         self.settle().await;
     }
 
-    /// What ingest does between two blocks.
+    /// Gives ingest the time between two blocks.
     pub(super) async fn settle(&mut self) {
         if self.run.as_ref().is_some_and(Run::has_ended)
             && let Some(run) = self.run.take()
@@ -243,7 +243,7 @@ impl World {
         self.stop_following().await;
     }
 
-    /// What a person is shown of the chain.
+    /// Returns the details and alarms of the chain, as shown to people.
     pub(super) fn shown(&self) -> String {
         let details: Vec<_> = self.readiness.details().iter().map(ToString::to_string).collect();
         format!("{details:?} {:?}", self.readiness.alarms())
@@ -258,12 +258,12 @@ impl World {
         records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
     }
 
-    /// How often alerts of a kind were raised.
+    /// Returns the number of raised alerts of a kind.
     pub(super) fn alerts(&self, kind: AlertKind) -> usize {
         self.count_alerts(kind, AlertState::Raised)
     }
 
-    /// How often they were resolved.
+    /// Returns the number of resolved alerts of a kind.
     pub(super) fn ended(&self, kind: AlertKind) -> usize {
         self.count_alerts(kind, AlertState::Resolved)
     }

@@ -190,7 +190,7 @@ async fn what_one_endpoint_leaves_out_the_other_one_has() {
     }
 }
 
-/// What is too large for one endpoint, a single block even, may not be for the next one.
+/// A block that is too large for one endpoint may not be for the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn second_that_finds_a_block_too_large_is_put_aside() {
     let (devnet, first, second) = pair(20).await;

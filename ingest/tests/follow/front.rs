@@ -132,7 +132,7 @@ impl Front {
         self.shared.lock().unwrap().rule = None;
     }
 
-    /// How often something was asked for since this was last called.
+    /// Returns the number of requests for something since this was last called.
     pub(crate) fn asked(&self, what: &str) -> usize {
         let asked = std::mem::take(&mut self.shared.lock().unwrap().asked);
         asked.iter().filter(|body| body.contains(what)).count()

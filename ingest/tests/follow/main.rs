@@ -30,7 +30,7 @@ const ETH: Blockchain = Blockchain::Eth;
 
 type Render = dyn Fn() -> String + Send + Sync;
 
-/// Renders what was measured. The process has one recorder; what is measured before is lost.
+/// Renders the metrics. The process has one recorder; values from before it are lost.
 fn metrics() -> &'static Render {
     static RENDER: LazyLock<Box<Render>> = LazyLock::new(|| {
         let recorder = runtime::telemetry::init_metrics().unwrap();

@@ -13,11 +13,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::metrics;
 use crate::world::{World, config, devnet, pay, wallet};
 
-/// By the numbers of their partitions the first and the last chain: two members have one each.
+/// First and last chain by partition number: two members have one each.
 const FIRST: Blockchain = Blockchain::Eth;
 const LAST: Blockchain = Blockchain::Tron;
 
-/// Which member opened which writer, in order.
+/// Members, each with a writer that it opened, in order.
 type Takeovers = Arc<Mutex<Vec<(&'static str, String)>>>;
 
 /// One process's log: notes which chains it takes up.
@@ -64,7 +64,7 @@ impl Process {
         Self { readiness, stop: stop.drop_guard(), thread }
     }
 
-    /// Whether its details say that it follows a chain; none if they do not have it.
+    /// Returns `true` if its details say that it follows a chain; `None` if they do not have it.
     fn follows(&self, chain: Blockchain) -> Option<bool> {
         let details = self.readiness.details();
         details.iter().find(|one| one["blockchain"] == chain.as_str())?["followed"].as_bool()

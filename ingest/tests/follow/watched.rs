@@ -1,4 +1,4 @@
-//! What is watched from when on, and blocks from before the start.
+//! Wallets and contracts watched later, and blocks from before the start.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use schemas::{Address, Blockchain, Hash, Stablecoin, StablecoinContract};
 use crate::ETH;
 use crate::world::{PAYER, TOKEN, World, config, devnet, pay, wallet};
 
-/// Of another coin.
+/// Token contract of another coin.
 const OTHER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xbb);
 
 fn address(of: alloy_primitives::Address) -> Address {

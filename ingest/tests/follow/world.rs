@@ -97,7 +97,7 @@ pub(crate) struct World {
     pub(crate) readiness: Readiness,
 }
 
-/// What a reader of one chain holds to be true.
+/// State of a reader of one chain.
 #[derive(Default)]
 pub(crate) struct Published {
     pub(crate) records: Vec<ChainRecord>,

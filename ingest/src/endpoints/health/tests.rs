@@ -1,4 +1,4 @@
-//! Who is asked, who is left alone, and who is gone.
+//! Tests of the choice of an endpoint: the ones asked, left alone and gone.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const TRANSIENT: Fault = Fault::Refused(Refusal::Transient, None);
 const RATE: Fault = Fault::Refused(Refusal::Rate, None);
 const FATAL: Fault = Fault::Refused(Refusal::Fatal, None);
 
-/// What happens at a second: a failure, a step that ended well, or who is asked and after how long.
+/// Event at a second: a failure, a step that ended well, or the endpoint asked and after how long.
 enum Event {
     Fails(usize, Fault),
     Serves(usize),
@@ -174,7 +174,7 @@ fn only_the_latest_changes_of_the_scanner_are_kept() {
     assert!(kept.eq((changes - SCANS_MAX..changes).map(|number| Some(number % 2))));
 }
 
-/// Who invents blocks puts them above the head of the others.
+/// An endpoint that invents blocks puts them above the head of the others.
 #[test]
 fn only_refusals_or_a_stuck_head_are_gone() {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Where a chain begins that the log does not know yet, or not any more.
+//! First step of a chain that the log does not know yet, or not any more.
 
 use schemas::record::{Block, ChainBody};
 use schemas::{Epoch, UnixMicros};

@@ -18,18 +18,18 @@ pub(super) struct Check {
     pub(super) anchor: Block,
     /// The height that it is to vouch for.
     pub(super) candidate: Option<i64>,
-    /// Whether it was checked before, and is final now.
+    /// `true` if the range was checked before, and is final now.
     pub(super) is_rescan: bool,
-    /// Whether the endpoint that scanned the range answers, as no other one does.
+    /// `true` if the endpoint that scanned the range answers, as no other one does.
     pub(super) is_alone: bool,
-    /// How the step continues.
+    /// Continuation of the step.
     pub(super) then: Then,
-    /// Who is asked.
+    /// Role of the endpoint that is asked.
     pub(super) role: Role,
 }
 
 impl Check {
-    /// Of no range: about a block, of the chain up to `last`.
+    /// Returns a check without a range, about a block of the chain up to `last`.
     pub(super) fn of_tip(anchor: Block, last: i64, then: Then) -> Self {
         Self {
             from: last + 1,
@@ -48,7 +48,7 @@ impl Check {
     }
 }
 
-/// What a second answer has, while the differences are examined.
+/// A check and its notes, while the differences of its answer are examined.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) check: Check,
@@ -58,17 +58,17 @@ pub(super) struct Found {
 /// A transfer about which answers differ.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
-    /// Where it is not published yet, its time is not known before the first answer.
+    /// Its block; if that is not published yet, its time is unknown before the first answer.
     pub(super) block: Block,
     pub(super) seen: Observation,
-    /// How many equal ones come before it in its transaction.
+    /// Number of equal ones before it in its transaction.
     pub(super) rank: usize,
     pub(super) is_published: bool,
     pub(super) is_held: bool,
-    /// Whether the second answer lacks it.
+    /// `true` if the second answer lacks it.
     pub(super) is_missing: bool,
-    /// Whether the second answer had it from the receipts of its block.
+    /// `true` if the second answer had it from the receipts of its block.
     pub(super) by_receipts: bool,
-    /// What the endpoint of the second answer says.
+    /// Verdict of the endpoint that gave the second answer.
     pub(super) own: Option<Verdict>,
 }

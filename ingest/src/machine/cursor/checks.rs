@@ -1,4 +1,4 @@
-//! Which checks were made, and when: what is due follows from it ([`super::due`]).
+//! Checks that were made, and their times: [`super::due`] derives what is due from them.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -10,21 +10,21 @@ use super::check::Check;
 use crate::machine::History;
 use crate::machine::range::RangeSize;
 
-/// How long ago a block must have been scanned for its logs to be believed complete. Nodes, and the backends of one
-/// address, show a header before its logs: mostly by less than a second, by 3 s at worst. A block's own time says the same
-/// only if it was final when it was scanned: any other may have come a moment ago, with a reorganisation.
+/// Minimum time since a block's scan for its logs to be believed complete. Nodes, and backends of
+/// one address, show a header up to 3 s before its logs, mostly less than 1 s. A block's own time
+/// counts only if it was final when scanned: any other may be new by a reorganisation.
 pub(super) const CHECK_AGE_SECONDS: i64 = 6;
 const CHECK_AGE_MICROS: i64 = CHECK_AGE_SECONDS * 1_000_000;
-/// How often what is held is asked about at first, and whether another endpoint is back; as long as a node may trail.
+/// First interval between questions about held transfers, or probes for another endpoint.
 pub(super) const AGAIN_MICROS: i64 = CHECK_AGE_MICROS;
-/// How often what is held for long is asked about.
+/// Maximum interval between questions about transfers that are held for long.
 const HELD_WAIT_MAX_MICROS: i64 = 300_000_000;
-/// Changes of the scanning endpoint that are remembered: fewer than who scanned what. Of blocks before those nobody knows.
+/// Maximum number of remembered changes of the scanning endpoint; before them it is unknown.
 const SWITCHES_MAX: usize = 48;
 /// Questions about what is held before they become rarer.
 const HELD_ASKS_OFTEN: u32 = 4;
 
-/// Which checks were made, and when.
+/// Checks that were made, and their times.
 #[derive(Debug)]
 pub(super) struct Checks {
     /// Every block up to this one was asked for when it was final.
@@ -33,31 +33,31 @@ pub(super) struct Checks {
     pub(super) rescanned_at: i64,
     pub(super) range: RangeSize,
     pub(super) failures: u32,
-    /// When the chain was scanned up to a block, of late.
+    /// Recent scan times, each with the last block scanned by then.
     pub(super) scanned_at: VecDeque<(i64, UnixMicros)>,
     /// The last blocks in a row that were final when they were scanned: the first and the last of them.
     scanned_final: (i64, i64),
     /// Steps to begin without a check.
     pub(super) wait: u32,
-    /// How often in a row every endpoint denied a transfer.
+    /// Denials of a transfer by every endpoint in a row, and the time of the last one.
     pub(super) denied: BTreeMap<(i64, BlockHash, PaymentKey), (u32, UnixMicros)>,
     /// The held transfers that were reported.
     pub(super) reported: HashSet<(BlockHash, PaymentKey)>,
-    /// When held transfers were last asked about.
+    /// Time of the last question about held transfers, or of the last new one.
     held_at: UnixMicros,
-    /// How often in a row, with nothing new among it.
+    /// Number of questions in a row about held transfers, with nothing new among them.
     held_asks: u32,
-    /// When the blocks that one endpoint checked alone were last asked for of another one.
+    /// Time another endpoint was last asked for the blocks that one checked alone.
     pub(super) alone_at: UnixMicros,
-    /// Whether it was reported that one endpoint confirms alone.
+    /// `true` if it was reported last that one endpoint confirms alone.
     pub(super) is_alone: bool,
     /// The height that another endpoint is to show, while it is behind.
     pub(super) candidate: Option<i64>,
     /// The block of ours that another endpoint is asked for until it has it.
     pub(super) anchor: Option<Block>,
-    /// What another endpoint showed above our last block.
+    /// Block that another endpoint showed above our last one.
     pub(super) shown: Option<Block>,
-    /// Whether one was asked to vouch since the last tip.
+    /// `true` if one was asked to vouch since the last tip.
     pub(super) is_asked: bool,
     /// The last blocks before another endpoint took over the scan: a check ends there, as it is another one's than the scan.
     pub(super) switches: VecDeque<i64>,
@@ -104,7 +104,7 @@ impl Checks {
         self.rescanned = number;
     }
 
-    /// What lies above is another chain now.
+    /// Takes note of a rewind to a height: the blocks above it are of another chain now.
     pub(super) fn rewind(&mut self, number: i64) {
         self.rescanned = self.rescanned.min(number);
         self.denied.clear();
@@ -146,7 +146,7 @@ impl Checks {
         self.scanned_final = (if is_next { self.scanned_final.0 } else { from }, to);
     }
 
-    /// Whether what is held is to be asked about; counts as asked then.
+    /// Returns `true` if held transfers are to be asked about; counts as asked then.
     pub(super) fn ask_held(&mut self, now: UnixMicros) -> bool {
         let doublings = self.held_asks.saturating_sub(HELD_ASKS_OFTEN).min(16);
         let wait = AGAIN_MICROS.saturating_mul(1 << doublings).min(HELD_WAIT_MAX_MICROS);
@@ -162,13 +162,13 @@ impl Checks {
         (self.held_at, self.held_asks) = (now, 0);
     }
 
-    /// Whether a block was scanned long enough ago.
+    /// Returns `true` if a block was scanned long enough ago.
     pub(super) fn is_old(&self, number: i64, now: UnixMicros) -> bool {
         let old = now.0.saturating_sub(CHECK_AGE_MICROS);
         self.scanned_at.iter().any(|(to, at)| number <= *to && at.0 <= old)
     }
 
-    /// Whether all from a block to another were final when they were scanned.
+    /// Returns `true` if all blocks from one to another were final when they were scanned.
     pub(super) fn were_final(&self, from: i64, to: i64) -> bool {
         self.scanned_final.0 <= from && to <= self.scanned_final.1
     }

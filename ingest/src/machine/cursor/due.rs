@@ -1,4 +1,4 @@
-//! Which question another endpoint is asked next, and when.
+//! Choice of the next question to another endpoint, and of its time.
 
 use schemas::UnixMicros;
 use schemas::record::{Block, Held};
@@ -9,7 +9,7 @@ use super::second::RECEIPT_BLOCKS_MAX;
 use super::{Cursor, Phase};
 use crate::machine::{Decision, Next};
 
-/// How often blocks are asked for once more when they are final, by the chain's time.
+/// Interval of repeated requests for blocks that are final, by the chain's time.
 const RESCAN_SECONDS: i64 = 60;
 /// Most blocks with transfers in one check, where each needs the receipts of its transactions.
 const PROVEN_BLOCKS_MAX: usize = 20;
@@ -17,8 +17,8 @@ const PROVEN_BLOCKS_MAX: usize = 20;
 const OUTCOME_BLOCKS_MAX: i64 = 1200;
 
 impl Cursor {
-    /// What another endpoint is to be asked next, if anything: for transfers that wait or a head that is due, whether it
-    /// has our block at their depth, and what it has in the blocks up to there that were not checked.
+    /// Returns the next question to another endpoint, if transfers wait or a head is due: whether
+    /// it has our block at their depth, and its transfers in the unchecked blocks up to there.
     fn next_check(&self, then: Then, now: UnixMicros) -> Option<Check> {
         let last = self.last().number;
         let reach = then.map_or(last, |(_, to, _)| to);
@@ -75,7 +75,7 @@ impl Cursor {
         anchors.max_by_key(|block| block.number)
     }
 
-    /// Whether a transfer would be confirmed if another endpoint had shown the chain as far as we have.
+    /// Returns `true` if a transfer is unconfirmed only until another endpoint shows our chain.
     fn waits_for_vouching(&self, reach: i64) -> bool {
         let (wanted, now) = (self.evidence.wanted(reach), self.evidence.confirmed(reach));
         let lowest = now.iter().map(|tier| tier.number).min().unwrap_or(-1);
@@ -148,7 +148,7 @@ impl Cursor {
         Some((Found { check, notes: Vec::new() }, questions))
     }
 
-    /// Whether a transfer is deep enough already, as after an outage: it does not wait for the next poll.
+    /// Returns `true` if a transfer is deep enough to be checked at once, as after an outage.
     pub(super) fn is_check_due(&self, now: UnixMicros) -> bool {
         self.checks.wait == 0 && self.next_check(None, now).is_some()
     }

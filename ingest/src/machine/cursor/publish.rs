@@ -6,8 +6,8 @@ use schemas::{Epoch, UnixMicros};
 use super::{Cursor, Phase};
 use crate::machine::{Decision, History, Next};
 
-/// How far the clock counts beyond the chain's newest block: longer than a chain goes without one. Were a clock
-/// believed that has jumped, no later record could have an earlier time.
+/// Maximum lead of the clock over the chain's newest block: longer than a chain pauses. Were a
+/// clock believed that has jumped, no later record could have an earlier time.
 const AHEAD_MAX_SECONDS: i64 = 600;
 
 impl Cursor {
@@ -22,13 +22,13 @@ impl Cursor {
         is_held_back
     }
 
-    /// Whether a head that brings nothing can wait.
+    /// Returns `true` if a head that brings nothing can wait.
     pub(super) fn may_hold_back(&self) -> bool {
         self.unannounced.is_empty() && self.held_back < self.rules.idle_polls
     }
 
-    /// What the log is to know before `records`: payments are seen in the blocks after our last one, or
-    /// after the one to begin at.
+    /// Returns the watches to publish before `records`: payments are seen in the blocks after our
+    /// last one, or after the one to begin at.
     fn announcements(&mut self, records: &[ChainRecord]) -> Vec<ChainRecord> {
         let Some(end) = records.last() else { return Vec::new() };
         let block = self.history.as_ref().map_or(end.block, History::last);
@@ -40,8 +40,8 @@ impl Cursor {
         std::mem::take(&mut self.unannounced).into_iter().map(announce).collect()
     }
 
-    /// What a head at `number` says. `fresh` are the anchors that the same step adds, `blocks` what it knows
-    /// of others.
+    /// Returns the head at `number`. `fresh` are the anchors that the same step adds, `blocks`
+    /// other known ones.
     ///
     /// Finalized is a promise never to go back below it, and a rewind ends at an anchor: so it is
     /// the height of one, or below all of them. What was not checked twice is neither final nor confirmed.
@@ -124,7 +124,7 @@ impl Cursor {
     }
 }
 
-/// What the last head of a step confirms says so itself: catching up costs half the records then.
+/// Marks the transfers that a step's last head confirms: catching up takes half the records then.
 fn mark_confirmed(records: &mut [ChainRecord]) {
     let Some((ChainRecord { block, body: ChainBody::Head(head), .. }, earlier)) =
         records.split_last_mut()

@@ -12,17 +12,17 @@ use crate::machine::{Answer, Decision, EventLog, Header, Next, Note, Outcome};
 #[derive(Debug)]
 pub(super) struct Scanned {
     pub(super) to: Block,
-    /// Whether there is more to ask at once after it.
+    /// `true` if there is more to ask at once after it.
     pub(super) again: bool,
     pub(super) logs: Vec<EventLog>,
-    /// What the two answers do not both have, and copies: a stutter, or equal transfers under one number.
+    /// Logs of one answer alone, and copies under one number: a stutter, or equal transfers.
     pub(super) doubted: Vec<EventLog>,
     /// The highest block that the endpoint contradicted itself about.
     pub(super) contradicted: Option<Block>,
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     pub(super) blocks: Vec<Block>,
     pub(super) transactions: Vec<Outcome>,
-    /// What is held: an endpoint contradicted itself about it, and has no receipt.
+    /// Transfers to hold: an endpoint contradicted itself about them, and has no receipt.
     pub(super) held: Vec<PaymentKey>,
 }
 

@@ -91,8 +91,8 @@ impl Cursor {
         self.compare_range(check, answer, now)
     }
 
-    /// Takes what another endpoint shows at the height that it is to vouch for, and its tags. Whether it has another
-    /// block there.
+    /// Takes the block that another endpoint shows at the height that it is to vouch for, and its
+    /// tags. Returns `true` if it has another block there.
     fn is_contested(&mut self, check: &mut Check, shown: &[Option<Header>], newest: i64) -> bool {
         let Some(number) = check.candidate.take() else { return false };
         let mut shown = shown.iter().copied();
@@ -276,14 +276,14 @@ impl Cursor {
         with_notes(decision, notes)
     }
 
-    /// That one endpoint confirms alone now, or does so no longer.
+    /// Returns a note if one endpoint now confirms alone, or does so no longer.
     pub(super) fn alone_note(&mut self) -> Option<Note> {
         let is_alone = self.evidence.is_alone();
         let was_alone = std::mem::replace(&mut self.checks.is_alone, is_alone);
         (is_alone != was_alone).then_some(Note::Alone { begins: is_alone })
     }
 
-    /// Whether another endpoint is to be asked too, because this one may have scanned.
+    /// Returns `true` if another endpoint is to be asked too, because this one may have scanned.
     pub(super) fn is_half(&self, check: Check) -> bool {
         let is_unknown = self.rules.has_second && check.to <= self.checks.unknown_to;
         is_unknown && !check.is_empty() && !check.is_rescan && check.role == Role::Second

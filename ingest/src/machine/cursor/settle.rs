@@ -12,10 +12,10 @@ use crate::machine::compare::next_ordinal;
 use crate::machine::evidence::Verdict;
 use crate::machine::{Answer, Ask, Decision, Difference, Next, Note, Outcome, Point, Proof};
 
-/// How many times in a row all endpoints must deny a transfer: a node that lags may do so once.
+/// Minimum denials of a transfer by all endpoints in a row: a node that lags may deny it once.
 const DENIALS_MIN: u32 = 3;
 
-/// What becomes of a transfer.
+/// Outcome for a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settled {
     /// Proven: it is published, and confirmed when its block is.
@@ -38,14 +38,14 @@ pub(super) struct LateWatch {
 }
 
 impl LateWatch {
-    /// Whether a transfer came before its wallet or contract was watched.
+    /// Returns `true` if a transfer came before its wallet or contract was watched.
     pub(super) fn covers(&self, number: i64, seen: &Observation) -> bool {
         number <= self.to && self.added.contains(&(seen.to_address, seen.contract))
     }
 }
 
 impl Cursor {
-    /// What is watched from the next block on, and was not when the blocks before were scanned.
+    /// Notes what is watched from the next block on, and was not in the blocks scanned before.
     pub(crate) fn watch_from_here(&mut self, added: Vec<(Address, Address)>) {
         let to = self.history.as_ref().map_or(-1, |history| history.last().number);
         self.late_watch = LateWatch { added, to };
@@ -118,7 +118,7 @@ impl Cursor {
         self.publish_settled(found, questions.into_iter().zip(settled).collect(), now)
     }
 
-    /// Whether another endpoint is asked as well.
+    /// Returns `true` if another endpoint is asked as well.
     fn has_other(&self, check: &Check) -> bool {
         self.rules.has_second && !check.is_alone
     }
@@ -275,7 +275,7 @@ impl Cursor {
     }
 }
 
-/// Whether one receipt is enough: the endpoint that scanned a transfer has shown it as well.
+/// Returns `true` if one receipt is enough: the endpoint that scanned a transfer showed it too.
 fn is_settled_by_one(question: &Question) -> bool {
     match question.own {
         Some(Verdict::Proven) => question.is_published && !question.is_held,

@@ -1,4 +1,4 @@
-//! What one endpoint may not do by itself: bound proofs by what was replaced, witness for itself, or outrun the other.
+//! An endpoint alone may not prove by replaced blocks, be its own witness, or outrun the other.
 
 use super::checks::holds;
 use super::*;

@@ -1,4 +1,4 @@
-//! What the cursor makes of answers: those that contradict each other, that are incomplete, or that refuse.
+//! Reactions of the cursor to answers that contradict each other, are incomplete, or refuse.
 
 use schemas::Hash;
 

@@ -1,4 +1,4 @@
-//! What a second check finds, what it takes back, and what waits for it.
+//! Findings of a second check, what it takes back, and what waits for it.
 
 use schemas::Hash;
 use schemas::record::{Observation, example};
@@ -12,7 +12,7 @@ fn two() -> (Node, Node, Cursor) {
     (node.clone(), node, cursor)
 }
 
-/// Whether the last head holds transfers of a transaction.
+/// Returns `true` if the last head holds transfers of a transaction.
 pub(super) fn holds(cursor: &Cursor, transaction: TxHash) -> bool {
     let head = cursor.history().unwrap().head();
     head.held.iter().any(|held| held.transfer.tx_hash == transaction)
@@ -299,7 +299,7 @@ fn each_contract_of_a_coin_has_positions_of_its_own() {
     assert_eq!((ordinal(&seen), ordinal(&bridged)), (seen.ordinal + 1, 0));
 }
 
-/// By such a time deposits would expire too early, or too late.
+/// A wrong block time would let deposits expire too early, or too late.
 #[test]
 fn denied_block_time_ends_nothing() {
     let (mut a, mut b, mut cursor) = two();
@@ -456,7 +456,7 @@ fn first_of_two_endpoints_confirms_nothing_alone() {
     assert_eq!(confirmed(&cursor), 53);
 }
 
-/// Who invents blocks gives them any time, and puts them above the head of the others.
+/// An endpoint that invents blocks gives them any time, and puts them above the others' head.
 #[test]
 fn only_an_endpoint_that_is_lower_is_behind() {
     for (height, seconds, why) in [

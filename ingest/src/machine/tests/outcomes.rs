@@ -1,4 +1,4 @@
-//! Where logs alone prove nothing, as on Tron: a transaction that failed may keep them.
+//! Chains whose logs alone prove nothing, such as Tron: a failed transaction may keep them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a reorganisation takes back, and what it never does.
+//! Effects of a reorganisation: what it takes back, and what it never does.
 
 use super::*;
 

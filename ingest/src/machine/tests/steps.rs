@@ -1,4 +1,4 @@
-//! What a step has: ranges, heads, and what they confirm.
+//! Content of a step: ranges, heads, and what they confirm.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What nodes and providers are known to answer, and the class of each.
+//! Known answers of nodes and providers, and the class of each.
 
 use testkit::faults::{Class, REFUSALS, TRON_REFUSAL, TRON_SENTENCE};
 
@@ -63,7 +63,7 @@ fn statuses_and_bodies() {
     assert_eq!(Failure::from_body(TRON_SENTENCE).refusal, Refusal::Fatal);
 }
 
-/// What java-tron and TronGrid say outside of JSON-RPC: status, body, class, and the pause that it asks for.
+/// Refusals of java-tron and TronGrid outside of JSON-RPC: status, body, class, requested pause.
 #[test]
 fn trons_own_refusals() {
     let seconds = |failure: &Failure| failure.retry_after.map(|pause| pause.as_secs());

@@ -1,4 +1,4 @@
-//! What an endpoint says of transactions and blocks, and what is made of it.
+//! Answers of an endpoint about transactions and blocks, and their interpretation.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ fn block(number: i64, transactions: &[TxHash]) -> Value {
     })
 }
 
-/// An endpoint that answers a call so; what is not JSON-RPC is a status.
+/// Serves an endpoint that answers each call by `reply`; a reply outside JSON-RPC is a status.
 async fn endpoint(reply: impl Fn(&Value) -> Value + Send + Sync + 'static) -> (Endpoint, Served) {
     let answers: Answers = Arc::new(move |calls| {
         let replies = calls.iter().map(|call| {
@@ -74,7 +74,7 @@ fn asked(transaction: TxHash) -> Outcome {
     Outcome { transaction, number: 5, block_hash: BLOCK, is_final: false }
 }
 
-/// What comes of a single receipt, the receipts of the block, and the block.
+/// Returns the proof by a receipt, the block's receipts and the block, and the request count.
 async fn proof(single: Value, whole: Value, listed: Value) -> Result<(Proof, usize), Refusal> {
     let (endpoint, served) = endpoint(move |call| match call["method"].as_str().unwrap() {
         "eth_getTransactionReceipt" => single.clone(),
