@@ -1,5 +1,5 @@
-//! What is open of the topic `alerts`: the newest record of each name counts. The topic is the memory: a process that
-//! starts reads what others have raised, and ends what is over.
+//! Open alerts of the topic `alerts`, where the newest record of each name counts. They are kept in
+//! the topic alone: a process that starts reads what others have raised, and ends what is over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use schemas::{AlertState, Partition, Topic};
 
 use crate::{Bounds, Error, Log, Offset, Record, TopicPartition};
 
-/// The newest records that are read. What was raised before them, and not again since, is not seen.
+/// Maximum number of newest records read; an alert raised only before them is not seen.
 const RECORDS_MAX: i64 = 20_000;
-/// The most alerts that are kept: the oldest leave first.
+/// Maximum number of alerts kept: the oldest leave first.
 const OPEN_MAX: usize = 2_000;
 const PAGE: usize = 500;
-/// Where they are.
+/// The partition that holds the alerts.
 pub const ALERTS: TopicPartition = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
 
 /// The open alerts, as far as the topic was read.
@@ -90,7 +90,7 @@ impl OpenAlerts {
         self.open.get(alert_id)
     }
 
-    /// Whether none is open.
+    /// `true` if no alert is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()

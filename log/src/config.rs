@@ -48,7 +48,7 @@ impl Config {
     }
 }
 
-/// What keeps the log.
+/// Storage of the log.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a process has one of them")]
 pub enum BackEnd {
@@ -57,12 +57,12 @@ pub enum BackEnd {
     Kafka(KafkaConfig),
 }
 
-/// How a Kafka cluster is reached and used.
+/// Connection to a Kafka cluster, and its use.
 #[derive(Debug, Clone)]
 pub struct KafkaConfig {
     /// `host:port`, separated by commas.
     pub brokers: String,
-    /// Of topics, groups and transactions, so that installations can share a cluster.
+    /// Prefix of topics, groups and transactions, so that installations can share a cluster.
     pub prefix: String,
     pub replication: u16,
     /// A member of a group that sends no heartbeat for this long loses its partitions.
@@ -98,7 +98,7 @@ impl FromStr for Continued {
     }
 }
 
-/// What encrypts and authenticates the connections to the brokers.
+/// Encryption and authentication of the connections to the brokers.
 #[derive(Debug, Clone, Default)]
 pub struct KafkaSecurity {
     pub protocol: SecurityProtocol,
@@ -205,7 +205,7 @@ impl KafkaConfig {
 }
 
 impl KafkaSecurity {
-    /// What the protocol does not use would leave connections open that seem to be protected.
+    /// Rejects settings the protocol does not use: they suggest a protection that is not there.
     fn check_use(&self, log: &mut Reader) {
         let Self { username, password, ca_file, certificate_file, key_file, key_password, .. } =
             self;

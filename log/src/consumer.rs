@@ -1,7 +1,7 @@
 //! The one loop under every stage that reads as a member of a group: poll, decide, commit one step.
 //!
-//! What differs between stages is their [`Handler`]. What is the same is here: what a rebalance, an
-//! unavailable log, an aborted, fenced or failed step mean, how long to wait, and what is logged.
+//! Stages differ in their [`Handler`]. The rest is here: the reaction to a rebalance, to an
+//! unavailable log and to an aborted, fenced or failed step, the waits, and the logging.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use crate::{
     Worker, WorkerSpec, retry,
 };
 
-/// How long one poll waits: also how late a timer or a stop may be noticed.
+/// Maximum wait of one poll, and so the maximum delay in noticing a timer or a stop.
 pub const POLL_TIMEOUT: Duration = Duration::from_millis(50);
-/// How long to wait before a log that cannot be read is polled again.
+/// Delay before a log that cannot be read is polled again.
 const POLL_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The first wait after a step that did not happen; it doubles up to the longest, which is well below
 /// the time in which a worker must poll to keep its partitions.
 const STEP_RETRY_DELAY: Duration = Duration::from_millis(100);
 const STEP_RETRY_DELAY_MAX: Duration = Duration::from_secs(3);
 
-/// What a stage does with the partitions that its member of the group has.
+/// A stage's work on the partitions that its member of the group has.
 pub trait Handler {
     /// Consumer group, also the name in logs and metrics.
     const GROUP: &'static str;
-    /// How many records one step takes at most.
+    /// Maximum number of records in one step.
     const BATCH_MAX: usize = 500;
-    /// What ends the stage. Whatever may pass is retried by the loop and never becomes one.
+    /// Error that ends the stage. The loop retries transient failures, which never become one.
     type Error: From<Error> + From<StepError>;
 
     /// Input topics. Partition i of all of them goes to the same member.
     fn topics(&self) -> Vec<Topic>;
 
-    /// How long the next poll may wait for records.
+    /// Maximum wait of the next poll for records.
     fn poll_timeout(&self) -> Duration {
         POLL_TIMEOUT
     }
@@ -48,7 +48,7 @@ pub trait Handler {
     /// Takes partitions over: the steps of earlier owners are final, so state can be restored.
     ///
     /// # Errors
-    /// What the process must stop for.
+    /// A failure that the process must stop for.
     fn assigned(
         &mut self,
         _assigned: Vec<Assigned>,
@@ -61,7 +61,7 @@ pub trait Handler {
     /// assigned partition, whatever ended the ownership; nothing for them is committed any more.
     ///
     /// # Errors
-    /// What the process must stop for.
+    /// A failure that the process must stop for.
     fn revoked(&mut self, _lost: &[TopicPartition]) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -70,7 +70,7 @@ pub trait Handler {
     /// no records.
     ///
     /// # Errors
-    /// What the process must stop for.
+    /// A failure that the process must stop for.
     fn step(
         &mut self,
         records: &[Arc<Record>],
@@ -88,18 +88,18 @@ pub trait Handler {
     /// are read again.
     ///
     /// # Errors
-    /// What the process must stop for.
+    /// A failure that the process must stop for.
     fn aborted(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// Whether the loop may end, once the process stops. Until then it continues.
+    /// `true` if the loop may end once the process stops. Until then it continues.
     fn is_drained(&mut self) -> bool {
         true
     }
 }
 
-/// What follows from a poll.
+/// Result of [`Handler::step`].
 #[derive(Debug)]
 pub enum Plan {
     /// Nothing to write.
@@ -125,7 +125,7 @@ impl Plan {
     }
 }
 
-/// What a handler may ask of its member of the group.
+/// Operations that a handler may request of its member of the group.
 pub struct Member<'a> {
     group: &'static str,
     worker: &'a mut dyn Worker,
@@ -178,7 +178,7 @@ impl Member<'_> {
 /// own.
 ///
 /// # Errors
-/// What the process must stop for. What was not committed is read again by the next run.
+/// A failure that the process must stop for. The next run reads uncommitted records again.
 pub fn run<H: Handler>(context: &StageContext, handler: H) -> Result<(), H::Error> {
     let topics = handler.topics();
     let names: Vec<_> = topics.iter().map(|topic| topic.name()).collect();
@@ -242,7 +242,7 @@ impl<H: Handler> Consumer<H> {
     /// partitions.
     ///
     /// # Errors
-    /// What the process must stop for.
+    /// A failure that the process must stop for.
     pub fn run(mut self) -> Result<(), H::Error> {
         let mut ended = Ok(());
         while ended.is_ok() && !(self.stop.is_cancelled() && self.handler.is_drained()) {
@@ -257,7 +257,7 @@ impl<H: Handler> Consumer<H> {
     /// Polls once, and commits what follows.
     ///
     /// # Errors
-    /// What the process must stop for.
+    /// A failure that the process must stop for.
     pub fn turn(&mut self) -> Result<(), H::Error> {
         let records = match self.worker.poll(self.handler.poll_timeout()) {
             Ok(event) => self.take(event)?,

@@ -6,7 +6,7 @@ use schemas::{CodecError, Partition, Topic};
 use crate::metrics::DEAD_LETTERS_TOTAL;
 use crate::{NewRecord, Record};
 
-/// How much of a value, and of a key, a dead letter holds: it must fit into the log as a whole.
+/// Maximum bytes of a value, and of a key, in a dead letter: it must fit into the log as a whole.
 const LETTER_VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const LETTER_KEY_BYTES_MAX: usize = 64 * 1024;
 

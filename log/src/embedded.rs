@@ -66,14 +66,14 @@ pub struct EmbeddedLog {
     handle: Arc<Handle>,
 }
 
-/// How many records [`EmbeddedLog::maintain`] deleted.
+/// Numbers of records that [`EmbeddedLog::maintain`] deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Maintained {
     pub expired: u64,
     pub compacted: u64,
 }
 
-/// What all users of the log hold: it closes with the last of them.
+/// State shared by all users of the log: it closes with the last of them.
 struct Handle {
     shared: Arc<Shared>,
     running: Mutex<Option<Running>>,

@@ -5,7 +5,7 @@ use schemas::{CodecError, HEADER_TRACEPARENT, Headers, Partition, Topic};
 
 use crate::{NewRecord, Record, TopicPartition};
 
-/// Longer than any traceparent is.
+/// Maximum bytes of a traceparent; valid ones are shorter.
 const TRACEPARENT_BYTES_MAX: usize = 256;
 
 impl NewRecord {

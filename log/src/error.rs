@@ -1,8 +1,8 @@
-//! What can go wrong with the log, by what the caller has to do about it.
+//! Failures of the log, by the reaction they ask of the caller.
 
 use std::sync::Arc;
 
-/// Why something failed: a text for operators, which includes the text of the library's error.
+/// Cause of a failure: a text for operators, which includes the text of the library's error.
 ///
 /// As with [`std::io::Error`] the wrapped error is reached by [`Cause::get_ref`] and is no link of the
 /// error chain, so that printing the chain does not repeat it.
@@ -57,7 +57,7 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// Why the log did not do what it was asked to.
+/// Failure of a request to the log.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The log cannot be reached or cannot write now (disk full, broker down): retry later.
@@ -71,7 +71,7 @@ pub enum Error {
     Fatal(Cause),
 }
 
-/// Why a step was not committed.
+/// Failure to commit a step.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StepError {
     /// Nothing was written. The worker is at its last committed offsets again: undo what the step did in

@@ -82,7 +82,8 @@ impl KafkaLog {
         self
     }
 
-    /// Where a partition ends: whatever was committed before now is before it. Waits for transactions that are open.
+    /// Returns the end of a partition: every record committed before the call is before it. Waits
+    /// for open transactions.
     ///
     /// # Errors
     /// [`Error::Transient`] if one stays open, or the broker cannot be reached.

@@ -13,7 +13,7 @@ use crate::{
     Worker, WorkerSpec, Writer,
 };
 
-/// What differs from the log below. Reads never do.
+/// Overrides of the log below. Reads are never overridden.
 #[async_trait]
 pub trait LogLayer: Send + Sync + 'static {
     /// As [`Log::produce`].
@@ -95,7 +95,7 @@ impl<L: LogLayer> Log for LayeredLog<L> {
     }
 }
 
-/// What differs from the worker below. Pausing never does.
+/// Overrides of the worker below. Pausing is never overridden.
 pub trait WorkerLayer: Send {
     /// As [`Worker::poll`].
     fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {

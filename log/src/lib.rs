@@ -132,7 +132,7 @@ impl Record {
     }
 }
 
-/// How far a group has read a partition.
+/// Committed position of a group in a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Committed {
     /// The next record to read.
@@ -158,7 +158,7 @@ pub struct Assigned {
     pub committed: Option<Committed>,
 }
 
-/// What a poll returned.
+/// Result of a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The worker owns more partitions. Predecessors are fenced and their steps are final: state can be
@@ -182,13 +182,13 @@ pub struct Step {
 }
 
 impl Step {
-    /// Whether there is nothing to write and nothing to commit.
+    /// `true` if there is nothing to write and nothing to commit.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty() && self.offsets.is_empty()
     }
 
-    /// What every back end refuses.
+    /// Rejects metadata that every back end refuses.
     fn check_metadata(&self) -> Result<(), StepError> {
         let is_long = |(_, at): &&(_, Committed)| at.metadata.len() > METADATA_BYTES_MAX;
         let Some((of, _)) = self.offsets.iter().find(is_long) else { return Ok(()) };
@@ -214,7 +214,7 @@ pub struct WorkerSpec {
     pub member: String,
     /// Partition i of all of them is assigned to the same member.
     pub topics: Vec<Topic>,
-    /// How many records one poll returns at most.
+    /// Maximum number of records that one poll returns.
     pub batch_max: usize,
 }
 
@@ -223,16 +223,16 @@ pub struct WorkerSpec {
 pub struct Bounds {
     /// The oldest record kept.
     pub start: Offset,
-    /// Where the next record is written. Positions without a record may be before it, such as those of the markers
-    /// that end transactions on Kafka: who has read everything may continue before it, and learns that from an empty
-    /// page of [`Log::read`].
+    /// Offset of the next record to be written. Positions without a record may be before it, such
+    /// as those of the markers that end transactions on Kafka: a reader that has read everything
+    /// may continue before it, and learns that from an empty page of [`Log::read`].
     pub end: Offset,
 }
 
 /// The log: topics with partitions, records in order, groups with committed positions.
 #[async_trait]
 pub trait Log: Send + Sync + 'static {
-    /// How many partitions the topics have in this installation.
+    /// Partition counts of the topics in this installation.
     fn layout(&self) -> Layout;
 
     /// Names the installation whose log this is: given once, when the log is created, and the same for every
@@ -242,8 +242,8 @@ pub trait Log: Send + Sync + 'static {
     /// [`Error::Transient`] if the log cannot be asked.
     fn installation(&self) -> Result<String, Error>;
 
-    /// Which copy of the installation this is. A log on servers is restored by their means, and has the first one, or that
-    /// of its import.
+    /// Incarnation of this copy of the installation. A log on servers is restored by the servers'
+    /// own means, and has the first incarnation, or that of its import.
     fn incarnation(&self) -> Incarnation {
         Incarnation::default()
     }

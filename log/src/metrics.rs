@@ -1,4 +1,4 @@
-//! What the log measures.
+//! Metrics of the log.
 
 /// Outcomes of a group's step.
 const STEP: &[&str] = &["committed", "aborted", "fenced", "failed"];

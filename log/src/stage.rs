@@ -1,4 +1,4 @@
-//! What every stage is started with.
+//! Context that every stage is started with.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Log;
 
-/// What one thread of a stage needs of its process.
+/// Parts of the process that one thread of a stage needs.
 #[derive(Clone)]
 pub struct StageContext {
     pub log: Arc<dyn Log>,

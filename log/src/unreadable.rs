@@ -5,7 +5,7 @@ use schemas::record::Record as Schema;
 
 use crate::{Cause, Error, Record};
 
-/// Why a record is no input.
+/// Reason why a record is not an input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Nobody can read it, or it is in the wrong place: it belongs to the dead letters.
@@ -16,7 +16,7 @@ pub enum Unreadable {
     Newer(String),
 }
 
-/// What no reader may skip.
+/// A record that no reader may skip.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot read {at}: {cause}. A newer version wrote it, and to skip it could lose a payment: \
@@ -30,16 +30,17 @@ pub struct NewerRecord {
 }
 
 impl Record {
-    /// What the record holds.
+    /// Decodes the record's value.
     ///
     /// # Errors
-    /// Why that cannot be read.
+    /// Reason why it cannot be read.
     pub fn read<R: Schema>(&self) -> Result<R, Unreadable> {
         let empty = || Unreadable::Garbage("the record has no value".to_owned());
         Ok(schemas::decode(self.value.as_deref().ok_or_else(empty)?)?)
     }
 
-    /// What the record holds, for readers without dead letters; none if that is nothing, or garbage, which is logged.
+    /// Decodes the record's value, for readers without dead letters; none if absent or garbage
+    /// (logged).
     ///
     /// # Errors
     /// A newer version can read it.
@@ -63,7 +64,7 @@ impl Record {
 }
 
 impl Unreadable {
-    /// Why the record is garbage.
+    /// Returns the reason why the record is garbage.
     ///
     /// # Errors
     /// It is not: a newer version can read it.
@@ -77,7 +78,7 @@ impl Unreadable {
     }
 }
 
-/// What the log was asked for can be had from a newer version alone: the process must stop.
+/// The record can be read by a newer version alone: the process must stop.
 impl From<NewerRecord> for Error {
     fn from(newer: NewerRecord) -> Self {
         Self::Fatal(Cause::new(newer.to_string(), newer))

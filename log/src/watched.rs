@@ -19,7 +19,7 @@ const STANDBY_AFTER: Duration = Duration::from_secs(20);
 /// now and then, and nothing in between. Longer than the time between two attempts to connect.
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
-/// When a worker or a tail last failed.
+/// Time of the last failure of a worker or a tail.
 #[derive(Debug, Default)]
 struct Failure(Option<Instant>);
 
@@ -33,7 +33,7 @@ impl Failure {
         }
     }
 
-    /// Whether the log can be read, after a poll that returned records or did not.
+    /// `true` if the log can be read, given whether the last poll returned records.
     fn is_over(&mut self, has_records: bool) -> bool {
         self.0.take_if(|last| has_records || last.elapsed() > RECOVERED_AFTER);
         self.0.is_none()
@@ -91,7 +91,7 @@ struct WatchedWorker {
     /// None once it was assigned partitions, or is a standby.
     joining_since: Option<Instant>,
     failure: Failure,
-    /// How many partitions were assigned last, and how many of them are restored.
+    /// Number of partitions assigned last (`to`), and of those that are restored (`at`).
     to: usize,
     at: usize,
 }

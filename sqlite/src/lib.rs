@@ -25,26 +25,26 @@ const BOUNDS: Bounds = Bounds {
     retry: 256,
     readers_awaited: Duration::from_millis(100),
 };
-/// How long a copy waits where the file is being recovered.
+/// Maximum wait of a copy while the file is being recovered.
 const COPY_AWAITED: Duration = Duration::from_secs(5);
 
 /// The pages of 4 KiB after which a checkpoint is due, and what it waits for.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// After how many more pages a checkpoint is worth its flushes.
+    /// Minimum number of new pages for which a checkpoint is worth its flushes.
     checkpoint: i32,
-    /// From here on the writer itself makes the checkpoints: only without writes beside it does one reach the
-    /// end, and the next transaction begins at the front of the file again.
+    /// Pages from which the writer itself makes the checkpoints: only without writes beside it does
+    /// one reach the end, and the next transaction begins at the front of the file again.
     wal_max: i32,
-    /// After how many more pages such a checkpoint is tried again.
+    /// Number of new pages after which such a checkpoint is tried again.
     retry: i32,
-    /// How long such a checkpoint waits for queries, twice at most: those by an id take microseconds, pages of lists
-    /// some milliseconds, and on a busy machine each is put off.
+    /// Time that such a checkpoint waits for queries, twice at most: those by an id take
+    /// microseconds, pages of lists some milliseconds, and on a busy machine each is put off.
     readers_awaited: Duration,
 }
 
-/// Whether reading or writing failed below SQLite. The system may have dropped what it failed to write and
-/// pretend otherwise, so a later transaction could build on what is gone after a power cut.
+/// `true` if reading or writing failed below SQLite. The system may have dropped a failed write and
+/// pretend otherwise, so a later transaction could build on data lost in a power cut.
 #[must_use]
 pub fn is_of_the_disk(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
@@ -56,7 +56,7 @@ pub struct Writing {
     pub connection: Connection,
     /// Pages in the WAL since it last began at its front.
     pages: Arc<AtomicI32>,
-    /// How many there were when the last checkpoint was due.
+    /// Number of pages when the last checkpoint was due.
     checkpointed_at: i32,
     bounds: Bounds,
     /// Dropped to end the other thread.

@@ -10,7 +10,7 @@ use super::*;
 const A: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 const B: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(1) };
 
-/// What worker and handler were asked for, in order.
+/// Calls of the worker and the handler, in order.
 type Calls = Arc<Mutex<Vec<String>>>;
 
 fn note(calls: &Calls, call: impl Into<String>) {

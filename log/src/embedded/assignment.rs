@@ -1,4 +1,4 @@
-//! Which member reads which partition: ranges, so that partition i of all topics goes to the same one.
+//! Partition assignment by ranges: partition i of all topics is assigned to the same member.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,20 +13,20 @@ use crate::{Cause, Committed, Error, Offset, TopicPartition};
 /// Key of `meta` in a copy.
 const TAKEN_AT: &str = "backed_up_at";
 
-/// What the file of a log says of itself.
+/// Identity and times stored in the file of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// As of [`Log::installation`](crate::Log::installation).
     pub installation: String,
     pub incarnation: Incarnation,
-    /// When it was copied; none for a file that was not.
+    /// Time of the copy; none for a file that is not a copy.
     pub taken_at: Option<UnixMicros>,
-    /// When the newest record was appended.
+    /// Append time of the newest record.
     pub newest_at: UnixMicros,
 }
 
 impl Identity {
-    /// Of the log in a folder; none if there is no file.
+    /// Reads the identity of the log in a folder; none if there is no file.
     ///
     /// # Errors
     /// It cannot be read, or is of another version.

@@ -11,7 +11,7 @@ use crate::{Offset, Record, TopicPartition};
 /// The length of the value that a tombstone has not.
 const NO_VALUE: u32 = u32::MAX;
 
-/// About how many bytes a row has: a reader that needs one record of it reads all.
+/// Approximate maximum bytes of a row: a reader that needs one record of it reads all.
 pub(super) const BATCH_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Debug, Clone)]

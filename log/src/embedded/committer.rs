@@ -19,11 +19,11 @@ use crate::{Committed, NewRecord, StepError, TopicPartition};
 use runtime::Clock;
 use sqlite::Writing;
 
-/// About how many rows one transaction writes; a larger request gets one for itself.
+/// Approximate maximum of rows per transaction; a larger request gets one for itself.
 const BATCH_ROWS_MAX: usize = 10_000;
-/// How long offsets alone wait for a transaction.
+/// Maximum wait of offsets without records for a transaction.
 const LATE_MAX: Duration = Duration::from_millis(50);
-/// How often one failure after another is reported: a log that cannot be written is tried twenty times a second.
+/// Minimum interval of reports while writes fail: they are tried twenty times a second.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// A larger record is a defect of its producer.
 pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -38,7 +38,7 @@ pub(super) struct Committer {
     /// The newest epoch of each writer's name.
     pub(super) epochs: HashMap<String, u64>,
     pub(super) late: LateOffsets,
-    /// When a failed write was last reported; none since one succeeded.
+    /// Time of the last report of a failed write; none since one succeeded.
     pub(super) reported_at: Option<Instant>,
 }
 
@@ -57,7 +57,7 @@ impl LateOffsets {
         self.offsets.extend(offsets);
     }
 
-    /// How long they may still wait, if there are any.
+    /// Remaining wait of the offsets, if there are any.
     fn left(&self) -> Option<Duration> {
         self.since.map(|since| LATE_MAX.saturating_sub(since.elapsed()))
     }
@@ -72,7 +72,7 @@ impl Drop for Abandon {
     }
 }
 
-/// Why a transaction was not committed.
+/// Reason why a transaction was not committed.
 enum Failure {
     Storage(StorageError),
     /// A test wanted it.

@@ -1,7 +1,7 @@
 //! Compaction: of the records of each key only the last one is kept, and none if that is a tombstone.
 //!
-//! What a compaction leaves has each key once, so the next one remembers only the keys that were appended
-//! since, reads the partition page by page, and rewrites the batches with older records of these keys.
+//! A compacted partition has each key once: the next run remembers only keys appended since, reads
+//! the partition page by page, and rewrites batches with older records of these keys.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -15,10 +15,10 @@ use crate::{Error, Offset, TopicPartition};
 
 /// Appends that make a compaction worthwhile, however few records there are.
 const APPENDS_MIN: i64 = 10_000;
-/// About how many bytes of batches are read at once, and rewritten by one request to the committer.
+/// Approximate bytes of batches read at once, and rewritten by one request to the committer.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Whether compaction frees enough to read the whole partition for it.
+/// `true` if compaction would free enough to justify a read of the whole partition.
 pub(super) fn is_worthwhile(extent: &Extent) -> bool {
     let appends = extent.bounds.end.0.saturating_sub(extent.compacted_to.0);
     appends > APPENDS_MIN.max(extent.compacted_records / 2)

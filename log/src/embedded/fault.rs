@@ -1,4 +1,4 @@
-//! What can go wrong with the file.
+//! Failures of the log's file.
 
 use rusqlite::ErrorCode;
 
@@ -16,7 +16,7 @@ pub(super) enum StorageError {
 }
 
 impl StorageError {
-    /// Whether a retry cannot succeed.
+    /// `true` if a retry cannot succeed.
     fn is_fatal(&self) -> bool {
         match self {
             Self::Damaged(_) => true,
@@ -31,14 +31,15 @@ impl StorageError {
         }
     }
 
-    /// Whether reading or writing failed below SQLite.
+    /// `true` if reading or writing failed below SQLite.
     pub(super) fn is_of_the_disk(&self) -> bool {
         let Self::Sqlite(error) = self else { return false };
         sqlite::is_of_the_disk(error)
     }
 
-    /// Of a failure to write: nothing can be written any more. The system may have dropped what it failed
-    /// to write and pretend otherwise, so what a later transaction builds on could be gone after a power cut.
+    /// Returns the cause of a failed write: nothing can be written any more. The system may have
+    /// dropped the data and pretend otherwise, so later transactions could be gone after a power
+    /// cut.
     pub(super) fn of_the_disk(self) -> Cause {
         let text = format!("the disk failed: {self}; a restart recovers what was acknowledged");
         tracing::error!("{text}");

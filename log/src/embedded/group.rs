@@ -20,7 +20,7 @@ pub(super) struct MemberId {
     number: u64,
 }
 
-/// What changed for a member since its last poll.
+/// Change of a member's partitions since its last poll.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
     None,
@@ -28,7 +28,7 @@ pub(super) enum Change {
     Revoked(Vec<TopicPartition>),
 }
 
-/// Why a member is not one any more.
+/// Reason why a member lost its membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
     /// It did not poll in time, or does not own what it commits for. It may join again.
@@ -52,7 +52,7 @@ struct Group {
     leaving: Vec<Member>,
     /// The number of the last member of each name.
     latest: HashMap<String, u64>,
-    /// How often the shares changed.
+    /// Number of changes of the shares.
     generation: u64,
 }
 
@@ -61,7 +61,7 @@ struct Member {
     number: u64,
     topics: Vec<Topic>,
     owned: BTreeSet<TopicPartition>,
-    /// What it is to own, once the owners before it have let go.
+    /// Partitions that it is to own once their previous owners have released them.
     share: BTreeSet<TopicPartition>,
     polled_at: Instant,
     is_committing: bool,
@@ -117,7 +117,7 @@ impl Groups {
         true
     }
 
-    /// What changed for a member, and whether something changed for others too.
+    /// Returns the change for a member, and `true` if something changed for others too.
     pub(super) fn poll(&mut self, id: &MemberId, now: Instant) -> Result<(Change, bool), Lost> {
         let polled = self.groups.get_mut(id.group).ok_or(Lost::Evicted)?;
         polled.member(id)?.polled_at = now;

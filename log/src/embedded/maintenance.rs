@@ -11,9 +11,9 @@ use super::view::Extent;
 use super::{Maintained, Shared, compaction, rows};
 use crate::{Bounds, Error, TopicPartition};
 
-/// How many batches one request to the committer deletes.
+/// Maximum number of batches deleted by one request to the committer.
 const CHUNK_BATCHES: usize = 250;
-/// How often lag is measured, and whether to compact is checked.
+/// Interval between lag measurements, and between checks for due compactions.
 const INTERVAL: Duration = Duration::from_secs(10);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(3600);
 

@@ -1,4 +1,4 @@
-//! What a transaction is going to change.
+//! Changes that a transaction is going to make.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
@@ -142,7 +142,7 @@ impl Plan {
         !self.rewrites.is_empty() || self.partitions.values().any(|planned| planned.is_changed)
     }
 
-    /// How many records it appends.
+    /// Number of records it appends.
     pub(super) fn count(&self) -> usize {
         self.records.len()
     }
@@ -173,7 +173,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What the readers are to see once it is written.
+    /// Changes for the readers to see once it is written.
     pub(super) fn into_changes(self) -> Changes {
         let changed = self.partitions.into_iter().filter(|(_, planned)| planned.is_changed);
         Changes {

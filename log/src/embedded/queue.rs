@@ -34,14 +34,14 @@ pub(super) enum Work {
     Rewrite(Arc<Rewrite>),
 }
 
-/// What a part of a compaction does.
+/// One part of a compaction.
 #[derive(Debug)]
 pub(super) struct Rewrite {
     pub(super) of: TopicPartition,
-    /// With what is left of them; without a record the row goes.
+    /// Batches with their remaining records; the row of one without records is deleted.
     pub(super) batches: Vec<Batch>,
     pub(super) removed: Vec<Offset>,
-    /// The end of what is compacted now, and how many records that has.
+    /// End of the compacted range, and the number of records in it.
     pub(super) compacted: Option<(Offset, i64)>,
 }
 
@@ -117,7 +117,7 @@ impl State {
 struct State {
     waiting: VecDeque<Request>,
     closed: bool,
-    /// Why nothing can be written any more.
+    /// Cause, if nothing can be written any more.
     failure: Option<Cause>,
 }
 

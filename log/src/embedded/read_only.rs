@@ -17,7 +17,7 @@ pub struct ReadOnlyLog {
 }
 
 impl ReadOnlyLog {
-    /// Whether a folder has a log.
+    /// `true` if the folder has a log.
     #[must_use]
     pub fn is_in(dir: &Path) -> bool {
         dir.join(FILE).exists()

@@ -13,7 +13,7 @@ use crate::{Committed, Offset, Record, TopicPartition};
 /// Bits of a row id that are the offset.
 const OFFSET_BITS: u32 = 40;
 
-/// Whether a row id can hold this offset.
+/// `true` if a row id can hold this offset.
 pub(super) fn fits(offset: Offset) -> bool {
     (0..1 << OFFSET_BITS).contains(&offset.0)
 }

@@ -11,7 +11,7 @@ pub(super) struct Signal {
     listeners: Mutex<Vec<Weak<Listener>>>,
 }
 
-/// What one reader waits on.
+/// Wake-up signal of one reader.
 ///
 /// It takes [`Listener::seen`], checks for work, and waits with that count: a change in between ends the
 /// wait at once, so none is missed.

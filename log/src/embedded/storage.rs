@@ -26,7 +26,7 @@ pub(super) const FORMAT: i64 = 2;
 const INSTALLATION: &str = "installation";
 pub(super) const INCARNATION: &str = "incarnation";
 const READERS_IDLE_MAX: usize = 8;
-/// How long to wait for a lock of another connection; in WAL mode that is rare and short.
+/// Maximum wait for a lock of another connection; in WAL mode that is rare and short.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// FULL makes each commit wait for the disk. The checkpoint at the start writes again what a disk that
@@ -75,7 +75,7 @@ pub(super) struct Loaded {
     /// The only connection that writes.
     pub(super) connection: Connection,
     pub(super) partitions: HashMap<TopicPartition, Extent>,
-    /// By group.
+    /// Committed positions by group.
     pub(super) committed: HashMap<String, HashMap<TopicPartition, Committed>>,
     /// As of [`Log::installation`](crate::Log::installation).
     pub(super) installation: String,

@@ -1,5 +1,5 @@
-//! What only the embedded log does: its lock, its file, its recovery. What every log does is checked by
-//! the conformance suite in `tests/`.
+//! Tests of the embedded log alone: its lock, its file, its recovery. Features that every log has
+//! are checked by the conformance suite in `tests/`.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What readers may see: the end of each partition, its latest records, and the groups' offsets.
+//! State seen by readers: the end of each partition, its latest records, and the groups' offsets.
 //!
 //! **Invariant:** changed only after the transaction is committed, and for a whole transaction under one
 //! lock: no reader sees a part of a step. Live readers are served from here without a query.
@@ -16,7 +16,7 @@ use crate::{Bounds, Committed, Offset, Record, TopicPartition};
 /// The latest records that are kept in memory, over all partitions.
 const RECENT_RECORDS_MAX: usize = 65_536;
 const RECENT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// About how many bytes of records one page has; at least one record.
+/// Approximate maximum bytes of the records in one page; at least one record.
 pub(super) const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The number that a partition has in the table of records.
@@ -27,11 +27,11 @@ pub(super) struct Slot(pub(super) i64);
 pub(super) struct Extent {
     pub(super) slot: Slot,
     pub(super) bounds: Bounds,
-    /// Of its last record.
+    /// Append time of its last record.
     pub(super) appended_at: UnixMicros,
-    /// Before here each key is there once.
+    /// Offset before which each key is there once.
     pub(super) compacted_to: Offset,
-    /// How many records there were before that when it was compacted.
+    /// Number of records before `compacted_to` when it was compacted.
     pub(super) compacted_records: i64,
 }
 
@@ -61,13 +61,13 @@ pub(super) enum Found {
     Stored(Slot, Offset),
 }
 
-/// What one transaction changed.
+/// Changes made by one transaction.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// Appended records, in the order of their offsets within each partition.
     pub(super) records: Vec<Arc<Record>>,
     pub(super) offsets: Vec<(&'static str, TopicPartition, Committed)>,
-    /// Of the partitions that changed.
+    /// Extents of the partitions that changed.
     pub(super) extents: Vec<(TopicPartition, Extent)>,
     pub(super) rewrites: Vec<Arc<Rewrite>>,
 }

@@ -15,7 +15,7 @@ use crate::{
     Worker, WorkerSpec, Writer,
 };
 
-/// How many records one poll of a tail returns at most.
+/// Maximum number of records that one poll of a tail returns.
 const TAIL_RECORDS_MAX: usize = 1000;
 /// Longer waits are cut, which keeps sums of times in range.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -48,7 +48,7 @@ impl EmbeddedWorker {
         &self.handle.shared
     }
 
-    /// What changed about the partitions, if anything.
+    /// Returns the change of the partitions, if there is one.
     fn membership_event(&mut self) -> Result<Option<Event>, Error> {
         if matches!(self.membership, Membership::Outside) {
             self.membership = Membership::Member(join(self.shared(), &self.spec));

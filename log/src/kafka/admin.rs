@@ -30,7 +30,7 @@ use crate::config::KafkaConfig;
 use crate::{Cause, Error};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the brokers are asked whether they have a change.
+/// Interval of polling the brokers for a change.
 const CHANGE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Something that [`create_topics`] did. `name` is the topic's on the broker.
@@ -108,7 +108,7 @@ pub fn check_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<Differe
     Ok(all)
 }
 
-/// For how many chains the topics were made, if they were.
+/// Number of chains that the topics were made for, if they exist.
 fn chains(found: &HashMap<Topic, Found>) -> Option<usize> {
     found.get(&Topic::Chains).map(|found| found.partitions)
 }
@@ -224,7 +224,7 @@ impl<'a> Admin<'a> {
         Ok(changes)
     }
 
-    /// What a wrong layout changes stays wrong under the right one: partitions are never taken away.
+    /// Rejects a wrong layout: partitions cannot be removed, so its changes would be permanent.
     fn refuse_other_layout(&self, found: &HashMap<Topic, Found>) -> Result<(), Error> {
         let chains = chains(found);
         let mut others = Vec::new();
@@ -348,7 +348,7 @@ impl<'a> Admin<'a> {
         })
     }
 
-    /// Those of these topics that the brokers have.
+    /// Returns those of these topics that the brokers have.
     fn found(&self, topics: &[Topic]) -> Result<HashMap<Topic, Found>, Error> {
         let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
         let metadata = metadata.map_err(|error| self.explain(error))?;

@@ -1,8 +1,8 @@
-//! Who holds a name: the worker or the writer that claimed it last.
+//! Holder of a name: the worker or the writer that claimed it last.
 //!
-//! A claim is an offset whose metadata is a mark of its holder, in a group that no consumer joins. It is
-//! written before the holder fences earlier ones. Who is fenced reads it: if the claim is another's, the
-//! name is lost for good; if it is still its own, no other instance was started, and it continues.
+//! A claim is an offset whose metadata marks its holder, in a group that no consumer joins. It is
+//! written before the holder fences earlier ones. A fenced holder reads it: if it is another's, the
+//! name is lost for good; if still its own, no other instance was started, and it continues.
 
 use rdkafka::Offset as KafkaOffset;
 use rdkafka::consumer::{CommitMode, Consumer};

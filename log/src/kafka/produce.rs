@@ -15,7 +15,7 @@ use super::shared::Shared;
 use crate::metrics;
 use crate::{Error, NewRecord};
 
-/// How much may wait to be written, in [`UNIT_BYTES`]: callers wait for room, not the library.
+/// Maximum that waits to be written, in [`UNIT_BYTES`]: callers wait for room, not the library.
 const ROOM: u32 = 65_536;
 const UNIT_BYTES: usize = 1024;
 

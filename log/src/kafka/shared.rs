@@ -1,4 +1,4 @@
-//! What the handles, workers, writers and tails of one log share.
+//! State shared by the handles, workers, writers and tails of one log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use super::read::query::Query;
 use crate::config::KafkaConfig;
 use crate::{Error, TopicPartition};
 
-/// How much longer than twice the time-out of a transaction one of its calls may take before the process
-/// aborts.
+/// Extra time, beyond twice the time-out of a transaction, that one of its calls may take before
+/// the process aborts.
 const STUCK_MARGIN: Duration = Duration::from_secs(30);
 
 pub(super) struct Shared {
@@ -44,7 +44,7 @@ impl Shared {
         self.fail_next.store(true, Ordering::SeqCst);
     }
 
-    /// Whether this step was to fail.
+    /// Returns `true` once if the next step was to fail.
     pub(super) fn take_failure(&self) -> bool {
         self.fail_next.swap(false, Ordering::SeqCst)
     }

@@ -23,7 +23,7 @@ mod tests;
 
 const CLAIMS: TopicPartition =
     TopicPartition { topic: Topic::TransfersRaw, partition: Partition(0) };
-/// For how long the outcome of a step is read.
+/// Maximum time for which the outcome of a step is read.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(120);
 const OUTCOME_RETRY_DELAY: Duration = Duration::from_millis(200);
 

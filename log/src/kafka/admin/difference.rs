@@ -1,4 +1,4 @@
-//! How topics should be, and how those on the brokers differ from that, pure.
+//! Wanted form of the topics, and the differences of those on the brokers, pure.
 
 use std::collections::HashMap;
 
@@ -20,11 +20,11 @@ const CHANGELOG_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) partitions: usize,
-    /// How many replicas its least replicated partition has.
+    /// Number of replicas of its least replicated partition.
     pub(super) replicas: usize,
     /// All its settings, defaults included.
     pub(super) settings: HashMap<String, String>,
-    /// Those that were set for this topic.
+    /// Settings that were set for this topic.
     pub(super) own: HashMap<String, String>,
 }
 
@@ -60,8 +60,8 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
     settings
 }
 
-/// Whether the value of a setting suffices. An operator may keep records longer than is needed; a longer
-/// retention is never shortened.
+/// `true` if the value of a setting suffices. An operator may keep records longer than is needed; a
+/// longer retention is never shortened.
 pub(super) fn suffices(setting: &str, actual: Option<&str>, wanted: &str) -> bool {
     let is_retention = matches!(setting, "retention.ms" | "delete.retention.ms");
     let millis = |text: &str| text.parse::<i64>().ok();
@@ -111,7 +111,7 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Whether more replicas must have a record than is wanted, and the topic has that many.
+/// `true` if `min.insync.replicas` is above the wanted value and below the topic's replicas.
 fn is_safer(setting: &str, actual: Option<&str>, wanted: &str, replicas: usize) -> bool {
     let count = |text: &str| text.parse::<usize>().ok();
     let (actual, wanted) = (actual.and_then(count), count(wanted));
@@ -127,8 +127,8 @@ pub(super) fn corrections(topic: Topic, replication: u16, found: &Found) -> Vec<
     wanted(topic, replication).into_iter().filter(is_wrong).collect()
 }
 
-/// Whether a topic has the partitions of the first `chains` chains and no others. With those of more chains after
-/// them no record and no id changes its place; with more lanes for each, most would.
+/// `true` if a topic has exactly the partitions of the first `chains` chains. Adding those of more
+/// chains moves no record and no id; more lanes for each chain would move most.
 pub(super) fn lacks_chains(
     topic: Topic,
     layout: &Layout,
@@ -219,7 +219,7 @@ mod tests {
         );
     }
 
-    /// What `chains` has says for how many chains the topics were made.
+    /// The topic `chains` has a partition for each chain that the topics were made for.
     #[test]
     fn chains_are_added_and_nothing_else() {
         let layout = Layout { lanes: 3, ..LAYOUT };

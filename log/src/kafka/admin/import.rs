@@ -44,7 +44,7 @@ pub fn end_import(config: &KafkaConfig, layout: &Layout) -> Result<(), Error> {
     admin.remove(&[mark.as_str()])
 }
 
-/// Whether an import has begun and not ended.
+/// Returns `true` if an import has begun and not ended.
 ///
 /// # Errors
 /// [`Error::Transient`].
@@ -71,7 +71,7 @@ impl Admin<'_> {
         await_shown("the mark of an import", || self.has_mark())
     }
 
-    /// Those of these topics that the brokers have.
+    /// Returns those of these topics that the brokers have.
     fn present(&self, names: &[&str]) -> Result<Vec<String>, Error> {
         let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
         let metadata = metadata.map_err(|error| self.explain(error))?;

@@ -1,4 +1,4 @@
-//! What the client library reports by callback: log lines, errors, rebalances, deliveries.
+//! Callbacks of the client library: log lines, errors, rebalances, deliveries.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +101,7 @@ impl<K: Kind> ClientContext for Context<K> {
     }
 }
 
-/// Of clients that only read, query or administer.
+/// Context of clients that only read, query or administer.
 pub(crate) type PlainContext = Context<()>;
 
 impl Kind for () {}
@@ -120,15 +120,15 @@ pub(crate) enum Notice {
 
 pub(crate) type MemberContext = Context<Membership>;
 
-/// Of members of groups.
+/// State of a group's member.
 pub(crate) struct Membership {
     names: Arc<Names>,
     group: &'static str,
     notices: Mutex<VecDeque<Notice>>,
     leaving: AtomicBool,
-    /// How far the group has read the partitions of the member.
+    /// Positions of the group in the partitions of the member.
     positions: Mutex<HashMap<TopicPartition, Offset>>,
-    /// Everything that the member was given is before those positions.
+    /// `true` if all records given to the member are before those positions.
     is_at_rest: AtomicBool,
 }
 
@@ -153,7 +153,7 @@ impl MemberContext {
         lock(&self.kind.positions).extend(positions);
     }
 
-    /// Whether everything that the member was given is before the noted positions.
+    /// Notes whether all records given to the member are before the noted positions.
     pub(crate) fn note_rest(&self, is_at_rest: bool) {
         self.kind.is_at_rest.store(is_at_rest, Ordering::SeqCst);
     }
@@ -182,9 +182,9 @@ impl Kind for Membership {
     }
 }
 
-/// How many committed records are behind a position, those included that were fetched and are not in a
-/// step yet; and the markers of transactions between them. At rest the client's own position counts, which is behind
-/// markers too: no record is left before it.
+/// Returns the number of committed records after a position: those fetched and not yet in a step
+/// are included, and the markers of transactions between them. At rest the client's own position
+/// counts, which is after markers too: no record is left before it.
 fn lag(position: Offset, is_at_rest: bool, partition: &statistics::Partition) -> i64 {
     let position = if is_at_rest { position.0.max(partition.app_offset) } else { position.0 };
     (partition.ls_offset - position.max(partition.lo_offset)).max(0)
@@ -219,7 +219,7 @@ impl ConsumerContext for MemberContext {
 
 pub(crate) type StepContext = Context<Deliveries>;
 
-/// Of producers of steps: what became of the records of the current step.
+/// Delivery reports of the records in a producer's current step.
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     disturbed: AtomicBool,
@@ -244,17 +244,17 @@ impl Deliveries {
         *lock(&self.reports) = Reports::default();
     }
 
-    /// Why a record of the step was not written, if one was not.
+    /// Error of a record of the step that was not written, if there is one.
     pub(crate) fn failure(&self) -> Option<KafkaError> {
         lock(&self.reports).failed.clone()
     }
 
-    /// Where the first record of the step is.
+    /// Offset of the first record of the step.
     pub(crate) fn first(&self) -> Option<Offset> {
         lock(&self.reports).first
     }
 
-    /// Whether a connection ever failed: a request that was sent twice may then still arrive.
+    /// `true` if a connection ever failed: a request that was sent twice may then still arrive.
     pub(crate) fn was_disturbed(&self) -> bool {
         self.disturbed.load(Ordering::SeqCst)
     }
@@ -317,7 +317,7 @@ impl Delivery {
     }
 }
 
-/// Of the shared producer.
+/// Context of the shared producer.
 pub(crate) type ProduceContext = Context<()>;
 
 impl ProducerContext for ProduceContext {

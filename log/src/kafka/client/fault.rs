@@ -1,10 +1,10 @@
-//! Which errors of a consumer the caller of a poll must learn of.
+//! Errors of a consumer that concern the caller of a poll.
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use crate::{Cause, Error};
 
-/// What an error of a consumer means to the caller of its poll; none if the library recovers by itself.
+/// Maps an error of a consumer to that of its poll; none if the library recovers by itself.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the library has many codes, and recovers from most"

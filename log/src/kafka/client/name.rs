@@ -20,9 +20,9 @@ pub(crate) struct Names {
 pub(crate) struct Name {
     /// With the prefix.
     pub(crate) full: String,
-    /// How many partitions the layout gives it.
+    /// Number of partitions in the layout.
     pub(crate) partitions: u32,
-    /// Whether the broker's partition count was compared.
+    /// `true` once the broker's partition count was compared.
     verified: AtomicBool,
 }
 

@@ -14,12 +14,12 @@ pub(crate) const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The longest interval of a member's heartbeats; a rebalance is noticed no earlier than the next one.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(3);
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(10);
-/// How many session time-outs may pass between two polls: long steps and queries come in between.
+/// Maximum number of session time-outs between two polls: long steps and queries come in between.
 const POLL_INTERVAL_SESSIONS: u32 = 2;
-/// How long one request of a claim may take.
+/// Maximum duration of one request of a claim.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much a reader without a group fetches ahead.
+/// Amount that a reader without a group fetches ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Appetite {
     /// Little more than one page.
@@ -28,7 +28,7 @@ pub(crate) enum Appetite {
     Whole,
 }
 
-/// What every client needs: brokers and security.
+/// Settings of every client: brokers and security.
 pub(crate) fn client(config: &KafkaConfig) -> ClientConfig {
     let mut settings = ClientConfig::new();
     settings
@@ -159,7 +159,7 @@ pub(crate) fn producer(config: &KafkaConfig) -> ClientConfig {
     settings
 }
 
-/// Which delivery reports a producer of steps gets.
+/// Delivery reports for a producer of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reports {
     All,

@@ -1,4 +1,4 @@
-//! What a rebalance changed for a member, pure.
+//! Changes that a rebalance made for a member, pure.
 //!
 //! The group revokes everything from all members and then assigns anew. A member that gets a partition
 //! back keeps its state if no other member worked on it in between, which the marks of the positions show.
@@ -30,7 +30,7 @@ pub(super) fn change(held: &Positions, now: &Positions) -> Change {
     Change { lost: of_changed(held), gained: of_changed(now) }
 }
 
-/// Those of `held` that are not `assigned`, and others of their numbers.
+/// Returns partitions in `held` that are not `assigned`, and others of the same numbers.
 pub(super) fn lost(held: &[TopicPartition], assigned: &[TopicPartition]) -> Vec<TopicPartition> {
     let gone: BTreeSet<Partition> =
         held.iter().filter(|of| !assigned.contains(of)).map(|of| of.partition).collect();

@@ -1,4 +1,4 @@
-//! How far a member has read each partition, and the records that wait to be taken.
+//! A member's position in each partition, and the records that wait to be taken.
 //!
 //! The library delivers the records of all partitions in one queue, in runs of one partition. They are
 //! sorted here and taken from all partitions in turn, so that a busy partition starves none.
@@ -21,7 +21,7 @@ pub(super) struct Cursors {
 
 #[derive(Debug)]
 struct Cursor {
-    /// What the caller takes next; none: the oldest record there is.
+    /// Offset that the caller takes next; none: the oldest record there is.
     next: Option<Offset>,
     position: Option<GroupPosition>,
     waiting: VecDeque<Arc<Record>>,
@@ -71,7 +71,7 @@ impl Cursors {
         self.all.iter().filter_map(move |(of, cursor)| Some((*of, offset(cursor)?)))
     }
 
-    /// Whether every record that was delivered is before its partition's position.
+    /// `true` if every delivered record is before its partition's position.
     pub(super) fn are_at_rest(&self) -> bool {
         self.all.values().all(|cursor| {
             let position = cursor.position.as_ref().map(|position| position.offset);
@@ -89,7 +89,7 @@ impl Cursors {
         }
     }
 
-    /// Where reading continues.
+    /// Offsets at which reading continues.
     pub(super) fn starts(&self) -> Vec<(TopicPartition, KafkaOffset)> {
         let start = |next: Offset| KafkaOffset::Offset(next.0);
         let cursors = self.all.iter();
@@ -115,7 +115,7 @@ impl Cursors {
         }
     }
 
-    /// What waits to be taken is to be read again.
+    /// Drops the waiting records: they are to be read again.
     pub(super) fn forget_waiting(&mut self) {
         self.all.values_mut().for_each(|cursor| cursor.waiting.clear());
     }
@@ -130,7 +130,7 @@ impl Cursors {
         self.all.iter().filter(|(_, cursor)| !cursor.is_paused).map(|(of, _)| *of).collect()
     }
 
-    /// How many records can be taken.
+    /// Number of records that can be taken.
     pub(super) fn ready(&self) -> usize {
         self.all.values().map(Cursor::ready).sum()
     }

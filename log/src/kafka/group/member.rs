@@ -15,7 +15,7 @@ use crate::kafka::shared::Shared;
 use crate::{Cause, Error, Offset, Record, TopicPartition, WorkerSpec};
 
 const POSITIONS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long leaving may take: the partitions are given back, then the group is left.
+/// Maximum time for leaving: the partitions are given back, then the group is left.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(150);
 const LEAVE_POLL_TIMEOUT: Duration = Duration::from_millis(10);
 
@@ -37,9 +37,9 @@ pub(super) enum Polled {
 pub(super) struct Member {
     consumer: BaseConsumer<MemberContext>,
     shared: Arc<Shared>,
-    /// Of the last assignment that was taken note of.
+    /// Group metadata of the last assignment that was taken note of.
     identity: Option<Arc<ConsumerGroupMetadata>>,
-    /// Until the consumer, which is before this, is closed.
+    /// Watch on closing the consumer, which is a field before this.
     closing: Option<Watched>,
 }
 
@@ -93,12 +93,12 @@ impl Member {
         Error::Transient(self.consumer.context().last.explain(error))
     }
 
-    /// How far the group has read these partitions, for its lag.
+    /// Notes the group's positions in these partitions, for its lag.
     pub(super) fn note_positions(&self, positions: impl Iterator<Item = (TopicPartition, Offset)>) {
         self.consumer.context().note_positions(positions);
     }
 
-    /// Whether the group has read all that this member was given, for its lag.
+    /// Notes whether the group has read all that this member was given, for its lag.
     pub(super) fn note_rest(&self, is_at_rest: bool) {
         self.consumer.context().note_rest(is_at_rest);
     }
@@ -115,14 +115,14 @@ impl Member {
         self.consumer.context().has_notice()
     }
 
-    /// Whether the group has another member id under this member's name: another instance joined, or the
-    /// group's broker was restarted and lost the newest member id.
+    /// `true` if the group has another member id under this member's name: another instance joined,
+    /// or the group's broker was restarted and lost the newest member id.
     pub(super) fn is_fenced(&self) -> bool {
         let fatal = self.consumer.client().fatal_error();
         fatal.is_some_and(|(code, _)| code == RDKafkaErrorCode::FencedInstanceId)
     }
 
-    /// Whether the group evicted this member.
+    /// `true` if the group evicted this member.
     pub(super) fn is_lost(&self) -> bool {
         self.consumer.assignment_lost()
     }

@@ -1,4 +1,4 @@
-//! How far a group has read a partition, with a mark of the step that said so last.
+//! A group's position in a partition, with a mark of the step that wrote it last.
 //!
 //! Every step leaves a mark of its own behind the metadata of at least one offset. By it the log can be
 //! asked whether a step was committed, and whether another member worked on a partition in between, even
@@ -43,7 +43,7 @@ impl GroupPosition {
         }
     }
 
-    /// What the stage committed; none if the group never read here.
+    /// Position that the stage committed; none if the group never read here.
     pub(in crate::kafka) fn committed(&self) -> Option<Committed> {
         let (metadata, mark) = self.text.rsplit_once(SEPARATOR).unwrap_or((&self.text, ""));
         let committed = Committed { offset: self.offset, metadata: metadata.to_owned() };

@@ -27,12 +27,12 @@ use crate::{Error, Event, NewRecord, Record, Step, StepError, TopicPartition, Wo
 
 /// Longer waits are cut, which keeps sums of times in range.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// How many batches, and how many records at least, are sorted ahead, so that all partitions have their
-/// turn.
+/// Number of batches, and minimum number of records, sorted ahead, so that all partitions have
+/// their turn.
 const BATCHES_AHEAD: usize = 4;
 const RECORDS_AHEAD: usize = 10_000;
-/// About how many bytes one poll takes from the library: a few large records are as much as many small
-/// ones.
+/// Approximate maximum of bytes that one poll takes from the library: a few large records are as
+/// much as many small ones.
 const BYTES_AHEAD: usize = 64 * 1024 * 1024;
 
 pub(crate) struct KafkaWorker {
@@ -188,8 +188,8 @@ impl KafkaWorker {
         }
     }
 
-    /// What the group gave to others is reported before the rest is adopted, which takes as long as a broker needs to answer:
-    /// they may be at work on it by then.
+    /// Reports lost partitions before it adopts the rest, which waits for an answer of a broker:
+    /// their new owners may be at work on them by then.
     fn assign(&mut self, partitions: Vec<TopicPartition>) {
         let lost = assignment::lost(&self.cursors.partitions(), &partitions);
         self.cursors.remove(&lost);

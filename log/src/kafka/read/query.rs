@@ -17,11 +17,11 @@ use crate::kafka::client::{PlainConsumer, open, settings};
 use crate::{Bounds, Error, Offset, TopicPartition};
 
 pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many callbacks of the library may wait when a query fails.
+/// Maximum number of library callbacks that may wait when a query fails.
 const CALLBACKS_MAX: usize = 50;
 const STABLE_POLL_INTERVAL: Duration = Duration::from_millis(3);
 const LEADER_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// How much longer than its time-out a transaction may stay open: the broker checks for late ones
+/// Extra time beyond its time-out that a transaction may stay open: the broker checks for late ones
 /// periodically.
 const ABORT_MARGIN: Duration = Duration::from_secs(20);
 

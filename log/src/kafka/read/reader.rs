@@ -17,7 +17,7 @@ use crate::{Cause, Error, Offset, Record, TopicPartition};
 
 const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 const RECORDS_BETWEEN_ALIVE: u64 = 1000;
-/// How long a partition may deliver nothing before its end.
+/// Maximum time without a record from a partition before its end.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 const IDLE_READERS_MAX: usize = 4;
 

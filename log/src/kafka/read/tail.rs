@@ -12,7 +12,7 @@ use crate::kafka::client::{PlainConsumer, fault, open, record, settings};
 use crate::kafka::shared::Shared;
 use crate::{Error, Record, Tail, TopicPartition};
 
-/// How many records one poll returns at most.
+/// Maximum number of records that one poll returns.
 const RECORDS_MAX: usize = 1000;
 
 /// A consumer of all partitions of some topics.

@@ -1,4 +1,4 @@
-//! Why a step was not committed, and what that means for its owner and for its producer.
+//! Reasons why a step was not committed, and their meaning for its owner and for its producer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const SLOW_COMMIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct StepFailure {
     pub(crate) outcome: Outcome,
-    /// Whether the producer can make another step, once this one is aborted.
+    /// `true` if the producer can make another step, once this one is aborted.
     pub(crate) producer_usable: bool,
     pub(crate) cause: Cause,
 }
@@ -45,7 +45,7 @@ impl Outcome {
     }
 }
 
-/// What the client library says of an error.
+/// Properties of an error, from the client library.
 #[derive(Debug, Clone, Copy, Default)]
 struct Flags {
     fatal: bool,
@@ -68,7 +68,7 @@ impl Flags {
         }
     }
 
-    /// Whether the same call is to be made again.
+    /// `true` if the same call is to be made again.
     const fn is_retriable(self) -> bool {
         self.retriable && !self.fatal && !self.requires_abort
     }
@@ -83,7 +83,7 @@ impl Flags {
     }
 }
 
-/// Whether a failed call of a transaction is to be made again.
+/// `true` if a failed call of a transaction is to be made again.
 pub(crate) fn is_retriable(error: &KafkaError) -> bool {
     Flags::of(error).is_retriable()
 }
@@ -110,7 +110,7 @@ impl StepFailure {
         Self { outcome, producer_usable, cause }
     }
 
-    /// What the failure means once the broker may have been asked to commit: it may have done so, also
+    /// Adjusts the failure once the broker may have been asked to commit: it may have done so, also
     /// where the library would abort now (it says so of any answer that it does not know).
     pub(crate) fn once_asked_to_commit(self) -> Self {
         match self.outcome {
@@ -122,7 +122,7 @@ impl StepFailure {
     }
 }
 
-/// How a step ended, as far as its producer depends on it.
+/// End of a step, as far as its producer depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StepEnd {
     /// The commit took this long.
@@ -133,8 +133,8 @@ pub(crate) enum StepEnd {
 }
 
 impl StepEnd {
-    /// Whether the producer can make another step. Not after a connection was disturbed: a request of this step that was
-    /// sent twice must not reach the next one.
+    /// `true` if the producer can make another step. Not after a connection was disturbed: a
+    /// request of this step that was sent twice must not reach the next one.
     pub(crate) fn leaves_usable(self, was_disturbed: bool) -> bool {
         let is_final = match self {
             Self::Committed(took) => took <= SLOW_COMMIT,
@@ -145,7 +145,7 @@ impl StepEnd {
     }
 }
 
-/// Whether the group refused the step because its member is not, or not any more, a member.
+/// `true` if the group refused the step because its member is not, or not any more, a member.
 fn loses_membership(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),

@@ -32,7 +32,7 @@ use crate::{Cause, Error, NewRecord, Offset};
 /// The binding cannot wait less than a millisecond without spinning.
 const DELIVERY_POLL_INTERVAL: Duration = Duration::from_micros(250);
 const CALL_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// How many events of the library may wait when a step ends; each poll serves one.
+/// Maximum number of library events that may wait when a step ends; each poll serves one.
 const EVENTS_MAX: usize = 1000;
 
 pub(crate) struct StepProducer {
@@ -42,7 +42,7 @@ pub(crate) struct StepProducer {
     timeout: Duration,
     begun: Option<Begun>,
     usable: bool,
-    /// Until the producer, which is before this, is closed.
+    /// Watch on closing the producer, which is a field before this.
     closing: Option<Watched>,
 }
 
@@ -55,9 +55,9 @@ impl Drop for StepProducer {
 /// A step that has begun.
 struct Begun {
     deadline: Instant,
-    /// How many of its records were sent.
+    /// Number of its records that were sent.
     sent: usize,
-    /// Why it can only be aborted.
+    /// Failure after which it can only be aborted.
     failed: Option<StepFailure>,
 }
 
@@ -100,12 +100,12 @@ impl StepProducer {
         begun.map(|()| this)
     }
 
-    /// Whether this producer can make another step.
+    /// `true` if this producer can make another step.
     pub(crate) const fn is_usable(&self) -> bool {
         self.usable
     }
 
-    /// Where the first record of the last step was written, with [`Reports::All`].
+    /// Offset of the first record of the last step, with [`Reports::All`].
     pub(crate) fn delivered(&self) -> Option<Offset> {
         self.producer.context().kind.first()
     }

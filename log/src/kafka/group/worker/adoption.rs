@@ -22,7 +22,7 @@ use crate::{Assigned, Error, Event, Record, TopicPartition};
 
 /// A partition that has had records for longer than this was read before.
 const FIRST_READ_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-/// For how long a position that is missing is read again.
+/// Maximum time for which a missing position is read again.
 pub(super) const MISSING_POSITION_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl KafkaWorker {
