@@ -1,4 +1,4 @@
-//! Which of many changes need writing. Pure.
+//! Reduction of many changes to those that need writing. Pure.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +8,7 @@ use schemas::{Blockchain, DepositId, OrderId, TransferId, UnixMicros};
 
 use crate::Change;
 
-/// What makes two changes changes of one row.
+/// Identity of a row: changes with the same key are versions of one row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RowKey {
     Order(OrderId),
@@ -32,7 +32,7 @@ fn row(change: &Change) -> (RowKey, UnixMicros) {
     }
 }
 
-/// Of the changes of each row, the newest. The tables end as if all had been applied.
+/// Keeps the newest change of each row. The tables end as if all had been applied.
 #[must_use]
 pub fn coalesce(changes: Vec<Change>) -> Vec<Change> {
     let mut newest = Vec::with_capacity(changes.len());
@@ -81,7 +81,7 @@ impl Newest {
         }
     }
 
-    /// Whether a change is the newest one of its row. True once for each row.
+    /// Returns `true` if a change is the newest one of its row; once for each row.
     pub fn take(&mut self, change: &Change) -> bool {
         let Some((key, version)) = self.row(change) else { return false };
         match self.versions.entry(key) {

@@ -7,10 +7,10 @@ use schemas::record::Attempt;
 
 use crate::{Change, DepositFilter, Error, Page, Store, Subject, Within};
 
-/// More than an order has open deposits in one stablecoin, and than one page of attempts is asked for.
+/// Rows of one page: more than the open deposits of an order in one stablecoin.
 const PAGE_ROWS: u32 = 500;
 
-/// What is wrong with a row.
+/// Difference between a row and its newest version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
     /// The tables do not have it.
@@ -24,7 +24,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// What is wrong with a row whose newest version is `newest`; none if it is that version.
+    /// Returns the defect of a row whose newest version is `newest`; none if it is that version.
     #[must_use]
     pub fn of(newest: &Change, row: Option<&Change>) -> Option<Self> {
         let Some(row) = row else { return is_listed(newest).then_some(Self::Missing) };
@@ -51,7 +51,7 @@ impl Defect {
     }
 }
 
-/// Whether the tables have a row of this version: closed deposits leave them.
+/// `true` if the tables keep a row of this version: closed deposits leave them.
 fn is_listed(change: &Change) -> bool {
     match change {
         Change::Deposit(deposit) => deposit.state == DepositState::Open,
@@ -89,7 +89,7 @@ pub async fn stored(store: &dyn Store, change: &Change) -> Result<Option<Change>
     })
 }
 
-/// Whether the tables have what an attempt is about; true for every other row.
+/// `true` if the tables have the order or transfer of an attempt; always for any other row.
 ///
 /// # Errors
 /// As of reads.

@@ -11,7 +11,7 @@ const RETENTION_DAYS_MAX: u64 = 36_500;
 /// In the place of a folder.
 const NO_EXPORT: &str = "none";
 
-/// What the tables are kept in.
+/// Storage of the tables.
 #[derive(Debug, Clone)]
 pub enum BackEnd {
     /// SQLite in `data.dir`.
@@ -20,14 +20,14 @@ pub enum BackEnd {
     Cql(CqlConfig),
 }
 
-/// How to reach ScyllaDB or Cassandra.
+/// Connection to ScyllaDB or Cassandra.
 #[derive(Debug, Clone)]
 pub struct CqlConfig {
     /// `host:port` of some nodes; the others are found through them.
     pub nodes: Vec<String>,
     /// Keyspace of the tables.
     pub keyspace: String,
-    /// How many nodes keep each row, for `tidemark schema migrate`.
+    /// Number of nodes that keep each row, for `tidemark schema migrate`.
     pub replication: u16,
     /// Data centre to prefer, and to keep rows in.
     pub datacenter: Option<String>,
@@ -39,7 +39,7 @@ pub struct CqlConfig {
     pub ca_file: Option<PathBuf>,
 }
 
-/// How long what is final is kept.
+/// Retention of final rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
     /// Whole days of UTC, without the present one.
@@ -116,10 +116,11 @@ impl BackEnd {
     }
 }
 
-/// Whether a keyspace may have this name. Servers take upper case in a statement for lower case, so it is not accepted.
+/// Checks the name of a keyspace. Servers read upper case in a statement as lower case, so names in
+/// upper case are rejected.
 ///
 /// # Errors
-/// What a name must be.
+/// Rule for valid names.
 pub fn check_keyspace(name: &str) -> Result<(), &'static str> {
     let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());

@@ -96,7 +96,7 @@ impl CqlStore {
         Ok(Self { tables: Arc::new(tables) })
     }
 
-    /// How many requests all clones have made since it was opened. One that the driver repeats is one.
+    /// Number of requests by all clones since it was opened. Retries by the driver do not count.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.tables.requests.load(Ordering::Relaxed)

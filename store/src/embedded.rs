@@ -90,13 +90,14 @@ impl Drop for Writer {
     }
 }
 
-/// Whether a folder has tables.
+/// `true` if a folder has tables.
 #[must_use]
 pub fn are_in(dir: &Path) -> bool {
     dir.join(FILE).exists()
 }
 
-/// Whether this program can use the tables in a folder; a process may have them open. Blocks, and changes nothing.
+/// Checks that this program can use the tables in a folder; a process may have them open. Blocks,
+/// and changes nothing.
 ///
 /// # Errors
 /// [`Error::SchemaNewer`]; [`Error::Dropped`]; another error if the file cannot be read or is no SQLite file.
@@ -121,7 +122,7 @@ pub fn create_dropped(dir: &Path) -> Result<Vec<String>, Error> {
     create().map_err(|error: Error| error.context(path.display()))
 }
 
-/// How many orders of the tables in a folder are pending. Blocks.
+/// Number of pending orders in the tables of a folder. Blocks.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -133,8 +134,8 @@ pub fn pending(dir: &Path) -> Result<u64, Error> {
     Ok(count.unsigned_abs())
 }
 
-/// What the tables in a folder are made from, and how far they are; a process may have them open. Blocks, and changes
-/// nothing.
+/// Reads the origin and the positions of the tables in a folder; a process may have them open.
+/// Blocks, and changes nothing.
 ///
 /// # Errors
 /// As of [`check`].

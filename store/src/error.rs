@@ -1,10 +1,10 @@
-//! What may go wrong with the tables.
+//! Failures of the tables.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why the tables could not be read or written. Clones share the driver's error.
+/// Failure to read or write the tables. Clones share the driver's error.
 #[derive(Debug, Clone)]
 pub enum Error {
     /// It may pass. Some changes may be applied: repeat the call, and commit no offsets before it
@@ -26,11 +26,11 @@ pub enum Error {
     Replication(Replication),
 }
 
-/// How many copies of each row there are, and how many there should be.
+/// Found and configured number of copies of each row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replication {
     pub keyspace: String,
-    /// Where the copies are counted.
+    /// Data centre in which the copies are counted.
     pub datacenter: String,
     /// In the keyspace.
     pub found: u16,
@@ -52,7 +52,7 @@ impl fmt::Display for Replication {
     }
 }
 
-/// What failed: words of this crate, the driver's error, or both.
+/// Cause of a failure: words of this crate, the driver's error, or both.
 #[derive(Debug, Clone)]
 pub struct Cause {
     what: String,
@@ -147,7 +147,7 @@ impl fmt::Display for Error {
 }
 
 impl StdError for Error {
-    /// What is below the driver's error, whose own text is part of this one's.
+    /// Returns the source of the driver's error, whose own text is part of this one's.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Transient(cause) | Self::Fatal(cause) => cause.driver.as_deref()?.source(),
@@ -161,7 +161,7 @@ impl StdError for Error {
     }
 }
 
-/// What was read; none, with a line in the log, if the record of a row is one that this program cannot read. For
+/// Returns the row; none, with a line in the log, if this program cannot read its record. For
 /// lists, which show the other rows.
 ///
 /// # Errors

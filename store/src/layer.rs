@@ -12,7 +12,7 @@ use crate::{
     Position, Store, Subject, TransferFilter, TransferRow,
 };
 
-/// What differs from the tables below.
+/// Overrides of the tables below.
 #[async_trait]
 pub trait StoreLayer: Send + Sync + 'static {
     /// Instead of [`Store::apply`].

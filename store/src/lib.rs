@@ -49,7 +49,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Whether so long a page may have another one behind it.
+    /// `true` if the page has as many rows as its limit, so another one may follow.
     #[must_use]
     pub fn is_full<Row>(self, rows: &[Row]) -> bool {
         usize::try_from(self.limit).is_ok_and(|limit| rows.len() == limit)
@@ -59,13 +59,13 @@ impl Page {
 /// A row's position in its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// When the row was created.
+    /// Creation time of the row; of a deposit, its start.
     pub at: UnixSeconds,
     /// The order's id as a number; of a deposit or a transfer its own.
     pub id: u128,
 }
 
-/// Which part of a list's time is wanted.
+/// Part of a list by time and position.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Within {
     /// Only rows that were created at this second or later.
@@ -74,7 +74,7 @@ pub struct Within {
     pub before: Option<Cursor>,
 }
 
-/// Which orders to list (spec 4.2).
+/// Filter of a list of orders (spec 4.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OrderFilter {
     pub status: Option<OrderStatus>,
@@ -83,17 +83,17 @@ pub struct OrderFilter {
     pub within: Within,
 }
 
-/// Which deposits to list (spec 4.2). Only open ones are ever listed.
+/// Filter of a list of deposits (spec 4.2). Only open ones are ever listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DepositFilter {
     pub order_id: Option<OrderId>,
     pub blockchain: Option<Blockchain>,
     pub stablecoin: Option<Stablecoin>,
-    /// By the time when they started.
+    /// Range by start time.
     pub within: Within,
 }
 
-/// Which transfers of a wallet to list (spec 4.2).
+/// Filter of a list of a wallet's transfers (spec 4.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransferFilter {
     pub status: Option<TransferStatus>,
@@ -126,7 +126,7 @@ pub struct Origin {
     pub incarnation: Incarnation,
 }
 
-/// How far the rows of a partition of the log are in the tables.
+/// Position in a partition of the log up to which its rows are in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     pub topic: Topic,
@@ -198,7 +198,7 @@ pub trait Store: Send + Sync + 'static {
     /// The webhook attempts for an order or a transfer, the latest first, with those that made no request.
     async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error>;
 
-    /// How far each chain is scanned, by the chain's index; after it, how far each of its lanes is.
+    /// Returns the scan progress of each chain, by the chain's index; after it, that of its lanes.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error>;
 
     /// The days before this one that have orders or transfers, the oldest first.
@@ -225,7 +225,7 @@ pub trait Store: Send + Sync + 'static {
     /// As of [`Store::apply`].
     async fn set_origin(&self, origin: &Origin) -> Result<(), Error>;
 
-    /// How far the tables are; partitions without rows may be missing.
+    /// Returns the positions of the tables; partitions without rows may be missing.
     async fn positions(&self) -> Result<Vec<Position>, Error>;
 
     /// Notes [`Store::positions`], after the rows before them were applied.
@@ -234,7 +234,7 @@ pub trait Store: Send + Sync + 'static {
     /// As of [`Store::apply`].
     async fn set_positions(&self, positions: &[Position]) -> Result<(), Error>;
 
-    /// Before which second what is final was removed; none if nothing ever was.
+    /// Creation time before which final rows were removed; none if nothing ever was.
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error>;
 
     /// Notes [`Store::pruned_before`], which never goes back.

@@ -16,7 +16,7 @@ pub use self::day::{Day, NotADay};
 pub use self::export::FileExport;
 use crate::{Change, Error, Store};
 
-/// Where copies of rows go before they are removed.
+/// Destination of copies of rows before they are removed.
 #[async_trait]
 pub trait Export: Send + Sync {
     /// Returns when these rows may be removed.
@@ -37,7 +37,7 @@ impl Export for WithoutExport {
     }
 }
 
-/// What became of the rows of some days.
+/// Numbers of removed and kept rows of some days.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub removed: Removed,
@@ -71,7 +71,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Whether nothing stayed that is final: tables that are made again need nothing of these days.
+    /// `true` if no final row stayed: tables that are made again need nothing of these days.
     const fn is_without_final(self) -> bool {
         let Self { pending: _, open, waiting: _, unreadable, busy } = self;
         open == 0 && unreadable == 0 && busy == 0
@@ -93,7 +93,7 @@ impl Removed {
         }
     }
 
-    /// Of each table its name and its number of rows.
+    /// Returns each table's name and its number of rows.
     #[must_use]
     pub const fn by_table(self) -> [(&'static str, u64); 4] {
         let Self { orders, deposits, transfers, attempts } = self;
@@ -121,8 +121,9 @@ impl AddAssign for Pruned {
     }
 }
 
-/// Removes what was created before a day and is final, and notes the day in the tables, or the first one of which something final stayed. `report` is called after each day
-/// that has rows. May be dropped at any point, and run beside everything but a rebuild of the same tables.
+/// Removes final rows created before a day, and notes in the tables that day, or the first one of
+/// which a final row stayed. Calls `report` after each day that has rows. May be dropped at any
+/// point, and run beside everything but a rebuild of the same tables.
 ///
 /// # Errors
 /// As of reads and of the export. What was not done is done by the next call.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// Longer than a node's restart takes.
+/// Maximum number of tries: together longer than a node's restart takes.
 const TRIES_MAX: usize = 60;
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Runs `attempt` until it succeeds, a second after each [`Error::Transient`], for a minute.
 ///
 /// # Errors
-/// That of the last attempt.
+/// Error of the last attempt.
 pub async fn retry<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,

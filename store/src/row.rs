@@ -7,13 +7,13 @@ use crate::Cursor;
 
 /// One record of the log, to be applied to the tables.
 ///
-/// What lists are sorted and filtered by does not change from one version of a row to the next, and no
-/// back end searches for the list entry that a row had before: of an order, `created_at` and
-/// `merchant_order_id`; of a deposit, `started_at`, order, chain and stablecoin; of a transfer,
-/// `created_at`, wallet, chain and stablecoin. Only statuses change: an order's from pending to a
-/// final one, and from there to paid, by an operator (without a `paid_by`, or by the cause `attached`) or
-/// by a late payment (the cause `paid_late`); a transfer's until it is matched or unknown, and from
-/// unknown to matched without a `deposit_id`.
+/// Columns that lists are sorted and filtered by do not change from one version of a row to the
+/// next, and no back end searches for the list entry that a row had before: of an order,
+/// `created_at` and `merchant_order_id`; of a deposit, `started_at`, order, chain and stablecoin;
+/// of a transfer, `created_at`, wallet, chain and stablecoin. Only statuses change: an order's from
+/// pending to a final one, and from there to paid, by an operator (without a `paid_by`, or by the
+/// cause `attached`) or by a late payment (the cause `paid_late`); a transfer's until it is matched
+/// or unknown, and from unknown to matched without a `deposit_id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// From `orders`. Its version clock is `updated_at`.
@@ -41,8 +41,8 @@ impl Change {
         }
     }
 
-    /// Whether it was final already when all that was created before `pruned` was removed: tables that are made again
-    /// need not have it.
+    /// `true` if already final when rows created before `pruned` were removed: tables that are made
+    /// again need not have it.
     #[must_use]
     pub fn was_final_before(&self, pruned: UnixSeconds) -> bool {
         let is_final = match self {
@@ -55,7 +55,7 @@ impl Change {
         is_final && self.written_at().seconds() < pruned
     }
 
-    /// Whether its row may have gone when all was removed that was created before `pruned` and final.
+    /// `true` if its row may be gone after final rows created before `pruned` were removed.
     #[must_use]
     pub fn may_be_removed(&self, pruned: UnixSeconds) -> bool {
         match self {
@@ -104,9 +104,9 @@ pub struct OrderRow {
     pub order: Order,
     /// Number of webhook attempts made for it (spec 2.3).
     pub webhook_retry_count: i64,
-    /// When the first successful one began.
+    /// Start of the first successful attempt.
     pub webhook_success_at: Option<UnixSeconds>,
-    /// When the last one began.
+    /// Start of the last attempt.
     pub webhook_last_tried_at: Option<UnixSeconds>,
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn lane_key(lane: Option<i32>) -> i32 {
     lane.unwrap_or(-1)
 }
 
-/// Whether a transfer with this status is among those that wait. One that failed and comes back waits again.
+/// `true` if a transfer with this status is waiting. One that failed and comes back waits again.
 pub(crate) const fn is_waiting(status: TransferStatus) -> bool {
     match status {
         TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch => true,

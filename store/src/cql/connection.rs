@@ -18,10 +18,10 @@ use crate::Error;
 use crate::error::Cause;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// What is asked once, of schema and versions; a change of the schema waits for all nodes.
+/// Time-out of setup requests, for schema and versions; a change of the schema waits for all nodes.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a connection is asked whether its node is there, and how long that may take. One that hangs without
-/// closing its connections is left after both; until then statements are also given to another node.
+/// Keepalive interval and time-out of a connection. A node that hangs without closing its
+/// connections is left after both; until then statements are also given to another node.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 

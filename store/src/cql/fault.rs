@@ -1,4 +1,4 @@
-//! Which of the driver's failures may pass.
+//! Classification of the driver's failures: transient or fatal.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -73,7 +73,7 @@ impl Fault for NewSessionError {
     }
 }
 
-/// Whether the nodes answered that there is no such keyspace or table.
+/// `true` if the nodes answered that the keyspace or table does not exist.
 pub(super) fn is_missing(cause: &RequestAttemptError) -> bool {
     matches!(cause, RequestAttemptError::DbError(DbError::Invalid, _))
 }

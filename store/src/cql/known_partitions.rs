@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::list_partition::ListPartition;
 
-/// For how long a directory row need not be written again. Much less than what must have passed since the last time
-/// before a sweep takes a partition out of the directory: see [`super::sweep`].
+/// Time for which a directory row need not be written again. Much less than the time without writes
+/// after which a sweep takes a partition out of the directory: see [`super::sweep`].
 pub(super) const KNOWN_FOR: Duration = Duration::from_secs(10);
-/// Partitions that are remembered at most.
+/// Maximum number of partitions remembered.
 const PARTITIONS_MAX: usize = 10_000;
 
-/// What was written, and when the write began.
+/// Directory rows that were written, and the time when each write began.
 #[derive(Debug, Default)]
 pub(super) struct KnownPartitions(Mutex<HashMap<ListPartition, Instant>>);
 
 impl KnownPartitions {
-    /// Those that must be written.
+    /// Returns the partitions that must be written.
     pub(super) fn unknown(
         &self,
         partitions: &BTreeSet<ListPartition>,

@@ -1,4 +1,4 @@
-//! Where the rows of lists are: partitions by what filters ask for, by time and by shard. Pure.
+//! Partitions of lists: by the columns that filters ask for, by time and by shard. Pure.
 
 use schemas::record::{Deposit, Order, Transfer};
 use schemas::{
@@ -28,7 +28,7 @@ pub(super) const ALL: &str = "all";
 /// The stage of the rows of a list that will leave it.
 pub(super) const LIVE: &str = "live";
 
-/// How much time one bucket of a list holds.
+/// Time span of one bucket of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Span {
     Minute,
@@ -70,7 +70,7 @@ pub(super) struct ListPartition {
 }
 
 impl ListPartition {
-    /// Of every order: in `orders_by_day`.
+    /// Partition of any order, in `orders_by_day`.
     pub(super) fn of_order(order: &Order) -> Self {
         Self {
             list: ORDERS.to_owned(),
@@ -81,7 +81,7 @@ impl ListPartition {
         }
     }
 
-    /// Of orders of a status: in `orders_pending` or `orders_ended`.
+    /// Partition of an order of a status, in `orders_pending` or `orders_ended`.
     pub(super) fn of_status(order: &Order, status: OrderStatus) -> Self {
         match status {
             OrderStatus::Pending => {
@@ -94,7 +94,7 @@ impl ListPartition {
         }
     }
 
-    /// Of orders by reference: the same for every reference.
+    /// Partition of an order by reference: the same for every reference.
     pub(super) fn of_reference(order: &Order) -> Self {
         Self {
             list: REFERENCES.to_owned(),
@@ -104,12 +104,12 @@ impl ListPartition {
         }
     }
 
-    /// Of open deposits: in `deposits_open`.
+    /// Partition of an open deposit, in `deposits_open`.
     pub(super) fn of_deposit(deposit: &Deposit) -> Self {
         Self::live(DEPOSITS.to_owned(), deposit.started_at, deposit.deposit_id.0)
     }
 
-    /// Of every transfer: in `transfers_by_day`.
+    /// Partition of any transfer, in `transfers_by_day`.
     pub(super) fn of_transfer(transfer: &Transfer) -> Self {
         Self {
             list: wallet(transfer.observation.to_address),
@@ -121,12 +121,12 @@ impl ListPartition {
         }
     }
 
-    /// Of transfers that ended so: in `transfers_ended`.
+    /// Partition of a transfer that ended with this status, in `transfers_ended`.
     pub(super) fn of_ended(transfer: &Transfer, status: TransferStatus) -> Self {
         Self { stage: status.as_str().to_owned(), ..Self::of_transfer(transfer) }
     }
 
-    /// Of transfers that wait: in `transfers_waiting`.
+    /// Partition of a transfer that waits, in `transfers_waiting`.
     pub(super) fn of_waiting(transfer: &Transfer) -> Self {
         let list = wallet(transfer.observation.to_address);
         Self::live(list, transfer.created_at, transfer.transfer_id.0)
@@ -137,7 +137,7 @@ impl ListPartition {
         Self { list, stage: LIVE.to_owned(), bucket, shard, ..Self::default() }
     }
 
-    /// Whether a list with these filters may have rows here.
+    /// `true` if a list with these filters may have rows here.
     pub(super) fn is_of(
         &self,
         blockchain: Option<Blockchain>,

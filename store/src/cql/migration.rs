@@ -35,7 +35,7 @@ struct Migration {
 /// The migrations that a keyspace has had: for each version the oldest program that may use the tables.
 type Found = BTreeMap<i32, i32>;
 
-/// What [`migrate`] did.
+/// Changes made by [`migrate`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Migrated {
     /// Names of the migrations that were applied.
@@ -45,7 +45,7 @@ pub struct Migrated {
     pub created: Vec<String>,
 }
 
-/// What [`migrate`] would do.
+/// Changes that [`migrate`] would make.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pending {
     /// Names of the migrations that are to be applied.
@@ -58,7 +58,7 @@ pub struct Pending {
     pub readable_from: usize,
 }
 
-/// Every change of the tables, in order; the version of a keyspace is how many of them it has had.
+/// Migrations of the tables, in order; a keyspace's version is the number of those applied to it.
 /// Never change one that was released: add another.
 const MIGRATIONS: &[Migration] = &[Migration {
     name: "0001_tables",
@@ -132,7 +132,7 @@ pub async fn create_missing(config: &CqlConfig) -> Result<Vec<String>, Error> {
     }
 }
 
-/// What [`migrate`] would do. Changes nothing.
+/// Returns the changes that [`migrate`] would make. Changes nothing.
 ///
 /// # Errors
 /// As of [`migrate`].
@@ -247,8 +247,8 @@ async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), 
     }
 }
 
-/// How many copies of each row a keyspace keeps in a data centre, or in its only one. None if that is not a number, or
-/// which one counts is not known.
+/// Returns the data centre whose copies count (the given one, or the only one), and the number of
+/// copies of each row in it. None if that is not a number, or the data centre is not known.
 fn copies(options: &HashMap<String, String>, datacenter: Option<&str>) -> Option<(String, u16)> {
     let class = options.get("class")?;
     if !class.ends_with("NetworkTopologyStrategy") {
@@ -265,8 +265,8 @@ fn copies(options: &HashMap<String, String>, datacenter: Option<&str>) -> Option
     Some((name.to_owned(), number.parse().ok()?))
 }
 
-/// How many migrations were applied, of those that this program knows. The first that is missing ends the count: one that
-/// was interrupted runs again, with all after it.
+/// Returns the number of applied migrations that this program knows. The count ends at the first
+/// missing one: an interrupted migration runs again, with all after it.
 fn version(found: &Found, known: usize, keyspace: &str) -> Result<usize, Error> {
     let count = (1_i32..).take_while(|number| found.contains_key(number)).count();
     let oldest = found.values().copied().max().unwrap_or(0);
@@ -286,7 +286,7 @@ fn versions(answer: QueryResult) -> Result<Found, Error> {
     versions.map(|row| row.map(version).map_err(fault::bad_row)).collect()
 }
 
-/// Where the replicas are to be.
+/// Returns the data centre for the replicas.
 fn datacenter(session: &Session, config: &CqlConfig) -> Result<String, Error> {
     if let Some(datacenter) = &config.datacenter {
         return Ok(datacenter.clone());

@@ -36,10 +36,10 @@ const WHOLE_ROWS: i32 = 500;
 /// Rows that are read side by side. Few: nobody waits.
 const AT_ONCE: usize = 16;
 
-/// How old the newest version of a row is that goes, and how late one may be that is not written yet.
+/// Minimum age of the newest version of a removed row, and maximum delay of writing a change.
 const LAG_MAX: Duration = Duration::from_secs(3_600);
 
-/// What an entry of a day leads to.
+/// Row that an entry of a day refers to.
 #[derive(Debug)]
 enum Found {
     /// An order or a transfer that goes, then its attempts.
@@ -58,7 +58,7 @@ enum Found {
 struct DayList {
     list: String,
     day: Day,
-    /// What the directory had of it at the beginning.
+    /// Directory rows of the list at the beginning.
     listed: Vec<Listed>,
     /// The write time at which partitions are deleted.
     at: UnixMicros,
@@ -320,7 +320,7 @@ fn newest(rows: &[Change]) -> UnixMicros {
     rows.iter().map(Change::written_at).max().unwrap_or_default()
 }
 
-/// How a row is deleted: what leads to it, then the row with its attempts.
+/// Returns the deletions of a row: the entries that lead to it, then the row with its attempts.
 fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
     let at = newest(rows);
     let write = |statement, key: Vec<CqlValue>| Write {

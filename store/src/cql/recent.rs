@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::ChainRow;
 
-/// How old they may be. A chain changes at most once a block.
+/// Maximum age of the chains. A chain changes at most once a block.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// What was read, until it is too old or this process writes a chain.
+/// Chains as they were read, until they are too old or this process writes a chain.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often this process wrote chains.
+    /// Number of writes of chains by this process.
     written: u64,
     read: Option<(Instant, Vec<ChainRow>)>,
 }

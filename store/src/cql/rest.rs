@@ -9,7 +9,7 @@ use crate::error::Cause;
 
 /// Items that are under way at once.
 const AT_ONCE: usize = 64;
-/// How often the rest is tried. More would keep the caller for longer than it may be silent.
+/// Maximum number of tries. More would keep the caller for longer than it may be silent.
 const TRIES_MAX: usize = 4;
 
 /// Runs `work` for every item, many side by side. After a failure that may pass nothing new begins, and what was not
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// How often each item was tried.
+    /// Number of tries of each item.
     type Tried = Arc<Mutex<BTreeMap<usize, usize>>>;
 
     /// Runs `count` items, each of which succeeds at the try that `succeeds` says.

@@ -12,17 +12,17 @@ use scylla::statement::prepared::PreparedStatement;
 
 use crate::Error;
 
-/// How long a read may take, with the driver's own retries.
+/// Maximum duration of a read, with the driver's own retries.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a write may take: batches of many wait for each other.
+/// Maximum duration of a write: batches of many wait for each other.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// After how long a read is also asked of another node, whose answer counts if it comes first: a node that hangs
-/// costs its callers this, not their whole time.
+/// Delay after which a read is also sent to another node, whose answer counts if it comes first: a
+/// node that hangs costs its callers this, not their whole time.
 const SECOND_READ_AFTER: Duration = Duration::from_millis(50);
-/// As for reads: later, because it doubles the load of servers that are only slow.
+/// The same for writes: later, because it doubles the load of servers that are only slow.
 const SECOND_WRITE_AFTER: Duration = Duration::from_millis(250);
-/// In the texts, for the keyspace. A session has none of its own: servers of different versions in one cluster would
-/// prepare unqualified statements again and again.
+/// Placeholder of the keyspace in the texts. A session has none of its own: servers of different
+/// versions in one cluster would prepare unqualified statements again and again.
 const KEYSPACE: &str = "$keyspace";
 
 /// The keys that a row is both written and deleted by.
@@ -45,7 +45,7 @@ const ATTEMPT: &str = "event_id, attempt, manual";
 
 macro_rules! statements {
     ($($name:ident = $text:expr,)+) => {
-        /// What may be asked of the tables. Values are bound in the order of the columns; a write's
+        /// Requests to the tables. Values are bound in the order of the columns; a write's
         /// timestamp is its last value, a deletion's its first.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(super) enum Statement { $($name,)+ }
@@ -151,7 +151,7 @@ statements! {
 }
 
 impl Statement {
-    /// How many values are bound.
+    /// Number of values that are bound.
     #[cfg(test)]
     pub(super) fn values(self) -> usize {
         self.text().matches('?').count()

@@ -22,15 +22,15 @@ use super::statement::Statement;
 use super::write::Write;
 use crate::Error;
 
-/// How long nothing must have been put in a partition before it leaves the directory.
+/// Minimum time since the last write to a partition before it leaves the directory.
 pub(super) const QUIET: Duration = Duration::from_secs(60);
 /// Minutes up to this age are checked by every sweep, older ones ever more seldom: what waits for days may wait for more.
 const OFTEN_MINUTES: i64 = 10;
-/// How often the projector sweeps: minutes are spread over as many of its sweeps.
+/// Interval of the projector's sweeps, in seconds: minutes are spread over several of its sweeps.
 const SWEEP_SECONDS: i64 = 30;
 /// Rows of one page of the directory, or of wallets.
 const PAGE_ROWS: i32 = 1_000;
-/// Partitions of which is remembered how far they are empty.
+/// Maximum number of partitions for which empty slices are remembered.
 const EMPTIED_MAX: usize = 10_000;
 /// Partitions that are checked side by side. Few: nobody waits.
 const AT_ONCE: usize = 8;
@@ -42,8 +42,8 @@ pub(super) struct Listed {
     pub(super) written_at: UnixMicros,
 }
 
-/// Whether a sweep checks a minute of this age. A power of two: it stays the same for longer than the minute waits for its
-/// turn.
+/// `true` if a sweep checks a minute of this age. The interval is a power of two, so it stays the
+/// same for longer than the minute waits for its turn.
 fn is_due(age_minutes: i64, shard: i32, sweep: u64) -> bool {
     let every = u64::try_from(age_minutes / OFTEN_MINUTES).unwrap_or(0).max(1).next_power_of_two();
     (sweep + u64::from(shard.unsigned_abs())).is_multiple_of(every)
@@ -79,7 +79,7 @@ async fn due(tables: &Tables, list: &str, now: UnixMicros) -> Result<Vec<Listed>
     Ok(due)
 }
 
-/// What the directory has of a list in some buckets.
+/// Returns the directory rows of a list in some buckets.
 pub(super) async fn listed(
     tables: &Tables,
     list: &str,
@@ -137,8 +137,8 @@ pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool
     Ok(true)
 }
 
-/// How a partition is read to find a row in it. One whose rows leave one by one is read slice by slice, the newest first:
-/// each read steps over the deletions of one second alone.
+/// Returns the reads that find a row in a partition. A partition whose rows leave one by one is
+/// read slice by slice, the newest first: each read steps over the deletions of one second alone.
 fn slices(partition: &ListPartition) -> Vec<(Statement, Vec<CqlValue>)> {
     let (table, key) = (partition.table(), partition.key());
     // The first and the last bucket have times of no calendar, and no end.
@@ -154,8 +154,8 @@ fn slices(partition: &ListPartition) -> Vec<(Statement, Vec<CqlValue>)> {
     seconds.rev().map(slice).collect()
 }
 
-/// Of partitions that had a row when they were last checked: how many of their slices, from the first on, had none.
-/// Nothing is put there any more without another time in the directory, so none of them is read again.
+/// Number of leading empty slices of partitions that had a row when last checked. Nothing is put
+/// there any more without another time in the directory, so none is read again.
 #[derive(Debug, Default)]
 pub(super) struct Emptied(Mutex<HashMap<Listed, usize>>);
 

@@ -25,16 +25,16 @@ use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
 const ROWS_MAX: i32 = 5_000;
 /// Rows in the first page of a partition of which not every row is of the list.
 const FILTERED_ROWS_MIN: i32 = 256;
-/// What a page's rows are multiplied by when the one before it was not enough: a filter that partitions do not go by
-/// may pass one row of thousands.
+/// Growth factor of a page's rows when the one before it was not enough: a filter that partitions
+/// do not go by may pass one row of thousands.
 const ROWS_GROWTH: i32 = 4;
 /// Rows in the first page of the directory: the newest two or three days, where most readers end.
 const DIRECTORY_ROWS_MIN: i32 = 128;
 /// Rows in one page of the directory at most.
 const DIRECTORY_ROWS_MAX: i32 = 2_000;
-/// How many partitions are opened together at most, beyond those of one bucket.
+/// Maximum number of partitions opened together, beyond those of one bucket.
 const OPENED_MAX: usize = 64;
-/// Beyond this, a text cannot be part of a key.
+/// Maximum bytes of a text that can be part of a key.
 const KEY_BYTES_MAX: usize = 60_000;
 
 /// A list with its filters.
@@ -72,7 +72,7 @@ impl List {
         }
     }
 
-    /// What the directory has of it; none if its partitions are known without one.
+    /// Returns its part of the directory; none if its partitions are known without one.
     fn directory(&self) -> Option<Listed> {
         let listed = |list: &str, stage, span| {
             Some(Listed { list: list.to_owned(), stage, span, blockchain: None, stablecoin: None })
@@ -126,7 +126,7 @@ impl List {
         Partition { table: partition.table(), key }
     }
 
-    /// How the rows of a partition are read, from behind the filter's position on if it has one.
+    /// Returns the read of a partition's rows, after the filter's position if it has one.
     fn read(&self, Partition { table, key }: &Partition) -> (Statement, Vec<CqlValue>) {
         let Some(Cursor { at, id }) = self.within().before else {
             return (table.select, key.clone());
@@ -134,13 +134,13 @@ impl List {
         (table.before, [&key[..], &[CqlValue::BigInt(at.0), self.id(id)]].concat())
     }
 
-    /// Whether nothing can be in it: no row has such a key.
+    /// `true` if it cannot have rows: its key is too long for any row.
     fn is_empty(&self) -> bool {
         matches!(self, Self::Orders(OrderFilter { merchant_order_id: Some(text), .. })
             if text.len() > KEY_BYTES_MAX)
     }
 
-    /// Whether its partitions have rows that are not of it.
+    /// `true` if its partitions have rows that are not of it.
     fn is_filtered(&self) -> bool {
         match self {
             Self::Orders(filter) => filter.merchant_order_id.is_some() && filter.status.is_some(),
@@ -198,12 +198,12 @@ fn order_id(bytes: &[u8]) -> Result<u128, Error> {
     bytes.try_into().map(u128::from_be_bytes).map_err(bad_row)
 }
 
-/// What the directory has of a list.
+/// A list's part of the directory.
 #[derive(Debug)]
 struct Listed {
     list: String,
     stage: &'static str,
-    /// How much time its buckets hold.
+    /// Time span of its buckets.
     span: Span,
     /// Only its partitions of this chain.
     blockchain: Option<Blockchain>,
@@ -224,7 +224,7 @@ struct Directory {
 }
 
 impl Directory {
-    /// Of the buckets in which rows between two positions may be.
+    /// Directory of the buckets in which rows between two positions may be.
     fn within(listed: Listed, Within { from, before }: Within) -> Self {
         let first = from.map_or(i32::MIN, |from| listed.span.bucket(from));
         let last = before.map_or(i32::MAX, |before| listed.span.bucket(before.at));
@@ -290,9 +290,9 @@ pub(super) struct Walk {
     floor: i64,
     /// The second at which the list ends.
     from: i64,
-    /// How many partitions to open next: few first, since most readers want one page.
+    /// Number of partitions to open next: few first, since most readers want one page.
     least: usize,
-    /// How many rows the caller is expected to take.
+    /// Number of rows that the caller is expected to take.
     expected: i32,
 }
 
@@ -300,7 +300,7 @@ pub(super) struct Walk {
 #[derive(Debug, Clone)]
 struct Source {
     partition: Partition,
-    /// Where its next page begins.
+    /// Start of its next page.
     next: Option<PagingState>,
     /// Rows of that page.
     rows: i32,

@@ -24,7 +24,7 @@ pub(super) struct Write {
     pub(super) rows: Vec<Vec<CqlValue>>,
 }
 
-/// What a call of [`crate::Store::apply`] writes.
+/// Writes of one call of [`crate::Store::apply`].
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     pub(super) inserts: Vec<Write>,
@@ -186,7 +186,7 @@ impl Writes {
     }
 }
 
-/// What puts a row in a partition of a list.
+/// Returns the values that insert a row into a partition of a list.
 pub(super) fn entering(
     partition: &ListPartition,
     version: UnixMicros,
@@ -195,7 +195,7 @@ pub(super) fn entering(
     [&partition.key()[..], row, &[BigInt(version.0)]].concat()
 }
 
-/// What takes one out of it, by the row's key; none where rows do not leave one by one.
+/// Returns the row's delete from a partition, by its key; none where rows do not leave one by one.
 pub(super) fn leaving(
     partition: &ListPartition,
     version: UnixMicros,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-/// How long it stays open. While it is, checkpoints get no further than the commit it began with.
+/// Duration for which it stays open. Meanwhile checkpoints stop at the commit it began with.
 const HELD: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
@@ -94,7 +94,7 @@ mod tests {
         (writer, Anchor::new(open(path)))
     }
 
-    /// Whether the WAL begins at its front again: no transaction is open on an earlier commit.
+    /// `true` if the WAL begins at its front again: no transaction is open on an earlier commit.
     fn is_free(writer: &Connection) -> bool {
         let is_busy = |row: &rusqlite::Row<'_>| row.get::<_, bool>(0);
         !writer.query_row("PRAGMA wal_checkpoint(RESTART)", [], is_busy).unwrap()

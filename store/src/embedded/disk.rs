@@ -1,4 +1,4 @@
-//! What the disk has of the tables.
+//! Durability of the tables on the disk.
 
 use std::error::Error as StdError;
 use std::fs::File;
@@ -13,20 +13,21 @@ use crate::error::Cause;
 #[derive(Debug)]
 pub(super) struct Disk {
     wal: File,
-    /// Which of the earlier commits it has is not known once it failed, and a later flush would answer for
-    /// them: nothing is written or flushed any more.
+    /// Cause of the first failure. It is not known which earlier commits the disk has after it, and
+    /// a later flush would confirm them: nothing is written or flushed any more.
     failed: OnceLock<Cause>,
 }
 
 impl Disk {
-    /// Of tables that a connection has open and has written to: SQLite keeps one WAL as long as there is one.
+    /// Opens the WAL of tables that a connection has open and has written to: SQLite keeps one WAL
+    /// as long as there is one.
     pub(super) fn of(tables: &Path) -> io::Result<Self> {
         let mut wal = tables.as_os_str().to_owned();
         wal.push("-wal");
         Ok(Self { wal: File::options().append(true).open(wal)?, failed: OnceLock::new() })
     }
 
-    /// Of tables that are only read.
+    /// Opens tables that are only read.
     pub(super) fn read_only(tables: &Path) -> io::Result<Self> {
         let refusal = Cause::from("the tables are open to be read".to_owned());
         Ok(Self { wal: File::open(tables)?, failed: OnceLock::from(refusal) })
@@ -65,8 +66,8 @@ mod tests {
     use crate::embedded::{EmbeddedStore, FILE};
     use crate::{Change, Store};
 
-    /// What a power cut leaves cannot be made here: that a flush is of the file which has the commits is
-    /// what there is to see.
+    /// A power cut cannot be simulated here: the test checks that a flush is of the file that has
+    /// the commits.
     #[tokio::test]
     async fn what_is_flushed_is_the_wal_also_after_a_checkpoint() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Which of SQLite's failures may pass.
+//! Classification of SQLite's failures: transient or fatal.
 
 use rusqlite::ErrorCode;
 

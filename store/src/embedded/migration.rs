@@ -6,8 +6,8 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::Error;
 
-/// Every change of the tables, in order; the version of a file is how many of them it has had.
-/// Never change one that was released: add another.
+/// Migrations of the tables, in order; a file's version is the number of those applied to it. Never
+/// change one that was released: add another.
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_tables.sql")];
 
 /// Applies what is missing, all of it or none.
@@ -15,7 +15,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     apply(connection, MIGRATIONS)
 }
 
-/// Whether [`migrate`] can bring the tables to this form, and none was dropped.
+/// Checks that [`migrate`] can bring the tables to this form, and that none was dropped.
 pub(super) fn check(connection: &Connection) -> Result<(), Error> {
     let is_made = connection.table_exists(None, "meta")?;
     // Tables of an earlier form get theirs first.
@@ -28,7 +28,7 @@ pub(super) fn check(connection: &Connection) -> Result<(), Error> {
 /// A table that somebody dropped.
 pub(super) struct Dropped {
     pub(super) table: String,
-    /// What makes it and its indexes again.
+    /// Statements that create it and its indexes again.
     statements: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The log that the tables are made from, and how far.
+//! Origin of the tables: the log that they are made from, and their positions in it.
 
 use rusqlite::{Connection, OptionalExtension};
 use schemas::{Incarnation, Partition, Topic};

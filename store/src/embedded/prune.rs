@@ -62,7 +62,7 @@ const DELETE_TRANSFER_ATTEMPT: &str = "DELETE FROM attempts \
 const SET_PRUNED: &str = "INSERT INTO pruned (part, created_before) VALUES (0, ?) \
     ON CONFLICT (part) DO UPDATE SET created_before = max(created_before, excluded.created_before)";
 
-/// What is read of a day, in parts.
+/// A list of a day, read in parts.
 #[derive(Debug, Clone)]
 enum List {
     Orders,

@@ -24,7 +24,7 @@ const ORDER: &str = "SELECT o.record, \
     (SELECT max(a.attempted_at) FROM attempts a \
         WHERE a.order_id = o.order_id AND a.counted = 1) \
     FROM orders o";
-/// What most requests read: without what only operators see.
+/// Query of an order for most requests: without the fields that only operators see.
 const ORDER_RECORD: &str = "SELECT record FROM orders WHERE order_id = ?";
 const DEPOSIT: &str = "SELECT d.record, \
     (SELECT c.updated_at FROM chains c WHERE c.blockchain = d.blockchain AND c.lane = -1) \

@@ -15,9 +15,9 @@ use crate::error::Cause;
 
 /// Queries that run at once; the others wait.
 const READERS_MAX: usize = 4;
-/// How long a query waits when the file is being recovered.
+/// Maximum wait of a query while the file is being recovered.
 pub(super) const BUSY_MAX: Duration = Duration::from_secs(5);
-/// Of each connection. A page deep in a list is found by reading some megabytes of an index.
+/// Page cache of a connection. A page deep in a list is found by reading some MB of an index.
 const CACHE_KIB: i32 = 8192;
 pub(super) const STATEMENTS_MAX: usize = 64;
 
@@ -32,7 +32,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Of tables that exist.
+    /// Opens tables that exist.
     pub(super) fn new(path: PathBuf) -> rusqlite::Result<Arc<Self>> {
         let permits = Arc::new(Semaphore::new(READERS_MAX));
         let threads = available_parallelism().map_or(1, usize::from).min(READERS_MAX);
@@ -57,7 +57,7 @@ impl Readers {
         Ok(rows.pop())
     }
 
-    /// What a query finds without waiting; none if it would have to wait, or fails.
+    /// Returns the rows of a query; none if it would have to wait, or fails.
     fn rows_at_once<T>(
         &self,
         select: &Select,

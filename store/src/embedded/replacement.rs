@@ -24,7 +24,7 @@ pub struct Replacement {
     store: Option<EmbeddedStore>,
 }
 
-/// How many rows of the old tables the new ones did not have.
+/// Numbers of rows of the old tables that the new ones did not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kept {
     pub orders: u64,

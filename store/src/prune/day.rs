@@ -49,7 +49,7 @@ impl fmt::Display for Day {
     }
 }
 
-/// The text is no day.
+/// Not a day of UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a day of UTC such as 2026-09-21")]
 pub struct NotADay;

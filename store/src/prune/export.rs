@@ -32,7 +32,7 @@ impl FileExport {
         Self { path: path.into(), file: Arc::default() }
     }
 
-    /// Where it is, if it has rows.
+    /// Path of the file, if it has rows.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
