@@ -8,10 +8,10 @@ use crate::scalar::text_scalar;
 /// Tron's address version byte, before the 20 bytes of the account.
 const TRON_VERSION: u8 = 0x41;
 
-/// How many texts are remembered, each at the index that its last byte gives.
+/// Number of texts remembered, each at the index that its last byte gives.
 const RECENT_COUNT: usize = 64;
 
-/// How an address is written. Seven of the chains share one way; Tron has its own.
+/// Notation of an address. Seven of the chains share one; Tron has its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressFamily {
     /// `0x` and 40 hex digits, upper and lower case by EIP-55.
@@ -27,7 +27,7 @@ pub struct Address {
     bytes: [u8; 20],
 }
 
-/// Why a text is not an address.
+/// Reason why a text is not an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Neither `0x` with 40 hex digits nor a base58 text that starts with `T`.
@@ -47,7 +47,7 @@ impl Address {
         Self { family, bytes }
     }
 
-    /// Whether it is of an EVM chain or of Tron.
+    /// Its family: EVM or Tron.
     pub fn family(&self) -> AddressFamily {
         self.family
     }

@@ -22,7 +22,7 @@ const ORDER_AMOUNT_MAX: u128 = 1_000_000_000 * ONE;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Amount(u128);
 
-/// Why a text or a number is not an amount.
+/// Reason why a text or a number is not an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
     /// Anything but digits with at most one point between them.
@@ -109,8 +109,8 @@ impl Amount {
         self.0.checked_add(other.0).and_then(Self::from_parts)
     }
 
-    /// How many of its big-endian bytes Avro's `decimal` on `bytes` leaves out: two's complement has no
-    /// superfluous ones, and one bit for the sign. An amount has less than 127 bits.
+    /// Number of its big-endian bytes that Avro's `decimal` on `bytes` leaves out: two's complement
+    /// has no superfluous ones, and one bit for the sign. An amount has less than 127 bits.
     fn superfluous_bytes(self) -> usize {
         (self.0.leading_zeros().saturating_sub(1) / 8) as usize
     }

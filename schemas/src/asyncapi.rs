@@ -10,7 +10,7 @@ use yaml::{Node, map};
 const BINDING: &str = "0.5.0";
 const AVRO: &str = "application/vnd.apache.avro+json;version=1.9.0";
 
-/// What differs between installations.
+/// Values that differ between installations.
 #[derive(Debug, Clone)]
 pub struct Installation {
     pub layout: Layout,

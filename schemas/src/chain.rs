@@ -27,13 +27,13 @@ vocabulary! {
     }
 }
 
-/// How long, in chain time, a settled transfer is remembered: an observation of it that comes again is a
-/// duplicate, one that comes later is too old to be acted upon without a person. So a chain that goes back further
-/// than that could pay twice.
+/// Seconds of chain time for which a settled transfer is remembered: an observation that comes
+/// again is a duplicate, one that comes later is too old to be acted upon without a person. So a
+/// chain that goes back further than that could pay twice.
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
 impl Blockchain {
-    /// How many chains there are, followed or not: the lanes' topics have partitions for each.
+    /// Number of chains, followed or not: the lanes' topics have partitions for each.
     pub const COUNT: u32 = Self::ALL.len() as u32;
 
     /// Name as people write it, EIP-155 chain id as `eth_chainId` answers, form of addresses, and the
@@ -67,12 +67,12 @@ impl Blockchain {
         self.facts().0
     }
 
-    /// What `eth_chainId` answers on the chain's main network (EIP-155).
+    /// Answer of `eth_chainId` on the chain's main network (EIP-155).
     pub const fn chain_id(self) -> u64 {
         self.facts().1
     }
 
-    /// How its addresses are written.
+    /// Notation of its addresses.
     pub const fn address_family(self) -> AddressFamily {
         self.facts().2
     }
@@ -90,7 +90,7 @@ impl Blockchain {
 pub struct StablecoinContract {
     pub blockchain: Blockchain,
     pub stablecoin: Stablecoin,
-    /// Where its Transfer events come from. A symbol identifies nothing: anyone may claim one.
+    /// Contract that emits its Transfer events. A symbol identifies nothing: anyone may claim one.
     pub address: Address,
     /// Digits after the point: base units = amount x 10^decimals.
     pub decimals: u8,

@@ -31,7 +31,7 @@ const HEADER_BYTES: usize = 5;
 /// Room for most records: growing costs more than the encoding.
 const BYTES_USUAL: usize = 512;
 
-/// Why bytes are not a record. Reading it again gives the same.
+/// Reason why bytes are not a record. Reading them again gives the same.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// Too short, or not the magic byte.
@@ -55,8 +55,8 @@ pub enum CodecError {
 }
 
 impl CodecError {
-    /// Whether a newer version of this program can read it: its schema, or a word of it, is none that this
-    /// version has. Everything else is no record at all.
+    /// `true` if a newer version of this program can read it: this version lacks its schema, or a
+    /// word of it. Anything else is not a record at all.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         match self {
@@ -106,10 +106,10 @@ pub fn decode<R: Record>(bytes: &[u8]) -> Result<R, CodecError> {
         .map_err(|cause| CodecError::Content { name: R::SCHEMA, cause })
 }
 
-/// Whether this version can read a value of some record.
+/// Checks that this version can read a value of some record.
 ///
 /// # Errors
-/// Why not.
+/// Reason why it cannot.
 pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
     let value = codec(name).value(bytes)?;
     match words::unknown(name, &value) {
@@ -118,8 +118,8 @@ pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
     }
 }
 
-/// Whether a value begins as some version of a record does, whatever its schema id is: later versions have what the earlier
-/// ones have, and more.
+/// `true` if a value begins as some version of a record does, whatever its schema id is: later
+/// versions have what the earlier ones have, and more.
 #[must_use]
 pub fn resembles(name: SchemaName, bytes: &[u8]) -> bool {
     let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
@@ -202,7 +202,7 @@ impl Codec {
     }
 }
 
-/// What was read, if that was all.
+/// Returns the value read, if no bytes remain.
 fn end<T>(read: T, rest: &[u8]) -> Result<T, CodecError> {
     if rest.is_empty() { Ok(read) } else { Err(CodecError::Trailing(rest.len())) }
 }

@@ -9,7 +9,7 @@ use crate::binary::Binary;
 pub struct Draws(pub [u8; 32]);
 
 impl Draws {
-    /// How many numbers there are.
+    /// Number of draws.
     pub const COUNT: usize = 16;
 
     /// The number at a position; positions repeat after [`Draws::COUNT`].

@@ -2,9 +2,9 @@
 
 /// W3C trace context, handed on from a record to the records it causes.
 pub const HEADER_TRACEPARENT: &str = "traceparent";
-/// Of a record that `tidemark import` wrote: when the log took it that it was exported from, in microseconds.
+/// Append time of an imported record in the log that it was exported from, in microseconds.
 pub const HEADER_APPENDED_AT: &str = "appended-at";
-/// Of the first record that `tidemark import` wrote to a partition: that there were older ones, which had expired.
+/// Mark of the first record that `tidemark import` wrote to a partition: older ones had expired.
 pub const HEADER_EARLIER: &str = "earlier";
 
 /// Names and values in order, as one length-prefixed blob: `u32` little endian and bytes, name and value

@@ -1,4 +1,4 @@
-//! What makes an order, a deposit, a transfer the same one twice (design: identity).
+//! Identity of orders, deposits and transfers (design: identity).
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,10 +22,10 @@ const WINDOW_BITS: u32 = 13;
 /// Low bits of a count of ids that are counted from the incarnation on; the seconds above them fit until 2106.
 const INCARNATION_BITS: u32 = 8;
 
-/// How much of a digest names a payment among those of its transaction.
+/// Bytes of a digest that name a payment among those of its transaction.
 const DIGEST_BYTES: usize = 8;
 
-/// The text is no UUID.
+/// Not a UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a UUID")]
 pub struct NotAUuid;
@@ -139,15 +139,15 @@ impl FromStr for Hash {
     }
 }
 
-/// How often the chain was rewound when something was observed: later epochs correct earlier ones.
+/// Number of rewinds of the chain before an observation: later epochs correct earlier ones.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Epoch(pub i64);
 
-/// When a copy of an installation began that was restored from a backup, in Unix seconds; 0 for one that never was. What
-/// the installation did since the backup is not in it, so the names that it gave then must not be given again.
+/// Start of a copy restored from a backup, in Unix seconds; 0 for an installation that never was.
+/// It lacks everything since the backup, so names given then must not be given again.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

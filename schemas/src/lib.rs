@@ -1,4 +1,4 @@
-//! What travels between the stages and to the outside: topics, Avro records, ids, addresses,
+//! Data that travels between the stages and to the outside: topics, Avro records, ids, addresses,
 //! amounts and signatures.
 //!
 //! Reads and writes nothing. **Invariants:** every value that can be built here is valid (an

@@ -1,12 +1,12 @@
-//! How an amount that arrived resembles one that was asked for.
+//! Likeness of an amount that arrived to one that was asked for.
 
 use crate::Amount;
 
 /// One cent, in the parts of an amount.
 const CENT: u128 = 10_u128.pow(16);
 
-/// Why a transfer of another amount may have been meant for a deposit. What says most comes first: digits below a cent are drawn to
-/// distinguish payers, so equal ones are seldom chance.
+/// Reason why a transfer of another amount may have been meant for a deposit, the strongest first:
+/// digits below a cent are drawn to distinguish payers, so equal ones are seldom chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Likeness {
     /// Equal digits below a cent, and a difference of whole cents: a fee was taken off.
@@ -20,7 +20,7 @@ pub enum Likeness {
 }
 
 impl Likeness {
-    /// How `sent`, which is or is not `by_its_sender`, resembles what was `asked`.
+    /// Returns the likeness of `sent`, which is or is not `by_its_sender`, to what was `asked`.
     #[must_use]
     pub fn of(asked: Amount, sent: Amount, by_its_sender: bool) -> Self {
         if has_its_digits(asked, sent) {
@@ -34,7 +34,7 @@ impl Likeness {
         }
     }
 
-    /// Whether `sent` is what was `asked`, cut or rounded to fewer digits, at least to those of a cent.
+    /// `true` if `sent` is `asked`, cut or rounded to fewer digits, at least to those of a cent.
     #[must_use]
     pub fn is_rounded(asked: Amount, sent: Amount) -> bool {
         let (asked, sent) = (asked.parts(), sent.parts());

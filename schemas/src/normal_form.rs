@@ -9,10 +9,10 @@ const PRIMITIVES: [&str; 8] =
     ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
 /// Longest name, with its namespace: each reference gets the whole of it.
 const NAME_BYTES_MAX: usize = 256;
-/// What a type is made of beside its names and its parts; docs, defaults and custom attributes are no part of it.
+/// Attributes of a type beside its names and parts, without docs, defaults and custom ones.
 const PLAIN: [&str; 5] = ["symbols", "size", "logicalType", "precision", "scale"];
 
-/// Why a text is no Avro schema.
+/// Reason why a text is not an Avro schema.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("{0}")]

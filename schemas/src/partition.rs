@@ -1,4 +1,4 @@
-//! Which partition a record belongs to.
+//! Partitions of topics, and the assignment of records to them.
 
 use crate::{Address, Blockchain};
 
@@ -12,7 +12,7 @@ impl std::fmt::Display for Partition {
     }
 }
 
-/// How many partitions the topics of one installation have. Fixed when it is first started: ids and
+/// Partition counts of the topics of one installation. Fixed when it is first started: ids and
 /// joins depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {

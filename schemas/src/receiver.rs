@@ -1,4 +1,4 @@
-//! Which receivers of webhooks may be called: keeps their URLs from reaching into the operator's network.
+//! Policy for receivers of webhooks: keeps their URLs from reaching into the operator's network.
 //!
 //! Addresses and local names in a URL are judged here, when an order is created and at every attempt. What a
 //! name resolves to is judged when it is called, with [`ReceiverPolicy::permits`].
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 use url::{Host, Url};
 
-/// Why a receiver is not called.
+/// Reason why a receiver is not called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("must be a URL: {0}")]
@@ -30,7 +30,7 @@ pub enum Refusal {
     Local(String),
 }
 
-/// What may be called beside public addresses, and at which ports.
+/// Networks that may be called beside public addresses, and the ports at which calls are allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReceiverPolicy {
     /// None is every port.
@@ -38,8 +38,8 @@ pub struct ReceiverPolicy {
     networks: Vec<IpNet>,
 }
 
-/// First address and prefix length of what is not public in IPv4 (IANA's special-purpose registry,
-/// multicast and the reserved rest), or answers inside a virtual machine of Azure alone.
+/// First address and prefix length of IPv4 ranges that are not public (IANA's special-purpose
+/// registry, multicast and the reserved rest), or answer inside a virtual machine of Azure alone.
 const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -59,8 +59,8 @@ const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// What is not public within 2000::/3: protocol assignments with Teredo, documentation, 6to4 (which
-/// carries any IPv4 address). Everything outside 2000::/3 is not public either.
+/// Ranges within 2000::/3 that are not public: protocol assignments with Teredo, documentation,
+/// 6to4 (which carries any IPv4 address). Everything outside 2000::/3 is not public either.
 const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
@@ -69,7 +69,7 @@ const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
 ];
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// Whether an address is one that anybody on the internet could call.
+/// `true` if anybody on the internet could call an address.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => !SPECIAL_V4.iter().any(|range| is_within_v4(v4, *range)),
@@ -90,7 +90,7 @@ fn is_within_v6(address: Ipv6Addr, (first, prefix): (Ipv6Addr, u32)) -> bool {
 /// The first and last port of `443` or `8000-8999`.
 ///
 /// # Errors
-/// What it must be.
+/// The form it must have.
 pub fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, &'static str> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
@@ -104,7 +104,7 @@ pub fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, &'static str> {
 /// An IPv4 network in IPv6 form (`::ffff:10.0.0.0/104`) is the IPv4 network.
 ///
 /// # Errors
-/// What it must be.
+/// The form it must have.
 pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
     let network: Option<IpNet> = text.parse().ok().map(|network| match network {
         IpNet::V6(of) => {
@@ -154,7 +154,7 @@ impl ReceiverPolicy {
         Self { ports, ..self }
     }
 
-    /// Whether an address may be called.
+    /// `true` if an address may be called.
     #[must_use]
     pub fn permits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -183,7 +183,7 @@ impl ReceiverPolicy {
     }
 }
 
-/// Whether a name means something in the network of the operator alone (RFC 6761, 6762).
+/// `true` if a name is valid in the network of the operator alone (RFC 6761, 6762).
 fn is_local(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let last = name.rsplit('.').next().unwrap_or(name);

@@ -58,7 +58,7 @@ pub trait Record: Sized {
     /// The record that a decoded value is.
     ///
     /// # Errors
-    /// What contradicts, in a few words.
+    /// The contradiction, in a few words.
     fn from_wire(wire: Self::Wire) -> Result<Self, &'static str>;
 }
 

@@ -75,7 +75,7 @@ pub struct Schema {
 #[derive(Debug)]
 pub(crate) struct Versions {
     all: Vec<Schema>,
-    /// Which of them records are written with.
+    /// Index of the version that records are written with.
     written: usize,
 }
 
@@ -139,7 +139,7 @@ impl Versions {
         &self.all[self.written]
     }
 
-    /// Those that are only read.
+    /// Returns the versions that are only read.
     pub(crate) fn others(&self) -> impl Iterator<Item = &Schema> {
         self.all.iter().filter(|schema| schema.id != self.written().id)
     }

@@ -18,7 +18,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether `candidate` equals the secret, in time that depends on lengths alone.
+    /// `true` if `candidate` equals the secret; takes time that depends on lengths alone.
     #[must_use]
     pub fn matches(&self, candidate: &[u8]) -> bool {
         self.0.ct_eq(candidate).into()

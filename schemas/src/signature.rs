@@ -10,7 +10,7 @@ use sha2::Sha256;
 
 use crate::{Blockchain, Draws, OrderId, OrderStatus, Secret, Stablecoin, UnixSeconds};
 
-/// How far, in seconds, a timestamp may lie in the past or in the future.
+/// Maximum seconds by which a timestamp may lie in the past or in the future.
 pub const SIGNATURE_AGE_MAX: i64 = 300;
 
 /// Reads padded and unpadded base64: both are in use among merchants.
@@ -19,7 +19,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a signature does not count. The cause is for the log: a caller gets one text for all of them.
+/// Reason why a signature is rejected. It is for the log: a caller gets one text for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     #[error("signature header is not <timestamp>.<base64>")]
@@ -35,7 +35,7 @@ pub enum SignatureError {
 /// A signature of a checkout link, from its query: `exp` and `sig`.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckoutSignature<'a> {
-    /// Until when the link holds.
+    /// Expiry time of the link.
     pub expires_at: UnixSeconds,
     /// Unpadded base64url of the MAC.
     pub signature: &'a str,
@@ -99,7 +99,7 @@ pub fn verify_service(
     verify(secrets, &[time.as_bytes(), b".", body], &signature)
 }
 
-/// What of `Service-Signature` can be checked without the body: its form, and that its time is not more than five
+/// Checks `Service-Signature` without the body: its form, and that its time is not more than five
 /// minutes off.
 ///
 /// # Errors
@@ -142,8 +142,8 @@ pub fn sign_return(
     URL_SAFE_NO_PAD.encode(digest(secret, &[text.as_bytes()]))
 }
 
-/// What decides the digits of the amounts of an order, for a coin on a chain: a stranger, who may create
-/// orders, learns the digits of each only when it has its amount.
+/// Returns the draws for the digits of an order's amounts, for a coin on a chain: a stranger, who
+/// may create orders, learns the digits of each only when it has its amount.
 pub fn draw_digits(
     secret: &Secret,
     order: OrderId,

@@ -42,7 +42,7 @@ pub enum Topic {
     DeadLetters,
 }
 
-/// What keys a topic's records, and so which partition they are in.
+/// Key of a topic's records, which decides their partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
     /// The wallet's lane of its chain, given explicitly.
@@ -55,7 +55,7 @@ pub enum KeyKind {
     Single,
 }
 
-/// What a topic forgets.
+/// Cleanup policy of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cleanup {
     Delete {
@@ -224,14 +224,14 @@ impl Topic {
         self.spec().name
     }
 
-    /// How many partitions the topic has in an installation. They grow by chains, at the end, and in no other
-    /// way.
+    /// Number of partitions of the topic in an installation. It grows by chains, at the end, and in
+    /// no other way.
     #[must_use]
     pub fn partitions(self, layout: &Layout) -> u32 {
         self.partitions_for(Blockchain::COUNT, layout)
     }
 
-    /// How many partitions the topic has where this many chains are known.
+    /// Number of partitions of the topic if this many chains are known.
     #[must_use]
     pub fn partitions_for(self, chains: u32, layout: &Layout) -> u32 {
         match self.spec().key {

@@ -114,7 +114,7 @@ vocabulary! {
         DepositClosed = "deposit_closed",
         /// A transfer that fits was seen, not yet confirmed.
         CandidateSeen = "candidate_seen",
-        /// That transfer did not confirm, or paid nothing.
+        /// The candidate did not confirm, or paid nothing.
         CandidateGone = "candidate_gone",
         /// Cancel came after a candidate transfer was seen.
         CancelRefused = "cancel_refused",
@@ -130,7 +130,7 @@ vocabulary! {
         MarkPaidRepeated = "mark_paid_repeated",
         /// An operator sends the webhook of its status again.
         WebhookResent = "webhook_resent",
-        /// That was asked while it is pending: there is nothing to send.
+        /// A resend was requested while it is pending: there is nothing to send.
         ResendRefused = "resend_refused",
         /// Its last deposit expired, or its own timer did.
         Expired = "expired",
@@ -213,13 +213,13 @@ vocabulary! {
         Resume = "resume",
     }
 
-    /// Which event a webhook carries (spec 6.1, 6.2).
+    /// Event that a webhook carries (spec 6.1, 6.2).
     DeliveryKind {
         OrderStatusChanged = "order_status_changed",
         UnknownTransfer = "unknown_transfer",
     }
 
-    /// How one webhook attempt ended. Only `delivered` is success (spec 6.3.1).
+    /// Outcome of one webhook attempt. Only `delivered` is success (spec 6.3.1).
     AttemptOutcome {
         /// HTTP 200.
         Delivered = "delivered",
@@ -239,7 +239,7 @@ vocabulary! {
         Local = "local",
     }
 
-    /// What needs an operator.
+    /// Condition or event that needs an operator.
     AlertKind {
         /// A transfer that already counted as confirmed was orphaned by a deep reorganisation.
         ConfirmedTransferRetracted = "confirmed_transfer_retracted",
@@ -275,13 +275,13 @@ vocabulary! {
         DeadWebhook = "dead_webhook",
     }
 
-    /// Whether an alert is still to be acted on.
+    /// State of an alert: still to be acted on, or over.
     AlertState {
         Raised = "raised",
         Resolved = "resolved",
     }
 
-    /// What an operator asks for by the Admin API or the command line.
+    /// Request of an operator by the Admin API or the command line.
     AuditAction {
         CancelOrder = "cancel_order",
         MarkPaid = "mark_paid",
@@ -297,7 +297,7 @@ vocabulary! {
         SkipRecord = "skip_record",
         /// Payments of a wallet, a coin, a contract or a chain stop.
         Stop = "stop",
-        /// That ends.
+        /// A stop ends.
         Resume = "resume",
         /// An alert is over.
         ResolveAlert = "resolve_alert",
@@ -305,7 +305,8 @@ vocabulary! {
 }
 
 impl AlertKind {
-    /// Whether it ends by itself, and its owner writes that. Any other is an event, which a person resolves.
+    /// `true` if it ends by itself, and its owner writes that. Any other is an event, which a
+    /// person resolves.
     #[must_use]
     pub const fn is_condition(self) -> bool {
         match self {
@@ -330,7 +331,7 @@ impl AlertKind {
 }
 
 impl AttemptOutcome {
-    /// Whether a POST was made, or at least a connection for it attempted: what spec 2.3 counts.
+    /// `true` if a POST was made, or at least a connection for it attempted: spec 2.3 counts these.
     #[must_use]
     pub const fn is_request(self) -> bool {
         match self {

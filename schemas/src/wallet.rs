@@ -2,7 +2,7 @@
 
 use crate::{Address, Blockchain, Stablecoin};
 
-/// Where payments may arrive. An address on several chains is several wallets.
+/// Recipient of payments: an address on one chain. An address on several chains is several wallets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wallet {
     pub blockchain: Blockchain,

@@ -1,4 +1,4 @@
-//! Which fields hold a word of a closed vocabulary.
+//! Fields that hold a word of a closed vocabulary.
 //!
 //! A word is a string for Avro, so a new one changes no schema. The list of the words that a release reads
 //! is therefore kept with its schemas (`tests/compatibility.rs`), and a reader that meets another one knows
@@ -117,7 +117,7 @@ fn search(
     })
 }
 
-/// What a value holds without unions and lists around it.
+/// Returns the values inside unions and lists.
 #[expect(clippy::wildcard_enum_match_arm, reason = "schemas use few of Avro's types")]
 fn nested(value: &Value) -> Vec<&Value> {
     match value {

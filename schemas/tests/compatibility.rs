@@ -10,8 +10,8 @@ use apache_avro::schema_compatibility::SchemaCompatibility;
 use serde_json::{Value, json};
 use tidemark_schemas::SchemaName;
 
-/// What of `new` keeps it from reading what `old` wrote, or the other way round. Stricter than Avro:
-/// a field that both have is of the same type, because clients generate code from it.
+/// Returns what in `new` cannot read data of `old`, or the other way round. Stricter than Avro: a
+/// field that both have is of the same type, because clients generate code from it.
 fn problems(old: &str, new: &str) -> Vec<String> {
     let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let (old_json, new_json) = (parse(old), parse(new));
@@ -95,7 +95,7 @@ fn compare_records(name: &str, old: &Value, new: &Value, found: &mut Vec<String>
     }
 }
 
-/// What a version lacks is the default of its Rust type, so only such defaults are allowed.
+/// A field that a version lacks gets its Rust type's default, so only such defaults are allowed.
 fn needs_default(name: &str, field: &str, spec: &Value, how: &str, found: &mut Vec<String>) {
     let natural = [json!(null), json!([]), json!(""), json!(0), json!(false)];
     match spec.get("default") {
@@ -186,7 +186,7 @@ fn amounts_are_one_type_for_ever() {
 /// Words that this release reads and no code of it writes yet: the release after it may.
 const WORDS_READ_ONLY: &[(&str, &str)] = &[];
 
-/// What this program reads: the number of versions of each schema, and the words of each field.
+/// Readable data: the number of versions of each schema, and the words of each field.
 fn readable() -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for name in SchemaName::ALL {
@@ -200,7 +200,7 @@ fn readable() -> BTreeMap<String, Vec<String>> {
     all
 }
 
-/// What is written by this program and could not be read by one that reads `previous`.
+/// Returns the words and versions that this program writes and a reader of `previous` cannot read.
 fn unreadable(
     previous: &BTreeMap<String, Vec<String>>,
     now: &BTreeMap<String, Vec<String>>,

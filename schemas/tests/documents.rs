@@ -12,7 +12,7 @@ fn document(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
 }
 
-/// What `tidemark asyncapi` prints without a configuration.
+/// Installation that `tidemark asyncapi` prints without a configuration.
 fn by_default() -> Installation {
     Installation {
         layout: Layout { lanes: 1, orders: 4, webhooks: 2 },
@@ -132,7 +132,7 @@ const STAGES: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// What each stage needs of a broker, as `docs/TOPICS.md` has it.
+/// Broker access that each stage needs, as in `docs/TOPICS.md`.
 fn access() -> String {
     let mut table = String::from(
         "| principal | Read on topics | Write on topics | Read on groups | Write on transactional ids |\n\

@@ -33,7 +33,7 @@ impl Positional<'_> {
     }
 }
 
-/// What no schema has: each is a defect of the type that asks for it.
+/// Methods for types that no schema has: each call is a defect of the type that makes it.
 macro_rules! unfit {
     ($($name:ident($($of:ty),*) -> $ok:ty;)*) => {
         $(fn $name(self, $(_: $of),*) -> Result<$ok, Unfit> {

@@ -1,4 +1,4 @@
-//! What is a record and what is not; and other versions of a schema.
+//! Valid and invalid records, and other versions of a schema.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ fn bytes_that_are_no_record_have_their_own_errors() {
     assert_eq!(decode::<Alert>(&good).unwrap(), example::alert());
 }
 
-/// What a newer version writes can be read some day, garbage never: they have different errors.
+/// Records of a newer version can be read some day, garbage never: they have different errors.
 #[test]
 fn what_a_newer_version_wrote_is_no_garbage() {
     let good = encode(&example::alert()).unwrap();

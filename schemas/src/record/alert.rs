@@ -1,4 +1,4 @@
-//! What needs an operator.
+//! Alerts, which need an operator.
 
 use std::fmt::Display;
 
@@ -16,7 +16,7 @@ pub struct Alert {
     pub transfer_id: Option<TransferId>,
     pub order_id: Option<OrderId>,
     pub message: String,
-    /// When it was seen; of a resolved one, when it ended.
+    /// Time when it was seen; for a resolved one, when it ended.
     pub raised_at: UnixMicros,
     /// Names what it is about: see [`Alert::id`].
     #[serde(default)]
@@ -26,7 +26,7 @@ pub struct Alert {
 }
 plain_record!(Alert);
 
-/// Of a record without the field.
+/// State of a record without the field.
 const fn raised() -> AlertState {
     AlertState::Raised
 }

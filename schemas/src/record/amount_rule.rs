@@ -1,4 +1,4 @@
-//! Which amounts a deposit may have.
+//! Amounts that a deposit may have.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,14 @@ use crate::{Amount, Draws, binary};
 /// The order's own amount, or a little more: by digits below one cent, then by cents too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AmountRule {
-    /// Whether the order's own amount is tried first. Else it is only where the rule leaves no other.
+    /// `true` if the order's own amount is tried first; else only if no raise below a cent is
+    /// allowed.
     pub exact_first: bool,
-    /// How many digits after the point a raised amount has at most.
+    /// Maximum number of digits after the point in a raised amount.
     pub digits: i32,
-    /// By how much at most an amount is raised.
+    /// Maximum by which an amount is raised.
     pub limit: Amount,
-    /// Decide the digits below one cent.
+    /// Numbers that decide the digits below one cent.
     #[serde(with = "binary")]
     pub draws: Draws,
 }

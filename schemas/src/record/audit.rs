@@ -1,4 +1,4 @@
-//! What operators asked for.
+//! Audit trail of the operators' commands.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,8 @@ pub struct AuditEntry {
     pub transfer_id: Option<TransferId>,
     /// The command on `orders.commands`, if it is one.
     pub command_id: Option<CommandId>,
-    /// What is stopped or resumed, as it was given; the place of a record that is skipped or put back; the name of an alert.
+    /// The scope that is stopped or resumed, as it was given; the position of a record that is
+    /// skipped or put back; the name of an alert.
     pub subject: Option<String>,
     pub requested_at: UnixMicros,
 }

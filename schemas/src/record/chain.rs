@@ -1,4 +1,4 @@
-//! What ingest publishes: transfers, retracts, heads, and each chain's progress.
+//! Records that ingest publishes: transfers, retracts, heads, and each chain's progress.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub struct ChainRecord {
     pub block: Block,
     pub observed_at: UnixMicros,
     pub body: ChainBody,
-    /// Whether the head at the end of the step that publishes this transfer confirms it.
+    /// `true` if the head at the end of the step that publishes this transfer confirms it.
     pub confirmed: bool,
 }
 
@@ -59,12 +59,13 @@ pub struct Observation {
     pub from_address: Address,
     pub to_address: Address,
     pub tx_hash: TxHash,
-    /// Where an endpoint says that the log is in its block. It identifies nothing.
+    /// Index of the log in its block, according to an endpoint. It identifies nothing.
     pub log_index: i32,
     /// Position among the equal transfers of its transaction.
     pub ordinal: i32,
     pub value: Amount,
-    /// Whether the sender is a configured wallet, retired or not, of any chain with the same kind of addresses.
+    /// `true` if the sender is a configured wallet, retired or not, of any chain with the same kind
+    /// of addresses.
     #[serde(default)]
     pub from_own_wallet: bool,
 }
@@ -84,8 +85,8 @@ impl Observation {
         }
     }
 
-    /// Whether both are of one transaction, contract, sender, receiver and value: such events differ in nothing but
-    /// their number.
+    /// `true` if both are of one transaction, contract, sender, receiver and value: such events
+    /// differ in nothing but their `ordinal`.
     #[must_use]
     pub fn is_equal(&self, other: &Self) -> bool {
         let plain = |seen: &Self| Self { ordinal: 0, ..*seen }.payment();
@@ -93,8 +94,8 @@ impl Observation {
     }
 }
 
-/// What a head says beside its block. Everything that depends on configuration is in here, so that a
-/// replay under another configuration repeats history.
+/// Content of a head beside its block. Everything that depends on configuration is in here, so that
+/// a replay under another configuration repeats history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// Heights confirmed by policy, for each amount tier; the first tier that fits counts.
@@ -107,7 +108,8 @@ pub struct Head {
     /// Transfers that endpoints disagree about: they stay unconfirmed at any height.
     #[serde(default)]
     pub held: Vec<Held>,
-    /// Whether blocks that were never scanned are gone from every endpoint: no deposit opens meanwhile.
+    /// `true` if blocks that were never scanned are gone from every endpoint: no deposit opens
+    /// meanwhile.
     #[serde(default)]
     pub has_gap: bool,
 }
@@ -138,7 +140,7 @@ impl Head {
         self.tier_of(value).map_or(-1, |tier| tier.number)
     }
 
-    /// Whether a transfer is held in a block.
+    /// `true` if a transfer is held in a block.
     #[must_use]
     pub fn holds(&self, block: &Block, transfer: &Observation) -> bool {
         let is = |held: &Held| {
@@ -241,7 +243,7 @@ impl Record for ChainRecord {
     }
 }
 
-/// A record of `chains`: how far a chain is scanned, or a lane of it processed.
+/// A record of `chains`: scan progress of a chain, or processing progress of a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainProgress {
     pub blockchain: Blockchain,
@@ -251,16 +253,16 @@ pub struct ChainProgress {
     pub confirmed: i64,
     /// Height below which the chain does not go back.
     pub finalized: i64,
-    /// What is watched, as configured.
+    /// Watched wallets and contracts, as configured.
     #[serde(default)]
     pub watched: Vec<Watch>,
     /// Version clock.
     pub updated_at: UnixMicros,
-    /// Of the processor: the lane's partition. None for what ingest has scanned.
+    /// Partition of the processor's lane. None for the progress of ingest's scan.
     pub lane: Option<i32>,
-    /// Of a lane: time of the block of its oldest transfer that is not confirmed.
+    /// Block time of the lane's oldest unconfirmed transfer.
     pub oldest_unconfirmed: Option<UnixSeconds>,
-    /// Of a lane: what operators have stopped.
+    /// Stops of operators in the lane.
     #[serde(default)]
     pub stopped: Vec<StopScope>,
 }

@@ -21,7 +21,7 @@ pub enum MatchingEntry {
     Deposit(DepositEntry),
     /// Key `t/<id>`: one transfer that may still change.
     Transfer(TransferEntry),
-    /// Key `w/<wallet>`: what is watched there.
+    /// Key `w/<wallet>`: the wallet and contracts watched there.
     Watch(Watch),
 }
 
@@ -45,15 +45,15 @@ pub struct LaneEntry {
     pub progress_at: Option<UnixMicros>,
     /// Time of the head in it.
     pub progress_time: Option<UnixSeconds>,
-    /// Whether more is watched than that progress says.
+    /// `true` if new progress is due with the next head, such as when more is watched.
     #[serde(default)]
     pub progress_due: bool,
-    /// Whether the last head has a gap: no deposit opens.
+    /// `true` if the last head has a gap: no deposit opens.
     #[serde(default)]
     pub has_gap: bool,
     /// The newest time of any head: a rewind does not take it back.
     pub newest: Option<UnixSeconds>,
-    /// What operators have stopped.
+    /// Stops of operators.
     #[serde(default)]
     pub stopped: Vec<StopScope>,
     /// The partition in the ids that the lane gives, where it is not its own: after a move to another number of lanes.
@@ -90,7 +90,7 @@ pub struct DepositEntry {
     pub late_window_seconds: u32,
     #[serde(default)]
     pub accepts_late: bool,
-    /// When closed: until which chain time its amount stays reserved.
+    /// Chain time until which its amount stays reserved after it closed.
     pub release_at: Option<UnixSeconds>,
 }
 
@@ -129,23 +129,24 @@ pub struct TransferEntry {
     pub candidate_order_id: Option<OrderId>,
     /// Epoch of its current inclusion.
     pub epoch: Epoch,
-    /// When its block left the chain; none while the chain has it.
+    /// Time when its block left the chain; none while the chain has it.
     pub orphaned_at: Option<UnixSeconds>,
-    /// Whether no record says so yet: it may be in the next blocks.
+    /// `true` if no record reports that yet: the transfer may be in the next blocks.
     #[serde(default)]
     pub orphan_due: bool,
-    /// Whether the order was asked and has not answered.
+    /// `true` while the order was asked and has not answered.
     pub settling: bool,
-    /// Whether it failed before `candidate_order_id` had answered, or that order was forgotten: it may count on it.
+    /// The transfer failed before `candidate_order_id` answered, or that order was forgotten: the
+    /// order may still expect it.
     #[serde(default)]
     pub unanswered: bool,
-    /// When an order was last asked to which an operator attached it; it stays when that order refuses.
+    /// Time of the last attach request to an order; kept after a refusal.
     pub asked_at: Option<UnixMicros>,
     /// Chain time at which it stops waiting for a deposit.
     pub match_deadline: Option<UnixSeconds>,
     /// Chain time from which it is forgotten.
     pub forget_at: Option<UnixSeconds>,
-    /// Whether its sender is a configured wallet.
+    /// `true` if its sender is a configured wallet.
     #[serde(default)]
     pub from_own_wallet: bool,
 }
@@ -195,7 +196,7 @@ pub struct OrdersEntry {
     pub pending: Vec<PendingChoice>,
     /// The longest late window of the deposits it asked for; 0 while it asked for none.
     pub late_window_seconds: u32,
-    /// When lanes were asked last what became of its open deposits.
+    /// Time of the last request to lanes for the state of its open deposits.
     pub asked_at: Option<UnixSeconds>,
 }
 plain_record!(OrdersEntry);
@@ -205,7 +206,7 @@ plain_record!(OrdersEntry);
 pub struct PendingChoice {
     pub slot: i32,
     pub command_id: Option<CommandId>,
-    /// When a lane was asked last.
+    /// Time of the last request to a lane.
     pub asked_at: UnixSeconds,
     /// The choice, with the wallets that are still to be tried.
     pub payment: PaymentRequest,

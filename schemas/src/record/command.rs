@@ -132,14 +132,14 @@ pub struct PaymentRequest {
     /// Wallets that take it, in the order to try.
     #[serde(default)]
     pub wallets: Vec<Address>,
-    /// Which amounts the deposit may have.
+    /// Amounts that the deposit may have.
     pub amounts: AmountRule,
-    /// How long, in seconds, a closed deposit keeps its amount for a late payer.
+    /// Seconds for which a closed deposit keeps its amount for a late payer.
     pub late_window_seconds: u32,
-    /// Whether a late payer pays it.
+    /// `true` if a late payment counts.
     #[serde(default)]
     pub accepts_late: bool,
-    /// By how many seconds the chain's last scanned block may be older than the command.
+    /// Maximum seconds by which the chain's last scanned block may be older than the command.
     pub head_age_max_seconds: u32,
 }
 
@@ -147,14 +147,14 @@ pub struct PaymentRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {
     pub transfer_id: TransferId,
-    /// Which of the order's deposits it fits.
+    /// Slot of the order's deposit that it fits.
     pub slot: i32,
     pub deposit_id: DepositId,
-    /// Where the answer goes: the chain of the lane.
+    /// Chain of the lane that gets the answer.
     pub blockchain: Blockchain,
-    /// Where the answer goes: the wallet of the lane.
+    /// Wallet of the lane that gets the answer.
     pub wallet_address: Address,
-    /// Whether it pays an order that has expired, too.
+    /// `true` if it pays an order that has expired, too.
     #[serde(default)]
     pub accepts_late: bool,
 }
@@ -163,18 +163,18 @@ pub struct Settle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
     pub transfer_id: TransferId,
-    /// What it brought: it need not be what the order asks for.
+    /// Amount that it brought; it need not be what the order asks for.
     pub value: Amount,
-    /// Where the answer goes: the chain of the lane.
+    /// Chain of the lane that gets the answer.
     pub blockchain: Blockchain,
-    /// Where the answer goes: the wallet of the lane.
+    /// Wallet of the lane that gets the answer.
     pub wallet_address: Address,
 }
 
 /// A record of `deposits.commands`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DepositCommand {
-    /// Nobody's where the command is about the lane.
+    /// The nil id where the command is about the lane.
     pub order_id: OrderId,
     pub slot: i32,
     pub blockchain: Blockchain,
@@ -229,7 +229,7 @@ impl DepositCommand {
     }
 }
 
-/// Which transfer an operator names, with what the tables have: the processor may have forgotten it, or its order.
+/// Transfer that an operator names, from the tables: the processor may lack it, or its order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachTransfer {
     /// Names the command, so that its sender finds the answer.
@@ -238,7 +238,7 @@ pub struct AttachTransfer {
     pub order: EndedOrder,
 }
 
-/// What a deposit is opened with.
+/// Parameters of a new deposit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDeposit {
     #[serde(rename = "token")]
@@ -251,13 +251,13 @@ pub struct OpenDeposit {
     /// The order's amount.
     pub value: Amount,
     pub user_address: Option<Address>,
-    /// When its customer chose it, by the clock of the api.
+    /// Time when its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to here count.
     pub expires_at: UnixSeconds,
     pub amounts: AmountRule,
     pub late_window_seconds: u32,
-    /// Whether a transfer after `expires_at` pays too, while the amount is kept for it.
+    /// `true` if a transfer after `expires_at` pays too, while the amount is kept for it.
     #[serde(default)]
     pub accepts_late: bool,
     pub head_age_max_seconds: u32,

@@ -26,10 +26,10 @@ pub struct Deposit {
     pub contracts: Vec<Address>,
     pub user_address: Option<Address>,
     pub wallet_address: Address,
-    /// What the customer pays, exactly.
+    /// Exact amount that the customer pays.
     pub value: Amount,
     pub value_text: String,
-    /// When its customer chose it, by the clock of the api.
+    /// Time when its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to here count.
     pub expires_at: UnixSeconds,

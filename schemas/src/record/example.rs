@@ -384,7 +384,7 @@ pub fn webhook_entry() -> WebhookEntry {
     WebhookEntry { order_id: order_id(), version: 2, dispatched_at: SEEN }
 }
 
-/// An example: how far a chain is.
+/// An example: progress of a chain.
 pub fn chain_progress() -> ChainProgress {
     ChainProgress {
         blockchain: Blockchain::Eth,
@@ -400,7 +400,7 @@ pub fn chain_progress() -> ChainProgress {
     }
 }
 
-/// An example: how far a lane is.
+/// An example: progress of a lane.
 pub fn lane_progress() -> ChainProgress {
     ChainProgress {
         lane: Some(0),
@@ -452,7 +452,7 @@ pub fn dead_letter() -> DeadLetter {
     }
 }
 
-/// What a function returns for each example with its name, whatever the record's type.
+/// Array of a function's results for each example with its name, whatever the record's type.
 macro_rules! each_example {
     ($visit:ident) => {
         [

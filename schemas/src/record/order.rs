@@ -8,7 +8,8 @@ use crate::{
     OrderStatus, Stablecoin, TransferId, UnixMicros, UnixSeconds,
 };
 
-/// How long an ended order is kept beyond its late window: tables, lanes and chains may be behind by that much.
+/// Seconds for which an ended order is kept beyond its late window: tables, lanes and chains may be
+/// behind by that much.
 pub const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 
 /// A record of `orders`: the whole order after each change.
@@ -23,7 +24,7 @@ pub struct Order {
     /// The command that this record answers, if one of the api's did it.
     pub command_id: Option<CommandId>,
     pub status: OrderStatus,
-    /// Whether this change moved the status: then a webhook is due (spec 6.1).
+    /// `true` if this change moved the status: then a webhook is due (spec 6.1).
     pub status_changed: bool,
     pub merchant_order_id: String,
     pub amount: Amount,
@@ -39,7 +40,7 @@ pub struct Order {
     pub expires_at: UnixSeconds,
     /// The transfer that paid it; none if an operator did.
     pub paid_by: Option<TransferId>,
-    /// What that transfer brought.
+    /// Amount that this transfer brought.
     pub paid_value: Option<Amount>,
     /// Transfers that fit, seen and not yet settled.
     #[serde(default)]
@@ -66,7 +67,7 @@ pub struct OrderDeposit {
     pub deposit_id: Option<DepositId>,
     /// The wallet asked, or reserved at.
     pub wallet_address: Address,
-    /// What the customer pays, once open.
+    /// Amount that the customer pays, once open.
     pub value: Option<Amount>,
     pub started_at: UnixSeconds,
 }

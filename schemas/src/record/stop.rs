@@ -1,10 +1,11 @@
-//! What an operator stops.
+//! Emergency stops by operators.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Address, Blockchain, Stablecoin};
 
-/// What an emergency stop covers: what fits all that is named. Stops of one thing on all chains and on one are two.
+/// Scope of an emergency stop: payments that match all that is named. Stops of one thing on all
+/// chains and on one are two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StopScope {
     /// The only chain, where one was named: that of the lane.
@@ -27,7 +28,7 @@ impl StopScope {
         }
     }
 
-    /// Whether it covers a payment of this contract of the coin to this wallet.
+    /// `true` if it covers a payment of this contract of the coin to this wallet.
     #[must_use]
     pub fn covers(&self, wallet: Address, stablecoin: Stablecoin, contract: Address) -> bool {
         self.stablecoin.is_none_or(|of| of == stablecoin)

@@ -27,11 +27,11 @@ pub struct Transfer {
     pub order_id: Option<OrderId>,
     /// The deposit it fits.
     pub deposit_id: Option<DepositId>,
-    /// Why it pays nothing, when unknown.
+    /// Reason why it pays nothing, when unknown.
     pub reason: Option<UnknownReason>,
     /// The order it was most likely meant for, when unknown.
     pub candidate_order_id: Option<OrderId>,
-    /// When its block left the chain; none while the chain has it.
+    /// Time when its block left the chain; none while the chain has it.
     pub orphaned_at: Option<UnixSeconds>,
 }
 plain_record!(Transfer);

@@ -20,7 +20,7 @@ pub struct Delivery {
     /// An operator asked for it.
     pub manual: bool,
     pub emitted_at: UnixMicros,
-    /// When it is to be sent, by the clock of the process that wrote it; zero is at once.
+    /// Time when it is to be sent, by the clock of the process that wrote it; zero is at once.
     #[serde(default)]
     pub due_at: UnixMicros,
     /// The version of the order that it announces.
@@ -29,13 +29,13 @@ pub struct Delivery {
     /// An earlier event of the order may be on its way still.
     #[serde(default)]
     pub follows: bool,
-    /// How often it was deferred since its last attempt.
+    /// Number of deferrals since its last attempt.
     #[serde(default)]
     pub deferrals: i32,
-    /// How many POSTs were made of it.
+    /// Number of POSTs made of it.
     #[serde(default)]
     pub requests: i32,
-    /// How its last attempt ended.
+    /// Outcome of its last attempt.
     #[serde(default)]
     pub last_outcome: Option<AttemptOutcome>,
     #[serde(default)]
@@ -98,10 +98,10 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
     pub http_status: Option<i32>,
     pub duration_ms: i64,
-    /// Why there was no answer, for a person.
+    /// Reason why there was no answer, for a person.
     #[serde(default)]
     pub cause: String,
-    /// How the answer's body begins.
+    /// Beginning of the answer's body.
     #[serde(default)]
     pub answer: String,
 }

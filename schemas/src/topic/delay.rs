@@ -1,4 +1,4 @@
-//! How long a webhook waits: one topic for each delay, so that none waits behind a later one.
+//! Delays of webhooks: one topic for each delay, so that none waits behind a later one.
 //! `webhooks.first_delay` scales all of them, `webhooks.max_attempts` may end them earlier.
 
 use crate::vocabulary::vocabulary;

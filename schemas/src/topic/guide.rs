@@ -1,4 +1,4 @@
-//! What each topic is for, which stages write it and which read it.
+//! Purpose of each topic, and the stages that write it and that read it.
 
 use super::Topic;
 use crate::vocabulary::vocabulary;
@@ -23,11 +23,11 @@ vocabulary! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guide {
     pub summary: &'static str,
-    /// What the key is, in words.
+    /// The key in words.
     pub key: &'static str,
     pub writers: &'static [Stage],
     pub readers: &'static [Stage],
-    /// Whether it is meant for readers outside. The others are the pipeline's own: readable under
+    /// `true` if it is meant for readers outside. The others are the pipeline's own: readable under
     /// the same rules, but a later version may stop writing them.
     pub is_public: bool,
 }
@@ -40,7 +40,7 @@ macro_rules! guides {
         [$($writer:ident)*] -> [$($reader:ident)*], $summary:literal;
     )+) => {
         impl Topic {
-            /// What a reader of the topic wants to know first.
+            /// Returns the guide for readers of the topic.
             #[must_use]
             pub const fn guide(self) -> Guide {
                 match self {
