@@ -20,7 +20,7 @@ const FIRST_DELAY_MAX: Duration = Duration::from_secs(300);
 /// The longest time for one attempt (spec 6.3.2 says a few seconds).
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
-/// How webhooks are delivered.
+/// Settings of webhook delivery.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Automatic attempts for each event, from 1 to 12.
@@ -28,18 +28,18 @@ pub struct Config {
     /// The delay after the first failed attempt. All delayed topics wait in proportion: their own
     /// delay for each second of this one.
     pub first_delay: Duration,
-    /// How long one attempt may take, from the resolution of the name to the end of the answer. A
+    /// Maximum duration of one attempt, from the resolution of the name to the end of the answer. A
     /// status that came in time counts, even if the body behind it did not.
     pub timeout: Duration,
-    /// After how long without a 200 an endpoint is named to the operator.
+    /// Time without a 200 after which an endpoint is reported to the operator.
     pub failing_after: Duration,
-    /// Which receivers may be called.
+    /// Receivers that may be called.
     pub receivers: ReceiverPolicy,
     /// Calls them in our place, and resolves their names.
     pub proxy: Option<Proxy>,
-    /// Those of the proxy's URL, as its header has them.
+    /// Credentials of the proxy's URL, as its header has them.
     pub proxy_credentials: Option<Secret>,
-    /// Trusted beside those of the system.
+    /// Certificates trusted beside those of the system.
     pub certificates: Vec<Certificate>,
     /// Requests under way at once in one process.
     pub concurrency: usize,
@@ -49,9 +49,9 @@ pub struct Config {
     pub secret: Secret,
     /// During a rotation: signs beside it, where there is room for two signatures.
     pub previous_secret: Option<Secret>,
-    /// Where `unknown_transfer` goes (spec 6.2); none sends none.
+    /// URL for `unknown_transfer` (spec 6.2); none sends none.
     pub unknown_transfer_webhook_url: Option<String>,
-    /// Below these amounts it is not sent.
+    /// Minimum amounts of a transfer to be announced (`unknown_transfer`).
     pub dust_threshold: BTreeMap<Stablecoin, Amount>,
 }
 

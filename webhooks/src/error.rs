@@ -1,8 +1,8 @@
-//! Why a part of this stage stops. Receivers that fail are no errors: they are outcomes.
+//! Errors that stop a part of this stage. Receivers that fail are outcomes, not errors.
 
 use schemas::CodecError;
 
-/// What the process must stop for.
+/// Error for which the process must stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log failed for good.

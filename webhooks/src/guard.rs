@@ -14,17 +14,17 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use url::Url;
 
-/// How many names are asked for at once.
+/// Maximum number of simultaneous look-ups.
 const LOOKUPS_MAX: usize = 16;
-/// How long an answer is used: the system does not say what the name's owner allows.
+/// Time for which an answer is used without a new look-up; the system does not return the TTL.
 const FRESH_FOR: Duration = Duration::from_secs(30);
-/// How long an answer serves while a newer one is looked up: name servers that are away for some receivers delay no
-/// other.
+/// Time for which an answer is used while a newer one is looked up: if the name servers of some
+/// receivers are away, no other receiver is delayed.
 const USED_FOR: Duration = Duration::from_secs(300);
-/// How many names are known at most.
+/// Maximum number of remembered names.
 const NAMES_MAX: usize = 4096;
-/// A name that was resolved so long ago shows that our name servers work: one that is not resolved then has none of
-/// its own that does.
+/// Maximum age of another name's answer that shows that our name servers work: then it is the
+/// unresolved name's own name servers that fail.
 const WORKING_FOR: Duration = Duration::from_secs(60);
 
 /// [`host_of`] a text; of one that is no URL, nothing.
@@ -32,7 +32,7 @@ pub(crate) fn host_key(text: &str) -> String {
     Url::parse(text).map_or_else(|_| String::new(), |url| host_of(&url))
 }
 
-/// What requests are counted by: host and port.
+/// Key by which requests are counted: host and port.
 pub(crate) fn host_of(url: &Url) -> String {
     let port = url.port_or_known_default().unwrap_or_default();
     format!("{}:{port}", url.host_str().unwrap_or_default())
@@ -47,7 +47,7 @@ pub(crate) struct GuardedResolver {
     receivers: ReceiverPolicy,
     lookup: Lookup,
     pub(crate) fresh_for: Duration,
-    /// How long an attempt waits for a look-up.
+    /// Maximum time that an attempt waits for a look-up.
     patience: Duration,
     threads: Arc<Semaphore>,
     names: Names,
@@ -66,7 +66,7 @@ enum Entry {
 
 #[derive(Debug)]
 enum Progress {
-    /// For one of [`LOOKUPS_MAX`] to end.
+    /// Waits for one of [`LOOKUPS_MAX`] to end.
     Waiting,
     Begun,
     Ended(Found),
@@ -78,7 +78,7 @@ struct Known {
     addresses: Vec<SocketAddr>,
 }
 
-/// Why a name has no addresses.
+/// Reason why a name has no addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotResolved {
     /// Name servers say that it has none.
@@ -103,7 +103,7 @@ impl GuardedResolver {
         Self { receivers, lookup, fresh_for: FRESH_FOR, patience, threads, names }
     }
 
-    /// What is known of a name, or the look-up that brings it, which is begun if there is none.
+    /// Returns the known addresses of a name, or its look-up, which is begun if none is under way.
     fn ask(&self, name: &str) -> Result<Vec<SocketAddr>, watch::Receiver<Progress>> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = |known: &Known| known.at.elapsed() < USED_FOR;

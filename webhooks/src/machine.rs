@@ -1,5 +1,5 @@
-//! Which webhook an event becomes, when it is due, and what follows from an attempt. Pure: time is an
-//! argument.
+//! Decisions of the webhook stage: the webhook for an event, its due time, and the consequence of
+//! an attempt. Pure: time is an argument.
 
 pub(crate) mod announcement;
 pub(crate) mod breaker;

@@ -8,9 +8,9 @@ use schemas::{AlertKind, AttemptOutcome, Stablecoin};
 
 use crate::machine::schedule::Reason;
 
-/// Why an event is deferred.
+/// Reasons for a deferral.
 const REASONS: &[&str] = &["down", "busy", "local"];
-/// What became of a message to a sink.
+/// Outcomes of a message to a sink.
 const MESSAGE_OUTCOMES: &[&str] = &["delivered", "failed", "dropped"];
 
 runtime::metrics! {
@@ -38,10 +38,10 @@ runtime::metrics! {
     Counter DEAD = "tidemark_webhooks_dead_total" [];
     /// Unknown transfers below `webhooks.dust_threshold`: recorded, and not announced.
     Counter DUST = "tidemark_webhooks_dust_total" [stablecoin in Stablecoin::WORDS];
-    /// For how long an endpoint has acknowledged nothing, when it was last named for that (after
+    /// Time for which an endpoint has acknowledged nothing, when it was last named for that (after
     /// `webhooks.failing_after`, then daily); 0 once it acknowledges again.
     Gauge ENDPOINT_FAILING = "tidemark_webhooks_endpoint_failing_seconds" [host];
-    /// How long the oldest event that could be attempted now has been due.
+    /// Time for which the oldest event that could be attempted now has been due.
     Gauge OLDEST_DUE = "tidemark_webhooks_oldest_due_seconds" [];
     /// Alerts that are open, by the one process that has the topic `alerts`.
     Gauge ALERTS_OPEN = "tidemark_webhooks_alerts_open" [kind in AlertKind::WORDS];
@@ -100,7 +100,7 @@ pub(crate) fn load(in_flight: usize, waiting: usize, breakers_open: usize, oldes
     gauge!(OLDEST_DUE).set(oldest_due.as_secs_f64());
 }
 
-/// How many alerts of each kind are open.
+/// Sets the number of open alerts of each kind.
 pub(crate) fn alerts_open(count: impl Fn(AlertKind) -> usize) {
     for kind in AlertKind::ALL {
         let count = f64::from(u32::try_from(count(*kind)).unwrap_or(u32::MAX));

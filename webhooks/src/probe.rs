@@ -11,16 +11,16 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::sender::Sender;
 
-/// How it went.
+/// Result of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     pub outcome: AttemptOutcome,
     pub http_status: Option<u16>,
     /// Until the status was there.
     pub took: Duration,
-    /// Why there was none, for a person.
+    /// Reason why there was no status, for a person.
     pub cause: Option<String>,
-    /// How the answer's body begins.
+    /// Beginning of the answer's body.
     pub answer: String,
 }
 

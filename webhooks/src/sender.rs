@@ -34,18 +34,19 @@ const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const WEBHOOK_ATTEMPT: HeaderName = HeaderName::from_static("webhook-attempt");
 const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
-/// So much of an answer is read, so that its connection can serve again. What is longer is cut off.
+/// Maximum number of bytes read of an answer, so that its connection can serve again. A longer
+/// answer is cut off.
 const BODY_BYTES_MAX: usize = 16 * 1024;
-/// So much of an answer is kept, as text.
+/// Maximum number of bytes kept of an answer, as text.
 const ANSWER_BYTES_MAX: usize = 256;
-/// So much of it is searched for what was sent: what is masked makes room for more.
+/// Maximum number of bytes searched for what was sent: masked parts make room for more.
 const SEARCHED_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
 /// More than any server has by mistake; the client's own limit of 100 is less than some have.
 const HEADERS_MAX: usize = 1000;
-/// How often failures of our own are reported: while one lasts, all attempts have it.
+/// Minimum interval between reports of failures of our own: while one lasts, all attempts have it.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
-/// How long an idle connection is kept: shorter than servers keep theirs, some of them for 2 s only. A request
-/// that meets their closing is lost, and nothing shows whether it was read.
+/// Maximum idle time of a connection: shorter than servers keep theirs, some of them for 2 s only.
+/// A request sent while the server closes is lost, and nothing shows whether it was read.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// A request that is no webhook.
@@ -55,7 +56,7 @@ pub(crate) struct Call {
     pub(crate) url: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
-    /// What of headers and body is not for the eyes of those who see the answer; the URL is not either.
+    /// Secrets in headers and body, to be masked in the answer; the URL is masked too.
     pub(crate) secrets: Vec<Secret>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct Sender {
     receivers: ReceiverPolicy,
     is_proxied: bool,
     proxy_credentials: Option<Secret>,
-    /// When a failure of our own was last reported.
+    /// Time of the last report of a failure of our own.
     reported: Mutex<Option<Instant>>,
 }
 
@@ -112,7 +113,7 @@ impl Sender {
         self.timed(self.make(call)).await
     }
 
-    /// What comes of an exchange within the time-out.
+    /// Answer of an exchange, bounded by the time-out.
     async fn timed(
         &self,
         exchange: impl Future<Output = Result<(Response, Mask), Failure>>,

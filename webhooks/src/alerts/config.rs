@@ -21,17 +21,17 @@ pub struct AlertsConfig {
     pub sinks: Vec<Sink>,
 }
 
-/// One that is sent alerts.
+/// A receiver of alerts.
 #[derive(Debug, Clone)]
 pub struct Sink {
     /// Names it in metrics, log lines and commands.
     pub name: String,
-    /// Those that it is sent; none is all.
+    /// Kinds of alerts that it is sent; none is all.
     pub(crate) kinds: Option<Vec<AlertKind>>,
     pub(crate) target: Target,
 }
 
-/// How it is sent.
+/// Way in which a sink is sent alerts.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// As merchants are sent webhooks.
@@ -229,7 +229,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What a text says, and what is wrong with it.
+    /// Configuration read from a text, and its problems.
     fn read(text: &str) -> (AlertsConfig, Vec<String>) {
         read_with(text, &ReceiverPolicy::default())
     }

@@ -20,7 +20,7 @@ use crate::sender::{Call, Mask, Sender, shown};
 /// The longest dialogue with a mail server: one that greets or filters slowly has taken the message all the same.
 const MAIL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What came of a message.
+/// Result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkReport {
     pub is_delivered: bool,
@@ -66,7 +66,7 @@ impl Courier {
         Ok(Self { name: sink.name.clone(), kinds: sink.kinds.clone(), way, clock })
     }
 
-    /// Whether the sink is sent alerts of a kind.
+    /// `true` if the sink is sent alerts of this kind.
     pub(crate) fn wants(&self, kind: AlertKind) -> bool {
         self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind))
     }

@@ -12,7 +12,7 @@ use schemas::{AlertState, Secret};
 use super::config::{Encryption, Mail};
 use crate::error::Error;
 
-/// So much of a message is the subject.
+/// Maximum length of a subject, in characters.
 const SUBJECT_CHARS_MAX: usize = 120;
 
 /// Sends to one mail server.
@@ -41,7 +41,7 @@ impl Mailer {
         Ok(Self { config: config.clone(), transport: builder.build(), timeout })
     }
 
-    /// What a person should not see of an answer.
+    /// Secrets to hide from the person who reads an answer.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.config.login.iter().map(|(_, password)| password)
     }
@@ -80,7 +80,7 @@ impl Mailer {
     }
 }
 
-/// How a message begins, in one line.
+/// First characters of a message, in one line.
 fn begin(message: &str) -> String {
     message.chars().take(SUBJECT_CHARS_MAX).collect::<String>().replace(char::is_control, " ")
 }

@@ -24,7 +24,7 @@ enum Field {
     AlertId,
     Kind,
     State,
-    /// What incident services call it: trigger or resolve.
+    /// Action in the terms of incident services: trigger or resolve.
     Action,
     Blockchain,
     TransferId,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Template {
 
 impl Template {
     /// # Errors
-    /// What is wrong with it: a field that does not exist, or no field at all.
+    /// A description of the defect: a field that does not exist, or no field at all.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let names = || FIELDS.map(|(name, _)| name).join(", ");
         let (mut parts, mut rest) = (Vec::new(), text);
@@ -80,7 +80,7 @@ impl Template {
         self.0.iter().map(part).collect()
     }
 
-    /// What of its texts may be a key.
+    /// Parts of its texts that may be keys.
     pub(crate) fn secrets(&self) -> Vec<Secret> {
         let texts = self.0.iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),

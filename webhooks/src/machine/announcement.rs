@@ -38,7 +38,7 @@ pub fn decide_order(order: &Order) -> Option<Delivery> {
     })
 }
 
-/// The webhook of a transfer that pays nothing (spec 6.2), if somebody wants to know.
+/// The webhook of a transfer that pays nothing (spec 6.2); none without a configured `url`.
 #[must_use]
 pub fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<Delivery> {
     let event = UnknownTransfer {
@@ -52,8 +52,9 @@ pub fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<Deliver
     Some(Delivery { transfer_id: Some(transfer.transfer_id), ..first })
 }
 
-/// Whether an unknown transfer is too small to be announced. One that has the amount of a deposit
-/// which its lane still knows never is, unless it is of a contract that nobody was offered.
+/// `true` if an unknown transfer is below its coin's threshold and is not announced. A transfer
+/// with the amount of a deposit that its lane still knows is always announced, unless its contract
+/// was never offered.
 #[must_use]
 pub fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amount>) -> bool {
     use UnknownReason as Reason;

@@ -1,17 +1,17 @@
-//! Whether a receiver is asked at all: not while it fails, but for one request now and then.
+//! Circuit breaker of a receiver: while it fails, it gets only an occasional probe request.
 
 use schemas::UnixMicros;
 
-/// Opened by this number of failures in a row.
+/// Consecutive failures that open the breaker.
 const FAILURES_MAX: u32 = 5;
-/// How long it is open at first; twice as long after each probe that fails.
+/// Initial open time (5 s), doubled after each failed probe up to the maximum (60 s).
 const WAIT_MICROS: i64 = 5_000_000;
 const WAIT_MAX_MICROS: i64 = 60_000_000;
 
 /// Opened by failures, closed by any answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Breaker {
-    /// In a row. Of those of requests that had begun before it opened, none counts.
+    /// Consecutive failures. Failures of requests that began before it opened do not count.
     failures: u32,
     until: UnixMicros,
 }
@@ -21,7 +21,7 @@ impl Breaker {
         self.failures >= FAILURES_MAX
     }
 
-    /// Whether an open one lets a request through. After the clock was set back it does.
+    /// `true` if an open breaker lets a request through. Also `true` after the clock was set back.
     pub(crate) fn may_probe(self, now: UnixMicros) -> bool {
         let left = self.until.0.saturating_sub(now.0);
         left <= 0 || left > WAIT_MAX_MICROS

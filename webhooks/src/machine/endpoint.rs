@@ -1,21 +1,21 @@
-//! Which receivers have not acknowledged anything for long: reported to their operator, once a day.
+//! Receivers that have acknowledged nothing for a long time, reported to the operator once a day.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use schemas::UnixMicros;
 
-/// How often one endpoint is named while it fails.
+/// Interval between two reports of the same failing endpoint.
 const AGAIN_MICROS: i64 = 24 * 3600 * 1_000_000;
 /// Longer than a delivery ever waits for its next turn: in such a span each one that waits is seen at least once.
 const SPAN_MICROS: i64 = 2048 * 1_000_000;
-/// How many failing endpoints are followed; of more, the others are only on record.
+/// Maximum number of failing endpoints that are tracked; failures of others are only recorded.
 const ENDPOINTS_MAX: usize = 20_000;
 
 /// An endpoint to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failing {
-    /// When it failed first after its last 200.
+    /// Time of its first failure after the last 200.
     pub(crate) since: UnixMicros,
     /// The oldest event that waits for it.
     pub(crate) oldest: UnixMicros,

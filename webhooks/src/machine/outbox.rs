@@ -1,7 +1,7 @@
-//! What one sink is still to be sent, and how far it has had everything.
+//! Alerts still to be sent to one sink, and the offset before which it has had everything.
 //!
-//! Of each alert only its newest state waits, and of all alerts a bounded number: a sink that was away for long gets what
-//! counts now.
+//! Only the newest state of each alert waits, and only a bounded number of alerts: a sink that was
+//! away for long gets what counts now.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use log::Offset;
 use schemas::UnixMicros;
 use schemas::record::Alert;
 
-/// How many alerts wait for a sink at most: the oldest are dropped.
+/// Maximum number of alerts that wait for a sink; the oldest are dropped.
 pub(crate) const WAITING_MAX: usize = 100;
-/// What is older is not sent any more.
+/// Maximum age of an alert; older ones are not sent any more.
 pub(crate) const AGE_MAX_MICROS: i64 = 24 * 3600 * 1_000_000;
 /// The wait after a failure: it doubles up to the longest.
 const WAIT_MICROS: i64 = 1_000_000;
@@ -23,21 +23,22 @@ struct Waiting {
     written_at: UnixMicros,
 }
 
-/// Of one sink.
+/// Outbox of one sink.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Before it everything was sent, or is not to be.
+    /// Offset before which everything was sent, or will not be.
     from: Offset,
     waiting: BTreeMap<Offset, Waiting>,
     under_way: Option<Offset>,
-    /// What was tried last: the next one comes after it, so that an alert that a sink refuses holds no other.
+    /// Offset of the last attempt. The next one comes after it, so a refused alert does not block
+    /// others.
     tried: Option<Offset>,
     failures: u32,
     not_before: UnixMicros,
 }
 
 impl Outbox {
-    /// One that has had everything before a position.
+    /// Outbox that has sent everything before a position.
     pub(crate) fn from(from: Offset) -> Self {
         Self { from, ..Self::default() }
     }
@@ -82,7 +83,7 @@ impl Outbox {
         Some(waiting.alert.clone())
     }
 
-    /// What was under way has ended. A failure is tried again after a while.
+    /// Ends the alert under way. A failed one is retried after a backoff.
     pub(crate) fn ended(&mut self, is_delivered: bool, now: UnixMicros) {
         let Some(at) = self.under_way.take() else { return };
         if is_delivered {
@@ -112,7 +113,7 @@ impl Outbox {
     }
 }
 
-/// Whether a record is too old to be sent.
+/// `true` if a record is too old to be sent.
 pub(crate) fn is_old(written_at: UnixMicros, now: UnixMicros) -> bool {
     now.0.saturating_sub(written_at.0) > AGE_MAX_MICROS
 }

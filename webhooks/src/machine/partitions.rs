@@ -52,11 +52,11 @@ fn entry(of: TopicPartition, due: UnixMicros) -> (bool, UnixMicros, TopicPartiti
 #[derive(Debug)]
 pub(crate) struct Partitions {
     first_delay: Duration,
-    /// When a record was last taken.
+    /// Time at which a record was last taken.
     latest: UnixMicros,
     ownership: Ownership,
     partitions: HashMap<TopicPartition, OwnedPartition>,
-    /// For each owned that holds records, when the first of them is due.
+    /// Due time of the first record of each partition that holds records.
     agenda: Agenda,
 }
 
@@ -170,13 +170,13 @@ impl Partitions {
         Some((position, record, delivery.ok()?))
     }
 
-    /// When the first held record is due; it may be past.
+    /// Due time of the first held record; it may be past.
     pub(crate) fn next_due(&self) -> Option<UnixMicros> {
         let delayed = self.agenda.iter().find(|(is_delayed, ..)| *is_delayed);
         self.agenda.first().into_iter().chain(delayed).map(|(_, due, _)| *due).min()
     }
 
-    /// Whether what began at `position` still counts.
+    /// `true` if work that began at `position` still counts.
     pub(crate) fn owns(&self, position: &Position) -> bool {
         self.partitions
             .get(&position.from)
@@ -195,7 +195,7 @@ impl Partitions {
         }
     }
 
-    /// What to commit for a partition.
+    /// Offset and completions to commit for a partition.
     pub(crate) fn committed(&self, partition: &TopicPartition) -> Option<Committed> {
         self.partitions.get(partition).map(|owned| owned.tracker.committed())
     }

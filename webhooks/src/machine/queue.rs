@@ -1,10 +1,10 @@
-//! Which requests may start, so that no receiver delays another.
+//! Admission of requests, so that no receiver delays another.
 //!
-//! Each host has a queue: its jobs wait there, and as many of its requests are under way as it has shown to answer.
-//! Queues that answer quickly may use all requests there are; those that nobody knows yet, that are slow or that fail
-//! have a part of them, so that however many there are, most requests are left for the others. What cannot start
-//! soon is given back, to be deferred. What an operator asked for goes first, also to a receiver that is not asked
-//! otherwise.
+//! Each host has a queue in which its jobs wait; its number of requests under way grows with its
+//! answers. Queues that answer quickly may use all requests there are. Unknown, slow and failing
+//! queues share a part of them, so that most requests are left for the others, however many such
+//! queues there are. A job that cannot start soon is given back, to be deferred. Jobs that an
+//! operator asked for go first, even to a receiver that gets no other requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,23 +17,24 @@ use super::schedule::Reason;
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
 /// An answer that takes longer is slow, and a job that waits longer is given back: well below one attempt's time-out.
 const LONG_MICROS: i64 = 1_000_000;
-/// How many jobs wait at most; a half of them for hosts that are not good.
+/// Maximum number of waiting jobs; half of them for hosts that are not good.
 const WAITING_MAX: usize = 8192;
-/// How many queues are remembered: of more, those forget what they know that were used longest ago.
+/// Maximum number of remembered queues; beyond it, idle ones that started nothing lately are
+/// forgotten.
 const QUEUES_MAX: usize = 20_000;
-/// How many manual jobs of a queue are treated as such, under way beyond its window and waiting: others, as when all of
-/// a day are sent again, are like any.
+/// Limits of a queue's manual jobs with priority: under way beyond its window, and waiting. Further
+/// manual jobs, as when a whole day is sent again, are treated like automatic ones.
 const MANUAL_RUNNING_MAX: usize = 8;
 const MANUAL_WAITING_MAX: usize = 16;
 
-/// How a request ended, as far as its queue is concerned.
+/// Result of a request, as far as its queue is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// With an answer of any kind.
     Answered,
-    /// With none: it has held what others could have used.
+    /// Without an answer: it occupied a slot that others could have used.
     Failed,
-    /// It was not made, which says nothing.
+    /// Not made, which says nothing about the receiver.
     Unsent,
 }
 
@@ -52,7 +53,7 @@ impl From<AttemptOutcome> for Ending {
     }
 }
 
-/// For a request under way. Goes back with [`Queues::ended`].
+/// Permit for a request under way; given back with [`Queues::ended`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Permit {
     queue: Arc<str>,
@@ -66,8 +67,8 @@ pub(crate) struct Spilled<T> {
     pub(crate) reason: Reason,
 }
 
-/// Where a job is in its queue: what is manual first, then the oldest event, so that what was deferred is not overtaken
-/// for ever.
+/// Position of a job in its queue: manual jobs first, then by the age of the event, so that
+/// deferred jobs are not overtaken for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Priority {
     is_automatic: bool,
@@ -75,7 +76,7 @@ struct Priority {
     arrival: u64,
 }
 
-/// What a queue is trusted with.
+/// Trust in a queue, which decides its share of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     /// Its last request was answered soon, and none under way takes long.
@@ -89,7 +90,7 @@ enum Health {
 impl Health {
     const ALL: [Self; 3] = [Self::Good, Self::Unproven, Self::Failing];
 
-    /// How many jobs may wait for a queue.
+    /// Maximum number of jobs that may wait for a queue.
     const fn waiting_max(self) -> usize {
         match self {
             Self::Good => WAITING_MAX / 2,
@@ -101,13 +102,13 @@ impl Health {
 
 #[derive(Debug)]
 struct Queue<T> {
-    /// How its last request ended.
+    /// Health after its last request.
     last: Health,
     running: usize,
-    /// Those under way that take long.
+    /// Number of those under way that take long.
     slow: usize,
-    /// How many may be under way: one at first, one more for each answer while all of it is wanted, half of it after
-    /// each failure, and since the first of them one more for as many answers.
+    /// Maximum number under way: 1 at first, one more for each answer while all of it is used,
+    /// halved by each failure; after the first failure, one more per full window of answers.
     window: usize,
     has_failed: bool,
     has_answered: bool,
@@ -116,7 +117,7 @@ struct Queue<T> {
     /// One job was let into the queue to see whether its receiver answers again.
     is_probing: bool,
     waiting: BTreeMap<Priority, T>,
-    /// When it last started something.
+    /// Number of its last start.
     turn: u64,
 }
 
@@ -157,7 +158,7 @@ impl<T> Queue<T> {
             < MANUAL_WAITING_MAX
     }
 
-    /// Whether `priority`, which is among those that wait, or one behind it has to go.
+    /// `true` if `priority`, which is waiting, or a job behind it has to be given back.
     fn is_full(&mut self, priority: Priority, now: UnixMicros) -> bool {
         if priority.is_automatic && self.breaker.is_open() {
             let is_probe =
@@ -207,7 +208,7 @@ struct Arrival {
     priority: Priority,
 }
 
-/// What queues of one health have.
+/// Totals of all queues with one health.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Load {
     running: usize,
@@ -228,7 +229,7 @@ pub(crate) struct Queues<T> {
     /// The requests under way that are not known to take long, in the order of their start.
     young: BTreeMap<u64, (UnixMicros, Arc<str>)>,
     breakers_open: usize,
-    /// When any of them answered last.
+    /// Time of the last answer of any queue.
     answered_at: Option<UnixMicros>,
     /// Numbers arrivals and starts.
     count: u64,
@@ -251,18 +252,18 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Whether jobs may be offered.
+    /// `true` if jobs may be offered.
     pub(crate) fn has_room(&self) -> bool {
         self.arrivals.len() < WAITING_MAX
     }
 
-    /// How many jobs wait for hosts that are not good.
+    /// Number of jobs that wait for hosts that are not good.
     fn doubtful(&self) -> usize {
         let [_, unproven, failing] = self.loads.map(|load| load.waiting);
         unproven + failing
     }
 
-    /// Whether the queue has room for what was deferred, and its receiver answers.
+    /// `true` if the queue has room for a deferred job and its receiver answers.
     pub(crate) fn wants(&self, queue: &str) -> bool {
         self.arrivals.len() < WAITING_MAX / 2
             && self.queues.get(queue).is_some_and(|queue| {
@@ -271,7 +272,7 @@ impl<T> Queues<T> {
             })
     }
 
-    /// Whether other receivers answer, and this one never has.
+    /// `true` if other receivers have answered in the last hour, and this one never has.
     pub(crate) fn is_unreachable(&self, queue: &str, now: UnixMicros) -> bool {
         let is_late = |at: UnixMicros| now.0.saturating_sub(at.0) < HOUR_MICROS;
         let has_answered = self.queues.get(queue).is_some_and(|queue| queue.has_answered);
@@ -361,8 +362,8 @@ impl<T> Queues<T> {
         self.change(&permit.queue, |queue| queue.ended(ending, was_quick, window_max, now));
     }
 
-    /// Time has passed: the jobs that have waited too long. Manual ones stay, and those of a good queue: their receiver
-    /// answers as fast as it can.
+    /// Returns the jobs that have waited too long. Manual jobs stay, and those of a good queue,
+    /// whose receiver answers as fast as it can.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<Spilled<T>> {
         let latest = UnixMicros(now.0.saturating_sub(LONG_MICROS));
         // What is of a later time than now was before the clock went back.
@@ -412,7 +413,7 @@ impl<T> Queues<T> {
         })?
     }
 
-    /// Whether one more request may be under way for queues of `health`.
+    /// `true` if queues of `health` may have one more request under way.
     fn may_start(&self, health: Health) -> bool {
         let percent = |part: usize| (self.running_max * part / 100).max(1);
         let [_, unproven, failing] = self.loads.map(|load| load.running);

@@ -1,5 +1,5 @@
-//! What follows from an attempt: its record, and when the next one is (spec 6.3.3, as `lib.rs`
-//! counts).
+//! Consequences of an attempt: its record and the time of the next one (spec 6.3.3, counted as in
+//! `lib.rs`).
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use schemas::{AttemptOutcome, DeferLevel, RetryLevel, Topic, UnixMicros};
 
 use crate::config::ATTEMPTS_MAX;
 
-/// How often a delivery is deferred before an attempt: for about a day.
+/// Maximum number of deferrals before an attempt: about a day.
 const DEFERRALS_MAX: i32 = 100;
 
-/// How an attempt went.
+/// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) outcome: AttemptOutcome,
     pub(crate) http_status: Option<u16>,
     pub(crate) attempted_at: UnixMicros,
     pub(crate) took: Duration,
-    /// Why there was none, for a person.
+    /// Reason why there was no answer, for a person.
     pub(crate) cause: Option<String>,
-    /// How its body begins.
+    /// Beginning of the answer's body.
     pub(crate) answer: String,
 }
 
-/// What an attempt leads to, or that none can be made.
+/// Records that an attempt leads to, or those for an attempt that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// For `webhooks.attempts`.
@@ -33,7 +33,7 @@ pub(crate) struct Verdict {
     pub(crate) next: Option<(Topic, Delivery)>,
 }
 
-/// Why a delivery cannot be sent soon.
+/// Reason for a deferral.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// Its receiver gives no answers.
@@ -46,10 +46,10 @@ pub(crate) enum Reason {
     Unreachable,
 }
 
-/// Whether a delivery can be worked with.
+/// Checks that a delivery can be processed.
 ///
 /// # Errors
-/// What is wrong with it; it was not made by this program then.
+/// A description of the defect; such a delivery was not made by this program.
 pub(crate) fn check(delivery: &Delivery) -> Result<(), &'static str> {
     if !(1..=ATTEMPTS_MAX).contains(&delivery.attempt) {
         return Err("the attempt is not one of 1 to 12");
@@ -62,21 +62,21 @@ pub(crate) fn check(delivery: &Delivery) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What follows from `answer` to an attempt at `delivery`. A dead delivery keeps the number of its
-/// last attempt.
+/// Decides what follows from `answer` to an attempt at `delivery`. A dead delivery keeps the number
+/// of its last attempt.
 pub(crate) fn decide(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> Verdict {
     let failed = answer.outcome != AttemptOutcome::Delivered;
     let next = failed.then(|| decide_next(delivery, answer, max_attempts));
     Verdict { attempt: Some(attempt(delivery, answer)), next }
 }
 
-/// That `delivery` is not attempted: a newer event of its order is delivered in its place.
+/// Attempt record of a `delivery` that is not sent: a newer event of its order replaces it.
 pub(crate) fn supersede(delivery: &Delivery, now: UnixMicros) -> Attempt {
     let cause = "a newer event of the order is delivered in its place".to_owned();
     attempt(delivery, &not_made(AttemptOutcome::Superseded, cause, now))
 }
 
-/// That `delivery` is not attempted any more: as this process is configured, there is nowhere to send it to.
+/// Gives `delivery` up: with this process's configuration there is no receiver to send it to.
 pub(crate) fn give_up(delivery: &Delivery, cause: String, now: UnixMicros) -> Verdict {
     decide(delivery, &not_made(AttemptOutcome::Forbidden, cause, now), 0)
 }
@@ -109,9 +109,10 @@ fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
     }
 }
 
-/// What follows where `delivery` cannot be sent soon: it waits, longer each time. A receiver that is down costs what was
-/// sent to it before an attempt after two waits; what was never sent waits on, for about a day, and so does what cannot be
-/// sent to it alone. Nothing is lost to a receiver that answers, nor to a failure of our own, however long it lasts.
+/// Defers a `delivery` that cannot be sent soon, longer each time. A receiver that is down uses up
+/// an attempt after two deferrals, if that delivery was sent before. A delivery that was never sent
+/// is deferred for about a day, and so is one whose receiver alone cannot be reached. Nothing is
+/// lost to a receiver that answers, nor to a failure of our own, however long it lasts.
 pub(crate) fn decide_deferral(
     delivery: &Delivery,
     reason: Reason,
@@ -158,8 +159,8 @@ fn decide_next(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> (Topi
     }
 }
 
-/// When a record that is written to `topic` now is due: the topic's delay later, in seconds that are as long as
-/// `first_delay`, but no longer than seconds where it is deferred.
+/// Due time of a record written to `topic` now: after the topic's delay, scaled by `first_delay`
+/// per second; for deferrals a second is never scaled up.
 pub(crate) fn due_at(topic: Topic, now: UnixMicros, first_delay: Duration) -> UnixMicros {
     // A long wait for an attempt is no reason for one as long where none was made.
     let is_deferred = matches!(topic, Topic::WebhooksDefer(_));
@@ -169,10 +170,10 @@ pub(crate) fn due_at(topic: Topic, now: UnixMicros, first_delay: Duration) -> Un
     UnixMicros(now.0.saturating_add(delay))
 }
 
-/// When a record of `topic` that was read at `seen_at` is due. Its writer said when, and that is mostly this very
-/// process; a writer whose clock was ahead holds it for the topic's delay at most, one whose clock was behind lets it
-/// go early by as much. The clock of the log has no say:
-/// a broker's may be minutes off.
+/// Due time of a record of `topic` that was read at `seen_at`. Its writer, mostly this very
+/// process, set it; if that clock was ahead, the record waits for at most the topic's delay; if it
+/// was behind, the record is sent early by as much. The broker's clock is not used: it may be
+/// minutes off.
 pub(crate) fn due_after(
     topic: Topic,
     written: UnixMicros,

@@ -12,12 +12,13 @@ use schemas::record::{Delivery, WebhookEntry};
 use schemas::{OrderId, UnixMicros};
 
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
-/// How long an entry is kept: longer than the log keeps a delivery, which is a week.
+/// Retention of an entry: longer than the log keeps a delivery, which is a week.
 const KEPT_MICROS: i64 = 10 * 24 * HOUR_MICROS;
-/// For how long a new owner keeps even older ones: until what an earlier owner left has been read.
+/// Grace period in which a new owner keeps even older ones: until it has read what an earlier owner
+/// left.
 const GRACE_MICROS: i64 = HOUR_MICROS;
 
-/// Which of its order's events a delivery is.
+/// Place of a delivery among the events of its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) order: OrderId,
@@ -34,7 +35,7 @@ impl Turn {
     }
 }
 
-/// What becomes of a delivery.
+/// Result of admitting a delivery.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admitted<J> {
     Start(J),
@@ -75,7 +76,7 @@ pub(crate) struct Sequence<J> {
 }
 
 impl<J> Sequence<J> {
-    /// That of a new owner, without entries.
+    /// Sequence of a new owner, without entries.
     pub(crate) fn new(now: UnixMicros) -> Self {
         Self {
             newest: HashMap::new(),
@@ -136,7 +137,8 @@ impl<J> Sequence<J> {
         Admitted::Start(job)
     }
 
-    /// Whether a newer event of the order is on its way, so that this one is not to be sent again.
+    /// `true` if a newer event of the order is on its way, so that this one is not to be sent
+    /// again.
     pub(crate) fn is_overtaken(&self, turn: Turn) -> bool {
         let waiting = self.works.get(&turn.order).and_then(|work| work.waiting.as_ref());
         let announced = self.newest.get(&turn.order).map(|entry| entry.version);
@@ -152,7 +154,7 @@ impl<J> Sequence<J> {
         }
     }
 
-    /// Whether an event waits for the next step.
+    /// `true` if an event waits for the next step.
     pub(crate) fn is_awaited(&self) -> bool {
         let waits = |order| self.works.get(order).is_some_and(|work| work.waiting.is_some());
         self.changed.iter().any(waits)

@@ -1,8 +1,8 @@
-//! Which records of one partition are complete, when they complete in any order.
+//! Completed records of one partition, in whatever order they complete.
 //!
-//! What is committed is the low watermark, and beside it a bitset of the completions above it, so
-//! that after a crash nothing complete is done again. The bitset reaches [`WINDOW`] offsets:
-//! a caller that asks [`Tracker::fits`] before starting never completes a record that it cannot hold.
+//! The commit has the low watermark and a bitset of the completions above it, so that after a crash
+//! nothing complete is done again. The bitset reaches [`WINDOW`] offsets: a caller that asks
+//! [`Tracker::fits`] before starting never completes a record that it cannot hold.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use log::{Committed, Offset};
 
-/// How far above the watermark a record may be started: while one record of a partition takes a whole time-out, this many
-/// others of it are. The bitset takes 2731 bytes of text at most.
+/// Maximum distance of a started record from the watermark: the number of other records of a
+/// partition that can complete while one takes a whole time-out. The bitset takes 2731 bytes of
+/// text at most.
 pub(crate) const WINDOW: i64 = 16_384;
 
 /// The state of one partition. Offsets that the log skips (expired, or markers of Kafka's
@@ -38,7 +39,7 @@ impl Tracker {
         Self { next: first, open: BTreeSet::new(), complete }
     }
 
-    /// Takes note of a record that was read. Says whether it is to be worked on: false if it was
+    /// Records the receipt of an offset. Returns `true` if it is to be processed, `false` if it was
     /// received before or is complete already.
     pub(crate) fn receive(&mut self, offset: Offset) -> bool {
         if offset.0 < self.next {
@@ -53,7 +54,7 @@ impl Tracker {
         !done
     }
 
-    /// Whether a received record may be started.
+    /// `true` if a received record may be started.
     pub(crate) fn fits(&self, offset: Offset) -> bool {
         offset.0.saturating_sub(self.watermark()) < WINDOW
     }
@@ -67,7 +68,7 @@ impl Tracker {
         self.open.first().copied().unwrap_or(self.next)
     }
 
-    /// What to commit.
+    /// Watermark and bitset to commit.
     pub(crate) fn committed(&self) -> Committed {
         let watermark = self.watermark();
         let end = watermark.saturating_add(WINDOW);
@@ -92,8 +93,9 @@ pub fn completed(committed: &Committed) -> BTreeSet<Offset> {
     Tracker::restore(Some(committed)).complete.into_iter().map(Offset).collect()
 }
 
-/// What the deliverer's group commits to continue without a record, of which `before` are those behind its position. None if
-/// it is complete, or too far behind the position for that.
+/// Commit with which the deliverer's group continues without a record; `before` has the offsets
+/// between its position and that record. None if the record is complete already, or too far behind
+/// the position.
 #[must_use]
 pub fn without(
     committed: Option<&Committed>,
@@ -194,7 +196,7 @@ mod tests {
         assert!(tracker.receive(Offset(7)));
     }
 
-    /// What happens to a partition, by numbers that are cut to what exists.
+    /// Event in a partition's life; numbers are cut to what exists.
     #[derive(Debug, Clone)]
     enum Move {
         Read(usize),

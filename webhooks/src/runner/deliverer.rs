@@ -29,12 +29,12 @@ use crate::machine::schedule::{self, Answer, Reason, Verdict};
 use crate::machine::sequence::Admitted;
 use crate::metrics;
 
-/// How long a poll waits while attempts are under way: what they led to is to be kept soon.
+/// Poll time-out while attempts are under way: short, so that their results are committed soon.
 const POLL_BUSY: Duration = Duration::from_millis(5);
-/// How many of the records that have waited, for a retry or a deferral, one step takes at most: a backlog of them makes
-/// steps short, and fresh events late by no more.
+/// Maximum number of retried or deferred records that one step takes: a backlog of them makes steps
+/// short and delays fresh events no longer.
 const WAITED_MAX: usize = 64;
-/// What is left for the last commit, after the last attempt has run out of time.
+/// Time for the last commit, after the last attempt has timed out.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -172,7 +172,7 @@ impl Handler for Deliverer {
         Ok(())
     }
 
-    /// Until something can have happened: an attempt has ended, or a record is due.
+    /// Time until something can have happened: an attempt has ended, or a record is due.
     fn poll_timeout(&self) -> Duration {
         let is_idle = self.desk.is_empty() && self.finished.is_empty();
         let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
@@ -187,7 +187,7 @@ impl Handler for Deliverer {
         self.partitions.next_due().map_or(longest, |due| elapsed(now, due).clamp(MILLI, longest))
     }
 
-    /// What is under way is finished and committed, what waits stays in the log.
+    /// Finishes and commits the attempts under way; waiting records stay in the log.
     fn is_drained(&mut self) -> bool {
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
         self.desk.close();
@@ -230,7 +230,7 @@ impl Deliverer {
         self.engine.clock().now()
     }
 
-    /// What waits is not sent by this worker.
+    /// Drops this worker's waiting jobs, which it will not send.
     fn forget_waiting(&self) {
         self.engine.queues().retain_waiting(|job| !Arc::ptr_eq(&job.desk, &self.desk));
     }
@@ -240,7 +240,7 @@ impl Deliverer {
         self.drain_until.is_some() || self.newer.is_some()
     }
 
-    /// Whether what has finished is enough for a commit. What others wait for is not put off.
+    /// `true` if the results are to be committed now. Results that others wait for are not put off.
     fn is_commit_due(&self, now: Instant) -> bool {
         let is_awaited = self.is_stalled || self.is_ending() || self.sequences.is_awaited();
         is_awaited || self.finished.is_due(now)
@@ -282,7 +282,7 @@ impl Deliverer {
         self.conclude(job, verdict, alert, None)
     }
 
-    /// What follows for a delivery whose turn it was.
+    /// Concludes a delivery whose turn it was: collects the records of its verdict.
     fn conclude(
         &mut self,
         job: &Job,
@@ -394,7 +394,7 @@ impl Deliverer {
         Ok(())
     }
 
-    /// It cannot be sent soon.
+    /// Defers a job that cannot be sent soon.
     fn defer(&mut self, job: &Job, reason: Reason) -> Result<(), Error> {
         let (now, max_attempts) = (self.now(), self.engine.config().max_attempts);
         let (emitted_at, mut alert) = (job.delivery.emitted_at, None);
@@ -438,7 +438,7 @@ impl Deliverer {
         is_ours
     }
 
-    /// What has finished, and how far that brings each partition.
+    /// Plans a step: the records of all results, and the offset to which they bring each partition.
     fn plan(&self) -> Step {
         let entries = self.sequences.entries();
         let finished = self.finished.iter().map(|finished| finished.position.from);
@@ -454,7 +454,7 @@ impl Deliverer {
 }
 
 impl Drop for Deliverer {
-    /// What is under way is broken off.
+    /// Cancels the attempts under way.
     fn drop(&mut self) {
         self.losses.values().for_each(CancellationToken::cancel);
         self.forget_waiting();

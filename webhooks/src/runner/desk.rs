@@ -1,12 +1,12 @@
-//! Where a worker finds what became of its jobs.
+//! A worker's inbox of finished jobs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use schemas::UnixMicros;
 
-/// For how long after a worker's turn its jobs are started: well below the time in which one that does not poll loses its
-/// partitions, which it would not know.
+/// Time after a worker's turn in which its jobs may start. Well below the time in which a worker
+/// that does not poll loses its partitions, without being notified.
 const OPEN_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -18,7 +18,7 @@ struct State<B> {
     next_due: Option<UnixMicros>,
 }
 
-/// One worker's, which empties it each turn. `B` is what comes back.
+/// The desk of one worker, which empties it each turn. `B` is the type of what comes back.
 #[derive(Debug)]
 pub(super) struct Desk<B>(Mutex<State<B>>);
 
@@ -50,7 +50,7 @@ impl<B> Desk<B> {
         may_start
     }
 
-    /// What began has ended.
+    /// Ends a job that began, and puts its result into the inbox.
     pub(super) fn ended(&self, back: B) {
         let mut state = self.state();
         state.under_way -= 1;
@@ -65,7 +65,7 @@ impl<B> Desk<B> {
         std::mem::take(&mut self.state().back)
     }
 
-    /// Whether nothing is under way, and nothing has come back.
+    /// `true` if no job is under way and the inbox is empty.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state();
         state.under_way == 0 && state.back.is_empty()
@@ -75,7 +75,7 @@ impl<B> Desk<B> {
         self.state().under_way
     }
 
-    /// When the first of the worker's records is due.
+    /// Sets the due time of the first of the worker's records.
     pub(super) fn set_next_due(&self, due: Option<UnixMicros>) {
         self.state().next_due = due;
     }

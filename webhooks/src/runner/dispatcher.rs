@@ -23,7 +23,7 @@ pub fn run_dispatcher(config: &Config, context: &StageContext) -> Result<(), Err
 
 pub(super) struct Dispatcher {
     layout: Layout,
-    /// Where unknown transfers are delivered.
+    /// URL to which unknown transfers are delivered.
     url: Option<String>,
     dust_threshold: BTreeMap<Stablecoin, Amount>,
     /// The dust of the step under way.

@@ -11,21 +11,22 @@ use super::elapsed;
 use crate::machine::endpoint;
 use crate::metrics;
 
-/// How many endpoints the metric has at most: each is a time series. The alerts have all.
+/// Maximum number of endpoints in the metric, each of them a time series. Alerts have no limit.
 const SHOWN_MAX: usize = 20;
 
 /// The endpoints of a process's deliveries.
 pub(super) struct Endpoints {
     all: endpoint::Endpoints,
-    /// Those that the metric has.
+    /// Endpoints that the metric has.
     shown: BTreeSet<String>,
-    /// What is open on the topic, of whichever process.
+    /// Alerts open on the topic, of all processes.
     open: OpenAlerts,
-    /// What steps took since the topic was read, by name: not to be written again at once. A step may never be committed.
+    /// Alerts that steps took since the topic was read, by name, so that they are not written again
+    /// at once. Their step may never be committed.
     taken: BTreeMap<String, Alert>,
 }
 
-/// What a process no longer delivers to it says nothing about.
+/// Resets the metric of each shown endpoint: the process no longer delivers to it.
 impl Drop for Endpoints {
     fn drop(&mut self) {
         self.shown.iter().for_each(|host| metrics::endpoint_failing(host, Duration::ZERO));
@@ -43,7 +44,7 @@ impl Endpoints {
         &self.open
     }
 
-    /// What the topic has now.
+    /// Replaces the open alerts by the topic's present ones.
     pub(super) fn set_open(&mut self, open: OpenAlerts) {
         self.open = open;
         self.taken.clear();
@@ -162,7 +163,7 @@ mod tests {
     const HOST: &str = "shop.example";
     const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
-    /// What a follower of the topic does, to which nothing was added.
+    /// Does as a follower of the topic to which nothing was added.
     fn read_again(endpoints: &mut Endpoints) {
         let open = endpoints.open().clone();
         endpoints.set_open(open);

@@ -1,8 +1,9 @@
-//! What the workers of a process share: the queues of all receivers, the endpoints that fail, and the client. What is
-//! known of a receiver serves all of them, and none takes more than its part.
+//! State that the workers of a process share: the queues of all receivers, the failing endpoints,
+//! and the client. All workers use the same knowledge of a receiver, and none takes more than its
+//! part.
 //!
-//! A request that has ended starts the next one, of whichever worker, and nobody waits for a worker's turn. What became
-//! of a job is put on the [`Desk`] of its worker.
+//! A request that ends starts the next one, of any worker, without waiting for a worker's turn. A
+//! job's result is put on the [`Desk`] of its worker.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,9 +27,10 @@ use crate::machine::queue::{Ending, Permit, Queues, Spilled};
 use crate::metrics;
 use crate::sender::Sender;
 
-/// How often the topic `alerts` is read: so late it is seen that another process, or an operator, has changed something.
+/// Interval at which the topic `alerts` is read: the delay with which a change by another process
+/// or an operator is noticed.
 const ALERTS_READ_EVERY: Duration = Duration::from_secs(10);
-/// How often what goes through all queues is written.
+/// Interval of the metrics that need a pass over all queues.
 const REPORTED_EVERY: Duration = Duration::from_secs(1);
 
 /// Delivers webhooks for the workers of a process.
@@ -151,7 +153,8 @@ impl Engine {
         }
     }
 
-    /// Whether the receiver of a deferred delivery answers and has room for it. What we could not send has to wait.
+    /// `true` if the receiver of a deferred delivery answers and has room for it. A delivery
+    /// deferred for a failure of our own has to wait.
     pub(super) fn wants(&self, delivery: &Delivery) -> bool {
         delivery.last_outcome != Some(AttemptOutcome::Local)
             && self.queues().wants(&host_key(&delivery.url))

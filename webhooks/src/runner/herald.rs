@@ -1,7 +1,8 @@
 //! `alerts` and `dead-letters` -> the sinks of alerts, and the one alert of a topic with dead letters.
 //!
-//! One process has both partitions. How far each sink has had everything is kept with the group's offset, which is that of
-//! the sink that is farthest behind: none waits for another, and after a restart none is sent again what it was sent.
+//! One process has both partitions. The position of each sink is kept with the group's offset,
+//! which is that of the sink farthest behind: no sink waits for another, and none is sent an alert
+//! again after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +25,12 @@ use crate::error::Error;
 use crate::machine::outbox::{Outbox, is_old};
 use crate::metrics;
 
-/// So much of the reason of a dead letter is in its alert.
+/// Maximum length of a dead letter's reason in its alert.
 pub(super) const REASON_CHARS_MAX: usize = 300;
-/// How many records a sink that this process does not have may be behind the others. One that is farther behind, as it was taken
-/// out of the configuration, holds the group back no longer.
+/// Maximum lag, in records, of a sink that this process does not have. One farther behind was
+/// removed from the configuration, and holds the group back no longer.
 pub(super) const ABSENT_RECORDS_MAX: i64 = 1_000;
-/// What is left for the last commit, after the last message has run out of time.
+/// Time for the last commit, after the last message has timed out.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
 /// Sends alerts to the sinks until the process stops. Blocks: runs on a thread of its own.
@@ -54,17 +55,17 @@ struct Desk {
 
 pub(super) struct Herald {
     context: StageContext,
-    /// Whether this member has the topic.
+    /// `true` if this member has the topic.
     is_owner: bool,
     open: OpenAlerts,
     desks: Vec<Desk>,
-    /// How far sinks are that other processes have and this one has not: its configuration is older, or newer.
+    /// Positions of sinks that only other processes have, whose configuration is older or newer.
     absent: BTreeMap<String, Offset>,
     /// Dead letters of the step that is under way. What was received is not read again.
     letters: Vec<NewRecord>,
-    /// All before it was received.
+    /// Offset before which all was received.
     next: Offset,
-    /// What the group keeps, and what a step that is under way would have it keep.
+    /// Position that the group keeps, and the one that the step under way commits.
     kept: Option<Committed>,
     keeping: Option<Committed>,
     drain_max: Duration,
@@ -154,13 +155,13 @@ impl Handler for Herald {
         }
     }
 
-    /// What was received is known, also when it is read again.
+    /// Forgets the step's commit only; received records stay known, also when they are read again.
     fn aborted(&mut self) -> Result<(), Error> {
         self.keeping = None;
         Ok(())
     }
 
-    /// What is under way ends, and where that brings the sinks is kept.
+    /// Waits for the messages under way, and until the positions they lead to are committed.
     fn is_drained(&mut self) -> bool {
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
         let is_idle = self.desks.iter().all(|desk| desk.flight.is_none());
@@ -282,7 +283,7 @@ impl Herald {
         }
     }
 
-    /// What the group is to keep.
+    /// Position for the group to commit.
     fn position(&self) -> Committed {
         let own = self.desks.iter();
         let own = own.map(|desk| (desk.courier.name.clone(), desk.outbox.position(self.next)));
@@ -326,13 +327,13 @@ impl Desk {
     }
 }
 
-/// What the group keeps of how far each sink is.
+/// Commit metadata with the position of each sink.
 pub fn sinks_text(positions: impl IntoIterator<Item = (String, Offset)>) -> String {
     let all = positions.into_iter().map(|(sink, at)| (sink, at.0.into()));
     serde_json::Value::Object(all.collect()).to_string()
 }
 
-/// How far each sink was, by what the group keeps.
+/// Position of each sink, from the commit metadata.
 #[must_use]
 pub fn sinks_of(metadata: &str) -> BTreeMap<String, Offset> {
     let all: BTreeMap<String, i64> = serde_json::from_str(metadata).unwrap_or_default();

@@ -20,7 +20,7 @@ pub(super) struct Job {
     pub(super) position: Position,
     pub(super) record: Arc<Record>,
     pub(super) delivery: Delivery,
-    /// Of its URL: what its receiver is known by.
+    /// Host and port of its URL: the key of its receiver.
     pub(super) host: Arc<str>,
     /// None if it is about no order.
     pub(super) turn: Option<Turn>,
@@ -55,7 +55,7 @@ impl Job {
     }
 }
 
-/// How the attempt of a span went; without an answer it was broken off.
+/// Ends the span of an attempt; without an answer the attempt was cancelled.
 pub(super) fn end(mut span: Running, answer: Option<&Answer>) {
     if let Some(answer) = answer {
         span.set("webhook.outcome", answer.outcome.as_str());

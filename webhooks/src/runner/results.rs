@@ -1,21 +1,22 @@
-//! What has finished and is not committed yet, and when it is.
+//! Finished results that are not committed yet, and the time of their commit.
 
 use std::time::{Duration, Instant};
 
 use super::job::Finished;
 
-/// A step is committed when it has this number of results,
+/// Number of results at which a step is committed;
 const COUNT_MAX: usize = 1024;
-/// or when the first of them has waited for this many times what the last commit took, within these bounds: a worker takes
-/// nothing while it commits, and so that is for a ninth of the time, however many receivers are bad.
+/// otherwise it is committed when the first result has waited for this multiple of the last
+/// commit's duration, within these bounds. A worker takes nothing while it commits; this limits
+/// that to a ninth of the time, however many receivers are bad.
 const LINGER_FACTOR: u32 = 8;
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(200);
 
-/// The results for the next step. A crash repeats the requests that they are of.
+/// The results for the next step. A crash repeats their requests.
 pub(super) struct Results {
     finished: Vec<Finished>,
-    /// When the first of them finished.
+    /// Time at which the first of them finished.
     since: Option<Instant>,
     commit_begun: Option<Instant>,
     commit_took: Duration,
@@ -46,7 +47,7 @@ impl Results {
         self.finished.iter()
     }
 
-    /// Whether they are enough for a commit.
+    /// `true` if the results are enough for a commit, or the first has waited long enough.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         let linger = (self.commit_took * LINGER_FACTOR).clamp(LINGER_MIN, LINGER_MAX);
         let is_old = |since| now.saturating_duration_since(since) >= linger;

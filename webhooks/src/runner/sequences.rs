@@ -11,7 +11,7 @@ use super::job::Job;
 use crate::error::Error;
 use crate::machine::sequence::{Admitted, Sequence};
 
-/// How many old entries one step removes at most.
+/// Maximum number of old entries that one step removes.
 const EXPIRED_MAX: usize = 100;
 
 /// Deliveries and their turns.
@@ -19,7 +19,7 @@ pub(super) struct Sequences {
     of: HashMap<Partition, Sequence<Job>>,
     /// Entries for the next step, and a partition that the worker must have for them to be written.
     entries: Vec<(TopicPartition, NewRecord)>,
-    /// Whose turn has come.
+    /// Deliveries whose turn has come.
     ready: Vec<Job>,
 }
 
@@ -78,13 +78,13 @@ impl Sequences {
         Ok(admitted)
     }
 
-    /// Whether a newer event of its order makes another attempt needless.
+    /// `true` if a newer event of its order makes another attempt needless.
     pub(super) fn is_overtaken(&self, job: &Job) -> bool {
         let sequence = self.of.get(&job.position.from.partition);
         job.turn.zip(sequence).is_some_and(|(turn, sequence)| sequence.is_overtaken(turn))
     }
 
-    /// What became of a delivery is in the next step.
+    /// Marks a delivery as ended; its result is in the next step.
     pub(super) fn ended(&mut self, job: &Job) {
         if let (Some(turn), Some(sequence)) =
             (job.turn, self.of.get_mut(&job.position.from.partition))
@@ -115,7 +115,7 @@ impl Sequences {
         &self.entries
     }
 
-    /// Whether an entry or an event waits for the next step.
+    /// `true` if an entry or an event waits for the next step.
     pub(super) fn is_awaited(&self) -> bool {
         !self.entries.is_empty() || self.of.values().any(Sequence::is_awaited)
     }
@@ -126,7 +126,7 @@ impl Sequences {
         self.ready.extend(self.of.values_mut().flat_map(Sequence::committed));
     }
 
-    /// Whether [`Sequences::take_ready`] has something.
+    /// `true` if [`Sequences::take_ready`] has a delivery.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Why an attempt brought no status: the receiver's failure, or our own.
+//! Reasons why an attempt brought no status: the receiver's failure, or our own.
 
 use std::error::Error as StdError;
 use std::io::{Error as IoError, ErrorKind};
@@ -22,7 +22,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// What a request failed for. With a proxy nothing else is called, and it is ours.
+    /// Classifies a failed request. With a proxy only the proxy is called, so its failure is ours.
     pub(super) fn of(error: reqwest::Error, is_proxied: bool) -> Self {
         // The URL may hold what the merchant keeps to itself; the causes behind it do not.
         let error = error.without_url();
@@ -54,7 +54,7 @@ fn sources(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'sta
     std::iter::successors(error.source(), |error| (*error).source())
 }
 
-/// Whether no receiver could be called as things are on this side.
+/// `true` if the failure is on this side, so that no receiver could be called.
 fn is_local(error: &(dyn StdError + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<NotResolved>() {
         return matches!(error, NotResolved::Local(_));
@@ -84,7 +84,7 @@ fn is_of_unknown_issuer(error: &(dyn StdError + 'static)) -> bool {
     error.downcast_ref::<TlsError>().is_some_and(|error| *error == unknown)
 }
 
-/// Whether nobody answers at the address, or the name has none.
+/// `true` if nothing answers at the address, or the name has no address.
 fn is_unreachable(error: &(dyn StdError + 'static)) -> bool {
     if error.is::<NotResolved>() {
         return true;

@@ -23,7 +23,7 @@ const ESCAPES_MAX: usize = 2;
 pub(crate) struct Mask(Vec<Hidden>);
 
 impl Mask {
-    /// Of a request to `url`, whose path and query merchants put tokens into.
+    /// Mask for a request to `url`: merchants put tokens into path and query.
     pub(super) fn of(url: &Url) -> Self {
         let parts = [url.path(), url.query().unwrap_or_default()];
         let hide = |text: &str| Hidden::new(text.as_bytes(), URL_RUN_MIN);

@@ -97,7 +97,7 @@ async fn exactly_200_is_success_spec_6_3_1() {
     }
 }
 
-/// What only a server that writes its bytes itself answers.
+/// Answers that only a server that writes its own bytes can give.
 #[tokio::test]
 async fn the_last_status_counts_and_no_other_spec_6_3_1() {
     use AttemptOutcome::{Delivered, Status};
@@ -413,7 +413,7 @@ async fn refuse_http2(mut stream: TcpStream, requests: Arc<AtomicUsize>) -> std:
     }
 }
 
-/// What HTTP/2 calls safe to repeat is not repeated either.
+/// Requests that HTTP/2 declares safe to repeat are not repeated either.
 #[tokio::test]
 async fn the_client_repeats_no_request() {
     let requests = Arc::new(AtomicUsize::new(0));

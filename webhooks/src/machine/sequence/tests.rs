@@ -101,7 +101,7 @@ fn entries_leave_after_ten_days() {
     assert_eq!(sequence.expire(at(11 * DAY_MICROS), 100), [orders[2].order]);
 }
 
-/// What has not happened on the log yet.
+/// Changes that are not on the log yet.
 #[derive(Default)]
 struct Step {
     complete: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What workers share: requests under way, and what is known of receivers.
+//! State that workers share: requests under way, and knowledge of receivers.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -90,7 +90,7 @@ impl Inbox {
         format!("http://127.0.0.1:{}/hooks/{KEY}", self.port)
     }
 
-    /// What the requests say: state and name.
+    /// State and name in each request.
     fn got(&self) -> Vec<String> {
         let bodies = self.bodies.lock().unwrap();
         let words = |body: &String| {
@@ -230,7 +230,7 @@ async fn a_process_without_a_sink_keeps_its_place() {
     assert_eq!(first.got()[2..], ["raised chain_halted/eth/d"]);
 }
 
-/// What was received is not read again after a step that was aborted.
+/// Records received before an aborted step are not read again, so their letter must be kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_letter_of_an_aborted_step_is_written() {
     let dir = tempfile::tempdir().unwrap();

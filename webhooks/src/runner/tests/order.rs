@@ -168,7 +168,7 @@ async fn a_resend_takes_the_place_of_the_retries() {
     assert!(found.contains(&outcome("v6", 2, AttemptOutcome::Delivered)), "{found:?}");
 }
 
-/// What was sent of an order would not be known: an older status could follow a newer one.
+/// Without the changelog, an older status could be sent after a newer one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changelog_that_is_no_changelog_stops_it() {
     let entry = put(Topic::WebhooksChangelog, "order", &example::webhook_entry());

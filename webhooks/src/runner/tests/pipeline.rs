@@ -212,7 +212,8 @@ async fn a_silent_receiver_delays_nobody_else() {
     assert_eq!(silent.calls().len(), 20);
 }
 
-/// How often an event's POST fails before it is acknowledged; 9 is more than there are attempts.
+/// Number of failures of an event's POST before its acknowledgement; 9 exceeds the maximum number
+/// of attempts.
 fn failures(event_id: &str) -> i32 {
     let subject = event_id.split('.').next().unwrap();
     let number =

@@ -90,7 +90,7 @@ impl Receiver {
         self.shared.calls.lock().unwrap().clone()
     }
 
-    /// How many connections were closed before their answer.
+    /// Number of connections that were closed before their answer.
     pub(super) fn broken_off(&self) -> usize {
         self.shared.broken_off.load(Ordering::SeqCst)
     }

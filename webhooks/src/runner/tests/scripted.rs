@@ -82,9 +82,9 @@ struct State {
     paused: BTreeSet<TopicPartition>,
     events: VecDeque<Event>,
     commits: VecDeque<StepError>,
-    /// How many polls fail.
+    /// Number of polls that fail.
     failing_polls: usize,
-    /// How far the log's clock is ahead, in microseconds.
+    /// Lead of the log's clock, in microseconds.
     skew: i64,
 }
 
@@ -137,7 +137,7 @@ impl Scripted {
         state.events.push_back(Event::Revoked(vec![at(topic)]));
     }
 
-    /// What the next commits answer; after them they succeed.
+    /// Sets the errors of the next commits; later ones succeed.
     pub(super) fn fail_commits(&self, errors: impl IntoIterator<Item = StepError>) {
         self.state.lock().unwrap().commits.extend(errors);
     }
@@ -147,12 +147,12 @@ impl Scripted {
         self.state.lock().unwrap().failing_polls = count;
     }
 
-    /// How many of the answers of [`Scripted::fail_commits`] are still to come.
+    /// Number of errors of [`Scripted::fail_commits`] still to be returned.
     pub(super) fn failures_left(&self) -> usize {
         self.state.lock().unwrap().commits.len()
     }
 
-    /// Whether assignments or revocations were not polled yet.
+    /// `true` if assignments or revocations were not polled yet.
     pub(super) fn has_events(&self) -> bool {
         !self.state.lock().unwrap().events.is_empty()
     }
