@@ -1,9 +1,9 @@
-//! What may end the processor.
+//! Errors that end the processor.
 
 use crate::machine::Broken;
 
-/// Why a machine's runner stopped. All of them are fatal: nothing of the step is committed, a restart
-/// resumes from the last one.
+/// Error with which a machine's runner stopped. All of them are fatal: nothing of the step is
+/// committed, a restart resumes from the last committed step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log cannot be used.
@@ -22,7 +22,7 @@ pub enum Error {
     /// An input has a schema or a word that this version does not have.
     #[error(transparent)]
     Newer(#[from] log::NewerRecord),
-    /// What a machine decided contradicts what it has promised.
+    /// A decision of a machine contradicts what it has promised.
     #[error(
         "{cause} (at {at}). The partition stops before anything of this step is committed: this \
          version has a defect, or its changelog was damaged. Keep the log as it is and report it; a \

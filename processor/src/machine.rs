@@ -11,8 +11,8 @@ use schemas::{Blockchain, CodecError, OrderId, Stablecoin, UnixSeconds, UnknownR
 
 use matching::Share;
 
-/// By which an order that is forgotten refuses a transfer: it cannot know whether that one had paid it. No other refusal
-/// of an order has it.
+/// Reason with which a forgotten order refuses a transfer: it cannot know whether that transfer had
+/// paid it. No other refusal of an order has this reason.
 const FORGOTTEN: UnknownReason = UnknownReason::NoDeposit;
 
 /// Ends a function with [`Broken`] if the rule `$number` of `docs/invariants.md` does not hold.
@@ -35,7 +35,7 @@ mod table;
 pub struct Broken {
     /// Its number in `docs/invariants.md`.
     pub invariant: u8,
-    /// What was found.
+    /// Description of the contradiction.
     pub what: String,
 }
 
@@ -45,7 +45,7 @@ impl Broken {
     }
 }
 
-/// Why an entry of the changelog cannot be restored.
+/// Reason why an entry of the changelog cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The machine never writes such a key, or not with this entry.
@@ -62,9 +62,9 @@ pub enum RestoreError {
 /// A state machine over one partition of the log. The runner commits its effects, its changes and
 /// its input in one step, or undoes it.
 pub trait Machine: Clone + Debug {
-    /// What it takes.
+    /// Type of its inputs.
     type Input: Clone + Debug;
-    /// What follows, to be published.
+    /// Type of its effects, which are published.
     type Effect: Clone + Debug + PartialEq;
     /// A row of its state in the changelog.
     type Entry: Record + Clone + Debug + PartialEq;
@@ -79,7 +79,7 @@ pub trait Machine: Clone + Debug {
         effects: &mut Vec<Self::Effect>,
     ) -> Result<(), Broken>;
 
-    /// What the step changed, for the changelog: key, and the entry or none where it is gone.
+    /// Changes of the step for the changelog: key, and the entry or none if it was removed.
     fn changes(&self) -> Vec<(String, Option<Self::Entry>)>;
 
     /// The step is committed.
@@ -101,13 +101,13 @@ pub trait Machine: Clone + Debug {
     /// are.
     fn snapshot(&self) -> Vec<(String, Self::Entry)>;
 
-    /// How full the amounts of each coin on its chain are. Only measured: no part of its state.
+    /// Share of amounts in use for each coin on its chain. Only measured, not a part of its state.
     fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)>;
 
-    /// How many emergency stops are in force on its chain, if it has one.
+    /// Number of emergency stops in force on its chain, if it has one.
     fn stops(&self) -> Option<(Blockchain, usize)>;
 
-    /// How many rows it holds.
+    /// Number of rows it holds.
     fn rows(&self) -> usize;
 
     /// Orders whose timers have passed at `now`, first due first, at most `max`. Each needs a `tick` on the

@@ -1,4 +1,4 @@
-//! What the processor measures beyond what every group does (`tidemark_log_group_*`).
+//! Metrics of the processor, beyond those of every group (`tidemark_log_group_*`).
 
 use schemas::{AlertKind, Blockchain};
 
@@ -15,14 +15,15 @@ const ALERTS: &[&str] = &[
 runtime::metrics! {
     /// Records written by committed steps.
     Counter OUTPUTS_TOTAL = "tidemark_processor_outputs_total" [topic];
-    /// By how much the clock is ahead of the newest block of all chains. Far more than a chain goes without a block:
-    /// the clock is wrong, or no chain is followed.
+    /// Lead of the clock over the newest block of all chains. Far more than a chain goes without a
+    /// block: the clock is wrong, or no chain is followed.
     Gauge CLOCK_AHEAD_SECONDS = "tidemark_processor_clock_ahead_seconds" [];
     /// Alerts written to the log. `amounts_taken`: no amount was free for a deposit at a wallet. `head_went_back` and
     /// `head_too_far`: a head was ignored, so it confirmed nothing; of each kind at most one in an hour of the chain's
     /// time and lane.
     Counter ALERTS_TOTAL = "tidemark_processor_alerts_total" [kind in ALERTS, blockchain in Blockchain::WORDS];
-    /// How many of the raised amounts that were tried for the last deposits were taken: near 1, add wallets.
+    /// Ratio of taken amounts to all raised amounts that were tried for the last deposits: near 1,
+    /// add wallets.
     Gauge AMOUNTS_IN_USE = "tidemark_processor_amounts_in_use_ratio" [blockchain, stablecoin];
     /// Emergency stops in force. Anything but 0 is somebody's decision that some payments count for nobody.
     Gauge STOPS = "tidemark_processor_stops" [blockchain];

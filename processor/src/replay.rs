@@ -1,4 +1,4 @@
-//! Which records of the topics the machines wrote, and others did not: what a replay compares.
+//! Records of the topics that only the machines wrote: these a replay compares.
 
 use log::Record;
 use schemas::record::{
@@ -10,8 +10,9 @@ use schemas::{AlertKind, AlertState, Topic};
 use crate::machine::{matching, orders};
 use crate::wire::Wire;
 
-/// Whether a machine writes such a record to a topic of its outputs. Others may command orders and lanes: the api, and timers
-/// that are due; ingest writes how far it is, and others write alerts and dead letters of their own.
+/// `true` if a machine writes such a record to a topic of its outputs. Others write there too: the
+/// API and due timers command orders and lanes, ingest writes its progress, and others write alerts
+/// and dead letters of their own.
 #[must_use]
 pub fn is_output(record: &Record) -> bool {
     match record.from.topic {
@@ -47,7 +48,7 @@ pub fn is_output(record: &Record) -> bool {
     }
 }
 
-/// Whether others may write the same: an operator, too, ends alerts.
+/// `true` if others may write the same: an operator, too, ends alerts.
 #[must_use]
 pub fn is_shared(record: &Record) -> bool {
     let is_end = |alert: Alert| alert.state == AlertState::Resolved;

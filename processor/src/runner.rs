@@ -59,7 +59,7 @@ struct Runner<M: Wire> {
     /// None for machines without timers.
     chain_time: Option<ChainTime>,
     machines: BTreeMap<Partition, Owned<M>>,
-    /// How many records the step under way writes to each topic.
+    /// Number of records that the step under way writes to each topic.
     outputs: BTreeMap<Topic, u64>,
 }
 
@@ -191,7 +191,8 @@ impl<M: Wire> Runner<M> {
         Ok(Some(Owned::new(machine, partition, known, traces)))
     }
 
-    /// What the machines of this member have for gauges: the stops of each chain, and the ratio of amounts in use.
+    /// Gauge values of this member's machines: the stops of each chain, and the ratio of amounts in
+    /// use.
     fn measured(&self) -> (BTreeMap<Blockchain, usize>, BTreeMap<(Blockchain, Stablecoin), f64>) {
         // Of several lanes of a chain, the fullest.
         let mut ratios = BTreeMap::new();

@@ -17,17 +17,17 @@ use crate::machine::{Machine, RestoreError};
 /// elsewhere is refused.
 pub const NEXT_HEADER: &str = "next";
 
-/// How a machine's inputs, effects and rows travel on the log.
+/// Encoding of a machine's inputs, effects and rows on the log.
 pub trait Wire: Machine {
     /// Consumer group, also the name in metrics and logs.
     const GROUP: &'static str;
     /// Input topics: one machine has the same partition of each.
     const INPUTS: &'static [Topic];
-    /// Where its rows go.
+    /// Topic of its rows.
     const CHANGELOG: Topic;
-    /// Where it writes which inputs each step took.
+    /// Topic of the inputs that each step took.
     const STEPS: Topic;
-    /// Whether it has timers of its own.
+    /// `true` if it has timers of its own.
     const HAS_TIMERS: bool;
 
     /// The machine of a partition that has read nothing; none if the layout has no such partition.
@@ -36,7 +36,7 @@ pub trait Wire: Machine {
     /// Reads an input.
     ///
     /// # Errors
-    /// Why it is no input of this machine.
+    /// The reason why the record is not an input of this machine.
     fn parse(&self, record: &log::Record) -> Result<Self::Input, Unreadable>;
 
     /// The record of an effect that the machine of `partition` had.

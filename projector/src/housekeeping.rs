@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 pub(super) struct Housekeeping {
     every: Duration,
     running: Option<JoinHandle<()>>,
-    /// When the last one began.
+    /// Time at which the last run began.
     begun: Option<Instant>,
 }
 
@@ -41,7 +41,7 @@ impl Housekeeping {
         }
     }
 
-    /// What is under way.
+    /// The run that is under way.
     #[cfg(test)]
     pub(super) fn running(&mut self) -> Option<JoinHandle<()>> {
         self.running.take()

@@ -34,7 +34,7 @@ pub use verify::{Difference, Differs, Verified};
 /// Consumer group of all projectors.
 pub const GROUP: &str = "projector";
 
-/// Why the projector stopped for good.
+/// Error for which the projector stopped for good.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log failed.

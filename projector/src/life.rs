@@ -67,7 +67,7 @@ impl Event {
     }
 }
 
-/// Whether anybody reads lines of this level.
+/// `true` if lines of this level are written.
 pub(super) fn is_read(level: Level) -> bool {
     if level == Level::INFO {
         tracing::enabled!(target: TARGET, Level::INFO)

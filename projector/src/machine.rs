@@ -1,4 +1,4 @@
-//! Which change of the tables a record is. Pure.
+//! The change of the tables that a record makes. Pure.
 
 pub(super) mod call_size;
 pub(super) mod position;
@@ -23,14 +23,15 @@ pub const TOPICS: [Topic; 9] = [
     Topic::Chains,
 ];
 
-/// How far the version clock of a record may be ahead of the time at which the log got it. Servers of CQL refuse
-/// write times beyond three days, and a row that had one would ignore all that follows until then.
+/// Maximum lead of a record's version clock over the time at which the log received it. CQL servers
+/// refuse write times beyond three days, and a row that had one would ignore all that follows until
+/// then.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The change that a record is; none for the tombstone of a compacted topic, since rows stay.
 ///
 /// # Errors
-/// Why it makes no row.
+/// The reason why it makes no row.
 pub(super) fn plan_change(record: &log::Record) -> Result<Option<Change>, Unreadable> {
     let change = read_change(record.from.topic, record.value.as_deref())?;
     let bound = record.appended_at.0.saturating_add(AHEAD_MAX.as_micros() as i64);

@@ -1,8 +1,8 @@
-//! What the projector measures.
+//! Metrics of the projector.
 
-/// What `Row::table` says.
+/// Values of `Row::table`.
 const TABLES: &[&str] = &["orders", "deposits", "transfers", "attempts", "chains"];
-/// What `Removed::by_table` says.
+/// Values of `Removed::by_table`.
 const PRUNED: &[&str] = &["orders", "deposits", "transfers", "attempts"];
 
 runtime::metrics! {

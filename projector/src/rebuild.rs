@@ -15,46 +15,46 @@ use super::Error;
 use super::machine::position::position;
 use super::scan::{BATCH_MAX, Scan, changes};
 
-/// How long [`follow`] waits for records.
+/// Maximum time for which [`follow`] waits for records.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How far a rebuild or a comparison is.
+/// Progress of a rebuild or a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Positions of the log that were read; each is read more than once.
     pub read: u64,
-    /// How many will have been read at the end.
+    /// Number of positions that will have been read at the end.
     pub of: u64,
     /// Rows that were written, or compared.
     pub rows: u64,
 }
 
-/// Where each partition was read up to: the next position.
+/// Next position of each partition, up to which it was read.
 pub type Positions = BTreeMap<TopicPartition, Offset>;
 
 /// Is given the progress from time to time; a break ends the work.
 pub type Report<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
-/// How far tables are that follow the log.
+/// Progress of tables that follow the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Followed {
     /// Rows that were written.
     pub rows: u64,
-    /// Whether the tables have had everything.
+    /// `true` if the tables have had everything.
     pub has_everything: bool,
 }
 
 /// Is given that from time to time; a break ends the work.
 pub type FollowReport<'a> = &'a mut dyn FnMut(Followed) -> ControlFlow<()>;
 
-/// What a rebuild came to.
+/// Result of a rebuild.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebuilt {
     /// Records of the log that make rows.
     pub records: u64,
     /// Rows that were written.
     pub rows: u64,
-    /// What came later is not in the tables.
+    /// Positions up to which the tables have the log; later records are missing.
     pub ends: Positions,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn rebuild(
     Ok(Some(Rebuilt { records, rows, ends }))
 }
 
-/// From now on the tables are this log's, up to there.
+/// Notes that from now on the tables are this log's, up to `ends`.
 fn note(log: &dyn Log, store: &dyn Store, handle: &Handle, ends: &Positions) -> Result<(), Error> {
     let installation = log.installation()?;
     let origin = Origin { installation, incarnation: log.incarnation() };
@@ -90,7 +90,7 @@ fn note(log: &dyn Log, store: &dyn Store, handle: &Handle, ends: &Positions) -> 
     Ok(handle.block_on(retry(|| store.set_positions(&positions)))?)
 }
 
-/// What was read, or what a projector beside this has read since.
+/// Positions that were read, or those that a projector running beside this has read since.
 fn newest(log: &dyn Log, mut ends: Positions, known: &[Position]) -> Result<Positions, Error> {
     for position in known {
         let Position { topic, partition, next } = *position;

@@ -19,13 +19,13 @@ use super::upkeep::Upkeep;
 use super::{Error, GROUP};
 use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
 
-/// How long offsets wait for the flush that they share. What a crash leaves uncommitted is applied again,
-/// which changes nothing.
+/// Maximum time for which offsets wait for the flush that they share. After a crash, uncommitted
+/// records are applied again, which changes nothing.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
-/// How many records wait at most.
+/// Maximum number of records that wait.
 const FLUSH_RECORDS: usize = 10_000;
-/// After how long slow tables are left for a poll: a member that does not poll loses its partitions, and
-/// the next owner would take as long.
+/// Maximum time that a turn spends on slow tables before the next poll: a member that does not poll
+/// loses its partitions, and the next owner would take as long.
 const TURN_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Projector {
@@ -41,9 +41,9 @@ pub(super) struct Projector {
     /// The process stops: nothing waits for more records.
     is_stopping: bool,
     upkeep: Upkeep,
-    /// Of the lines about payments.
+    /// Level of the lines about payments.
     level: Level,
-    /// What the step under way makes visible.
+    /// Events that the step under way makes visible.
     events: Vec<Event>,
     /// Partitions of which it is not known yet whether the tables have what the group has read.
     unchecked: Vec<Assigned>,
@@ -54,12 +54,12 @@ struct Batch {
     /// Not applied yet.
     changes: Vec<Change>,
     letters: Vec<(TopicPartition, NewRecord)>,
-    /// What will be visible with its offsets.
+    /// Events that become visible with its offsets.
     events: Vec<(TopicPartition, Event)>,
     /// Only its offsets.
     read: Step,
     records: usize,
-    /// When the first of them was read.
+    /// Time at which the first of them was read.
     since: Option<Instant>,
 }
 
@@ -88,7 +88,7 @@ impl Batch {
     }
 }
 
-/// How much of a batch is written.
+/// Extent to which a batch is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Applied {
     All,
@@ -115,7 +115,8 @@ impl Projector {
         }
     }
 
-    /// Whether the tables have what the group has read. False: they cannot be asked now.
+    /// Checks that the tables have what the group has read. Returns `false` if they cannot be asked
+    /// now.
     fn are_checked(&mut self) -> Result<bool, Error> {
         if self.unchecked.is_empty() {
             return Ok(true);
@@ -260,7 +261,7 @@ impl Handler for Projector {
         std::mem::take(&mut self.events).iter().for_each(|event| event.write(self.level));
     }
 
-    /// What the tables cannot take now is read again by the next run.
+    /// Drained if nothing is left that the tables can take now; the next run reads the rest again.
     fn is_drained(&mut self) -> bool {
         self.is_stopping = true;
         self.is_waiting || self.batch.read.offsets.is_empty()

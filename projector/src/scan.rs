@@ -13,7 +13,7 @@ use super::Error;
 use super::machine::plan_change;
 use super::rebuild::{Positions, Progress, Report};
 
-/// How many records are read at once, and rows given at once.
+/// Maximum number of records read at once, and of rows given at once.
 pub(super) const BATCH_MAX: usize = 4096;
 /// Records of which the newest versions are found in one pass: half a gigabyte if each has a row of its own, most often
 /// a fifth of that.
@@ -44,17 +44,17 @@ pub(super) struct Found {
 /// Is given the newest versions of rows.
 pub(super) type Take<'a> = &'a mut dyn FnMut(Vec<Found>) -> Result<(), Error>;
 
-/// One that is under way.
+/// A scan that is under way.
 pub(super) struct Scan<'a> {
     log: &'a dyn Log,
     report: Report<'a>,
     progress: Progress,
     parts: Vec<Part>,
-    /// What was final before it is left out: it was removed.
+    /// Rows that were final before this time are left out: they were removed.
     pruned_before: Option<UnixSeconds>,
 }
 
-/// Why it ends early.
+/// Reason for which a scan ends early.
 enum Stop {
     Interrupted,
     Failed(Error),
@@ -83,14 +83,14 @@ impl Part {
         if self.has_versions { self.positions().div_ceil(PASS_RECORDS).max(1) } else { 1 }
     }
 
-    /// How often each record is read.
+    /// Number of times that each record is read.
     fn times(&self) -> u64 {
         if self.has_versions { 2 * self.passes() } else { 1 }
     }
 }
 
 impl<'a> Scan<'a> {
-    /// Of all partitions, as they are now.
+    /// Begins a scan of all partitions, as they are now.
     ///
     /// # Errors
     /// The log cannot be asked.
@@ -105,13 +105,13 @@ impl<'a> Scan<'a> {
         Ok(Self { log, report, progress, parts, pruned_before })
     }
 
-    /// Where each partition ended when the scan was begun.
+    /// Ends of all partitions when the scan was begun.
     pub(super) fn ends(&self) -> Positions {
         let bounds = self.parts.iter().flat_map(|part| &part.bounds);
         bounds.map(|(of, bounds)| (*of, bounds.end)).collect()
     }
 
-    /// How many rows were given.
+    /// Number of rows that were given.
     pub(super) const fn rows(&self) -> u64 {
         self.progress.rows
     }

@@ -17,10 +17,10 @@ use crate::metrics::ROWS_PRUNED;
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 const PRUNE_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Of all projectors the one that has this partition does it.
+/// Partition whose owner does this work for all projectors.
 const OWNED: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 
-/// Whether this projector does that work, and when.
+/// State of that work: its owner and its schedules.
 pub(super) struct Upkeep {
     is_owner: bool,
     sweeps: Housekeeping,
@@ -71,7 +71,8 @@ async fn sweep(store: Arc<dyn Store>) {
     }
 }
 
-/// What is old is so by the chains' time as well: a clock that is ahead would remove what nothing brings back.
+/// Removes rows that are old by the chains' time as well: a clock that is ahead would remove what
+/// nothing brings back.
 async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn Clock>) {
     let now = clock.now();
     let newest = match store.chains().await {

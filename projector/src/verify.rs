@@ -17,7 +17,7 @@ use super::scan::{BATCH_MAX, Found, Scan, TABLES, changes};
 
 /// Rows that are read at the same time.
 const READERS: usize = 16;
-/// How long a comparison waits, in all, for a projector that has not read everything.
+/// Maximum time, in all, for which a comparison waits for a projector that has not read everything.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -26,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 pub struct Difference {
     /// Its newest version.
     pub newest: Change,
-    /// Where the log has that.
+    /// Partition in which the log has that version.
     pub from: TopicPartition,
     pub offset: Offset,
     pub defect: Defect,
@@ -34,7 +34,7 @@ pub struct Difference {
     pub is_read: bool,
 }
 
-/// What a comparison came to.
+/// Result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verified {
     /// Records of the log that make rows.
@@ -52,11 +52,11 @@ struct Verify<'a> {
     log: &'a dyn Log,
     store: &'a dyn Store,
     handle: &'a Handle,
-    /// Where the scan ends.
+    /// Ends of the partitions in the scan.
     ends: Positions,
-    /// What was created before it and is final may have been removed.
+    /// Final rows that were created before this time may have been removed.
     pruned_before: Option<UnixSeconds>,
-    /// How long a projector was waited for.
+    /// Time for which a projector was waited for.
     waited: Duration,
     differs: Differs<'a>,
     differences: u64,

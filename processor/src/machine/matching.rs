@@ -46,18 +46,19 @@ pub use relaid::{lane_of, wallet_of};
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
-/// How long after its block one is remembered that left the chain with its verdict, or that an order counts on which has
-/// not answered. Its transaction may be mined again, and must not pay a second time.
+/// Time after its block for which an orphaned transfer is remembered if it has a verdict, or if an
+/// order that has not answered may count on it. Its transaction may be mined again, and must not
+/// pay a second time.
 pub const FORGET_ORPHANED_SECONDS: i64 = 30 * FORGET_SECONDS;
 
 /// Chain time after which an order that has not answered is asked again. Answers take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 600;
 
-/// How long a transfer that an operator attached is remembered at least, in the chain's time: tables may be behind
-/// by a week, and show it as one that pays nothing.
+/// Minimum time, in chain time, for which an attached transfer is remembered: tables may be a week
+/// behind and show it as one that pays nothing.
 const ATTACHED_KEPT_SECONDS: i64 = 8 * FORGET_SECONDS;
 
-/// What the machine takes.
+/// Inputs of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// From `transfers.raw`.
@@ -66,7 +67,7 @@ pub enum Input {
     Command(DepositCommand),
 }
 
-/// Where a transfer's new state is published: the topic `transfers.*` of this name.
+/// Stage at which a transfer's new state is published: the topic `transfers.*` of this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TransferStage {
     Detected,
@@ -77,9 +78,10 @@ pub enum TransferStage {
 }
 
 impl TransferStage {
-    /// Whether a transfer of status `before` may be published here as `after`. Matched and unknown are
-    /// ends: a transfer that moves to another block keeps them. What is unknown an operator may attach to an order, or an order
-    /// that answers late has counted on it.
+    /// `true` if a transfer of status `before` may be published here as `after`. Matched and
+    /// unknown are final, also when the transfer moves to another block. One exception: an unknown
+    /// transfer is matched if an operator attaches it to an order, or if an order that answers late
+    /// has counted on it.
     fn admits(self, before: Option<TransferStatus>, after: TransferStatus) -> bool {
         use TransferStatus as Status;
         match self {
@@ -112,7 +114,7 @@ impl TransferStage {
     }
 }
 
-/// What the machine publishes.
+/// Effects that the machine publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     Transfer(TransferStage, Transfer),
@@ -121,7 +123,7 @@ pub enum Effect {
     Command(OrderCommand),
     /// A person has to act.
     Alert(Alert),
-    /// How far the lane is.
+    /// Progress of the lane.
     Progress(ChainProgress),
 }
 

@@ -38,14 +38,14 @@ use super::{Broken, FORGOTTEN, Machine, RestoreError};
 /// An order may have at most this many deposits that are asked for or open; more choices are refused.
 pub const OPEN_MAX: usize = 3;
 
-/// After how many seconds a lane that has not answered is asked again. Answers take seconds.
+/// Seconds after which a lane that has not answered is asked again. Answers take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 300;
 
-/// After how many seconds a lane is asked what became of an open deposit or a candidate: longer than chains take to confirm the
-/// deadline's block, so that few are asked.
+/// Seconds after which a lane is asked about an open deposit or a candidate: longer than chains
+/// take to confirm the deadline's block, so that few are asked.
 const ASK_OF_OPEN_SECONDS: i64 = 3600;
 
-/// What the machine publishes.
+/// Effects that the machine publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     Order(Order),
@@ -60,7 +60,7 @@ struct OrderRow {
     pending: Vec<PendingChoice>,
     /// The longest of the deposits it asked for.
     late_window_seconds: u32,
-    /// When lanes were asked last what became of its open deposits or candidates.
+    /// Time of the last question to lanes about its open deposits or candidates.
     asked_at: Option<UnixSeconds>,
 }
 
@@ -81,7 +81,7 @@ impl OrderRow {
         self.order.status == OrderStatus::Pending
     }
 
-    /// Whether some deposit may still be paid, one that was replaced included.
+    /// `true` if some deposit may still be paid, including one that was replaced.
     fn has_awaited_deposit(&self) -> bool {
         self.order.deposits.iter().any(is_awaited)
     }
@@ -95,7 +95,7 @@ impl OrderRow {
 /// Orders by the time at which something is due.
 type Due = BTreeSet<(UnixSeconds, OrderId)>;
 
-/// Those whose time is past, first due first.
+/// Orders whose time is past, first due first.
 fn past(due: &Due, now: UnixSeconds) -> impl Iterator<Item = OrderId> {
     due.iter().take_while(move |(at, _)| *at < now).map(|(_, id)| *id)
 }
@@ -447,22 +447,22 @@ impl Machine for State {
     }
 }
 
-/// Whether a deposit is asked for or open: the order's customer is shown it.
+/// `true` if a deposit is requested or open, and so is shown to the order's customer.
 fn is_active(deposit: &OrderDeposit) -> bool {
     matches!(deposit.state, DepositState::Requested | DepositState::Open)
 }
 
-/// Whether a lane keeps an amount for the order, as far as that knows.
+/// `true` if, as far as the order knows, a lane keeps an amount for it.
 fn is_reserved(deposit: &OrderDeposit) -> bool {
     matches!(deposit.state, DepositState::Open | DepositState::Replaced)
 }
 
-/// Whether a deposit may still be paid, as far as the order knows.
+/// `true` if, as far as the order knows, a deposit may still be paid.
 fn is_awaited(deposit: &OrderDeposit) -> bool {
     is_active(deposit) || is_reserved(deposit)
 }
 
-/// Why an ended order lets go of its deposits; none while it is pending.
+/// Reason with which an ended order closes its deposits; none while it is pending.
 fn close_reason(status: OrderStatus) -> Option<CloseReason> {
     match status {
         OrderStatus::Pending => None,

@@ -14,9 +14,9 @@ use directory::{Directory, Key};
 pub(super) use lookup::Lookup;
 pub(super) use rows::{Row, RowNumber, Rows};
 
-/// What follows from the rows of a table.
+/// Data derived from the rows of a table.
 pub(super) trait Index<V: Row>: Default {
-    /// What a row is called in the text of a broken invariant.
+    /// Name of a row in the text of a broken invariant.
     const ROW: &'static str;
     /// The invariant that an index breaks when it disagrees with the rows.
     const INVARIANT: u8;
@@ -146,7 +146,7 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
         self.filtered(|_| true)
     }
 
-    /// Those of a kind, in the order of their keys.
+    /// Rows of a kind, in the order of their keys.
     pub(super) fn filtered(&self, is: impl Fn(&V) -> bool) -> Vec<&V> {
         let mut rows: Vec<_> = self.rows.iter().filter(|row| is(row)).collect();
         rows.sort_unstable_by_key(|row| row.key());

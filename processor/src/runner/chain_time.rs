@@ -1,5 +1,5 @@
-//! How far the chains are. An order's own timer ends it for good, so the clock of one machine does not decide
-//! that alone: it may have jumped.
+//! Time of the chains. An order's own timer ends it for good, so the clock of one machine does not
+//! decide that alone: it may have jumped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use schemas::{Topic, UnixMicros, UnixSeconds};
 
 use crate::metrics;
 
-/// How far the clock may be ahead of the newest block of all chains before timers wait for the chains: longer
-/// than any chain that is followed goes without a block.
+/// Maximum lead of the clock over the newest block of all chains before timers wait for the chains:
+/// longer than any chain that is followed is without a block.
 const AHEAD_MAX_SECONDS: i64 = 600;
-/// How many records before the end of a partition are read at the start: the last one is enough, also a
-/// lane's, which is never ahead of its chain's, and offsets have gaps.
+/// Number of records before the end of a partition that are read at the start. The last one is
+/// enough, also a lane's, which is never ahead of its chain's; but offsets have gaps.
 const LAST_RECORDS: usize = 16;
 
 pub(super) struct ChainTime {

@@ -8,8 +8,8 @@ use schemas::Topic;
 
 use super::positions::OWN;
 
-/// How many outputs are offered to the log at once: it writes them while the rest is decided. Many, since
-/// it writes the records of a partition together.
+/// Number of outputs that are offered to the log at once: it writes them while the rest is decided.
+/// Large, since it writes the records of a partition together.
 const OFFER_RECORDS: usize = 4096;
 /// About how many records follow from an input: growing a long list copies it again and again.
 const OUTPUTS_PER_INPUT: usize = 5;
@@ -18,9 +18,9 @@ const OUTPUTS_PER_INPUT: usize = 5;
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) step: Step,
-    /// How many outputs each topic has, of those that the log has taken already.
+    /// Number of outputs of each topic among those that the log has taken already.
     counts: BTreeMap<Topic, u64>,
-    /// How many outputs there must be before the log is offered some.
+    /// Minimum number of outputs before the log is offered some.
     offer_at: usize,
 }
 

@@ -22,7 +22,7 @@ impl Inputs {
         self.0.inputs.clear();
     }
 
-    /// What the step took; none if nothing.
+    /// Inputs that the step took; none if it took nothing.
     pub(super) fn taken(&self) -> Option<&ProcessorStep> {
         (!self.0.inputs.is_empty()).then_some(&self.0)
     }

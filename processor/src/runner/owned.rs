@@ -16,7 +16,7 @@ use crate::machine::matching::Share;
 use crate::wire::{self, Wire};
 use crate::{Error, metrics};
 
-/// How many ticks one step writes at most.
+/// Maximum number of ticks that one step writes.
 const STEP_TICKS_MAX: usize = 1000;
 
 pub(super) struct Owned<M: Wire> {
@@ -24,9 +24,9 @@ pub(super) struct Owned<M: Wire> {
     partition: Partition,
     /// Ticks written and not read back yet: not to be written again.
     ticking: HashSet<OrderId>,
-    /// What the present step has taken.
+    /// Inputs that the present step has taken.
     inputs: Inputs,
-    /// How far the inputs were taken by the last step, and with the present one.
+    /// Positions of the inputs after the last step, and with the present one.
     known: Positions,
     next: Positions,
     traces: Traces,

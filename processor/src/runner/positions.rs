@@ -1,5 +1,6 @@
-//! How far a state has read its inputs. The changelog says so, beside the group: who sets the group's position back has
-//! inputs taken a second time, and who sets it forward has some that are never taken.
+//! Positions up to which a state has read its inputs. The changelog has them, beside the group: if
+//! somebody set the group's position back, inputs would be taken a second time; if forward, some
+//! would never be taken.
 
 use std::fmt;
 
@@ -41,8 +42,9 @@ impl Positions {
         self.0.iter().find(|(of, _)| *of == topic).map(|(_, next)| *next)
     }
 
-    /// Why the group does not continue where this state ends. A position of the processor's own may differ: steps that change
-    /// no row move the group alone, and a step of the last owner may end while this one reads. The log finds that.
+    /// Returns why the group does not continue where this state ends, if it does not. A position of
+    /// the processor's own may differ: steps that change no row move the group alone, and a step of
+    /// the last owner may end while this one reads. The log finds that.
     pub(super) fn misfit(&self, group: &str, input: &Assigned) -> Option<String> {
         let of = input.partition;
         let known = self.of(of.topic)?;

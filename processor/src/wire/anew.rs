@@ -7,7 +7,7 @@ use schemas::{CodecError, Incarnation, Partition, Topic};
 
 use crate::machine::matching::{LANE_KEY, lane_anew};
 
-/// Whether this is the key of a lane's own entry.
+/// `true` if this is the key of a lane's own entry.
 #[must_use]
 pub fn is_lane(key: &[u8]) -> bool {
     key == LANE_KEY.as_bytes()

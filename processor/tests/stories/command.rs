@@ -26,7 +26,7 @@ pub(crate) fn at(
     }
 }
 
-/// What a lane, or the runner's timer, sends to an order.
+/// Command from a lane, or from the runner's timer, to an order.
 pub(crate) fn command(order_letter: char, body: OrderCommandBody) -> OrderCommand {
     OrderCommand { command_id: None, ..at(1100, order_letter, 0, body) }
 }

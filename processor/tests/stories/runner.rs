@@ -44,7 +44,7 @@ const OUTPUTS: [Topic; 9] = [
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How the runners are treated.
+/// Treatment of the runners.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     Kind,
@@ -139,7 +139,7 @@ impl TestProcessor {
         }
     }
 
-    /// Whether every input is committed. Outputs that are inputs again come with the commit.
+    /// `true` if every input is committed. Outputs that are inputs again come with the commit.
     fn is_quiet(&self) -> bool {
         let committed = self.watch.committed();
         INPUTS.iter().flat_map(|topic| partitions(*topic)).all(|of| {
@@ -163,7 +163,7 @@ impl TestProcessor {
         OUTPUTS.into_iter().chain(INPUTS).flat_map(|topic| self.records(topic)).collect()
     }
 
-    /// What the changelogs come to: the last value of each key.
+    /// State in the changelogs: the last value of each key.
     fn state(&self) -> BTreeMap<(TopicPartition, Vec<u8>), Vec<u8>> {
         let mut state = BTreeMap::new();
         for topic in [Topic::MatchingChangelog, Topic::OrdersChangelog] {
@@ -431,7 +431,7 @@ fn a_timer_is_written_once() {
     }
 }
 
-/// What the changelog has is not what this version can read: better to stop than to guess.
+/// A changelog that this version cannot read: better to stop than to guess.
 #[test]
 fn an_unreadable_changelog_stops_it() {
     let to = TopicPartition { topic: Topic::OrdersChangelog, partition: Partition(1) };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemas::{DepositId, FulfillmentId, TransferId, UnixMicros};
 use tidemark_processor::machine::Machine;
 
-/// What a story has to know of a machine.
+/// Methods that a story needs of a machine.
 pub(crate) trait Described: Machine {
     fn fresh() -> Self;
 
@@ -24,7 +24,7 @@ pub(crate) trait Described: Machine {
     /// One effect in one line; empty for what is no part of stories.
     fn line(effect: &Self::Effect, numbers: &Numbers) -> String;
 
-    /// Whether publishing this again is the correct answer to a duplicate.
+    /// `true` if publishing this again is the correct answer to a duplicate.
     fn may_repeat(duplicate: &Self::Input, effect: &Self::Effect) -> bool;
 
     /// The inputs of the past that may come again at any time, in their order, without any effect.

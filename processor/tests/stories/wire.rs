@@ -1,4 +1,4 @@
-//! Where effects go and what inputs are, as a table written by hand: the bytes are the golden files of
+//! Encoding of effects and inputs, as a table written by hand: the bytes are the golden files of
 //! `schemas`, the partitions were computed by another implementation of murmur2.
 
 use log::{Offset, Record, TopicPartition, Unreadable};
@@ -23,7 +23,7 @@ fn golden(name: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// What the machine of `partition` writes for an effect: topic, partition, key, value.
+/// Checks the record of an effect of the machine of `partition`: topic, partition, key, value.
 #[track_caller]
 fn check<M: Wire>(
     effect: &M::Effect,

@@ -1,14 +1,15 @@
-//! How far the tables are, against how far the group has read.
+//! Positions of the tables, compared with those of the group.
 
 use log::{Assigned, Offset, TopicPartition};
 use store::Position;
 
-/// As the tables keep it.
+/// Position in the form in which the tables keep it.
 pub(crate) fn position(of: TopicPartition, next: Offset) -> Position {
     Position { topic: of.topic, partition: of.partition, next: next.0 }
 }
 
-/// Why rows are missing that nobody would write any more: the group has read on, and the tables do not have it.
+/// Describes rows that are missing and that nobody would write any more: the group has read on, and
+/// the tables do not have it.
 pub(crate) fn lacking(assigned: &[Assigned], positions: &[Position]) -> Option<String> {
     assigned.iter().find_map(|Assigned { partition: of, committed }| {
         let is_of = |at: &&Position| (at.topic, at.partition) == (of.topic, of.partition);

@@ -55,7 +55,7 @@ fn rebuild_writes_only_the_newest_of_each_row() {
     assert_eq!(sorted(written), sorted(newest));
 }
 
-/// What was removed does not come back, and what was pending then does.
+/// Removed rows do not come back, and rows that were pending then do.
 #[test]
 fn a_rebuild_leaves_out_what_was_pruned() {
     let shop = Shop::new();

@@ -189,7 +189,7 @@ pub(crate) fn change(record: &NewRecord) -> Change {
     }
 }
 
-/// What [`Noted`] tables do with changes.
+/// Behaviour of [`Noted`] tables when they are given changes.
 pub(crate) enum Mood {
     Works,
     Unavailable,

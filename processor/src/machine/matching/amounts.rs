@@ -1,4 +1,4 @@
-//! Which amount a deposit gets.
+//! Choice of a deposit's amount.
 //!
 //! A transfer says which order it pays by its amount alone. So an amount that a payer may send by mistake
 //! (the plain price, or one that is rounded) is given out only where a rule asks for it, and the digits of
@@ -10,9 +10,9 @@ use schemas::{Address, Amount, CloseReason, Draws};
 use super::State;
 use super::deposits::{DepositRow, Holder, Price};
 
-/// How many amounts of each kind are tried at most: with fewer there are, all are.
+/// Maximum number of amounts of each kind that are tried; if there are fewer, all are.
 const TRIES: u64 = 64;
-/// How long, in chain time, a closed deposit keeps its amount from other orders, however few are free.
+/// Chain time for which a closed deposit keeps its amount from other orders, however few are free.
 const REUSE_AFTER_SECONDS: i64 = 3600;
 /// One cent, in the parts of an amount.
 const CENT: u128 = 10_u128.pow(16);
@@ -25,7 +25,7 @@ pub(super) struct Given {
     pub(super) from: Option<DepositRow>,
 }
 
-/// How many of the raised amounts that were tried lately were taken: an estimate of the share in use.
+/// Estimate of the share of amounts in use: the number taken of the raised amounts tried lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Share {
     pub taken: u32,
@@ -33,7 +33,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Where tries before these count half.
+    /// Number of tries after which the counts are halved, so that older tries weigh less.
     const TRIED: u32 = 256;
 
     fn count(&mut self, taken: bool) {
@@ -85,8 +85,8 @@ impl State {
         reused.map(|row| Given { value: row.value, from: Some(row) })
     }
 
-    /// Whether a transfer without a deposit waits that this would claim. Nobody knows an amount before its deposit opens: who
-    /// has sent it meant something else.
+    /// `true` if a transfer without a deposit is waiting that this deposit would claim. Nobody
+    /// knows an amount before its deposit opens, so its sender meant something else.
     fn waits_for(&self, price: Price, open: &OpenDeposit) -> bool {
         let sender = |from: Address| open.user_address.is_none_or(|only| only == from);
         let loose = self.transfers.loose(price).into_iter();
@@ -95,8 +95,9 @@ impl State {
             .any(|row| open.contracts.contains(&row.seen.contract) && sender(row.seen.from_address))
     }
 
-    /// Whether this order had the amount before its customer chose another way to pay, and the contracts that it was offered
-    /// with pay still; or has it by now, as this command comes a second time.
+    /// `true` if this order had the amount before its customer chose another way to pay, and the
+    /// contracts that it was offered with still pay; or if it has the amount already, as this
+    /// command is a duplicate.
     fn is_own(&self, row: &DepositRow, command: &DepositCommand, open: &OpenDeposit) -> bool {
         let pay_still = self.deposits.contracts(row).iter().all(|of| open.contracts.contains(of));
         let gave_back = row.is_replaced() && !self.transfers.holds(row.id) && pay_still;
@@ -114,7 +115,8 @@ fn raised(value: Amount, raise: u128) -> Option<Amount> {
     value.checked_add(Amount::from_parts(raise)?)
 }
 
-/// By how much the amounts of a rule lie above the order's own, in the order in which they are tried.
+/// Differences between the amounts of a rule and the order's own, in the order in which they are
+/// tried.
 fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
     let digits = rule.digits.clamp(2, 6).unsigned_abs();
     let unit = 10_u128.pow(18 - digits);

@@ -10,8 +10,9 @@ use super::transfers::TransferRow;
 use super::{ASK_AGAIN_SECONDS, ATTACHED_KEPT_SECONDS, Broken, Effect, State};
 
 impl TransferRow {
-    /// Whether it may pay the order that an operator names: it is confirmed, in the chain, and pays nothing. An order
-    /// that has not answered may count on it, and has it alone then.
+    /// `true` if it may pay the order that an operator names: it is confirmed, in the chain, and
+    /// pays nothing. If an order has not answered, only that order may have it, as it may count on
+    /// it.
     fn is_attachable(&self, order: OrderId) -> bool {
         self.status == TransferStatus::NoMatchedDeposit
             && self.is_included()
@@ -27,7 +28,7 @@ impl TransferRow {
         self.asked_at.map_or(now, |at| now.max(UnixMicros(at.0.saturating_add(1))))
     }
 
-    /// Whether the order that it was attached to may be asked once more.
+    /// `true` if the order that it was attached to may be asked once more.
     fn may_ask_again(&self) -> bool {
         self.status == TransferStatus::Matched || (self.is_attaching() && self.is_included())
     }
@@ -70,7 +71,8 @@ impl State {
         Ok(())
     }
 
-    /// How long one that was unknown is remembered: by the chain's time, or the command's where the chain is behind it.
+    /// Chain time until which a formerly unknown transfer is remembered; counted from the command's
+    /// time if the chain is behind it.
     pub(super) fn attached_until(&self, now: UnixMicros) -> UnixSeconds {
         self.time_or(now).max(now.seconds()).plus(ATTACHED_KEPT_SECONDS)
     }

@@ -1,4 +1,4 @@
-//! What the chain reports: a transfer was seen, was orphaned, or the head moved.
+//! Reports of the chain: a transfer was seen, was orphaned, or the head moved.
 
 use std::fmt::Display;
 
@@ -178,7 +178,8 @@ impl State {
         Ok(())
     }
 
-    /// Whether what was in a block may be forgotten: also where a rewind below what was final took the lane's time back.
+    /// `true` if the transfers of the record's block may have been forgotten, also when a rewind
+    /// below final blocks took the lane's time back.
     fn is_stale(&self, record: &ChainRecord) -> bool {
         let was_final = record.block.number <= self.lane.finalized;
         let newest = self.lane.newest.filter(|_| was_final).max(self.chain_time());

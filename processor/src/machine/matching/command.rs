@@ -78,7 +78,7 @@ impl State {
         Ok(())
     }
 
-    /// That of a deposit that opens now.
+    /// Opening position of a deposit that opens now.
     fn opening(&self) -> Opening {
         let above = self.lane.head.map_or(-1, |head| head.number);
         Opening { above, position: self.lane.sequence }

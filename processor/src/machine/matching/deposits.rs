@@ -39,7 +39,8 @@ pub(super) struct DepositRow {
     pub(super) closed: Option<Closed>,
 }
 
-/// Where a lane was when a deposit opened. What it had by then is older, whatever the clocks say.
+/// Progress of its lane when a deposit opened. Whatever the lane had by then is older, whatever the
+/// clocks say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opening {
     /// The height of its head. Where a rewind has taken blocks back since, that of the block they followed: what replaced
@@ -56,7 +57,7 @@ impl Opening {
     }
 }
 
-/// How a deposit ended.
+/// End of a deposit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Closed {
     pub(super) reason: CloseReason,
@@ -64,10 +65,10 @@ pub(super) struct Closed {
     pub(super) release_at: UnixSeconds,
 }
 
-/// What a transfer has to carry to pay a deposit.
+/// Wallet, coin and amount that a transfer needs to pay a deposit.
 pub(super) type Price = (Address, Stablecoin, Amount);
 
-/// Who has what a deposit would reserve.
+/// Holder of a reservation that a deposit needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
     Nobody,
@@ -81,12 +82,13 @@ impl DepositRow {
         self.closed.is_none()
     }
 
-    /// Whether its customer chose another way to pay since.
+    /// `true` if its customer has since chosen another way to pay.
     pub(super) fn is_replaced(&self) -> bool {
         self.closed.is_some_and(|closed| closed.reason == CloseReason::Replaced)
     }
 
-    /// Whether its order waits for it: also when it was replaced, until its chain has passed its deadline.
+    /// `true` if its order waits for it; after a replacement, until its chain has passed its
+    /// deadline.
     pub(super) fn is_awaited(&self) -> bool {
         self.is_open() || self.is_replaced()
     }
@@ -95,12 +97,13 @@ impl DepositRow {
         self.closed.is_some_and(|closed| closed.reason == CloseReason::Settled)
     }
 
-    /// Whether its order was paid without it.
+    /// `true` if its order was paid without it.
     pub(super) fn is_order_paid(&self) -> bool {
         self.closed.is_some_and(|closed| closed.reason == CloseReason::OrderPaid)
     }
 
-    /// Whether a transfer may pay it: also when it was replaced, or its order has ended unpaid in a shop that accepts late payments.
+    /// `true` if a transfer may pay it: while open or replaced, and after it or its order has ended
+    /// unpaid if the shop accepts late payments.
     pub(super) fn takes(&self) -> bool {
         self.closed.is_none_or(|closed| match closed.reason {
             CloseReason::Replaced => true,
@@ -273,7 +276,7 @@ impl DepositIndex {
     }
 }
 
-/// Whether a row reserves this, from this sender or from any.
+/// Returns a test for rows that reserve this price from this sender, or from any.
 fn reserves<'a>(
     rows: &'a Rows<KeptDeposit>,
     wallet_coins: &'a WalletCoins,
@@ -289,7 +292,7 @@ fn reserves<'a>(
     }
 }
 
-/// Whether a row is for this order and slot.
+/// Returns a test for rows of this order and slot.
 fn is_for(rows: &Rows<KeptDeposit>, of: (OrderId, i32)) -> impl Fn(RowNumber) -> bool {
     move |number| rows.get(number).is_some_and(|row| (row.order, row.slot) == of)
 }
@@ -398,7 +401,7 @@ impl Deposits {
         at.named_at(value).next().and_then(|number| self.numbered(number))
     }
 
-    /// Who keeps a deposit from reserving this.
+    /// Holder of a reservation that keeps a deposit from reserving this price.
     pub(super) fn holder(&self, price: Price, sender: Option<Address>) -> Holder {
         let one = self
             .reserving(price, None)

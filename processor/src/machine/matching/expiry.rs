@@ -1,4 +1,4 @@
-//! How a deposit ends: when it expires, and the late window in which its amount stays reserved.
+//! End of a deposit: its expiry, and the late window in which its amount stays reserved.
 
 use schemas::record::{ChainRecord, Head, OrderCommandBody};
 use schemas::{CloseReason, DepositId, UnixMicros, UnixSeconds};

@@ -1,21 +1,21 @@
-//! How far the lane is, which heads it takes, and what it publishes of that.
+//! Progress of the lane: the heads it takes, and what it publishes of them.
 
 use schemas::record::{Block, ChainProgress, ChainRecord, Head, LaneEntry};
 use schemas::{AlertKind, Epoch, UnixMicros, UnixSeconds};
 
 use super::{Broken, Effect, State};
 
-/// How far a head must be from that of the last progress, by the chain's time: the clock of an ingestor may
-/// have jumped.
+/// Minimum distance from the head of the last progress record, in chain time, for the next one: the
+/// clock of an ingestor may have jumped.
 const PROGRESS_SECONDS: u64 = 30;
-/// How long no head may have been ignored before the alert about it ends, by the chain's time: of two ingestors, one that is
-/// behind stays so for long, while the heads of the other one are taken.
+/// Chain time without an ignored head after which the alert about it ends: of two ingestors, one
+/// that is behind stays behind for long, while the heads of the other one are taken.
 const QUIET_SECONDS: u64 = 3_600;
-/// How far the lane must be from where an ignored head was noted last, for the next one to be noted.
+/// Minimum distance, in chain time, between two noted ignored heads.
 const NOTED_SECONDS: u64 = 600;
 
-/// How far a block's time may be ahead of the clock of the ingestor that saw it. Most chains allow seconds, Arbitrum
-/// an hour; and a clock may be behind.
+/// Maximum lead of a block's time over the clock of the ingestor that saw it. Most chains allow
+/// seconds, Arbitrum an hour; and a clock may be behind.
 const AHEAD_MAX_SECONDS: i64 = 2 * 3600;
 
 /// A lane that has seen nothing.
@@ -39,7 +39,7 @@ pub(super) fn fresh_lane() -> LaneEntry {
     }
 }
 
-/// Why a block cannot be the chain's next one.
+/// Reason why a block cannot be the chain's next one.
 pub(super) enum Misplaced {
     /// Below the last head, or of an older epoch.
     Behind,
@@ -135,8 +135,9 @@ impl State {
         Ok(())
     }
 
-    /// Whether the record's block cannot be the chain's next one. If one that is far too high were taken, every
-    /// one after it would be behind it; and one of a false time would end what waits for that time.
+    /// Returns why the record's block cannot be the chain's next one, if it cannot. If a head that
+    /// is far too high were taken, every later one would be behind it; one with a false time would
+    /// end what waits for that time.
     pub(super) fn misplaced(&self, record: &ChainRecord) -> Option<Misplaced> {
         let (Block { number, timestamp, .. }, epoch) = (record.block, record.epoch);
         let seconds = timestamp.0.saturating_sub(record.observed_at.seconds().0);

@@ -66,7 +66,7 @@ impl State {
         }));
     }
 
-    /// Whether payments of this contract of the coin to the wallet are stopped.
+    /// `true` if payments of this contract of the coin to the wallet are stopped.
     pub(super) fn is_stopped(
         &self,
         wallet: Address,
@@ -76,7 +76,7 @@ impl State {
         self.lane.stopped.iter().any(|scope| scope.covers(wallet, stablecoin, contract))
     }
 
-    /// Whether a transfer may not ask an order now.
+    /// `true` if an emergency stop keeps a transfer from asking an order.
     pub(super) fn is_held_up(&self, row: &TransferRow) -> bool {
         self.is_stopped(row.seen.to_address, row.seen.stablecoin, row.seen.contract)
     }

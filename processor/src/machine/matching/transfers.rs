@@ -32,20 +32,23 @@ pub(super) struct TransferRow {
     /// While it waits: the deposit it fits. When matched: the one it paid.
     pub(super) deposit: Option<DepositId>,
     pub(super) reason: Option<UnknownReason>,
-    /// When unknown: the order it was meant for, most likely. Before: the one that had not answered when it failed.
+    /// Order it was most likely meant for, if unknown; before that, the one that had not answered
+    /// when it failed.
     pub(super) candidate_order: Option<OrderId>,
     /// Epoch of the current inclusion, or of the retract that ended it.
     pub(super) epoch: Epoch,
-    /// When its block left the chain; none while the chain has it.
+    /// Time at which its block left the chain; none while the chain has it.
     pub(super) orphaned_at: Option<UnixSeconds>,
-    /// Whether no record says so yet: it may be in the next blocks.
+    /// `true` while no record reports the orphan: it may be in the next blocks.
     pub(super) orphan_due: bool,
-    /// Whether the order was asked and has not answered.
+    /// `true` if the order was asked and has not answered.
     pub(super) settling: bool,
-    /// Whether it failed before `candidate_order` had answered, or that order is forgotten: it may count on it.
+    /// It failed before `candidate_order` answered, or that order is forgotten, so that order may
+    /// still count on it.
     pub(super) unanswered: bool,
-    /// When an order was last asked to which an operator attached it, by the question: a refusal of an earlier one is
-    /// none of this. It stays when that order refuses: the next question is newer.
+    /// Time of the last question to the order that an operator attached it to. It identifies the
+    /// question: a refusal of an earlier one is ignored. Kept after a refusal, as the next question
+    /// is newer.
     pub(super) asked_at: Option<UnixMicros>,
     /// Chain time at which it stops waiting for a deposit; while it settles, at which the order is asked
     /// again.
@@ -63,7 +66,7 @@ impl Row for TransferRow {
 }
 
 impl TransferRow {
-    /// Whether its block is in the chain.
+    /// `true` if its block is in the chain.
     pub(super) fn is_included(&self) -> bool {
         self.orphaned_at.is_none()
     }
@@ -77,7 +80,7 @@ impl TransferRow {
         }
     }
 
-    /// Whether it may still pay something.
+    /// `true` if it may still pay something.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(
             self.status,
@@ -85,13 +88,13 @@ impl TransferRow {
         )
     }
 
-    /// Whether it was forgotten when a rewind took it back: its verdict is not known any more, and nothing is published
-    /// of it.
+    /// `true` if it was forgotten when a rewind took it back: its verdict is unknown, and nothing
+    /// is published of it.
     pub(super) fn is_nameless(&self) -> bool {
         self.status == TransferStatus::NoMatchedDeposit && self.reason.is_none()
     }
 
-    /// Whether the order is asked that an operator named.
+    /// `true` if it is asking the order that an operator named.
     pub(super) fn is_attaching(&self) -> bool {
         self.settling && self.status == TransferStatus::NoMatchedDeposit
     }
@@ -103,7 +106,8 @@ impl TransferRow {
             && !self.seen.from_own_wallet
     }
 
-    /// Whether it may pay this order: one that was asked and has not answered may count on it already.
+    /// `true` if it may pay this order. An order that was asked and has not answered may count on
+    /// it, so then only that order may be paid.
     pub(super) fn may_pay(&self, order: OrderId) -> bool {
         !self.seen.from_own_wallet
             && self.order.is_none()
@@ -122,8 +126,8 @@ impl TransferRow {
         (self.seen.to_address, self.seen.stablecoin, self.seen.value)
     }
 
-    /// Chain time from which it is forgotten. Also by its block: what is forgotten must be too old to be taken for new. And
-    /// by its id: no payment that is new by then may be given it.
+    /// Chain time from which it is forgotten. Not before its block is too old to be taken for new,
+    /// nor before no new payment can be given its id.
     fn forget_at(&self) -> Option<UnixSeconds> {
         let counts = self.is_confirmed() || self.order.or(self.candidate_order).is_some();
         let is_long = self.unanswered || (counts && !self.is_included());
@@ -177,19 +181,19 @@ pub(super) type Transfers = Table<TransferRow, TransferIndex>;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct TransferIndex {
-    /// By payment, which is in the row.
+    /// Rows by payment, which is in the row.
     by_payment: Lookup,
     /// In the chain, not confirmed, by height.
     unconfirmed: BTreeSet<Height>,
     /// Orphaned before confirmation, by the height they had.
     orphaned: BTreeSet<Height>,
-    /// Those of them of which no record says so.
+    /// Orphans that no record has reported yet.
     orphan_due: BTreeSet<Height>,
     /// Waiting without a deposit, by what a deposit would have to be.
     loose: BTreeMap<Price, BTreeSet<TransferId>>,
     deadlines: BTreeSet<(UnixSeconds, Place)>,
     forget: BTreeSet<(UnixSeconds, TransferId)>,
-    /// How many waiting transfers each deposit must not expire before.
+    /// Number of waiting transfers that each deposit must not expire before.
     holds: HashMap<DepositId, u32>,
 }
 
@@ -286,7 +290,8 @@ impl Transfers {
         self.rows.get(self.index.by_payment.find(key, pays(&self.rows, key))?)
     }
 
-    /// Whether a transfer that fits this deposit waits: it neither expires nor gives its amount away.
+    /// `true` if a transfer that fits this deposit is waiting: the deposit neither expires nor
+    /// gives its amount away.
     pub(super) fn holds(&self, deposit: DepositId) -> bool {
         self.index.holds.contains_key(&deposit)
     }
@@ -333,7 +338,7 @@ impl Transfers {
     }
 }
 
-/// Whether a row is this payment.
+/// Returns a test for the row of this payment.
 fn pays(rows: &Rows<TransferRow>, payment: &PaymentKey) -> impl Fn(RowNumber) -> bool {
     move |number| rows.get(number).is_some_and(|row| row.seen.payment() == *payment)
 }

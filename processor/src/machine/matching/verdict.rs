@@ -1,4 +1,4 @@
-//! What becomes of a confirmed transfer: it asks the order it fits, waits, or is unknown.
+//! Verdict on a confirmed transfer: it asks the order it fits, waits, or is unknown.
 
 use schemas::record::{OrderCommandBody, Settle};
 use schemas::{
@@ -11,7 +11,7 @@ use super::transfers::TransferRow;
 use super::{ASK_AGAIN_SECONDS, Broken, Effect, State, TransferStage};
 
 impl DepositRow {
-    /// Why a transfer of the right amount does not fit this deposit, if it does not.
+    /// Reason why a transfer of the right amount does not fit this deposit, if it does not.
     fn misfit(&self, row: &TransferRow, contracts: &[Address]) -> Option<UnknownReason> {
         let time = row.block.timestamp;
         if self.user_address.is_some_and(|sender| sender != row.seen.from_address) {
@@ -27,19 +27,20 @@ impl DepositRow {
         }
     }
 
-    /// Whether it opened when its lane had the transfer, or its block, already: who sent that meant something else.
+    /// `true` if it opened when its lane already had the transfer, or its block: the sender meant
+    /// something else.
     fn is_after(&self, row: &TransferRow) -> bool {
         let Opening { above, position } = self.opening;
         row.listed_at < position || row.block.number <= above
     }
 
-    /// Whether a transfer of its amount may pay it. Also one that was tied to it when its order was paid: an operator may have
-    /// marked that paid while the payment was on its way.
+    /// `true` if a transfer of its amount may pay it. So may one that was tied to it when its order
+    /// was paid: an operator may have marked the order paid while the payment was on its way.
     pub(super) fn admits(&self, row: &TransferRow) -> bool {
         self.takes() || (self.is_order_paid() && row.deposit == Some(self.id))
     }
 
-    /// Why a transfer that fits comes too late for this deposit, if it is closed.
+    /// Reason why a transfer that fits comes too late for this deposit, if it is closed.
     fn closed_reason(&self, row: &TransferRow) -> Option<UnknownReason> {
         // The order decides about what it takes still.
         self.closed.filter(|_| !self.admits(row)).and_then(|closed| match closed.reason {
@@ -187,12 +188,12 @@ impl State {
         self.reject(row, reason, meant_for(found, &row), now, effects)
     }
 
-    /// Why a transfer of its amount does not fit this deposit.
+    /// Reason why a transfer of its amount does not fit this deposit, if it does not.
     pub(super) fn misfit(&self, deposit: &DepositRow, row: &TransferRow) -> Option<UnknownReason> {
         deposit.misfit(row, self.deposits.contracts(deposit))
     }
 
-    /// Why a transfer of its amount does not pay this deposit.
+    /// Reason why a transfer of its amount does not pay this deposit, if it does not.
     fn refusal(&self, deposit: &DepositRow, row: &TransferRow) -> Option<UnknownReason> {
         self.misfit(deposit, row).or(deposit.closed_reason(row))
     }

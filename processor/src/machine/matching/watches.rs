@@ -1,4 +1,4 @@
-//! What ingest watches, as this lane has read it: deposits open nowhere else.
+//! Wallets and contracts that ingest watches, as read by this lane: deposits open nowhere else.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::State;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watches {
     wallets: BTreeMap<Address, Vec<Address>>,
-    /// What the step changed, as it was.
+    /// Previous values of what the step changed.
     before: BTreeMap<Address, Option<Vec<Address>>>,
 }
 
@@ -21,12 +21,12 @@ impl Watches {
         self.wallets.get(&wallet).is_some_and(|contracts| contracts.contains(&contract))
     }
 
-    /// Whether it is a wallet of this lane.
+    /// `true` if it is a wallet of this lane.
     pub(super) fn has(&self, wallet: Address) -> bool {
         self.wallets.contains_key(&wallet)
     }
 
-    /// Whether it was not known.
+    /// Adds a watch. Returns `true` if it was not known.
     pub(super) fn add(&mut self, watch: &Watch) -> bool {
         let Watch { wallet_address: wallet, contracts } = watch;
         let known = self.wallets.get(wallet).cloned();
@@ -68,7 +68,8 @@ impl Watches {
 }
 
 impl State {
-    /// Why a payment might not be seen, if it might not.
+    /// Checks that a payment to the deposit would be seen; otherwise returns the reason to refuse
+    /// it.
     pub(super) fn unseen(
         &self,
         command: &DepositCommand,

@@ -1,11 +1,11 @@
-//! How an order ends, and what may follow what.
+//! End of an order, and the changes that its state allows.
 
 use schemas::record::Order;
 use schemas::{OrderCause, OrderStatus};
 
 use super::{Broken, OrderRow};
 
-/// Whether an order may become `after`: its status, its payer and its deposits agree.
+/// Checks that an order may become `after`: its status, its payer and its deposits agree.
 pub(super) fn check_change(
     before: &Order,
     after: &OrderRow,
@@ -35,7 +35,7 @@ pub(super) fn check_change(
     Ok(())
 }
 
-/// How an order ends.
+/// Ways in which an order ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     Paid,

@@ -1,5 +1,6 @@
-//! When a pending order expires: with the last of its deposits, each in the time of its own chain, those included that another
-//! choice replaced; by its own timer while it has none. Both once the time is past `expires_at`, not at it.
+//! Expiry of a pending order: with the last of its deposits, each in the time of its own chain,
+//! including those that another choice replaced; by its own timer while it has none. In both cases
+//! once the time is past `expires_at`, not at it.
 
 use schemas::record::{OrderCommand, OrderDeposit};
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
@@ -8,9 +9,10 @@ use super::payment::asks_again_at;
 use super::{Broken, Effect, End, OrderRow, State};
 
 impl OrderRow {
-    /// When its own timer is due: at its expiry, or while a lane has not answered, when that is asked again. An order
-    /// that has ended asks, too: it is kept until it knows what became of its deposits and of what may pay it. While a lane
-    /// keeps an amount for it the chain's time decides when it expires.
+    /// Due time of its own timer: its expiry, or, while a lane has not answered, the next question
+    /// to that lane. An ended order asks, too: it is kept until it knows the outcome of its
+    /// deposits and of what may pay it. While a lane keeps an amount for it, the chain's time
+    /// decides when it expires.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_awaited_deposit() {
             let of_open = self.reserved().next().map(|_| self.asks_of_open_at());
@@ -22,7 +24,7 @@ impl OrderRow {
         self.is_pending().then_some(self.order.expires_at)
     }
 
-    /// Whether a payment that was seen may become its payer.
+    /// `true` if a payment that was seen may become its payer.
     pub(super) fn may_be_paid_by_candidates(&self) -> bool {
         self.order.paid_by.is_none() && !self.order.candidates.is_empty()
     }

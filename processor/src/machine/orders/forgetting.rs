@@ -1,5 +1,5 @@
-//! When an ended order leaves memory and changelog, and how it comes back. It stays in the tables: a command that may meet a
-//! forgotten order carries what its sender read there.
+//! Departure of an ended order from memory and changelog, and its return. It stays in the tables: a
+//! command that may meet a forgotten order carries what its sender read there.
 
 pub use schemas::record::KEPT_SECONDS;
 use schemas::record::{Order, OrderCommand};
@@ -7,11 +7,12 @@ use schemas::{DepositState, UnixSeconds};
 
 use super::{Broken, OrderRow, State, is_awaited, past};
 
-/// How many orders one tick lets leave: each is a record of the changelog.
+/// Maximum number of orders that one tick forgets: each is a record of the changelog.
 const LEAVING_MAX: usize = 1000;
 
 impl OrderRow {
-    /// When it is forgotten; none while it is pending, or a lane has not said what became of a deposit or a candidate.
+    /// Time at which it is forgotten; none while it is pending, or a lane has not reported the
+    /// outcome of a deposit or a candidate.
     pub(super) fn leaves_at(&self) -> Option<UnixSeconds> {
         let waits = self.has_awaited_deposit() || self.may_be_paid_by_candidates();
         let has_ended = !self.is_pending() && !waits;
@@ -31,7 +32,8 @@ impl OrderRow {
 }
 
 impl State {
-    /// Whether an order that this command created may be forgotten: another one ended more than a week after the command.
+    /// `true` if an order that this command created may be forgotten: another one ended more than a
+    /// week after the command.
     pub(super) fn may_be_forgotten(&self, create: &OrderCommand) -> bool {
         let latest = self.orders.index.leaving.last().and_then(|(_, id)| self.orders.get(*id));
         let kept_until = create.issued_at.seconds().plus(KEPT_SECONDS);

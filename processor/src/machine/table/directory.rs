@@ -7,7 +7,7 @@ use schemas::{DepositId, OrderId, TransferId};
 
 use super::rows::RowNumber;
 
-/// How many keys a page has: a single one that is left costs four kilobytes.
+/// Number of keys of a page: a page with a single key left costs four kilobytes.
 const PAGE_KEYS: i64 = 1024;
 
 /// A key of rows, with the way in which they are found.

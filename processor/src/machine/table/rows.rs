@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
-/// What a table holds.
+/// Row of a table.
 pub(in crate::machine) trait Row: Clone {
     type Key: Copy + Ord + Debug + Display;
 
@@ -32,11 +32,11 @@ pub(in crate::machine) struct Rows<V: Row> {
 #[derive(Debug, Clone)]
 struct Numbered<V> {
     row: Option<V>,
-    /// Where the journal has what it was, if the entry there has this number.
+    /// Index of its previous value in the journal, if the entry there has this number.
     touched: u32,
 }
 
-/// What a row was before the step.
+/// State of a row before the step.
 #[derive(Debug, Clone)]
 pub(super) struct Before<V: Row> {
     pub(super) key: V::Key,

@@ -61,7 +61,7 @@ impl Index<Named> for Indexes {
     }
 }
 
-/// What a table must hold.
+/// Expected content of a table.
 type Model = BTreeMap<DepositId, Named>;
 
 /// Every row is found in every way, and nothing else is.

@@ -1,4 +1,5 @@
-//! Which amount a deposit gets: drawn digits, amounts of senders, of loose transfers and of closed deposits.
+//! Choice of a deposit's amount: drawn digits, amounts of senders, of loose transfers and of closed
+//! deposits.
 
 use super::*;
 
@@ -205,7 +206,7 @@ fn a_replaced_amount_is_not_reused() {
         .then(kept('C'), "to C: refused /0 amounts_taken; alert amounts_taken C");
 }
 
-/// What the customer sends to a deposit that he replaced is his order's.
+/// A payment to a deposit that the customer has replaced belongs to his order.
 #[test]
 fn a_replaced_deposit_is_still_paid() {
     let replaced = CloseReason::Replaced;

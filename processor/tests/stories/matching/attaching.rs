@@ -191,7 +191,8 @@ fn the_later_clock_says_how_long_it_is_remembered() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// What was forgotten was scanned again after a rewind, in another block. Tables that are behind show it by its first id.
+/// A forgotten transfer was scanned again after a rewind, in another block. Tables that are behind
+/// show it by its first id.
 #[test]
 fn attached_by_its_id_of_before_a_rewind() {
     let (mut lane, row) = underpaid();

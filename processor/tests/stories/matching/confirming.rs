@@ -1,4 +1,4 @@
-//! What a head confirms.
+//! Transfers that a head confirms.
 
 use super::*;
 

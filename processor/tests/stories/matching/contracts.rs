@@ -1,4 +1,4 @@
-//! Which contracts of a coin pay: those that a deposit was offered with.
+//! Contracts of a coin that pay: those that a deposit was offered with.
 
 use super::*;
 

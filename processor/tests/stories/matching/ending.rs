@@ -1,4 +1,5 @@
-//! How waiting ends: deposits expire and release their amounts, transfers are given up and forgotten.
+//! Ends of waiting: deposits expire and release their amounts, transfers are given up and
+//! forgotten.
 
 use schemas::record::AmountRule;
 use schemas::{CloseReason, UnknownReason};
@@ -67,7 +68,7 @@ mod guarding {
             );
     }
 
-    /// Who pays did not mean what was not there yet.
+    /// A payer cannot have meant an order that did not exist yet.
     #[test]
     fn a_wrong_amount_names_no_later_order() {
         Lane::new()

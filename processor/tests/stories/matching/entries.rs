@@ -26,7 +26,7 @@ fn a_removed_entry_is_gone() {
     assert!(state.changes().is_empty());
 }
 
-/// What readers see of a transfer and a deposit, whole (spec 2.4, 2.5).
+/// The whole records of a transfer and a deposit, as readers see them (spec 2.4, 2.5).
 #[test]
 fn records_carry_what_readers_need() {
     let mut lane = Lane::new();

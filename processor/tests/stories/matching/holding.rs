@@ -220,7 +220,7 @@ fn held_for_days_it_is_not_forgotten() {
         .then(pay(1, "10.00").fork(1), "detected #2 waiting_for_confirmation @110");
 }
 
-/// What is paid meanwhile may lie in the blocks that nobody has.
+/// A payment made meanwhile may be in the missing blocks.
 #[test]
 fn no_deposit_opens_while_there_is_a_gap() {
     let b = || open('B', "20.00");

@@ -1,4 +1,4 @@
-//! Which ids transfers, deposits and fulfillments get: none is ever another one's.
+//! Ids of transfers, deposits and fulfillments: none is ever given twice.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use tidemark_processor::machine::matching::lane_anew;
 use super::*;
 use crate::chain::{Pay, attach};
 
-/// What is detected of a payment, by this machine.
+/// The transfer that this machine detects for a payment.
 fn seen(state: &mut State, pay: Pay) -> Transfer {
     let effects = decide(state, &pay.into());
     state.commit();

@@ -168,7 +168,7 @@ impl Described for State {
     }
 }
 
-/// What the lane publishes of itself at this input.
+/// Progress record that the lane publishes at this input.
 pub(crate) fn progress(state: &mut State, input: impl Into<Input>) -> Option<ChainProgress> {
     let effects = decide(state, &input.into());
     state.commit();

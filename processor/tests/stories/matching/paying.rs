@@ -39,7 +39,7 @@ fn an_unanswered_order_is_asked_again() {
         .then(head(310), "");
 }
 
-/// Who sent it knew no amount, whatever the clock of the order says: it is of block 100.
+/// The sender knew no amount, though by the order's clock the deposit is as old as block 100.
 #[test]
 fn what_came_before_its_deposit_pays_nothing() {
     Lane::new()

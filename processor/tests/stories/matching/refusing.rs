@@ -1,4 +1,4 @@
-//! Why a transfer pays nothing.
+//! Reasons why a transfer pays nothing.
 
 use super::*;
 
@@ -181,7 +181,7 @@ fn a_closed_deposit_gives_its_reason() {
     }
 }
 
-/// Where it is clearly the nearest.
+/// Only where it is clearly the nearest.
 #[test]
 fn a_wrong_amount_names_the_nearest() {
     Lane::new()

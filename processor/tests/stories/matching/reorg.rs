@@ -9,7 +9,7 @@ use crate::chain::{DAY, FORGETS, head, open, pay, refused, settled};
 
 pub(super) const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1";
 
-/// What the retract of a transfer brings that has asked its order.
+/// Effects of the retract of a transfer that has asked its order.
 pub(super) const ORPHANED: &str = "alert confirmed_transfer_retracted #2
     detected #2 waiting_for_match @110 for #1 orphaned";
 

@@ -272,7 +272,7 @@ fn unknown_transfer_back_days_later_pays_nothing() {
         .then(head(LATER + 10).epoch(1), "");
 }
 
-/// Whether its answer is read or not.
+/// With and without the order's late answer.
 #[test]
 fn what_an_order_counts_on_pays_no_other_days_later() {
     let back_again = |answer| {
@@ -304,7 +304,7 @@ fn what_an_order_counts_on_pays_no_other_days_later() {
         );
 }
 
-/// Refused, it is nobody's.
+/// After its refusal, no order counts on it.
 #[test]
 fn what_no_order_counts_on_is_forgotten_after_a_day() {
     let mut lane = unanswered();
@@ -326,7 +326,7 @@ fn what_never_comes_back_is_forgotten_after_a_month() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// That a payment will not come may have been lost.
+/// The answer that a payment will not come may have been lost.
 #[test]
 fn an_order_asks_whether_a_payment_may_still_come() {
     let (asks, gone) = (|id| candidate_of('A', TransferId(id)), "to A: gone #2");
@@ -375,7 +375,7 @@ fn scanned_again_after_two_days_it_pays_no_other() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// What a retract names may come in a new block.
+/// A payment named by a retract may come again in a new block.
 #[test]
 fn retracted_after_two_days_it_pays_no_other() {
     let rival = || open('B', "10.00").between(AFTER, AFTER + 100);

@@ -158,7 +158,7 @@ fn each_stop_ends_by_itself() {
         );
 }
 
-/// What would pay nothing anyway says why: nobody is to attach it for the stop alone.
+/// A transfer that never pays keeps its own reason: nobody is to attach it for the stop alone.
 #[test]
 fn what_never_fits_is_not_called_stopped() {
     Lane::new()

@@ -84,7 +84,7 @@ fn a_lane_publishes_how_far_it_is_each_half_minute() {
     assert_eq!(at(progress(&mut state, head(117))), (117, None, Some(0)));
 }
 
-/// What is offered follows from it.
+/// The offered wallets follow from this record.
 #[test]
 fn lane_publishes_watched_with_the_next_head() {
     let mut state = Lane::new().machine().clone();

@@ -283,7 +283,7 @@ fn a_replaced_deposit_may_still_pay() {
     );
 }
 
-/// That the chain passed the deadline was lost: the lane is asked every hour.
+/// The report that the chain passed the deadline was lost: the lane is asked every hour.
 #[test]
 fn a_lane_is_asked_of_what_was_replaced() {
     halted()
@@ -297,7 +297,8 @@ fn a_lane_is_asked_of_what_was_replaced() {
         );
 }
 
-/// What was replaced is let go of with the order, which is not forgotten before the lane has said so.
+/// An ended order releases its replaced deposits too, and is kept until their lane has confirmed
+/// it.
 #[test]
 fn an_ended_order_lets_go_of_what_was_replaced() {
     let end = "A v8 cancelled! cancelled answers 3 [replaced w1 #9 10.01] [closed w2 #12 10.00]";

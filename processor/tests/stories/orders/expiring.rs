@@ -1,4 +1,4 @@
-//! When an order expires.
+//! Expiry of an order.
 
 use super::*;
 

@@ -1,11 +1,11 @@
-//! When an ended order is forgotten, and how it comes back.
+//! Departure of an ended order from memory, and its return.
 
 use schemas::{DepositState, OrderId};
 use uuid::Uuid;
 
 use super::*;
 
-/// How long the late window is that the stories ask for.
+/// Late window that the stories ask for, in seconds.
 const LATE_WINDOW: i64 = 500;
 
 fn due(book: &Book, second: i64) -> Vec<OrderId> {
@@ -127,7 +127,7 @@ fn a_later_record_keeps_it_longer() {
     leaves_after(&mut book, 90_000 + LATE_WINDOW + KEPT_SECONDS);
 }
 
-/// What comes after all is too late to change anything.
+/// Commands that come after all are too late to change anything.
 #[test]
 fn a_forgotten_order_is_like_one_that_never_was() {
     let (mut book, _) = forgotten();
@@ -215,7 +215,7 @@ fn a_tick_is_for_all_that_leave() {
     assert_eq!(state.rows(), 0);
 }
 
-/// What was under way when it was marked paid is asked about, and pays it whenever it comes.
+/// Payments under way when it was marked paid are asked about, and pay it whenever they come.
 #[test]
 fn a_payment_under_way_keeps_its_order() {
     let mut book = ended(OrderStatus::Expired);

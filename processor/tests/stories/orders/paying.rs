@@ -1,4 +1,4 @@
-//! Who pays an order.
+//! Payers of an order.
 
 use super::*;
 
@@ -98,7 +98,7 @@ fn a_webhook_is_resent_as_a_version() {
     }
 }
 
-/// What was on its way when an operator marked it paid is its payer, and no second payment.
+/// A payment on its way when an operator marked the order paid is its payer, not a second payment.
 #[test]
 fn marked_paid_it_takes_what_was_on_its_way() {
     let marked = || {

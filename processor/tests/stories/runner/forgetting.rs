@@ -9,7 +9,7 @@ use crate::command::carrying;
 const EIGHT_DAYS: Duration = Duration::from_secs(8 * 24 * 3600);
 
 impl TestProcessor {
-    /// Whether the changelog has the order.
+    /// `true` if the changelog has the order.
     pub(super) fn knows(&self, of: char) -> bool {
         let key = name::order(of).to_string().into_bytes();
         self.state().keys().any(|(_, other)| *other == key)

@@ -1,4 +1,4 @@
-//! What the runner measures of its machines.
+//! Measurements that the runner takes of its machines.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 

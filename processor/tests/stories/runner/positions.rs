@@ -15,7 +15,7 @@ fn set(log: &EmbeddedLog, of: TopicPartition, offset: Offset) {
     worker.commit(Step { records: Vec::new(), offsets: vec![(of, committed)] }).unwrap();
 }
 
-/// What is read again may be of orders that are forgotten, and what is left out is lost.
+/// Records read again may be of forgotten orders, and records left out are lost.
 #[test]
 fn a_group_that_was_set_elsewhere_is_refused() {
     let mut processor = TestProcessor::new(Treatment::Kind);

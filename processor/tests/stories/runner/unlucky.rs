@@ -10,7 +10,7 @@ use log::{
     layered,
 };
 
-/// What the workers did.
+/// Commits and aborts of the workers.
 #[derive(Default)]
 pub(crate) struct Watch {
     committed: Mutex<BTreeMap<TopicPartition, Offset>>,
@@ -21,7 +21,7 @@ pub(crate) struct Watch {
 pub(crate) struct Unlucky {
     pub(crate) log: EmbeddedLog,
     pub(crate) watch: Arc<Watch>,
-    /// Whether every step fails the first time it is tried.
+    /// `true` if every step fails the first time it is tried.
     pub(crate) fails: bool,
 }
 
@@ -31,7 +31,7 @@ impl Watch {
         self.committed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many steps were aborted.
+    /// Number of steps that were aborted.
     pub(crate) fn aborts(&self) -> u32 {
         self.aborts.load(Ordering::SeqCst)
     }

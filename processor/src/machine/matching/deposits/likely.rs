@@ -6,10 +6,10 @@ use super::wallet_coins::{LEAST, WalletCoin};
 use super::{DepositRow, Deposits, Price};
 use crate::machine::table::RowNumber;
 
-/// How many amounts on each side are compared.
+/// Maximum number of amounts that are compared on each side.
 const SCAN_MAX: usize = 4096;
 
-/// How far a deposit is from a transfer: what counts most comes first.
+/// Distance of a deposit from a transfer; the most important criterion comes first.
 type Rank = (Likeness, u128);
 
 impl Deposits {

@@ -18,10 +18,10 @@ pub(super) struct WalletCoinNumber(u32);
 pub(super) struct WalletCoin {
     pub(super) wallet: Address,
     pub(super) stablecoin: Stablecoin,
-    /// Which deposit reserves which amount from any sender. Changed where one is reserved or released, not
-    /// where one is paid.
+    /// Deposit that reserves each amount from any sender. Changed by a reservation or a release,
+    /// not by a payment.
     pub(super) amounts: BTreeMap<Amount, RowNumber>,
-    /// Which deposit reserves which amount from one sender.
+    /// Deposit that reserves each amount from one sender.
     pub(super) named: BTreeMap<(Amount, Address), RowNumber>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct WalletCoins {
     list: Vec<WalletCoin>,
     vacant: Vec<WalletCoinNumber>,
     numbers: HashMap<(Address, Stablecoin), WalletCoinNumber>,
-    /// Those that the step left without an amount. Rows that it removed name them until it is over.
+    /// Pairs that the step left without an amount. Rows that it removed name them until it is over.
     emptied: Vec<WalletCoinNumber>,
 }
 
