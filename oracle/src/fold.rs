@@ -39,7 +39,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// What kind of flaw it is.
+/// Kind of a flaw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlawKind {
     /// Something that follows from the inputs is not there.
@@ -58,11 +58,11 @@ pub enum FlawKind {
     Broken,
 }
 
-/// Why what is on the log is not what follows from its inputs.
+/// A difference between the log and what follows from its inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
     pub kind: FlawKind,
-    /// What was expected, what is there, and where.
+    /// Expected and found content, and its position.
     pub text: String,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Flaw {
 /// An entry of a changelog: its key, and its encoded value or none where it is gone.
 type Change = (String, Option<Vec<u8>>);
 
-/// What a step writes to the changelog.
+/// Returns the changelog entries that a step writes.
 fn changes<M: Wire>(machine: &M, partition: Partition) -> Vec<Change> {
     let records = processor::wire::changelog(machine, partition).expect("rows fit their schema");
     let change = |record: NewRecord| (String::from_utf8_lossy(&record.key).into(), record.value);
@@ -105,9 +105,9 @@ pub struct Taken<M: Wire> {
     pub from: Position,
     /// The input; none if it could not be read and went to the dead letters.
     pub input: Option<M::Input>,
-    /// What followed.
+    /// Effects of the input.
     pub effects: Vec<M::Effect>,
-    /// Where the records of the effects are.
+    /// Positions of the records of the effects.
     pub outputs: Vec<Position>,
 }
 
@@ -120,9 +120,9 @@ impl<M: Wire> Taken<M> {
 /// An order of all inputs that explains all outputs.
 #[derive(Debug)]
 pub struct Explanation {
-    /// What each lane took.
+    /// Inputs that each lane took, in order.
     pub lanes: BTreeMap<Partition, Vec<Taken<matching::State>>>,
-    /// What each partition of orders took.
+    /// Inputs that each partition of orders took, in order.
     pub orders: BTreeMap<Partition, Vec<Taken<orders::State>>>,
     /// The input that each output follows from.
     pub causes: HashMap<Position, Position>,
@@ -165,7 +165,7 @@ fn fold_all<M: Wire>(
     fold(reading, committed, outputs).map(|(partition, taken)| Ok((partition, taken?))).collect()
 }
 
-/// What each partition took.
+/// Folds the inputs of each partition.
 fn fold<M: Wire>(
     reading: &Reading,
     committed: &Positions,
@@ -183,15 +183,15 @@ fn fold<M: Wire>(
 }
 
 impl Explanation {
-    /// How many inputs were taken.
+    /// Number of inputs taken.
     pub fn inputs(&self) -> usize {
         let lanes: usize = self.lanes.values().map(Vec::len).sum();
         let orders: usize = self.orders.values().map(Vec::len).sum();
         lanes + orders
     }
 
-    /// What happened to a lane and to the orders that it has deposits of, causes before effects: what
-    /// [`crate::machine_model::ledger::Ledger`] checks the invariants on.
+    /// Inputs and effects of a lane and of its deposits' orders, causes before effects: the history
+    /// that [`crate::machine_model::ledger::Ledger`] checks the invariants on.
     pub fn delivered(&self, lane: Partition) -> Vec<Delivered> {
         let lane_inputs = self.lanes.get(&lane).map_or(&[][..], Vec::as_slice);
         let orders_of_lane: BTreeSet<OrderId> = lane_inputs.iter().filter_map(order).collect();

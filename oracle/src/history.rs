@@ -1,4 +1,4 @@
-//! What a shop's day leaves on the output topics, by the real machines.
+//! Rows that a shop's day leaves on the output topics, made by the real machines.
 
 use processor::machine::{matching, orders};
 use schemas::record::{
@@ -112,7 +112,7 @@ impl Shop {
         }
     }
 
-    /// About one of the newest orders.
+    /// Gives a command about one of the newest orders.
     fn command(&mut self, body: OrderCommandBody) {
         let place = self.dice.below(6);
         if let Some((id, _)) = self.orders.iter().rev().nth(place).copied() {
@@ -125,7 +125,7 @@ impl Shop {
         self.pipeline.write_command(OrderCommand { order_id, command_id: None, issued_at, body });
     }
 
-    /// The transfer that was reported last as unknown, to one of the newest orders.
+    /// Attaches the last unknown transfer to one of the newest orders.
     fn attach(&mut self) {
         let place = self.dice.below(6);
         let Some((id, _)) = self.orders.iter().rev().nth(place).copied() else { return };
@@ -231,8 +231,8 @@ fn progress(record: &ChainRecord) -> Option<Change> {
     }))
 }
 
-/// What the webhook of a change of status leads to: some receivers fail, and some of those for
-/// good.
+/// Delivery attempts of an order's webhook after a change of status: some receivers fail, and some
+/// of those for good.
 fn attempts_about_order(order: &Order) -> Vec<Change> {
     let failures = i32::try_from(order.created_at.0 % 4).unwrap_or(0);
     let attempt = |number: i32, manual| {

@@ -1,4 +1,4 @@
-//! What the processor must do, said again independently of it: the model, the ledger and the fold.
+//! The processor's duties, stated again independently of it: the model, the ledger and the fold.
 
 pub mod fold;
 pub mod history;

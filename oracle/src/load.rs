@@ -29,15 +29,15 @@ const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
 const SENDERS: [Address; 2] = [account(0x21), account(0x22)];
 const POLICY: Policy =
     Policy { depth: 2, depth_large: 4, finality: 6, rewind_max: 6, match_window_seconds: 20 };
-/// How long, in chain time, an order with a deposit waits.
+/// Lifetime of an order with a deposit, in chain time.
 const TTL_SECONDS: i64 = 45;
-/// How long, in real time, an order waits whose customer never chooses.
+/// Lifetime of an order whose customer never chooses, in real time.
 const IDLE_TTL_SECONDS: i64 = 2;
 const LATE_WINDOW_SECONDS: u32 = 20;
 const DAY: i64 = 24 * 3600;
-/// Orders, and unknown transfers, of a chain that something may still happen to.
+/// Maximum number of orders, and of unknown transfers, per chain that the load still acts on.
 const RECENT: usize = 8;
-/// What the shop reads of what the processor writes.
+/// Topics of the processor that the shop reads.
 const OUTPUTS: [Topic; 3] = [Topic::Deposits, Topic::Orders, Topic::TransfersUnknown];
 
 /// The load, and what it knows of the shop.
@@ -57,17 +57,17 @@ struct Line {
     wallet: Address,
     lane: Partition,
     chain: Chain,
-    /// How many of its records are on the log.
+    /// Number of its records on the log.
     written: usize,
     writer: Option<Box<dyn Writer>>,
-    /// Orders that something may still happen to.
+    /// Orders that the load still acts on.
     recent: Vec<OrderId>,
-    /// What the tables have of them.
+    /// Newest record of each of these orders, as in the tables.
     rows: HashMap<OrderId, Order>,
     senders: HashMap<OrderId, Address>,
-    /// Customers who pay only when their deposit has expired, and when they do.
+    /// Payments sent only after their deposit has expired, each with the time to send it.
     late: Vec<(UnixSeconds, Movement)>,
-    /// Transfers that an operator may say what they are for.
+    /// Unknown transfers that an operator may attach to an order.
     unknown: VecDeque<Transfer>,
 }
 
@@ -112,7 +112,7 @@ impl Line {
         self.chain.scan();
     }
 
-    /// What of the chain is not on the log, in the parts that ingest writes at once: each ends in a head.
+    /// Unwritten records of the chain, in the parts that ingest writes at once, each up to a head.
     fn unwritten(&self, log: &dyn Log) -> Vec<Vec<NewRecord>> {
         let mut parts = vec![Vec::new()];
         for record in &self.chain.records[self.written..] {
@@ -161,7 +161,7 @@ impl Shop {
         self.lines.iter().map(|line| (line.lane, &line.chain))
     }
 
-    /// How many transfers were ever included in a block that was scanned.
+    /// Number of transfers ever included in a scanned block.
     pub fn transfers(&self) -> usize {
         let of = |line: &Line| {
             let is_transfer = |r: &&ChainRecord| matches!(r.body, ChainBody::Transfer(_));
@@ -262,7 +262,7 @@ impl Shop {
         drop(line.and_then(|line| line.rows.insert(id, order)));
     }
 
-    /// The merchant's own money is nobody's payment: the api refuses to attach it.
+    /// Notes an unknown transfer, but not the merchant's own money: the api refuses to attach it.
     fn note_unknown(&mut self, transfer: Transfer) {
         let is_of = |line: &&mut Line| line.chain.blockchain == transfer.blockchain;
         let line = self.lines.iter_mut().find(is_of).expect("transfers are of these chains");
@@ -401,7 +401,7 @@ impl Shop {
         }
     }
 
-    /// The later of the two times: the chain's runs ahead, as its blocks are mined as fast as possible.
+    /// Returns the later of clock and chain time: the chain runs ahead, as blocks are mined fast.
     fn now(&self, line: usize) -> UnixMicros {
         SystemClock.now().max(self.lines[line].chain.time().micros())
     }

@@ -1,4 +1,4 @@
-//! What must be true of a log in the end, and proof that a log of which it is not true is found.
+//! Final conditions of a log, and proof that a log which breaks them is found.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanati
     explanation
 }
 
-/// How many records each topic has: a case is worth its time if everything happened in it.
+/// Number of records of each topic: a case is worth its time if everything happened in it.
 pub fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for of in reading.partitions() {
@@ -38,7 +38,7 @@ pub fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
     counts
 }
 
-/// How often a rule was reached that little of the load plays.
+/// Counts of the cases that the load reaches seldom.
 #[derive(Debug, Default)]
 pub struct Seldom {
     /// Transfers of the merchant's own money.
@@ -106,7 +106,7 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
     }
 }
 
-/// Where flaws are planted, each into the log as it was.
+/// The partition in which flaws are planted, each into the log as it was.
 struct Planting<'a> {
     reading: &'a Reading,
     committed: &'a Positions,

@@ -2,16 +2,16 @@
 
 use schemas::Blockchain;
 
-/// The cure of what the pipeline must never do.
+/// The cure of a difference that the pipeline must never make.
 pub(crate) const DEFECT: &str =
     "no command mends it: keep log and tables as they are, and report it as a defect";
 
 /// Two places that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Join {
-    /// Transfer events of the chain, and `transfers.raw` without what was retracted.
+    /// Transfer events of the chain, and `transfers.raw` without retracted transfers.
     Chain,
-    /// The same, and the verdicts of the processor.
+    /// `transfers.raw` without retracted transfers, and the verdicts of the processor.
     Verdicts,
     /// Matched transfers, and the orders that they pay.
     Orders,
@@ -77,7 +77,7 @@ pub enum Kind {
     BooksStatus,
     BooksAmount,
     BooksTransaction,
-    /// A balance is not the one before it with what came and went.
+    /// A balance is not the one before it plus the received and minus the sent amounts.
     Balance,
 }
 
@@ -109,7 +109,7 @@ impl Kind {
     }
 }
 
-/// One thing that does not agree.
+/// A disagreement between two places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     pub join: Join,

@@ -1,4 +1,4 @@
-//! The part of time that is compared.
+//! The period of time that is compared.
 
 use schemas::{UnixMicros, UnixSeconds};
 
@@ -7,19 +7,19 @@ const DAY: i64 = 86_400;
 /// Days of the longest period: each asks for the balances at its end.
 const DAYS_MAX: i64 = 366;
 
-/// Seconds from one to another; the last one is not in it.
+/// Seconds from `from` to `to`, exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
     pub from: UnixSeconds,
     pub to: UnixSeconds,
 }
 
-/// The text or the times make no period.
+/// The text or the times are not a valid period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodError {
-    /// The text is no day.
+    /// The text is not a day.
     NotADay,
-    /// It does not begin before it ends.
+    /// The end is not after the beginning.
     Empty,
     TooLong,
 }
@@ -47,7 +47,7 @@ impl Period {
         }
     }
 
-    /// A day in UTC, such as 2026-11-25.
+    /// Parses a day in UTC, such as 2026-11-25.
     ///
     /// # Errors
     /// [`PeriodError::NotADay`].
@@ -57,26 +57,26 @@ impl Period {
         Ok(Self { from, to: from.plus(DAY) })
     }
 
-    /// The day in UTC before the one that has this second.
+    /// Returns the UTC day before the one of `now`.
     #[must_use]
     pub fn day_before(now: UnixSeconds) -> Self {
         let to = UnixSeconds(now.0.div_euclid(DAY) * DAY);
         Self { from: to.plus(-DAY), to }
     }
 
-    /// True for a second in it.
+    /// `true` for a second in the period.
     #[must_use]
     pub fn contains(&self, second: UnixSeconds) -> bool {
         (self.from..self.to).contains(&second)
     }
 
-    /// The part of it before a time; none if it begins at it or later.
+    /// Returns the part before a time; `None` if the period begins at that time or later.
     #[must_use]
     pub fn before(&self, end: UnixSeconds) -> Option<Self> {
         (self.from < end).then_some(Self { from: self.from, to: self.to.min(end) })
     }
 
-    /// Its beginning, every midnight in it, and its end.
+    /// Returns its beginning, every midnight in it, and its end.
     #[must_use]
     pub fn bounds(&self) -> Vec<UnixSeconds> {
         let first = self.from.0.div_euclid(DAY).saturating_add(1) * DAY;

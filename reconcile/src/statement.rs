@@ -14,33 +14,33 @@ pub struct Line {
     pub period: Period,
     /// Balance of the wallets before it; none if no endpoint has the state of that block.
     pub opening: Option<Amount>,
-    /// Received, and paid an order.
+    /// Received transfers that paid an order.
     pub matched: Sum,
-    /// Received, and pays nothing.
+    /// Received transfers that pay nothing.
     pub unknown: Sum,
-    /// Received, and without a verdict.
+    /// Received transfers without a verdict.
     pub other: Sum,
-    /// Left the wallets.
+    /// Transfers out of the wallets.
     pub sent: Sum,
-    /// As `opening`, at its end.
+    /// Balance of the wallets at its end; none as for `opening`.
     pub closing: Option<Amount>,
 }
 
 impl Line {
-    /// All that came.
+    /// Sum of all received transfers.
     #[must_use]
     pub fn received(&self) -> Sum {
         self.matched.plus(self.unknown).plus(self.other)
     }
 
-    /// True if there was nothing, and nothing came or went.
+    /// `true` if there was nothing, and nothing came or went.
     fn is_empty(&self) -> bool {
         let is_zero = |balance: Option<Amount>| balance.is_none_or(|value| value == Amount::ZERO);
         let moved = self.received().plus(self.sent).count;
         moved == 0 && is_zero(self.opening) && is_zero(self.closing)
     }
 
-    /// True if the balances follow from the transfers; none if they are not known.
+    /// `true` if the balances follow from the transfers; `None` if they are not known.
     #[must_use]
     pub fn is_balanced(&self) -> Option<bool> {
         let (opening, closing) = self.opening.zip(self.closing)?;
@@ -60,7 +60,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// An empty one. The bounds are those of [`Period::bounds`].
+    /// Returns an empty statement. The bounds are those of [`Period::bounds`].
     #[must_use]
     pub fn new(blockchain: Blockchain, bounds: Vec<UnixSeconds>) -> Self {
         Self { blockchain, bounds, lines: BTreeMap::new() }
@@ -82,7 +82,7 @@ impl Statement {
         Some(self.lines.entry((day, coin)).or_insert(line))
     }
 
-    /// A transfer came on a day, counted from 0; its status, if there is one.
+    /// Adds a received transfer on a day, counted from 0; its status, if there is one.
     pub fn receive(
         &mut self,
         day: usize,
@@ -103,14 +103,14 @@ impl Statement {
         }
     }
 
-    /// A transfer left a wallet on a day.
+    /// Adds a transfer out of a wallet on a day.
     pub fn send(&mut self, day: usize, coin: Stablecoin, value: Amount) {
         if let Some(line) = self.line(day, coin) {
             line.sent.add(value);
         }
     }
 
-    /// The balance of all wallets in a coin at a bound, counted from 0.
+    /// Sets the balance of all wallets in a coin at a bound, counted from 0.
     pub fn balance(&mut self, bound: usize, coin: Stablecoin, value: Amount) {
         if let Some(line) = self.line(bound, coin) {
             line.opening = Some(value);

@@ -6,11 +6,11 @@ use schemas::{Amount, Blockchain, Stablecoin};
 
 use crate::{Difference, Join};
 
-/// A number of payments, and what they are worth.
+/// A number of payments, and their total value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
     pub count: u64,
-    /// None beyond what an amount can hold.
+    /// `None` beyond the maximum of an amount.
     pub value: Option<Amount>,
 }
 
@@ -26,7 +26,7 @@ impl Sum {
         *self = self.plus(Self { count: 1, value: Some(value) });
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let value = self.value.zip(other.value).and_then(|(a, b)| a.checked_add(b));

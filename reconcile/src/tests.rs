@@ -96,7 +96,7 @@ impl World {
         all.iter().flat_map(|joined| &joined.differences).map(|one| one.kind).collect()
     }
 
-    /// Damages one place. None where it has nothing of the kind.
+    /// Damages one place. `None` if it has nothing of the kind.
     fn damage(&mut self, which: u8, at: usize) -> Option<Kind> {
         let event = at % self.events.len();
         let order = self.orders.len().checked_sub(1).map(|last| at % (last + 1));

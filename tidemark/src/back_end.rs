@@ -31,11 +31,11 @@ use crate::setup::backup;
 /// First and longest wait before another attempt; it doubles each time.
 const WAIT: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// After this time without an answer to the first attempt, that is logged. The attempt continues: it
-/// ends with a cause.
+/// Maximum silence on the first attempt before it is logged. The attempt continues: it ends with a
+/// cause.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Why a process waits for topics that are there.
+/// Reason to wait for topics that are there.
 const IMPORTING: &str = "the topics: an import into them is under way; if it was interrupted run `tidemark import` again";
 
 /// The longest wait for tables that are only read.
@@ -45,14 +45,14 @@ const TABLES_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 enum Availability<T> {
     There(T),
-    /// It may come: why it is waited for.
+    /// It may come; the reason to wait for it.
     NotYet(String),
 }
 
 /// Opens the log; on Kafka it returns once the broker answers and has the topics.
 ///
 /// # Errors
-/// What will not pass: a damaged or used file, topics of another layout.
+/// A failure that will not pass: a damaged or used file, topics of another layout.
 pub(crate) async fn open_log(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
@@ -73,7 +73,7 @@ pub(crate) async fn open_log(
     Ok(log)
 }
 
-/// As [`open_log`], for what is done to it by hand: an embedded one that is not there is not made.
+/// As [`open_log`], for work by hand: an embedded log that is not there is not made.
 ///
 /// # Errors
 /// As [`open_log`], and if there is no embedded log.
@@ -91,7 +91,7 @@ pub(crate) async fn open_existing_log(
 /// Opens the tables; on CQL it returns once the nodes answer and have the schema.
 ///
 /// # Errors
-/// What will not pass: a damaged file, a schema of a later version.
+/// A failure that will not pass: a damaged file, a schema of a later version.
 pub(crate) async fn open_tables(
     settings: &Settings,
     readiness: &Readiness,
@@ -156,10 +156,10 @@ async fn open_kafka(
     Ok(Arc::new(KafkaLog::open(config, layout)?))
 }
 
-/// What the differences that `tidemark topics check` prints mean to a process.
+/// Consequences for a process of the differences that `tidemark topics check` prints.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Nothing can be right on these: ids and the order of records depend on the number of partitions.
+    /// Differences on which no process may run: ids and record order depend on the partitions.
     pub(crate) wrong: Vec<String>,
     /// `tidemark topics create` makes these right.
     pub(crate) lacking: Vec<String>,

@@ -25,7 +25,7 @@ use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, read_readable, refuse_unreadable};
 
-/// How a chain is taken back.
+/// The chain to take back, and the block to take it back to.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The chain, for example eth.
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     yes: bool,
 }
 
-/// What an operator decides about a transaction.
+/// An operator's decision about a transaction.
 #[derive(Debug, Args)]
 pub(crate) struct Dispute {
     /// The chain, for example eth.
@@ -57,14 +57,14 @@ pub(crate) struct Dispute {
     reject: bool,
 }
 
-/// How far a chain is.
+/// Progress of a chain.
 pub(crate) struct Status {
     pub(crate) blockchain: Blockchain,
-    /// None if it was never followed.
+    /// `None` if it was never followed.
     pub(crate) scanned: Option<ChainProgress>,
     /// The open alert that it is halted.
     pub(crate) halt: Option<Alert>,
-    /// What operators have stopped on it.
+    /// Scopes that operators have stopped on it.
     stopped: BTreeSet<StopScope>,
 }
 
@@ -150,7 +150,7 @@ impl Status {
 /// Takes a chain back, once the operator has agreed to what that takes back.
 ///
 /// # Errors
-/// It cannot be taken back to that height, or the log cannot be read or written.
+/// The chain cannot be taken back to that height, or the log cannot be read or written.
 pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
@@ -231,7 +231,7 @@ fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
 /// Writes what the operator decided about the held transfers of a transaction.
 ///
 /// # Errors
-/// None of them is held, or the log cannot be read or written.
+/// None of the transfers is held, or the log cannot be read or written.
 pub(crate) async fn resolve(settings: Settings, dispute: Dispute) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());

@@ -30,7 +30,7 @@ pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     Ok(Outcome::success(letters.iter().map(line).collect(), "there are no dead letters"))
 }
 
-/// Which dead letters are put back.
+/// The dead letters to put back.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Which {
@@ -169,7 +169,7 @@ mod tests {
         log.produce(vec![record]).await.unwrap();
     }
 
-    /// What is said at last about each letter, the number that were put back, and whether all were.
+    /// Returns the last line about each letter, the number put back, and `true` if all were.
     async fn replayed(log: &Arc<dyn Log>, which: Which) -> (Vec<String>, usize, bool) {
         let mut lines = Vec::new();
         let done = |line: &str| lines.push(line.to_owned());

@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, read_all, time};
 
-/// Which webhooks.
+/// Selection of webhooks.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Filter {
     /// For receivers at this host.
@@ -38,7 +38,7 @@ pub(crate) struct Filter {
     /// Given up before this time.
     #[arg(long, value_parser = time)]
     until: Option<UnixMicros>,
-    /// By how the last attempt ended, such as timeout.
+    /// Outcome of the last attempt, such as timeout.
     #[arg(long)]
     outcome: Option<AttemptOutcome>,
     /// `order_status_changed` or `unknown_transfer`.
@@ -49,16 +49,16 @@ pub(crate) struct Filter {
     order: Option<OrderId>,
 }
 
-/// How they are sent again.
+/// Options for sending them again.
 #[derive(Debug, Args)]
 pub(crate) struct Pace {
     /// Only print what would be sent.
     #[arg(long)]
     dry_run: bool,
-    /// How many in a second, at most.
+    /// Maximum number sent per second.
     #[arg(long, default_value = "20")]
     rate: NonZeroU32,
-    /// Where the API is, such as <http://10.0.0.7:8080>; by default where `server.admin_listen` or `server.listen` has it.
+    /// API URL, e.g. <http://10.0.0.7:8080>; default: `server.admin_listen` or `server.listen`.
     #[arg(long)]
     api: Option<Url>,
 }
@@ -88,7 +88,7 @@ fn read(settings: &Settings, filter: &Filter) -> anyhow::Result<Vec<(Arc<Record>
     Ok(found)
 }
 
-/// Those that fit, one a line, the oldest first. Also while processes run.
+/// Lists webhooks that fit, one a line, the oldest first. Also while processes run.
 pub(crate) fn list(settings: &Settings, filter: &Filter) -> anyhow::Result<Outcome> {
     let found = read(settings, filter)?;
     let line = |(record, delivery): &(Arc<Record>, Delivery)| {
@@ -158,7 +158,7 @@ pub(crate) async fn redrive(
     Ok(Outcome { lines: vec![format!("{sent} of {all} were queued")], is_success })
 }
 
-/// Whether one of these attempts delivered a webhook at this time or later.
+/// `true` if one of these attempts delivered a webhook at this time or later.
 fn is_delivered(attempts: &[Value], given_up: UnixMicros) -> bool {
     let delivered = attempts.iter().filter(|attempt| attempt["outcome"] == "delivered");
     let times = delivered.filter_map(|attempt| attempt["attempted_at"].as_i64());
@@ -167,7 +167,7 @@ fn is_delivered(attempts: &[Value], given_up: UnixMicros) -> bool {
 
 impl Api {
     /// # Errors
-    /// It is not the Admin API: there, what is not found would be taken for gone.
+    /// The URL is not the Admin API: there, what is not found would be taken for gone.
     async fn is_there(&self) -> anyhow::Result<()> {
         let (status, text) = self.ask(Method::GET, "wallets", None).await?;
         ensure!(

@@ -35,7 +35,7 @@ const MERCHANT_SECRET: &str = "demo-merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 const ADMIN_SECRET: &str = "demo-admin-7Qx2mV9kT4wZ";
 /// The demo shop's wallet: nobody has its key, as nobody needs one.
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-/// How long the script waits for a webhook.
+/// Maximum wait of the script for a webhook.
 const WEBHOOK_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// `tidemark demo`.
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     /// Exit after the script: 0 if every step happened.
     #[arg(long)]
     once: bool,
-    /// Where the API listens.
+    /// Address on which the API listens.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// Show log lines too, for example "info" or "ingest=debug".

@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::setup::Outcome;
 
-/// How long an answer may take: it is one from the same machine.
+/// Maximum wait for an answer: it comes from the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What needs a person, once the process said that it is ready; then a line for each chain that is configured.
+/// Returns the alarms of a ready process, then a line for each configured chain.
 ///
 /// # Errors
-/// It is not ready, with what it waits for; or it does not answer.
+/// The process is not ready, with the parts that it waits for; or it does not answer.
 pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<Outcome> {
     let listen = config.listen.context(
         "telemetry.listen is \"\", so readiness is not served: set it, or check another way",
@@ -41,7 +41,7 @@ pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<Outcome> {
     Ok(Outcome { lines, is_success: true })
 }
 
-/// How a chain is followed, in a line; none for what is no chain.
+/// Returns the state of a chain in a line; `None` for a detail without a chain.
 fn chain_line(detail: &Value, now: i64) -> Option<String> {
     let name = detail["blockchain"].as_str()?;
     if detail["followed"] == false {

@@ -16,7 +16,7 @@ use crate::output::print;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:9000")]
     address: SocketAddr,
     /// The status that genuine webhooks are answered with: only 200 acknowledges, all else is tried again.
@@ -47,7 +47,7 @@ pub(crate) async fn run(secrets: Vec<Secret>, options: Options) -> anyhow::Resul
     Ok(axum::serve(listener, routes).await?)
 }
 
-/// Whether a webhook was made with one of the secrets, not long ago (spec 5.3). The body is what came, byte by byte.
+/// Checks that one of the secrets signed a webhook's unchanged `body`, not long ago (spec 5.3).
 ///
 /// # Errors
 /// [`SignatureError`]; a header that is missing is malformed.

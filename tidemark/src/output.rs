@@ -35,7 +35,7 @@ const fn is_active(c: char) -> bool {
     }
 }
 
-/// A text from outside adds no line of its own.
+/// Escapes line ends and tabs, so that a text from outside adds no line of its own.
 pub(crate) fn one_line(text: &str) -> String {
     text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
 }
@@ -55,7 +55,7 @@ impl<W: Write> Output<W> {
     /// Prints at once.
     ///
     /// # Errors
-    /// Nobody reads it any more, or it cannot be written.
+    /// The reader has closed the output, or it cannot be written.
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
         write!(self.0, "{}", Printable(text))?;
         self.0.flush()
@@ -108,7 +108,7 @@ pub(crate) fn say(line: &str) {
 /// Shows what would be done, and asks a person for it.
 ///
 /// # Errors
-/// It cannot be shown, or the answer cannot be read.
+/// The lines cannot be shown, or the answer cannot be read.
 pub(crate) fn is_agreed(lines: &[String], question: &str) -> Result<bool> {
     let mut output = stdout();
     for line in lines {

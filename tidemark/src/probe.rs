@@ -34,7 +34,7 @@ pub(crate) async fn run(config: &webhooks::Config, url: &str) -> anyhow::Result<
     Ok(Outcome { lines, is_success })
 }
 
-/// What the name leads to, for a person: it is resolved again to be called, unless a proxy does that.
+/// Addresses of the receiver, for a person: the call, or a proxy, resolves the name again.
 async fn addresses(config: &webhooks::Config, url: &str) -> Option<String> {
     let url = receiver_url(url).ok().filter(|_| config.proxy.is_none())?;
     let target = (url.domain()?, url.port_or_known_default()?);

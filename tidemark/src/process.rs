@@ -27,10 +27,10 @@ use crate::settings::Settings;
 use crate::stage::Stage;
 use crate::start::Starter;
 
-/// What is known once the stages are started.
+/// The log and the address of stages that have started.
 pub(crate) struct Started {
     pub(crate) log: Arc<dyn Log>,
-    /// Where the api listens, if it runs here.
+    /// Address on which the api listens, if it runs here.
     pub(crate) address: Option<SocketAddr>,
 }
 
@@ -44,7 +44,7 @@ struct Service<'a> {
     process: Process,
     /// There is one recorder in a process.
     metrics: Option<PrometheusHandle>,
-    /// Whether the stages have started with the present configuration.
+    /// `true` if the stages have started with the present configuration.
     is_started: bool,
 }
 
@@ -54,7 +54,7 @@ struct Service<'a> {
 /// whatever its format.
 ///
 /// # Errors
-/// What will not pass by waiting, and a part that failed.
+/// A failure that will not pass by waiting, and a part that failed.
 pub(crate) async fn run(
     settings: Settings,
     file: Option<&Path>,

@@ -36,9 +36,9 @@ use crate::tail::{self, Source};
 /// The newest record of each transfer of a chain.
 type Transfers = BTreeMap<TransferId, Newest<Transfer>>;
 
-/// Everything that is compared agrees.
+/// Exit code: everything that is compared agrees.
 const AGREES: u8 = 0;
-/// Part of it could not be compared.
+/// Exit code: a part could not be compared.
 const NOT_KNOWN: u8 = 1;
 const DIFFERS: u8 = 2;
 
@@ -99,16 +99,16 @@ fn time(text: &str) -> Result<UnixSeconds, &'static str> {
 /// The result of a chain.
 struct Chain {
     blockchain: Blockchain,
-    /// Up to where everything is decided; none if nothing is.
+    /// Chain time up to which everything is decided; `None` if nothing is.
     settled: Option<UnixSeconds>,
     /// The part of the period that is judged.
     judged: Option<Period>,
-    /// Transfers of the period that are younger.
+    /// Number of transfers of the period after the judged part.
     younger: u64,
     survey: Option<Survey>,
 }
 
-/// The whole of it.
+/// The whole comparison.
 struct Report {
     period: Period,
     chains: Vec<Chain>,
@@ -216,7 +216,7 @@ struct Logged {
     orders: Orders,
     /// Chains that are not configured, and were followed in the period.
     left_out: Vec<Blockchain>,
-    /// Younger records may not have been processed.
+    /// Time from which records may not have been processed yet.
     fresh_since: UnixMicros,
 }
 

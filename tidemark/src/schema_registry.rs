@@ -130,8 +130,8 @@ impl Registry<'_> {
         Ok(())
     }
 
-    /// Whether the registry serves this version under our id. Another id is an error, as records carry
-    /// ours.
+    /// Returns `true` if the registry serves this version under our id. Another id is an error, as
+    /// records carry ours.
     async fn has(&self, subject: &str, schema: &Schema) -> anyhow::Result<bool> {
         let Schema { name, version, id, .. } = *schema;
         let path = format!("subjects/{subject}/versions/{version}");

@@ -16,16 +16,16 @@ pub(crate) struct Settings {
     pub(crate) process: Process,
     pub(crate) log: log::Config,
     pub(crate) store: store::config::BackEnd,
-    /// How long the tables keep what is final; none keeps everything.
+    /// Retention of final rows in the tables; `None` keeps everything.
     pub(crate) retention: Option<store::config::Retention>,
     pub(crate) shop: api::Config,
     pub(crate) ingest: ingest::Config,
     pub(crate) webhooks: webhooks::Config,
-    /// Who is sent alerts.
+    /// Receivers of alerts.
     pub(crate) alerts: webhooks::AlertsConfig,
     pub(crate) telemetry: telemetry::Config,
     pub(crate) schemas: schema_registry::Config,
-    /// Those that secrets were read from.
+    /// Files that secrets were read from.
     pub(crate) secret_files: Vec<PathBuf>,
 }
 
@@ -51,7 +51,7 @@ impl Settings {
         Self::read(Source::load(&defaults(), file), stages)
     }
 
-    /// As [`Settings::load`], from a text alone.
+    /// As [`Settings::load`], from a text only.
     pub(crate) fn parse(text: &str, stages: &[Stage]) -> Result<Self, Problems> {
         Self::read(Source::parse(&defaults(), text, []), stages)
     }
@@ -59,7 +59,7 @@ impl Settings {
     /// The chain that a command is about.
     ///
     /// # Errors
-    /// It is not configured.
+    /// The chain is not configured.
     pub(crate) fn chain(&self, name: Blockchain) -> Result<ingest::ChainConfig, Problems> {
         let chain = self.ingest.chains.iter().find(|chain| chain.blockchain == name);
         let problem = || Problems(vec![format!("chains.{name}: there is no such section")]);
@@ -73,7 +73,7 @@ impl Settings {
         is_here.then(|| self.process.data_dir.clone())
     }
 
-    /// Of the log lines about payments: where the log is embedded they are few, and the only sign of life.
+    /// Level of the log lines about payments: with an embedded log, the only sign of life.
     pub(crate) fn life_level(&self) -> projector::Level {
         match &self.log.back_end {
             log::config::BackEnd::Embedded => projector::Level::INFO,
@@ -81,7 +81,7 @@ impl Settings {
         }
     }
 
-    /// What customers have to know of the chains.
+    /// Facts about the chains that customers have to know.
     pub(crate) fn chain_terms(&self) -> Vec<api::ChainTerms> {
         // A tag comes when the network says so, whatever the depth.
         let depth = |tier: &ingest::Tier| tier.depth.filter(|_| tier.tag.is_none());
@@ -164,7 +164,7 @@ impl Settings {
     }
 }
 
-/// Why no process that needs tables can use these.
+/// Returns the reason why no process that needs tables can use these back ends.
 fn misfit_of_tables(settings: &Settings) -> Option<&'static str> {
     match (&settings.log.back_end, &settings.store) {
         (log::config::BackEnd::Kafka(_), store::config::BackEnd::Embedded) => Some(
@@ -175,7 +175,7 @@ fn misfit_of_tables(settings: &Settings) -> Option<&'static str> {
     }
 }
 
-/// Why these stages cannot run on these back ends. What is embedded is a file of one process.
+/// Returns the reason why these stages cannot run: an embedded back end serves one process.
 fn misfit(settings: &Settings, stages: &[Stage]) -> Option<&'static str> {
     let has_all = Stage::ALL.iter().all(|stage| stages.contains(stage));
     let has_tables = stages.iter().any(|stage| stage.needs_tables());

@@ -21,7 +21,7 @@ const EMBEDDED_TABLES: &str =
 
 const MIGRATED: &str = "nothing to do: the schema is up to date";
 
-/// What to print, and whether to exit with success.
+/// Lines to print, and the success of the command.
 pub(crate) struct Outcome {
     pub(crate) lines: Vec<String>,
     pub(crate) is_success: bool,
@@ -85,7 +85,7 @@ pub(crate) async fn migrate_schema(
     Ok(Outcome::success(lines, MIGRATED))
 }
 
-/// What a migration would do, and which processes may run on.
+/// Lists the steps of a migration, and the processes that may run on.
 fn pending_lines(pending: &Pending) -> Vec<String> {
     let Pending { migrations, missing, found, readable_from } = pending;
     let mut lines: Vec<_> = missing

@@ -22,7 +22,7 @@ impl Stage {
     pub(crate) const ALL: [Self; 5] =
         [Self::Ingest, Self::Processor, Self::Projector, Self::Api, Self::Webhooks];
 
-    /// Whether it reads or writes the tables.
+    /// `true` if it reads or writes the tables.
     pub(crate) const fn needs_tables(self) -> bool {
         matches!(self, Self::Projector | Self::Api)
     }

@@ -19,14 +19,14 @@ use crate::settings::Settings;
 
 pub(crate) struct Starter<'a> {
     pub(crate) settings: &'a Settings,
-    /// How many the process may have open; none is no limit.
+    /// Maximum number of open files of the process; `None` is unlimited.
     pub(crate) open_files: Option<u64>,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) listeners: &'a Listeners,
     pub(crate) readiness: &'a Readiness,
     pub(crate) tasks: &'a mut Tasks,
-    /// The demo's.
+    /// The demo's test buyer.
     pub(crate) buyer: Option<Arc<dyn api::TestBuyer>>,
 }
 
@@ -42,7 +42,7 @@ impl Starter<'_> {
         Arc::new(WatchedLog::over(self.log.clone(), self.readiness.clone(), thread))
     }
 
-    /// What a part is started with, once it has the token that stops it.
+    /// Returns a function that makes a part's context from the token that stops it.
     fn context(
         &self,
         log: Arc<dyn Log>,
@@ -121,7 +121,7 @@ impl Starter<'_> {
         Ok(())
     }
 
-    /// What the api's clients may leave open, given the files that there may be.
+    /// Connection limits of the api, within the limit on open files.
     fn connections(&self) -> Connections {
         let wanted = self.settings.process.connections;
         let connections = wanted.within(self.open_files);
@@ -135,7 +135,7 @@ impl Starter<'_> {
         connections
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which it listens.
     pub(crate) fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
         let listen = self.settings.process.listen.context("server.listen is missing")?;
         let public = self.listeners.listen(Purpose::Api, listen)?;

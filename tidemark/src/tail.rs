@@ -30,19 +30,19 @@ use filter::{Condition, Filter};
 use follower::Follower;
 pub(crate) use place::{From, time};
 
-/// How often the end is polled for new records.
+/// Interval of polls for new records at the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How many records one read returns at most.
+/// Maximum number of records in one read.
 const PAGE_RECORDS: usize = 500;
 
-/// What to show, and how.
+/// The records to show, and their format.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The topic, without the prefix of the installation.
     #[arg(value_parser = topic)]
     topic: Topic,
-    /// Where to begin: beginning, end, offset:N, a time such as 2026-09-21T14:00:00Z, or Unix seconds.
-    /// Default: end, or with --until-end the beginning.
+    /// Starting point: beginning, end, offset:N, a time such as 2026-09-21T14:00:00Z, or Unix
+    /// seconds. Default: end, or with --until-end the beginning.
     #[arg(long)]
     from: Option<From>,
     /// Only this partition.
@@ -106,7 +106,7 @@ impl Source {
         }
     }
 
-    /// As of [`ReadOnlyLog::committed`].
+    /// As [`ReadOnlyLog::committed`].
     pub(crate) fn committed(
         &self,
         group: &str,
@@ -141,7 +141,7 @@ impl Source {
         Ok(page)
     }
 
-    /// Where a partition ends: whatever was committed before now is before it.
+    /// Returns the end of a partition: whatever was committed before now is before it.
     pub(crate) fn stable_end(&self, of: TopicPartition) -> Result<Offset, Error> {
         match self {
             Self::Kafka(log) => log.stable_end(of),
@@ -189,7 +189,7 @@ pub(crate) fn read_all<T: schemas::record::Record>(
     refuse_unreadable(&unreadable)
 }
 
-/// The same, past what this version cannot read: where such records are, and why, is added to `unreadable`.
+/// As [`read_all`], but skips unreadable records and adds their place and error to `unreadable`.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -266,7 +266,7 @@ fn print(settings: &Settings, options: &Options, stop: &CancellationToken) -> an
     Ok(())
 }
 
-/// None once nobody reads any more what is printed.
+/// Returns `None` once the reader of the output has closed it.
 ///
 /// # Errors
 /// It cannot be printed.

@@ -17,8 +17,8 @@ use schemas::{Address, CommandId, OrderId, Partition, SchemaName, Topic};
 use super::reading::{Reading, is_changelog, is_steps};
 use super::{Flaw, FlawKind, Position};
 
-/// Which machine wrote: matching or orders, and its partition. What it writes into one partition is one
-/// line of records, whichever process wrote them.
+/// The machine that wrote a record: matching or orders, and its partition. Its records in one
+/// partition are one line, whichever process wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Author {
     is_orders: bool,
@@ -45,7 +45,7 @@ pub(super) struct Outputs {
     count: usize,
 }
 
-/// How many records of each of a machine's lines are explained.
+/// Number of explained records in each of a machine's lines.
 pub(super) type Fronts = HashMap<TopicPartition, usize>;
 
 impl Outputs {
@@ -120,7 +120,7 @@ impl Outputs {
     }
 }
 
-/// What is needed to find out who wrote a record that does not name its machine.
+/// Indexes to find the author of a record that does not name its machine.
 struct Authors<'a> {
     reading: &'a Reading,
     /// The lane that a deposit was asked of, by order, slot and wallet.
@@ -244,7 +244,7 @@ pub(super) fn position(record: &Record) -> Position {
     Position { of: record.from, offset: record.offset }
 }
 
-/// How the next record of a line differs from the expected one.
+/// Returns the flaw by which the next record of a line differs from the expected one.
 fn difference(
     input: Position,
     expected: &NewRecord,
@@ -284,7 +284,7 @@ fn difference(
     Some(Flaw::new(FlawKind::Changed, format!("what follows from {input} at {at}: {made}")))
 }
 
-/// Whether a record is another one with a field or two changed, readable and of the same machine.
+/// `true` if `altered` is `record` with a field or two changed, readable and of the same machine.
 pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -> bool {
     let (topic, authors) = (record.from.topic, Authors::of(reading));
     let [before, after] = [record, altered].map(|record| record.value.as_deref());
@@ -292,7 +292,7 @@ pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -
         || is_alteration(topic, before, after) && authors.author(record) == authors.author(altered)
 }
 
-/// Whether it is the expected value with a field or two changed, and not that of another record.
+/// `true` if `there` is the expected value with a field or two changed, not another record.
 fn is_alteration(topic: Topic, expected: Option<&[u8]>, there: Option<&[u8]>) -> bool {
     let [wanted, found] = [expected, there].map(|value| describe(topic, value));
     let (wanted, found): (Vec<_>, Vec<_>) = (wanted.lines().collect(), found.lines().collect());

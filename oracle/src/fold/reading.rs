@@ -9,15 +9,15 @@ use processor::machine::{matching, orders};
 use processor::wire::Wire;
 use schemas::{Layout, Stage, Topic};
 
-/// How many records one read takes.
+/// Number of records in one read.
 const PAGE: usize = 2000;
 
-/// Whether a topic holds the rows of a machine.
+/// `true` if the topic holds the rows of a machine.
 pub(crate) fn is_changelog(topic: Topic) -> bool {
     [matching::State::CHANGELOG, orders::State::CHANGELOG].contains(&topic)
 }
 
-/// Whether a topic holds which inputs the steps of a machine took.
+/// `true` if the topic holds the inputs taken by each step of a machine.
 pub(crate) fn is_steps(topic: Topic) -> bool {
     [matching::State::STEPS, orders::State::STEPS].contains(&topic)
 }
@@ -82,7 +82,7 @@ impl Reading {
         &all[..all.partition_point(|record| record.offset < end)]
     }
 
-    /// Whether the groups have taken every input.
+    /// `true` if the groups have taken every input.
     pub fn is_taken(&self, committed: &Positions) -> bool {
         self.untaken(committed).is_empty()
     }

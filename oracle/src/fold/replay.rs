@@ -23,9 +23,9 @@ pub(super) struct Replay<'a, M: Wire> {
     machine: M,
     /// The committed inputs of each topic.
     inputs: &'a [&'a [Arc<Record>]],
-    /// Whether a step claims an input, for each input of each topic.
+    /// `true` if a step claims the input, for each input of each topic.
     claimed: Vec<Vec<bool>>,
-    /// How many inputs of each topic are taken.
+    /// Number of inputs taken, by topic.
     next: Vec<usize>,
     outputs: &'a Outputs,
     fronts: Fronts,

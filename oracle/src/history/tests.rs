@@ -1,4 +1,4 @@
-//! What the lists of the tables rely on is true of what the machines publish.
+//! Properties of the machines' records that the lists of the tables rely on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use store::Change;
 
 use super::history;
 
-/// The newest version of each row, and what of it may never change.
+/// The newest version of each row, and its fields that may never change.
 #[derive(Default)]
 struct Promises {
     fixed: BTreeMap<String, String>,

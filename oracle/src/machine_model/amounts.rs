@@ -1,11 +1,11 @@
-//! Which amount a deposit must get.
+//! The amount that a deposit must get.
 
 use schemas::record::{AmountRule, PaymentRequest};
 use schemas::{Address, Amount, CloseReason, UnixSeconds};
 
 use super::shop::{ModelDeposit, ModelOrder, Shop};
 
-/// For this long a closed deposit keeps its amount from others.
+/// Time for which a closed deposit keeps its amount from others.
 const KEPT_SECONDS: i64 = 3600;
 
 /// A customer's choice.

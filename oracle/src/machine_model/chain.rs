@@ -21,19 +21,19 @@ pub const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 /// The contract of every stablecoin.
 pub const CONTRACT: Address = account(0xee);
 
-/// Another one of each, which pays what was offered with it.
+/// A second contract of every stablecoin, which pays deposits that were offered with it.
 pub const OTHER_CONTRACT: Address = account(0xef);
 
-/// When this chain's blocks count as confirmed and as final.
+/// Confirmation and finality rules of a chain.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     /// Confirmations that a small amount needs, its own block counted.
     pub depth: i64,
     /// Confirmations that the others need.
     pub depth_large: i64,
-    /// How far the final height is behind the head.
+    /// Number of blocks from the final height to the head.
     pub finality: i64,
-    /// How far below the highest head a fork goes at most.
+    /// Maximum depth of a fork below the highest head, in blocks.
     pub rewind_max: i64,
     /// Chain time that a confirmed transfer waits for its deposit.
     pub match_window_seconds: i64,
@@ -84,14 +84,14 @@ pub struct Chain {
     pub records: Vec<ChainRecord>,
     /// The policy of each head in it.
     policies: HashMap<UnixMicros, Policy>,
-    /// The same for the model.
+    /// The same records as facts for the model.
     pub facts: Vec<Fact>,
     /// Transactions that are in no block yet.
     pub mempool: Vec<Transaction>,
     blocks: Vec<Mined>,
     /// Transfers that endpoints disagree about.
     disputed: Vec<Held>,
-    /// Whether ingest has blocks to scan that no endpoint has any more.
+    /// `true` if ingest has blocks to scan that no endpoint has any more.
     pub has_gap: bool,
     /// The wallets that ingest watches, and the last block in which it did not.
     watched: Vec<(Address, usize)>,
@@ -105,9 +105,9 @@ pub struct Chain {
     scanned_max: usize,
     finalized: i64,
     hashes: u64,
-    /// By how many seconds the times of its blocks are ahead of all other clocks.
+    /// Lead of its block times over all other clocks, in seconds.
     pub ahead: i64,
-    /// Whether no endpoint answers: blocks are mined, and nobody sees them.
+    /// `true` if no endpoint answers: blocks are mined, and ingest does not see them.
     pub is_unseen: bool,
 }
 
@@ -184,7 +184,7 @@ impl Chain {
         self.blocks[self.blocks.len() - 1].block.timestamp
     }
 
-    /// That of the last block, by all other clocks.
+    /// Time of the last block by all other clocks, without the lead of this chain.
     pub fn clock(&self) -> UnixSeconds {
         self.time().plus(-self.ahead)
     }
@@ -340,7 +340,7 @@ impl Chain {
         self.disputed.iter().any(|held| held.block == *block && held.transfer.payment() == payment)
     }
 
-    /// What is disputed in the blocks that are scanned.
+    /// Disputed transfers in scanned blocks.
     fn held(&self) -> Vec<Held> {
         let is_there = |held: &&Held| {
             let scanned = self.blocks.iter().take(self.scanned + 1);
@@ -349,8 +349,8 @@ impl Chain {
         self.disputed.iter().filter(is_there).copied().collect()
     }
 
-    /// How many confirmations `block` has on the chain that ends in `head`, itself counted; none if
-    /// it is not on it.
+    /// Number of confirmations of `block` on the chain that ends in `head`, itself counted; `None`
+    /// if it is not on that chain.
     pub fn confirmations(&self, block: BlockHash, head: BlockHash) -> Option<i64> {
         let mut at = head;
         let mut count = 1;
@@ -368,7 +368,7 @@ impl Chain {
         Some((hash, *self.times.get(&hash)?))
     }
 
-    /// What counted when ingest wrote this head.
+    /// Policy in force when ingest wrote this head.
     pub fn policy_of(&self, head: &ChainRecord) -> Policy {
         self.policies[&head.observed_at]
     }
@@ -378,7 +378,7 @@ impl Chain {
         self.times.get(&hash).copied()
     }
 
-    /// Whether this block is on the chain as it is now.
+    /// `true` if this block is on the chain as it is now.
     pub fn has(&self, hash: BlockHash) -> bool {
         self.blocks.iter().any(|mined| mined.block.hash == hash)
     }

@@ -90,7 +90,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// What a rewind did not name is gone as well.
+    /// Marks the transfers above a rewind's head as gone, also those that it did not name.
     fn note_rewind(&mut self, record: &ChainRecord) {
         let is_above = |(payment, transfer): (&PaymentKey, &Transfer)| {
             let block = self.included.get(payment).copied().flatten();
@@ -125,7 +125,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Its block left the chain. That is reported, unless it may be forgotten.
+    /// Notes that the payment's block left the chain. That is reported, unless it may be forgotten.
     fn note_gone(&mut self, payment: PaymentKey) {
         self.included.insert(payment, None);
         let Some(transfer) = self.transfers.get(&payment) else { return };

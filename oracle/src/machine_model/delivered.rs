@@ -1,9 +1,9 @@
-//! What the machines were given, and what they did with it.
+//! Inputs that the machines were given, and their effects.
 
 use processor::machine::{matching, orders};
 use schemas::record::OrderCommand;
 
-/// An input that was delivered and what came of it, in the order of commits.
+/// A delivered input and its effects, in the order of commits.
 #[derive(Debug, Clone)]
 pub enum Delivered {
     Lane(matching::Input, Vec<matching::Effect>),

@@ -1,4 +1,4 @@
-//! What happens outside the processor.
+//! Events outside the processor.
 
 use schemas::record::{Block, Head, PaymentRequest, StopScope};
 use schemas::{Address, Amount, Blockchain, OrderId, PaymentKey, UnixSeconds};
@@ -31,20 +31,20 @@ pub enum Fact {
         block: Block,
         /// Its place in the block.
         log_index: i32,
-        /// Whether the next head confirms it.
+        /// `true` if the next head confirms it.
         confirmed: bool,
     },
-    /// That block left the chain.
+    /// The payment's block left the chain.
     Orphaned { payment: PaymentKey },
     /// Payments to this wallet are seen from the next block on.
     Watched { blockchain: Blockchain, wallet: Address },
-    /// An operator stopped what this covers, or ended that.
+    /// An operator stopped what the scope covers, or ended that stop.
     Stopped { blockchain: Blockchain, scope: StopScope, begins: bool },
     /// The chain was scanned up to here.
     Scanned {
         blockchain: Blockchain,
         block: Block,
-        /// What is confirmed and final.
+        /// Confirmed and final heights, held transfers, gap.
         head: Head,
     },
 }

@@ -1,4 +1,4 @@
-//! What the records written so far say, for the checks.
+//! State derived from the records written so far, for the checks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,17 +10,17 @@ use schemas::{
 
 use super::chain::{Chain, Policy, WALLETS};
 
-/// What a deposit reserves.
+/// Returns the reservation of a deposit: chain, wallet, stablecoin, amount.
 pub(super) fn place(deposit: &Deposit) -> (Blockchain, Address, Stablecoin, Amount) {
     (deposit.blockchain, deposit.wallet_address, deposit.stablecoin, deposit.value)
 }
 
-/// Where the records were when a deposit opened.
+/// Position of the records when a deposit opened.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opening {
     /// The height of the head, or that to which a rewind went back since.
     pub(super) above: i64,
-    /// How many records were delivered.
+    /// Number of records delivered.
     pub(super) position: usize,
 }
 
@@ -31,13 +31,13 @@ pub(super) struct Lane<'a> {
     pub(super) epoch: Epoch,
     /// The transfers that it holds, each with its block.
     pub(super) held: HashSet<(BlockHash, PaymentKey)>,
-    /// Whether it has a gap.
+    /// `true` if it has a gap.
     pub(super) has_gap: bool,
-    /// What counts as confirmed at this head.
+    /// Confirmation policy at this head.
     pub(super) policy: Policy,
     pub(super) time_max: UnixSeconds,
     pub(super) watched: HashSet<Address>,
-    /// What operators have stopped, in their order.
+    /// Scopes that operators have stopped, in their order.
     pub(super) stopped: Vec<StopScope>,
     /// The block after which payments to a wallet are seen, as was first said of it.
     pub(super) seen_after: HashMap<Address, i64>,
@@ -45,31 +45,31 @@ pub(super) struct Lane<'a> {
     pub(super) at_sight: Vec<Transfer>,
 }
 
-/// What the records written so far say.
+/// State derived from the records written so far.
 #[derive(Default)]
 pub struct Ledger<'a> {
     pub(super) lanes: HashMap<Blockchain, Lane<'a>>,
-    /// Where the records delivered so far have each payment, if in the chain.
+    /// Block of each payment by the records delivered so far; `None` if it left the chain.
     pub(super) included: HashMap<PaymentKey, Option<Block>>,
     /// The newest record of each transfer.
     pub transfers: HashMap<PaymentKey, Transfer>,
     pub(super) payments: HashMap<TransferId, PaymentKey>,
-    /// Those that were published as confirmed.
+    /// Payments that were published as confirmed.
     pub(super) confirmed: HashSet<PaymentKey>,
     /// The newest record of each payment that has paid.
     pub(super) settled: HashMap<PaymentKey, Transfer>,
-    /// Those that were taken back when their lane might have forgotten them.
+    /// Payments taken back when their lane might have forgotten them.
     pub(super) left_alone: HashSet<PaymentKey>,
     /// The newest record of each deposit.
     pub deposits: HashMap<DepositId, Deposit>,
     pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
     /// Deposits by what they reserve or reserved, the newest last.
     pub(super) reserved: HashMap<(Blockchain, Address, Stablecoin, Amount), Vec<DepositId>>,
-    /// Where the lane of each deposit was when that opened.
+    /// Position of each deposit's lane when the deposit opened.
     pub(super) openings: HashMap<DepositId, Opening>,
-    /// How many records were delivered.
+    /// Number of records delivered.
     pub(super) position: usize,
-    /// The same when each transfer was first seen.
+    /// Position at which each transfer was first seen.
     pub(super) listed: HashMap<TransferId, usize>,
     /// Deposits that gave their amount to another one of their order.
     pub(super) taken_over: HashSet<DepositId>,
@@ -81,7 +81,7 @@ pub struct Ledger<'a> {
     pub(super) statuses: HashSet<(OrderId, OrderStatus)>,
     pub(super) matched: HashMap<OrderId, TransferId>,
     pub(super) forced: HashSet<OrderId>,
-    /// What was on its way to an order when an operator marked it paid, and has not gone since.
+    /// Transfers on their way to an order when an operator marked it paid, and not gone since.
     pub(super) on_its_way: HashSet<(OrderId, TransferId)>,
     /// Transfers that asked an order whose answer was read.
     pub(super) answered: HashSet<(TransferId, OrderId)>,
@@ -89,7 +89,7 @@ pub struct Ledger<'a> {
     pub(super) candidates: HashSet<(TransferId, OrderId)>,
     /// The order and deposit that a transfer asked to pay, until it fails.
     pub(super) asked: HashMap<TransferId, (OrderId, DepositId)>,
-    /// Which transfers operators attached to which orders.
+    /// Transfers that operators attached, each with its order.
     pub(super) attached: HashSet<(TransferId, OrderId)>,
     /// The order that a transfer asked to pay because an operator said so.
     pub(super) attaching: HashMap<TransferId, OrderId>,
@@ -97,7 +97,7 @@ pub struct Ledger<'a> {
     pub(super) counted_on: HashMap<TransferId, OrderId>,
     /// Transfers that an order refused which was forgotten.
     pub(super) forgotten_by: HashMap<TransferId, OrderId>,
-    /// When a transfer ended, in its chain's time.
+    /// End of each transfer, in its chain's time.
     pub(super) ended_at: HashMap<TransferId, UnixSeconds>,
     /// The confirmed block by whose time each deposit expired.
     pub(super) expired_by: HashMap<DepositId, BlockHash>,
@@ -107,8 +107,8 @@ pub struct Ledger<'a> {
     pub(super) not_for: HashSet<(DepositId, PaymentKey)>,
     pub(super) alerts: HashSet<TransferId>,
     pub(super) alerts_due: HashSet<TransferId>,
-    /// What a lane says of itself that is not so. Checked last: a machine that is wrong about a transfer or a
-    /// watch is found by what it does.
+    /// The first false progress record of a lane. Checked last: a machine that is wrong about a
+    /// transfer or a watch is found by what it does.
     pub(super) untrue: Option<String>,
     /// The longest late window that an order asked for.
     pub(super) late_windows: HashMap<OrderId, u32>,
@@ -141,7 +141,7 @@ impl<'a> Ledger<'a> {
         &self.lanes[&blockchain]
     }
 
-    /// Whether the lane had a transfer, or its block, when the deposit opened.
+    /// `true` if the lane had the transfer, or its block, when the deposit opened.
     pub(super) fn is_before(&self, transfer: &Transfer, deposit: &Deposit) -> bool {
         let listed = self.listed.get(&transfer.transfer_id);
         self.openings.get(&deposit.deposit_id).is_some_and(|opening| {
@@ -155,7 +155,7 @@ impl<'a> Ledger<'a> {
         open.is_some_and(|open| open.accepts_late)
     }
 
-    /// Whether the deposit was offered with this contract.
+    /// `true` if the deposit was offered with this contract.
     pub(super) fn takes_contract(&self, deposit: &Deposit, contract: Address) -> bool {
         let open = self.opened.get(&(deposit.order_id, deposit.slot));
         open.is_some_and(|open| open.contracts.contains(&contract))

@@ -1,4 +1,4 @@
-//! What operators send to lanes.
+//! Commands of operators to lanes.
 
 use schemas::record::{
     AttachTransfer, DepositCommand, DepositCommandBody, EndedOrder, StopScope, Transfer,
@@ -6,7 +6,7 @@ use schemas::record::{
 use schemas::{Blockchain, CommandId, OrderId, UnixMicros};
 use uuid::Uuid;
 
-/// The command that stops what this covers on a chain, or ends that.
+/// The command that stops what the scope covers on a chain, or ends that stop.
 pub fn stop_command(
     blockchain: Blockchain,
     scope: StopScope,

@@ -24,7 +24,7 @@ use super::violation::{Violation, holds, same};
 #[derive(Clone)]
 pub(super) struct Queue<T> {
     pub(super) records: Vec<(T, bool)>,
-    /// How many of them were read.
+    /// Number of records read.
     pub(super) next: usize,
 }
 
@@ -41,7 +41,7 @@ impl<T: Clone> Queue<T> {
         self.next == self.records.len()
     }
 
-    /// The next record if it is no repetition.
+    /// The next record if it is not a repetition.
     fn take_new(&mut self) -> Option<T> {
         let (record, again) = self.records.get(self.next)?;
         (!again).then(|| {
@@ -60,7 +60,7 @@ impl<T: Clone> Queue<T> {
     }
 }
 
-/// What the adversary may do beside choosing the interleaving.
+/// Disturbances that the adversary may cause besides choosing the interleaving.
 #[derive(Debug, Clone, Copy)]
 pub struct Tricks {
     /// Steps of many inputs.
@@ -69,9 +69,9 @@ pub struct Tricks {
     pub losses: bool,
     /// Records that come again.
     pub repeats: bool,
-    /// Questions and answers that are never read: `open`, `close`, `settle`, what is answered to them, and that a
-    /// payment will not come. What is answered to an attach is read: its order may be forgotten after a week, and a chain may
-    /// be halted for longer than that.
+    /// Requests and answers that are never read: `open`, `close`, `settle`, their answers, and the
+    /// notice that a payment will not come. The answer to an attach is read: its order may be
+    /// forgotten after a week, and a chain may be halted for longer than that.
     pub silence: bool,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Lane {
     pub(super) station: Station<matching::State>,
     pub(super) raw: Queue<ChainRecord>,
     pub(super) commands: Queue<matching::Input>,
-    /// How many commands it read since the last head.
+    /// Number of commands read since the last head.
     pub(super) commands_since_head: usize,
 }
 
@@ -134,7 +134,7 @@ impl Lane {
 /// The machines, their queues, and what was delivered.
 #[derive(Clone)]
 pub struct Pipeline {
-    /// What was delivered first, without repetitions.
+    /// First deliveries in order, without repetitions.
     pub delivered: Vec<Delivered>,
     pub(super) tricks: Tricks,
     pub(super) lanes: Vec<Lane>,
@@ -143,13 +143,13 @@ pub struct Pipeline {
     ticking: HashSet<OrderId>,
     /// Records that machines read and that are in none of the lists of what was delivered.
     altered: bool,
-    /// How the adversary chooses what is never read.
+    /// Dice by which the adversary chooses the records that are never read.
     silence: Dice,
     /// The order whose partition has no processor.
     away: Option<OrderId>,
-    /// What waits for it.
+    /// Commands that wait for that partition.
     held: Vec<(OrderCommand, bool)>,
-    /// How much had been delivered when it began anew from a backup.
+    /// Number of deliveries at each restart from a backup, and the incarnation that began there.
     pub(super) anew: Vec<(usize, Incarnation)>,
 }
 
@@ -171,17 +171,17 @@ impl Pipeline {
         }
     }
 
-    /// From now on everything is read.
+    /// Ends the silence: everything is read from now on.
     pub fn end_silence(&mut self) {
         self.tricks.silence = false;
     }
 
-    /// From now on nothing about this order is read.
+    /// Stops the reading of everything about this order.
     pub fn hold(&mut self, order: OrderId) {
         self.away = Some(order);
     }
 
-    /// Everything is read again.
+    /// Resumes the reading of everything.
     pub fn release(&mut self) {
         self.away = None;
         let held = std::mem::take(&mut self.held);
@@ -244,7 +244,7 @@ impl Pipeline {
         })
     }
 
-    /// What the lanes published, that of the last input first.
+    /// Effects of the lanes, those of the last input first.
     fn lane_effects(&self) -> impl Iterator<Item = &matching::Effect> {
         self.delivered.iter().rev().flat_map(|delivered| match delivered {
             Delivered::Lane(_, effects) => effects.as_slice(),
@@ -293,7 +293,7 @@ impl Pipeline {
         versions.pop().cloned()
     }
 
-    /// How many deposits, transfers and orders the machines hold.
+    /// Number of deposits, transfers and orders that the machines hold.
     pub fn rows(&self) -> (usize, usize, usize) {
         let lanes = self.lanes.iter().map(|lane| &lane.station.machine);
         let deposits = lanes.clone().map(matching::State::deposit_count).sum();
@@ -301,7 +301,7 @@ impl Pipeline {
         (deposits, transfers, self.orders.machine.rows())
     }
 
-    /// Whether a lane keeps the amount of a closed deposit beyond its late window, as a payment for it was seen before.
+    /// `true` if a lane keeps a closed deposit's amount past its late window, for a known payment.
     pub fn keeps_longer(&self) -> bool {
         self.lanes.iter().any(|lane| {
             let kept = lane.station.machine.snapshot();
@@ -491,7 +491,7 @@ impl Pipeline {
     }
 }
 
-/// The lane's state, but for when it reported a head that it ignored.
+/// The lane's state without the times at which it reported ignored heads.
 fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingEntry)> {
     for (_, entry) in &mut snapshot {
         if let MatchingEntry::Lane(lane) = entry {
@@ -514,7 +514,7 @@ fn without_ends(effects: &[matching::Effect]) -> Vec<matching::Effect> {
     effects.iter().filter(|effect| !is_end(effect)).cloned().collect()
 }
 
-/// By less than this the tables are behind.
+/// Maximum lag of the tables, in seconds.
 const WEEK: i64 = 7 * 24 * 3600;
 
 /// The chain whose lane reads an input.
@@ -525,7 +525,7 @@ fn chain_of(input: &matching::Input) -> Blockchain {
     }
 }
 
-/// Whether the question is put again until it is answered, or this is an answer to one that is.
+/// `true` for a request that is repeated until answered, or an answer to such a request.
 fn may_ask_again(body: &OrderCommandBody) -> bool {
     use OrderCommandBody as Body;
     matches!(

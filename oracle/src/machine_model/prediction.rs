@@ -1,5 +1,5 @@
-//! What the processor promises, as a slow, synchronous function over everything that happened outside: no
-//! queues, no answers that are still under way, no state that must survive. It shares nothing with the machines
+//! The processor's promises, as a slow, synchronous function over everything that happened outside:
+//! no queues, no pending answers, no state that must survive. It shares nothing with the machines
 //! but the vocabulary.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,24 +14,24 @@ use super::amounts::Choice;
 use super::fact::Fact;
 use super::shop::{ModelDeposit, ModelOrder, ModelTransfer, Shop};
 
-/// How everything must have ended.
+/// Required outcome of every order and transfer.
 #[derive(Debug, Default)]
 pub struct Prediction {
     pub orders: BTreeMap<OrderId, OrderOutcome>,
     pub transfers: BTreeMap<PaymentKey, TransferOutcome>,
 }
 
-/// How an order must have ended.
+/// Required outcome of an order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OrderOutcome {
     pub status: OrderStatus,
     /// The transfer that paid it.
     pub payer: Option<PaymentKey>,
-    /// What was reserved for it: chain, stablecoin, wallet, amount.
+    /// Reservations made for it: chain, stablecoin, wallet, amount.
     pub reserved: Vec<(Blockchain, Stablecoin, Address, Amount)>,
 }
 
-/// How a transfer must have ended.
+/// Required outcome of a transfer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TransferOutcome {
     pub status: TransferStatus,
@@ -41,7 +41,7 @@ pub struct TransferOutcome {
     pub reasons: BTreeSet<UnknownReason>,
 }
 
-/// What follows from `history`.
+/// Derives the outcome that `history` requires.
 pub fn predict(history: &[Fact]) -> Prediction {
     let mut shop = Shop::default();
     for fact in history {
@@ -123,8 +123,8 @@ impl Shop {
         }
     }
 
-    /// At the first watched wallet that has an amount for it, on a chain whose head is not too old. What the
-    /// order had open before is given back, unless a payment for it is seen.
+    /// Opens a deposit at the first watched wallet with an amount for it, where the head is fresh.
+    /// Each other open deposit of the order is replaced, unless a payment for it is seen.
     fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
         let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
         let open = |d: &&ModelDeposit| d.order == order.id && d.is_open();
@@ -184,8 +184,8 @@ impl Shop {
         self.deposits.push(deposit);
     }
 
-    /// A new transfer that is confirmed with its block need not wait for the head, if a deposit waits for
-    /// it and for no other transfer.
+    /// Adds a transfer. A new one that is confirmed with its block need not wait for the head, if a
+    /// deposit waits for it and for no other transfer.
     fn include(
         &mut self,
         blockchain: Blockchain,
@@ -336,8 +336,8 @@ impl Shop {
         self.deposits.iter().any(|d| keeps(d) && d.has_amount_of(transfer))
     }
 
-    /// What deadlines do at a head. Reasons are noted before and after: which of two deadlines that
-    /// one head passes counts first is not laid down.
+    /// Applies the deadlines that a head passes. Reasons are noted before and after: which of two
+    /// deadlines that one head passes counts first is not defined.
     fn let_time_pass(&mut self, blockchain: Blockchain, head: &Head) {
         let now = self.time_of(blockchain);
         let overdue: Vec<usize> = (0..self.transfers.len())
@@ -384,7 +384,7 @@ impl Shop {
         }
     }
 
-    /// Why a transfer pays nothing now.
+    /// Notes the reasons for which a transfer pays nothing now.
     fn note_reasons(&mut self, transfer: usize) {
         let reasons = self.reasons(&self.transfers[transfer]);
         self.transfers[transfer].reasons.extend(reasons);
@@ -456,7 +456,7 @@ impl Shop {
         reasons
     }
 
-    /// A deposit waits, or a payment for one.
+    /// `true` if a deposit waits, or a payment for one.
     fn may_be_paid(&self, order: OrderId) -> bool {
         let waits = self.deposits.iter().any(|d| d.order == order && d.is_awaited());
         waits || self.has_candidate(order)
@@ -502,7 +502,7 @@ impl Shop {
         }
     }
 
-    /// At the time of its own chain.
+    /// Closes the deposit at the time of its own chain.
     fn close(&mut self, deposit: usize, reason: CloseReason) {
         let time = self.time_of(self.deposits[deposit].blockchain);
         self.deposits[deposit].closed = Some((reason, time));

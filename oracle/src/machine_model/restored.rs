@@ -33,7 +33,7 @@ pub(super) fn begin_anew(station: &mut Station<matching::State>, incarnation: In
     station.amend(key, entry);
 }
 
-/// What each id has named, in all copies of an installation.
+/// Object named by each id, in all copies of an installation.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     transfers: HashMap<TransferId, (Blockchain, PaymentKey)>,

@@ -18,7 +18,7 @@ pub(super) struct ModelOrder {
     pub(super) expires_at: UnixSeconds,
     pub(super) status: OrderStatus,
     pub(super) payer: Option<PaymentKey>,
-    /// What was on its way when an operator marked it paid.
+    /// Payments on their way when an operator marked it paid.
     pub(super) on_its_way: Vec<PaymentKey>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct ModelDeposit {
     pub(super) until: UnixSeconds,
     pub(super) late_window_seconds: i64,
     pub(super) accepts_late: bool,
-    /// Why and at which chain time it closed.
+    /// Close reason, and the chain time of the close.
     pub(super) closed: Option<(CloseReason, UnixSeconds)>,
     /// Its amount may be reserved again.
     pub(super) released: bool,
@@ -47,7 +47,7 @@ pub(super) struct ModelDeposit {
 pub(super) struct ModelTransfer {
     pub(super) blockchain: Blockchain,
     pub(super) payment: PaymentKey,
-    /// Its place among those that were seen.
+    /// Its number in the order of first sight.
     pub(super) number: usize,
     /// The deposit that awaited it when it was seen, or that opened for it.
     pub(super) awaited_by: Option<usize>,
@@ -56,7 +56,7 @@ pub(super) struct ModelTransfer {
     pub(super) log_index: i32,
     pub(super) on_chain: bool,
     pub(super) status: TransferStatus,
-    /// Which head confirmed it.
+    /// Number of the head that confirmed it, counted over all chains.
     pub(super) confirmed_by: usize,
     /// Chain time at which it stops waiting for a deposit.
     pub(super) deadline: UnixSeconds,
@@ -65,12 +65,12 @@ pub(super) struct ModelTransfer {
 }
 
 impl ModelTransfer {
-    /// The merchant moves its own money.
+    /// `true` if the merchant moves its own money.
     pub(super) fn is_sweep(&self) -> bool {
         WALLETS.contains(&self.payment.from)
     }
 
-    /// Whether one of these stops keeps it from asking.
+    /// `true` if one of these stops keeps it from asking.
     pub(super) fn is_covered(&self, stopped: &BTreeSet<StopScope>) -> bool {
         let PaymentKey { to, stablecoin, contract, .. } = self.payment;
         let covers = |scope: &StopScope| scope.covers(to, stablecoin, contract);
@@ -95,18 +95,18 @@ impl ModelDeposit {
         self.closed.is_none()
     }
 
-    /// Its order waits for it: it is open, or was replaced and did not give its amount to another.
+    /// `true` if its order waits for it: it is open, or was replaced and still has its amount.
     pub(super) fn is_awaited(&self) -> bool {
         let is_replaced = matches!(self.closed, Some((CloseReason::Replaced, _)));
         self.is_open() || (is_replaced && !self.released)
     }
 
-    /// A payment counts, also after another choice, or late where that is accepted.
+    /// `true` if a payment counts, also after another choice, or late where that is accepted.
     pub(super) fn takes(&self) -> bool {
         !self.released && self.closed.is_none_or(|(reason, _)| self.is_left_to_order(reason))
     }
 
-    /// Whether the order decides about a payment, though the deposit is closed.
+    /// `true` if the order decides about a payment, though the deposit is closed.
     pub(super) fn is_left_to_order(&self, reason: CloseReason) -> bool {
         match reason {
             CloseReason::Replaced => true,
@@ -129,7 +129,7 @@ impl ModelDeposit {
             && self.value == payment.value
     }
 
-    /// Whether the transfer, or its block, was there before it opened.
+    /// `true` if the transfer, or its block, was there before the deposit opened.
     pub(super) fn is_after(&self, transfer: &ModelTransfer) -> bool {
         transfer.number < self.listed || transfer.block.number <= self.above
     }
@@ -149,40 +149,40 @@ impl ModelDeposit {
 pub(super) struct Shop {
     pub(super) orders: Vec<ModelOrder>,
     pub(super) deposits: Vec<ModelDeposit>,
-    /// In the order in which they were first seen.
+    /// Transfers in the order of first sight.
     pub(super) transfers: Vec<ModelTransfer>,
     pub(super) lanes: BTreeMap<Blockchain, ModelLane>,
-    /// Those of all chains.
+    /// Number of heads read, over all chains.
     pub(super) heads: usize,
 }
 
-/// What is known of a chain.
+/// The shop's knowledge of a chain.
 #[derive(Debug, Default)]
 pub(super) struct ModelLane {
     pub(super) watched: BTreeSet<Address>,
-    /// That of the last head; none before the first.
+    /// Time of the last head; `None` before the first.
     pub(super) time: Option<UnixSeconds>,
     /// The height of that head.
     pub(super) height: i64,
-    /// Whether that head has a gap.
+    /// `true` if that head has a gap.
     pub(super) has_gap: bool,
     pub(super) stopped: BTreeSet<StopScope>,
 }
 
 impl Shop {
-    /// Whether an operator keeps a payment from asking.
+    /// `true` if an operator keeps a payment from asking.
     pub(super) fn is_stopped(&self, transfer: &ModelTransfer) -> bool {
         let lane = self.lanes.get(&transfer.blockchain);
         lane.is_some_and(|lane| transfer.is_covered(&lane.stopped))
     }
 
-    /// A payment for it is under way.
+    /// `true` if a payment for it is under way.
     pub(super) fn has_payment_for(&self, deposit: &ModelDeposit) -> bool {
         self.transfers.iter().any(|t| self.is_under_way(t, deposit))
     }
 
-    /// What has left the chain is for the deposit that awaited it there. A rewind does not make it younger than another one
-    /// before it is in a block again.
+    /// A transfer that left the chain still belongs to the order that awaited it there. A rewind
+    /// does not make it newer than another deposit before it is in a block again.
     pub(super) fn is_under_way(&self, transfer: &ModelTransfer, deposit: &ModelDeposit) -> bool {
         let awaited_by = transfer.awaited_by.map(|at| self.deposits[at].order);
         let is_tied = transfer.on_chain || awaited_by == Some(deposit.order);

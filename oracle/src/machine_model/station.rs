@@ -75,7 +75,7 @@ pub enum Sabotage {
     OpenLater,
     /// Matching takes a transfer for one that it has not seen before.
     ForgetListed,
-    /// That a transfer left the chain is not shown before its end.
+    /// A transfer that left the chain is not shown as gone before its end.
     HideGone,
     /// An order that is marked paid forgets what is on its way.
     ForgetMarked,
@@ -129,12 +129,12 @@ pub enum Sabotage {
     RestartIds,
 }
 
-/// How a machine is given a defect: what it takes is altered, what it publishes, or what it keeps.
+/// A machine that can be given a defect: in its inputs, in its effects, or in its entries.
 pub(super) trait Sabotaged: Machine + Clone {
-    /// What it takes instead of an input, the `number`th of its step; nothing if the input is lost.
+    /// Returns the inputs to take for `input`, the `number`th of its step; none if it is lost.
     fn alter(&self, input: Self::Input, number: usize, sabotage: Sabotage) -> Vec<Self::Input>;
 
-    /// Alters what it publishes after an input. `asked` has the deposit of each transfer that asked to pay.
+    /// Alters the effects of an input. `asked` has the deposit of each transfer that asked to pay.
     fn spoil(
         input: &Self::Input,
         effects: &mut [Self::Effect],
@@ -142,7 +142,7 @@ pub(super) trait Sabotaged: Machine + Clone {
         asked: &mut HashMap<TransferId, DepositId>,
     );
 
-    /// Alters what it keeps. Returns whether it did.
+    /// Alters an entry. Returns `true` if it did.
     fn corrupt(entry: &mut Self::Entry, sabotage: Sabotage) -> bool;
 }
 
@@ -355,7 +355,7 @@ impl Sabotaged for orders::State {
             Sabotage::ReviveStale => carries,
             _ => false,
         };
-        // Of no order, so it only lets orders leave.
+        // For a nil order, so it only lets orders leave.
         let tick = OrderCommand {
             order_id: OrderId(Uuid::nil()),
             command_id: None,
@@ -404,14 +404,14 @@ impl Sabotaged for orders::State {
     }
 }
 
-/// Whether a head at this block goes back.
+/// `true` if the block is below the lane's head.
 fn goes_back(machine: &matching::State, block: Block) -> bool {
     machine.snapshot().iter().any(|(_, entry)| {
         matches!(entry, MatchingEntry::Lane(lane) if lane.head.is_some_and(|head| head.number > block.number))
     })
 }
 
-/// Whether a transfer is refused that does not ask any more.
+/// `true` if the input refuses a transfer that no longer asks.
 fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
     let matching::Input::Command(command) = input else { return false };
     let DepositCommandBody::Refused { transfer_id, .. } = command.body else { return false };
@@ -420,7 +420,7 @@ fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
     })
 }
 
-/// What becomes of a step before it is committed.
+/// Fate of a step before it is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Commit,
@@ -437,15 +437,15 @@ type Change<M> = (String, Option<<M as Machine>::Entry>);
 #[derive(Clone)]
 pub(super) struct Station<M: Sabotaged> {
     pub(super) machine: M,
-    /// As it was before it read anything.
+    /// The machine before it read anything.
     fresh: M,
     sabotage: Sabotage,
     asked: HashMap<TransferId, DepositId>,
     /// The changelog since the last crash.
     changelog: Vec<Change<M>>,
-    /// Restored from the whole changelog until then.
+    /// The machine restored from the whole changelog up to that crash.
     restored: M,
-    /// What compaction left of it until then.
+    /// The changelog up to that crash, as compaction leaves it.
     compacted: BTreeMap<String, Option<M::Entry>>,
 }
 
@@ -462,7 +462,7 @@ impl<M: Sabotaged> Station<M> {
         }
     }
 
-    /// Another one that has seen nothing, with the same defect.
+    /// Returns a station that has seen nothing, with the same defect.
     pub(super) fn undisturbed(&self) -> Self {
         Self::new(self.fresh.clone(), self.sabotage)
     }

@@ -1,4 +1,4 @@
-//! What the checks find.
+//! Findings of the checks.
 
 use std::fmt::{Arguments, Debug};
 

@@ -24,7 +24,7 @@ pub struct Book {
 /// The file cannot be read as books.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BooksError {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
     pub what: String,
 }

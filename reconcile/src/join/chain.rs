@@ -17,7 +17,7 @@ pub struct Inclusion {
 }
 
 impl Inclusion {
-    /// The same for equal transfers of a transaction: how many there are is compared, as their numbers may differ.
+    /// Returns a key without the ordinal, so that equal transfers of a transaction are counted.
     fn place(&self) -> (i64, BlockHash, PaymentKey) {
         let plain = Observation { ordinal: 0, ..self.seen };
         (self.number, self.hash, plain.payment())

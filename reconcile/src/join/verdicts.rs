@@ -41,12 +41,12 @@ pub fn compare_verdicts(
     Joined { totals, differences: found.differences, waiting: 0 }
 }
 
-/// The records that say what became of a payment.
+/// The records that have a verdict on the payment.
 fn verdicts<'a>(records: &[&'a Transfer]) -> Vec<&'a Transfer> {
     records.iter().copied().filter(|transfer| !word(transfer.status).is_empty()).collect()
 }
 
-/// A verdict in a total; empty where there is none.
+/// The word of a verdict in a total; empty without a verdict.
 const fn word(status: TransferStatus) -> &'static str {
     match status {
         TransferStatus::Matched => "matched",

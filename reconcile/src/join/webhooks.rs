@@ -22,7 +22,7 @@ pub struct Event {
     /// Names the event in webhooks.
     pub id: String,
     pub about: Announced,
-    /// True if the dispatcher may not have come to it yet.
+    /// `true` if the dispatcher may not have come to it yet.
     pub is_new: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn configuration(process: &Process) {
     }
 }
 
-/// What the back ends had before they were opened, which makes what is missing.
+/// State of the data folder before opening, which makes the missing files.
 pub(crate) struct Found {
     is_new: bool,
 }

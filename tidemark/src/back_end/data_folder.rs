@@ -5,9 +5,9 @@ use std::io::Result;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Its owner alone. SQLite gives the files no less than the process's mask allows, so the folder closes them.
+/// Mode of the folder: SQLite gives its files what the umask allows, so the folder closes them.
 const OWNER_ONLY: u32 = 0o700;
-/// Not the group's: backups may read by it.
+/// Permissions of others, not of the group: backups may read by it.
 const OTHERS: u32 = 0o007;
 
 /// Makes the folder, closed to others. One that is there remains as it is: a file system may have no modes, and an

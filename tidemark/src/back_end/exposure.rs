@@ -7,7 +7,7 @@ use log::config::{KafkaConfig, SecurityProtocol};
 
 use crate::settings::Settings;
 
-/// Anybody but the owner.
+/// Permissions of anybody but the owner.
 const OTHERS: u32 = 0o077;
 
 /// Logs each of them. The process runs all the same: a network may be closed, and a file system may have no modes.

@@ -1,4 +1,4 @@
-//! Whether log and tables belong together: of one installation, of one copy of it, and the log not older.
+//! Checks that log and tables are of one copy of one installation, and the log is not older.
 //!
 //! Tables that are older than the log are found by the projector, which knows how far its group has read.
 
@@ -68,7 +68,7 @@ pub(crate) async fn refuse_others(log: &dyn Log, tables: &dyn Store) -> anyhow::
     }
 }
 
-/// Why the tables are not made from this log.
+/// Returns the reason if the tables are not made from this log.
 pub(crate) fn misfit(log: &Origin, tables: &Origin) -> Option<String> {
     if tables.installation.starts_with(UNDER_WAY) {
         return Some(
@@ -102,7 +102,7 @@ fn words(incarnation: Incarnation) -> String {
     }
 }
 
-/// Why the log is older than the tables.
+/// Returns the reason if the log is older than the tables.
 pub(crate) fn ahead(log: &dyn Log, positions: &[Position]) -> Result<Option<String>, log::Error> {
     let layout = log.layout();
     for Position { topic, partition, next } in positions {

@@ -1,4 +1,4 @@
-//! Whether the tables are still there: an api whose tables somebody drops is not ready until they are made again.
+//! Presence of the tables: without them an api is not ready until they are made again.
 
 use std::sync::Arc;
 use std::time::Duration;

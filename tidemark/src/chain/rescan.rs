@@ -16,7 +16,7 @@ use crate::output;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 
-/// Which blocks are asked for again.
+/// The blocks to ask for again.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The chain, for example eth.

@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, read_readable, refuse_unreadable};
 
-/// What is stopped, or no longer.
+/// The stop to begin or to end.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// A wallet, a coin, a contract or a chain, such as USDC. Without it what is stopped is printed.
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// The stop of exactly this ends.
     #[arg(long, requires = "subject")]
     end: bool,
-    /// Where the API of the running process is; by default where `server.admin_listen` or `server.listen` has it.
+    /// URL of the running process's API; default: from `server.admin_listen` or `server.listen`.
     #[arg(long, requires = "subject")]
     api: Option<Url>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 /// Commands the lanes, or prints what is in force.
 ///
 /// # Errors
-/// The subject is none, or neither the log can be written nor the API be asked.
+/// The subject is not valid, or neither the log can be written nor the API be asked.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Options { subject, chain, end, api } = options;
@@ -100,7 +100,7 @@ fn is_watched(settings: &Settings, address: Address, request: &StopRequest) -> b
     })
 }
 
-/// What the lanes say is stopped, one a line. Also while processes run.
+/// Lists the stops in force as the lanes report them, one a line. Also while processes run.
 fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     let stopped = whole(&Source::open(settings)?)?;
     let lines = stopped.into_iter().flat_map(|(blockchain, scopes)| {
@@ -109,7 +109,7 @@ fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     Ok(Outcome::success(lines.collect(), "nothing is stopped"))
 }
 
-/// What is stopped, as each lane said last.
+/// Returns the stopped scopes by chain, from the last report of each lane.
 ///
 /// # Errors
 /// The log cannot be read, or has a record that this version cannot read.
@@ -119,7 +119,7 @@ fn whole(source: &Source) -> anyhow::Result<BTreeMap<Blockchain, BTreeSet<StopSc
     refuse_unreadable(&unreadable).map(|()| stopped)
 }
 
-/// The same, as far as the records can be read. The others are added to `unreadable`.
+/// As [`whole`], as far as the records can be read. The others are added to `unreadable`.
 ///
 /// # Errors
 /// The log cannot be read.

@@ -17,7 +17,7 @@ pub(super) const EXIT_USAGE: u8 = 64;
 const EXIT_DIFFERENT: u8 = 2;
 /// Exit code of a question that could not be answered.
 const EXIT_UNKNOWN: u8 = 2;
-/// How long the end of the process waits for a call to a back end that does not answer.
+/// Maximum wait at the end of the process for a back-end call that does not answer.
 const BLOCKED_MAX: Duration = Duration::from_secs(1);
 
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

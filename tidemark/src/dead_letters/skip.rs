@@ -18,12 +18,12 @@ use crate::back_end::open_existing_log;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 
-/// How long the group may take to give the partition to this command.
+/// Maximum wait for the group to give the partition to this command.
 const JOIN_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 /// Name of this command as a member of a group.
 const MEMBER: &str = "skip";
-/// Records that are read at once.
+/// Number of records read at once.
 const PAGE: usize = 500;
 
 /// The place of a record, as the error of a stage has it.
@@ -56,10 +56,10 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Which record.
+/// The record to skip.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where it is, as the error of the stage has it, such as webhooks.dispatch/0@204.
+    /// Place of the record, as the stage's error has it, such as webhooks.dispatch/0@204.
     #[arg(value_name = "TOPIC/PARTITION@OFFSET")]
     place: Place,
     /// Also on `transfers.raw`, where it may be a payment.
@@ -70,7 +70,7 @@ pub(crate) struct Options {
 /// Moves it, with an entry on `audit`. While no process of its stage runs.
 ///
 /// # Errors
-/// Why it is not moved; or the log cannot be read or written. Nothing was done.
+/// The record may not be moved, or the log cannot be read or written. Nothing was done.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
@@ -116,10 +116,10 @@ fn skip(log: &dyn Log, options: &Options, now: UnixMicros) -> anyhow::Result<Str
     ))
 }
 
-/// Why nobody can read a record.
+/// Returns the reason why no version can read the record.
 ///
 /// # Errors
-/// Somebody can: this version, or a newer one.
+/// This version or a newer one can read it.
 fn unreadable(record: &Record) -> anyhow::Result<String> {
     let schema = record.from.topic.spec().schema;
     let newer = "a newer version wrote it: start that version, it continues from there";
@@ -165,7 +165,7 @@ impl Group {
         Ok(Self { name, topics, is_of_webhooks: true })
     }
 
-    /// Where the group continues without the record.
+    /// Returns the position at which the group continues without the record.
     fn after(
         &self,
         log: &dyn Log,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// Time between two blocks, and between their timestamps.
 pub(super) const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a node may take to answer.
+/// Maximum wait for a node's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// `transfer(address,uint256)`.
 const TRANSFER: &str = "0xa9059cbb";
@@ -24,7 +24,7 @@ pub(super) enum Chain {
 }
 
 impl Chain {
-    /// Where it answers.
+    /// URL of its JSON-RPC.
     pub(super) fn url(&self) -> String {
         match self {
             Self::BuiltIn(devnet) => devnet.url().to_owned(),

@@ -1,4 +1,4 @@
-//! The same story against an installation that runs already, as processes or containers.
+//! The demo's story against an installation that runs already, as processes or containers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::process;
 use crate::settings::Settings;
 use crate::stage::Stage;
 
-/// Ingest checks a chain again every half a minute.
+/// Maximum wait for a chain: ingest checks it again every half a minute.
 const FOLLOWED_WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// Plays the story against the API at `base`.
@@ -72,7 +72,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// A chain whose contracts have code only now is followed as soon as ingest has checked it again.
+/// Waits until both chains are followed: new contracts are seen at ingest's next check.
 async fn until_followed(log: &dyn Log, chains: [Blockchain; 2]) -> anyhow::Result<()> {
     let deadline = Instant::now() + FOLLOWED_WAIT_MAX;
     for blockchain in chains {

@@ -16,15 +16,15 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::listen::check;
 
-/// How many webhooks may wait to be taken.
+/// Maximum number of webhooks that wait to be taken.
 const INBOX_MAX: usize = 1024;
-/// Where its webhooks go, at its address.
+/// Path of its webhook URL.
 const PATH: &str = "/webhooks";
 
 /// The merchant and what it received.
 pub(super) struct Merchant {
     url: String,
-    /// How long the script waits for a webhook.
+    /// Maximum wait of the script for a webhook.
     patience: Duration,
     inbox: Mutex<Inbox>,
 }
@@ -62,7 +62,7 @@ impl Merchant {
         Ok(Self { url, patience, inbox: Mutex::new(Inbox { incoming, kept: Vec::new() }) })
     }
 
-    /// Where its webhooks go.
+    /// URL of its webhooks.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
@@ -94,7 +94,7 @@ impl Merchant {
         self.inbox.lock().await.incoming.recv().await
     }
 
-    /// How many further webhooks there are for an order.
+    /// Number of further webhooks for an order.
     pub(super) async fn further(&self, order_id: &str) -> usize {
         let mut inbox = self.inbox.lock().await;
         while let Ok(event) = inbox.incoming.try_recv() {

@@ -35,7 +35,7 @@ impl Narrator {
         print(&format!("  [{:>3}.{tenths} s] {text}", elapsed.as_secs()));
     }
 
-    /// What a person can try now.
+    /// Prints commands that a person can try now.
     pub(super) fn invitation(
         &self,
         shop: &ShopClient,

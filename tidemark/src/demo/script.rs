@@ -15,9 +15,9 @@ use super::merchant::Merchant;
 use super::narrator::Narrator;
 use super::shop::{Due, ShopClient};
 
-/// How long the script waits for a transfer to be listed.
+/// Maximum wait of the script for the api to show a change.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How often it asks.
+/// Interval of its requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// More than an order's time to live and the match window.
 const JUMP_SECONDS: i64 = 31 * 60;
@@ -30,7 +30,7 @@ pub(super) struct Script<'a> {
     pub(super) ethereum: &'a Chain,
     pub(super) polygon: &'a Chain,
     pub(super) log: Arc<dyn Log>,
-    /// How long an order waits for its payment, where the chain's time cannot be moved.
+    /// Lifetime of an order, awaited where the chain's time cannot be moved.
     pub(super) order_ttl: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What a merchant's backend and its customer do over HTTP.
+//! HTTP requests of a merchant's backend and of its customer.
 
 use anyhow::{Context, ensure};
 use reqwest::{Client, Response, StatusCode};
@@ -6,7 +6,7 @@ use runtime::{Clock, SystemClock};
 use schemas::{Blockchain, Secret, sign_checkout, sign_service};
 use serde_json::{Value, json};
 
-/// How long a checkout link of the demo holds, in seconds.
+/// Validity of a checkout link of the demo, in seconds.
 const LINK_SECONDS: i64 = 3600;
 
 /// A client of the API.
@@ -18,7 +18,7 @@ pub(super) struct ShopClient {
     http: Client,
 }
 
-/// What a customer has to pay.
+/// A payment that a customer owes: value and wallet.
 #[derive(Debug, Clone)]
 pub(super) struct Due {
     pub(super) value: String,
@@ -66,7 +66,7 @@ impl ShopClient {
         Ok(format!("{}/checkout/{id}?{}", self.base, self.link(&id)?))
     }
 
-    /// What the operator's list says that an order's transfer brought, once it does.
+    /// Value of the payment of an order, by the operator's list; `None` until it has one.
     pub(super) async fn received(&self, reference: &str) -> anyhow::Result<Option<String>> {
         let response = self
             .http
@@ -100,7 +100,7 @@ impl ShopClient {
         Ok(order["order_id"].as_str().context("order_id is missing")?.to_owned())
     }
 
-    /// Whether payments on all these chains are seen.
+    /// `true` if payments on all these chains are seen.
     pub(super) async fn offers(&self, blockchains: &[Blockchain]) -> anyhow::Result<bool> {
         let response = self.http.get(format!("{}/api/v1/user/chains", self.base)).send().await?;
         let list = expect(response, StatusCode::OK).await?;

@@ -10,10 +10,10 @@ use url::Url;
 use super::reachable;
 use crate::settings::Settings;
 
-/// How long one answer may take.
+/// Maximum wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where it is, and the secret for it.
+/// Base URL of the API, its secret, and a client.
 pub(crate) struct Api {
     base: Url,
     secret: String,
@@ -21,7 +21,7 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// By default where the configuration has it.
+    /// `base` defaults to the configured address.
     pub(crate) fn new(settings: &Settings, base: Option<Url>) -> anyhow::Result<Self> {
         let secret = String::from_utf8_lossy(settings.shop.admin_secret.expose()).into_owned();
         ensure!(
@@ -44,7 +44,7 @@ impl Api {
         &self.base
     }
 
-    /// The answer, if it is one of success, conflict or not found.
+    /// Returns the answer if its status is success, conflict or not found.
     pub(crate) async fn ask(
         &self,
         method: Method,

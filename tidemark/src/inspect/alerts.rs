@@ -29,7 +29,7 @@ use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::Source;
 
-/// Which are printed.
+/// The alerts to print.
 #[derive(Debug, Args)]
 pub(crate) struct Selection {
     /// Those that are open: the default.
@@ -43,7 +43,7 @@ pub(crate) struct Selection {
     json: bool,
 }
 
-/// Which one is over.
+/// The alert to end.
 #[derive(Debug, Args)]
 pub(crate) struct Ending {
     /// Its name, as `tidemark alerts list` prints it.
@@ -51,7 +51,7 @@ pub(crate) struct Ending {
     /// For the record: what was done about it.
     #[arg(long)]
     reason: Option<String>,
-    /// Where the API of the running process is; by default where `server.admin_listen` or `server.listen` has it.
+    /// URL of the running process's API; default: from `server.admin_listen` or `server.listen`.
     #[arg(long)]
     api: Option<Url>,
 }

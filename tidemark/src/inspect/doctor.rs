@@ -18,7 +18,7 @@ use crate::back_end::Verdict;
 use crate::settings::Settings;
 use crate::setup::Outcome;
 
-/// How long the tables may take to answer.
+/// Maximum wait for the tables to answer.
 const TABLES_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Args)]
@@ -66,7 +66,7 @@ fn finding(check: &'static str, level: Level, text: impl Into<String>) -> Findin
     Finding { check, level, text: text.into(), value: Value::Null }
 }
 
-/// Whether the log can be used.
+/// Checks that the log can be used.
 async fn log(settings: &Settings) -> anyhow::Result<Finding> {
     let found = match &settings.log.back_end {
         log::config::BackEnd::Embedded => {
@@ -105,7 +105,7 @@ async fn log(settings: &Settings) -> anyhow::Result<Finding> {
     })
 }
 
-/// Whether the tables can be used.
+/// Checks that the tables can be used.
 async fn tables(settings: &Settings) -> Finding {
     match &settings.store {
         store::config::BackEnd::Embedded => {

@@ -19,9 +19,9 @@ use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::{Source, time};
 
-/// The most hits in a list.
+/// Maximum number of hits in a list.
 const HITS_MAX: usize = 20;
-/// The most events on a screen: the newest ones.
+/// Maximum number of events on a screen: the newest ones.
 const EVENTS_MAX: usize = 200;
 
 /// The subject, and the form of the answer.

@@ -36,7 +36,7 @@ const EQUAL: u8 = 0;
 const FAILED: u8 = 1;
 const DIFFERENT: u8 = 2;
 
-/// What is replayed, and from where.
+/// Range, starting state and outputs of a replay.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Begin with the state in this folder, which --save-state made; otherwise at the beginning of the log.

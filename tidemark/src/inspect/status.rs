@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::tail::{Source, quiet};
 use crate::{health, output, process};
 
-/// The time between two screens.
+/// Interval between two screens.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The form of the answer.
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 pub(crate) enum Health {
     Well,
     NotWell,
-    /// Something could not be asked, and nothing else is wrong.
+    /// A part could not be asked, and nothing else is wrong.
     Unknown,
 }
 
@@ -134,7 +134,7 @@ async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
     tokio::task::spawn_blocking(ask).await?
 }
 
-/// A part of a survey that the rest can do without.
+/// Returns an optional part of a survey, or notes it as unknown.
 fn noted<T>(found: anyhow::Result<T>, what: &str, unknown: &mut Vec<String>) -> Option<T> {
     found.map_err(|error| unknown.push(format!("{what}: {error:#}"))).ok()
 }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
-/// Spans of one request.
+/// Maximum number of spans in one request.
 const BATCH_MAX: usize = 512;
-/// How long the first one of a request waits for others.
+/// Wait of a request's first span for others.
 const LINGER: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -20,9 +20,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Exporter {
     http: reqwest::Client,
     url: String,
-    /// What is said of the process.
+    /// Resource attributes of the process.
     resource: Value,
-    /// Whether the collector took none the last time.
+    /// `true` if the collector did not take the last spans.
     is_away: bool,
 }
 
@@ -118,7 +118,7 @@ impl Exporter {
     }
 }
 
-/// The next span; none if there is none after a stop.
+/// Returns the next span; `None` if there is none after a stop.
 async fn next(spans: &mut Receiver<Span>, stop: &CancellationToken) -> Option<Span> {
     match stop.run_until_cancelled(spans.recv()).await {
         Some(span) => span,

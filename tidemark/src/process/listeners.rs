@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::settings::Settings;
 use crate::stage::Stage;
 
-/// What is listened for.
+/// Purpose of a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Telemetry,

@@ -4,14 +4,14 @@ use std::future::pending;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// Request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Stop,
     Reload,
 }
 
-/// The signals of a process from now on; one that cannot be watched does what the system does.
+/// The signals of a process from now on; one that cannot be watched has its default effect.
 pub(crate) struct Signals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,

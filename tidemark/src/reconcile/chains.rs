@@ -1,4 +1,4 @@
-//! The records of a chain: its transfers in blocks, and up to where everything is decided.
+//! The records of a chain: its transfers in blocks, and the time up to which all is decided.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -23,12 +23,12 @@ pub(super) const TRANSFERS: [Topic; 5] = [
     Topic::TransfersFailed,
 ];
 
-/// `transfers.raw` of a chain, without what was retracted.
+/// `transfers.raw` of a chain, without retracted transfers.
 pub(super) struct Published {
     pub(super) blockchain: Blockchain,
     /// Transfers in blocks of the period.
     live: BTreeMap<PaymentKey, (Block, Observation)>,
-    /// Up to where each lane has decided everything; none for a lane without a head.
+    /// Chain time up to which each lane has decided everything; `None` for a lane without a head.
     lanes: Vec<Option<UnixSeconds>>,
     /// A published block behind the period, or the last one.
     pub(super) anchor: Option<Block>,
@@ -42,7 +42,7 @@ impl Published {
     /// Reads the chain's lanes.
     ///
     /// # Errors
-    /// As of [`Reader::partition`].
+    /// As [`Reader::partition`].
     pub(super) fn read(reader: &mut Reader<'_>, blockchain: Blockchain) -> anyhow::Result<Self> {
         let mut decided: BTreeMap<i32, (Epoch, i64)> = BTreeMap::new();
         let chains = Topic::Chains;
@@ -103,7 +103,7 @@ impl Published {
         }
     }
 
-    /// Up to which second of the chain everything is decided; none if nothing is.
+    /// Returns the chain time up to which everything is decided; `None` if nothing is.
     pub(super) fn settled(&self) -> Option<UnixSeconds> {
         self.lanes.iter().copied().collect::<Option<Vec<_>>>()?.into_iter().min()
     }
@@ -139,8 +139,8 @@ impl Published {
     }
 }
 
-/// Up to which time a head decides everything: what is in a block of that time is confirmed for every amount, and no deposit
-/// can open for it any more.
+/// Returns the time up to which a head decides everything: blocks of that time are confirmed for
+/// every amount, and no deposit can open for them any more.
 fn settled_by(head: &Head) -> Option<UnixSeconds> {
     let times = head.confirmed.iter().map(|tier| tier.timestamp);
     let confirmed = times.collect::<Option<Vec<_>>>()?.into_iter().min()?;
@@ -150,7 +150,7 @@ fn settled_by(head: &Head) -> Option<UnixSeconds> {
 /// The newest record of each transfer whose block is in the period.
 ///
 /// # Errors
-/// As of [`Reader::partition`].
+/// As [`Reader::partition`].
 pub(super) fn transfers(
     reader: &mut Reader<'_>,
     blockchain: Blockchain,

@@ -10,18 +10,18 @@ use super::records::{Newest, Reader};
 
 /// Records of orders.
 pub(super) struct Orders {
-    /// The newest record of each.
+    /// The newest record of each order.
     pub(super) newest: BTreeMap<OrderId, Newest<Order>>,
-    /// Those with a record of the period.
+    /// Orders with a record of the period.
     changed: BTreeSet<OrderId>,
-    /// Those that were paid in it.
+    /// Orders that were paid in the period.
     pub(super) paid: BTreeSet<OrderId>,
-    /// Its events to be announced, and the times of their records.
+    /// Events of the period to be announced, and the times of their records.
     announced: Vec<(String, OrderId, i64, UnixMicros)>,
 }
 
 impl Orders {
-    /// `paying` are orders that are wanted whenever they changed.
+    /// Reads the orders of the period, and `paying`: orders that are wanted whenever they changed.
     ///
     /// # Errors
     /// As of [`Reader::partition`].
@@ -52,7 +52,7 @@ impl Orders {
         Ok(orders)
     }
 
-    /// The newest record of each.
+    /// Returns the newest record of each order.
     pub(super) fn all(&self) -> BTreeMap<OrderId, &Order> {
         self.newest.iter().map(|(id, newest)| (*id, &newest.value)).collect()
     }

@@ -58,7 +58,7 @@ impl Chain {
     }
 }
 
-/// For a person.
+/// Returns the report as text for a person.
 pub(super) fn text(report: &Report) -> String {
     let mut lines =
         vec![format!("{} to {}", rfc3339(report.period.from), rfc3339(report.period.to))];
@@ -125,7 +125,7 @@ fn sum_json(sum: Sum) -> Value {
     json!({ "count": sum.count, "amount": sum.value.map(|value| value.to_string()) })
 }
 
-/// For programs.
+/// Returns the report as JSON for programs.
 pub(super) fn json(report: &Report) -> String {
     let shown = |value: Option<Amount>| value.map(|value| value.to_string());
     let chain = |chain: &Chain| {
@@ -181,7 +181,7 @@ pub(super) fn json(report: &Report) -> String {
     format!("{document}\n")
 }
 
-/// For spreadsheets.
+/// Returns the report as CSV for spreadsheets.
 pub(super) fn csv(report: &Report) -> String {
     let mut text = csv::head(&COLUMNS);
     let mut add = |object: Value| text += &csv::line(&object, &COLUMNS);

@@ -13,10 +13,10 @@ use crate::tail::{From, Source};
 
 /// Seconds that blocks may be ahead of the clock that stamps records: as far as the processor accepts.
 const AHEAD_OF_CLOCK: i64 = 2 * 3600;
-/// Records that one read returns at most.
+/// Maximum number of records in one read.
 const PAGE_RECORDS: usize = 2000;
 
-/// The newest version of something, and where its record is.
+/// The newest version of an object, and the position of its record.
 #[derive(Debug, Clone)]
 pub(super) struct Newest<T> {
     pub(super) value: T,
@@ -24,7 +24,7 @@ pub(super) struct Newest<T> {
     pub(super) offset: Offset,
 }
 
-/// Reads what a period may have.
+/// Reads the records that a period may have.
 pub(super) struct Reader<'a> {
     source: &'a Source,
     layout: Layout,
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Topics that keep what is on its way, and nothing else.
+/// `true` for a topic that keeps only webhooks on their way.
 fn is_short(topic: Topic) -> bool {
     matches!(topic, Topic::WebhooksDispatch | Topic::WebhooksRetry(_) | Topic::WebhooksDefer(_))
 }

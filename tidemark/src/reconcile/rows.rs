@@ -18,7 +18,7 @@ use super::{Logged, progress};
 use crate::settings::Settings;
 use crate::tail::Source;
 
-/// Rows that are read side by side.
+/// Maximum number of rows read at the same time.
 const READS_MAX: usize = 64;
 
 /// The tables, only read.
@@ -77,7 +77,7 @@ struct Record {
     id: String,
     change: Change,
     partition: Partition,
-    /// True if the projector has applied it.
+    /// `true` if the projector has applied it.
     is_applied: bool,
 }
 
@@ -130,7 +130,7 @@ pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Ve
     Ok(rows)
 }
 
-/// Reads the records of an object again, and compares the newest one with its row. Whether they agree.
+/// Reads an object's records again. Returns `true` if the newest one agrees with its row.
 async fn again(settings: &Settings, tables: &Tables, record: &Record) -> anyhow::Result<bool> {
     let source = Source::open(settings)?;
     let from = record.change.written_at().seconds();

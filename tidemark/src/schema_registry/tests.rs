@@ -13,8 +13,8 @@ use schemas::SchemaName;
 
 use super::*;
 
-/// What the registry keeps. Its rules: a given id needs import mode, import mode needs force or an empty
-/// subject, one id is one schema, and what is taken in is written without its white space.
+/// State of the registry. Its rules: a given id needs import mode, import mode needs force or an
+/// empty subject, one id is one schema, and schemas are stored without their white space.
 #[derive(Default)]
 struct Kept {
     modes: HashMap<String, String>,

@@ -27,9 +27,9 @@ use crate::settings::Settings;
 /// The files of both back ends, with what SQLite puts beside them.
 const FILES: [&str; 2] = [log::embedded::FILE, tables_file::FILE];
 const BESIDE: [&str; 4] = ["", "-wal", "-shm", "-journal"];
-/// Where a restore makes its files, in the data folder.
+/// Folder in which a restore makes its files, in the data folder.
 const STAGING: &str = "restore.part";
-/// How many entries of a changelog are read at once.
+/// Number of changelog entries read at once.
 const PAGE: usize = 4096;
 
 /// Copies both files of an installation, which may run, to a new folder. Blocks.
@@ -157,7 +157,7 @@ fn origin_of(log: &Identity) -> Origin {
     Origin { installation: log.installation.clone(), incarnation: log.incarnation }
 }
 
-/// What a restore leaves out.
+/// The period that a restore leaves out.
 struct Gap {
     incarnation: Incarnation,
     from: UnixMicros,
@@ -165,7 +165,7 @@ struct Gap {
 }
 
 impl Gap {
-    /// What happened since the backup: up to the newest record of the files that are replaced, if they can be read.
+    /// Finds that period: from the backup to the newest readable record of the replaced files.
     fn of(copy: &Backup, data: &Path, now: UnixMicros) -> anyhow::Result<Self> {
         // Those that are damaged say nothing.
         let present = Identity::read(data).ok().flatten();

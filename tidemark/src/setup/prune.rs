@@ -16,7 +16,7 @@ use crate::output::say;
 use crate::process;
 use crate::settings::Settings;
 
-/// What goes, and what becomes of it.
+/// The rows to remove, and their copy.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Remove what was created before this day of UTC, such as 2026-09-21, and is final. Yesterday at the latest.
@@ -51,7 +51,7 @@ fn new_file(text: &str) -> Result<PathBuf, String> {
 /// Removes them, day by day.
 ///
 /// # Errors
-/// [`Problems`]: nothing says what becomes of the rows; or the tables or the file failed: what was not done is done by the next run.
+/// [`Problems`] without a choice for the rows; or the tables or the file failed: run it again.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     let Options { before, export, without_export } = options;
     if export.is_none() && !without_export {
@@ -103,7 +103,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     Ok(Outcome { lines, is_success: is_complete })
 }
 
-/// In words.
+/// The counts in words.
 struct Text(Pruned);
 
 impl fmt::Display for Text {

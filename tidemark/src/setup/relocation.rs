@@ -46,7 +46,7 @@ fn groups() -> Vec<(&'static str, Vec<Topic>)> {
     ]
 }
 
-/// Whether records of a topic stay behind.
+/// `true` if records of the topic stay behind.
 fn stays_behind(topic: Topic) -> bool {
     matches!(topic, Topic::MatchingSteps | Topic::OrdersSteps)
 }

@@ -25,14 +25,14 @@ use crate::output::{self, print};
 use crate::process::stop_signal;
 use crate::settings::Settings;
 
-/// How often a terminal is shown the progress, and anything else.
+/// Interval of the progress on a terminal, and of its lines elsewhere.
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Characters of a full bar.
 const BAR: u64 = 30;
 pub(super) const INTERRUPTED: &str = "interrupted: run it again, from the beginning";
 
-/// Where the tables are made.
+/// The place of the new tables.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// CQL: make new tables in this keyspace, with the rows of the present one and of the log, and keep them up with
@@ -101,7 +101,7 @@ fn misuse(problem: &str) -> anyhow::Error {
 enum Work {
     Replace,
     InPlace,
-    /// From one keyspace to another.
+    /// Copies from one keyspace to another.
     Into(Box<[CqlConfig; 2]>),
 }
 
@@ -223,7 +223,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Until SIGINT or SIGTERM, which the token reports.
+    /// Shows progress until SIGINT or SIGTERM, which the token reports.
     pub(super) fn until_stopped() -> (Self, CancellationToken) {
         let (stop, stopped) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
         let (stopping, cancelled) = (stop.clone(), stopped.clone());

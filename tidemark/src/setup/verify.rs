@@ -20,7 +20,7 @@ use crate::back_end::{fit, open_existing_log};
 use crate::output::print;
 use crate::settings::Settings;
 
-/// What mends rows on CQL that somebody changed: neither a rebuild in place nor a copy writes over them.
+/// Cure for changed rows on CQL: neither a rebuild in place nor a copy overwrites them.
 pub(crate) const MADE_ANEW: &str = "set store.keyspace to a new one, and run `tidemark schema migrate` and `tidemark tables rebuild`";
 
 /// A comparison found differences: exit code 2.
@@ -35,7 +35,7 @@ impl fmt::Display for Different {
 
 impl std::error::Error for Different {}
 
-/// How it is printed.
+/// Output format.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// A JSON object a line, the last one with the totals.
@@ -104,7 +104,7 @@ fn line(difference: &Difference, is_cql: bool, is_json: bool) -> String {
     format!("{table} {id} {defect} ({at}): {cure}")
 }
 
-/// What mends a difference.
+/// Returns the command that mends a difference.
 const fn cure(difference: &Difference, is_cql: bool) -> &'static str {
     match difference.defect {
         _ if !difference.is_read => {

@@ -1,4 +1,4 @@
-//! Which records are shown.
+//! Selection of the records to show.
 
 use std::str::FromStr;
 
@@ -77,7 +77,7 @@ impl Filter {
         Ok(Self { key, conditions })
     }
 
-    /// Whether to show a record, whose value is decoded if it can be.
+    /// `true` if the record is to be shown; its value is decoded if it can be.
     pub(super) fn fits(&self, record: &Record, value: Option<&Value>) -> bool {
         let key_fits = self.key.as_ref().is_none_or(|key| key.as_bytes() == record.key);
         let fits = |condition: &Condition| value.is_some_and(|value| condition.holds(value));

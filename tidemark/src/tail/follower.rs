@@ -9,7 +9,7 @@ use schemas::{Partition, Topic};
 use super::Source;
 use super::place::From;
 
-/// How many records one read of a partition returns at most.
+/// Maximum number of records in one read of a partition.
 const PAGE_RECORDS: usize = 500;
 
 struct PartitionReader {
@@ -18,7 +18,7 @@ struct PartitionReader {
     /// Records from here on are not wanted.
     until: Option<Offset>,
     read: VecDeque<Arc<Record>>,
-    /// Whether the last read returned nothing.
+    /// `true` if the last read returned nothing.
     at_end: bool,
 }
 

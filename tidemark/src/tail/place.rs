@@ -1,4 +1,4 @@
-//! Where to begin: a place by name, offset or time.
+//! Starting point of a read: a place by name, offset or time.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use schemas::{UnixMicros, UnixSeconds};
 
 use super::Source;
 
-/// Where to begin in every partition.
+/// Starting point in every partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
     Beginning,
@@ -38,7 +38,7 @@ impl FromStr for From {
 /// A time as an argument: such as 2026-09-21T14:00:00Z, or Unix seconds.
 ///
 /// # Errors
-/// It is none.
+/// It is not a time.
 pub(crate) fn time(text: &str) -> Result<UnixMicros, &'static str> {
     parse_time(text).ok_or("must be as 2026-09-21T14:00:00Z, or Unix seconds")
 }

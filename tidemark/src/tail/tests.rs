@@ -1,4 +1,4 @@
-//! What is printed; the log itself is read in `tests/`.
+//! Printed lines; the log itself is read in `tests/`.
 
 use log::TopicPartition;
 use schemas::record::example;

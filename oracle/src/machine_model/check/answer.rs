@@ -1,5 +1,5 @@
-//! What an order answers about a transfer, also long after it was asked: a transfer that has failed meanwhile is that
-//! order's alone until the answer is read.
+//! Answers of an order about a transfer, also late ones: a transfer that has failed meanwhile is
+//! that order's alone until the answer is read.
 
 use processor::machine::matching;
 use schemas::record::{
@@ -12,10 +12,10 @@ use schemas::{
 use crate::machine_model::ledger::Ledger;
 use crate::machine_model::violation::{Violation, holds};
 
-/// For this long, in the chain's time, a transfer that has ended is known.
+/// Time for which a transfer that has ended is known, in the chain's time.
 pub(super) const KNOWN_SECONDS: i64 = 24 * 3600;
-/// For this long after its block one is known that left the chain with its verdict, or on which an order counts:
-/// when it comes back, it must not pay a second time.
+/// Time after its block for which a transfer is known that left the chain with its verdict, or on
+/// which an order counts: when it comes back, it must not pay a second time.
 const KNOWN_OFF_CHAIN_SECONDS: i64 = 30 * KNOWN_SECONDS;
 
 impl Ledger<'_> {
@@ -125,13 +125,13 @@ impl Ledger<'_> {
         self.counted_on.contains_key(&id)
     }
 
-    /// Whether a transfer may ask this order.
+    /// `true` if a transfer may ask this order.
     pub(in crate::machine_model) fn may_ask(&self, id: TransferId, order: OrderId) -> bool {
         self.counts_on(id).is_none_or(|(only, is_answered)| only == order && !is_answered)
     }
 
-    /// Whether no other order counts on a transfer: none was asked before it failed, or that one has refused since, or has
-    /// not answered for a month.
+    /// `true` if no other order counts on the transfer: none was asked before it failed, or that
+    /// one has refused since, or the transfer's block is over 30 days old.
     pub(super) fn is_free_for(&self, transfer: &Transfer, order: OrderId) -> bool {
         let id = transfer.transfer_id;
         let known_to = transfer.block.timestamp.plus(KNOWN_OFF_CHAIN_SECONDS);
@@ -144,7 +144,7 @@ impl Ledger<'_> {
         })
     }
 
-    /// Whether an order that was asked before a transfer failed has answered that it is paid by it.
+    /// `true` if an order asked before the transfer failed has answered that it is paid by it.
     pub(super) fn is_taken(&self, id: TransferId) -> bool {
         self.counts_on(id).is_some_and(|(_, is_answered)| is_answered)
     }
@@ -170,7 +170,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Whether it left the chain so long ago that it may be unknown by now.
+    /// `true` if it is so old that the lane may have forgotten it.
     pub(super) fn is_forgotten(&self, transfer: &Transfer) -> bool {
         use TransferStatus as Status;
         let id = transfer.transfer_id;

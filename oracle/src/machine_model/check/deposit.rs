@@ -8,10 +8,10 @@ use crate::machine_model::chain::{CONTRACT, OTHER_CONTRACT, WALLETS};
 use crate::machine_model::ledger::{Lane, Ledger, Opening, place};
 use crate::machine_model::violation::{Violation, holds};
 
-/// For this long a closed deposit keeps its amount from other orders.
+/// Time for which a closed deposit keeps its amount from other orders.
 const KEPT_SECONDS: i64 = 3600;
 
-/// Whether its customer chose another way to pay, and nothing came of it since.
+/// `true` if the deposit is closed because its customer chose another way to pay.
 fn is_replaced(deposit: &Deposit) -> bool {
     deposit.close_reason == Some(CloseReason::Replaced)
 }
@@ -97,8 +97,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 10: a deposit that opens is what was asked for, shares its amount with no other that is open or closed
-    /// lately, and claims no payment that was there before it.
+    /// 10: a deposit that opens is as requested, shares its amount with no other that is open or
+    /// lately closed, and claims no payment that was there before it.
     fn check_reservation(&self, deposit: &Deposit) -> Result<(), Violation> {
         let Some(open) = self.opened.get(&(deposit.order_id, deposit.slot)) else {
             let text = format!("opened and never asked for: {deposit:?}");
@@ -118,7 +118,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Where the lane is. A deposit that was replaced gives its amount to another one of its order, which continues it.
+    /// Notes the position of the lane, or of the order's replaced deposit that gave the amount.
     fn note_opening(&mut self, deposit: &Deposit) {
         let above = self.lane(deposit.blockchain).head.map_or(-1, |head| head.number);
         let mut opening = Opening { above, position: self.position };
@@ -133,13 +133,13 @@ impl Ledger<'_> {
         self.openings.insert(deposit.deposit_id, opening);
     }
 
-    /// Whether a transfer in time pays it: it is open, or its customer chose another way to pay since.
+    /// `true` if a transfer in time pays it: it is open, or was replaced and kept its amount.
     pub(super) fn is_awaited(&self, deposit: &Deposit) -> bool {
         let is_taken_over = self.taken_over.contains(&deposit.deposit_id);
         deposit.state == DepositState::Open || (is_replaced(deposit) && !is_taken_over)
     }
 
-    /// Whether a deposit still has its amount, as far as another is concerned.
+    /// `true` if `other` still keeps its amount from `deposit`.
     fn keeps(&self, other: &Deposit, deposit: &Deposit) -> bool {
         let differ = other.user_address.zip(deposit.user_address).is_some_and(|(a, b)| a != b);
         if is_replaced(other) {
@@ -156,14 +156,14 @@ impl Ledger<'_> {
         open.map_or(0, |open| i64::from(open.late_window_seconds))
     }
 
-    /// Whether it has expired and is paid all the same.
+    /// `true` if it has expired, or its order was cancelled, and it accepts late payments.
     pub(super) fn takes_late(&self, deposit: &Deposit) -> bool {
         use CloseReason::{Expired, OrderCancelled, OrderExpired};
         let over = [Expired, OrderExpired, OrderCancelled].map(Some);
         over.contains(&deposit.close_reason) && self.accepts_late(deposit)
     }
 
-    /// Whether a closed deposit keeps its amount from everybody.
+    /// `true` if a closed deposit keeps its amount from everybody.
     pub(super) fn is_in_late_window(&self, deposit: &Deposit) -> bool {
         let kept = self.late_window(deposit).min(KEPT_SECONDS);
         let time = self.lane(deposit.blockchain).time_max;

@@ -1,4 +1,4 @@
-//! What must hold once everything is read and every window has passed.
+//! Conditions that must hold once everything is read and every window has passed.
 
 use std::collections::HashSet;
 

@@ -8,7 +8,7 @@ use schemas::{DepositState, OrderCause, OrderId, OrderStatus, UnknownReason};
 use crate::machine_model::ledger::Ledger;
 use crate::machine_model::violation::{Violation, holds};
 
-/// For this long after its late window an order that has ended is known.
+/// Time for which an ended order is known after its late window.
 const KNOWN_SECONDS: i64 = 7 * 24 * 3600;
 
 impl Ledger<'_> {
@@ -32,7 +32,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 11: what was on its way when an operator marked the order paid becomes its payer.
+    /// 11: a payment on its way when an operator marked the order paid becomes its payer.
     fn check_marked(
         &mut self,
         command: &OrderCommand,

@@ -16,7 +16,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Whether a transfer may not ask an order.
+    /// `true` if an emergency stop keeps the transfer from asking.
     pub(super) fn is_stopped(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         let covers = |scope: &schemas::record::StopScope| {

@@ -121,7 +121,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Whether its last question has no answer, and its block is a day old.
+    /// `true` if its last request has no answer and its block is over a day old.
     fn waits_in_vain(&self, transfer: &Transfer) -> bool {
         let id = transfer.transfer_id;
         let Lane { chain, head, .. } = self.lane(transfer.blockchain);
@@ -186,8 +186,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Whether the reason to give the transfer up is true now: of a deposit of its amount, or that
-    /// there is none. No deposit that it fits may wait, unless its order refused.
+    /// `true` if the reason for giving the transfer up holds now: about a deposit of its amount, or
+    /// that there is none. No deposit that it fits may wait, unless its order refused.
     fn is_true_reason(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;

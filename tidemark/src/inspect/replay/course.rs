@@ -25,14 +25,14 @@ use super::station::{Output, Play, Position, Station};
 use crate::settings::Settings;
 use crate::tail::Source;
 
-/// Whether a machine of this kind writes results to a topic.
+/// `true` if a machine of this kind writes results to the topic.
 fn is_output_of<M: Wire>(topic: Topic) -> bool {
     let of_orders = matches!(topic, Topic::Orders | Topic::DepositsCommands);
     let is_orders = M::GROUP == orders::State::GROUP;
     is_output(topic) && (topic == Topic::DeadLetters || of_orders == is_orders)
 }
 
-/// Whether results of the processor are in a topic: not its state, nor what its steps took.
+/// `true` if the topic has results of the processor, not its state or the inputs of its steps.
 fn is_output(topic: Topic) -> bool {
     let own = [
         matching::State::CHANGELOG,
@@ -48,11 +48,11 @@ pub(super) struct Course<'a> {
     source: &'a Source,
     stations: Vec<Box<dyn Play>>,
     lines: BTreeMap<TopicPartition, Line>,
-    /// Whether other machines than those that are replayed write to the same partitions.
+    /// `true` if machines that are not replayed write to the same partitions.
     is_partial: bool,
     from: UnixMicros,
     until: Option<UnixMicros>,
-    /// How long the records of a step may be older than its own.
+    /// Maximum age of a step's outputs at the time of the step's own record.
     step_max: Duration,
     /// Steps to take.
     steps: u64,
@@ -169,7 +169,7 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// Those that are compared.
+    /// Topics that are compared.
     pub(super) fn topics(&self) -> Vec<Topic> {
         let mut topics: Vec<_> = self.lines.keys().map(|of| of.topic).collect();
         topics.dedup();

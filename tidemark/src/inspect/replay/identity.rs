@@ -1,4 +1,4 @@
-//! What a record is about, and in which fields two of them differ.
+//! Identity of a record, and the fields in which two of them differ.
 
 use schemas::{Topic, decode_json};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 /// A field in which a record differs from the one that was made again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Field {
-    /// With a dot between a field and one inside it.
+    /// Its path, with a dot between a field and one inside it.
     pub(super) name: String,
     pub(super) emitted: Value,
     pub(super) replayed: Value,
@@ -51,7 +51,7 @@ fn names(topic: Topic) -> &'static [&'static str] {
     }
 }
 
-/// What a record is about, such as `order_id 0199… version 3`.
+/// Returns the identity of a record, such as `order_id 0199… version 3`.
 pub(super) fn identity(topic: Topic, value: Option<&[u8]>) -> String {
     let Some(record) = decoded(topic, value) else {
         return "a record that cannot be read".to_owned();
@@ -85,7 +85,7 @@ fn compare(name: String, emitted: &Value, replayed: &Value, found: &mut Vec<Fiel
     }
 }
 
-/// As JSON; none if there is none or it is garbage.
+/// Returns the value as JSON; `None` if there is none or it is garbage.
 pub(super) fn decoded(topic: Topic, value: Option<&[u8]>) -> Option<Value> {
     decode_json(topic.spec().schema, value?).ok()
 }

@@ -15,11 +15,11 @@ use super::identity::identity;
 use super::pages::Pages;
 use crate::tail::Source;
 
-/// How far from the last record that was found another one is searched for, in offsets: more than all machines write to
-/// one partition while one of them makes a step.
+/// Maximum distance of a searched record from the last one found, in offsets: more than all
+/// machines write to one partition while one of them makes a step.
 const WINDOW: i64 = 100_000;
 
-/// What became of a record that the replay made.
+/// Result of the search for a record that the replay made.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// It was emitted, byte for byte.
@@ -35,13 +35,13 @@ pub(super) struct Line {
     pages: Pages,
     /// An earlier record may follow from a step before the replay, one from the end on from a step after it.
     judged: Range<Offset>,
-    /// Emitted and not made again yet.
+    /// Records emitted and not made again yet.
     pending: BTreeMap<Offset, Arc<Record>>,
     by_content: HashMap<u64, Vec<Offset>>,
     by_identity: HashMap<String, Vec<Offset>>,
-    /// Up to where `by_identity` has what is pending.
+    /// Last offset of the pending records that `by_identity` has.
     identified: Offset,
-    /// Behind the last record that was found.
+    /// Offset behind the last record that was found.
     passed: Offset,
 }
 
@@ -61,7 +61,7 @@ impl Line {
         line
     }
 
-    /// What the steps of the replay emitted is before `end`.
+    /// Extends the line to `end`, before which all outputs of the replayed steps are.
     pub(super) fn extend(&mut self, end: Offset) {
         self.pages.extend(end);
     }
@@ -185,7 +185,7 @@ impl Line {
         places.iter().find(|offset| self.pending.contains_key(offset)).copied()
     }
 
-    /// What was emitted long before what is made now follows from nothing.
+    /// Gives up pending records far behind the last one found: they follow from nothing.
     fn evict(&mut self, extra: &mut Vec<Arc<Record>>) {
         let behind = Offset(self.passed.0.saturating_sub(WINDOW)).min(self.judged.end);
         while let Some((offset, _)) = self.pending.first_key_value()

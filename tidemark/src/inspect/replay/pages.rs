@@ -15,7 +15,7 @@ const LARGE_PAGE_RECORDS: usize = 4000;
 #[derive(Debug)]
 pub(super) struct Pages {
     pub(super) of: TopicPartition,
-    /// Where the next page begins.
+    /// Offset of the next page.
     next: Offset,
     /// A stable end: records from here on are not read.
     end: Offset,
@@ -55,7 +55,7 @@ impl Pages {
     /// As [`Pages::peek`], and passes it.
     ///
     /// # Errors
-    /// As of [`Pages::peek`].
+    /// As [`Pages::peek`].
     pub(super) fn take(&mut self, source: &Source) -> Result<Option<Arc<Record>>, Error> {
         self.peek(source)?;
         Ok(self.page.pop_front())

@@ -16,7 +16,7 @@ use super::pages::Pages;
 use super::station::{Position, Rows};
 use crate::tail::Source;
 
-/// Where a machine is now, and its rows.
+/// Returns the present position of a machine, and its rows.
 ///
 /// # Errors
 /// The log cannot be read, or its changelog is damaged.

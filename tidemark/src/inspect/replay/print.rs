@@ -1,4 +1,4 @@
-//! What a replay prints: each difference when it is found, then the totals; and meanwhile how far it is.
+//! Output of a replay: each difference when found, its progress, and the totals at the end.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use super::identity::{Field, decoded, fields, identity};
 use crate::output;
 use crate::tail::quiet;
 
-/// How often a terminal shows how far it is, and how often a line of a file does.
+/// Interval of the progress on a terminal, and of its lines in a file.
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What differs.
+/// A difference between the emitted and the replayed records.
 #[derive(Debug)]
 pub(super) enum Difference<'a> {
-    /// Follows from an input, and is not there.
+    /// A record that follows from an input, and is not there.
     Missing { input: (TopicPartition, Offset), made: &'a NewRecord },
-    /// Is there, and follows from no input.
+    /// A record that follows from no input.
     Extra(&'a Record),
-    /// Is there with other fields than follow from its input.
+    /// A record with other fields than follow from its input.
     Different { input: (TopicPartition, Offset), made: &'a NewRecord, emitted: &'a Record },
     /// An input that no step took.
     Untaken(&'a Record),
@@ -36,7 +36,7 @@ impl Difference<'_> {
         }
     }
 
-    /// Where it is, or would be.
+    /// Returns the place of the record, or of the missing one.
     fn place(&self) -> String {
         match self {
             Self::Missing { made, .. } => made.to.to_string(),
@@ -72,7 +72,7 @@ impl Difference<'_> {
         }
     }
 
-    /// What is there, or would be.
+    /// Returns the content of the record, or of the missing one.
     fn record(&self) -> Option<Value> {
         let (topic, value) = match self {
             Self::Missing { made, .. } => (made.to.topic, made.value.as_deref()),
@@ -120,7 +120,7 @@ fn key(made: &NewRecord, emitted: &Record) -> Field {
     Field { name: "the key, or the version of the schema".to_owned(), emitted, replayed }
 }
 
-/// How many of each there are.
+/// Counts of a replay.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) inputs: u64,
@@ -161,7 +161,7 @@ impl Totals {
 pub(super) struct Report {
     is_json: bool,
     pub(super) totals: Totals,
-    /// Nobody reads it any more.
+    /// The reader has closed the output.
     pub(super) is_closed: bool,
 }
 
@@ -203,7 +203,7 @@ impl Report {
     }
 }
 
-/// How far it is, on standard error.
+/// Progress display on standard error.
 #[derive(Debug)]
 pub(super) struct Progress {
     begun: Instant,

@@ -1,4 +1,4 @@
-//! What the replay makes, written to topics of their own.
+//! Records that the replay makes, written to topics of their own.
 
 use anyhow::Context;
 use log::config::{BackEnd, KafkaConfig};

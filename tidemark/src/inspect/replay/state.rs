@@ -18,19 +18,19 @@ use super::station::{Position, Rows};
 use crate::back_end::data_folder;
 
 const FILE: &str = "state";
-/// Where it is written until it is whole.
+/// Name of the file until it is whole.
 const FILE_NEW: &str = "state.new";
 const FORMAT: i64 = 1;
-/// Its owner alone: it has what orders and transfers hold.
+/// Mode of the file, for the owner alone: it has what orders and transfers hold.
 const MODE: u32 = 0o600;
-/// The longest key or entry that is taken for one.
+/// Maximum length of a key or an entry; a longer one is damage.
 const BYTES_MAX: u32 = 16 * 1024 * 1024;
 
-/// Of which log it is.
+/// Identity of the log that a state was taken from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) installation: String,
-    /// After a restore it is another one.
+    /// Changes with each restore.
     pub(super) incarnation: i64,
     pub(super) layout: Layout,
 }
@@ -38,7 +38,7 @@ pub(super) struct Origin {
 /// A machine, by its group and partition.
 pub(super) type MachineName = (String, Partition);
 
-/// How far the records of a partition are compared.
+/// Progress of the comparison of a partition's records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Compared {
     pub(super) next: Offset,
@@ -55,7 +55,7 @@ pub(super) struct State {
     pub(super) outputs: BTreeMap<TopicPartition, Compared>,
 }
 
-/// Whether a folder has a state.
+/// `true` if the folder has a state.
 pub(super) fn is_in(dir: &Path) -> bool {
     dir.join(FILE).exists()
 }

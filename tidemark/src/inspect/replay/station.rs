@@ -19,7 +19,7 @@ pub(super) struct Output {
     pub(super) record: NewRecord,
 }
 
-/// What one step brought.
+/// Results of one step.
 #[derive(Debug, Default)]
 pub(super) struct Played {
     pub(super) inputs: u64,
@@ -31,7 +31,7 @@ pub(super) struct Played {
 /// The state of a machine as it is saved: its rows, encoded, in a fixed order.
 pub(super) type Rows = Vec<(String, Vec<u8>)>;
 
-/// Where a machine is: the next step, and the next input of each topic, where that is known.
+/// Position of a machine: the next step, and the next input of each topic where that is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) steps: Offset,
@@ -39,7 +39,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// That of a machine which has read nothing.
+    /// Returns the position of a machine that has read nothing.
     pub(super) fn beginning<M: Wire>() -> Self {
         let inputs = M::INPUTS.iter().map(|topic| (*topic, Offset(0))).collect();
         Self { steps: Offset(0), inputs }
@@ -48,7 +48,7 @@ impl Position {
 
 /// A machine of either kind.
 pub(super) trait Play {
-    /// When its next step was written; none after its last.
+    /// Returns the append time of its next step; `None` after its last.
     fn due(&mut self, source: &Source) -> anyhow::Result<Option<UnixMicros>>;
     /// Takes the inputs of its next step.
     fn play(&mut self, source: &Source) -> anyhow::Result<Played>;
@@ -70,9 +70,9 @@ pub(super) struct Station<M: Wire> {
 struct Input {
     pages: Pages,
     end: Offset,
-    /// Whether `pages` is where the state ends; otherwise the first step decides.
+    /// `true` if `pages` is at the end of the state; otherwise the first step decides.
     is_placed: bool,
-    /// Whether the machine has read nothing: then its steps have every input.
+    /// `true` if the machine has read nothing: then its steps have every input.
     begins: bool,
 }
 
@@ -80,7 +80,7 @@ impl<M: Wire> Station<M> {
     /// A machine with these rows; with none, one that has read nothing. `end` is where its steps end.
     ///
     /// # Errors
-    /// The rows are none of this machine.
+    /// The rows are not of this machine.
     pub(super) fn new(
         (partition, layout): (Partition, Layout),
         (position, rows): (&Position, &[(String, Vec<u8>)]),

@@ -14,9 +14,9 @@ use crate::chain::{self, stop};
 use crate::settings::Settings;
 use crate::tail::Source;
 
-/// A group, its stage and what it has to have read.
+/// A stage, its group, and the topics that the group has to have read.
 type Row = (&'static str, &'static str, &'static [Topic]);
-/// Of the deliverer only what is due at once: what waits for its next attempt is no lag.
+/// All groups. The deliverer has only topics due at once: a webhook that waits is not lag.
 const GROUPS: [Row; 7] = [
     ("ingest", "ingest", &[]),
     ("processor", "processor.matching", &[Topic::TransfersRaw, Topic::DepositsCommands]),
@@ -28,7 +28,7 @@ const GROUPS: [Row; 7] = [
     ("webhooks", "webhooks.alerts", &[Topic::DeadLetters]),
 ];
 const DELIVERER: &str = "webhooks.deliverer";
-/// The most waiting webhooks of a partition that are read.
+/// Maximum number of waiting webhooks that are read, per partition.
 const WAITING_MAX: usize = 10_000;
 
 /// The chains that are configured or were followed. Records that cannot be read are added to `unreadable`.

@@ -5,7 +5,7 @@ use api::story::words::time;
 use api::survey::{Chain, Group, Survey};
 use serde_json::{Value, json};
 
-/// The screen.
+/// Returns the lines of the screen.
 pub(super) fn lines(survey: &Survey, problems: &[Problem]) -> Vec<String> {
     let at = time(survey.at.seconds());
     let mut lines = vec![match (problems.len(), survey.unknown.len()) {
@@ -100,7 +100,7 @@ fn of_webhooks(survey: &Survey) -> String {
     )
 }
 
-/// The same for programs.
+/// Returns the survey as JSON for programs.
 pub(super) fn document(survey: &Survey, problems: &[Problem]) -> Value {
     let at = |at: schemas::UnixMicros| at.seconds().0;
     let chain = |chain: &Chain| {

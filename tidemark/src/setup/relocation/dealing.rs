@@ -1,4 +1,4 @@
-//! Which partition of the new log a record belongs to, and in which order records go there.
+//! Assignment of records to the partitions of the new log, and their order there.
 
 use std::iter::Peekable;
 
@@ -17,7 +17,7 @@ pub(super) struct Dealing {
 }
 
 impl Dealing {
-    /// Whether a partition of a topic is the same one in both.
+    /// `true` if each partition of the topic is the same one in both.
     pub(super) fn keeps(self, topic: Topic) -> bool {
         let Self { from, to } = self;
         match topic.spec().key {
@@ -28,8 +28,8 @@ impl Dealing {
         }
     }
 
-    /// Where a record of an old partition belongs. Records by lane have their wallet as key; of one that has none the
-    /// first lane of its chain is as good as another: nobody reads it again.
+    /// Returns the new partition of a record. Records by lane have their wallet as key; those
+    /// without one go to the first lane of their chain: nobody reads them again.
     pub(super) fn partition(self, from: TopicPartition, key: &[u8]) -> Partition {
         if self.keeps(from.topic) {
             return from.partition;

@@ -32,9 +32,9 @@ use crate::setup::Outcome;
 use crate::setup::backup::check_complete;
 use crate::tail::Source;
 
-/// Records that are read at once.
+/// Number of records read at once.
 const PAGE: usize = 4096;
-/// How often the members of groups are asked for that are still there.
+/// Interval of checks for members that groups still have.
 const MEMBERS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// An error of the command line: exit code 64.
@@ -281,7 +281,7 @@ fn await_silence(log: &KafkaLog, session: Duration) -> anyhow::Result<()> {
 }
 
 /// # Errors
-/// Somebody has set a group of the processor: its position is not where the state continues.
+/// A group of the processor was set by hand: its position is not where the state continues.
 fn check_states<M: Wire>(
     manifest: &Manifest,
     states: &BTreeMap<TopicPartition, Vec<u8>>,

@@ -18,7 +18,7 @@ use super::manifest::Manifest;
 const MANIFEST: &str = "manifest.json";
 const SUMS: &str = "SHA256SUMS";
 pub(super) const ROWS: &str = "tables.jsonl";
-/// Its owner alone: it has what orders and transfers hold.
+/// Mode of the files, for the owner alone: they have what orders and transfers hold.
 const MODE: u32 = 0o600;
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -57,7 +57,7 @@ impl NewFiles {
     /// Waits until the disk has a file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(super) fn close(&mut self, lines: Lines) -> anyhow::Result<()> {
         let Lines { name, file, digest } = lines;
         let file = file.into_inner().map_err(std::io::IntoInnerError::into_error);
@@ -67,7 +67,7 @@ impl NewFiles {
         Ok(())
     }
 
-    /// The last two files. From then on the folder is a whole export.
+    /// Writes the last two files. From then on the folder is a whole export.
     ///
     /// # Errors
     /// They cannot be written.
@@ -109,7 +109,7 @@ fn hex(digest: Sha256) -> String {
 pub(super) struct Files {
     dir: PathBuf,
     pub(super) manifest: Manifest,
-    /// Names the export.
+    /// Digest that identifies the export.
     pub(super) digest: String,
 }
 
@@ -117,7 +117,7 @@ impl Files {
     /// Reads every file once.
     ///
     /// # Errors
-    /// It is no export, of another version, or a file is not as it was written.
+    /// The folder is not an export, of another version, or a file is not as it was written.
     pub(super) fn open(dir: &Path) -> anyhow::Result<Self> {
         let read = |name: &str| {
             let text = std::fs::read_to_string(dir.join(name));

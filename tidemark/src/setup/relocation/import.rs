@@ -26,7 +26,7 @@ use super::{PROJECTOR, stays_behind};
 use crate::settings::Settings;
 use crate::setup::Outcome;
 
-/// Rows that are written at once.
+/// Number of rows written at once.
 const ROWS_AT_ONCE: usize = 500;
 
 /// Fills an empty log and empty tables from a folder. Blocks.
@@ -62,7 +62,7 @@ pub(crate) fn import(settings: &Settings, from: &Path) -> anyhow::Result<Outcome
     Ok(Outcome::success(lines, ""))
 }
 
-/// What receivers keep of offsets is of this copy alone.
+/// Returns the incarnation of this copy: offsets that receivers keep are valid for one copy alone.
 fn next_incarnation(manifest: &Manifest, now: UnixMicros) -> anyhow::Result<Incarnation> {
     let next = Incarnation(now.seconds().0);
     ensure!(
@@ -77,7 +77,7 @@ fn next_incarnation(manifest: &Manifest, now: UnixMicros) -> anyhow::Result<Inca
 /// one have no order.
 ///
 /// # Errors
-/// It has not.
+/// The processor has not taken all records.
 fn check_taken(manifest: &Manifest, dealing: Dealing) -> anyhow::Result<()> {
     let (lanes, orders) = (dealing.from.lanes, dealing.from.orders);
     for (group, inputs) in MACHINES {
@@ -143,7 +143,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether it says how far a lane is that is another one from now on.
+    /// `true` for the progress of a lane, where the new layout has other lanes.
     fn is_of_lane(&self, old: &Old) -> anyhow::Result<bool> {
         if old.from.topic != Topic::Chains || self.dealing.keeps(Topic::TransfersRaw) {
             return Ok(false);
@@ -178,7 +178,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What other lanes have seen. The processor has taken all of it.
+    /// Deals chain records to the new lanes. The processor has taken all of them.
     fn raw(&mut self, copy: &mut Copy) -> anyhow::Result<()> {
         for blockchain in Blockchain::ALL {
             let mut of_chain = Vec::new();
@@ -353,7 +353,7 @@ impl Work<'_> {
         Ok(count)
     }
 
-    /// How far the tables are.
+    /// Returns the positions of the tables in the new log.
     fn positions(&self) -> Vec<Position> {
         let mut positions = Vec::new();
         for topic in projector::TOPICS {
@@ -371,11 +371,11 @@ impl Work<'_> {
 struct Copy {
     topic: Topic,
     readings: Vec<Reading>,
-    /// Where the first record is that a reading does not have.
+    /// New offset of the first record that a reading lacks, by reading and new partition.
     ends: BTreeMap<(usize, TopicPartition), Offset>,
     /// Partitions that have records.
     begun: BTreeSet<TopicPartition>,
-    /// Whether the partition that is being copied had older records.
+    /// `true` if the partition that is being copied had older records.
     has_expired: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What a chain's lanes have seen, for another number of lanes. Every lane has every head, so the heads are the places
-//! where the lanes are equally far: what lies between two of them stays between them.
+//! A chain's records, dealt to another number of lanes. Every lane has every head, so the heads are
+//! the places where the lanes are equally far: records between two of them stay between them.
 
 use anyhow::{Context, bail};
 use log::{NewRecord, TopicPartition};
@@ -163,7 +163,7 @@ mod tests {
         Lane::new(records, has_expired)
     }
 
-    /// What is in each new lane: wallets, and heads by height.
+    /// Returns the content of each new lane: wallets, and heads by height.
     fn dealt(lanes: Vec<Lane>, to: &Layout) -> anyhow::Result<Vec<Vec<String>>> {
         let mut found = vec![Vec::new(); to.lanes as usize];
         deal(CHAIN, lanes, to, &mut |record| {

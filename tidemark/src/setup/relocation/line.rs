@@ -13,10 +13,10 @@ use store::Change;
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {
     pub(super) offset: i64,
-    /// When the log took it, in microseconds.
+    /// Append time, in microseconds.
     pub(super) at: i64,
     key: String,
-    /// None is a tombstone.
+    /// `None` for a tombstone.
     value: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     headers: Vec<(String, String)>,
@@ -71,7 +71,7 @@ pub(super) struct Row {
 
 impl Row {
     /// # Errors
-    /// It does not fit its schema, which is a defect of this program.
+    /// The row does not fit its schema, which is a defect of this program.
     pub(super) fn of(change: &Change) -> anyhow::Result<Self> {
         let record = match change {
             Change::Order(row) => schemas::encode(row),

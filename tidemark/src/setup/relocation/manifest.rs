@@ -1,4 +1,4 @@
-//! What an export says of itself.
+//! The manifest of an export.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use schemas::{Incarnation, Layout, Partition, Topic};
 use serde::{Deserialize, Serialize};
 use store::Position;
 
-/// Of the files of an export.
+/// Version of the format of an export's files.
 const FORMAT: u32 = 1;
 
 /// The file `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     format: u32,
-    /// Of the program that made it, for people.
+    /// Version of the program that made it, for people.
     version: String,
     pub(super) installation: String,
     incarnation: i64,
@@ -23,12 +23,12 @@ pub(super) struct Manifest {
     lanes: u32,
     order_partitions: u32,
     webhook_partitions: u32,
-    /// Those with records.
+    /// Partitions with records.
     pub(super) parts: Vec<Part>,
     groups: Vec<GroupPosition>,
-    /// How many rows the tables have.
+    /// Number of rows in the tables.
     pub(super) rows: u64,
-    /// Before which second rows were removed that were final.
+    /// Second before which final rows were removed.
     pub(super) pruned_before: Option<i64>,
     positions: Vec<TablesPosition>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Part {
     pub(super) records: u64,
     /// Offset of the last one.
     pub(super) last: i64,
-    /// Whether there were older ones.
+    /// `true` if there were older ones.
     pub(super) has_expired: bool,
 }
 
@@ -91,7 +91,7 @@ impl Manifest {
     }
 
     /// # Errors
-    /// It is of another version of the format, or no manifest.
+    /// The text is of another version of the format, or not a manifest.
     pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Head {
@@ -134,7 +134,7 @@ impl Manifest {
         }));
     }
 
-    /// Where a group continues.
+    /// Returns the positions at which a group continues.
     pub(super) fn group(&self, group: &str) -> Positions {
         let of_group = self.groups.iter().filter(|position| position.group == group);
         let position = |at: &GroupPosition| {
@@ -156,7 +156,7 @@ impl Manifest {
             .collect();
     }
 
-    /// Up to where a partition is in the tables.
+    /// Returns the offset up to which the tables have a partition.
     pub(super) fn in_tables(&self, of: TopicPartition) -> Offset {
         let is_of = |at: &&TablesPosition| {
             (at.topic.as_str(), at.partition) == (of.topic.name(), of.partition.0)

@@ -1,4 +1,4 @@
-//! Who has read how far: in the old log by offsets of it, and in the new one.
+//! Read positions of groups and sinks, in the old log and in the new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ pub(super) const MACHINES: [(&str, &[Topic]); 2] = [
     (orders::State::GROUP, orders::State::INPUTS),
 ];
 
-/// Who reads a topic: a group, or of the group that sends alerts one of its sinks.
+/// Reader of a topic: a group, or a sink of the group that sends alerts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reader {
     pub(super) group: &'static str,
     pub(super) sink: Option<String>,
 }
 
-/// How far one has read a topic of the old log.
+/// Records that a reader has taken of a topic of the old log.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) reader: Reader,
@@ -33,29 +33,29 @@ pub(super) struct Reading {
 #[derive(Debug)]
 struct Taken {
     before: Offset,
-    /// And what is behind that and complete all the same.
+    /// Later offsets that are complete all the same.
     also: BTreeSet<Offset>,
     metadata: String,
 }
 
 impl Reading {
-    /// Whether it has this record.
+    /// `true` if the reader has taken this record.
     pub(super) fn has(&self, partition: Partition, offset: Offset) -> bool {
         let of = self.taken.get(&partition);
         of.is_some_and(|taken| offset < taken.before || taken.also.contains(&offset))
     }
 
-    /// Whether it ever read the partition.
+    /// `true` if it ever read the partition.
     pub(super) fn knows(&self, partition: Partition) -> bool {
         self.taken.contains_key(&partition)
     }
 
-    /// Whether it ever read any.
+    /// `true` if it ever read any partition.
     pub(super) fn knows_any(&self) -> bool {
         !self.taken.is_empty()
     }
 
-    /// What it keeps beside its position.
+    /// Returns the metadata that it keeps beside its position.
     pub(super) fn metadata(&self, partition: Partition) -> &str {
         self.taken.get(&partition).map_or("", |taken| taken.metadata.as_str())
     }
@@ -97,7 +97,7 @@ pub(super) fn untaken(manifest: &Manifest) -> Option<TopicPartition> {
     })
 }
 
-/// The same of one topic.
+/// Returns the first such partition of one topic.
 pub(super) fn untaken_of(manifest: &Manifest, group: &str, topic: Topic) -> Option<TopicPartition> {
     let readings = of_topic(manifest, topic);
     let reading = readings.iter().find(|reading| reading.reader.group == group);
@@ -115,7 +115,7 @@ pub(super) fn exact(readings: &[Reading]) -> Option<&Reading> {
     readings.iter().find(is_exact)
 }
 
-/// Where each reader continues in the new log.
+/// Position of each reader in the new log.
 #[derive(Debug, Default)]
 pub(super) struct Continued(BTreeMap<(Reader, TopicPartition), Committed>);
 

@@ -23,9 +23,9 @@ use super::{UNDER_WAY, groups};
 use crate::back_end::data_folder;
 use crate::settings::Settings;
 
-/// Where the files are made, in the data folder.
+/// Folder in which the files are made, in the data folder.
 pub(crate) const STAGING: &str = "import.part";
-/// How much is appended at once.
+/// Maximum size of one append, in records and in bytes.
 const RECORDS_AT_ONCE: usize = 4096;
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 const PAGE: Page = Page { limit: 1, offset: 0 };
@@ -35,14 +35,14 @@ pub(super) struct Target {
     pub(super) layout: Layout,
     log: TargetLog,
     tables: Arc<dyn Store>,
-    /// Whether the tables are a file in the data folder.
+    /// `true` if the tables are a file in the data folder.
     has_tables_file: bool,
     data: PathBuf,
     staging: PathBuf,
     handle: Handle,
     waiting: Vec<NewRecord>,
     bytes: usize,
-    /// Of the folder, if files are made.
+    /// Lock of the data folder, if files are made.
     lock: Option<Lock>,
 }
 
@@ -136,7 +136,7 @@ impl Target {
         Ok(self.handle.block_on(self.log.log().produce(records))?)
     }
 
-    /// Where the next record of a partition goes.
+    /// Returns the offset of the next record of a partition.
     ///
     /// # Errors
     /// The log cannot be written, or asked.
