@@ -43,14 +43,14 @@ pub struct Problems(pub Vec<String>);
 pub struct Source {
     root: Table,
     problems: Rc<RefCell<Vec<String>>>,
-    /// What was read, beside the environment.
+    /// Configuration file that was read, beside the environment.
     file: Option<PathBuf>,
     files: Rc<Files>,
 }
 
 #[derive(Debug, Default)]
 struct Files {
-    /// Where relative paths count from: the folder of the configuration file, or without one the working directory.
+    /// Base of relative paths: the folder of the configuration file, or else the working directory.
     folder: PathBuf,
     /// Those that secrets were read from.
     secret: RefCell<Vec<PathBuf>>,
@@ -207,7 +207,7 @@ fn readers(
     list.into_iter().enumerate().filter_map(reader).collect()
 }
 
-/// Where a file is not TOML, and why. Not the line itself: it may be the one with a secret in it.
+/// Returns the line and cause of a TOML error, without the line itself: it may have a secret.
 fn syntax_problem(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count().saturating_add(1);
@@ -295,7 +295,7 @@ impl Reader {
         self.given_text(key).map(|path| self.located(&path))
     }
 
-    /// Where a path leads: a relative one counts from the configuration file.
+    /// Resolves a path: a relative one counts from the configuration file.
     #[must_use]
     pub fn located(&self, path: &str) -> PathBuf {
         self.files.folder.join(path).components().collect()

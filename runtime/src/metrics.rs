@@ -1,6 +1,6 @@
 //! A crate's metrics in one table: each is declared, described and documented by one entry.
 
-/// What a metric does over time.
+/// Kind of a metric, by its course over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows.

@@ -1,4 +1,4 @@
-//! How many files and sockets the process may have open.
+//! Limit on the files and sockets that the process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

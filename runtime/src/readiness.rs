@@ -1,4 +1,4 @@
-//! What a process waits for, in words: shown at `/ready`, in the log, and as `tidemark_runtime_ready`.
+//! Readiness of a process, shown at `/ready`, in the log, and as `tidemark_runtime_ready`.
 //!
 //! Every part of a process that may have to wait has a [`Part`] in the process's [`Readiness`]. The
 //! workers and tails of a stage get theirs by `log::WatchedLog`.
@@ -23,7 +23,7 @@ pub struct Readiness(Arc<Mutex<Parts>>);
 
 #[derive(Debug)]
 struct Parts {
-    /// When the process began to wait; none once it was ready.
+    /// Time the process began to wait; `None` once it was ready.
     starting: Option<Instant>,
     last_number: u64,
     /// In the order in which they were added.
@@ -37,9 +37,9 @@ struct State {
     name: String,
     /// None: it is ready.
     waits_for: Option<String>,
-    /// Since when it is, or waits.
+    /// Time since which it is ready, or waits.
     since: Instant,
-    /// Whether its wait was logged.
+    /// `true` if its wait was logged.
     is_logged: bool,
 }
 
@@ -64,7 +64,7 @@ impl Readiness {
         Part { readiness: self.clone(), number }
     }
 
-    /// What needs a person although the process is ready. It counts until the [`Alarm`] is dropped.
+    /// Raises an alarm for people although the process is ready, until the [`Alarm`] is dropped.
     #[must_use]
     pub fn alarm(&self, text: impl Into<String>) -> Alarm {
         let mut parts = self.parts();
@@ -74,7 +74,7 @@ impl Readiness {
         Alarm { readiness: self.clone(), number }
     }
 
-    /// What needs a person, one line each.
+    /// Returns the alarms that need a person, one line each.
     #[must_use]
     pub fn alarms(&self) -> Vec<String> {
         self.parts().alarms.values().cloned().collect()
@@ -88,13 +88,13 @@ impl Readiness {
         Detail { readiness: self.clone(), number: parts.last_number }
     }
 
-    /// What parts show in detail, in the order in which they were added.
+    /// Returns the details of all parts, in the order in which they were added.
     #[must_use]
     pub fn details(&self) -> Vec<Value> {
         self.parts().details.values().cloned().collect()
     }
 
-    /// What is waited for, one line for each part that is not ready; empty: the process is ready.
+    /// Returns one line for each part that is not ready; empty if the process is ready.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<String> {
         let line = |state: &State| {
@@ -173,10 +173,10 @@ impl Part {
     }
 }
 
-/// What is logged of a change of a part.
+/// Change of a part, as it is logged.
 struct Change {
     name: String,
-    /// Whether the end of its wait is of interest.
+    /// `true` if the end of its wait is of interest.
     is_due: bool,
     /// The whole process is ready for the first time.
     ready_after: Option<Duration>,
@@ -205,7 +205,7 @@ impl Drop for Alarm {
     }
 }
 
-/// What one part shows of itself. It is shown until this is dropped.
+/// Details of one part, shown until this is dropped.
 #[derive(Debug)]
 pub struct Detail {
     readiness: Readiness,

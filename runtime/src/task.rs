@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 /// Any error that ends a part.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// When a part stops. Earlier phases have ended, or run out of time, before later ones are asked to stop.
+/// Stop phase of a part. Earlier phases have ended, or timed out, before later ones must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Takes requests and follows chains: stops first.
@@ -24,7 +24,7 @@ pub enum Phase {
 
 const PHASES: [Phase; 4] = [Phase::Intake, Phase::Process, Phase::Deliver, Phase::Support];
 
-/// How a process ended badly.
+/// Errors that end a process.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A part gave up; the others were stopped in order.
@@ -32,7 +32,7 @@ pub enum Error {
     Failed {
         /// The part's name.
         part: String,
-        /// What it said.
+        /// Error of the part.
         cause: BoxError,
     },
     /// A part did not stop in time.
@@ -164,7 +164,7 @@ impl Tasks {
 
 /// Waits on a thread of its own for `time`, or until `stop`.
 pub fn wait(stop: &CancellationToken, time: Duration) {
-    /// How late a stop may be noticed.
+    /// Maximum delay until a stop is noticed.
     const STEP: Duration = Duration::from_millis(20);
     let started = std::time::Instant::now();
     while !stop.is_cancelled() {
@@ -190,7 +190,7 @@ impl Backoff {
         Self { first, max, next: first }
     }
 
-    /// How long to wait now.
+    /// Returns the time to wait now.
     pub fn next_delay(&mut self) -> Duration {
         let delay = self.next;
         self.next = delay.saturating_mul(2).min(self.max);

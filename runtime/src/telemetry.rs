@@ -27,7 +27,7 @@ const SECONDS: [f64; 15] =
 const COUNTS: [f64; 12] =
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 4096.0, 16384.0];
 
-/// How often samples are added to their buckets: until then each one takes memory.
+/// Interval at which samples are added to their buckets: until then each one takes memory.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// The query of a request for details.
 const VERBOSE: &str = "verbose=1";
@@ -35,22 +35,22 @@ const VERBOSE: &str = "verbose=1";
 /// `[telemetry]`.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where `/metrics`, `/ready` and `/live` are served; none turns them off.
+    /// Listen address of `/metrics`, `/ready` and `/live`; `None` turns them off.
     pub listen: Option<SocketAddr>,
-    /// Which log lines are written, in `tracing`'s filter syntax.
+    /// Filter of log lines, in `tracing`'s syntax.
     pub filter: String,
     /// One JSON object a line instead of text.
     pub json: bool,
-    /// Where spans are sent; none sends none.
+    /// Destination of spans; `None` sends none.
     pub otlp: Option<Otlp>,
 }
 
 /// A collector of spans.
 #[derive(Debug, Clone)]
 pub struct Otlp {
-    /// With the path of traces.
+    /// URL of the collector, with the path of traces.
     pub url: String,
-    /// Of each request; a secret.
+    /// Header of each request; a secret.
     pub header: Option<(HeaderName, HeaderValue)>,
 }
 
@@ -110,7 +110,7 @@ impl Config {
     }
 }
 
-/// Why telemetry could not start.
+/// Reason why telemetry could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something else in the process took the global recorder or subscriber.
@@ -162,7 +162,7 @@ pub fn exposition(metrics: &PrometheusHandle) -> String {
     text
 }
 
-/// What `/ready` answers.
+/// Response body of `/ready`.
 #[derive(Debug, Serialize)]
 struct ReadyView {
     ready: bool,
@@ -271,7 +271,7 @@ mod tests {
         assert!(set(7.0).contains("height{chain=\"a\"} 7\n"), "it has one again");
     }
 
-    /// Where nobody scrapes, a sample may not take memory for ever.
+    /// A sample may not take memory for ever if nobody scrapes.
     #[tokio::test(start_paused = true)]
     async fn samples_reach_their_buckets_without_a_scrape() {
         let recorder = builder().unwrap().build_recorder();

@@ -13,7 +13,7 @@ use crate::{Clock, SystemClock};
 
 /// Spans that wait for the exporter.
 pub const WAITING_MAX: usize = 8192;
-/// What became of a span.
+/// Outcomes of a span.
 const OUTCOMES: &[&str] = &["sent", "dropped"];
 /// The exporter's queue; none while no spans are exported.
 static QUEUE: RwLock<Option<Sender<Span>>> = RwLock::new(None);
@@ -35,7 +35,7 @@ pub struct Context {
     pub trace: u128,
     /// 0 in a trace that begins.
     pub parent: u64,
-    /// Whether who began the trace wants its spans.
+    /// `true` if the caller that began the trace wants its spans.
     pub is_sampled: bool,
 }
 
@@ -46,7 +46,7 @@ impl Context {
         Self { trace, parent: 0, is_sampled: true }
     }
 
-    /// What a `traceparent` says; none if it is not one of version 00.
+    /// Parses a `traceparent`; `None` if it is not one of version 00.
     #[must_use]
     pub fn parse(traceparent: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(traceparent).ok()?;
@@ -70,7 +70,7 @@ impl Context {
     }
 }
 
-/// What a span is of, in the numbers of OTLP.
+/// Kind of a span, in the numbers of OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Internal = 1,
@@ -103,7 +103,7 @@ pub struct Running {
     begun: Instant,
 }
 
-/// Whether spans are exported.
+/// Returns `true` if spans are exported.
 #[must_use]
 pub fn is_on() -> bool {
     QUEUE.read().unwrap_or_else(PoisonError::into_inner).is_some()

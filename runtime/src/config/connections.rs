@@ -7,18 +7,18 @@ use super::Reader;
 /// No client needs longer for one step of a request.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// How many connections the API has at once, and how long each may wait for its client.
+/// Maximum number of connections of the API, and how long each may wait for its client.
 #[derive(Debug, Clone, Copy)]
 pub struct Connections {
-    /// Open at once; those beyond are refused.
+    /// Maximum number open at once; further ones are refused.
     pub max: u32,
-    /// From the opening of a connection, or the first byte of a later request, to the end of its headers.
+    /// Maximum time from the opening, or a later request's first byte, to the end of its headers.
     pub header_timeout: Duration,
-    /// Between an answer and the first byte of the next request.
+    /// Maximum time between a response and the first byte of the next request.
     pub idle_timeout: Duration,
-    /// For the body of a request, and for an answer of which the client takes nothing.
+    /// Maximum time for a request's body, and for a response of which the client takes nothing.
     pub body_timeout: Duration,
-    /// What a request that has begun gets at an orderly stop.
+    /// Maximum time for a request under way to finish at an orderly stop.
     pub stop_grace: Duration,
 }
 
@@ -35,8 +35,8 @@ impl Connections {
         }
     }
 
-    /// As many as fit into half of the files that the process may have open: the other half is for its chains, its
-    /// webhooks and its tables.
+    /// Limits connections to half of the files that the process may have open: the other half is
+    /// for its chains, its webhooks and its tables.
     #[must_use]
     pub fn within(self, open_files: Option<u64>) -> Self {
         let half = open_files.and_then(|limit| u32::try_from(limit / 2).ok()).unwrap_or(u32::MAX);

@@ -5,12 +5,12 @@ use toml::{Table, Value};
 /// Shortest part of a URL that counts as a key.
 pub(super) const URL_KEY_CHARS_MIN: usize = 16;
 
-/// By the name of its key. An endpoint's `api_key` is in a list, which no variable leads into.
+/// Returns `true` if a key names a secret. Variables cannot set an `api_key`: it is in a list.
 pub(super) fn is_secret(key: &str) -> bool {
     ["secret", "password", "api_key"].iter().any(|kind| key.ends_with(kind))
 }
 
-/// Whether a text is a URL with a password, or with a part that is long enough for a key: providers take theirs in the path.
+/// Returns `true` for a URL with a password or a part long enough for a key, as providers use.
 fn is_secret_url(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else { return false };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -22,7 +22,7 @@ fn is_secret_url(text: &str) -> bool {
     authority.contains('@') || path.split(['/', '?', '&', '=']).any(is_key)
 }
 
-/// Whether a sink of alerts is described here: what is in its URL, its headers and its body lets anyone write in its name.
+/// Returns `true` if an alert sink is here: its URL, headers or body let anyone write in its name.
 fn has_sink(alerts: &Table) -> bool {
     let sinks = alerts.get("sinks").and_then(Value::as_array);
     let sinks = sinks.into_iter().flatten().filter_map(Value::as_table);
@@ -31,7 +31,7 @@ fn has_sink(alerts: &Table) -> bool {
         .any(|sink| ["url", "headers", "body"].iter().any(|key| sink.contains_key(*key)))
 }
 
-/// Whether a section or one inside it has a secret itself, not the name of its file.
+/// Returns `true` if a section or one inside it has a secret itself, not the name of its file.
 pub(super) fn has_secret(table: &Table) -> bool {
     table.iter().any(|(key, value)| match value {
         Value::String(text) => is_secret(key) && !text.is_empty() || is_secret_url(text),

@@ -17,7 +17,7 @@ pub struct Network(IpNet);
 pub struct InvalidNetwork(String);
 
 impl Network {
-    /// Whether an address is one of them.
+    /// Returns `true` if an address is in the network.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())

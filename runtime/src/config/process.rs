@@ -1,4 +1,4 @@
-//! What the process itself needs.
+//! Configuration of the process itself.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -10,27 +10,27 @@ use super::{Connections, InvalidNetwork, Network, Reader, Source};
 /// `[process]`, `[server]` and `[data]`.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// What was read, absolute; none if all of it is the environment's.
+    /// Absolute path of the configuration file; `None` if only the environment was read.
     pub config_file: Option<PathBuf>,
     /// Names this process among those of its installation: its memberships and transactions.
     pub name: String,
-    /// How many threads share the partitions of each stage in this process.
+    /// Number of threads that share the partitions of each stage in this process.
     pub workers: u32,
-    /// Where the API listens.
+    /// Listen address of the API.
     pub listen: Option<SocketAddr>,
-    /// Where the API listens for operators, if not at `listen`.
+    /// Listen address of the API for operators, if not `listen`.
     pub admin_listen: Option<SocketAddr>,
-    /// Where customers reach the API, without a slash at the end.
+    /// URL of the API for customers, without a slash at the end.
     pub public_url: Option<String>,
     /// The proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Network>,
-    /// What the API's clients may leave open.
+    /// Limits on connections of the API's clients.
     pub connections: Connections,
     /// Requests a second of the customers of one address; none for any number.
     pub customer_requests: Option<NonZeroU32>,
     /// Folder of the embedded back ends.
     pub data_dir: PathBuf,
-    /// How long stopping may take.
+    /// Maximum duration of a stop.
     pub stop_deadline: Duration,
 }
 
@@ -81,7 +81,7 @@ impl Process {
         }
     }
 
-    /// Where operators reach the API.
+    /// Returns the listen address of the API for operators.
     #[must_use]
     pub fn operators_listen(&self) -> Option<SocketAddr> {
         self.admin_listen.or(self.listen)
