@@ -22,7 +22,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
 
-/// How far a signature's timestamp may be from our clock: an old request cannot be replayed later.
+/// Maximum difference between a signature's timestamp and our clock, against later replays.
 const AGE_MAX_SECONDS: u64 = 300;
 
 struct Shop {
@@ -32,7 +32,7 @@ struct Shop {
     seen: Mutex<HashSet<String>>,
 }
 
-/// Whether the header is a recent signature of these bytes with our secret.
+/// `true` if the header is a recent signature of these bytes with our secret.
 fn is_genuine(secret: &str, header: &str, body: &[u8], now: u64) -> bool {
     let Some((time, encoded)) = header.split_once('.') else { return false };
     let (Ok(timestamp), Ok(signature)) = (time.parse::<u64>(), STANDARD.decode(encoded)) else {

@@ -1,4 +1,4 @@
-//! What only the Kafka log has: topics to be made, brokers that go away and come back, passwords.
+//! Tests of the Kafka log alone: topics to be made, brokers that go away and come back, passwords.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "this file is tests from end to end")]
 
@@ -18,7 +18,7 @@ use testkit::restarts::{self, numbers, record};
 use testkit::wait_until;
 use xtask::kafka;
 
-/// How long one poll waits.
+/// Timeout of one poll.
 const POLL: Duration = Duration::from_millis(50);
 
 const fn at(topic: Topic, partition: u32) -> TopicPartition {

@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Whatever cannot be answered is refused.
+    /// Checks that a request which cannot be answered is refused: with 503 a POST, with 500 others.
     async fn is_refused(&self, method: Method, path: &str, body: &serde_json::Value) {
         // A create that the log has not answered may still be there.
         let (answer, expected) = if method == Method::POST {

@@ -75,7 +75,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Where a text has something that is banned.
+/// Lines of a text that have a banned word.
 fn hits(path: &Path, text: &str, banned: &[&str]) -> Vec<String> {
     let lines = text.lines().enumerate();
     let found = lines.flat_map(|(number, line)| {
@@ -218,7 +218,7 @@ fn nothing_is_left_behind() {
     assert_none(&found);
 }
 
-/// How long a comparison takes would show how much of a guess is correct: `Secret::matches` and `hmac` compare.
+/// Timing would show how much of a guess is correct: only `Secret::matches` and `hmac` compare.
 #[test]
 fn secrets_are_compared_in_constant_time() {
     let words = ["expose()", "secret", "signature", "digest"];
@@ -241,7 +241,7 @@ fn secrets_are_compared_in_constant_time() {
     assert_none(&found);
 }
 
-/// It escapes what a terminal would obey.
+/// The one writer escapes what a terminal would obey.
 #[test]
 fn commands_print_through_one_writer() {
     let banned = ["io::stdout", "io::stderr", "println!(", "print!("];
@@ -544,7 +544,7 @@ fn assert_tested(rows: &[&str], count: usize) {
     assert_none(&missing.collect::<Vec<_>>());
 }
 
-/// Whether a file has a function of this name directly below an attribute that makes it a test.
+/// `true` if a file has a function of this name directly below an attribute that makes it a test.
 fn has_test(text: &str, name: &str) -> bool {
     text.split("#[").skip(1).any(|part| {
         let is_test = ["test]", "tokio::test"].iter().any(|start| part.starts_with(start));

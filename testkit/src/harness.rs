@@ -1,5 +1,5 @@
-//! What the black-box tests share: the built executable as one process or as many, a real EVM node, a
-//! merchant that receives, a client that signs.
+//! Shared parts of the black-box tests: the built executable as one process or as many, a real EVM
+//! node, a merchant that receives, a client that signs.
 
 mod anvil;
 mod client;

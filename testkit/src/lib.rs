@@ -1,5 +1,5 @@
-//! What tests share: waiting, the harness of processes, endpoints with faults, the conformance suites of logs and
-//! tables, measurements.
+//! Shared parts of the tests: waiting, the harness of processes, endpoints with faults, the
+//! conformance suites of logs and tables, measurements.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what fails here is a test")]
 

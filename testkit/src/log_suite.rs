@@ -1,4 +1,4 @@
-//! What every log must do, whatever is below it.
+//! Conformance suite of logs, for every back end.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
 
@@ -23,9 +23,9 @@ use std::time::Duration;
 use log::{Error, Log, NewRecord, Offset, Record, TopicPartition, Worker, WorkerSpec};
 use schemas::{Layout, Partition, Topic};
 
-/// How the logs under test are laid out.
+/// Layout of the logs under test.
 pub const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-/// How long one poll waits in the checks.
+/// Timeout of one poll in the checks.
 const POLL: Duration = Duration::from_millis(20);
 
 /// One storage of a back end, and what only its back end can do to it.

@@ -1,4 +1,4 @@
-//! What the measurements share.
+//! Shared parts of the measurements.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -69,7 +69,7 @@ async fn chain(finalized_depth: u64, more: String) -> (Devnet, Chain) {
     (net, chain)
 }
 
-/// How much of a long measurement is made. A part of it shows that everything works.
+/// Percentage of a long measurement to run. A small one shows that everything works.
 pub fn percent() -> usize {
     let percent = std::env::var_os("TIDEMARK_BENCH_PERCENT");
     percent.map_or(100, |text| {

@@ -19,20 +19,20 @@ pub trait Observer: Send + Sync + 'static {
     fn reached(&self, group: &str, point: &str) -> bool;
 }
 
-/// What happened to a worker.
+/// Event of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// It owns more partitions, with these committed positions.
+    /// Assignment of partitions, with these committed positions.
     Assigned,
-    /// It lost partitions.
+    /// Loss of partitions.
     Revoked,
-    /// A step is committed, with these positions.
+    /// Commit of a step, with these positions.
     Committed,
-    /// A step is not, for this cause.
+    /// Failure of a commit, with its cause.
     Failed,
-    /// It is held at this point of a step.
+    /// Hold at this point of a step.
     Held,
-    /// It ended, and how.
+    /// End of the worker, with its outcome.
     Ended,
 }
 
@@ -54,7 +54,7 @@ pub struct Report {
 #[derive(Debug, Default)]
 pub struct Progress {
     pub positions: Mutex<BTreeMap<TopicPartition, Offset>>,
-    /// At which of the next passages the worker dies; never if none.
+    /// Number of the next passage at which the worker dies; it never dies at 0.
     pub passages: AtomicU32,
 }
 
@@ -71,7 +71,7 @@ impl Observer for Progress {
     }
 }
 
-/// What is wrong with the steps of a worker.
+/// Defect planted in the steps of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     None,
@@ -170,7 +170,7 @@ impl ObservedWorker {
     }
 }
 
-/// Whether a record is the answer of an order to a lane about a transfer.
+/// `true` if a record is an order's answer to a lane about a transfer.
 fn is_answer(record: &NewRecord) -> bool {
     let value = record.value.as_deref().unwrap_or_default();
     record.to.topic == Topic::DepositsCommands

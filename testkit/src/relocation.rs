@@ -18,7 +18,7 @@ const WALLETS: [&str; 2] =
     ["0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359"];
 /// Requests that are made at once.
 const CALLS: usize = 16;
-/// How many orders are created until both chains have another block.
+/// Maximum number of orders created before both chains get another block.
 const CREATED: usize = 100;
 /// Webhooks that wait for another attempt when the installation moves.
 pub const WAITING: usize = 3;
@@ -52,7 +52,7 @@ pub struct Order {
 pub struct Shop {
     devnets: [Devnet; 2],
     receiver: Receiver,
-    /// Whether it refuses webhooks.
+    /// `true` while it refuses webhooks.
     is_away: Arc<AtomicBool>,
     pub orders: Vec<Order>,
 }
@@ -83,7 +83,7 @@ impl Shop {
         (0..CHAINS.len()).map(chain).collect()
     }
 
-    /// Where webhooks go.
+    /// Webhook URL of the shop.
     pub fn url(&self) -> String {
         self.receiver.url(1)
     }
@@ -120,7 +120,7 @@ impl Shop {
         self.stray(client).await
     }
 
-    /// What was sent by processes that have ended has come, and what is sent from now on is acknowledged.
+    /// Waits for all webhooks of ended processes, and acknowledges webhooks from now on.
     pub async fn returns(&self) {
         self.receiver.drained().await;
         self.is_away.store(false, Ordering::SeqCst);
@@ -215,7 +215,7 @@ impl Shop {
         .await;
     }
 
-    /// What was sent by processes that have ended has come.
+    /// Waits for all webhooks of ended processes.
     pub async fn drained(&self) {
         self.receiver.drained().await;
     }

@@ -23,9 +23,9 @@ const INPUT: TopicPartition = at(Topic::Orders);
 const OUTPUT: TopicPartition = at(Topic::OrdersChangelog);
 /// Both get a record of every step of the writer.
 const WRITTEN: [TopicPartition; 2] = [at(Topic::TransfersRaw), at(Topic::Alerts)];
-/// How much input is there before the copying worker needs it.
+/// Number of input records produced before the copying worker needs them.
 const INPUT_AHEAD: usize = 5_000;
-/// How many steps of each kind are made between two restarts, at least.
+/// Minimum number of steps of each kind between two restarts.
 const STEPS_BETWEEN: usize = 50;
 const POLL: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ const fn at(topic: Topic) -> TopicPartition {
     TopicPartition { topic, partition: Partition(0) }
 }
 
-/// Where a step is when its broker is killed, one after the other.
+/// Points of a step at which its broker is killed, one after the other.
 const POINTS: [StepPoint; 6] = [
     StepPoint::BeforeOffsets,
     StepPoint::AfterSend,
@@ -70,8 +70,8 @@ impl Trap {
 pub struct Outcome {
     pub written: usize,
     pub copied: usize,
-    /// How often the worker ended because another instance has its name. There is none, so never: a broker that takes it
-    /// for its own predecessor fences it, and it joins again by its claim.
+    /// Number of times the worker ended because another instance has its name. There is none, so 0:
+    /// a broker that takes it for its own predecessor fences it, and it joins again by its claim.
     pub fenced: usize,
     /// Other errors after which a process has to end.
     pub failures: Vec<String>,

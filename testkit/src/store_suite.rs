@@ -1,4 +1,4 @@
-//! What every store must do: the cases, a reference in memory to compare with, and random rows.
+//! Conformance suite of stores: the cases, a reference in memory to compare with, and random rows.
 
 #![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
 

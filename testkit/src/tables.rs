@@ -26,7 +26,7 @@ pub type Dump = BTreeMap<String, Vec<String>>;
 #[derive(Debug, Clone, Copy)]
 pub struct BackEnd {
     pub name: &'static str,
-    /// How many random cases to try: where tables take seconds to make, few long ones.
+    /// Number of random cases: few long ones where tables take seconds to make.
     pub cases: u32,
     /// Opens the tables that belong to a folder, making them if there are none; again, after they were
     /// closed, with what they held.
@@ -77,7 +77,7 @@ impl Tables {
         self.back_end
     }
 
-    /// Where they are, or what names them.
+    /// Folder of the tables, or of the file that names them.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Longer than anything takes that is waited for, on a busy machine too: it costs only when red.
 pub const DEADLINE: Duration = Duration::from_secs(120);
-/// Between two checks of a condition.
+/// Interval between two checks of a condition.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Between two blocks that are mined while a condition is polled.
@@ -27,13 +27,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// At most a block in this time.
+    /// Allows at most one block per interval.
     #[must_use]
     pub const fn of(interval: Duration) -> Self {
         Self { interval, last: Cell::new(None) }
     }
 
-    /// Whether the next block is due; the one after it is due later.
+    /// `true` if the next block is due, which restarts the interval.
     pub fn is_due(&self) -> bool {
         let is_due = self.last.get().is_none_or(|last| last.elapsed() >= self.interval);
         if is_due {

@@ -1,5 +1,5 @@
-//! What only the tables in CQL have: a schema that may be another program's, servers that go away,
-//! and lists apart from what they list.
+//! Tests of the tables in CQL alone: a schema that may be another program's, servers that go away,
+//! and lists stored apart from their rows.
 
 mod between;
 

@@ -99,7 +99,7 @@ async fn cql_tables_made_again_are_the_live_ones() {
     assert_same(&before, &lost.dump().await, "out of nothing");
 }
 
-/// What the log no longer has comes from the old keyspace.
+/// Rows that the log no longer has come from the old keyspace.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_keyspace_has_the_rows_of_both() {
     let changes = history(3);

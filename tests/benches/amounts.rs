@@ -20,17 +20,17 @@ use testkit::Dice;
 use testkit::measure::{CONTRACT, TIME, head, open, order, transfer, watch};
 
 const DAY: i64 = 24 * 3600;
-/// Before them, the wallet fills for three.
+/// Days that count; the wallet fills for [`WARM_DAYS`] before them.
 const DAYS: i64 = 30;
 const WARM_DAYS: i64 = 3;
-/// How long a customer has.
+/// Time that a customer has to pay, in seconds.
 const TTL: i64 = 1800;
-/// For this long a closed deposit keeps its amount.
+/// Time for which a closed deposit keeps its amount, in seconds.
 const LATE_WINDOW: i64 = DAY;
 const CENT: u128 = 10_u128.pow(16);
 const PRICE: u128 = 1000 * CENT;
 
-/// What a payer does wrong.
+/// Kind of payer: exact, rounding to the price, or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Payer {
     Exact,
@@ -38,7 +38,7 @@ enum Payer {
     Late,
 }
 
-/// Which order a payment was credited to.
+/// The order that a payment was credited to.
 struct Credit {
     payment: usize,
     order: usize,
@@ -189,7 +189,7 @@ impl Rule for Today {
 struct Held {
     order: usize,
     expires_at: i64,
-    /// None while it is open.
+    /// Release time of the amount; `None` while the deposit is open.
     released_at: Option<i64>,
 }
 
@@ -243,7 +243,7 @@ impl Rule for Before {
     }
 }
 
-/// What came of the days that count.
+/// Totals of the days that count.
 #[derive(Default)]
 struct Outcome {
     chosen: usize,

@@ -50,7 +50,7 @@ fn opened() -> State {
     state
 }
 
-/// How long it takes to decode the entries of the open deposits and to put them back, and their bytes.
+/// Time to decode the entries of the open deposits and to restore them, and their size in bytes.
 fn restore_time() -> (Duration, usize) {
     let entries = opened().snapshot();
     let encode = |(key, entry): &(String, _)| (key.clone(), encode(entry).unwrap());

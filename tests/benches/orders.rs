@@ -20,7 +20,7 @@ const ORDERS: usize = 10_000_000;
 /// Orders of one day of the shop.
 const DAY_ORDERS: usize = 5_000;
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How often, in days, expired records are deleted: the log does it by itself each hour, but not of this clock.
+/// Days between deletions of expired records: the log does so hourly, but not by this clock.
 const MAINTAINED_DAYS: usize = 20;
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
@@ -97,7 +97,7 @@ impl Shop {
         }
     }
 
-    /// How many entries the changelog of orders has, and their bytes.
+    /// Number of entries in the changelog of orders, and the bytes of their values.
     fn changelog(&self) -> (usize, usize) {
         let (mut entries, mut bytes) = (0, 0);
         for partition in Topic::OrdersChangelog.all_partitions(&LAYOUT) {

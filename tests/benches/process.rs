@@ -6,7 +6,7 @@ use testkit::harness::{Merchant, Tidemark, eventually};
 use testkit::measure::{cpu_time, idle_chain, resident_bytes};
 
 const STARTS: usize = 5;
-/// How often the chain is polled in each start, ten times a second.
+/// Number of polls of the chain in each start, at ten a second.
 const POLLS: u64 = 100;
 
 #[tokio::main]

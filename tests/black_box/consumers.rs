@@ -137,7 +137,7 @@ impl Fixture {
         records
     }
 
-    /// What our own code reads of everything: each topic's records as JSON.
+    /// Reads all topics with our own code: the records of each as JSON.
     fn expected(&self) -> (Read, Vec<String>) {
         let (mut read, mut lines) = (Read::new(), Vec::new());
         for topic in Topic::ALL {

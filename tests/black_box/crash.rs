@@ -15,12 +15,12 @@ use testkit::harness::{Chain, Client, Merchant, Tidemark, USDT, eventually, now,
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const KILLS: u32 = 50;
-/// On a slow machine, until enough was under way: see [`is_enough`].
+/// Maximum number of kills, for a slow machine that needs more until [`is_enough`] holds.
 const KILLS_MAX: u32 = 200;
 /// Longest life of one process, in milliseconds.
 const LIFE_MAX_MS: usize = 900;
 
-/// What the shop knows of one of its orders.
+/// The shop's knowledge of one of its orders.
 #[derive(Default)]
 struct Order {
     id: Option<String>,
@@ -28,7 +28,7 @@ struct Order {
     tx: Option<String>,
 }
 
-/// What was seen once must never change.
+/// Facts that must never change once they were seen.
 #[derive(Default)]
 struct Facts {
     deposit_of_order: HashMap<String, (Value, Value)>,
@@ -40,7 +40,7 @@ struct Shop {
     merchant: Merchant,
     orders: Vec<Order>,
     facts: Facts,
-    /// How many requests broke off.
+    /// Number of requests that broke off.
     broken: usize,
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn live(
     tokio::join!(end, rounds).1
 }
 
-/// Whether the kills met a shop at work.
+/// `true` if the kills met a shop at work.
 fn is_enough(paid: usize, broken: usize) -> bool {
     paid >= 20 && broken >= 10
 }

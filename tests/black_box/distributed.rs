@@ -1,4 +1,4 @@
-//! What only an installation of several processes can show: waiting for what is not there, errands,
+//! Tests that need an installation of several processes: waiting for missing parts, errands,
 //! takeovers, and the demo against it.
 
 mod damages;
@@ -136,8 +136,8 @@ async fn the_demo_runs_against_an_installation() {
     cluster.stop().await;
 }
 
-/// Whichever process owns a lane or a chain, one of two chains is the killed one's: one is in the first half of them
-/// and one in the second, and each member has a half. Of eight orders, both members of a stage own some.
+/// The killed process always owns one of two chains: one is in the first half of the chains and one
+/// in the second, and each member has a half. Of eight orders, both members of a stage own some.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_is_replaced() {
     let anvils = [Anvil::start().await, Anvil::start().await];

@@ -1,5 +1,6 @@
-//! What an operator mends or stops on Kafka, beside a running ingest or one that is down. A chain that left what was final is taken back, also after the
-//! topic of its records was deleted and made anew; what an endpoint left out is found.
+//! Repairs and stops by an operator on Kafka, with ingest running or down. A chain that left a
+//! final block is taken back, even after the topic of its records was deleted and made anew;
+//! transfers that an endpoint left out are found.
 
 use alloy_primitives::{TxHash, U256};
 use devnet::{Chain as Node, Devnet, Reorg};

@@ -22,11 +22,11 @@ struct World {
     anvil: Anvil,
     merchant: Merchant,
     client: Client,
-    /// How many webhooks belong to the scenarios that ended.
+    /// Number of webhooks of the scenarios that ended.
     webhooks: Cell<usize>,
 }
 
-/// What an installation needs of the world around it.
+/// External parts of an installation: the chain's node and settings, the merchant, a folder.
 async fn surroundings() -> (Anvil, Merchant, Chain, tempfile::TempDir) {
     let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
     let chain = Chain {
@@ -38,7 +38,7 @@ async fn surroundings() -> (Anvil, Merchant, Chain, tempfile::TempDir) {
     (anvil, merchant, chain, tempfile::tempdir().unwrap())
 }
 
-/// When a webhook says that its event was emitted.
+/// Timestamp of an event by its webhook, in Unix seconds.
 fn emitted_at(webhook: &Received) -> i64 {
     let timestamp = webhook.event["timestamp"].as_i64().unwrap();
     assert!((0..600).contains(&(now() - timestamp)), "{webhook:?}");

@@ -15,7 +15,7 @@ use testkit::harness::{
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
-/// What is started, and the program below `examples/`.
+/// Commands, and the programs below `examples/` that they run.
 const PROGRAMS: [(&str, &str); 6] = [
     ("python3", "python/tidemark.py"),
     ("node", "node/tidemark.js"),
@@ -80,7 +80,7 @@ fn calls(vectors: &Value) -> Vec<(Vec<String>, String)> {
     calls
 }
 
-/// What our own code answers.
+/// Answer of our own code.
 fn ours(secret: &str, arguments: &[String]) -> String {
     let secret = Secret::new(secret);
     let seconds = |text: &String| UnixSeconds(text.parse().unwrap());
@@ -146,7 +146,7 @@ fn python_of_the_document_makes_our_links() {
     assert!((1800 + 24 * 3600..).contains(&lasts), "{lasts} s");
 }
 
-/// What a program prints, and its errors.
+/// Runs a program; returns its output and its errors.
 fn run((program, path): (&str, &str), secret: &str, arguments: &[String]) -> (String, String) {
     let mut command = if program == "go" {
         Command::new(built_by_go())

@@ -21,7 +21,7 @@ use verdict::{Evidence, judge, unended};
 /// The twelfth attempt follows the first after twenty seconds.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
 const KILLS: usize = 50;
-/// On a slow machine, until enough was under way: see [`is_enough`].
+/// Maximum number of kills, for a slow machine that needs more until [`is_enough`] holds.
 const KILLS_MAX: usize = 200;
 /// Longest life of one process, in milliseconds.
 const LIFE_MAX_MS: usize = 600;
@@ -59,7 +59,7 @@ fn evidence(dir: &Path, receiver: &Receiver, kills: &[Instant]) -> Evidence {
     })
 }
 
-/// Whether the kills met a shop at work.
+/// `true` if the kills met a shop at work.
 fn is_enough(orders: usize, broken: usize) -> bool {
     orders >= 50 && broken >= 10
 }

@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 const MATCHING: &str = "processor.matching";
 const ORDERS: &str = "processor.orders";
 
-/// What the arguments say.
+/// Arguments of the process.
 pub(crate) struct Role<'a> {
     pub(crate) brokers: &'a str,
     pub(crate) prefix: &'a str,
     pub(crate) member: &'a str,
     pub(crate) bug: Bug,
-    /// By how many hours its clock is ahead.
+    /// Hours by which its clock is ahead.
     pub(crate) hours: i64,
     pub(crate) session_seconds: u64,
 }

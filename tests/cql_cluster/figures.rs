@@ -1,4 +1,4 @@
-//! How long calls took, and how many there were.
+//! Durations and numbers of calls.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use testkit::measure::percentile;
 
-/// What a call did.
+/// Kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
-    /// What a create waits for its row.
+    /// Wait of a create for its row.
     Create,
     /// The row of a create.
     CreatedRow,
@@ -63,8 +63,8 @@ impl Figures {
         Self { what, length, by_call, progress }
     }
 
-    /// Whether 95 of 100 callers of each kind had their answers in this time. A third of all statements are given to each
-    /// node first: when it does not answer them, more of every kind wait.
+    /// `true` if 95 of 100 callers of each kind had their answers in this time. A third of all
+    /// statements go to each node first: while it does not answer, more of every kind wait.
     pub(crate) fn are_within(&self, max: Duration) -> bool {
         let answered = [Call::Create, Call::CreatedRow, Call::Status, Call::List];
         answered.iter().all(|call| percentile(&self.by_call[call], 95) < max)

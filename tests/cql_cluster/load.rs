@@ -23,11 +23,11 @@ const APPLY_EVERY: Duration = Duration::from_millis(250);
 const CREATE_EVERY: Duration = Duration::from_millis(200);
 const STATUS_EVERY: Duration = Duration::from_millis(100);
 const LIST_EVERY: Duration = Duration::from_millis(250);
-/// From this call on, lists have a page of rows.
+/// Number of the call after which lists have a full page of rows.
 const FULL_AFTER: u64 = 40;
-/// Orders and transfers that each call of the projector begins; as many that began a while ago, it ends.
+/// Orders and transfers that each call of the projector begins; it ends as many earlier ones.
 const BEGUN: u64 = 5;
-/// How many calls later.
+/// Number of calls from the beginning of an order or transfer to its end.
 const ENDED_AFTER: u64 = 25;
 /// As the api waits for the row of a create: `ROW_TIMEOUT` in `api/src/commands.rs`.
 const ROW_TIMEOUT: Duration = Duration::from_millis(250);
@@ -45,7 +45,7 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// Its id as lists have it, as a text of a dump.
+    /// ID as lists have it, in the text form of a dump.
     pub(crate) fn key(self) -> String {
         match self {
             Self::Order(OrderId(id)) => format!("Blob({:?})", id.as_u128().to_be_bytes()),
@@ -54,7 +54,7 @@ impl Row {
     }
 }
 
-/// What runs until it is stopped.
+/// Load that runs until it is stopped.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     stop_writer: CancellationToken,
@@ -63,9 +63,9 @@ pub(crate) struct Load {
 }
 
 struct Shared {
-    /// Of the projector.
+    /// Store of the projector.
     writer: CqlStore,
-    /// Of the api.
+    /// Store of the api.
     api: CqlStore,
     samples: Mutex<Vec<Sample>>,
     acknowledged: Mutex<Acknowledged>,
@@ -288,7 +288,7 @@ async fn list(shared: Arc<Shared>, number: u64) {
     }
 }
 
-/// What was acknowledged and is not found, or only in an older version.
+/// Acknowledged rows that are missing, or are found only in an older version.
 pub(crate) async fn lost(store: &CqlStore, acknowledged: &Acknowledged) -> Vec<Row> {
     let mut lost = Vec::new();
     let mut rows = acknowledged.iter();

@@ -16,18 +16,18 @@ use store::cql::{CqlStore, migrate};
 use testkit::tables::{BackEnd, CQL, cql};
 use testkit::{eventually, store_suite};
 
-/// How long callers are measured while a node is away: longer than driver and servers take to leave it alone.
+/// Duration of a measurement while a node is away, longer than driver and servers take to avoid it.
 const AWAY: Duration = Duration::from_secs(22);
-/// How long a node is away that comes back.
+/// Time that a node is away before it comes back.
 const AWAY_LONG: Duration = Duration::from_secs(50);
-/// Before the first measurement, until lists are full.
+/// Warm-up before the first measurement, until lists are full.
 const WARM: Duration = Duration::from_secs(10);
-/// A read that has no answer after it fails (`READ_TIMEOUT` in `store/src/cql/statement.rs`), and a node that hangs is left alone only when
-/// several times as much has passed: a caller that has its answer sooner has not waited for that node. How much sooner is
-/// printed, and depends on the machine.
+/// Timeout of a read (`READ_TIMEOUT` in `store/src/cql/statement.rs`). A node that hangs is avoided
+/// only after several times as much, so a caller with an earlier answer has not waited for it. The
+/// time saved is printed, and depends on the machine.
 const NODE_WAITED_FOR: Duration = Duration::from_secs(2);
-/// Of its commit log a node that is killed reads what lies before the last mark, which it makes every 100 ms. What it
-/// acknowledged after that the two others have, and no hint.
+/// Time before a kill whose writes the killed node may lack: it reads its commit log up to the last
+/// mark, made every 100 ms. Later writes are on the two other nodes, without a hint.
 const FORGOTTEN_MICROS: i64 = 2_000_000;
 
 #[test]

@@ -154,7 +154,7 @@ async fn a_restore_gives_no_name_a_second_time() {
     assert_one_name_each(&shop.merchant);
 }
 
-/// Whatever has one id is about one thing.
+/// Checks that webhooks with the same ID are about the same event.
 fn assert_one_name_each(merchant: &Merchant) {
     let mut named = HashMap::new();
     for webhook in merchant.received() {

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Map, Value};
 use testkit::harness::executable;
 
-/// Where the services find the configuration, and where it is in the repository.
+/// Path of the configuration in the services, and in the repository.
 const CONFIG: (&str, &str) = ("/etc/tidemark.toml", "docker/tidemark.toml");
 
 fn root() -> PathBuf {

@@ -55,7 +55,7 @@ fn doctor_of(dir: &Path, sections: &str, arguments: &[&str]) -> Output {
     Command::new(executable()).args([&config[..], arguments].concat()).output().unwrap()
 }
 
-/// What is printed, and the exit code.
+/// Output, and the exit code.
 fn printed(output: &Output) -> (String, i32) {
     let text = [&output.stdout[..], &output.stderr].concat();
     (String::from_utf8(text).unwrap(), output.status.code().unwrap())

@@ -18,7 +18,7 @@ use testkit::{DEADLINE, MovedClock, wait_until};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-/// How long nothing may have happened before every timer was checked.
+/// Time without activity after which every timer has been checked.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// Both machines as threads.

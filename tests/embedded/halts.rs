@@ -1,4 +1,4 @@
-//! What ends a standstill of a chain: records that are gone, and a reorganisation below finality.
+//! Recovery of a halted chain: records that are gone, and a reorganisation below finality.
 
 use std::path::Path;
 use std::process::Command;
@@ -77,7 +77,7 @@ fn command(dir: &Path, arguments: &[&str]) -> String {
     printed
 }
 
-/// Whether `tidemark chain` succeeds, and what it prints on both streams.
+/// Runs `tidemark chain`; returns `true` if it succeeds, and its output on both streams.
 fn run(dir: &Path, arguments: &[&str]) -> (bool, String, String) {
     let config = dir.join("tidemark.toml");
     let output = Command::new(executable())
@@ -140,12 +140,12 @@ async fn chain_without_records_continues_where_it_was_final() {
     assert!(!succeeded && errors.contains(&expected), "{errors}");
 }
 
-/// What is left of the records of a chain when it is taken back.
+/// State of a chain's records when the chain is taken back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Records {
     Whole,
     Gone,
-    /// They were gone when the chain was started again, and begin above the fork.
+    /// The records were gone at the chain's restart, and begin above the fork.
     Anew,
 }
 

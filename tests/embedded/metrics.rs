@@ -1,4 +1,4 @@
-//! What a process exports before anything has happened.
+//! Metrics that a process exports before anything has happened.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ async fn exported(address: &str) -> BTreeSet<String> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(name).collect()
 }
 
-/// What first appears with its first event cannot be alerted on by its increase.
+/// A series that appears with its first event cannot be alerted on by its increase.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_process_exports_every_metric() {
     let dir = tempfile::tempdir().unwrap();

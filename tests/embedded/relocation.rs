@@ -27,7 +27,7 @@ fn succeeds(dir: &Path, arguments: &[&str]) -> String {
     text(&output)
 }
 
-/// What a refused command prints.
+/// Runs a command that must exit with this code, and returns its output.
 fn refused(dir: &Path, arguments: &[&str], code: i32) -> String {
     let output = command(dir, arguments);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output));

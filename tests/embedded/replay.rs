@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 use super::fold::Run;
 
-/// What a replay printed, and its exit code.
+/// Output of a replay, and its exit code.
 struct Replayed {
     code: Option<i32>,
     lines: Vec<Value>,
@@ -229,7 +229,7 @@ fn other(record: &Record) -> Record {
     Record { value: Some(value.unwrap()), ..record.clone() }
 }
 
-/// What is printed fills the pipe, so that it is interrupted in the middle.
+/// The output fills the pipe, so that the replay is interrupted in the middle.
 #[test]
 fn an_interrupted_replay_is_repeated() {
     let run = Run::new(12, Bug::None, 0);

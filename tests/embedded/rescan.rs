@@ -103,7 +103,7 @@ async fn what_was_left_out_is_published_once_and_pays() {
     assert!(tidemark.stop().await.success());
 }
 
-/// Nothing is asked, and no log is made, where the command makes no sense.
+/// A meaningless command queries no endpoint and creates no log.
 #[test]
 fn a_command_that_makes_no_sense_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -125,7 +125,8 @@ fn a_command_that_makes_no_sense_is_refused() {
     assert!(!data.exists());
 }
 
-/// What only one endpoint has is not published, also when the other one is down: it would be believed alone then.
+/// A transfer that only one endpoint has is not published, even while the other one is down: it
+/// would be believed alone then.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_endpoint_invents_is_not_published() {
     let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);
@@ -156,7 +157,7 @@ async fn what_one_endpoint_invents_is_not_published() {
     assert!(!alone.status.success() && text(&alone).contains(summary), "{}", text(&alone));
 }
 
-/// Of what is final the node's own interface says which transactions succeeded.
+/// The node's own interface proves which final transactions succeeded.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_tron_its_own_interface_proves_what_was_missing() {
     let (usdt, node) = (usdt_of(Blockchain::Tron), tron_chain(60));

@@ -1,4 +1,4 @@
-//! What the first lines of a process say, and where it finds its files: another folder is another, empty shop.
+//! First log lines of a process, and the place of its files: another folder is another, empty shop.
 
 use std::net::TcpListener;
 use std::path::Path;

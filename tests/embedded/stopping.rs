@@ -84,7 +84,7 @@ async fn unknown(client: &Client, node: &Node, tx: TxHash) -> (Value, Value) {
     .await
 }
 
-/// What `tidemark stop` prints, if it succeeds.
+/// Runs `tidemark stop`; returns its output, or its errors if it fails.
 fn stop(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     let config = dir.join("tidemark.toml");
     let config = ["--config", config.to_str().unwrap()];

@@ -24,15 +24,15 @@ use crate::{LAYOUT, MATCHING, ORDERS, SESSION};
 
 /// The load pauses while more inputs than this wait.
 const BACKLOG_MAX: i64 = 600;
-/// How long nothing may have happened before every timer was checked.
+/// Time without activity after which every timer has been checked.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long one poll for reports takes.
+/// Timeout of one poll for reports.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How many hours ahead the clocks of the last processors are, so that every timer is due: orders that have ended are
-/// forgotten after a week.
+/// Hours by which the clocks of the last processors are ahead, so that every timer is due: orders
+/// that have ended are forgotten after a week.
 const HOURS_AHEAD: i64 = 9 * 24;
 
-/// Which process.
+/// Identifier of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessId(usize);
 
@@ -41,11 +41,11 @@ struct Process {
     child: Child,
     commands: Option<ChildStdin>,
     member: String,
-    /// What it owns, of both groups.
+    /// Partitions that it owns, of both groups.
     owned: BTreeSet<TopicPartition>,
     /// Everything it reported, in order.
     reports: Vec<Report>,
-    /// How many reports there were when a hold was last requested.
+    /// Number of reports when a hold was last requested.
     reports_before_hold: usize,
     is_gone: bool,
 }
@@ -58,9 +58,9 @@ pub(crate) struct Installation {
     session_seconds: u64,
     reports: Receiver<(ProcessId, Option<Report>)>,
     reporter: Sender<(ProcessId, Option<Report>)>,
-    /// How far the groups are, as far as was reported.
+    /// Positions of the groups, as far as reported.
     positions: Positions,
-    /// What each process logged.
+    /// Logs of the processes.
     logs: TempDir,
 }
 
@@ -143,13 +143,13 @@ impl Installation {
         commands.flush().unwrap();
     }
 
-    /// It is to be held when it reaches this point of a step for the `count`-th time from now.
+    /// Requests a hold at this point of a step, at the `count`-th passage from now.
     pub(crate) fn request_hold(&mut self, id: ProcessId, group: &str, point: &str, count: u32) {
         self.process(id).reports_before_hold = self.report_count(id);
         self.send(id, &format!("hold {group} {point} {count}"));
     }
 
-    /// It continues.
+    /// Ends the hold.
     pub(crate) fn release(&mut self, id: ProcessId) {
         self.send(id, "release");
     }
@@ -201,34 +201,34 @@ impl Installation {
         self.processes[&id].is_gone
     }
 
-    /// How many reports a process made.
+    /// Number of reports of a process.
     pub(crate) fn report_count(&self, id: ProcessId) -> usize {
         self.processes[&id].reports.len()
     }
 
-    /// Its reports after the first `count`.
+    /// Reports of a process after the first `count`.
     pub(crate) fn reports_since(&self, id: ProcessId, count: usize) -> &[Report] {
         &self.processes[&id].reports[count..]
     }
 
-    /// Whether it is held at the requested point, in a step of this group.
+    /// `true` if it is held at the requested point, in a step of this group.
     pub(crate) fn is_at(&self, id: ProcessId, group: &str) -> bool {
         let since = self.reports_since(id, self.processes[&id].reports_before_hold);
         since.iter().any(|report| report.what == What::Held && report.group == group)
     }
 
-    /// How many partitions of the inputs of a group it owns.
+    /// Number of input partitions of a group that it owns.
     pub(crate) fn owned(&self, id: ProcessId, group: &str) -> usize {
         let is_of = |of: &&TopicPartition| inputs(group).contains(&of.topic);
         self.processes[&id].owned.iter().filter(is_of).count()
     }
 
-    /// Whether it owns something of both groups.
+    /// `true` if it owns partitions of both groups.
     pub(crate) fn works(&self, id: ProcessId) -> bool {
         self.owned(id, MATCHING) > 0 && self.owned(id, ORDERS) > 0
     }
 
-    /// Whether it owns everything.
+    /// `true` if it owns all partitions of both groups.
     pub(crate) fn owns_all(&self, id: ProcessId) -> bool {
         let partitions = |topic: &Topic| topic.all_partitions(&LAYOUT).count();
         let all = |group| inputs(group).iter().map(partitions).sum::<usize>();
@@ -325,7 +325,7 @@ impl Installation {
         }
     }
 
-    /// About how many inputs wait, by the ends of the partitions.
+    /// Approximate number of inputs that wait, by the ends of the partitions.
     fn backlog(&self) -> i64 {
         let behind = |of: TopicPartition| match self.log.bounds(of) {
             Ok(bounds) => bounds.end.0 - self.positions.get(&of).map_or(0, |at| at.0),
@@ -335,7 +335,7 @@ impl Installation {
         input_partitions().map(behind).sum()
     }
 
-    /// Whether every input is committed, as far as was reported.
+    /// `true` if every input is committed, as far as reported.
     fn is_all_taken(&self) -> bool {
         input_partitions().all(|of| {
             let next = self.positions.get(&of).copied().unwrap_or_default();
@@ -433,7 +433,7 @@ fn retry<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
     }
 }
 
-/// What is on the log, and how far the groups are.
+/// Contents of the log, and positions of the groups.
 pub(crate) struct Audit {
     pub(crate) committed: Positions,
     pub(crate) reading: Reading,

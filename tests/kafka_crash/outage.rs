@@ -22,7 +22,7 @@ use xtask::{Server, cassandra};
 
 use crate::scenario::Scenario;
 
-/// How long the server is away.
+/// Time that the server is away.
 const AWAY: Duration = Duration::from_secs(20);
 /// Between two rounds of the load meanwhile.
 const TRADE_INTERVAL: Duration = Duration::from_millis(250);
@@ -50,7 +50,7 @@ impl Projectors {
         Self { progress, stop, threads }
     }
 
-    /// How many records they have committed.
+    /// Number of records that they have committed.
     fn taken(&self) -> i64 {
         self.progress.positions.lock().unwrap().values().map(|offset| offset.0).sum()
     }

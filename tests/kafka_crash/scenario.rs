@@ -16,7 +16,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// On a broker, with topics of its own.
+    /// Starts on a broker, with topics of its own.
     pub(crate) fn new(brokers: &str) -> Self {
         let mut installation = Installation::new(brokers);
         let (a, b) = (installation.start("a"), installation.start("b"));
@@ -51,7 +51,7 @@ impl Scenario {
         id
     }
 
-    /// Until a process has made a step of each machine.
+    /// Waits until a process has committed a step of each machine.
     pub(crate) fn wait_for_work(&mut self, id: ProcessId) {
         let seen = self.installation.report_count(id);
         self.trade_until("a processor to commit a step", |p| {
@@ -82,12 +82,12 @@ pub(crate) fn first_about<'a>(reports: &'a [Report], group: &str) -> Option<&'a 
     reports.iter().find(|report| report.group == group)
 }
 
-/// Whether a step of the group is committed.
+/// `true` if the report is of a committed step of the group.
 pub(crate) fn is_commit(report: &Report, group: &str) -> bool {
     report.what == What::Committed && report.group == group
 }
 
-/// Whether a step of each group is committed.
+/// `true` if a step of each group is committed.
 pub(crate) fn has_committed(reports: &[Report]) -> bool {
     [MATCHING, ORDERS].iter().all(|group| reports.iter().any(|report| is_commit(report, group)))
 }

@@ -1,4 +1,4 @@
-//! What happens outside, at random.
+//! Random events outside the pipeline.
 
 use oracle::machine_model::pipeline::Tricks;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::world::{CLOCKS, DAY, LEAP, World};
 /// Chain, stablecoin, and the wallets: the first, the second or both.
 pub(crate) type Choice = (usize, usize, usize);
 
-/// What happens outside.
+/// Event outside the pipeline.
 #[derive(Debug, Clone)]
 pub(crate) enum Happening {
     Create {
@@ -55,7 +55,7 @@ pub(crate) enum Happening {
         sender: usize,
         joined: bool,
         twice: bool,
-        /// In another contract of the coin.
+        /// `true` for another contract of the coin.
         other: bool,
     },
     /// An operator stops the chain, a coin, a contract or a wallet, or ends that; once more is all ended.
@@ -148,7 +148,7 @@ pub(crate) enum Happening {
     },
 }
 
-/// What happens to a payment that leaves the chain, and to its order.
+/// Course of a payment that leaves the chain, and of its order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Away {
     pub(crate) chain: usize,
@@ -160,7 +160,7 @@ pub(crate) struct Away {
     /// The payment leaves the chain, with this number of blocks.
     pub(crate) depth: usize,
     pub(crate) fates: u16,
-    /// Of each block.
+    /// Hours per block.
     pub(crate) hours: i64,
     /// The order reads all at once, so that the payment leaves with its verdict.
     pub(crate) answers: bool,
@@ -168,7 +168,7 @@ pub(crate) struct Away {
     pub(crate) ended: bool,
     /// Before the payment comes back there is another order of this price.
     pub(crate) rival: bool,
-    /// What is in the mempool comes back in the first of these blocks, which may leave the chain, too.
+    /// Mempool transactions return in the first of these blocks, which may leave the chain too.
     pub(crate) back: usize,
     pub(crate) again: bool,
 }
@@ -178,9 +178,9 @@ pub(crate) struct Away {
 pub(crate) struct Rewind {
     pub(crate) chain: usize,
     pub(crate) price: usize,
-    /// For this many days nothing happens before it.
+    /// Days without events before it.
     pub(crate) days: usize,
-    /// What is taken back is named.
+    /// The operator names the transfers that are taken back.
     pub(crate) named: bool,
     /// The branch is the same as before, as one must be of which nothing is named; else its transactions are in a new block.
     pub(crate) same: bool,
@@ -205,7 +205,7 @@ pub(crate) struct Restore {
 pub(crate) struct Case {
     pub(crate) happenings: Vec<(Happening, u64)>,
     pub(crate) tricks: Tricks,
-    /// By how many seconds each chain's own time is ahead of that of the shop.
+    /// Seconds by which each chain's own time is ahead of the shop's.
     pub(crate) ahead: [i64; 2],
 }
 
@@ -218,7 +218,7 @@ fn choice() -> impl Strategy<Value = Choice> {
     (chain(), 0..2_usize, 0..3_usize)
 }
 
-/// Of an order or its payments.
+/// Events of an order or its payments.
 fn deal() -> impl Strategy<Value = Happening> {
     prop_oneof![
         6 => (0..3_usize, 0..6_usize, any::<bool>(), proptest::option::weighted(0.7, choice()))
@@ -283,7 +283,7 @@ fn away() -> impl Strategy<Value = Away> {
         })
 }
 
-/// About what endpoints have.
+/// Events about the transfers that endpoints have.
 fn doubt() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => (chain(), 0..4_usize)
@@ -313,7 +313,7 @@ fn restore() -> impl Strategy<Value = Restore> {
     )
 }
 
-/// On a chain, or in the configuration.
+/// Events on a chain, or in the configuration.
 fn event(world: World) -> impl Strategy<Value = Happening> {
     let seconds = match world {
         World::Wild => {

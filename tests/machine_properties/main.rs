@@ -22,7 +22,7 @@ use reach::{ASKED_ABOUT, AT_SIGHT, HELD, REMEMBERED, RETURNS, Reached, STALE};
 use schemas::{CloseReason, OrderCause, RefusalReason, TransferStatus, UnknownReason};
 use world::World;
 
-/// How many random cases each property gets; `cargo xtask test --fast` asks for fewer.
+/// Number of random cases for each property; `cargo xtask test --fast` asks for fewer.
 fn cases() -> u32 {
     std::env::var_os("TIDEMARK_TEST_CASES").map_or(100_000, |cases| {
         cases.to_str().and_then(|cases| cases.parse().ok()).expect("a number")
@@ -160,7 +160,7 @@ fn the_model_finds_wrong_outcomes() {
     }
 }
 
-/// What only races lead to.
+/// Outcomes that only races lead to.
 const WILD: [&str; 4] = ["not_watched", "payment_unavailable", ASKED_ABOUT, STALE];
 /// The cases are worth their time: every way in which an order or a transfer can end is among them.
 #[test]

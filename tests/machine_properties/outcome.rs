@@ -1,4 +1,4 @@
-//! How a play must have ended.
+//! Conditions at the end of a play.
 
 use oracle::machine_model::ledger::Ledger;
 use oracle::machine_model::prediction::predict;

@@ -34,26 +34,26 @@ pub(crate) struct Play {
     pub(crate) pipeline: Pipeline,
     terms: Terms,
     sold: Vec<Sold>,
-    /// How many orders were ever created.
+    /// Number of orders ever created.
     created: u128,
     now: UnixMicros,
-    /// What is not read yet.
+    /// Kind of the events not read yet.
     unread: Kind,
-    /// Whether a payment keeps an amount that is let go of once the answer about it is read.
+    /// `true` if a payment keeps an amount that is released once the answer about it is read.
     keeps_longer: bool,
-    /// What ids named before restores.
+    /// Things that ids named before restores.
     pub(crate) names: Names,
     incarnation: Incarnation,
 }
 
-/// What must not be in the queues together where the outcome is to be determined.
+/// Kind of event; where the outcome must be determined, only commuting kinds are queued together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Commands about orders that ended or are new: their place does not matter.
     Neutral,
-    /// Of this chain alone.
+    /// Events of this chain alone.
     Of(usize),
-    /// All else.
+    /// All other events.
     Alone,
 }
 
@@ -187,7 +187,7 @@ impl Play {
         self.pipeline.drain(dice)
     }
 
-    /// What ingest wrote is on the log.
+    /// Writes the records of ingest to the log.
     fn publish(&mut self) {
         for chain in &mut self.chains {
             self.facts.append(&mut chain.facts);
@@ -215,7 +215,7 @@ impl Play {
         }
     }
 
-    /// When the next block of a chain is mined: at the same time as elsewhere, but for a chain that hurries
+    /// Time of the next block of a chain: the same as elsewhere, except for a chain that hurries
     /// where anything may race.
     fn next_time(&self, chain: usize, seconds: i64) -> UnixSeconds {
         let next = self.chains[chain].time().plus(seconds);
@@ -231,7 +231,7 @@ impl Play {
         self.next_time(chain, seconds) >= self.chains[chain].time().plus(LEAP / 2)
     }
 
-    /// Whether a block is read with all answers before the next one is mined.
+    /// `true` if a block is read with all answers before the next one is mined.
     fn is_single(&self, leaps: bool) -> bool {
         self.world == World::Settled && (leaps || self.keeps_longer)
     }
@@ -396,7 +396,7 @@ impl Play {
         }
     }
 
-    /// Whether the shop does at the moment.
+    /// `true` if the shop accepts late payments at the moment.
     fn accepts_late(&self) -> bool {
         self.sold.len().is_multiple_of(3)
     }
@@ -439,7 +439,7 @@ impl Play {
         self.pipeline.write_lane_command(command);
     }
 
-    /// To the order's newest deposit, or to one that was opened `earlier` deposits before it.
+    /// Pays to the order's newest deposit, or to one opened `earlier` deposits before it.
     fn pay(&mut self, order: usize, earlier: usize, payment: Payment) {
         let Payment { from, cents_off, joined, twice, other } = payment;
         let Some(sold) = self.pick(order) else { return };
@@ -529,7 +529,7 @@ impl Play {
         Ok(())
     }
 
-    /// What is left of the order is a candidate: it asks what became of that.
+    /// Plays an order of which a candidate is left: it asks for the outcome of that.
     fn linger(&mut self, chain: usize, price: usize, dice: &mut Dice) -> Result<(), Violation> {
         let (other, seconds) = (1 - chain, self.world.ttl_seconds(false));
         for chain in [chain, other] {
@@ -672,7 +672,7 @@ impl Play {
     }
 }
 
-/// How a customer pays.
+/// Manner of a customer's payment.
 struct Payment {
     from: Address,
     cents_off: usize,
@@ -691,14 +691,14 @@ fn contract(other: bool) -> Address {
     if other { OTHER_CONTRACT } else { CONTRACT }
 }
 
-/// At checkout: one of three amounts below a cent.
+/// Amount rule at checkout: one of three amounts below a cent.
 fn digits_of(order: OrderId) -> AmountRule {
     let draws = Draws([order.0.as_bytes()[15]; 32]);
     let limit = Amount::parse("0.003").unwrap();
     AmountRule { exact_first: false, digits: 3, limit, draws }
 }
 
-/// What a command about an order carries of its row.
+/// Row that a command about an order carries: only that of an ended one.
 fn ended(row: Option<Order>) -> EndedOrder {
     row.filter(|order| order.status != OrderStatus::Pending).map(Box::new)
 }

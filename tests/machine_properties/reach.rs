@@ -1,4 +1,4 @@
-//! Which states the cases lead to.
+//! States that the cases lead to.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -49,7 +49,7 @@ pub(crate) const RETURNS: [&str; 22] = [
     "refused waiting_for_match, counted on",
 ];
 
-/// How often each was reached.
+/// Number of times each state was reached.
 #[derive(Debug, Default)]
 pub(crate) struct Reached(BTreeMap<String, usize>);
 
@@ -57,7 +57,7 @@ pub(crate) struct Reached(BTreeMap<String, usize>);
 struct Seen {
     id: TransferId,
     status: TransferStatus,
-    /// Since when.
+    /// Time since which it has this status.
     at: UnixSeconds,
     is_gone: bool,
     /// The order that it asks.
@@ -238,13 +238,13 @@ fn note_transfer(transfers: &mut HashMap<PaymentKey, Seen>, effect: &matching::E
     }
 }
 
-/// Whether an order asks what became of a payment.
+/// `true` if an order asks for the outcome of a payment.
 fn is_candidate(input: &matching::Input) -> bool {
     use DepositCommandBody::Candidate;
     matches!(input, matching::Input::Command(question) if matches!(question.body, Candidate { .. }))
 }
 
-/// Whether an order that was forgotten follows from this command.
+/// `true` if this command restored a forgotten order.
 fn is_remembered(command: &OrderCommand, order: &Order) -> bool {
     use OrderCommandBody as Body;
     let (Body::MarkPaid(Some(row)) | Body::ResendWebhook(Some(row))) = &command.body else {

@@ -6,7 +6,7 @@ use schemas::{Address, Blockchain, Stablecoin, UnixSeconds};
 
 pub(crate) const START: UnixSeconds = UnixSeconds(1_790_000_000);
 pub(crate) const DAY: i64 = 24 * 3600;
-/// By how much a chain's own time may differ from that of the shop.
+/// Maximum difference between a chain's own time and the shop's, in seconds.
 pub(crate) const CLOCKS: i64 = 600;
 pub(crate) const CHAINS: [Blockchain; 2] = [Blockchain::Eth, Blockchain::Polygon];
 pub(crate) const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
@@ -19,7 +19,7 @@ pub(crate) fn sender_of(number: usize) -> Address {
 }
 
 const EVERYTHING: StopScope = StopScope { blockchain: None, stablecoin: None, address: None };
-/// What an operator may stop on a chain.
+/// Scopes that an operator may stop on a chain.
 pub(crate) const STOPS: [StopScope; 5] = [
     EVERYTHING,
     StopScope { stablecoin: Some(TOKENS[0]), ..EVERYTHING },
@@ -44,12 +44,12 @@ pub(crate) enum World {
     Settled,
 }
 
-/// What of the configuration the api writes into its commands.
+/// Parts of the configuration that the api writes into its commands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) late_window_seconds: u32,
     pub(crate) head_age_max_seconds: u32,
-    /// By how many cents an amount that is fixed at creation may be raised.
+    /// Maximum raise of an amount that is fixed at creation, in cents.
     pub(crate) cents_most: u128,
 }
 
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// What ingest is configured with later.
+    /// Configuration that ingest gets later.
     pub(crate) fn other_policy(self) -> Policy {
         let small = Policy { depth: 3, depth_large: 3, match_window_seconds: 60, ..self.policy() };
         match self {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// What the api is configured with later.
+    /// Configuration that the api gets later.
     pub(crate) fn other_terms(self) -> Terms {
         match self {
             Self::Wild => {

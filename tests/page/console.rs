@@ -19,7 +19,7 @@ const READER: &str = "books-9pT4hD6sJ3mZ2kLw8vQx";
 /// As the configuration has it by default.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
-/// What went wrong before: a webhook of a paid order was given up, a command became a dead letter, an alert is open.
+/// Prepares failures: an abandoned webhook of a paid order, a dead-letter command, an open alert.
 async fn trouble(dir: &Path, chains: &[Chain], webhook: &str) -> OrderId {
     let tidemark = Tidemark::start(dir, chains, webhook, "").await;
     let client = tidemark.client();

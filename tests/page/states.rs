@@ -47,7 +47,7 @@ const IN_ALL_LANGUAGES: [&str; 11] = [
     "lookup-none",
 ];
 
-/// What the tables have of the order with this number.
+/// Rows that the tables have of the order with this number.
 type Rows = fn(i64) -> (Order, Option<Transfer>);
 
 /// A contract that is stopped.
@@ -189,12 +189,12 @@ fn wallet(blockchain: Blockchain) -> Address {
     Address::new(blockchain.address_family(), [0xab; 20])
 }
 
-/// Where the order with this number is paid: what came for one is not near another.
+/// Wallet that the order with this number pays to: a payment for one is not near another.
 fn wallet_of(blockchain: Blockchain, n: i64) -> Address {
     Address::new(blockchain.address_family(), [u8::try_from(n).unwrap(); 20])
 }
 
-/// Nothing was chosen yet.
+/// Order whose way to pay is not chosen yet.
 fn order(n: i64) -> Order {
     Order {
         order_id: id(n),
@@ -251,7 +251,7 @@ fn paid(n: i64) -> Order {
     Order { paid_by, paid_value: Some(amount(DUE)), ..ended(n, OrderStatus::Paid) }
 }
 
-/// What the order was to be paid with, in the block before the head.
+/// Transfer that is to pay the order, in the block before the head.
 fn on(blockchain: Blockchain, n: i64) -> Transfer {
     let mut transfer = Transfer {
         transfer_id: TransferId(n),
@@ -269,7 +269,7 @@ fn on(blockchain: Blockchain, n: i64) -> Transfer {
     transfer
 }
 
-/// What came this many seconds ago, and has no verdict yet.
+/// Transfer of this many seconds ago, without a verdict yet.
 fn waiting(n: i64, value: &str, ago: i64) -> Transfer {
     let mut transfer = Transfer {
         fulfillment_id: None,
@@ -284,7 +284,7 @@ fn waiting(n: i64, value: &str, ago: i64) -> Transfer {
     transfer
 }
 
-/// What was meant for the order, and does not pay it.
+/// Transfer that was meant for the order, and does not pay it.
 fn stray(n: i64, value: &str, reason: UnknownReason) -> Transfer {
     Transfer {
         status: TransferStatus::NoMatchedDeposit,

@@ -1,4 +1,4 @@
-//! How files and functions are cut.
+//! Form of files and functions: their length, their order and the names of tests.
 
 use super::tree::{is_test, production_and_tests};
 use super::{assert_none, files, read};
@@ -103,7 +103,7 @@ fn constants_come_before_the_first_item() {
     assert_none(&found);
 }
 
-/// Who runs one test types its name.
+/// Running one test means typing its name.
 #[test]
 fn names_of_tests_are_short_enough_to_type() {
     let mut found = Vec::new();

@@ -14,7 +14,7 @@ fn cells(line: &str) -> Option<Vec<&str>> {
     Some(inner.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
 }
 
-/// What the interface says, in its order.
+/// Rows of the interface, in their order.
 #[derive(Default)]
 struct Interface {
     rows: Vec<RowName>,
@@ -111,7 +111,7 @@ struct Test {
     read_by: Option<String>,
 }
 
-/// What `docs/interface-tests.md` claims of each place.
+/// Claims of `docs/interface-tests.md` about each place.
 #[derive(Default)]
 struct Claims {
     tests: BTreeMap<RowName, Test>,
@@ -143,7 +143,7 @@ fn claims(text: &str) -> Claims {
     claims
 }
 
-/// What a test about a row must have in its text: the field, the parameter or the body of the error.
+/// Text that a test about a row must contain: the field, the parameter or the body of the error.
 /// Rows that are described in words have none.
 fn word(row: &RowName) -> Option<&str> {
     let last = row.1.rsplit(": ").next()?;
@@ -160,7 +160,7 @@ fn body<'a>(text: &'a str, name: &str) -> &'a str {
     &text[start..end]
 }
 
-/// Which of the decisions of a cell is not in force, if one is not.
+/// Finds a decision of a cell that is not in force.
 fn not_in_force(of: &str, cell: &str) -> Option<String> {
     let index = read(Path::new("docs/decisions/README.md"));
     let mut numbers =

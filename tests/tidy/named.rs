@@ -1,5 +1,5 @@
-//! What production code promises at its limits is tested: each variant of a public error, and each limit, is named in a
-//! test, or in `unnamed.txt` below the reason why in none.
+//! Coverage of the limits that production code promises: each variant of a public error, and each
+//! limit, is named in a test, or in `unnamed.txt` below the reason why in none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::{assert_none, files, read};
 
 /// The ends of the names of limits. Time-outs of calls and sizes of buffers are none: with others the results are the same.
 const LIMITS: [&str; 5] = ["MAX", "MIN", "LIMIT", "DELAY", "SECONDS"];
-/// No production code.
+/// Folders without production code.
 const OTHERS: [&str; 3] = ["devnet", "xtask", "examples"];
 const LIST: &str = "tests/tidy/unnamed.txt";
 
@@ -67,7 +67,7 @@ fn items() -> BTreeSet<Item> {
     found
 }
 
-/// Whether a test names something: as a whole word, and as another file's.
+/// `true` if a test names an item as a whole word, and does not define a constant of that name.
 fn is_named(name: &str, text: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_whole = |(at, _): (usize, &str)| {

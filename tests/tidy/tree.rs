@@ -1,5 +1,5 @@
-//! Which code is tests, by the tree of modules: what is in a folder of tests or below `#[cfg(test)] mod name;`, with all
-//! modules of its own, and `mod tests { … }` at the end of another file.
+//! Test code, by the tree of modules: files in a folder of tests or below `#[cfg(test)] mod name;`,
+//! with all modules of their own, and `mod tests { … }` at the end of another file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,7 @@ use super::{files, read};
 /// Folders of nothing but tests and what they need.
 const TEST_FOLDERS: [&str; 3] = ["tests", "testkit", "oracle"];
 
-/// Whether all of a file is tests.
+/// `true` if all of a file is tests.
 pub(super) fn is_test(path: &Path) -> bool {
     static TESTS: OnceLock<BTreeSet<PathBuf>> = OnceLock::new();
     TESTS.get_or_init(find).contains(path)

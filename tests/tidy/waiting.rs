@@ -7,7 +7,7 @@ use super::{assert_none, files, hits, read};
 
 /// A comment that begins with this, directly above, says why time itself is waited for.
 const NO_CONDITION: &str = "// No condition: ";
-/// And with this, what else ends a loop.
+/// A comment that begins with this says what else ends a loop.
 const NO_DEADLINE: &str = "// No deadline: ";
 
 /// A line with its number in the file, and what it is without a comment.
@@ -36,7 +36,7 @@ fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or_default().trim()
 }
 
-/// Whether the comment directly above a line begins so.
+/// `true` if the comment directly above a line begins with the mark.
 fn is_explained(above: &[Line<'_>], mark: &str) -> bool {
     let comment = above.iter().rev().take_while(|line| line.text.trim().starts_with("//"));
     comment.last().is_some_and(|line| line.text.trim().starts_with(mark))
@@ -110,7 +110,7 @@ fn endless(path: &Path, text: &str) -> Vec<String> {
     found.map(|at| format!("{}:{}: a wait for ever", path.display(), lines[at].number)).collect()
 }
 
-/// Whether the function around a line has one.
+/// `true` if the function around a line has a deadline.
 fn has_deadline(lines: &[Line<'_>], at: usize) -> bool {
     let is_function = |line: &Line<'_>| {
         let begins = ["fn ", "async fn ", "pub"].iter().any(|word| line.code.starts_with(word));

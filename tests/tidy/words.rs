@@ -1,4 +1,4 @@
-//! What is written for people is in the field's own words, each with one meaning.
+//! Texts for people are in the field's own words, each with one meaning.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,8 +31,8 @@ fn glossary_defines_each_word_once_with_an_owner() {
     assert!(words.len() >= 10, "only {words:?}");
 }
 
-/// What a file says to people, with words in lower case between spaces: of Rust code its comments, its texts and the
-/// words of its names, with a bar between two names.
+/// Prose of a file, with words in lower case between spaces: of Rust code its comments, its texts
+/// and the words of its names, with a bar between two names.
 fn prose(path: &Path) -> String {
     #[derive(Clone, Copy, PartialEq)]
     enum Part {

@@ -29,21 +29,21 @@ const LOGGING: &str = r#"<configuration>
 </configuration>
 "#;
 
-/// As servers are set up when a write is on several of them: what was acknowledged may take so long
-/// to be on disk.
+/// Setting of servers that replicate each write: an acknowledged one is on disk within a second.
 const SYNC_PERIODIC: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
-/// For one whose tables are compared as a whole, which no program does: of years of rows, too many have been deleted.
+/// Setting of a node whose tables are read as a whole, as only tests do: years of rows have left
+/// too many tombstones.
 const SCANNED: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n\
     tombstone_failure_threshold: 2000000000\n";
-/// For a node that is alone: an acknowledgement waits for the disk.
+/// Setting of a single node: an acknowledgement waits for the disk.
 const SYNC_EACH: &str = "commitlog_sync: batch\n";
 
 /// The memory of a node that is alone.
 const HEAP: &str = "-Xms512m -Xmx1g";
-/// Of one that takes a million orders twice within minutes: the memtables of that fill a gibibyte, and it then collects garbage and
-/// answers nobody.
+/// Heap of a node that takes a million orders twice within minutes: their memtables fill a
+/// gibibyte, so that with less it only collects garbage and answers no request.
 const HEAP_LARGE: &str = "-Xms1g -Xmx3g";
-/// Of each of several: together they need what one of a test that is measured has.
+/// Heap of each of several nodes: together they need that of one measured node.
 const HEAP_SMALL: &str = "-Xms256m -Xmx384m -XX:+UseSerialGC";
 
 /// Starts a node with the jars in `lib` and its data in `dir`. It is fast, and forgets the last writes
@@ -99,13 +99,13 @@ pub fn start_cluster(lib: &Path, dir: &Path, nodes: u8) -> Result<Vec<Server>> {
     })
 }
 
-/// How a node is set up.
+/// Settings of a node.
 #[derive(Debug)]
 struct Node {
     host: Ipv4Addr,
-    /// For clients.
+    /// Port for clients.
     port: u16,
-    /// For other nodes.
+    /// Port for other nodes.
     storage: u16,
     seeds: String,
     tokens: u8,

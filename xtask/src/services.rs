@@ -90,7 +90,7 @@ impl Running {
         })
     }
 
-    /// Where they listen.
+    /// Variables with the addresses of the services.
     pub(crate) fn variables(&self) -> Variables {
         vec![("TIDEMARK_TEST_KAFKA", self.kafka.address()), (CQL, self.cassandra.address())]
     }

@@ -23,12 +23,12 @@ pub(crate) use nodes::Nodes;
 use build::Built;
 use count::Counts;
 
-/// How many random cases each property gets in a fast run.
+/// Number of random cases for each property in a fast run.
 const FAST_CASES: &str = "500";
 /// The seed of random cases: each run has the same ones. `cargo xtask soak SEED` draws others.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
-/// Which tests run.
+/// Selection of tests to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'a> {
     /// The checks, and every test.
@@ -37,14 +37,14 @@ pub(crate) enum Scope<'a> {
     Fast,
     /// Tests whose names, after those of their crate and binary, contain this.
     Matching(&'a str),
-    /// What every store must do, on CQL servers that run already.
+    /// Conformance suite of stores, on CQL servers that run already.
     Cql(&'a Nodes),
 }
 
 /// Runs the tests. The last line on standard output has the counts.
 ///
 /// # Returns
-/// Whether all passed, none was skipped and at least one ran.
+/// `true` if all passed, none was skipped and at least one ran.
 pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
     let (built, mut variables) = prepare(scope)?;
     let jobs = job::plan(&built.binaries, scope)?;

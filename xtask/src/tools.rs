@@ -9,7 +9,7 @@ use crate::shell;
 const JDK: &str = "openjdk-17-jdk-headless";
 const CHROMIUM: &str = "chromium";
 
-/// What a part of the tests needs beside the compiler.
+/// Tools that a part of the tests needs beside the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kit {
     /// Every build and every test.
@@ -72,7 +72,7 @@ impl Tool {
         Self { version_min: Some(version), ..self }
     }
 
-    /// Why it cannot be used; `None` if it can.
+    /// Reason why it cannot be used; `None` if it can.
     fn flaw(&self) -> Option<String> {
         let (program, arguments) = self.command.split_first()?;
         let output = match Command::new(program).args(arguments).output() {

@@ -1,4 +1,4 @@
-//! What the faults of an endpoint make of the answers of a node.
+//! Distortion of a node's answers by the faults of an endpoint.
 
 use std::collections::HashMap;
 
@@ -162,7 +162,7 @@ impl Behaviour {
         }
     }
 
-    /// Whether a log is not there yet.
+    /// `true` if a log is not visible yet.
     fn trails(&self, log: &Value, scene: &Scene) -> bool {
         let born = scene.born(log["blockHash"].as_str().unwrap_or_default());
         let is_young = born.is_some_and(|(_, at)| scene.now() < at + self.trail_seconds);
@@ -232,12 +232,12 @@ fn lowest(call: &Value, reply: &Value, scene: &Scene) -> Option<u64> {
     }
 }
 
-/// Whether a log is of the block of this hash or number.
+/// `true` if a log belongs to the block of this hash or number.
 fn is_of(block: &Value, log: &Value) -> bool {
     *block == log["blockHash"] || *block == log["blockNumber"]
 }
 
-/// Whether a filter asks for a log's block.
+/// `true` if a filter covers the block of a log.
 fn fits(filter: &Value, log: &Value) -> bool {
     if let Some(hash) = filter.get("blockHash") {
         return *hash == log["blockHash"];
@@ -267,7 +267,7 @@ fn hide_above(height: u64, method: &str, reply: &mut Value) {
     }
 }
 
-/// What becomes of a request as a whole; none if its calls are answered one by one.
+/// Reply to a request as a whole; `None` if its calls are answered one by one.
 pub(super) fn whole(fault: Option<Fault>) -> Option<Reply> {
     Some(match fault? {
         Fault::RefusesBatch(words) => {

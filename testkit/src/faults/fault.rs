@@ -1,22 +1,22 @@
-//! What may be wrong with an endpoint.
+//! Faults of an endpoint.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// What happens to some requests in a row.
+/// A fault of some consecutive requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Each call is refused in these of the known words.
+    /// Refuses each call, with the entry of `REFUSALS` that has this index.
     Refuses(usize),
-    /// The batch as a whole is, with HTTP 200.
+    /// Refuses the batch as a whole, with HTTP 200.
     RefusesBatch(usize),
-    /// Only calls for logs are.
+    /// Refuses only calls for logs.
     RefusesLogs(usize),
-    /// 429; with seconds to wait, if there are any.
+    /// HTTP 429; `Some` adds a `retry-after` of 0 or 1 second.
     Rate(Option<u8>),
     Unavailable,
-    /// 401: the key is no longer good.
+    /// HTTP 401: the API key is not valid any more.
     Unauthorized,
     Html,
     /// HTTP 200 without a body.
@@ -33,7 +33,7 @@ pub enum Fault {
     /// Ids are text, and a batch has a `null` more.
     Loose,
     NullBlocks,
-    /// No answer has a log.
+    /// All logs are missing.
     NoLogs,
     /// The last log of each answer is missing.
     PartialLogs,
@@ -53,7 +53,7 @@ pub enum Fault {
     Foreign,
 }
 
-/// How an endpoint counts the logs of a block.
+/// Numbering of the logs of a block by an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Numbering {
     /// Through the whole block: the standard form.
@@ -61,27 +61,27 @@ pub enum Numbering {
     Block,
     /// From 0 in each transaction.
     Transaction,
-    /// Not at all: each has 0.
+    /// 0 for every log.
     Zero,
 }
 
-/// How an endpoint behaves, until it is set anew.
+/// Behaviour of an endpoint, until it is set anew.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    /// And for how many more requests.
+    /// The fault, and the number of requests that it still applies to.
     pub fault: Option<(Fault, u32)>,
-    /// For how long, by the chain's time, a block has no logs yet; or only every second one, for as long.
+    /// Seconds of the chain's time for which a new block has no logs yet, or every second one only.
     pub trail_seconds: i64,
     pub trail_is_partial: bool,
-    /// Most blocks of a range of logs, and the words that refuse more.
+    /// Maximum number of blocks in a range of logs, and the index in `REFUSALS` of a larger one.
     pub range_max: Option<(u64, usize)>,
     /// Transactions whose logs it leaves out, while their receipts are complete.
     pub omits: HashSet<String>,
-    /// Transactions whose logs it leaves out of ranges; asked for by the hash of their block they are there.
+    /// Transactions whose logs it leaves out of ranges; queries by block hash have them.
     pub ranges_omit: HashSet<String>,
-    /// The reverse.
+    /// Transactions whose logs it leaves out of queries by block hash; ranges have them.
     pub hashes_omit: HashSet<String>,
-    /// Logs that no block has, and whether there are receipts of them.
+    /// Logs that are in no block, with `true` for those that have receipts.
     pub invents: Vec<(Value, bool)>,
     pub numbering: Numbering,
     /// Transactions of which it has no receipt, though their blocks list them. It does not serve the receipts of whole
@@ -106,7 +106,7 @@ impl Behaviour {
         Some(fault)
     }
 
-    /// How the request of this number is answered.
+    /// Returns the fault and the behaviour that apply to the request of this number.
     pub(super) fn turn(&mut self, request: usize) -> (Option<Fault>, Self) {
         match self.backend.as_mut().filter(|_| request % 2 == 1) {
             Some(other) => (other.take(), Self::clone(other)),

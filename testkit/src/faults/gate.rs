@@ -24,7 +24,7 @@ impl Gate {
         self.permits.add_permits(requests);
     }
 
-    /// Whether a request waits, and nothing else was let through.
+    /// `true` if a request waits and all permits are used up.
     pub fn is_waiting(&self) -> bool {
         self.permits.available_permits() == 0 && self.waiting.load(Ordering::SeqCst) > 0
     }

@@ -15,7 +15,7 @@ use super::scene::hex_number;
 use super::server::{Reply, serve};
 use super::{Behaviour, Fault, Gate, Numbering, Scene};
 
-/// What a request asks for.
+/// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The head, and whether an earlier block is still there.
@@ -109,12 +109,12 @@ impl Proxy {
         self.shared.behaviour()
     }
 
-    /// How many requests it had so far.
+    /// Number of requests so far.
     pub fn requests(&self) -> usize {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// Whether a request waits for an old head.
+    /// `true` if a request waits for an old head.
     pub fn is_holding(&self) -> bool {
         self.shared.held.load(Ordering::SeqCst) > 0
     }

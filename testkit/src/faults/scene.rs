@@ -1,4 +1,4 @@
-//! What the endpoints of a chain have in common, and how JSON-RPC writes it.
+//! State that the endpoints of a chain share, and its form in JSON-RPC.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,34 +6,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-/// What the endpoints of a chain have in common.
+/// State that the endpoints of a chain share.
 #[derive(Debug, Default)]
 pub struct Scene {
     parts: Mutex<Parts>,
-    /// Time has passed, or a block has come.
+    /// Notified when the chain's time is set.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// Where the chain itself is.
+    /// URL of the chain's own node.
     pub(super) chain: String,
-    /// Where a node is that stayed on a fork which the chain left.
+    /// URL of a node that stayed on a fork which the chain left.
     pub(super) stale: Option<String>,
-    /// Where another chain is.
+    /// URL of a node of another chain.
     pub(super) foreign: Option<String>,
     /// The chain's time.
     now: i64,
     height: u64,
-    /// When the newest block came.
+    /// Arrival time of the newest block.
     newest: i64,
-    /// Height of each block, and when it came.
+    /// Height and arrival time of each block, by its hash.
     born: HashMap<String, (u64, i64)>,
     removed: Option<Value>,
 }
 
 impl Scene {
-    /// Of the node at this address.
+    /// Scene of the node at this URL.
     pub fn of(chain: &str) -> Self {
         let scene = Self::default();
         scene.parts().chain = chain.to_owned();
@@ -76,7 +76,7 @@ impl Scene {
         Some(log)
     }
 
-    /// A block came now.
+    /// Records that a block arrives now.
     pub fn mined(&self, number: u64, hash: &str) {
         let mut parts = self.parts();
         let now = parts.now;

@@ -8,10 +8,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Between two bytes of a slow answer.
 const DRIP: Duration = Duration::from_millis(40);
-/// What a request has at most.
+/// Maximum size of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What happens to a request.
+/// Reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     /// A status, further headers and a body.
@@ -20,7 +20,7 @@ pub(super) enum Reply {
     Cut(String),
     /// The first bytes of this body come one by one, the rest never.
     Drip(String),
-    /// Nothing comes.
+    /// No reply.
     Silence,
 }
 

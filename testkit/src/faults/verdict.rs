@@ -15,9 +15,9 @@ const BATCH_BLOCKS: u64 = 200;
 pub struct Payment {
     pub tx: String,
     pub to: String,
-    /// In the smallest units of the coin.
+    /// Amount in the smallest units of the coin.
     pub units: u128,
-    /// When its block was made, in Unix seconds.
+    /// Timestamp of its block, in Unix seconds.
     pub time: i64,
 }
 
@@ -28,7 +28,7 @@ pub struct Claim {
     pub to: String,
     pub units: u128,
     pub is_confirmed: bool,
-    /// It left the chain, say the books.
+    /// `true` if the books say that it left the chain.
     pub has_left: bool,
     /// The order that it paid.
     pub order: Option<String>,
@@ -39,7 +39,7 @@ pub struct Claim {
 pub struct Ordered {
     pub id: String,
     pub status: String,
-    /// Where and how much the customer was asked to pay.
+    /// Address that the customer was asked to pay, and the amount (`units`).
     pub to: String,
     pub units: u128,
     /// The last second of a block whose transfers pay it.
@@ -53,7 +53,7 @@ pub struct Booked {
     pub orders: Vec<Ordered>,
 }
 
-/// What the chain holds, and where the books say otherwise.
+/// Payments on the chain, and the differences between them and the books.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
     pub payments: Vec<Payment>,
@@ -87,7 +87,7 @@ impl Claim {
     }
 }
 
-/// Whether each payment is in the books once, confirmed, and nothing else is.
+/// Lists payments and confirmed claims that do not match one to one, and claims still open.
 fn compare(payments: &[Payment], claims: &[Claim]) -> Vec<String> {
     let mut counts: BTreeMap<Key<'_>, (usize, usize)> = BTreeMap::new();
     for payment in payments {
@@ -107,7 +107,7 @@ fn compare(payments: &[Payment], claims: &[Claim]) -> Vec<String> {
     differences.chain(open).collect()
 }
 
-/// What is wrong with the end of an order: it is paid if the chain has its payment in time, else it has expired.
+/// Checks the end of an order: paid if the chain has its payment in time, else expired.
 fn judge(order: &Ordered, payments: &[Payment], booked: &Booked) -> Option<String> {
     let fits = |payment: &&Payment| {
         (payment.to.as_str(), payment.units) == (order.to.as_str(), order.units)

@@ -1,23 +1,23 @@
-//! What nodes and providers are known to answer instead of what they were asked for.
+//! Known answers of nodes and providers in place of the requested data.
 
-/// What a refusal means.
+/// Meaning of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The range or its result is too large; the first and last block of one that would do, if it says so.
     Size(Option<(i64, i64)>),
     Rate,
-    /// The block is not there yet, or not any more.
+    /// The node does not have the block yet, or no longer has it.
     Behind,
     Timeout,
-    /// It may pass.
+    /// Temporary: a retry may succeed.
     Transient,
-    /// What is asked for was deleted.
+    /// The requested data was deleted.
     Pruned,
-    /// It will not pass.
+    /// Permanent: no retry succeeds.
     Fatal,
 }
 
-/// Who says it, the code, the words, and what they mean.
+/// Provider, error code, message and meaning of each known refusal.
 pub const REFUSALS: &[(&str, i64, &str, Class)] = &[
     (
         "infura",
@@ -148,5 +148,5 @@ pub const REFUSALS: &[(&str, i64, &str, Class)] = &[
 /// Tron's own form of a refusal, with HTTP status 200.
 pub const TRON_REFUSAL: &str =
     r#"{"Error":"exceeds the user daily usage: lack of computing resources"}"#;
-/// What a Tron node says where an interface is switched off, with HTTP status 200.
+/// Answer of a Tron node to requests of a disabled interface, with HTTP status 200.
 pub const TRON_SENTENCE: &str = "this API is closed because this node is a lite fullnode";

@@ -30,7 +30,7 @@ pub struct Anvil {
     /// The contract that emits.
     token: String,
     http: reqwest::Client,
-    /// Where it keeps the states of blocks.
+    /// Folder in which anvil keeps the states of blocks.
     _states: tempfile::TempDir,
 }
 

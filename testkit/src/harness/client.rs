@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{ADMIN_SECRET, MERCHANT_SECRET, eventually};
 use crate::DEADLINE;
 
-/// What is asked again and again has another try within [`DEADLINE`].
+/// Timeout of one poll; the next one follows within [`DEADLINE`].
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of one running service.
@@ -18,7 +18,7 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Client {
     base: String,
     http: reqwest::Client,
-    /// Whether the tables may be late: see [`Client::on_servers`].
+    /// `true` if the tables may be late: see [`Client::on_servers`].
     on_servers: bool,
 }
 
@@ -54,7 +54,7 @@ impl Client {
         Self { on_servers: true, ..self }
     }
 
-    /// Whether the health check answers.
+    /// `true` if the health check answers 200.
     pub async fn is_healthy(&self) -> bool {
         let request = self.http.get(format!("{}/health", self.base)).timeout(POLL_TIMEOUT);
         let answer = request.send().await;

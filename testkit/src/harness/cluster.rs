@@ -101,7 +101,7 @@ prefix = "{id}."
         Self { file, ..self.clone() }
     }
 
-    /// What the names of its topics, groups and transactions begin with.
+    /// Prefix of its topics, groups and transactions.
     pub fn prefix(&self) -> String {
         let text = std::fs::read_to_string(&self.file).expect("config");
         let (_, rest) = text.split_once("prefix = \"").expect("a prefix");
@@ -154,7 +154,7 @@ prefix = "{id}."
         assert!(process.wait().expect("its end").success());
     }
 
-    /// What `tidemark health` says about one of its processes.
+    /// `true` if `tidemark health` succeeds for one of its processes.
     pub fn is_healthy(&self, member: &Member) -> bool {
         let mut command = Command::new(executable());
         command.arg("health").arg("--config").arg(&self.file);
@@ -287,7 +287,7 @@ fn server(variable: &str) -> String {
         .unwrap_or_else(|| panic!("{variable} is not set: run the tests by `cargo xtask test`"))
 }
 
-/// What `/ready` says at a port: what is waited for.
+/// Conditions that `/ready` at a port still waits for; `None` without an answer.
 async fn readiness(port: u16) -> Option<Vec<String>> {
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");

@@ -47,7 +47,7 @@ impl Line {
         &self.url
     }
 
-    /// How many connections came over it.
+    /// Number of connections made over it.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::SeqCst)
     }

@@ -27,7 +27,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Whether its signature was made with the merchant's secret over exactly this body (spec 5.3).
+    /// `true` if it was signed with the merchant's secret over exactly this body (spec 5.3).
     pub fn is_signed(&self) -> bool {
         let signed_at = self.signature.split('.').next().and_then(|time| time.parse().ok());
         let (secrets, now) = ([Secret::new(MERCHANT_SECRET)], UnixSeconds(signed_at.unwrap_or(0)));
@@ -73,7 +73,7 @@ impl Merchant {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many came so far.
+    /// Number of webhooks received so far.
     pub fn count(&self) -> usize {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

@@ -21,7 +21,7 @@ pub fn executable() -> &'static Path {
     })
 }
 
-/// What a process has logged so far.
+/// Log output of a process so far.
 pub(super) fn read(log: &Path) -> String {
     std::fs::read_to_string(log).unwrap_or_default()
 }
@@ -69,7 +69,7 @@ impl Process {
         &self.log
     }
 
-    /// How it ended, if it did.
+    /// Exit status; `None` while it runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("its state")
     }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::eventually;
 
-/// What a receiver does with a POST.
+/// Reaction of a receiver to a POST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
     Status(u16),
@@ -90,7 +90,7 @@ impl Receiver {
         self.shared.calls().clone()
     }
 
-    /// Those that are held are answered, and those that will be.
+    /// Answers all held requests with this status, and those held later.
     pub fn release(&self, status: u16) {
         self.shared.released.send_replace(Some(status));
     }

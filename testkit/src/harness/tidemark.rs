@@ -88,7 +88,7 @@ impl Tidemark {
         self.process.signal(name);
     }
 
-    /// What it has logged.
+    /// Its log output so far.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -104,8 +104,8 @@ impl Tidemark {
     }
 }
 
-/// What every test's configuration has; sections of its own may follow. Times are longer than any delay on a busy
-/// machine: an attempt that ends late would be made again.
+/// Base configuration of every test; sections of its own may follow. Timeouts are longer than any
+/// delay on a busy machine: an attempt that ends late would be made again.
 pub(super) fn configuration(port: u16, chains: &[Chain], webhook_url: &str) -> String {
     let mut text = format!(
         r#"

@@ -25,12 +25,12 @@ fn keyed(partition: u32, key: u32, value: Option<u32>) -> NewRecord {
     }
 }
 
-/// What a changelog has besides fillers.
+/// Records of a changelog besides fillers.
 fn kept(log: &Arc<dyn Log>, of: TopicPartition) -> Vec<Arc<Record>> {
     read_all(log, of).into_iter().filter(|record| record.key != FILLER).collect()
 }
 
-/// What is left of a changelog once all of it is applied.
+/// State that results from applying all of a changelog.
 fn state(records: Vec<Arc<Record>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut state = BTreeMap::new();
     for record in records {

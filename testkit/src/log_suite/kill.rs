@@ -1,4 +1,4 @@
-//! What a log acknowledged survives SIGKILL, with steps whole.
+//! Durability: acknowledged records survive SIGKILL, and steps stay whole.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
@@ -230,7 +230,7 @@ fn check_after_kill(log: &dyn Log, [produced, steps, copied, halved]: [usize; 4]
     assert!(possible.contains(&position), "kill {kill}: {found} halves, position {position}");
 }
 
-/// How many inputs a group has taken.
+/// Number of inputs that a group has committed.
 fn position(log: &dyn Log, group: &'static str) -> usize {
     let mut worker = join(log, group);
     let Event::Assigned(assigned) = worker.poll(DEADLINE).unwrap() else {

@@ -27,12 +27,12 @@ const TOPICS: [Topic; 8] = [
     Topic::WebhooksDispatch,
     Topic::Alerts,
 ];
-/// What [`Fixture::advance`] does not exceed changes nothing here; more makes records old.
+/// Retention: [`Fixture::advance`] by less changes nothing here, by more it makes records old.
 const OLD: Duration = Duration::from_secs(24 * 3600);
-/// How much older than the next records the last ones become: enough for a broker on a busy machine to
-/// delete the ones before the others are due too.
+/// Age difference between the last records and the next ones: enough for a broker on a busy machine
+/// to delete the former before the latter are due too.
 const GAP: Duration = Duration::from_secs(20);
-/// Where in the gap retention cuts at first.
+/// Distance of the first retention cut from the beginning of the gap.
 const CUT: Duration = Duration::from_millis(500);
 
 /// Topics with a prefix of their own, on the broker of the test run. Deleted when dropped.
@@ -239,7 +239,7 @@ fn partitions(topic: Topic) -> impl Iterator<Item = TopicPartition> {
     topic.all_partitions(&LAYOUT).map(move |partition| TopicPartition { topic, partition })
 }
 
-/// Whether no key comes twice and no tombstone is left.
+/// `true` if, fillers aside, no key occurs twice and no tombstone is left.
 fn is_compact(records: &[Arc<Record>]) -> bool {
     let mut keys = HashSet::new();
     let others = records.iter().filter(|record| record.key != FILLER);

@@ -112,7 +112,7 @@ pub(super) fn the_order_of_changes_does_not_matter(
     result.unwrap();
 }
 
-/// What is read is what was written, to the last byte of any text.
+/// Rows are read exactly as written, to the last byte of any text.
 pub(super) async fn rows_read_back_exactly(tables: &Tables) {
     let store = tables.open().await;
     let texts = ["", "A-1001", "a\0b", "'; DROP TABLE orders; --", "ключ 鍵 🔑", "%_\\"];
@@ -457,7 +457,7 @@ pub(super) async fn deposits_show_the_last_scan_of_their_chain(tables: &Tables) 
     assert_eq!(names, expected, "in the order of spec 2.1");
 }
 
-/// What was applied is there after the store was closed and opened again, twice.
+/// Applied rows survive closing and reopening the store, twice.
 pub(super) async fn rows_survive_a_restart(tables: &Tables) {
     let changes: Vec<_> = (0..5_u8)
         .flat_map(|table| {

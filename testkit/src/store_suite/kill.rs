@@ -12,9 +12,9 @@ use store::{Change, Store};
 use crate::process::Killed;
 use crate::tables::Tables;
 
-/// How often a process is killed.
+/// Number of times a process is killed.
 const KILLS: usize = 6;
-/// It is not killed before this many rows are reported as durable.
+/// Minimum number of rows reported as durable before the kill.
 const DURABLE_MIN: usize = 40;
 
 /// Writes transfers from several callers and prints the id of each row that is durable, until it is

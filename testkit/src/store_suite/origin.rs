@@ -1,4 +1,4 @@
-//! Which log the tables are made from, and how far.
+//! Origin of the tables: the log they are made from, and their positions in it.
 
 use schemas::{Incarnation, Partition, Topic};
 use store::{Origin, Position};

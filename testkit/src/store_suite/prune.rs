@@ -1,4 +1,4 @@
-//! What is old and final goes, with a copy of each row, and nothing else does.
+//! Pruning removes old and final rows, with a copy of each, and nothing else.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ fn later() -> ManualClock {
     ManualClock::new(UnixMicros(SystemClock.now().0 + HOUR.as_micros() as i64))
 }
 
-/// What was exported, and when it is to fail.
+/// Exported rows, and the point of a planned failure.
 #[derive(Debug, Default)]
 struct Copies {
     rows: Mutex<Vec<Change>>,
@@ -71,7 +71,7 @@ fn texts(rows: &[Change]) -> BTreeSet<String> {
     rows.iter().map(|row| format!("{row:?}")).collect()
 }
 
-/// Of rows that go, those that a back end keeps at all: on CQL a deposit that is closed is deleted.
+/// Removed rows that the back end had kept at all: on CQL a closed deposit is deleted.
 fn kept_by(tables: &Tables, rows: Vec<Change>) -> Vec<Change> {
     let keeps_closed = tables.back_end().name == "embedded";
     rows.into_iter().filter(|row| keeps_closed || !matches!(row, Change::Deposit(_))).collect()
@@ -204,7 +204,7 @@ async fn list_all(store: &dyn Store) -> [Vec<String>; 3] {
     [orders, deposits, transfers]
 }
 
-/// The same of the reference.
+/// All rows of the reference.
 fn all_of(reference: &Reference) -> [Vec<String>; 3] {
     let orders = reference.orders(&OrderFilter::default());
     let deposits = reference.deposits(&DepositFilter::default());
@@ -232,7 +232,7 @@ fn lines(rows: &[Change]) -> BTreeSet<String> {
     rows.iter().map(|row| line(row).to_string()).collect()
 }
 
-/// What stays has all that belongs to it; the file has exactly what went.
+/// Kept rows keep everything that belongs to them; the file has exactly the removed rows.
 pub(super) async fn what_waits_stays_with_all_of_its_own(tables: &Tables) {
     let (store, mut reference) = written(tables).await;
     assert_eq!(list_all(&*store).await, all_of(&reference));
@@ -369,7 +369,7 @@ pub(super) async fn a_prune_that_was_cut_off_is_repeated(tables: &Tables) {
     assert_eq!(last.removed, Removed::default());
 }
 
-/// What stayed goes when it has ended, and leaves nothing behind.
+/// Rows that were kept are removed once they have ended, and leave nothing behind.
 pub(super) async fn what_waited_goes_when_it_has_ended(tables: &Tables) {
     let (store, _) = written(tables).await;
     prune_all(&*store, before().next(), &WithoutExport).await.unwrap();

@@ -10,7 +10,7 @@ use crate::tables::{BackEnd, Dump, EMBEDDED, Tables, assert_same};
 /// Tables of which rows go back to older states if versions do not count, on either back end.
 const VERSIONED: [&str; 6] =
     ["orders", "orders_pending", "transfers", "transfers_waiting", "deposits", "deposits_open"];
-/// How many records one call applies.
+/// Number of records applied by one call.
 const CALL: usize = 100;
 
 async fn apply(store: &dyn Store, changes: &[Change]) {

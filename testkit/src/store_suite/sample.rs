@@ -83,7 +83,7 @@ fn attempt(row: u64, fixed: &mut Dice) -> Attempt {
     }
 }
 
-/// What the attempts are about.
+/// Subjects of the attempts.
 pub(super) fn subjects() -> impl Iterator<Item = Subject> {
     let orders = (0..4).map(|number| Subject::Order(order_id(number)));
     orders.chain((0..2).map(|number| Subject::Transfer(TransferId(number))))

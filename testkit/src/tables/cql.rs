@@ -31,10 +31,10 @@ pub const CQL: BackEnd = BackEnd {
     remove,
 };
 
-/// Name of the file that has it.
+/// Name of the file that has the keyspace's name.
 const FILE: &str = "keyspace";
 
-/// How many copies of each row tests keep where there are as many nodes.
+/// Maximum number of copies of each row, kept where there are as many nodes.
 const COPIES_MAX: u16 = 3;
 
 /// Nodes that this process started itself.
@@ -42,7 +42,7 @@ static OWN: OnceLock<Vec<String>> = OnceLock::new();
 /// Keyspaces on them that nobody uses, with empty tables: to make tables on several nodes takes long.
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// From now on the tables of this process are on these nodes, `host:port` each.
+/// Puts the tables of this process on these nodes from now on, `host:port` each.
 pub fn use_nodes(nodes: Vec<String>) {
     OWN.set(nodes).expect("it is done once");
 }
@@ -57,7 +57,7 @@ pub fn nodes() -> Vec<String> {
     OWN.get().cloned().unwrap_or_else(|| given().split(',').map(str::to_owned).collect())
 }
 
-/// How to reach a keyspace that has a copy on each of these nodes, but on three at most.
+/// Configuration of a keyspace with a copy on each of these nodes, but on three at most.
 pub fn config(nodes: Vec<String>, keyspace: String) -> CqlConfig {
     CqlConfig {
         replication: u16::try_from(nodes.len()).unwrap_or(COPIES_MAX).min(COPIES_MAX),
@@ -99,14 +99,14 @@ async fn session_with(node: &str, consistency: Consistency) -> Option<Session> {
         .ok()
 }
 
-/// Whether this node reaches every node that has a copy.
+/// `true` if this node reaches every node that has a copy.
 pub async fn reaches_all(node: &str, keyspace: &str) -> bool {
     let Some(session) = session_with(node, Consistency::All).await else { return false };
     rows(&session, &format!("SELECT version FROM {keyspace}.migrations")).await.is_ok()
 }
 
-/// As [`dump`], what one copy has that this node reaches: its own, while it reaches no other. None if it does not
-/// answer.
+/// Dumps one copy that this node reaches, as [`dump`]: its own, while it reaches no other. `None`
+/// if it does not answer.
 pub async fn dump_of_one(node: &str, keyspace: &str) -> Option<Dump> {
     let session = session_with(node, Consistency::One).await?;
     try_dump(&session, keyspace).await.ok()
@@ -181,8 +181,9 @@ async fn columns(
     Ok(tables)
 }
 
-/// In how many pages of rows two keyspaces differ, write times included, but for their migrations and for the directory of
-/// lists, which may have more than leads to rows. For tables that do not fit into memory.
+/// Number of pages of rows in which two keyspaces differ, write times included, without their
+/// migrations and the directory of lists, which may have more than leads to rows. For tables that
+/// do not fit into memory.
 pub async fn differences(node: &str, keyspaces: [&str; 2]) -> usize {
     let session = session_on(&[node.to_owned()]).await;
     let mut different = 0;
@@ -210,7 +211,7 @@ pub async fn differences(node: &str, keyspaces: [&str; 2]) -> usize {
     different
 }
 
-/// Which partitions each list has.
+/// Table with the partitions of each list.
 const DIRECTORY: &str = "list_partitions";
 
 /// The rows of the directory whose partitions have rows, without the times at which they were written: those are of the
@@ -304,7 +305,7 @@ fn remove(dir: &Path) {
     assert!(removed || std::thread::panicking(), "the keyspace of a test was not removed");
 }
 
-/// Whether it succeeded. On a thread of its own: the caller may be inside a runtime.
+/// Runs `work`; `true` if it succeeded. On its own thread: the caller may be inside a runtime.
 fn blocking(work: impl Future<Output = ()> + Send + 'static) -> bool {
     let run = || Runtime::new().expect("a runtime starts").block_on(work);
     std::thread::spawn(run).join().is_ok()

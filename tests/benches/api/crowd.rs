@@ -1,4 +1,4 @@
-//! What clients of ill will, or none, do to the others: idle connections, headers that come byte by byte, wrong secrets.
+//! Effect of malicious or broken clients: idle connections, dripping headers, wrong secrets.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

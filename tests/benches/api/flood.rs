@@ -1,5 +1,5 @@
-//! What strangers of the shop's own address cost it: wrong signatures and secrets from the first second on, bodies that do
-//! not end, idle connections, requests for documents.
+//! Cost of strangers at the shop's own address: wrong signatures and secrets from the first second
+//! on, unfinished bodies, idle connections, requests for documents.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ async fn half_sent(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// How many documents were sent, and how many requests were refused.
+/// Requests documents; returns the number sent and the number of refused requests.
 async fn documents(address: SocketAddr) -> (usize, usize) {
     let mut readers = JoinSet::new();
     for _ in 0..READERS {
@@ -126,7 +126,7 @@ async fn documents(address: SocketAddr) -> (usize, usize) {
     all
 }
 
-/// How many idle connections there are. The service has at most half as many as the files that a process may have open.
+/// Number of idle connections. The service allows half as many as a process may open files.
 pub(crate) fn idle(open_files: Option<u64>) -> usize {
     let half = open_files.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX);
     IDLE.min(half.saturating_sub(CONNECTIONS_MAX - IDLE))

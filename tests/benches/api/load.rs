@@ -62,11 +62,11 @@ pub(crate) fn signed(secret: &Secret, path: &str, body: &str) -> String {
     )
 }
 
-/// What the clients of a load send.
+/// Request that the clients of a load send.
 #[derive(Debug, Clone)]
 pub(crate) enum Load {
     Create,
-    /// Of these orders.
+    /// A status request for one of these orders.
     Status(Arc<[String]>),
     /// The operators' list of orders, from this one on.
     List(usize),
@@ -77,7 +77,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// Of the right answer.
+    /// Expected status code, or its first digit.
     fn status(&self) -> &'static str {
         match self {
             Self::Create => "201",

@@ -25,7 +25,7 @@ const CLIENTS: usize = 64;
 const CONNECTIONS: [usize; 3] = [1, 16, CLIENTS];
 const CEILING: &str = "the ceiling: axum and authorization alone";
 
-/// How long each load lasts.
+/// Duration of each load.
 fn duration() -> Duration {
     Duration::from_secs((SECONDS * percent() / 100).max(1) as u64)
 }
@@ -40,9 +40,9 @@ fn print(what: &str, clients: usize, times: &[Duration], aim: &str) {
     );
 }
 
-/// What is measured; without arguments, all of it.
+/// Parts to measure; without arguments, all of them.
 const PARTS: [&str; 5] = ["creates", "statuses", "lists", "crowd", "flood"];
-/// The deepest that a list may be read.
+/// Maximum offset of a list.
 const OFFSET_MAX: usize = 100_000;
 
 /// The executable with all stages, and what it serves.
@@ -61,14 +61,14 @@ impl Shop {
         client.json().to_string()
     }
 
-    /// By wrk, if there is one.
+    /// Runs wrk, if there is one.
     async fn wrk(&self, address: SocketAddr, load: (&str, &Load), clients: usize, note: &str) {
         if let Some(wrk) = &self.wrk {
             wrk.run(address, load, clients, note).await;
         }
     }
 
-    /// By our own load and by wrk, one after the other against the service and the ceiling.
+    /// Runs our own load and wrk, one after the other, against the service and the ceiling.
     async fn beside_ceiling(&self, ceiling: SocketAddr, (what, load): (&str, &Load), aim: &str) {
         let address = self.node.address();
         for clients in CONNECTIONS {

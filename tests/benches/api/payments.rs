@@ -9,8 +9,9 @@ use testkit::measure::{percent, percentile};
 /// Blocks with payments, and payments in each.
 const BLOCKS: usize = 30;
 const IN_BLOCK: usize = 5;
-/// By how many seconds the newest block is later than that of a payment: final and 6 s old by the chain's time, its logs
-/// are checked at once. Any other block waits 6 s for that (decision 69), and what is measured is the pipeline.
+/// Seconds from the block of a payment to the newest one: final and 6 s old by the chain's time,
+/// its logs are checked at once. Any other block waits 6 s (decision 69), which is not the
+/// pipeline's time.
 const AGE: u64 = 7;
 
 /// An order that awaits its payment.
@@ -19,7 +20,7 @@ struct Awaiting {
     units: u128,
 }
 
-/// What pays: the chain, and to which wallet.
+/// Source of payments: the chain, and the wallet that is paid.
 pub(crate) struct Payments {
     pub(crate) chain: devnet::Chain,
     pub(crate) wallet: &'static str,
@@ -75,7 +76,7 @@ impl Payments {
         );
     }
 
-    /// When the webhook came that says so.
+    /// Arrival time of the webhook that reports the order as paid.
     async fn paid(&self, merchant: &Merchant, order: &Awaiting) -> Instant {
         eventually(&format!("order {} to be paid", order.order_id), || async {
             let events = merchant.with("order_id", &order.order_id.as_str().into());

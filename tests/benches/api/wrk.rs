@@ -12,14 +12,14 @@ use crate::load::Load;
 /// Requests that are signed before a run. They hold for five minutes, and are sent again when all were.
 const PREPARED: usize = 20_000;
 
-/// Where wrk finds what it needs.
+/// Paths of the files that wrk reads.
 pub(crate) struct Wrk {
     script: PathBuf,
     requests: PathBuf,
 }
 
 impl Wrk {
-    /// None if there is no wrk on the PATH, which is said.
+    /// Returns `None`, and prints so, if there is no wrk on the PATH.
     pub(crate) async fn find(dir: &Path) -> Option<Self> {
         if let Err(error) = Command::new("wrk").arg("--version").output().await {
             println!(

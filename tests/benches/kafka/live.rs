@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::workload::{CHAINS, Form, heading, payment};
 
-/// How often transfers are produced, with a head for each chain, and how many.
+/// Interval at which transfers are produced, with a head for each chain, and their number.
 const TICK: Duration = Duration::from_millis(10);
 pub(crate) const TRANSFERS_A_TICK: usize = 10;
 const POLL: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ pub(crate) struct Latency {
     pub(crate) transfers: usize,
 }
 
-/// What is sent: the first deposit to pay, the next height, for how long.
+/// A steady load: the first deposit to pay, the next height, and the number of ticks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trickle {
     pub(crate) first: usize,

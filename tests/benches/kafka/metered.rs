@@ -28,7 +28,7 @@ pub(crate) struct Written {
     pub(crate) header_bytes: u64,
 }
 
-/// What the workers of a process did.
+/// Work done by the workers of a process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) inputs: u64,
@@ -186,7 +186,7 @@ struct MeteredWorker {
     read: Taken,
     /// Written ahead of the step.
     written: BTreeMap<Topic, Written>,
-    /// When the last records came, or the last ones were written ahead.
+    /// End of the last poll, or of the last write ahead.
     since: Instant,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Sizes {
     pub(crate) entry: u64,
 }
 
-/// What it prints when it has taken all input that was there.
+/// Report that the peer prints once it has consumed all available input.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PeerReport {
     pub(crate) inputs: u64,

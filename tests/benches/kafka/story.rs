@@ -1,4 +1,4 @@
-//! What is measured, in which order, and how it is printed.
+//! The measurements, in their order, and how they are printed.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ use crate::workload::{BLOCK, CHAINS, Form, beginning, copy, fill, opening, payme
 const OURS: &str = "ours.";
 const CEILING: &str = "ceiling.";
 const PEER: &str = "peer.";
-/// Where the number of a deposit is in a transfer that the peer published: in its transaction's hash.
+/// Bytes with the deposit number in a transfer of the peer: a part of the transaction's hash.
 const PEER_NUMBER: std::ops::Range<usize> = 50..58;
 
-/// How much is measured. A part of it shows that everything works.
+/// Size of the measurement. A part of it shows that everything works.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     deposits: usize,
-    /// Of each run.
+    /// Transfers of each run.
     transfers: usize,
     live_ticks: usize,
-    /// Of each store.
+    /// Rows of each store.
     rows: usize,
 }
 

@@ -22,7 +22,7 @@ use crate::metered::{Report, Tally, Written, metered};
 use crate::workload;
 
 const POLL: Duration = Duration::from_millis(50);
-/// As many as a step of the processor takes.
+/// Maximum number of records in a step, as in the processor.
 const BATCH_MAX: usize = 4096;
 /// Records of each topic that the copying workers write again and again.
 const SAMPLES: usize = 2000;
@@ -130,7 +130,7 @@ fn match_all(log: Arc<dyn Log>, member: String, stop: CancellationToken) {
     processor::run_matching(&context).expect("matching");
 }
 
-/// What is written to a topic for each input: how many records on average, and samples of them.
+/// Records written to a topic for each input: their average number, and samples of them.
 #[derive(Debug, Clone)]
 struct Sample {
     each: Ratio,
@@ -146,7 +146,7 @@ struct Ratio {
 }
 
 impl Ratio {
-    /// How many are due for one more input.
+    /// Number of records due for one more input.
     fn take(&mut self) -> u64 {
         self.rest += self.records;
         let due = self.rest / self.inputs.max(1);

@@ -21,7 +21,7 @@ pub(crate) const BLOCK: usize = 100;
 /// Records handed to the log at once while filling it.
 const CHUNK: usize = 5000;
 
-/// Whose form the inputs have.
+/// Form of the inputs: ours or the peer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Avro.
@@ -35,7 +35,7 @@ fn chain(number: usize) -> Blockchain {
     CHAINS[number % CHAINS.len()]
 }
 
-/// What must be read before deposits open: the wallet is watched on each chain, and the head is there.
+/// Records to read before deposits open: the watched wallet and the head of each chain.
 pub(crate) fn beginning() -> impl Iterator<Item = NewRecord> {
     let of =
         |chain: &Blockchain| [watch(0), head(0)].map(|r| ChainRecord { blockchain: *chain, ..r });

@@ -1,4 +1,4 @@
-//! What the same servers take of plain single rows.
+//! Ceiling of the back ends: the rate at which the same servers take plain single rows.
 
 use std::path::Path;
 use std::sync::Arc;

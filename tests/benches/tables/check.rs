@@ -1,4 +1,4 @@
-//! Whether the lists have what the shop knows: every row, once, and the newest first.
+//! Check of the lists against the shop: every row, once, and the newest first.
 
 use std::time::Instant;
 
@@ -16,10 +16,10 @@ use crate::shop::Truth;
 const LIMIT: u32 = 1000;
 /// Rows of a list that are compared: more than the greatest offset of the spec.
 const NEWEST: usize = 100_200;
-/// Where pages by offset are compared too.
+/// Offsets at which pages are compared too.
 const OFFSETS: [u32; 5] = [0, 20, 1_000, 50_000, 100_000];
 
-/// Which list.
+/// A list to check.
 #[derive(Debug, Clone, Copy)]
 enum Of {
     Orders(Option<OrderStatus>),

@@ -21,17 +21,17 @@ use crate::shop::{LAYOUT, Shop};
 
 /// Batches that are made ahead.
 const AHEAD: usize = 4;
-/// What the projector takes at once.
+/// Maximum number of records in a batch of the projector.
 const BATCH: usize = 4096;
 
-/// What was done so far; readers follow it.
+/// Work done so far; readers follow it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     begun: Instant,
     records: AtomicU64,
-    /// Handed to the store: the newest of each row in a batch.
+    /// Rows handed to the store: the newest version of each one in a batch.
     rows: AtomicU64,
-    /// When the last of them was applied, in nanoseconds since it began.
+    /// Time of the last applied row, in nanoseconds since the beginning.
     applied: AtomicU64,
     /// Orders that the tables have.
     orders: AtomicUsize,
@@ -60,7 +60,7 @@ impl Progress {
         self.orders.load(Ordering::Relaxed)
     }
 
-    /// From the beginning until the last row was applied.
+    /// Time from the beginning until the last row was applied.
     pub(crate) fn time(&self) -> Duration {
         Duration::from_nanos(self.applied.load(Ordering::Relaxed))
     }

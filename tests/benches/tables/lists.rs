@@ -120,7 +120,7 @@ impl List {
     }
 }
 
-/// How long answers took, and what went wrong.
+/// Response times, and failures.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Times {
     times: Vec<Duration>,

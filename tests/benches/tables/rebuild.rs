@@ -24,7 +24,7 @@ use crate::{Tables, load};
 
 /// Records of one write to the log.
 const BATCH: usize = 10_000;
-/// How often readers ask while tables are made again.
+/// Interval at which readers query while tables are rebuilt.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(tables: &Tables, volume: Volume) {
@@ -102,7 +102,7 @@ async fn write_log(log: &EmbeddedLog, volume: Volume) -> usize {
     count
 }
 
-/// What the projector makes of it, without its group.
+/// Applies the log with the projector, without its group; returns the number of rows.
 async fn live(log: &EmbeddedLog, store: Arc<dyn Store>) -> u64 {
     let (log, handle) = (log.clone(), Handle::current());
     let work = move || {
@@ -142,7 +142,7 @@ async fn answers(store: &dyn Store) -> Vec<Vec<Order>> {
     answers
 }
 
-/// How often it asked, and how often the answer was another one than expected.
+/// Queries until stopped; returns the number of queries and of unexpected answers.
 async fn read(
     store: Arc<dyn Store>,
     expected: Vec<Vec<Order>>,

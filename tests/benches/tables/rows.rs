@@ -11,10 +11,10 @@ use schemas::{
 use testkit::measure::{amount, wallet};
 use uuid::Uuid;
 
-/// What the shop offers.
+/// Chains and stablecoins that the shop offers.
 pub(crate) const CHAINS: [Blockchain; 2] = [Blockchain::Eth, Blockchain::Polygon];
 const STABLECOINS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
-/// From one order of a subscription to the next one, which has the same reference.
+/// Number of orders from one of a subscription to its next one, which has the same reference.
 const SUBSCRIPTION_EVERY: usize = 100;
 pub(crate) const SUBSCRIPTION: &str = "subscription-1";
 const URL: &str = "https://shop.example/hooks/orders";
@@ -35,11 +35,11 @@ pub(crate) struct Paid {
     pub(crate) created_at: UnixSeconds,
     /// The order that it pays.
     pub(crate) order: Option<usize>,
-    /// Its block will leave the chain.
+    /// `true` if its block will leave the chain.
     pub(crate) fails: bool,
 }
 
-/// What a version of an order says.
+/// State of an order in one of its versions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Created,
@@ -236,7 +236,7 @@ pub(crate) fn attempt_of_transfer(paid: Paid, attempted_at: UnixMicros) -> Attem
     }
 }
 
-/// How far a chain is, or one of its lanes.
+/// Progress of a chain, or of one of its lanes.
 pub(crate) fn progress(
     blockchain: Blockchain,
     lane: Option<i32>,

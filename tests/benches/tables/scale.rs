@@ -16,9 +16,9 @@ use crate::shop::{Shop, Volume};
 use crate::short::{idle, print_rate, print_times, with_times};
 use crate::{Tables, check};
 
-/// How often each list is asked for.
+/// Interval at which each list is read.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How often one of the deep pages is, each in its turn.
+/// Interval at which one of the deep pages is read, each in its turn.
 const DEEP_EVERY: Duration = Duration::from_secs(5);
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 

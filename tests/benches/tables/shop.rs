@@ -1,5 +1,5 @@
-//! What a shop's topics carry, in the order in which it happens: a stream without an end. Of it only what is under way
-//! is kept, and one byte for each order and transfer, to check the tables by at the end.
+//! An endless stream of a shop's records, in the order of events. Only pending events are kept, and
+//! one byte for each order and transfer, to check the tables by at the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use testkit::Dice;
 use crate::rows::{self, Paid, Placed};
 
 pub(crate) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-/// How many of a hundred orders are paid, and how many expire; the others are cancelled.
+/// Percentages of orders that are paid and that expire; the others are cancelled.
 const PAID: usize = 70;
 const EXPIRED: usize = 25;
-/// How many of a hundred transfers that pay nothing never confirm.
+/// Percentage of the transfers paying nothing that never confirm.
 const FAILED: usize = 10;
-/// How many of a hundred webhooks are refused once.
+/// Percentage of webhooks that are refused once.
 const REFUSED: usize = 10;
 /// Orders from one head of the chains to the next.
 const HEAD_EVERY: u64 = 500;
 
-/// How much there is of what.
+/// Number of rows of each kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Volume {
     pub(crate) orders: usize,
     /// All of one wallet. Those beyond the ones that pay an order pay nothing.
     pub(crate) transfers: usize,
-    /// Orders that are pending at any moment, about.
+    /// Approximate number of orders pending at any moment.
     pub(crate) pending: usize,
 }
 
@@ -41,7 +41,7 @@ impl Volume {
     }
 }
 
-/// What is still to happen to an order or a transfer.
+/// Event still to come for an order or a transfer.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Seen(Placed),
@@ -54,12 +54,12 @@ enum Event {
     StrayEnded(Paid),
 }
 
-/// What the tables must have once everything is applied.
+/// Expected rows of the tables once everything is applied.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
-    /// By number, from the oldest on.
+    /// Statuses of orders by number, from the oldest on.
     pub(crate) orders: Vec<OrderStatus>,
-    /// By id.
+    /// Statuses of transfers by ID.
     pub(crate) transfers: Vec<TransferStatus>,
 }
 
@@ -72,9 +72,9 @@ pub(crate) struct Shop {
     volume: Volume,
     dice: Dice,
     now: UnixMicros,
-    /// When it began, if its time is not that of the machine.
+    /// Start time, if the shop does not follow the machine's clock.
     begun: Option<UnixMicros>,
-    /// What happens with the next order, with the one after it, and so on.
+    /// Events due with the next order, with the one after it, and so on.
     calendar: VecDeque<Vec<Event>>,
     strays: usize,
     offset: i64,

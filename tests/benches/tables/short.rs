@@ -14,9 +14,9 @@ use crate::{Tables, ceiling};
 /// Rows of each ceiling, and of what is not counted before it: Java compiles what it runs often.
 const CEILING_ROWS: usize = 200_000;
 const WARM_UP_ROWS: usize = 100_000;
-/// How many requests the store has under way when it writes, and more than that.
+/// Numbers of concurrent requests: as many as the store has when it writes, and more.
 const AT_ONCE: [usize; 2] = [64, 256];
-/// How often each list is asked for, its first page and its deepest one.
+/// Number of reads of each list: of its first page, and of its deepest one.
 const ASKED: usize = 200;
 const ASKED_DEEP: usize = 20;
 /// Requests that a list of 20 may take.

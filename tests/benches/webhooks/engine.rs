@@ -17,11 +17,11 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// As the defaults have it.
+/// The default layout.
 pub(crate) const LAYOUT: Layout = Layout { lanes: 16, orders: 4, webhooks: 2 };
 /// Events that are written at once.
 const CHUNK: usize = 1000;
-/// How often a paced load reads the clock.
+/// Interval at which a paced load reads the clock.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Both loops and their log.
@@ -29,13 +29,13 @@ pub(crate) struct Engine {
     log: Arc<dyn Log>,
     stop: CancellationToken,
     threads: Vec<JoinHandle<Result<(), webhooks::Error>>>,
-    /// When each event happened.
+    /// Time of each event.
     sent: Vec<UnixMicros>,
     _dir: Option<TempDir>,
 }
 
 impl Engine {
-    /// On an embedded log.
+    /// Starts both loops on an embedded log.
     pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).expect("a log");
@@ -62,7 +62,7 @@ impl Engine {
         Self { log, stop, threads, sent: Vec::new(), _dir: None }
     }
 
-    /// How many events there were.
+    /// Number of events.
     pub(crate) fn events(&self) -> usize {
         self.sent.len()
     }
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// How many records the two loops have written.
+    /// Number of records that the two loops have written.
     pub(crate) fn records(&self) -> i64 {
         let all = |topic: Topic| {
             topic.all_partitions(&LAYOUT).map(move |partition| TopicPartition { topic, partition })

@@ -1,4 +1,4 @@
-//! What a part of the receivers does to the others: those that never answer, and one that is larger than all others.
+//! Effect of a part of the receivers on the others: silent ones, and one larger than all others.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use testkit::measure::percentile;
 use crate::engine::Engine;
 use crate::receivers::Receivers;
 
-/// What is not there after so long counts as this late.
+/// Maximum wait for a 200; a missing one counts as this late.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Times in order.
@@ -20,7 +20,7 @@ pub(crate) struct Lags {
 }
 
 impl Lags {
-    /// Of those of the events that `is_watched`, by their number among them. Waits for them.
+    /// Waits for the watched events, chosen by their number among `events`; returns their times.
     pub(crate) async fn of(
         engine: &Engine,
         receivers: &mut Receivers,

@@ -10,11 +10,11 @@ use crate::lag::{Lags, change};
 use crate::receivers::{Kind, Receivers};
 
 const EVENTS: usize = 1_000_000;
-/// How long the receiver stays dead once all events are there, and how much of that the first of the others wait
-/// behind them in the log.
+/// Time that the receiver stays dead once all events are there, and the part of it in which the
+/// first of the others wait behind them in the log.
 const DEAD: Duration = Duration::from_secs(300);
 const TAKEN_IN: Duration = Duration::from_secs(20);
-/// Longer than the longest wait of a delivery.
+/// Maximum time to drain, longer than the longest wait of a delivery.
 const DRAIN_MAX: Duration = Duration::from_secs(1500);
 const SAMPLE: Duration = Duration::from_secs(10);
 const HEALTHY: usize = 100;

@@ -10,10 +10,10 @@ use crate::lag::Lags;
 use crate::receivers::{Kind, Receivers};
 
 const DURATION: Duration = Duration::from_secs(10);
-/// From the first delivery on. After that the partitions are assigned, connections are made and the destinations known.
+/// Warm-up from the first delivery on; then partitions are assigned and connections made.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// How many events wait for their 200 when as many as possible are delivered: an event takes about 100 ms on a busy Kafka,
-/// so fewer would limit the rate.
+/// Number of events that wait for their 200 at the maximum rate: an event takes about 100 ms on a
+/// busy Kafka, so fewer would limit the rate.
 const WAITING: usize = 5000;
 const PACE: u32 = 200;
 

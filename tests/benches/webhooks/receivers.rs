@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub(crate) const ROLE: &str = "receivers";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// How a destination behaves.
+/// Behaviour of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Answers 200 at once.
@@ -83,7 +83,7 @@ impl Receivers {
         format!("http://127.{}.{high}.{low}:{port}/webhooks", kind.byte())
     }
 
-    /// How many 200s there were from receivers that were always healthy, since the last [`Receivers::take`].
+    /// Number of 200s from receivers that were always healthy, since the last [`Receivers::take`].
     pub(crate) fn count(&mut self) -> usize {
         self.order("count");
         self.answer()
@@ -101,19 +101,19 @@ impl Receivers {
         (0..count).map(|_| arrival()).collect()
     }
 
-    /// How many different events were acknowledged by receivers that woke up.
+    /// Number of different events acknowledged by receivers that woke up.
     pub(crate) fn late(&mut self) -> usize {
         self.order("late");
         self.answer()
     }
 
-    /// From now on those that are asleep or refuse answer, too; those that did are forgotten.
+    /// Lets the receivers that are asleep or refuse answer from now on.
     pub(crate) fn wake(&mut self) {
         self.order("wake");
         let _: usize = self.answer();
     }
 
-    /// They are again as they were at first.
+    /// Puts the receivers back into their first state, and forgets the late events.
     pub(crate) fn lull(&mut self) {
         self.order("lull");
         self.refusing_port = self.answer();
@@ -128,7 +128,7 @@ impl Receivers {
     }
 }
 
-/// What the receivers saw.
+/// State of the receivers.
 #[derive(Default)]
 struct Seen {
     arrivals: Mutex<Vec<(u128, UnixMicros)>>,

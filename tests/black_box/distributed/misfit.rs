@@ -4,10 +4,10 @@ use testkit::harness::{Anvil, Cluster, Installation, Merchant, eventually};
 
 use super::{chain, tools};
 
-/// In section `[log]`: a group is inactive once its members have been silent for as long.
+/// Settings of section `[log]`: a group is inactive once its members have been silent that long.
 pub(super) const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
 
-/// What a stage logs that ends as it starts.
+/// Starts a stage that ends at once with exit code 1, and returns its log.
 pub(super) async fn refusal(installation: &Installation, name: &str, stage: &str) -> String {
     let process = installation.start(name, stage).process;
     let file = installation.file().with_file_name(format!("{name}.log"));

@@ -11,7 +11,7 @@ use testkit::harness::{Client, Cluster, Installation, Tidemark, eventually, exec
 use testkit::log_suite::on_kafka;
 use testkit::relocation::{SETTINGS, Shop, WAITING, assert_attempts};
 
-/// How many orders move; `TIDEMARK_TEST_MOVED` gives another number.
+/// Number of orders that move; `TIDEMARK_TEST_MOVED` overrides it.
 const MOVED: usize = 200;
 /// Kinds of orders, by when they are paid.
 const KINDS: usize = 6;

@@ -13,7 +13,7 @@ fn variable(name: &str) -> String {
         .unwrap_or_else(|| panic!("{name} is not set: run the tests by `cargo xtask test`"))
 }
 
-/// What a tool prints; none while the group is active.
+/// Runs a tool and returns its output; `None` while the group is active.
 fn run(class: &str, arguments: &[&str]) -> Option<String> {
     let mut tool = Command::new("java");
     tool.args(["-cp", &format!("{}/*", variable("TIDEMARK_TEST_KAFKA_LIB")), class]);

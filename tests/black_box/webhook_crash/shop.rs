@@ -10,7 +10,7 @@ use testkit::harness::{ADMIN_SECRET, Client, MERCHANT_SECRET, Receiver, Reply, e
 
 use super::verdict::{Evidence, is_request, text};
 
-/// What happens to an order.
+/// Action on an order.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Cancel,
@@ -37,12 +37,12 @@ struct Order {
 
 pub(super) struct Shop {
     orders: Vec<Order>,
-    /// No more are created.
+    /// Maximum number of orders to create.
     pub(super) orders_max: usize,
     receiver: Receiver,
 }
 
-/// What a receiver does with an event's attempt, by the name of the event.
+/// Reply of a receiver to an attempt, derived from the name of the event.
 pub(super) fn script(event_id: &str, attempt: i32) -> Reply {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = event_id.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 16;
@@ -69,7 +69,7 @@ impl Shop {
         self.orders.iter().all(|order| order.id.is_some() && order.done == order.plan.len())
     }
 
-    /// How many webhooks there are at least: one for each act.
+    /// Minimum number of webhooks: one for each act.
     pub(super) fn events(&self) -> usize {
         self.orders.iter().map(|order| order.done).sum()
     }
@@ -95,7 +95,7 @@ impl Shop {
         Ok(())
     }
 
-    /// What the operator is shown against what the log says.
+    /// Compares the counters that the operator sees with the log.
     pub(super) async fn check_counters(&self, client: &Client, evidence: &Evidence) -> Vec<String> {
         let mut recorded: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
         for attempt in evidence.attempts.iter().filter(|attempt| is_request(attempt)) {
@@ -136,7 +136,7 @@ async fn create(client: &Client, reference: &str, url: &str) -> reqwest::Result<
     Ok(Some(order["order_id"].as_str().unwrap().to_owned()))
 }
 
-/// Whether the act has happened, now or before an answer that broke off.
+/// Performs the act; `true` if it has happened, now or before an answer that broke off.
 async fn happens(client: &Client, id: &str, act: Act) -> reqwest::Result<bool> {
     let admin = [("Service-Admin-Authorization", ADMIN_SECRET)];
     let (path, headers) = match act {

@@ -1,4 +1,4 @@
-//! What must hold of webhooks although processes are killed: judged by the receivers' own list beside the topics.
+//! Invariants of webhooks under kills, judged by the receivers' own list beside the topics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ pub(super) struct Evidence {
     pub(super) attempts: Vec<Value>,
     pub(super) dead: Vec<Value>,
     pub(super) calls: Vec<Call>,
-    /// After each of them the receivers had seen everything that was sent before.
+    /// Kills; after each the receivers had seen everything that was sent before.
     pub(super) kills: Vec<Instant>,
     pub(super) first_delay: Duration,
 }
 
-/// What is known of one event.
+/// Evidence of one event.
 #[derive(Default)]
 struct Event<'a> {
     attempts: Vec<&'a Value>,
@@ -35,7 +35,7 @@ pub(super) fn text<'a>(record: &'a Value, field: &str) -> &'a str {
     record[field].as_str().unwrap_or_else(|| panic!("no {field} in {record}"))
 }
 
-/// Whether an attempt counts (spec 2.3): a request was made, or tried.
+/// `true` if an attempt counts (spec 2.3): a request was made, or tried.
 pub(super) fn is_request(attempt: &Value) -> bool {
     ["delivered", "status", "timeout", "connect", "protocol"].contains(&text(attempt, "outcome"))
 }
@@ -83,7 +83,7 @@ fn events(evidence: &Evidence) -> BTreeMap<&str, Event<'_>> {
     events
 }
 
-/// How many events are neither delivered nor superseded nor dead.
+/// Number of events that are neither delivered nor superseded nor dead.
 pub(super) fn unended(evidence: &Evidence) -> usize {
     events(evidence).values().filter(|event| !event.is_over()).count()
 }
@@ -207,7 +207,7 @@ fn check_records(event: &Event<'_>, kills: &[Instant], flaw: &mut impl FnMut(Str
     }
 }
 
-/// Of a recorded attempt no call comes after the recorded one: what a kill makes unknown comes before it.
+/// Finds calls after the recorded one of the same attempt: a kill hides only calls before it.
 fn check_repeats(event: &Event<'_>, flaw: &mut impl FnMut(String)) {
     for attempt in event.attempts.iter().filter(|attempt| is_request(attempt)) {
         let begun: UnixMicros = text(attempt, "attempted_at").parse().expect("a time");
@@ -233,7 +233,7 @@ fn check_order(calls: &[Call], flaws: &mut Vec<String>) {
     }
 }
 
-/// How many of what there were.
+/// Counts of the evidence, as text.
 pub(super) fn summary(evidence: &Evidence) -> String {
     let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
     for attempt in &evidence.attempts {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::shell::{self, cargo};
 
-/// What was built.
+/// Results of the build.
 #[derive(Debug, Default)]
 pub(super) struct Built {
     /// `tidemark`.

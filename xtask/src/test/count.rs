@@ -1,9 +1,9 @@
-//! What a test binary reports in its closing line.
+//! Counts that a test binary reports in its closing line.
 
 use std::fmt;
 use std::iter::Sum;
 
-/// How its tests ended.
+/// Results of its tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) passed: usize,

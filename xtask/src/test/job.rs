@@ -1,4 +1,4 @@
-//! Which tests run together, what they need, and how they load the machine.
+//! Jobs: tests that run together, their needs, and their load on the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use super::Scope;
 use super::build::Binary;
 use crate::need::Need;
 
-/// How long a job may take. On a busy machine the longest takes some minutes: one that takes longer hangs.
+/// Maximum duration of a job. On a busy machine the longest takes some minutes: a longer one hangs.
 pub(super) const LIMIT: Duration = Duration::from_secs(20 * 60);
-/// What every back end must do, by the names of the tests; those of the tables in CQL have `cql` in theirs.
+/// Tests of every back end, by their prefix; those of the tables in CQL have `cql` in their names.
 const STORE: &str = "tests::back_ends::conformance::";
-/// How many tests of a binary run at once.
+/// Variable with the number of tests of a binary that run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// The least number where tests wait, on a machine with fewer processors: see [`MANY_AT_ONCE`].
 const THREADS_MIN: usize = 6;
 /// The package of tests that need more than their crate.
 const TESTS: &str = "tests/";
 
-/// How tests load the machine. The first two run side by side, so that processors are used while other tests wait.
+/// Load on the machine. The first two run side by side, so that one computes while the other waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Load {
     /// Mostly waits: for time-outs, restarts and other processes.
@@ -35,7 +35,7 @@ enum Load {
 /// where the first part that fits counts; what they need; their load.
 type Part = (&'static str, &'static str, &'static [Need], Load);
 
-/// Of each load those that take longest come first. A test of `tests/` that no part fits gets everything.
+/// Parts of each load, the longest first. A test of `tests/` in none of them gets every need.
 const PARTS: [Part; 31] = {
     use Load::{Alone, Computing, Waiting};
     use Need::{Anvil, Browser, Clients, Jars, Promtool, Python, Schemathesis, Servers};
@@ -91,7 +91,7 @@ const ON_CQL: (&str, [&str; 9]) = (
     ],
 );
 const ON_CQL_NEEDS: [Need; 2] = [Need::Jars, Need::Servers];
-/// What is set for them.
+/// Variable set for the tests of [`ON_CQL`].
 const TABLES: (&str, &str) = ("TIDEMARK_TEST_TABLES", "cql");
 
 /// Binaries with tests that wait, each for something of its own: [`THREADS_MIN`] of them run at once on a machine with
@@ -103,26 +103,26 @@ const MANY_AT_ONCE: [&str; 5] =
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) binary: &'a Binary,
-    /// What distinguishes it from the binary's other jobs.
+    /// Pattern that distinguishes it from the binary's other jobs.
     pub(super) pattern: &'static str,
     pub(super) tests: Vec<String>,
     pub(super) needs: &'static [Need],
-    /// What is set for it beside what all jobs get.
+    /// Variable set for it beside those of all jobs.
     pub(super) variable: Option<(&'static str, String)>,
     load: Load,
-    /// Of one load those with a small one begin first.
+    /// Position among the jobs of its load: a smaller one begins first.
     rank: usize,
 }
 
 impl Job<'_> {
-    /// Whether nothing else may run meanwhile.
+    /// `true` if nothing else may run meanwhile.
     pub(super) fn is_alone(&self) -> bool {
         self.load == Load::Alone
     }
 }
 
 impl Scope<'_> {
-    /// Whether a test runs that has this full name and these needs.
+    /// `true` if a test with this full name and these needs runs.
     fn runs(self, name: &str, needs: &[Need]) -> bool {
         match self {
             Self::All => true,
@@ -132,7 +132,8 @@ impl Scope<'_> {
         }
     }
 
-    /// Whether a test of [`ON_CQL`] runs a second time. By name only if the filter says `cql`, as without it the tests need no server.
+    /// `true` if a test of [`ON_CQL`] runs a second time. By name only if the filter says `cql`, as
+    /// without it the tests need no server.
     fn runs_on_cql(self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -214,7 +215,7 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
     Ok(jobs)
 }
 
-/// What is set where more tests run at once: nothing where a developer has set it, or processors suffice.
+/// Variable for more tests at once; `None` if a developer has set it, or processors suffice.
 fn threads() -> Option<(&'static str, String)> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let is_set = std::env::var_os(THREADS).is_some();

@@ -19,22 +19,22 @@ use crate::fetch::Variables;
 use crate::services::Folder;
 use crate::shell::{print, say};
 
-/// How a process ended.
+/// End of a process.
 #[derive(Debug)]
 struct End {
     status: ExitStatus,
-    /// Whether it was killed, as it ran for too long.
+    /// `true` if it was killed because it ran for too long.
     is_late: bool,
 }
 
-/// How a job ended.
+/// Outcome of a job.
 #[derive(Debug)]
 pub(super) struct Outcome {
     name: String,
     end: End,
-    /// What it printed last.
+    /// Last line that it printed.
     last: String,
-    /// Whether it printed a closing line with counts.
+    /// `true` if it printed a closing line with counts.
     has_result: bool,
     pub(super) counts: Counts,
     took: Duration,
@@ -53,7 +53,7 @@ impl Outcome {
         Self { name, end, last, has_result: result.is_some(), counts, took }
     }
 
-    /// What is wrong with it; `None` if nothing is.
+    /// Failure of the job; `None` if it passed.
     pub(super) fn complaint(&self) -> Option<String> {
         let Counts { failed, skipped, .. } = self.counts;
         match (failed, skipped) {
