@@ -132,7 +132,7 @@ fn limits_and_errors_are_named_in_tests() {
 #[test]
 fn items_and_their_names_are_recognised() {
     let code = "\
-/// Why.
+/// Cause.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// One.

@@ -74,6 +74,29 @@ fn prose(path: &Path) -> String {
     kept
 }
 
+/// A noun or a verb: a clause hides what the item is.
+#[test]
+fn doc_comments_do_not_open_with_a_clause() {
+    const CLAUSES: [&str; 9] =
+        ["What", "How", "Whether", "Where", "When", "Which", "Why", "Who", "That"];
+    let mut found = Vec::new();
+    for path in files("rs") {
+        let text = read(&path);
+        let lines: Vec<_> = text.lines().map(str::trim_start).collect();
+        for (number, line) in lines.iter().enumerate() {
+            let kinds = ["/// ", "//! "];
+            let Some(kind) = kinds.into_iter().find(|kind| line.starts_with(kind)) else { continue };
+            let goes_before = number.checked_sub(1).and_then(|before| lines.get(before));
+            let is_first = goes_before.is_none_or(|before| !before.starts_with(kind.trim_end()));
+            let word = line[kind.len()..].split([' ', ',', ':']).next().unwrap_or_default();
+            if is_first && CLAUSES.contains(&word) {
+                found.push(format!("{}:{}: {line}", path.display(), number + 1));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
 #[test]
 fn words_are_those_of_the_field() {
     let style = Path::new("CONTRIBUTING.md");
