@@ -6,7 +6,7 @@
 //! refuses every decimal that is shorter than its precision allows.
 //!
 //! `apache-avro` parses the schemas and reads values without a type; `serde_avro_fast` reads them as Rust
-//! types, in a third of the time (decision 14). They are written by position (decision 28).
+//! types, in a third of the time (decision 14). They are written by position (decision 14).
 
 mod positional;
 
