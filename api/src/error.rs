@@ -61,7 +61,7 @@ pub(crate) enum Refusal {
     AdminWrong,
     #[error("resource not found")]
     ResourceNotFound,
-    // What the interface leaves open (docs/decisions/0007).
+    // What the interface leaves open (docs/decisions/0052).
     #[error("this secret may only read")]
     ReadOnly,
     #[error("method not allowed")]
