@@ -254,13 +254,15 @@ fn commands_print_through_one_writer() {
 }
 
 #[test]
-fn architecture_names_files_that_exist() {
-    let text = read(Path::new("ARCHITECTURE.md"));
+fn architecture_and_recipes_name_files_that_exist() {
+    let recipes = files("md").into_iter().filter(|path| path.starts_with("docs/internals/recipes"));
+    let pages = recipes.chain([PathBuf::from("ARCHITECTURE.md")]);
+    let text: String = pages.map(|path| read(&path)).collect();
     let mut checked = 0;
     for part in text.split('`').skip(1).step_by(2) {
         let is_path = part.contains('/') && !part.contains([' ', '<', '*', '{', ':', '(']);
         if is_path && !part.starts_with('/') {
-            assert!(root().join(part).exists(), "ARCHITECTURE.md names {part}, which is not there");
+            assert!(root().join(part).exists(), "a page names {part}, which is not there");
             checked += 1;
         }
     }
@@ -285,7 +287,7 @@ fn every_schema_is_a_file_with_a_golden_example() {
 
 #[test]
 fn docs_say_what_a_writer_of_each_topic_can_do() {
-    let page = read(Path::new("docs/TOPICS.md"));
+    let page = read(Path::new("docs/consume/contract.md"));
     let (_, table) = page.split_once("<!-- writers: begin -->").unwrap();
     let (table, _) = table.split_once("<!-- writers: end -->").unwrap();
     let topics = table.lines().filter_map(|row| row.split('|').nth(1));
@@ -301,7 +303,7 @@ fn docs_say_what_a_writer_of_each_topic_can_do() {
 
 #[test]
 fn every_peer_defect_has_its_test() {
-    let text = read(Path::new("docs/peer-defects.md"));
+    let text = read(Path::new("docs/internals/peer-defects.md"));
     let mut numbers = BTreeSet::new();
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<_> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
@@ -376,8 +378,9 @@ fn ci_runs_one_command() {
 /// Text files that may cite the interface or an invariant: code, schemas, scripts and prose.
 fn citing_files() -> impl Iterator<Item = PathBuf> {
     let extensions = ["rs", "md", "toml", "avsc", "sql", "cql", "py", "js", "java", "yml"];
-    let cites =
-        |path: &PathBuf| !["docs/interface.md", "docs/invariants.md"].contains(&path_text(path));
+    let cites = |path: &PathBuf| {
+        !["docs/internals/interface.md", "docs/internals/invariants.md"].contains(&path_text(path))
+    };
     extensions.into_iter().flat_map(files).filter(cites)
 }
 
@@ -436,8 +439,8 @@ fn numbered(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn citations_resolve() {
-    let interface = numbered(&read(Path::new("docs/interface.md")));
-    let invariants = numbered(&read(Path::new("docs/invariants.md")));
+    let interface = numbered(&read(Path::new("docs/internals/interface.md")));
+    let invariants = numbered(&read(Path::new("docs/internals/invariants.md")));
     assert!(interface.contains("6.3.5") && invariants.contains("10"), "nothing is numbered");
     let (mut found, mut specs) = (Vec::new(), 0);
     for path in citing_files() {
@@ -471,12 +474,13 @@ fn quoted<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
 
 #[test]
 fn api_docs_name_every_route_and_refusal() {
-    let page = read(Path::new("docs/API.md"));
+    let pages = files("md").into_iter().filter(|path| path.starts_with("docs/merchant"));
+    let page: String = pages.map(|path| read(&path)).collect();
     let (mut found, mut checked) = (Vec::new(), 0);
     let mut check = |path: &Path, text: &str| {
         checked += 1;
         if !page.contains(text) {
-            found.push(format!("{}: docs/API.md does not have {text:?}", path.display()));
+            found.push(format!("{}: docs/merchant does not have {text:?}", path.display()));
         }
     };
     let is_api = |path: &PathBuf| {
@@ -498,7 +502,7 @@ fn api_docs_name_every_route_and_refusal() {
 
 #[test]
 fn every_invariant_names_a_test() {
-    let text = read(Path::new("docs/invariants.md"));
+    let text = read(Path::new("docs/internals/invariants.md"));
     let mut found = Vec::new();
     for section in text.split("\n## ").skip(1) {
         let title = section.lines().next().unwrap_or_default();
@@ -517,7 +521,7 @@ fn every_invariant_names_a_test() {
 
 #[test]
 fn every_attack_names_its_tests() {
-    let text = read(Path::new("docs/security-tests.md"));
+    let text = read(Path::new("docs/internals/security-tests.md"));
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
     assert!(rows.len() > 25, "{rows:?}");
     assert_tested(&rows, 1);

@@ -144,7 +144,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// All routes (spec 4; `docs/API.md` has those that the interface does not show).
+    /// All routes (spec 4; `docs/merchant/` has those that the interface does not show).
     pub(crate) fn new(doors: Doors, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
         Self {
             public: service_routes(),

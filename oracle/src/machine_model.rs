@@ -2,7 +2,7 @@
 //!
 //! [`prediction`] is the model. Beside it: [`chain`], a chain with reorganisations as ingest reports it; [`station`]
 //! and [`pipeline`], the two machines with their queues, and [`adversary`], which runs them; [`ledger`] and [`check`],
-//! the invariants of `docs/invariants.md` over what came out.
+//! the invariants of `docs/internals/invariants.md` over what came out.
 
 pub mod adversary;
 mod amounts;

@@ -15,7 +15,7 @@ use matching::Share;
 /// paid it. No other refusal of an order has this reason.
 const FORGOTTEN: UnknownReason = UnknownReason::NoDeposit;
 
-/// Ends a function with [`Broken`] if the rule `$number` of `docs/invariants.md` does not hold.
+/// Ends a function with [`Broken`] if the rule `$number` of `docs/internals/invariants.md` does not hold.
 macro_rules! invariant {
     ($number:expr, $holds:expr, $($what:tt)+) => {
         if !$holds {
@@ -28,12 +28,12 @@ pub mod matching;
 pub mod orders;
 mod table;
 
-/// A rule of `docs/invariants.md` does not hold: this program is wrong, or its state is damaged. It is
+/// A rule of `docs/internals/invariants.md` does not hold: this program is wrong, or its state is damaged. It is
 /// checked where money moves, also in release. Nothing of the step may be committed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invariant {invariant} is broken: {what}")]
 pub struct Broken {
-    /// Its number in `docs/invariants.md`.
+    /// Its number in `docs/internals/invariants.md`.
     pub invariant: u8,
     /// Description of the contradiction.
     pub what: String,

@@ -89,7 +89,8 @@ fn info() -> Node {
         "title": "Tidemark topics",
         "version": env!("CARGO_PKG_VERSION"),
         "description": "Stablecoin payments from the chain to the shop. Values are Avro in the Confluent \
-            wire format; read with isolation.level=read_committed. docs/TOPICS.md describes them.",
+            wire format; read with isolation.level=read_committed. docs/consume/contract.md describes \
+            them.",
         "license": map! {
             "name": "Apache-2.0",
             "url": "https://www.apache.org/licenses/LICENSE-2.0",

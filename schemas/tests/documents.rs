@@ -8,6 +8,9 @@ use tidemark_schemas::{
     Cleanup, DeferLevel, KeyKind, Layout, RetryLevel, SchemaName, Stage, Topic,
 };
 
+const CONTRACT: &str = "consume/contract.md";
+const READING: &str = "consume/reading.md";
+
 fn document(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
 }
@@ -69,7 +72,7 @@ fn the_asyncapi_document_hangs_together() {
     }
 }
 
-/// One row for each topic, as `docs/TOPICS.md` has it.
+/// One row for each topic, as `docs/consume/contract.md` has it.
 fn table() -> String {
     let layout = by_default().layout;
     let mut table = String::from(
@@ -132,7 +135,7 @@ const STAGES: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// Broker access that each stage needs, as in `docs/TOPICS.md`.
+/// What each stage needs of a broker, as `docs/consume/contract.md` has it.
 fn access() -> String {
     let mut table = String::from(
         "| principal | Read on topics | Write on topics | Read on groups | Write on transactional ids |\n\
@@ -161,7 +164,7 @@ fn access() -> String {
 
 #[test]
 fn tables_of_topics_and_access_are_fresh() {
-    let path = document("TOPICS.md");
+    let path = document(CONTRACT);
     for (what, fresh) in [("topics", table()), ("access", access())] {
         let (begin, end) = (format!("<!-- {what}: begin -->\n"), format!("<!-- {what}: end -->"));
         let text = std::fs::read_to_string(&path).unwrap();
@@ -170,7 +173,7 @@ fn tables_of_topics_and_access_are_fresh() {
         if found != fresh {
             std::fs::write(&path, format!("{before}{begin}{fresh}{end}{after}")).unwrap();
             panic!(
-                "the table of {what} in docs/TOPICS.md was out of date; it was generated again: commit it"
+                "the table of {what} in docs/{CONTRACT} was out of date; it was generated again: commit it"
             );
         }
     }
@@ -179,7 +182,7 @@ fn tables_of_topics_and_access_are_fresh() {
 /// The fields that the page explains are fields of the record.
 #[test]
 fn explained_fields_exist() {
-    let text = std::fs::read_to_string(document("TOPICS.md")).unwrap();
+    let text = std::fs::read_to_string(document(READING)).unwrap();
     for (name, schema) in [("Transfer", SchemaName::Transfer), ("Order", SchemaName::Order)] {
         let schema: serde_json::Value = serde_json::from_str(schema.schema().text).unwrap();
         let part = text.split(&format!("<!-- fields of {name}: ")).nth(1).unwrap();
@@ -200,17 +203,18 @@ fn explained_fields_exist() {
 
 #[test]
 fn every_topic_is_explained() {
-    let text = std::fs::read_to_string(document("TOPICS.md")).unwrap();
+    let text = std::fs::read_to_string(document(CONTRACT)).unwrap();
     for topic in Topic::ALL.into_iter().filter(|topic| topic.guide().is_public) {
         let heading = format!("\n### {topic}\n");
-        assert!(text.contains(&heading), "docs/TOPICS.md has no chapter on {topic}");
+        assert!(text.contains(&heading), "docs/{CONTRACT} has no chapter on {topic}");
     }
 }
 
 /// The code that readers copy is the code that the tests run.
 #[test]
 fn recipes_are_the_code_that_is_tested() {
-    let text = std::fs::read_to_string(document("TOPICS.md")).unwrap();
+    let pages = [READING, "consume/ingestor.md"];
+    let text: String = pages.map(|page| std::fs::read_to_string(document(page)).unwrap()).concat();
     let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients");
     for (language, file, comment) in [
         ("python", "python/client.py", "#"),
@@ -230,7 +234,7 @@ fn recipes_are_the_code_that_is_tested() {
                 .collect();
             assert!(!parts.is_empty(), "{file} has no recipe {name}");
             let recipe = format!("```{language}\n{}\n```\n", parts.join("\n\n"));
-            assert!(text.contains(&recipe), "docs/TOPICS.md has another recipe {name} than {file}");
+            assert!(text.contains(&recipe), "docs/consume has another recipe {name} than {file}");
         }
     }
 }

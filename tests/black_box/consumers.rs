@@ -273,10 +273,10 @@ struct Booking {
 }
 
 impl Booking {
-    /// Runs the Python code of `docs/TOPICS.md` as the page has it. With `"lossy"` the client commits by its
+    /// Runs the Python code of `docs/consume/reading.md` as the page has it. With `"lossy"` the client commits by its
     /// own timer.
     fn start(fixture: &Fixture, dir: &Path, mode: Option<&str>) -> Self {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/TOPICS.md");
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/consume/reading.md");
         let page = std::fs::read_to_string(page).unwrap();
         let code =
             page.split("```python\n").skip(1).map(|part| part.split("```\n").next().unwrap());

@@ -1,4 +1,4 @@
-//! The code blocks of `docs/MERCHANT.md`, in their order: who copies them gets a paid order.
+//! The code blocks of `docs/merchant/guide.md`, in their order: who copies them gets a paid order.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ const SECRET: (&str, &str) = ("MERCHANT_SECRET", "demo-merchant-secret-4xR6bN9wF
 
 /// The blocks up to "Going live", each with its language.
 fn blocks() -> Vec<(String, String)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/MERCHANT.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/merchant/guide.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (text, _) = text.split_once("## Going live").unwrap();
     let parts = text.split("\n```").collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! A broker that checks rights: each stage has a name of its own, and the rights that `docs/TOPICS.md` lists for it.
+//! A broker that checks rights: each stage has a name of its own, and the rights that `docs/consume/contract.md` lists for it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -40,7 +40,7 @@ fn properties(port: u16) -> String {
 
 /// The table of rights in the document, as lines of `Rights.java`.
 fn documented(prefix: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/TOPICS.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/consume/contract.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, table) = text.split_once("<!-- access: begin -->\n").unwrap();
     let (table, _) = table.split_once("<!-- access: end -->").unwrap();

@@ -123,10 +123,10 @@ fn every_program_agrees_with_the_vectors() {
     }
 }
 
-/// The Python of `docs/API.md`, as it is written there: its link is ours, and holds for a day after the order.
+/// The Python of `docs/merchant/checkout.md`, as it is written there: its link is ours, and holds for a day after the order.
 #[test]
 fn python_of_the_document_makes_our_links() {
-    let document = examples().join("../docs/API.md");
+    let document = examples().join("../docs/merchant/checkout.md");
     let document = std::fs::read_to_string(document).unwrap();
     let (_, rest) = document.split_once("\n```python\n").unwrap();
     let (code, rest) = rest.split_once("\n```\n").unwrap();

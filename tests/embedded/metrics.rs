@@ -29,9 +29,9 @@ const UNKNOWN: [&str; 17] = [
     "tidemark_webhooks_endpoint_failing_seconds",
 ];
 
-/// The names in `docs/METRICS.md`.
+/// The names in `docs/operate/metrics.md`.
 fn documented() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/METRICS.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operate/metrics.md");
     let text = std::fs::read_to_string(path).unwrap();
     let name = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
     text.lines().filter_map(name).collect()

@@ -88,7 +88,7 @@ fn metrics(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn rules_and_dashboard_ask_for_metrics_that_exist() {
-    let documented = read("docs/METRICS.md");
+    let documented = read("docs/operate/metrics.md");
     let known = metrics(&documented);
     for file in [RULES, RULE_TESTS, "deploy/grafana/tidemark.json"] {
         let text = read(file);

@@ -1,4 +1,4 @@
-//! Properties of the processor's machines: the invariants of `docs/invariants.md` under an
+//! Properties of the processor's machines: the invariants of `docs/internals/invariants.md` under an
 //! adversary, and the outcomes against an independent model.
 //!
 //! A case is a list of things that happen outside, each with dice for what the adversary does next. A

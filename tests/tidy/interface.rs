@@ -1,4 +1,4 @@
-//! Every row of the interface has a test, and what it does not show has a decision: `docs/interface-tests.md` names them.
+//! Every row of the interface has a test, and what it does not show has a decision: `docs/internals/interface-tests.md` names them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -111,7 +111,7 @@ struct Test {
     read_by: Option<String>,
 }
 
-/// Claims of `docs/interface-tests.md` about each place.
+/// What `docs/internals/interface-tests.md` claims of each place.
 #[derive(Default)]
 struct Claims {
     tests: BTreeMap<RowName, Test>,
@@ -137,7 +137,7 @@ fn claims(text: &str) -> Claims {
                 let test = Test { name: second.to_owned(), file, read_by };
                 claims.tests.insert((section.clone(), first), test).is_none()
             };
-            assert!(is_new, "docs/interface-tests.md has this row twice: {row}");
+            assert!(is_new, "docs/internals/interface-tests.md has this row twice: {row}");
         }
     }
     claims
@@ -174,14 +174,14 @@ fn not_in_force(of: &str, cell: &str) -> Option<String> {
 
 #[test]
 fn every_row_of_the_interface_has_its_test() {
-    let interface = Interface::read(&read(Path::new("docs/interface.md")));
-    let mut claimed = claims(&read(Path::new("docs/interface-tests.md"))).tests;
+    let interface = Interface::read(&read(Path::new("docs/internals/interface.md")));
+    let mut claimed = claims(&read(Path::new("docs/internals/interface-tests.md"))).tests;
     assert!(interface.rows.len() > 120, "only {} rows were found", interface.rows.len());
     let mut found = Vec::new();
     for row in &interface.rows {
         let (section, name) = row;
         let Some(Test { name: test, file, read_by }) = claimed.remove(row) else {
-            found.push(format!("docs/interface-tests.md: {section} has no row `{name}`"));
+            found.push(format!("docs/internals/interface-tests.md: {section} has no row `{name}`"));
             continue;
         };
         let text =
@@ -201,15 +201,16 @@ fn every_row_of_the_interface_has_its_test() {
 
 #[test]
 fn what_the_interface_does_not_show_is_decided() {
-    let interface = Interface::read(&read(Path::new("docs/interface.md")));
-    let mut decided = claims(&read(Path::new("docs/interface-tests.md"))).decisions;
+    let interface = Interface::read(&read(Path::new("docs/internals/interface.md")));
+    let mut decided = claims(&read(Path::new("docs/internals/interface-tests.md"))).decisions;
     assert!(interface.not_shown.len() >= 18, "{:?}", interface.not_shown);
     let mut found = Vec::new();
     for open in &interface.not_shown {
         let Some(decision) = decided.remove(open) else {
             let (section, text) = open;
-            found
-                .push(format!("docs/interface-tests.md: no decision for | `{section}` | {text} |"));
+            found.push(format!(
+                "docs/internals/interface-tests.md: no decision for | `{section}` | {text} |"
+            ));
             continue;
         };
         found.extend(not_in_force(&format!("{open:?}"), &decision));

@@ -1,4 +1,4 @@
-//! Documents that are made from the code: `docs/METRICS.md` and `docs/CONFIGURATION.md`.
+//! Documents that are made from the code: `docs/operate/metrics.md` and `docs/operate/configuration.md`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn metrics_are_documented() {
                 .unwrap();
         }
     }
-    assert_fresh("METRICS.md", &text);
+    assert_fresh("operate/metrics.md", &text);
 }
 
 #[test]
@@ -119,5 +119,5 @@ fn configuration() -> String {
 
 #[test]
 fn the_configuration_is_documented() {
-    assert_fresh("CONFIGURATION.md", &configuration());
+    assert_fresh("operate/configuration.md", &configuration());
 }

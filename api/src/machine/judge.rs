@@ -47,7 +47,7 @@ pub fn problems(survey: &Survey) -> Vec<Problem> {
     found.extend(survey.stops.iter().map(|stop| {
         problem(
             format!("payments are stopped: {stop}"),
-            "tidemark stop SUBJECT --end; docs/OPERATIONS.md, The emergency stop",
+            "tidemark stop SUBJECT --end; docs/operate/jobs.md, The emergency stop",
         )
     }));
     found.extend(of_disk(survey));
@@ -73,7 +73,7 @@ fn of_chain(chain: &Chain, now: UnixMicros) -> Vec<Problem> {
     match (halt, age) {
         (Some((why, since)), _) => found.push(problem(
             format!("{blockchain} is halted since {}: {why}", time(since.seconds())),
-            "tidemark chain status; docs/OPERATIONS.md, A halted chain",
+            "tidemark chain status; docs/operate/jobs.md, A halted chain",
         )),
         (None, None) => found.push(problem(
             format!("{blockchain} was not scanned yet"),
@@ -90,7 +90,7 @@ fn of_chain(chain: &Chain, now: UnixMicros) -> Vec<Problem> {
     if let Some(seconds) = unconfirmed.filter(|seconds| *seconds > CONFIRMED_SECONDS_MAX) {
         found.push(problem(
             format!("nothing in the last {seconds} s of {blockchain} is confirmed"),
-            "tidemark doctor; docs/EVIDENCE.md",
+            "tidemark doctor; docs/internals/evidence.md",
         ));
     }
     if let Some(first) = held.first() {
@@ -98,14 +98,14 @@ fn of_chain(chain: &Chain, now: UnixMicros) -> Vec<Problem> {
         found.push(problem(
             format!("endpoints of {blockchain} disagree about {count} transfers: they pay nothing"),
             format!(
-                "tidemark chain resolve {blockchain} {hash}; docs/OPERATIONS.md, A transfer that endpoints disagree about"
+                "tidemark chain resolve {blockchain} {hash}; docs/operate/jobs.md, A transfer that endpoints disagree about"
             ),
         ));
     }
     if *has_gap {
         found.push(problem(
             format!("blocks of {blockchain} are gone from every endpoint: no deposit opens there"),
-            "docs/OPERATIONS.md, Blocks that every endpoint has deleted",
+            "docs/operate/jobs.md, Blocks that every endpoint has deleted",
         ));
     }
     found
@@ -124,7 +124,7 @@ fn of_group(group: &Group, now: UnixMicros) -> Vec<Problem> {
     if age > LAG_SECONDS_MAX {
         found.push(problem(
             format!("{stage} is {age} s behind: {lag} records wait for group {name}"),
-            format!("the log of {stage}; docs/OPERATIONS.md, What to monitor"),
+            format!("the log of {stage}; docs/operate/monitor.md, What to monitor"),
         ));
     }
     found
@@ -188,7 +188,7 @@ fn of_alert(alert: &Alert) -> Problem {
     } else if *kind == AlertKind::DeadWebhook {
         "tidemark webhook dead redrive"
     } else {
-        "docs/OPERATIONS.md, Alerts"
+        "docs/operate/monitor.md, Alerts"
     };
     // A condition ends by itself.
     let help = if kind.is_condition() { first.to_owned() } else { format!("{first}; {end}") };

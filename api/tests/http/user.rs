@@ -1,4 +1,4 @@
-//! The checkout's API, as `docs/API.md` describes it.
+//! The checkout's API, as `docs/merchant/checkout.md` describes it.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;

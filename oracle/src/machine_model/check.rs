@@ -1,4 +1,4 @@
-//! The invariants of `docs/invariants.md`, over the records that the two machines wrote.
+//! The invariants of `docs/internals/invariants.md`, over the records that the two machines wrote.
 //!
 //! Nothing here reads the state of a machine: every check starts from the inputs as delivered, the records
 //! written, and the true chain.

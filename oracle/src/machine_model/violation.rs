@@ -7,7 +7,7 @@ use processor::machine::Broken;
 /// An invariant that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Its number in `docs/invariants.md`.
+    /// Its number in `docs/internals/invariants.md`.
     pub invariant: u8,
     pub text: String,
 }

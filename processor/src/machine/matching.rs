@@ -4,7 +4,7 @@
 //! (wallet, coin, amount) that is unique among open ones and those in their late window. Transfers go
 //! from seen to confirmed by heads, then ask the order they fit; the order alone decides.
 //!
-//! **Invariants** (`docs/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing
+//! **Invariants** (`docs/internals/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing
 //! is confirmed above the policy, after a retract or while a head holds it; 8 a deposit expires only when the chain's own time
 //! has passed its deadline; 10 reservations are unique; 14 a transfer of another contract, or of what is stopped, pays
 //! nothing.

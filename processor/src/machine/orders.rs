@@ -3,7 +3,7 @@
 //! pending -> paid | expired | cancelled; mark-paid and a transfer that an operator attaches from any state; expired ->
 //! paid where the shop accepts late payments; everything else leaves a terminal order as it is. Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
 //!
-//! **Invariants** (`docs/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states
+//! **Invariants** (`docs/internals/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states
 //! are final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its deposits may still be paid,
 //! those included that another choice replaced.
 

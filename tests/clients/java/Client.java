@@ -1,4 +1,4 @@
-// Reads every topic and writes transfers.raw with kafka-clients and Avro, as docs/TOPICS.md shows.
+// Reads every topic and writes transfers.raw with kafka-clients and Avro, as docs/consume shows.
 
 // recipe: read
 import com.fasterxml.jackson.databind.ObjectMapper;

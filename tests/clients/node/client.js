@@ -1,4 +1,4 @@
-// Decodes values of every topic and encodes transfers.raw with avsc, as docs/TOPICS.md shows. How the
+// Decodes values of every topic and encodes transfers.raw with avsc, as docs/consume shows. How the
 // bytes get from and to Kafka is any client's matter: here they are lines of hexadecimal digits.
 
 'use strict';

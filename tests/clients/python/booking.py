@@ -1,4 +1,4 @@
-"""Runs the recipe of docs/TOPICS.md that books payments, and lets its test decide when it dies.
+"""Runs the recipe of docs/consume/reading.md that books payments, and lets its test decide when it dies.
 
 After each record is read and before it is booked, prints "read <transfer_id>" and waits for a line.
 With "lossy" as the last argument the client commits by its own timer, as it does by default, and the

@@ -1,4 +1,4 @@
-"""Reads every topic and writes transfers.raw with confluent-kafka, as docs/TOPICS.md shows."""
+"""Reads every topic and writes transfers.raw with confluent-kafka, as docs/consume shows."""
 
 import datetime
 import decimal

@@ -114,8 +114,8 @@ fn each_wrong_thing_is_named_with_what_helps() {
     for (kind, help) in [
         (AlertKind::DeadLetter, "dead-letters list; tidemark alerts resolve x"),
         (AlertKind::DeadWebhook, "webhook dead redrive; tidemark alerts resolve x"),
-        (AlertKind::LateFind, "OPERATIONS.md, Alerts; tidemark alerts resolve x"),
-        (AlertKind::EndpointFailing, "OPERATIONS.md, Alerts"),
+        (AlertKind::LateFind, "monitor.md, Alerts; tidemark alerts resolve x"),
+        (AlertKind::EndpointFailing, "monitor.md, Alerts"),
     ] {
         let alert = Alert { kind, alert_id: "x".to_owned(), ..example::alert() };
         let found = of(&|survey| survey.alerts = vec![alert.clone()]);

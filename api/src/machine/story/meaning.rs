@@ -48,7 +48,8 @@ fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
                 "Paid by transfer {}, and the chain no longer has that transfer: the money may be gone.",
                 transfer.transfer_id
             ),
-            "ask the customer to pay again, or cancel the goods: docs/OPERATIONS.md, A halted chain",
+            "ask the customer to pay again, or cancel the goods: docs/operate/jobs.md, A halted \
+             chain",
         );
     }
     if order.status == OrderStatus::Paid {
@@ -175,7 +176,7 @@ fn unpaid_by(transfer: &Transfer, order: &Order) -> Meaning {
         format!("Not paid: transfer {transfer_id} brought {value_text} {coin} of {wanted}, {why}."),
         format!(
             "if it is for this order: POST /api/v1/admin/transfers/{transfer_id}/attach \
-             {{\"order_id\":\"{}\"{accept}}} (docs/API.md); otherwise send it back",
+             {{\"order_id\":\"{}\"{accept}}} (docs/merchant/admin.md); otherwise send it back",
             order.order_id
         ),
     )
@@ -213,7 +214,8 @@ fn of_transfer(transfer: &Transfer) -> Meaning {
                 format!("{value_text} {coin} came that no order is known for: it pays nothing."),
                 format!(
                     "find its order by amount (tidemark find {value_text}) and attach it with POST \
-                     /api/v1/admin/transfers/{transfer_id}/attach (docs/API.md), or send it back"
+                     /api/v1/admin/transfers/{transfer_id}/attach (docs/merchant/admin.md), \
+                     or send it back"
                 ),
             ),
         },
