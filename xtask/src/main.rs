@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod fetch;
 mod need;
+mod release;
 mod services;
 mod shell;
 mod soak;
@@ -29,7 +30,10 @@ const USAGE: &str = "cargo xtask <command>
                   until the end of standard input
   bench [NAME [ARGUMENT...]]
                   measure: amounts, machine, ingest, pipeline, orders, webhooks, api, process, kafka, tables
-                  (default: all); the arguments are the measurement's own";
+                  (default: all); the arguments are the measurement's own
+  release VERSION [--tested]
+                  docs/internals/releasing.md: check, test, freeze the schemas, commit, tag, pack; no push
+  pack            build and pack the tag at HEAD for this machine's kind";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -48,6 +52,9 @@ fn main() -> ExitCode {
         ["services", "run"] => services::show(true).map(|()| true),
         ["bench"] => bench::run(None, &[]).map(|()| true),
         ["bench", name, arguments @ ..] => bench::run(Some(name), arguments).map(|()| true),
+        ["release", version] => release::run(version, false).map(|()| true),
+        ["release", version, "--tested"] => release::run(version, true).map(|()| true),
+        ["pack"] => release::pack().map(|()| true),
         _ => {
             shell::say(USAGE);
             return ExitCode::from(64);
