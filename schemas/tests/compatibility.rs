@@ -224,7 +224,7 @@ fn unreadable(
 }
 
 /// Old and new processes run side by side during an update. The file is what the release before this one
-/// reads; a release makes it anew: delete it, run this test, and commit it with the tag.
+/// reads; `cargo xtask release` deletes it, runs this test and commits it.
 #[test]
 fn written_records_are_readable_by_the_last_release() {
     let path = folder("released").join("readable.txt");
