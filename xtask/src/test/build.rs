@@ -46,7 +46,7 @@ pub(super) fn all() -> Result<Built> {
 
 /// Builds `tidemark` as it is released, and returns its path.
 pub(crate) fn release() -> Result<PathBuf> {
-    Ok(run(&["--release", "--package", "tidemark", "--bins"])?.executable)
+    Ok(run(&["--release", "--locked", "--package", "tidemark", "--bins"])?.executable)
 }
 
 fn run(arguments: &[&str]) -> Result<Built> {
