@@ -134,9 +134,8 @@ fn crates_depend_in_one_direction() {
 
 #[test]
 fn each_outside_system_has_one_user() {
-    let owners: [(&str, &[&str]); 8] = [
+    let owners: [(&str, &[&str]); 7] = [
         ("apache-avro", &["schemas"]),
-        ("serde_avro_fast", &["schemas"]),
         ("rusqlite", &["sqlite", "log", "store", "testkit"]),
         ("rdkafka", &["log"]),
         ("scylla", &["store", "testkit"]),

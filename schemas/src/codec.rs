@@ -1,26 +1,25 @@
 //! Avro in the Confluent wire format: a zero byte, the schema id in four bytes, the Avro binary.
 //!
-//! Records are written with one version of their schema and read in every known one. What a version lacks
-//! gets the default of its Rust type, which is the schema's default (`tests/compatibility.rs` sees to
-//! that): so all versions are read at the same speed. The resolution of `apache-avro` cannot be used: it
-//! refuses every decimal that is shorter than its precision allows.
+//! Records are written with one version of their schema and read in every known one. A field that a version
+//! lacks gets the default of its Rust type, which is the schema's default (`tests/compatibility.rs`).
 //!
-//! `apache-avro` parses the schemas and reads values without a type; `serde_avro_fast` reads them as Rust
-//! types, in a third of the time (decision 14). They are written by position (decision 14).
+//! Records of the version that is written are read and written by position, all others by the names of
+//! their fields with `apache-avro`, without its resolution: that refuses every decimal that is shorter than
+//! its precision allows (decision 14).
 
-mod positional;
+mod reader;
+mod writer;
 
-use std::io::BufRead as _;
+use std::fmt::Display;
 use std::sync::LazyLock;
 
 use apache_avro::reader::datum::GenericDatumReader;
 use apache_avro::types::Value;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_avro_fast::de::DeserializerState;
-use serde_avro_fast::ser::SerializerConfig;
 
-use self::positional::Positional;
+use self::reader::Reader;
+use self::writer::Writer;
 use crate::record::Record;
 use crate::schema::Versions;
 use crate::{Schema, SchemaName, words};
@@ -70,6 +69,23 @@ impl CodecError {
     }
 }
 
+/// A type that no schema of this crate has, or bytes that do not fit the type.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Unfit(String);
+
+impl serde::ser::Error for Unfit {
+    fn custom<T: Display>(what: T) -> Self {
+        Self(what.to_string())
+    }
+}
+
+impl serde::de::Error for Unfit {
+    fn custom<T: Display>(what: T) -> Self {
+        Self(what.to_string())
+    }
+}
+
 /// Writes one version of a record and reads all of them.
 pub(crate) struct Codec {
     written: Form,
@@ -79,9 +95,6 @@ pub(crate) struct Codec {
 /// One version, ready for use: resolving a schema for each record costs more than the encoding.
 struct Form {
     schema: &'static Schema,
-    /// For Rust types. In canonical form: logical types are the business of the types.
-    typed: serde_avro_fast::Schema,
-    /// For readers without a type, such as `tail`.
     generic: GenericDatumReader<'static>,
 }
 
@@ -134,13 +147,8 @@ impl Form {
         reason = "schema files are compiled in; a test resolves each one"
     )]
     fn new(schema: &'static Schema) -> Self {
-        let canonical = schema.parsed.canonical_form();
         let generic = GenericDatumReader::builder(&schema.parsed).build();
-        Self {
-            schema,
-            typed: canonical.parse().expect("a schema has a canonical form"),
-            generic: generic.expect("a schema resolves"),
-        }
+        Self { schema, generic: generic.expect("a schema resolves") }
     }
 }
 
@@ -155,23 +163,20 @@ impl Codec {
         let mut bytes = Vec::with_capacity(BYTES_USUAL);
         bytes.push(MAGIC);
         bytes.extend_from_slice(&schema.id.to_be_bytes());
-        wire.serialize(Positional(&mut bytes)).map_err(|cause| self.misfit(cause))?;
-        debug_assert_eq!(self.by_name(wire)?, bytes.get(HEADER_BYTES..).unwrap_or_default());
+        wire.serialize(Writer(&mut bytes)).map_err(|cause| self.misfit(cause))?;
         Ok(bytes)
-    }
-
-    /// The Avro binary of a record, by the names of its fields: slower, and right in whatever order they are.
-    fn by_name<W: Serialize>(&self, wire: &W) -> Result<Vec<u8>, CodecError> {
-        serde_avro_fast::to_datum(wire, Vec::new(), &mut SerializerConfig::new(&self.written.typed))
-            .map_err(|cause| self.misfit(cause))
     }
 
     fn decode<W: DeserializeOwned>(&self, bytes: &[u8]) -> Result<W, CodecError> {
         let (form, body) = self.split(bytes)?;
-        let mut state = DeserializerState::from_slice(body, &form.typed);
-        let record = W::deserialize(state.deserializer())
-            .map_err(|cause| self.newer(bytes).unwrap_or_else(|| self.misfit(cause)))?;
-        end(record, state.into_reader().fill_buf().unwrap_or_default())
+        let newer = |cause: String| self.newer(bytes).unwrap_or_else(|| self.misfit(cause));
+        if form.schema.id != self.written.schema.id {
+            let value = self.value(bytes)?;
+            return apache_avro::from_value(&value).map_err(|cause| newer(cause.to_string()));
+        }
+        let mut reader = Reader(body);
+        let record = W::deserialize(&mut reader).map_err(|cause| newer(cause.to_string()))?;
+        end(record, reader.0)
     }
 
     /// The fields of a value, as the version it was written with has them.

@@ -21,7 +21,6 @@ mod header;
 mod identity;
 mod json;
 mod likeness;
-mod normal_form;
 mod partition;
 mod receiver;
 pub mod record;
@@ -53,7 +52,7 @@ pub use json::decode_json;
 pub use likeness::Likeness;
 pub use partition::{Layout, Partition, lane, murmur2};
 pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports, receiver_url};
-pub use schema::{InvalidSchema, Schema, SchemaName};
+pub use schema::{Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{
     CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, check_service_header, draw_digits,

@@ -2,10 +2,15 @@
 
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::normal_form::{Malformed, normal_form};
+/// The namespace of every type, with the dot that ends it in a full name.
+const NAMESPACE: &str = "tidemark.";
+/// Attributes that make a type; the others are for people and other programs.
+const ATTRIBUTES: [&str; 10] = [
+    "type", "name", "fields", "items", "values", "symbols", "size", "logicalType", "precision", "scale",
+];
 
 /// Declares the record types, each with its files: `avro/<name>.avsc` is the text that records are
 /// written with, `released/<name>/<version>.avsc` those that were released, in their order. Released
@@ -68,7 +73,7 @@ pub struct Schema {
     /// The text of the `.avsc` file, with its docs and defaults.
     pub text: &'static str,
     pub(crate) parsed: apache_avro::Schema,
-    normal: Value,
+    types: Value,
 }
 
 /// All versions of one record's schema.
@@ -77,15 +82,6 @@ pub(crate) struct Versions {
     all: Vec<Schema>,
     /// Index of the version that records are written with.
     written: usize,
-}
-
-/// A text that is not an Avro schema.
-#[derive(Debug, thiserror::Error)]
-#[error("not a valid {name:?}: {cause}")]
-pub struct InvalidSchema {
-    name: SchemaName,
-    #[source]
-    cause: Malformed,
 }
 
 impl SchemaName {
@@ -100,16 +96,15 @@ impl SchemaName {
         &self.versions().all
     }
 
-    /// The version that means the same as `text`, whatever its white space, attribute order and way to
-    /// write names. Where versions differ in nothing but docs and defaults, the exact one counts, then
-    /// the newest.
+    /// The version of the same types as `text`: white space, the order of attributes, docs, defaults and the
+    /// two spellings of a full name do not count. Of several it is the exact one, then the newest.
     ///
     /// # Errors
-    /// If `text` is not a schema.
-    pub fn find(self, text: &str) -> Result<Option<&'static Schema>, InvalidSchema> {
-        let normal = normal_form(text).map_err(|cause| InvalidSchema { name: self, cause })?;
+    /// If `text` is not JSON.
+    pub fn find(self, text: &str) -> Result<Option<&'static Schema>, serde_json::Error> {
+        let types = types(&serde_json::from_str(text)?);
         let exact = self.schemas().iter().find(|schema| schema.text == text);
-        let same = || self.schemas().iter().rev().find(|schema| schema.normal == normal);
+        let same = || self.schemas().iter().rev().find(|schema| schema.types == types);
         Ok(exact.or_else(same))
     }
 
@@ -129,8 +124,8 @@ impl Versions {
         let position = texts.iter().position(|text| *text == written).unwrap_or_default();
         let schema = |(version, text): (u32, &'static str)| {
             let parsed = apache_avro::Schema::parse_str(text).expect("a schema file parses");
-            let normal = normal_form(text).expect("what parses has a normal form");
-            Schema { name, version, id: id_of(text), text, parsed, normal }
+            let types = types(&serde_json::from_str(text).expect("a schema file is JSON"));
+            Schema { name, version, id: id_of(text), text, parsed, types }
         };
         Self { all: (1..).zip(texts).map(schema).collect(), written: position }
     }
@@ -152,6 +147,24 @@ static SCHEMAS: LazyLock<Vec<Versions>> = LazyLock::new(|| {
 fn id_of(text: &str) -> u32 {
     let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(text.as_bytes()));
     u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff
+}
+
+/// What a schema says of its types, for comparison alone: without docs, defaults, attributes of other programs, and
+/// the namespace that all types here share.
+fn types(schema: &Value) -> Value {
+    match schema {
+        Value::Object(all) => {
+            let of_types = |(key, _): &(&String, &Value)| ATTRIBUTES.contains(&key.as_str());
+            let kept = all.iter().filter(of_types);
+            let kept: Map<_, _> = kept.map(|(key, value)| (key.clone(), types(value))).collect();
+            // Another way to write the type itself.
+            let is_plain = kept.len() == 1;
+            kept.get("type").filter(|_| is_plain).cloned().unwrap_or(Value::Object(kept))
+        }
+        Value::Array(all) => all.iter().map(types).collect(),
+        Value::String(name) => name.strip_prefix(NAMESPACE).unwrap_or(name).into(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => schema.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +196,9 @@ mod tests {
         let found = |text: &str| SchemaName::Order.find(text).unwrap().map(|schema| schema.id);
         assert_ne!(compact, schema.text);
         assert_eq!(found(&compact), Some(schema.id));
+        let java = compact.replace("\"string\"", "{\"type\":\"string\",\"avro.java.string\":\"String\"}");
+        assert_ne!(compact, java);
+        assert_eq!(found(&java), Some(schema.id));
         let without_inner_namespaces = schema
             .text
             .replace("\"namespace\": \"tidemark\",", "")
@@ -190,6 +206,11 @@ mod tests {
         assert_eq!(found(&without_inner_namespaces), Some(schema.id));
         assert_eq!(found(SchemaName::Deposit.schema().text), None);
         assert_eq!(found(&schema.text.replace("merchant_order_id", "shop_order_id")), None);
-        assert!(SchemaName::Order.find("{}").is_err());
+        for (was, is) in [("[\"null\",", "["), ("\"precision\":38", "\"precision\":37")] {
+            assert!(compact.contains(was), "{was}");
+            assert_eq!(found(&compact.replacen(was, is, 1)), None, "{was}");
+        }
+        assert_eq!((found("{}"), found("7")), (None, None));
+        assert!(SchemaName::Order.find("{").is_err());
     }
 }

@@ -89,7 +89,7 @@ async fn a_known_schema_is_found_and_a_new_one_refused() {
         (lookup, &deposit, 404, 40_403),
         (register, &deposit, 422, 42_205),
         (lookup, &json!({ "schema": "{" }), 422, 42_201),
-        (lookup, &json!({ "schema": "{\"type\": \"recrod\"}" }), 422, 42_201),
+        (lookup, &json!({ "schema": "{\"type\": \"recrod\"}" }), 404, 40_403),
         (lookup, &protobuf, 422, 42_201),
         (lookup, &json!({ "scheme": "x" }), 400, 400),
         ("/subjects/orders-value", &ours, 404, 40_401),

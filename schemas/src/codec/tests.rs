@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use apache_avro::writer::datum::GenericDatumWriter;
+use serde::Deserialize as _;
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -56,7 +57,7 @@ fn every_word_of_a_newer_version_is_named() {
         for number in 0.. {
             let mut value = codec(name).value(&bytes).unwrap();
             let Some(field) = replace(&mut value, &mut { number }, "") else { break };
-            let changed = [&bytes[..HEADER_BYTES], &written_by(codec(name), value)].concat();
+            let changed = [&bytes[..HEADER_BYTES], &written_by(name.schema(), value)].concat();
             let read = decode::<R>(&changed);
             let is_word = name.words().iter().any(|(word, _)| *word == field);
             let text = read.as_ref().map_or_else(ToString::to_string, |_| String::new());
@@ -95,24 +96,54 @@ fn replace(value: &mut Value, number: &mut usize, field: &str) -> Option<String>
     }
 }
 
-/// Records for people and for `tail` are read with one library, records for the pipeline are read and
-/// written with another.
+/// Records of the version that is written have a reader and a writer of their own.
 #[test]
-fn both_avro_libraries_have_the_same_bytes() {
-    for (name, bytes) in example::values().unwrap() {
-        let value = codec(name).value(&bytes).unwrap();
-        assert_eq!(written_by(codec(name), value), bytes[HEADER_BYTES..], "{name:?}");
-    }
-}
-
-/// Also asserted of each record that a debug build writes.
-#[test]
-fn fields_have_the_order_of_their_schema() {
-    fn check<R: Record>(_: &str, record: &R) {
-        let by_name = codec(R::SCHEMA).by_name(&record.to_wire()).unwrap();
-        assert_eq!(encode(record).unwrap()[HEADER_BYTES..], by_name, "{:?}", R::SCHEMA);
+fn apache_avro_has_the_same_bytes() {
+    fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) {
+        let bytes = encode(record).unwrap();
+        let value = codec(R::SCHEMA).value(&bytes).unwrap();
+        let by_name = R::from_wire(apache_avro::from_value(&value).unwrap()).unwrap();
+        assert_eq!((&by_name, &decode::<R>(&bytes).unwrap()), (record, record));
+        assert_eq!(written_by(R::SCHEMA.schema(), value), bytes[HEADER_BYTES..], "{:?}", R::SCHEMA);
     }
     each_example!(check);
+}
+
+/// Each record of each schema, those within others too.
+#[test]
+fn fields_have_the_order_of_their_schema() {
+    fn names(value: &Value, schema: &Json, all: &BTreeMap<String, Json>, seen: &mut BTreeSet<String>) {
+        let named = |name| all.get(name).or_else(|| all.get(&format!("tidemark.{name}")));
+        let schema = schema.as_str().and_then(named).unwrap_or(schema);
+        match value {
+            Value::Record(fields) => {
+                let declared = schema["fields"].as_array().unwrap();
+                let of = |field: &Json| field["name"].as_str().unwrap().to_owned();
+                let written: Vec<_> = fields.iter().map(|(name, _)| name.clone()).collect();
+                assert_eq!(written, declared.iter().map(of).collect::<Vec<_>>());
+                seen.insert(full_name(schema));
+                for ((_, value), field) in fields.iter().zip(declared) {
+                    names(value, &field["type"], all, seen);
+                }
+            }
+            Value::Union(branch, inner) => names(inner, &schema[*branch as usize], all, seen),
+            Value::Array(items) => {
+                items.iter().for_each(|item| names(item, &schema["items"], all, seen));
+            }
+            _ => {}
+        }
+    }
+    fn check<R: Record>(_: &str, record: &R) -> (BTreeSet<String>, BTreeSet<String>) {
+        let schema = parse(R::SCHEMA.schema().text);
+        let (mut all, mut seen) = (BTreeMap::new(), BTreeSet::new());
+        named(&schema, &mut all);
+        names(&apache_avro::to_value(record.to_wire()).unwrap(), &schema, &all, &mut seen);
+        (all.into_keys().collect(), seen)
+    }
+    let checked = each_example!(check);
+    let all: BTreeSet<_> = checked.iter().flat_map(|(all, _)| all).collect();
+    let seen: BTreeSet<_> = checked.iter().flat_map(|(_, seen)| seen).collect();
+    assert_eq!(all, seen, "an example lacks a record of its schema");
 }
 
 #[test]
@@ -121,10 +152,11 @@ fn numbers_of_any_size_are_written_as_avro_has_them() {
         (0..63).flat_map(|bits| [(1_i64 << bits) - 1, 1 << bits, -(1 << bits), -(1 << bits) - 1]);
     for number in edges.chain([i64::MIN, i64::MAX]) {
         let mut written = Vec::new();
-        number.serialize(Positional(&mut written)).unwrap();
+        number.serialize(Writer(&mut written)).unwrap();
         let schema = apache_avro::Schema::Long;
         let writer = GenericDatumWriter::builder(&schema).build().unwrap();
         assert_eq!(written, writer.write_value_to_vec(Value::Long(number)).unwrap(), "{number}");
+        assert_eq!(i64::deserialize(&mut Reader(&written)).unwrap(), number);
     }
 }
 
@@ -136,12 +168,23 @@ fn what_no_schema_has_is_refused() {
         out: Option<i32>,
     }
     fn refused(what: &impl Serialize) -> String {
-        what.serialize(Positional(&mut Vec::new())).unwrap_err().to_string()
+        what.serialize(Writer(&mut Vec::new())).unwrap_err().to_string()
     }
     assert_eq!(refused(&1.5), "no schema has what serialize_f64 writes");
     assert_eq!(refused(&Some(u64::MAX)), "out of range integral type conversion attempted");
     assert_eq!(refused(&Ok::<i32, i32>(1)), "no schema has the variants of Result");
     assert_eq!(refused(&Left { out: None }), "out is left out");
+}
+
+#[test]
+fn arrays_are_read_in_blocks_of_any_size() {
+    let read = |bytes: &[u8]| Vec::<i32>::deserialize(&mut Reader(bytes)).ok();
+    assert_eq!(read(&[4, 2, 4, 2, 6, 0]), Some(vec![1, 2, 3]));
+    // Two items in a block that names its size of two bytes.
+    assert_eq!(read(&[3, 4, 2, 4, 0]), Some(vec![1, 2]));
+    assert_eq!(read(&[4, 2]), None);
+    assert_eq!(read(&[0]), Some(Vec::new()));
+    assert_eq!(read(&[0xff; 11]), None);
 }
 
 /// Damaged bytes are refused, or are some other record; nothing else happens.
@@ -174,18 +217,17 @@ fn damaged_bytes_are_refused_or_another_record() {
     assert!(refused.iter().all(|count| *count > 50), "{refused:?}");
 }
 
-/// A codec of two versions of a record, the second one being `text`, that writes the first or the
-/// second.
-fn two_versions(name: SchemaName, text: String, is_second_written: bool) -> Codec {
+/// A codec that writes the version here and reads another one of this text, which it returns beside.
+fn with_other(name: SchemaName, text: String) -> (Codec, &'static Schema) {
     let first = name.schema().text;
     let second: &'static str = Box::leak(text.into_boxed_str());
-    let written = if is_second_written { second } else { first };
-    Codec::new(Box::leak(Box::new(Versions::new(name, &[first, second], written))))
+    let versions: &'static _ = Box::leak(Box::new(Versions::new(name, &[first, second], first)));
+    (Codec::new(versions), versions.others().next().unwrap())
 }
 
-/// The Avro binary of a value, as the other library has it.
-fn written_by(codec: &Codec, value: Value) -> Vec<u8> {
-    let writer = GenericDatumWriter::builder(&codec.written.schema.parsed).build().unwrap();
+/// The Avro binary of a value.
+fn written_by(schema: &Schema, value: Value) -> Vec<u8> {
+    let writer = GenericDatumWriter::builder(&schema.parsed).build().unwrap();
     writer.write_value_to_vec(value).unwrap()
 }
 
@@ -291,28 +333,26 @@ fn old_and_new_schemas_read_each_other() {
     fields.retain(|field| field["name"] != "expecting_wallet_address");
     let added = json!({ "name": "added", "type": ["null", "string"], "default": null });
     fields.insert(1, added);
-    let old = two_versions(SchemaName::Order, schema.to_string(), false);
-    let new = two_versions(SchemaName::Order, schema.to_string(), true);
-    let (old_id, new_id) = (old.written.schema.id, new.written.schema.id);
-    assert_ne!(old_id, new_id);
+    let (codec, other) = with_other(SchemaName::Order, schema.to_string());
+    let (written_id, other_id) = (codec.written.schema.id, other.id);
+    assert_ne!(written_id, other_id);
 
     let order = example::order();
     assert!(order.expecting_wallet_address.is_some());
-    let first = old.encode(&order).unwrap();
+    let first = codec.encode(&order).unwrap();
     let mut second = first[..1].to_vec();
-    second.extend_from_slice(&new_id.to_be_bytes());
-    let value = fitted(old.value(&first).unwrap(), &schema);
-    second.extend(written_by(&new, value));
-    assert_eq!(split(&first).unwrap().0, old_id);
+    second.extend_from_slice(&other_id.to_be_bytes());
+    let value = fitted(codec.value(&first).unwrap(), &schema);
+    second.extend(written_by(other, value));
+    assert_eq!(split(&first).unwrap().0, written_id);
 
-    for codec in [&old, &new] {
-        assert_eq!(codec.decode::<Order>(&first).unwrap(), order);
-        let reduced = Order { expecting_wallet_address: None, ..order.clone() };
-        assert_eq!(codec.decode::<Order>(&second).unwrap(), reduced);
-        let long = [second.as_slice(), &[0]].concat();
+    assert_eq!(codec.decode::<Order>(&first).unwrap(), order);
+    let reduced = Order { expecting_wallet_address: None, ..order.clone() };
+    assert_eq!(codec.decode::<Order>(&second).unwrap(), reduced);
+    for bytes in [first.as_slice(), &second] {
+        let long = [bytes, &[0]].concat();
         assert!(matches!(codec.decode::<Order>(&long), Err(CodecError::Trailing(1))));
-        let short = &second[..9];
-        assert!(matches!(codec.decode::<Order>(short), Err(CodecError::Avro { .. })));
+        assert!(matches!(codec.decode::<Order>(&bytes[..9]), Err(CodecError::Avro { .. })));
     }
     assert!(matches!(decode::<Order>(&second), Err(CodecError::SchemaId { .. })));
 }
@@ -335,12 +375,12 @@ fn what_a_version_may_lack_gets_its_default() {
         }) {
             let cut = Cut { named: types.clone(), record: record.clone(), field: field.to_owned() };
             let text = cut.schema(&schema, &mut BTreeSet::new()).to_string();
-            let new = two_versions(name, text, true);
+            let (codec_of_both, other) = with_other(name, text);
             let value = cut.value(codec(name).value(&bytes).unwrap(), &schema);
             let mut short = bytes[..1].to_vec();
-            short.extend_from_slice(&new.written.schema.id.to_be_bytes());
-            short.extend(written_by(&new, value));
-            let read = new.decode::<R::Wire>(&short);
+            short.extend_from_slice(&other.id.to_be_bytes());
+            short.extend(written_by(other, value));
+            let read = codec_of_both.decode::<R::Wire>(&short);
             read.unwrap_or_else(|error| panic!("without {record}.{field}: {error}"));
             count += 1;
         }

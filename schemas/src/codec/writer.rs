@@ -1,27 +1,17 @@
 //! Writes Rust types as Avro by position: a record's fields in the order of its schema, an `Option` as a
-//! union of null and a type. The schema itself is not read: that a type has its fields in the order
-//! of the schema is seen by every test that writes a record (see [`super::encode`]).
+//! union of null and a type. The schema itself is not read: a test compares the order of the fields.
 
 use std::fmt::Display;
 
 use serde::ser::{Error, Impossible, SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 
-/// The Avro binary of what is serialized is appended to the bytes.
-pub(super) struct Positional<'a>(pub(super) &'a mut Vec<u8>);
+use super::Unfit;
 
-/// A type that no schema of this crate has.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Unfit(String);
+/// Appends the Avro binary of what is serialized to the bytes.
+pub(super) struct Writer<'a>(pub(super) &'a mut Vec<u8>);
 
-impl Error for Unfit {
-    fn custom<T: Display>(what: T) -> Self {
-        Self(what.to_string())
-    }
-}
-
-impl Positional<'_> {
+impl Writer<'_> {
     /// Zigzag, then seven bits a byte, the lowest first.
     fn long(&mut self, value: i64) {
         let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
@@ -42,7 +32,7 @@ macro_rules! unfit {
     };
 }
 
-impl<'a> Serializer for Positional<'a> {
+impl<'a> Serializer for Writer<'a> {
     type Ok = ();
     type Error = Unfit;
     type SerializeSeq = Self;
@@ -160,12 +150,12 @@ impl<'a> Serializer for Positional<'a> {
     }
 }
 
-impl SerializeSeq for Positional<'_> {
+impl SerializeSeq for Writer<'_> {
     type Ok = ();
     type Error = Unfit;
 
     fn serialize_element<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), Unfit> {
-        item.serialize(Positional(self.0))
+        item.serialize(Writer(self.0))
     }
 
     /// The empty block that ends an array.
@@ -175,7 +165,7 @@ impl SerializeSeq for Positional<'_> {
     }
 }
 
-impl SerializeStruct for Positional<'_> {
+impl SerializeStruct for Writer<'_> {
     type Ok = ();
     type Error = Unfit;
 
@@ -184,7 +174,7 @@ impl SerializeStruct for Positional<'_> {
         _name: &'static str,
         value: &T,
     ) -> Result<(), Unfit> {
-        value.serialize(Positional(self.0))
+        value.serialize(Writer(self.0))
     }
 
     fn skip_field(&mut self, name: &'static str) -> Result<(), Unfit> {
