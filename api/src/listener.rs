@@ -1,7 +1,6 @@
 //! Accepts connections and serves them: HTTP/1.1 alone, with a bound on everything that a client may leave open or
 //! unfinished (decision 49).
 
-mod inline;
 mod progress;
 mod stream;
 
@@ -28,7 +27,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use inline::Inline;
 pub(crate) use progress::BodyLate;
 use progress::{Arriving, Leaving, Progress};
 use stream::Timed;
@@ -118,7 +116,7 @@ impl Listener {
         // Without the option answers are late, not wrong.
         drop(stream.set_nodelay(true));
         let connection = self.clone().connection(stream, peer, router.clone(), place);
-        tokio::spawn(Inline::over(connection));
+        tokio::spawn(connection);
     }
 
     fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {

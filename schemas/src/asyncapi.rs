@@ -1,11 +1,10 @@
 //! The AsyncAPI 3 document: every topic with its key, headers, partitions, retention and schema, for
 //! programs that know nothing of us. Made from the topic table, so it cannot be out of date.
 
-mod yaml;
+use serde_json::{Map, Value, json};
 
 use crate::topic::Guide;
 use crate::{Cleanup, KeyKind, Layout, SchemaName, Topic};
-use yaml::{Node, map};
 
 const BINDING: &str = "0.5.0";
 const AVRO: &str = "application/vnd.apache.avro+json;version=1.9.0";
@@ -24,11 +23,10 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The document, as YAML. `send` and `receive` are this program's: others receive what it sends.
+    /// The document. `send` and `receive` are this program's: others receive what it sends.
     #[must_use]
-    pub fn asyncapi(&self) -> String {
-        let note = "# Made from the topic table by `tidemark asyncapi`. Do not edit.\n";
-        let document = map! {
+    pub fn asyncapi(&self) -> Value {
+        json!({
             "asyncapi": "3.0.0",
             "info": info(),
             "defaultContentType": "application/avro",
@@ -36,66 +34,64 @@ impl Installation {
             "channels": self.channels(),
             "operations": operations(),
             "components": components(),
-        };
-        format!("{note}{}", document.render())
+        })
     }
 
-    fn servers(&self) -> Node {
-        let binding = map! {
-            "schemaRegistryUrl": &*self.registry,
+    fn servers(&self) -> Value {
+        let binding = json!({
+            "schemaRegistryUrl": self.registry,
             "schemaRegistryVendor": "confluent",
             "bindingVersion": BINDING,
-        };
-        let server = map! {
-            "host": &*self.brokers,
+        });
+        let server = json!({
+            "host": self.brokers,
             "protocol": if self.is_secure { "kafka-secure" } else { "kafka" },
-            "bindings": map! { "kafka": binding },
-        };
-        map! { "kafka": server }
+            "bindings": { "kafka": binding },
+        });
+        json!({ "kafka": server })
     }
 
-    fn channels(&self) -> Node {
-        Node::Map(Topic::ALL.iter().map(|t| (t.name().to_owned(), self.channel(*t))).collect())
+    fn channels(&self) -> Value {
+        Topic::ALL.iter().map(|topic| (topic.name().to_owned(), self.channel(*topic))).collect()
     }
 
-    fn channel(&self, topic: Topic) -> Node {
+    fn channel(&self, topic: Topic) -> Value {
         let address = format!("{}{topic}", self.prefix);
         let configuration = match topic.spec().cleanup {
-            Cleanup::Compact => map! { "cleanup.policy": vec![Node::from("compact")] },
-            Cleanup::Delete { hours } => map! {
-                "cleanup.policy": vec![Node::from("delete")],
+            Cleanup::Compact => json!({ "cleanup.policy": ["compact"] }),
+            Cleanup::Delete { hours } => json!({
+                "cleanup.policy": ["delete"],
                 "retention.ms": i64::from(hours) * 3_600_000,
-            },
+            }),
         };
-        let binding = map! {
-            "topic": &*address,
+        let binding = json!({
+            "topic": address,
             "partitions": i64::from(topic.partitions(&self.layout)),
             "replicas": i64::from(self.replicas),
             "topicConfiguration": configuration,
             "bindingVersion": BINDING,
-        };
+        });
         let record = format!("{:?}", topic.spec().schema);
-        map! {
-            "address": &*address,
-            "description": &*description(topic),
-            "messages": Node::Map(vec![(record, message(topic))]),
-            "bindings": map! { "kafka": binding },
-        }
+        json!({
+            "address": address,
+            "description": description(topic),
+            "messages": { record: message(topic) },
+            "bindings": { "kafka": binding },
+        })
     }
 }
 
-fn info() -> Node {
-    map! {
+fn info() -> Value {
+    json!({
         "title": "Tidemark topics",
         "version": env!("CARGO_PKG_VERSION"),
         "description": "Stablecoin payments from the chain to the shop. Values are Avro in the Confluent \
-            wire format; read with isolation.level=read_committed. docs/consume/contract.md describes \
-            them.",
-        "license": map! {
+            wire format; read with isolation.level=read_committed. docs/consume/reading.md describes them.",
+        "license": {
             "name": "Apache-2.0",
             "url": "https://www.apache.org/licenses/LICENSE-2.0",
         },
-    }
+    })
 }
 
 fn description(topic: Topic) -> String {
@@ -114,26 +110,26 @@ fn description(topic: Topic) -> String {
     format!("{} {scope}{internal}", guide.summary)
 }
 
-fn message(topic: Topic) -> Node {
+fn message(topic: Topic) -> Value {
     let spec = topic.spec();
-    let binding = map! {
-        "key": map! { "type": "string", "description": topic.guide().key },
+    let binding = json!({
+        "key": { "type": "string", "description": topic.guide().key },
         "schemaIdLocation": "payload",
         "schemaIdPayloadEncoding": "confluent",
         "schemaLookupStrategy": "TopicNameStrategy",
         "bindingVersion": BINDING,
-    };
-    map! {
+    });
+    json!({
         "name": spec.event_type,
         "contentType": "application/avro",
-        "headers": Node::to("components/schemas/headers"),
-        "payload": Node::to(&format!("components/schemas/{:?}", spec.schema)),
-        "bindings": map! { "kafka": binding },
-    }
+        "headers": reference("components/schemas/headers"),
+        "payload": reference(&format!("components/schemas/{:?}", spec.schema)),
+        "bindings": { "kafka": binding },
+    })
 }
 
-fn operations() -> Node {
-    let mut all = Vec::new();
+fn operations() -> Value {
+    let mut all = Map::new();
     for topic in Topic::ALL {
         let Guide { writers, readers, summary, .. } = topic.guide();
         for (action, stages) in [("send", writers), ("receive", readers)] {
@@ -143,30 +139,36 @@ fn operations() -> Node {
             let by = stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>().join(", ");
             let channel = format!("channels/{topic}");
             let message = format!("{channel}/messages/{:?}", topic.spec().schema);
-            let operation = map! {
+            let operation = json!({
                 "action": action,
-                "channel": Node::to(&channel),
+                "channel": reference(&channel),
                 "summary": summary,
-                "description": &*format!("By {by}."),
-                "messages": vec![Node::to(&message)],
-            };
-            all.push((format!("{action}.{topic}"), operation));
+                "description": format!("By {by}."),
+                "messages": [reference(&message)],
+            });
+            all.insert(format!("{action}.{topic}"), operation);
         }
     }
-    Node::Map(all)
+    Value::Object(all)
 }
 
-fn components() -> Node {
-    let mut schemas = vec![("headers".to_owned(), headers())];
-    schemas.extend(SchemaName::ALL.iter().map(|name| {
-        let schema = map! { "schemaFormat": AVRO, "schema": Node::Json(name.schema().text) };
+#[expect(clippy::expect_used, reason = "schema files are compiled in; a test parses each one")]
+fn components() -> Value {
+    let schemas = SchemaName::ALL.iter().map(|name| {
+        let text: Value = serde_json::from_str(name.schema().text).expect("a schema file is JSON");
+        let schema = json!({ "schemaFormat": AVRO, "schema": text });
         (format!("{name:?}"), schema)
-    }));
-    map! { "schemas": Node::Map(schemas) }
+    });
+    let headers = std::iter::once(("headers".to_owned(), headers()));
+    json!({ "schemas": headers.chain(schemas).collect::<Map<_, _>>() })
 }
 
-fn headers() -> Node {
+fn reference(path: &str) -> Value {
+    json!({ "$ref": format!("#/{path}") })
+}
+
+fn headers() -> Value {
     let traceparent = "W3C trace context, where the cause had one.";
-    let traceparent = map! { "type": "string", "description": traceparent };
-    map! { "type": "object", "properties": map! { "traceparent": traceparent } }
+    let traceparent = json!({ "type": "string", "description": traceparent });
+    json!({ "type": "object", "properties": { "traceparent": traceparent } })
 }

@@ -7,6 +7,7 @@ mod nodes;
 mod queue;
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 
@@ -46,7 +47,9 @@ pub(crate) enum Scope<'a> {
 /// # Returns
 /// `true` if all passed, none was skipped and at least one ran.
 pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
+    let started = Instant::now();
     let (built, mut variables) = prepare(scope)?;
+    let preparation = started.elapsed();
     let jobs = job::plan(&built.binaries, scope)?;
     let mut needs: BTreeSet<Need> = jobs.iter().flat_map(|job| job.needs.iter().copied()).collect();
     if needs.contains(&Need::Servers) {
@@ -75,7 +78,10 @@ pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
     if scope == Scope::Fast {
         variables.push(("TIDEMARK_TEST_CASES", FAST_CASES.to_owned()));
     }
-    let outcomes = queue::run(jobs, &variables, &folder)?;
+    let mut outcomes = queue::run(jobs, &variables, &folder)?;
+    outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
+    print(&format!("\nchecks, downloads and build: {:.1} s", preparation.as_secs_f32()));
+    outcomes.iter().for_each(|outcome| print(&outcome.to_string()));
     let counts: Counts = outcomes.iter().map(|outcome| outcome.counts).sum();
     for line in outcomes.iter().filter_map(queue::Outcome::complaint) {
         print(&line);

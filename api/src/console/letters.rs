@@ -130,7 +130,7 @@ impl Letter {
             );
         };
         let text = serde_json::to_string_pretty(content).unwrap_or_default();
-        let shown = text.get(..CONTENT_BYTES_MAX).unwrap_or(&text);
+        let shown = &text[..text.floor_char_boundary(CONTENT_BYTES_MAX)];
         plain("<pre>{{text}}</pre>", &[("text", shown.into())])
     }
 

@@ -83,6 +83,28 @@ async fn an_alert_is_resolved_and_that_is_on_record() {
     assert_eq!(entries[0].subject.as_deref(), Some("late_find/eth/x"));
 }
 
+/// Of OPEN_MAX: the newest are listed.
+#[tokio::test]
+async fn a_page_lists_a_hundred_open_alerts() {
+    let world = idle_world().await;
+    let browser = Browser::of(&world, OPERATOR).await;
+    let late = |number: i64| Alert {
+        alert_id: format!("late_find/eth/{number}"),
+        raised_at: world.clock.now().seconds().plus(number).micros(),
+        ..alert(&world, AlertKind::LateFind, "late")
+    };
+    for number in 0..100 {
+        world.write(Topic::Alerts, FIRST, &late(number)).await;
+    }
+    let page = browser.page("/console/alerts").await;
+    assert_eq!((page.matches("Resolve…").count(), page.contains("older ones")), (100, false));
+    world.write(Topic::Alerts, FIRST, &late(100)).await;
+    let page = browser.page("/console/alerts").await;
+    assert!(page.contains("1 older ones are open"), "{page}");
+    assert_eq!(page.matches("Resolve…").count(), 100);
+    assert!(!page.contains("alert_id=late_find%2Feth%2F0\""), "the oldest: {page}");
+}
+
 /// A letter about a command of an order, and where the log has the command.
 async fn letter(world: &World, body: OrderCommandBody, is_there: bool) -> DeadLetter {
     let command = OrderCommand { issued_at: world.clock.now(), body, ..example::order_command() };
@@ -195,6 +217,25 @@ async fn a_dead_letter_is_put_back_and_that_is_on_record() {
         Some(commands[0].order_id),
     );
     assert_eq!(entries, [entry, entry]);
+}
+
+/// Of CONTENT_BYTES_MAX, in characters of two bytes.
+#[tokio::test]
+async fn a_long_record_is_cut_off_on_its_page() {
+    let world = idle_world().await;
+    let value = schemas::encode(&Alert {
+        message: "é".repeat(30_000),
+        ..alert(&world, AlertKind::LateFind, "")
+    });
+    let letter = DeadLetter {
+        topic: Topic::Alerts.name().to_owned(),
+        value: value.unwrap(),
+        ..example::dead_letter()
+    };
+    world.write(Topic::DeadLetters, FIRST, &letter).await;
+    let page = Browser::of(&world, READER).await.page("/console/dead-letters/0").await;
+    let shown = page.matches('é').count();
+    assert!((9_000..=10_000).contains(&shown), "{shown}");
 }
 
 /// A webhook that was given up now.
@@ -353,6 +394,31 @@ async fn a_webhook_is_shown_with_body_and_answers() {
     {
         assert_eq!(browser.get(&format!("/console/delivery{wrong}")).await.status, 404, "{wrong}");
     }
+}
+
+/// Of BEFORE_SECONDS.
+#[tokio::test]
+async fn a_deferred_webhook_is_found_a_day_later() {
+    let world = idle_world().await;
+    let mut shown = Vec::new();
+    for seconds in [25 * 3600 - 60, 25 * 3600 + 60] {
+        let order = OrderId(uuid::Uuid::from_u128(seconds.into()));
+        let delivery = dead(Some(order), None, "shop.example");
+        let partition = world.log.layout().webhook(&delivery.key());
+        world.write(Topic::WebhooksDispatch, partition, &delivery).await;
+        world.advance(seconds);
+        let attempt = Attempt {
+            order_id: Some(order),
+            event_id: delivery.event_id.clone(),
+            attempted_at: world.clock.now(),
+            ..example::attempt()
+        };
+        world.apply([Change::Attempt(attempt)]).await;
+        let path = format!("/console/delivery?order={order}&event={}", delivery.event_id);
+        let page = Browser::of(&world, READER).await.page(&path).await;
+        shown.push(page.contains("The log does not have it any more"));
+    }
+    assert_eq!(shown, [false, true]);
 }
 
 #[tokio::test]

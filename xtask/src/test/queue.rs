@@ -37,7 +37,7 @@ pub(super) struct Outcome {
     /// `true` if it printed a closing line with counts.
     has_result: bool,
     pub(super) counts: Counts,
-    took: Duration,
+    pub(super) took: Duration,
 }
 
 impl Outcome {
