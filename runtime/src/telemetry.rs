@@ -92,14 +92,14 @@ impl Config {
     /// Reads the section.
     #[must_use]
     pub fn read(mut section: Reader) -> Self {
-        let listen = section.text("listen");
+        let format: Option<String> = section.parsed("format");
         let config = Self {
-            listen: if listen.is_empty() { None } else { section.parsed("listen") },
+            listen: section.given("listen"),
             filter: section.text("filter"),
-            json: section.text("format") == "json",
+            json: format.as_deref() == Some("json"),
             otlp: Otlp::read(&mut section),
         };
-        if section.parsed::<String>("format").is_some_and(|f| !matches!(&*f, "text" | "json")) {
+        if format.is_some_and(|format| !matches!(&*format, "text" | "json")) {
             section.problem("format", "must be \"text\" or \"json\"");
         }
         if EnvFilter::builder().parse(&config.filter).is_err() {

@@ -131,9 +131,9 @@ impl Settings {
             source.forgive_within("alerts.sinks");
         }
         let misfit = if stages.is_empty() { None } else { misfit(&settings, stages) };
-        let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
         // A misspelt back end is one problem, not two.
-        let is_known = !problems.iter().any(|line| line.contains(".backend: "));
+        let is_known = !["log.backend", "store.backend"].iter().any(|key| source.is_refused(key));
+        let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
         problems.extend(misfit.filter(|_| is_known).map(str::to_owned));
         if stages.contains(&Stage::Webhooks) {
             problems.extend(settings.misfit_of_times());

@@ -48,8 +48,7 @@ impl Process {
         process.finish();
         let mut server = source.section("server");
         let listen = server.parsed("listen");
-        let is_given = !server.text("admin_listen").is_empty();
-        let admin_listen = if is_given { server.parsed("admin_listen") } else { None };
+        let admin_listen = server.given("admin_listen");
         if admin_listen.is_some() && admin_listen == listen {
             server.problem("admin_listen", "must be another address than server.listen");
         }

@@ -1,6 +1,11 @@
 //! Files, variables and secrets, good and bad.
 
+use std::time::Duration;
+
+use proptest::prelude::*;
+
 use super::exposed::URL_KEY_CHARS_MIN;
+use super::reader::parse_duration;
 use super::*;
 use crate::telemetry;
 
@@ -126,6 +131,52 @@ fn syntax_error_names_the_line_without_its_text() {
     assert!(!lines[0].contains("whsec_abc"), "{lines:?}");
 }
 
+proptest! {
+    /// A text key gets the variable's text, whatever else TOML would take it for.
+    #[test]
+    fn text_of_a_variable_is_unchanged(text in "[ -~é]{0,40}") {
+        let mut source = source("", &[("TIDEMARK__LOG__PREFIX", &text)]);
+        let mut section = source.section("log");
+        prop_assert_eq!(section.optional_text("prefix"), Some(text));
+    }
+}
+
+#[test]
+fn variables_are_read_by_the_type_of_the_key() {
+    let texts = ["0x10", "1_0", "12345e67", "true", "2026-01-01", "7.5", "[1]", "\"x\"", "{}"];
+    for text in texts {
+        let mut source = source("", &[("TIDEMARK__PROCESS__NAME", text)]);
+        assert_eq!(source.section("process").optional_text("name").as_deref(), Some(text));
+    }
+    let variables = [
+        ("TIDEMARK__A__NUMBER", "0x10"),
+        ("TIDEMARK__A__FLAG", "true"),
+        ("TIDEMARK__A__LIST", "[\"x\", \"y\"]"),
+        ("TIDEMARK__A__TIME", "90s"),
+        ("TIDEMARK__A__INNER", "{ name = \"z\" }"),
+    ];
+    let mut source = source("", &variables);
+    let mut section = source.section("a");
+    assert_eq!((section.integer("number", 0..=99), section.flag("flag")), (16, true));
+    assert_eq!(section.texts("list").unwrap(), ["x", "y"]);
+    assert_eq!(section.duration("time"), Duration::from_secs(90));
+    assert_eq!(section.section("inner").text("name"), "z");
+    section.finish();
+    source.finish().unwrap();
+}
+
+/// An empty file of a secret is a missing secret, however that is worded.
+#[test]
+fn only_missing_keys_are_forgiven() {
+    let mut source = source("[a]\nnumber = \"x\"\n", &[]);
+    let mut section = source.section("a");
+    let _ = (section.integer("number", 0..=9), section.text("text"), section.flag("flag"));
+    ["a.number", "a.text"].iter().for_each(|key| source.forgive(key));
+    assert!(source.is_refused("a.flag") && !source.is_refused("a.text"));
+    let Problems(lines) = source.finish().unwrap_err();
+    assert_eq!(lines, ["a.number: must be a whole number from 0 to 9", "a.flag: is missing"]);
+}
+
 #[test]
 fn a_secret_of_digits_is_a_text() {
     for text in ["007", "1234567890123456", "1_000", "1e9", "true", "[1]", "\"quoted\""] {
@@ -134,7 +185,7 @@ fn a_secret_of_digits_is_a_text() {
         {
             let mut source = source("", &[(variable, text)]);
             let secret = source.section("admin").secret(key).unwrap();
-            assert_eq!(secret.expose(), text.trim_matches('"').as_bytes());
+            assert_eq!(secret.expose(), text.as_bytes());
         }
     }
 }
