@@ -11,12 +11,12 @@ mod native;
 mod outcome;
 mod pace;
 mod probe;
+mod support;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -30,6 +30,7 @@ use runtime::metrics::NO_VALUE;
 use schemas::{Address, Blockchain, Hash};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use support::Support;
 use wire::Call;
 
 use crate::machine::{Answer, Ask, EventLog, Point, Proof, Refusal, Span, TRANSFER_TOPIC, topic};
@@ -82,8 +83,8 @@ pub(crate) struct Endpoint {
     secrets: Vec<String>,
     /// Most calls in one request, as far as is known; only shrinks.
     batch_calls: AtomicUsize,
-    /// Receipts of whole blocks: `true` once they were served, `false` without such a method.
-    serves_outcomes: OnceLock<bool>,
+    /// Receipts of whole blocks.
+    outcomes: Support,
     /// The contracts, as a filter has them.
     contracts: Value,
     /// The topics, one list for each filter.
@@ -157,7 +158,7 @@ impl Endpoint {
             pace: endpoint.requests_per_second.map(Pace::new),
             secrets: endpoint.secrets(),
             batch_calls: AtomicUsize::new(BATCH_CALLS_MAX),
-            serves_outcomes: OnceLock::new(),
+            outcomes: Support::default(),
             contracts: contracts.collect(),
             topics: topics.collect(),
             watched: Watched::new(chain),

@@ -172,7 +172,7 @@ fn tables_of_topics_and_access_are_fresh() {
 fn explained_fields_exist() {
     let text = std::fs::read_to_string(document(READING)).unwrap();
     for (name, schema) in [("Transfer", SchemaName::Transfer), ("Order", SchemaName::Order)] {
-        let schema: serde_json::Value = serde_json::from_str(schema.schema().text).unwrap();
+        let schema: Value = serde_json::from_str(schema.schema().text).unwrap();
         let part = text.split(&format!("<!-- fields of {name}: ")).nth(1).unwrap();
         let cells = part.lines().filter_map(|line| line.split('|').nth(1));
         let mut checked = 0;

@@ -2,6 +2,7 @@
 //! source of logs, and what a block says of a transaction without a receipt.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
 
 use schemas::{BlockHash, TxHash};
 
@@ -60,7 +61,7 @@ impl Endpoint {
 
     /// Returns `true` if the receipts of whole blocks are served, as far as is known.
     fn has_outcomes(&self) -> bool {
-        self.has_native() || self.serves_outcomes.get() != Some(&false)
+        self.has_native() || self.outcomes.is_expected(Instant::now())
     }
 
     /// Our logs of the transactions that succeeded, from one height to another, and the blocks that have them.
@@ -103,8 +104,8 @@ impl Endpoint {
     ) -> Result<Option<Vec<(TxHash, Receipt)>>, Failure> {
         let fetched = self.send_one::<Vec<WireOutcome>>(&Call::block_receipts(span)).await;
         match &fetched {
-            Ok(Some(_)) => drop(self.serves_outcomes.set(true)),
-            Err(failure) if failure.lacks_method() && self.serves_outcomes.set(false).is_ok() => {
+            Ok(Some(_)) => self.outcomes.served(),
+            Err(failure) if failure.lacks_method() && self.outcomes.lacked(Instant::now()) => {
                 tracing::warn!(
                     endpoint = self.name,
                     cause = failure.message,
@@ -169,7 +170,7 @@ impl Endpoint {
 
     /// The receipts of a block, as far as they are to be had.
     async fn receipts_in(&self, hash: BlockHash) -> Result<HashMap<TxHash, Receipt>, Failure> {
-        if self.serves_outcomes.get() == Some(&false) {
+        if !self.outcomes.is_expected(Instant::now()) {
             return Ok(HashMap::new());
         }
         match self.fetch_outcomes_of(Span::Block(hash)).await {

@@ -1,6 +1,8 @@
 //! Answers of an endpoint about transactions and blocks, and their interpretation.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use schemas::Hash;
 use serde_json::{Value, json};
@@ -216,6 +218,27 @@ async fn ranges_are_asked_where_receipts_are_not_served() {
     let (answer, sizes) = logs(|_| absent(), Vec::new()).await;
     assert_eq!(places(&answer.unwrap()), [vec![(8, 9)], vec![(8, 9)]]);
     assert_eq!(sizes, [2, 1, 3, 3], "the refusal costs the first answer alone");
+}
+
+/// Behind a load balancer one node may lack the method that the others serve.
+#[tokio::test]
+async fn ranges_are_asked_once_receipts_are_not_served() {
+    let is_served = Arc::new(AtomicBool::new(true));
+    let serves = is_served.clone();
+    let (endpoint, _served) = endpoint(move |call| match call["method"].as_str().unwrap() {
+        "eth_getBlockReceipts" if serves.load(Relaxed) => {
+            result(json!([receipt(8, PAID, "0x1", &[transfer(8, PAID, 0, "aa")])]))
+        }
+        "eth_getLogs" => result(json!([transfer(8, PAID, 0, "aa")])),
+        _ => absent(),
+    })
+    .await;
+    let ask = Ask { logs: vec![Span::Receipts { from: 8, to: 8 }], ..Ask::default() };
+    let first = endpoint.fetch(&ask).await.unwrap();
+    is_served.store(false, Relaxed);
+    let second = endpoint.fetch(&ask).await.unwrap();
+    assert_eq!((first.by_receipts, second.by_receipts), (true, false));
+    assert_eq!(first.logs, second.logs);
 }
 
 #[tokio::test]
