@@ -23,11 +23,11 @@ use crate::bodies::{BODY_BYTES_MAX, Unverified};
 use crate::client::{Client, Key};
 use crate::config::admin::FIRST_NAME;
 use crate::error::{Answer, Refusal};
+use crate::list_gate::ListGate;
 use crate::machine::json;
 use crate::machine::limit::{Limits, Rate};
 use crate::machine::occasions::Occasions;
 use crate::machine::query::Query;
-use crate::turns::Turns;
 use crate::{AdminSecret, Config, Scope, metrics};
 
 // Spec 5.1, 5.2.
@@ -52,7 +52,7 @@ pub(crate) struct Operator {
     pub(crate) name: Arc<str>,
     scope: Scope,
     /// Read turns for the lists that they request.
-    pub(crate) turns: Turns,
+    pub(crate) list_gate: ListGate,
     /// Client of the request.
     pub(crate) client: Option<Client>,
 }
@@ -93,7 +93,7 @@ fn word(cause: SignatureError) -> &'static str {
 
 impl Operator {
     fn new(name: &str, scope: Scope) -> Self {
-        Self { name: name.into(), scope, turns: Turns::default(), client: None }
+        Self { name: name.into(), scope, turns: ListGate::default(), client: None }
     }
 
     /// `true` if they may give commands.

@@ -18,7 +18,7 @@ use crate::Feed;
 use crate::client::Client;
 use crate::error::{Answer, Refusal};
 use crate::feed::{Audience, Subscription};
-use crate::machine::sighting::{Checkout, Sighting};
+use crate::machine::seen_transfer::{Checkout, SeenTransfer};
 use crate::reads::Reads;
 use crate::view::CheckoutView;
 
@@ -147,7 +147,7 @@ impl Live {
 /// Read interval of the tables for this order.
 fn interval(Checkout { order, transfers, possible, .. }: &Checkout, now: UnixSeconds) -> Duration {
     let mut arrived = transfers.iter().chain(possible);
-    let is_confirming = !order.candidates.is_empty() || arrived.any(Sighting::is_waiting);
+    let is_confirming = !order.candidates.is_empty() || arrived.any(SeenTransfer::is_waiting);
     let was_asked = order.deposits.iter().any(|deposit| deposit.value.is_some());
     let is_watched = order.status != OrderStatus::Paid
         && now <= order.expires_at.plus(WATCHED_AFTERWARDS_SECONDS);

@@ -35,6 +35,7 @@ pub mod feed;
 pub mod inspect;
 pub mod letters;
 mod links;
+mod list_gate;
 mod listener;
 mod machine;
 pub mod metrics;
@@ -48,7 +49,6 @@ mod routes;
 mod server;
 mod stops;
 mod terms;
-mod turns;
 mod view;
 
 pub use alerts::AlertEnd;

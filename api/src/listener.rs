@@ -151,7 +151,7 @@ impl Listener {
         let service = service_fn(|mut request: Request<Incoming>| {
             let client = self.client(peer, request.headers());
             request.extensions_mut().insert(client);
-            let turn = Progress::begin(&progress);
+            let guard = Progress::begin(&progress);
             // Its length may be said twice, in ways that a proxy in front understands otherwise: nothing behind it may be
             // taken for a request.
             let is_last = request.headers().contains_key(TRANSFER_ENCODING);
@@ -163,7 +163,7 @@ impl Listener {
                 if is_last || stop.is_cancelled() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(answer.map(|body| Leaving::new(body, turn)))
+                Ok::<_, Infallible>(answer.map(|body| Leaving::new(body, guard)))
             }
         });
         let mut builder = http1::Builder::new();

@@ -20,7 +20,7 @@ pub(crate) mod outcome;
 pub(crate) mod query;
 pub(crate) mod resend;
 pub(crate) mod return_url;
-pub(crate) mod sighting;
+pub(crate) mod seen_transfer;
 pub(crate) mod stop;
 pub mod story;
 pub mod survey;

@@ -3,16 +3,16 @@
 
 mod arrived;
 mod html;
+mod input;
 mod language;
 mod qr;
-mod scene;
-mod showing;
+mod view;
 
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 pub(crate) use html::{Html, Template};
+pub(crate) use input::{LookUp, PageInput, Problem, Shop};
 pub(crate) use language::Language;
-pub(crate) use showing::{LookUp, Problem, Shop, Showing};
 
 /// A file that the page loads, as it is served: its name, type and content.
 pub(crate) const ASSETS: [(&str, &str, &str); 3] = [
@@ -51,12 +51,12 @@ pub(crate) fn response(
 }
 
 /// The whole page.
-pub(crate) fn render(showing: &Showing<'_>) -> Html {
-    let Showing { order, language, .. } = *showing;
-    let scene = scene::of(showing);
+pub(crate) fn render(input: &PageInput<'_>) -> Html {
+    let PageInput { order, language, .. } = *input;
+    let view = view::of(input);
     let test = Template(include_str!("page/templates/test.html"));
-    let test = if showing.is_test() { test.fill(language, &[]) } else { Html::default() };
-    let refresh = scene.refresh.map(|seconds| refresh(language, seconds)).unwrap_or_default();
+    let test = if input.is_test() { test.fill(language, &[]) } else { Html::default() };
+    let refresh = view.refresh.map(|seconds| refresh(language, seconds)).unwrap_or_default();
     let about = Template(include_str!("page/templates/order.html")).fill(
         language,
         &[
@@ -64,8 +64,8 @@ pub(crate) fn render(showing: &Showing<'_>) -> Html {
             ("amount", order.amount_text.as_str().into()),
         ],
     );
-    let (id, home) = (order.order_id.to_string(), showing.home());
-    frame(showing.shop, language, Frame { id, test, refresh, home, about, scene })
+    let (id, home) = (order.order_id.to_string(), input.home());
+    frame(input.shop, language, Frame { id, test, refresh, home, about, view })
 }
 
 /// Self-refresh of the page, for customers without scripts.
@@ -106,10 +106,10 @@ fn without_order(shop: &Shop, language: Language, notice: Notice, back: Html) ->
         ("back", back),
     ];
     let main = Template(include_str!("page/templates/ended.html")).fill(language, &values);
-    let scene = scene::Scene { main, news: title.into(), refresh: None };
+    let view = view::PageView { main, news: title.into(), refresh: None };
     let home = Html::within("bdi", &*shop.name);
     let (test, refresh, about) = (Html::default(), Html::default(), Html::default());
-    frame(shop, language, Frame { id: String::new(), test, refresh, home, about, scene })
+    frame(shop, language, Frame { id: String::new(), test, refresh, home, about, view })
 }
 
 /// Parts around and inside `main`.
@@ -120,7 +120,7 @@ struct Frame {
     /// The shop's name in the header.
     home: Html,
     about: Html,
-    scene: scene::Scene,
+    view: view::PageView,
 }
 
 fn frame(shop: &Shop, language: Language, frame: Frame) -> Html {
@@ -134,7 +134,7 @@ fn frame(shop: &Shop, language: Language, frame: Frame) -> Html {
     let values = [
         ("lang", language.tag().into()),
         ("dir", language.direction().into()),
-        ("title", frame.scene.news.clone()),
+        ("title", frame.view.news.clone()),
         ("shop", shop.name.as_str().into()),
         ("version", shop.version.into()),
         ("refresh", frame.refresh),
@@ -142,8 +142,8 @@ fn frame(shop: &Shop, language: Language, frame: Frame) -> Html {
         ("test", frame.test),
         ("home", frame.home),
         ("order", frame.about),
-        ("news", frame.scene.news),
-        ("main", frame.scene.main),
+        ("news", frame.view.news),
+        ("main", frame.view.main),
         ("languages", Language::ALL.into_iter().map(link).collect()),
     ];
     Template(include_str!("page/templates/page.html")).fill(language, &values)

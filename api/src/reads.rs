@@ -17,7 +17,7 @@ use crate::machine::candidates::{self, Candidate};
 use crate::machine::catalog::Catalog;
 use crate::machine::followed::Followed;
 use crate::machine::occasions::Occasions;
-use crate::machine::sighting::{Checkout, Sighting};
+use crate::machine::seen_transfer::{Checkout, SeenTransfer};
 use crate::view::ChainView;
 
 /// The transfers at a wallet among which those for an order are sought: the latest of each status that it may have.
@@ -145,7 +145,8 @@ impl Reads {
         }
         transfers.truncate(2 * SIGHTINGS_MAX);
         possible.truncate(SIGHTINGS_MAX);
-        let seen = |found: Vec<_>| found.into_iter().map(|of| self.sighting(of, &chains)).collect();
+        let seen =
+            |found: Vec<_>| found.into_iter().map(|of| self.seen_transfer(of, &chains)).collect();
         let (transfers, possible) = (seen(transfers), seen(possible));
         Ok(Checkout { order, chains, transfers, possible })
     }
@@ -164,20 +165,24 @@ impl Reads {
         Ok(found)
     }
 
-    fn sighting(&self, transfer: Transfer, chains: &[ChainRow]) -> Sighting {
+    fn seen_transfer(&self, transfer: Transfer, chains: &[ChainRow]) -> SeenTransfer {
         let window = self.catalog.match_window_seconds();
-        Sighting::new(transfer, chains, self.catalog.chains(), window)
+        SeenTransfer::new(transfer, chains, self.catalog.chains(), window)
     }
 
     /// The transfers of a transaction to the wallets that the order's customer was given, since it was created.
-    pub(crate) async fn transaction(&self, order_id: OrderId, hash: Hash) -> Answer<Vec<Sighting>> {
+    pub(crate) async fn transaction(
+        &self,
+        order_id: OrderId,
+        hash: Hash,
+    ) -> Answer<Vec<SeenTransfer>> {
         let (order, chains) = (self.order(order_id).await?, self.chains().await?);
         let from = Some(order.created_at.plus(-CLOCKS_SECONDS));
         let mut transfers = Vec::new();
         for place in places(&order) {
             transfers.extend(self.transaction_at(place, from, hash).await?);
         }
-        Ok(transfers.into_iter().map(|of| self.sighting(of, &chains)).collect())
+        Ok(transfers.into_iter().map(|of| self.seen_transfer(of, &chains)).collect())
     }
 
     /// The transfers of a transaction to one wallet, among the latest since a time.

@@ -52,7 +52,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The state of the router, which clones it several times for each request. A handler takes the one part that it needs.
 #[derive(Clone)]
-pub(crate) struct Doors(Arc<Parts>);
+pub(crate) struct AppState(Arc<Parts>);
 
 /// Dependencies of the handlers.
 pub(crate) struct Parts {
@@ -67,13 +67,13 @@ pub(crate) struct Parts {
     pub(crate) console: Console,
 }
 
-impl From<Parts> for Doors {
+impl From<Parts> for AppState {
     fn from(parts: Parts) -> Self {
         Self(Arc::new(parts))
     }
 }
 
-impl Deref for Doors {
+impl Deref for AppState {
     type Target = Parts;
 
     fn deref(&self) -> &Parts {
@@ -81,100 +81,100 @@ impl Deref for Doors {
     }
 }
 
-impl FromRef<Doors> for Arc<Auth> {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.auth.clone()
+impl FromRef<AppState> for Arc<Auth> {
+    fn from_ref(state: &AppState) -> Self {
+        state.auth.clone()
     }
 }
 
-impl FromRef<Doors> for Commands {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.commands.clone()
+impl FromRef<AppState> for Commands {
+    fn from_ref(state: &AppState) -> Self {
+        state.commands.clone()
     }
 }
 
-impl FromRef<Doors> for Links {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.links.clone()
+impl FromRef<AppState> for Links {
+    fn from_ref(state: &AppState) -> Self {
+        state.links.clone()
     }
 }
 
-impl FromRef<Doors> for Reads {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.reads.clone()
+impl FromRef<AppState> for Reads {
+    fn from_ref(state: &AppState) -> Self {
+        state.reads.clone()
     }
 }
 
-impl FromRef<Doors> for Changes {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.changes.clone()
+impl FromRef<AppState> for Changes {
+    fn from_ref(state: &AppState) -> Self {
+        state.changes.clone()
     }
 }
 
-impl FromRef<Doors> for Health {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.health.clone()
+impl FromRef<AppState> for Health {
+    fn from_ref(state: &AppState) -> Self {
+        state.health.clone()
     }
 }
 
-impl FromRef<Doors> for Events {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.checkouts.events.clone()
+impl FromRef<AppState> for Events {
+    fn from_ref(state: &AppState) -> Self {
+        state.checkouts.events.clone()
     }
 }
 
-impl FromRef<Doors> for Checkouts {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.checkouts.clone()
+impl FromRef<AppState> for Checkouts {
+    fn from_ref(state: &AppState) -> Self {
+        state.checkouts.clone()
     }
 }
 
-impl FromRef<Doors> for Console {
-    fn from_ref(doors: &Doors) -> Self {
-        doors.console.clone()
+impl FromRef<AppState> for Console {
+    fn from_ref(state: &AppState) -> Self {
+        state.console.clone()
     }
 }
 
 /// Routes that are the same at any address: of merchants and customers, and of operators.
 pub(crate) struct Routes {
-    public: Router<Doors>,
-    operators: Router<Doors>,
-    customers: Router<Doors>,
-    doors: Doors,
+    public: Router<AppState>,
+    operators: Router<AppState>,
+    customers: Router<AppState>,
+    state: AppState,
 }
 
 impl Routes {
     /// All routes (spec 4; `docs/merchant/` has those that the interface does not show).
-    pub(crate) fn new(doors: Doors, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
+    pub(crate) fn new(state: AppState, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
         Self {
             public: service_routes(),
             operators: Router::new()
-                .nest("/api/v1/admin", admin_routes(&doors))
-                .nest("/registry", registry::routes(topic_prefix, doors.checkouts.clock.clone())),
+                .nest("/api/v1/admin", admin_routes(&state))
+                .nest("/registry", registry::routes(topic_prefix, state.checkouts.clock.clone())),
             customers: Router::new()
-                .nest("/api/v1/user", user_routes(&doors, allowed_origins.into()))
-                .nest("/checkout", page_routes(&doors)),
-            doors,
+                .nest("/api/v1/user", user_routes(&state, allowed_origins.into()))
+                .nest("/checkout", page_routes(&state)),
+            state,
         }
     }
 
     /// At one address.
     pub(crate) fn together(self) -> Router {
-        finish(self.public.merge(self.operators), self.customers, true, self.doors)
+        finish(self.public.merge(self.operators), self.customers, true, self.state)
     }
 
     /// At two: that of the public, where no admin secret is read, and that of operators.
     pub(crate) fn apart(self) -> (Router, Router) {
         // At an address that anybody reaches, anybody could try secrets at its form.
-        let console = Router::new().nest("/console", console::routes(&self.doors.console));
+        let console = Router::new().nest("/console", console::routes(&self.state.console));
         let operators = self.operators.merge(console);
-        let operators = finish(operators, Router::new(), true, self.doors.clone());
-        (finish(self.public, self.customers, false, self.doors), operators)
+        let operators = finish(operators, Router::new(), true, self.state.clone());
+        (finish(self.public, self.customers, false, self.state), operators)
     }
 }
 
 /// With their whole paths: nested ones cost each request a layer more.
-fn service_routes() -> Router<Doors> {
+fn service_routes() -> Router<AppState> {
     Router::new()
         .route("/api/v1/service/orders", post(service::create))
         .route("/api/v1/service/orders/status", post(service::status))
@@ -182,7 +182,7 @@ fn service_routes() -> Router<Doors> {
         .route("/api/v1/service/orders/changes", post(service::changes))
 }
 
-fn admin_routes(doors: &Doors) -> Router<Doors> {
+fn admin_routes(state: &AppState) -> Router<AppState> {
     Router::new()
         .route("/orders", get(admin::orders))
         .route("/orders/{order_id}", get(admin::order))
@@ -202,11 +202,11 @@ fn admin_routes(doors: &Doors) -> Router<Doors> {
         .route("/transfers/{transfer_id}/candidates", get(admin::candidates))
         .route("/transfers/{transfer_id}/resend-webhook", post(admin::resend_transfer))
         .route("/transfers/{transfer_id}/webhooks", get(admin::transfer_webhooks))
-        .route_layer(middleware::from_fn_with_state(doors.auth.clone(), auth::operators_only))
+        .route_layer(middleware::from_fn_with_state(state.auth.clone(), auth::operators_only))
         .route("/health", get(health))
 }
 
-fn user_routes(doors: &Doors, origins: Arc<[String]>) -> Router<Doors> {
+fn user_routes(state: &AppState, origins: Arc<[String]>) -> Router<AppState> {
     Router::new()
         .route("/chains", get(user::chains).options(preflight))
         .route("/orders/{order_id}/payment", post(user::choose_payment).options(preflight))
@@ -215,7 +215,7 @@ fn user_routes(doors: &Doors, origins: Arc<[String]>) -> Router<Doors> {
         .route("/orders/{order_id}/status", get(user::status).options(preflight))
         .route("/orders/{order_id}/events", get(user::events).options(preflight))
         .layer(DefaultBodyLimit::max(CUSTOMER_BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(doors.customers.clone(), customers::limited))
+        .layer(middleware::from_fn_with_state(state.customers.clone(), customers::limited))
         .layer(middleware::from_fn(in_time))
         // Around all else: a page may read every answer, or it knows of a failure of the network alone.
         .layer(middleware::from_fn_with_state(origins, cross_origin))
@@ -223,10 +223,10 @@ fn user_routes(doors: &Doors, origins: Arc<[String]>) -> Router<Doors> {
 
 /// Adds what every address has around its routes. Those of customers bound their own time.
 fn finish(
-    routes: Router<Doors>,
-    customers: Router<Doors>,
+    routes: Router<AppState>,
+    customers: Router<AppState>,
     is_operators: bool,
-    doors: Doors,
+    state: AppState,
 ) -> Router {
     let requests = metrics::Requests::default();
     // One layer for all that every request needs: each is several allocations.
@@ -236,36 +236,36 @@ fn finish(
     let customers = customers.method_not_allowed_fallback(method_not_allowed).layer(observed);
     routes
         .route("/health", if is_operators { get(health) } else { get(health::brief) })
-        .merge(documents(&doors))
+        .merge(documents(&state))
         .fallback(|| async { Refusal::ResourceNotFound })
         .method_not_allowed_fallback(method_not_allowed)
         .layer(timed)
         .merge(customers)
-        .with_state(doors)
+        .with_state(state)
 }
 
 /// Routes of large documents that are the same for all.
-fn documents(doors: &Doors) -> Router<Doors> {
+fn documents(state: &AppState) -> Router<AppState> {
     Router::new()
         .route("/api/v1/openapi.json", get(reference::document))
         .route("/api/v1/docs", get(reference::page))
-        .layer(middleware::from_fn_with_state(doors.customers.clone(), customers::limited))
+        .layer(middleware::from_fn_with_state(state.customers.clone(), customers::limited))
 }
 
 /// The page that customers pay on, and its files.
-fn page_routes(doors: &Doors) -> Router<Doors> {
+fn page_routes(state: &AppState) -> Router<AppState> {
     let mut routes = Router::new()
         .route("/{order_id}", get(checkout::page))
         .route("/{order_id}/enter", get(checkout::enter))
         .route("/{order_id}/payment", post(checkout::payment))
         .route("/{order_id}/cancel", post(checkout::cancel))
         .route("/{order_id}/events", get(checkout::events));
-    if doors.checkouts.buyer.is_some() {
+    if state.checkouts.buyer.is_some() {
         routes = routes.route("/{order_id}/test-payment", post(checkout::test_payment));
     }
     routes = routes
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(doors.customers.clone(), customers::limited));
+        .layer(middleware::from_fn_with_state(state.customers.clone(), customers::limited));
     // Its files cost next to nothing, and a page that says that an address asks too often needs them too.
     for (name, kind, content) in page::ASSETS {
         let serve = move || async move { checkout::asset(kind, content) };
@@ -273,7 +273,7 @@ fn page_routes(doors: &Doors) -> Router<Doors> {
     }
     routes
         .layer(middleware::from_fn(in_time))
-        .layer(middleware::from_fn_with_state(doors.checkouts.clone(), checkout::explained))
+        .layer(middleware::from_fn_with_state(state.checkouts.clone(), checkout::explained))
 }
 
 /// Limits the time of a request.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use store::{ChainRow, DepositRow, OrderRow};
 
 use crate::machine::candidates::Candidate;
-use crate::machine::sighting::{Checkout, Sighting};
+use crate::machine::seen_transfer::{Checkout, SeenTransfer};
 
 /// Declares an object and how it is made: each field with its type and value.
 macro_rules! view {
@@ -229,7 +229,7 @@ view! {
 
 view! {
     /// A transfer as the customer of an order sees it.
-    SightingView of (seen: &Sighting) {
+    TransferView of (seen: &SeenTransfer) {
         blockchain: Blockchain = seen.transfer.blockchain,
         #[serde(rename = "token")]
         stablecoin: Stablecoin = seen.transfer.observation.stablecoin,
@@ -260,6 +260,6 @@ view! {
             let open = order.deposits.iter().filter(|of| of.state == DepositState::Open);
             open.filter_map(|of| DepositView::of_order(order, of, chains)).collect()
         },
-        transfers: Vec<SightingView> = checkout.transfers.iter().map(SightingView::new).collect(),
+        transfers: Vec<TransferView> = checkout.transfers.iter().map(TransferView::new).collect(),
     }
 }

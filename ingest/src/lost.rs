@@ -68,7 +68,7 @@ mod tests {
     use schemas::{UnixMicros, UnixSeconds};
 
     use super::*;
-    use crate::simulation::Shelf;
+    use crate::simulation::MemoryLog;
 
     fn progress(lane: Option<i32>, epoch: i64, number: i64, seconds: i64) -> ChainProgress {
         let timestamp = UnixSeconds(seconds);
@@ -88,14 +88,14 @@ mod tests {
         let of = TopicPartition { topic: Topic::Chains, partition: Partition(0) };
         let scanned = progress(None, 3, 1000, 100_000);
         let mut newer = schemas::encode(&scanned).unwrap();
-        let mut shelf = Shelf::new();
-        shelf.put(of, newer.clone());
-        shelf.spoil(of);
-        let find = |shelf: &Shelf| find(shelf, Blockchain::Eth, Some(&scanned), None);
-        assert_eq!(find(&shelf).unwrap().map(|lost| lost.epoch), Some(Epoch(3)));
+        let mut memory = MemoryLog::new();
+        memory.put(of, newer.clone());
+        memory.spoil(of);
+        let find = |memory: &MemoryLog| find(memory, Blockchain::Eth, Some(&scanned), None);
+        assert_eq!(find(&memory).unwrap().map(|lost| lost.epoch), Some(Epoch(3)));
         newer[1] ^= 1;
-        shelf.put(of, newer);
-        let refused = find(&shelf).err().map_or_else(String::new, |error| error.to_string());
+        memory.put(of, newer);
+        let refused = find(&memory).err().map_or_else(String::new, |error| error.to_string());
         assert!(refused.contains("Start the newer version"), "{refused}");
     }
 

@@ -174,19 +174,19 @@ mod tests {
     use super::*;
     use crate::machine::{Cursor, Next, Policy};
     use crate::publish;
-    use crate::simulation::{Node, Payment, Shelf, chain};
+    use crate::simulation::{MemoryLog, Node, Payment, chain};
 
-    /// A shelf with a chain that was followed for some blocks, and what the cursor knows of it.
-    fn followed() -> (ChainConfig, Shelf, History) {
+    /// A memory with a chain that was followed for some blocks, and what the cursor knows of it.
+    fn followed() -> (ChainConfig, MemoryLog, History) {
         let chain = chain(Policy::flat(Some(3), None));
-        let (mut node, mut shelf) = (Node::new(12), Shelf::new());
+        let (mut node, mut memory) = (Node::new(12), MemoryLog::new());
         let mut cursor = Cursor::new(chain.rules(), None, chain.watched());
         for height in 0..40 {
             loop {
                 let answer = node.answer(&cursor.ask()).unwrap();
                 let decision = cursor.answer(answer, node.clock());
-                shelf.commit(
-                    publish::step(&decision.publish, chain.watched(), &shelf.layout).unwrap(),
+                memory.commit(
+                    publish::step(&decision.publish, chain.watched(), &memory.layout).unwrap(),
                 );
                 if decision.next == Next::AtTip {
                     break;
@@ -199,14 +199,14 @@ mod tests {
             node.mine(&[vec![Payment { wallet, value: 5 }]]);
         }
         let history = cursor.history().unwrap().clone();
-        (chain, shelf, history)
+        (chain, memory, history)
     }
 
     #[test]
     fn pages_of_any_size_give_what_was_known() {
-        let (chain, shelf, known) = followed();
+        let (chain, memory, known) = followed();
         for page in [1, 2, 3, 7, 50, 1000] {
-            let mut history = restore_by(page, &shelf, &chain, i64::MAX).unwrap().unwrap();
+            let mut history = restore_by(page, &memory, &chain, i64::MAX).unwrap().unwrap();
             history.prune(chain.reorg_window);
             assert_eq!(history, known, "pages of {page}");
         }
@@ -214,10 +214,10 @@ mod tests {
 
     #[test]
     fn only_the_end_of_the_log_is_read() {
-        let (chain, mut shelf, known) = followed();
+        let (chain, mut memory, known) = followed();
         // What lies far enough back may have expired.
-        shelf.expire(40);
-        let mut history = restore_by(5, &shelf, &chain, i64::MAX).unwrap().unwrap();
+        memory.expire(40);
+        let mut history = restore_by(5, &memory, &chain, i64::MAX).unwrap().unwrap();
         history.prune(chain.reorg_window);
         assert_eq!(history, known);
     }
@@ -225,22 +225,22 @@ mod tests {
     #[test]
     fn an_empty_log_is_a_first_start() {
         let chain = chain(Policy::flat(Some(3), None));
-        assert!(restore(&Shelf::new(), &chain).unwrap().is_none());
+        assert!(restore(&MemoryLog::new(), &chain).unwrap().is_none());
     }
 
     #[test]
     fn what_ingest_did_not_write_stops_it() {
-        let (chain, mut shelf, known) = followed();
-        let lanes = shelf.lanes();
-        let cause = |shelf: &Shelf| match restore(shelf, &chain).unwrap_err() {
+        let (chain, mut memory, known) = followed();
+        let lanes = memory.lanes();
+        let cause = |memory: &MemoryLog| match restore(memory, &chain).unwrap_err() {
             Error::Restore { cause, .. } => cause,
             other => panic!("{other}"),
         };
-        let mut spoiled = shelf.clone();
+        let mut spoiled = memory.clone();
         spoiled.spoil(lanes[1]);
         assert!(matches!(cause(&spoiled), RestoreError::Codec(CodecError::Framing)));
         let (key, headers) = (Vec::new(), Headers::default());
-        let mut emptied = shelf.clone();
+        let mut emptied = memory.clone();
         emptied.commit(vec![log::NewRecord { to: lanes[1], key, value: None, headers }]);
         assert!(matches!(cause(&emptied), RestoreError::Tombstone));
         // A head of another chain, and one that the other lane does not have.
@@ -255,17 +255,17 @@ mod tests {
             confirmed: false,
         };
         let with = |record: ChainRecord| {
-            let mut shelf = shelf.clone();
-            shelf.put(lanes[1], schemas::encode(&record).unwrap());
-            cause(&shelf)
+            let mut memory = memory.clone();
+            memory.put(lanes[1], schemas::encode(&record).unwrap());
+            cause(&memory)
         };
         let other = with(head(Blockchain::Polygon));
         assert!(matches!(other, RestoreError::OtherChain(Blockchain::Polygon)), "{other}");
         assert!(matches!(with(head(chain.blockchain)), RestoreError::Heads));
-        shelf.clear(lanes[1]);
-        assert!(matches!(cause(&shelf), RestoreError::EmptyLane));
-        let (_, mut shelf, _) = followed();
-        shelf.clear(lanes[0]);
-        assert!(matches!(cause(&shelf), RestoreError::EmptyLane));
+        memory.clear(lanes[1]);
+        assert!(matches!(cause(&memory), RestoreError::EmptyLane));
+        let (_, mut memory, _) = followed();
+        memory.clear(lanes[0]);
+        assert!(matches!(cause(&memory), RestoreError::EmptyLane));
     }
 }

@@ -1,9 +1,9 @@
 //! Random histories of a chain, played against the cursor through a simulated endpoint and log.
 
 mod checks;
+mod memory_log;
 mod node;
 mod served;
-mod shelf;
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use schemas::{
     Address, AddressFamily, Blockchain, Epoch, Stablecoin, StablecoinContract, UnixMicros,
 };
 
+pub(crate) use memory_log::MemoryLog;
 pub(crate) use node::{FORGED, Node, Payment, event, time};
 pub(crate) use served::{Answers, Served};
-pub(crate) use shelf::Shelf;
 
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
 use crate::{ChainConfig, EndpointConfig, RpcUrl, publish, restore, watched};
@@ -208,7 +208,7 @@ struct World {
     node: Node,
     before_reorg: Node,
     cursor: Cursor,
-    shelf: Shelf,
+    memory: MemoryLog,
     reader: Reader,
     base: Option<i64>,
     now: UnixMicros,
@@ -239,7 +239,7 @@ impl World {
             depth,
             before_reorg: node.clone(),
             node,
-            shelf: Shelf::new(),
+            memory: MemoryLog::new(),
             reader: Reader { finalized: -1, confirmed: -1, ..Reader::default() },
             base: None,
             now: UnixMicros(1),
@@ -307,8 +307,9 @@ impl World {
             self.reader.step(&decision.publish, self.depth);
             let head = decision.publish.last().map(|record| record.block.number);
             self.base = self.base.or(head);
-            self.shelf.commit(
-                publish::step(&decision.publish, self.chain.watched(), &self.shelf.layout).unwrap(),
+            self.memory.commit(
+                publish::step(&decision.publish, self.chain.watched(), &self.memory.layout)
+                    .unwrap(),
             );
         }
         assert!(!matches!(decision.next, Next::Halt(_)), "{:?}", decision.next);
@@ -316,8 +317,8 @@ impl World {
     }
 
     fn restart(&mut self, page: i64) {
-        let history = restore::restore_by(page, &self.shelf, &self.chain, i64::MAX).unwrap();
-        let known = watched::known(&self.shelf, self.chain.blockchain).unwrap();
+        let history = restore::restore_by(page, &self.memory, &self.chain, i64::MAX).unwrap();
+        let known = watched::known(&self.memory, self.chain.blockchain).unwrap();
         let unannounced = self.chain.unannounced(&known);
         let cursor = Cursor::new(self.chain.rules(), history, unannounced);
         if let (Some(read), Some(known)) = (cursor.history(), self.cursor.history()) {

@@ -130,7 +130,7 @@ mod tests {
     use schemas::record::example;
 
     use crate::machine::Policy;
-    use crate::simulation::{Shelf, chain, wallet};
+    use crate::simulation::{MemoryLog, chain, wallet};
 
     fn text(chain: Option<&ChainConfig>, known: &[Watch]) -> String {
         match check(Blockchain::Eth, chain, known) {
@@ -145,14 +145,14 @@ mod tests {
     fn an_older_list_is_not_believed_under_a_newer_one() {
         let of = TopicPartition { topic: Topic::Chains, partition: Partition(0) };
         let list = schemas::encode(&example::chain_progress()).unwrap();
-        let mut shelf = Shelf::new();
-        shelf.put(of, list.clone());
-        shelf.spoil(of);
-        assert_eq!(known(&shelf, Blockchain::Eth).unwrap(), example::chain_progress().watched);
+        let mut memory = MemoryLog::new();
+        memory.put(of, list.clone());
+        memory.spoil(of);
+        assert_eq!(known(&memory, Blockchain::Eth).unwrap(), example::chain_progress().watched);
         let mut newer = list;
         newer[1] ^= 1;
-        shelf.put(of, newer);
-        let refused = known(&shelf, Blockchain::Eth).unwrap_err().to_string();
+        memory.put(of, newer);
+        let refused = known(&memory, Blockchain::Eth).unwrap_err().to_string();
         assert!(refused.contains("Start the newer version"), "{refused}");
     }
 

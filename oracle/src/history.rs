@@ -15,9 +15,9 @@ use uuid::Uuid;
 
 use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, WALLETS, account, cents};
 use crate::machine_model::delivered::Delivered;
+use crate::machine_model::driver::Sabotage;
 use crate::machine_model::operator::attach_command;
 use crate::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
-use crate::machine_model::station::Sabotage;
 
 const START: UnixSeconds = UnixSeconds(1_790_000_000);
 /// Enough for every kind of row, in each status.

@@ -1,6 +1,6 @@
 //! An independent model of the processor, and a world to compare it in.
 //!
-//! [`prediction`] is the model. Beside it: [`chain`], a chain with reorganisations as ingest reports it; [`station`]
+//! [`prediction`] is the model. Beside it: [`chain`], a chain with reorganisations as ingest reports it; [`driver`]
 //! and [`pipeline`], the two machines with their queues, and [`adversary`], which runs them; [`ledger`] and [`check`],
 //! the invariants of `docs/internals/invariants.md` over what came out.
 
@@ -9,6 +9,7 @@ mod amounts;
 pub mod chain;
 pub mod check;
 pub mod delivered;
+pub mod driver;
 pub mod fact;
 pub mod ledger;
 pub mod operator;
@@ -16,5 +17,4 @@ pub mod pipeline;
 pub mod prediction;
 pub mod restored;
 mod shop;
-pub mod station;
 pub mod violation;

@@ -214,7 +214,9 @@ impl Source {
 
     /// The same for every key of a list of sections.
     pub fn forgive_within(&mut self, list: &str) {
-        self.forgive_if(|missing| missing.strip_prefix(list).is_some_and(|key| key.starts_with('[')));
+        self.forgive_if(|missing| {
+            missing.strip_prefix(list).is_some_and(|key| key.starts_with('['))
+        });
     }
 
     fn forgive_if(&mut self, is_unused: impl Fn(&str) -> bool) {
@@ -230,8 +232,10 @@ impl Source {
     pub fn finish(self) -> Result<(), Problems> {
         self.root.keys().for_each(|key| self.shared.problem(key, "unknown section"));
         let problems = self.shared.problems.take();
-        let problems: Vec<_> =
-            problems.into_iter().map(|Problem { key, text, .. }| format!("{key}: {text}")).collect();
+        let problems: Vec<_> = problems
+            .into_iter()
+            .map(|Problem { key, text, .. }| format!("{key}: {text}"))
+            .collect();
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
 }

@@ -9,7 +9,16 @@ use sha2::{Digest, Sha256};
 const NAMESPACE: &str = "tidemark.";
 /// Attributes that make a type; the others are for people and other programs.
 const ATTRIBUTES: [&str; 10] = [
-    "type", "name", "fields", "items", "values", "symbols", "size", "logicalType", "precision", "scale",
+    "type",
+    "name",
+    "fields",
+    "items",
+    "values",
+    "symbols",
+    "size",
+    "logicalType",
+    "precision",
+    "scale",
 ];
 
 /// Declares the record types, each with its files: `avro/<name>.avsc` is the text that records are
@@ -196,7 +205,8 @@ mod tests {
         let found = |text: &str| SchemaName::Order.find(text).unwrap().map(|schema| schema.id);
         assert_ne!(compact, schema.text);
         assert_eq!(found(&compact), Some(schema.id));
-        let java = compact.replace("\"string\"", "{\"type\":\"string\",\"avro.java.string\":\"String\"}");
+        let java =
+            compact.replace("\"string\"", "{\"type\":\"string\",\"avro.java.string\":\"String\"}");
         assert_ne!(compact, java);
         assert_eq!(found(&java), Some(schema.id));
         let without_inner_namespaces = schema

@@ -15,15 +15,15 @@
 mod distort;
 mod fault;
 mod gate;
+mod node_state;
 mod proxy;
-mod scene;
 mod server;
 mod verdict;
 mod words;
 
 pub use fault::{Behaviour, Fault, Numbering};
 pub use gate::Gate;
+pub use node_state::{NodeState, invented};
 pub use proxy::{Kind, Proxy};
-pub use scene::{Scene, invented};
 pub use verdict::{Booked, Claim, Ordered, Payment, Verdict};
 pub use words::{Class, REFUSALS, TRON_REFUSAL, TRON_SENTENCE};

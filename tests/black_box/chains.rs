@@ -101,7 +101,7 @@ impl Node {
 }
 
 /// A chain of the shop, and what happens on it.
-struct Scene {
+struct NodeState {
     blockchain: Blockchain,
     lag: u64,
     wallet: &'static str,
@@ -114,7 +114,7 @@ struct Scene {
     seen: Value,
 }
 
-impl Scene {
+impl NodeState {
     async fn start(blockchain: Blockchain, lag: u64) -> Self {
         let node = Node::start(blockchain).await;
         let line = Line::to(node.url()).await;
@@ -183,46 +183,46 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_chains_survive_reorg_kill_and_dead_endpoint() {
-    let mut scenes = Vec::new();
+    let mut node_states = Vec::new();
     for (blockchain, lag) in CHAINS {
-        scenes.push(Scene::start(blockchain, lag).await);
+        node_states.push(NodeState::start(blockchain, lag).await);
     }
     let (merchant, dir) = (Merchant::start().await, tempfile::tempdir().unwrap());
-    let chains: Vec<_> = scenes.iter().map(Scene::chain).collect();
+    let chains: Vec<_> = node_states.iter().map(NodeState::chain).collect();
     let tidemark = Tidemark::start(dir.path(), &chains, merchant.url(), "").await;
     let client = tidemark.client();
-    for scene in &mut scenes {
-        scene.order_and_pay(&client, &merchant).await;
+    for node_state in &mut node_states {
+        node_state.order_and_pay(&client, &merchant).await;
     }
-    for scene in &mut scenes {
-        scene.is_seen(&client).await;
-        scene.node.reorg(scene.mined(), &scene.tx).await;
+    for node_state in &mut node_states {
+        node_state.is_seen(&client).await;
+        node_state.node.reorg(node_state.mined(), &node_state.tx).await;
     }
-    for scene in &scenes {
-        scene.is_moved(&client).await;
+    for node_state in &node_states {
+        node_state.is_moved(&client).await;
     }
-    let used: Vec<_> = scenes.iter().map(|scene| scene.line.used()).collect();
+    let used: Vec<_> = node_states.iter().map(|node_state| node_state.line.used()).collect();
     tidemark.kill();
     let mut tidemark = Tidemark::spawn(dir.path(), &chains, merchant.url(), "", &[]);
     tidemark.healthy().await;
     let client = tidemark.client();
-    for (scene, used) in scenes.iter_mut().zip(used) {
-        let name = scene.blockchain.as_str();
+    for (node_state, used) in node_states.iter_mut().zip(used) {
+        let name = node_state.blockchain.as_str();
         eventually(&format!("the first endpoint of {name} to be asked again"), || async {
-            (scene.line.used() > used).then_some(())
+            (node_state.line.used() > used).then_some(())
         })
         .await;
-        scene.line.cut().await;
-        scene.node.confirm().await;
+        node_state.line.cut().await;
+        node_state.node.confirm().await;
     }
-    for scene in &scenes {
-        scene.is_paid(&client, &merchant).await;
+    for node_state in &node_states {
+        node_state.is_paid(&client, &merchant).await;
     }
-    let (tron, wallet) = (&scenes[7].node, scenes[7].wallet);
+    let (tron, wallet) = (&node_states[7].node, node_states[7].wallet);
     let list = client.admin(&format!("/wallets/{wallet}/transfers")).await.unwrap();
     assert_eq!(list.as_array().map(Vec::len), Some(1), "what failed is no transfer: {list}");
     let Node::Tron(devnet) = tron else { panic!() };
     assert!(devnet.chain().request_count("gettransactioninfobyblocknum") > 0);
     assert!(tidemark.stop().await.success());
-    assert_eq!(merchant.received().len(), scenes.len(), "nothing but these orders");
+    assert_eq!(merchant.received().len(), node_states.len(), "nothing but these orders");
 }

@@ -11,7 +11,7 @@ use devnet::{Chain as Node, Devnet, NativeFault};
 use schemas::Blockchain;
 use serde_json::{Value, json};
 use testkit::Pace;
-use testkit::faults::{Proxy, Scene, invented};
+use testkit::faults::{NodeState, Proxy, invented};
 use testkit::harness::{
     Chain, Client, Tidemark, USDT, eventually, evm_node, executable, now, tron_address, tron_chain,
     units, usdt_of,
@@ -130,8 +130,8 @@ fn a_command_that_makes_no_sense_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_endpoint_invents_is_not_published() {
     let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);
-    let (node, scene) = (devnet.chain(), Arc::new(Scene::of(devnet.url())));
-    let liar = Proxy::start(scene, None).await;
+    let (node, node_state) = (devnet.chain(), Arc::new(NodeState::of(devnet.url())));
+    let liar = Proxy::start(node_state, None).await;
     let rpc = format!("{},{}", liar.url(), devnet.url());
     let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more: rules() }];
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;

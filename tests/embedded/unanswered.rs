@@ -8,7 +8,7 @@ use alloy_primitives::{Address, U256};
 use devnet::{Chain as Node, Reorg};
 use serde_json::{Value, json};
 use testkit::DEADLINE;
-use testkit::faults::{Booked, Claim, Kind, Ordered, Proxy, Scene, Verdict};
+use testkit::faults::{Booked, Claim, Kind, NodeState, Ordered, Proxy, Verdict};
 use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, evm_node, now, units};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -21,7 +21,7 @@ const KINDS: [Kind; 6] =
 
 struct Shop {
     node: Node,
-    scene: Arc<Scene>,
+    node_state: Arc<NodeState>,
     proxies: [Proxy; 2],
     client: Client,
     orders: Vec<Ordered>,
@@ -36,8 +36,8 @@ impl Shop {
 
     fn mine_at(&self, time: u64) {
         let block = self.node.mine_at(time).unwrap();
-        self.scene.set_now(block.timestamp.cast_signed());
-        self.scene.mined(block.number, &block.hash.to_string());
+        self.node_state.set_now(block.timestamp.cast_signed());
+        self.node_state.mined(block.number, &block.hash.to_string());
     }
 
     /// An order that waits for its payment; what to pay.
@@ -113,9 +113,11 @@ impl Shop {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_during_any_question_loses_nothing() {
     let devnet = evm_node(1, 60, 20).await;
-    let scene = Arc::new(Scene::of(devnet.url()));
-    let proxies =
-        [Proxy::start(scene.clone(), None).await, Proxy::start(scene.clone(), None).await];
+    let node_state = Arc::new(NodeState::of(devnet.url()));
+    let proxies = [
+        Proxy::start(node_state.clone(), None).await,
+        Proxy::start(node_state.clone(), None).await,
+    ];
     let chain = Chain {
         blockchain: "eth",
         rpc: proxies.each_ref().map(Proxy::url).join(","),
@@ -128,7 +130,7 @@ async fn a_kill_during_any_question_loses_nothing() {
     let mut tidemark = start().await;
     let client = tidemark.client();
     let node = devnet.chain();
-    let mut shop = Shop { node, scene, proxies, client, orders: Vec::new() };
+    let mut shop = Shop { node, node_state, proxies, client, orders: Vec::new() };
 
     for kind in KINDS {
         let value = shop.order(&format!("{kind:?}")).await;

@@ -85,7 +85,9 @@ fn doc_comments_do_not_open_with_a_clause() {
         let lines: Vec<_> = text.lines().map(str::trim_start).collect();
         for (number, line) in lines.iter().enumerate() {
             let kinds = ["/// ", "//! "];
-            let Some(kind) = kinds.into_iter().find(|kind| line.starts_with(kind)) else { continue };
+            let Some(kind) = kinds.into_iter().find(|kind| line.starts_with(kind)) else {
+                continue;
+            };
             let goes_before = number.checked_sub(1).and_then(|before| lines.get(before));
             let is_first = goes_before.is_none_or(|before| !before.starts_with(kind.trim_end()));
             let word = line[kind.len()..].split([' ', ',', ':']).next().unwrap_or_default();

@@ -1,11 +1,11 @@
 //! Runs the machines against the log: two loops, each on a thread of its own.
 
 mod deliverer;
-mod desk;
 mod dispatcher;
 mod endpoints;
 mod engine;
 mod herald;
+mod inbox;
 mod job;
 mod results;
 mod sequences;

@@ -21,7 +21,7 @@ use crate::page::Html;
 const EVENTS_MAX: usize = 200;
 
 /// Everything that the page shows.
-pub(crate) struct Showing<'a> {
+pub(crate) struct PageInput<'a> {
     pub(crate) row: &'a OrderRow,
     pub(crate) story: &'a Story,
     /// Notes on data missing from the story.
@@ -36,8 +36,8 @@ pub(crate) struct Showing<'a> {
 }
 
 /// The page.
-pub(crate) fn render(showing: &Showing<'_>) -> Page {
-    let Showing { row, story, catalog, .. } = showing;
+pub(crate) fn render(input: &PageInput<'_>) -> Page {
+    let PageInput { row, story, catalog, .. } = input;
     let order = &row.order;
     let title = plain(
         "Order <bdi>{{reference}}</bdi> {{status}}",
@@ -47,13 +47,12 @@ pub(crate) fn render(showing: &Showing<'_>) -> Page {
         ],
     );
     let transfers: Vec<_> = story.transfers.iter().collect();
-    let main =
-        head(title, notice(showing.done).then(said(story, showing.now)).then(actions(showing)))
-            .then(section("Facts", of_order(showing)))
-            .then(section("What happened", timeline(story, showing.remarks)))
-            .then(section("Deposits", of_deposits(&order.deposits)))
-            .then(section("Transfers", of_transfers(&transfers, catalog)))
-            .then(section("Webhook attempts", of_attempts(story)));
+    let main = head(title, notice(input.done).then(said(story, input.now)).then(actions(input)))
+        .then(section("Facts", of_order(input)))
+        .then(section("What happened", timeline(story, input.remarks)))
+        .then(section("Deposits", of_deposits(&order.deposits)))
+        .then(section("Transfers", of_transfers(&transfers, catalog)))
+        .then(section("Webhook attempts", of_attempts(story)));
     Page {
         is_live: order.status == OrderStatus::Pending,
         ..Page::new(format!("Order {}", order.merchant_order_id), main)
@@ -70,11 +69,11 @@ pub(super) fn said(story: &Story, now: UnixSeconds) -> Html {
     plain("<p class=\"meaning\"><bdi>{{text}}</bdi></p>", &values).then(help.unwrap_or_default())
 }
 
-fn actions(showing: &Showing<'_>) -> Html {
-    if !showing.by.may_operate() {
+fn actions(input: &PageInput<'_>) -> Html {
+    if !input.by.may_operate() {
         return Html::default();
     }
-    let Order { order_id, status, .. } = &showing.row.order;
+    let Order { order_id, status, .. } = &input.row.order;
     let is_pending = *status == OrderStatus::Pending;
     let all = [
         ("cancel", "Cancel…", is_pending),
@@ -88,15 +87,15 @@ fn actions(showing: &Showing<'_>) -> Html {
     plain("<p class=\"actions\">{{all}}</p>", &[("all", offered.map(one).collect())])
 }
 
-fn of_order(showing: &Showing<'_>) -> Html {
-    let order = &showing.row.order;
+fn of_order(input: &PageInput<'_>) -> Html {
+    let order = &input.row.order;
     let paid_by = order.paid_by.map(|id| {
         let value = order.paid_value.map(|value| format!(", which brought {value}"));
         link(format!("/console/transfers/{id}"), format!("transfer {id}"))
             .then(value.unwrap_or_default())
     });
     let sender = order.expecting_wallet_address.map(|of| code(of.to_string()));
-    let webhook = match (showing.row.webhook_success_at, showing.row.webhook_retry_count) {
+    let webhook = match (input.row.webhook_success_at, input.row.webhook_retry_count) {
         (Some(at), count) => {
             Html::from("acknowledged at ").then(time(at)).then(format!(", {count} attempts in all"))
         }
@@ -115,7 +114,7 @@ fn of_order(showing: &Showing<'_>) -> Html {
         ("Webhook URL", foreign(order.webhook_url.as_str())),
     ];
     // Its holder may choose and cancel: no right of a secret that only reads.
-    if let Some(url) = showing.checkout.as_ref().filter(|_| showing.by.may_operate()) {
+    if let Some(url) = input.checkout.as_ref().filter(|_| input.by.may_operate()) {
         let values = [("url", url.as_str().into())];
         rows.push((
             "Checkout page",

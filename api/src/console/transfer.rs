@@ -16,7 +16,7 @@ use crate::machine::story::Story;
 use crate::page::Html;
 
 /// Everything that the page shows.
-pub(crate) struct Showing<'a> {
+pub(crate) struct PageInput<'a> {
     pub(crate) transfer: &'a Transfer,
     pub(crate) candidates: &'a [Candidate],
     pub(crate) story: &'a Story,
@@ -29,8 +29,8 @@ pub(crate) struct Showing<'a> {
 }
 
 /// The page.
-pub(crate) fn render(showing: &Showing<'_>) -> Page {
-    let Showing { transfer, story, .. } = showing;
+pub(crate) fn render(input: &PageInput<'_>) -> Page {
+    let PageInput { transfer, story, .. } = input;
     let Transfer { transfer_id, status, .. } = transfer;
     let title = plain(
         "Transfer {{id}} {{status}}",
@@ -38,21 +38,21 @@ pub(crate) fn render(showing: &Showing<'_>) -> Page {
     );
     let is_unknown = *status == TransferStatus::NoMatchedDeposit;
     let mut main =
-        head(title, notice(showing.done).then(said(story, showing.now)).then(actions(showing)));
+        head(title, notice(input.done).then(said(story, input.now)).then(actions(input)));
     if is_unknown {
-        let found = candidates(showing);
+        let found = candidates(input);
         main = main.then(section("Orders that it may be meant for, the likeliest first", found));
     }
     let main = main
-        .then(section("Facts", of_transfer(showing)))
-        .then(section("What happened", timeline(story, showing.remarks)))
+        .then(section("Facts", of_transfer(input)))
+        .then(section("What happened", timeline(story, input.remarks)))
         .then(section("Webhook attempts", of_attempts(story)));
     Page::new(format!("Transfer {transfer_id}"), main)
 }
 
-fn actions(showing: &Showing<'_>) -> Html {
-    let Transfer { transfer_id: id, status, .. } = showing.transfer;
-    if !showing.by.may_operate() || *status != TransferStatus::NoMatchedDeposit {
+fn actions(input: &PageInput<'_>) -> Html {
+    let Transfer { transfer_id: id, status, .. } = input.transfer;
+    if !input.by.may_operate() || *status != TransferStatus::NoMatchedDeposit {
         return Html::default();
     }
     let resend = button(format!("/console/transfers/{id}/resend-webhook"), "Resend the webhook…");
@@ -66,12 +66,12 @@ fn actions(showing: &Showing<'_>) -> Html {
 }
 
 /// The ranked orders, each with what its customer was asked for.
-pub(super) fn candidates(showing: &Showing<'_>) -> Html {
-    let id = showing.transfer.transfer_id;
+pub(super) fn candidates(input: &PageInput<'_>) -> Html {
+    let id = input.transfer.transfer_id;
     let row = |candidate: &Candidate| {
         let Candidate { order, deposit, asked, .. } = candidate;
         let order_id = order.order_id;
-        let is_offered = showing.by.may_operate() && order.paid_by.is_none();
+        let is_offered = input.by.may_operate() && order.paid_by.is_none();
         let action = is_offered.then(|| {
             let to = format!("/console/transfers/{id}/attach?order_id={order_id}");
             link(to, format!("Attach to {}…", order.merchant_order_id))
@@ -87,11 +87,11 @@ pub(super) fn candidates(showing: &Showing<'_>) -> Html {
         ]
     };
     let names = ["Order", "Status", "Asked for", "Difference", "Way", "Created", "Action"];
-    table(&names, showing.candidates.iter().map(row), "No order is near to it.")
+    table(&names, input.candidates.iter().map(row), "No order is near to it.")
 }
 
-fn of_transfer(showing: &Showing<'_>) -> Html {
-    let transfer = showing.transfer;
+fn of_transfer(input: &PageInput<'_>) -> Html {
+    let transfer = input.transfer;
     let seen = &transfer.observation;
     let order = |id: Option<schemas::OrderId>| {
         or_none(id.map(|id| link(format!("/console/orders/{id}"), id.to_string())))
@@ -99,7 +99,7 @@ fn of_transfer(showing: &Showing<'_>) -> Html {
     facts([
         ("Amount", format!("{} {}", transfer.value_text, seen.stablecoin).into()),
         ("Chain", transfer.blockchain.label().into()),
-        ("Transaction", explorer::transaction(showing.catalog, transfer)),
+        ("Transaction", explorer::transaction(input.catalog, transfer)),
         ("Hash", code(seen.tx_hash.to_string())),
         ("From", code(seen.from_address.to_string())),
         ("To", code(seen.to_address.to_string())),

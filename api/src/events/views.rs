@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::client::{Client, Key};
 use crate::error::{Answer, Refusal};
-use crate::machine::sighting::Checkout;
+use crate::machine::seen_transfer::Checkout;
 use crate::reads::Reads;
 
 /// Live views that one address may have open: a shop's own tills are behind one.

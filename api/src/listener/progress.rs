@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 #[derive(Debug)]
 pub(super) struct Progress {
     /// Twice the requests so far; one more while one is answered.
-    turns: AtomicU64,
+    requests: AtomicU64,
     /// `true` while a part of the present request's body is awaited.
     is_arriving: AtomicBool,
     /// Time of the last answer, in microseconds after `opened_at`.
@@ -26,26 +26,26 @@ pub(super) struct Progress {
 impl Progress {
     /// Progress of a connection opened now.
     pub(super) fn new() -> Self {
-        let (turns, ended_at, is_arriving) = Default::default();
-        Self { turns, is_arriving, ended_at, opened_at: Instant::now() }
+        let (requests, ended_at, is_arriving) = Default::default();
+        Self { requests, is_arriving, ended_at, opened_at: Instant::now() }
     }
 
-    /// Begins a request, whose headers have arrived. It ends when the turn is dropped.
-    pub(super) fn begin(of: &Arc<Self>) -> Turn {
-        of.turns.fetch_add(1, Ordering::Relaxed);
-        Turn(of.clone())
+    /// Begins a request, whose headers have arrived. It ends when the guard is dropped.
+    pub(super) fn begin(of: &Arc<Self>) -> RequestGuard {
+        of.requests.fetch_add(1, Ordering::Relaxed);
+        RequestGuard(of.clone())
     }
 
     pub(super) fn is_in_request(&self) -> bool {
-        self.turns() % 2 == 1
+        self.requests() % 2 == 1
     }
 
     pub(super) fn is_arriving(&self) -> bool {
         self.is_arriving.load(Ordering::Relaxed)
     }
 
-    pub(super) fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Acquire)
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Acquire)
     }
 
     /// Start of the idle time between two requests.
@@ -56,13 +56,13 @@ impl Progress {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<Progress>);
+pub(super) struct RequestGuard(Arc<Progress>);
 
-impl Drop for Turn {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let open = self.0.opened_at.elapsed().as_micros();
         self.0.ended_at.store(u64::try_from(open).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.0.turns.fetch_add(1, Ordering::Release);
+        self.0.requests.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -125,12 +125,12 @@ impl Drop for Arriving {
 /// The body of an answer: with its end the request ends.
 pub(super) struct Leaving {
     body: Body,
-    _turn: Turn,
+    _turn: RequestGuard,
 }
 
 impl Leaving {
-    pub(super) fn new(body: Body, turn: Turn) -> Self {
-        Self { body, _turn: turn }
+    pub(super) fn new(body: Body, guard: RequestGuard) -> Self {
+        Self { body, _turn: guard }
     }
 }
 

@@ -33,9 +33,9 @@ pub(super) struct Timed {
     stream: TcpStream,
     progress: Arc<Progress>,
     bounds: Connections,
-    /// The turn at which the end of a head was first waited for, and until when.
+    /// The guard at which the end of a head was first waited for, and until when.
     head: Option<(u64, Instant)>,
-    /// At which turn the client last sent something.
+    /// At which guard the client last sent something.
     came_at: Option<u64>,
     /// Rings at the latest when the client may have been silent for too long, most often before: to move it for each
     /// request costs more than to set it again.
@@ -57,18 +57,18 @@ impl Timed {
 
     /// Awaited input and its deadline; `None` in a request, whose body has its own timeout.
     fn awaited(&mut self) -> Option<(Awaited, Instant)> {
-        let turn = self.progress.turns();
+        let guard = self.progress.requests();
         if self.progress.is_in_request() {
             return None;
         }
-        if self.came_at != Some(turn) {
+        if self.came_at != Some(guard) {
             return Some((Awaited::Request, self.progress.ended_at() + self.bounds.idle_timeout));
         }
         let until = match self.head {
-            Some((of, until)) if of == turn => until,
+            Some((of, until)) if of == guard => until,
             _ => Instant::now() + self.bounds.header_timeout,
         };
-        self.head = Some((turn, until));
+        self.head = Some((guard, until));
         Some((Awaited::Head, until))
     }
 
@@ -139,7 +139,7 @@ impl AsyncRead for Timed {
     ) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_read(context, buffer) {
             Poll::Ready(read) => {
-                self.came_at = Some(self.progress.turns());
+                self.came_at = Some(self.progress.requests());
                 Poll::Ready(read)
             }
             Poll::Pending => self.await_more(context),

@@ -5,11 +5,11 @@ use schemas::record::Order;
 use schemas::{OrderStatus, Stablecoin, UnixSeconds};
 
 use super::html::{Html, Template, phrase};
+use super::input::{LookUp, PageInput};
 use super::language::Language;
-use super::scene::{misfit, money, short, time_of_day, tx};
-use super::showing::{LookUp, Showing};
+use super::view::{misfit, money, short, time_of_day, tx};
 use crate::machine::arrival;
-use crate::machine::sighting::Sighting;
+use crate::machine::seen_transfer::SeenTransfer;
 
 /// Reason to ask for no payment at present.
 #[derive(Debug, Clone, Copy)]
@@ -27,13 +27,13 @@ impl Held {
 }
 
 /// Arrivals that are not the order's own payment, with those that the customer knows by number.
-fn strays<'a>(showing: &Showing<'a>) -> impl Iterator<Item = &'a Sighting> + use<'a> {
-    let Showing { order, transfers, look_up, .. } = *showing;
+fn strays<'a>(input: &PageInput<'a>) -> impl Iterator<Item = &'a SeenTransfer> + use<'a> {
+    let PageInput { order, transfers, look_up, .. } = *input;
     let asked_for = match look_up {
         Some(LookUp::Found(found)) => found,
         Some(LookUp::Malformed | LookUp::Later) | None => &[],
     };
-    let is_shown = move |of: &&Sighting| {
+    let is_shown = move |of: &&SeenTransfer| {
         transfers.iter().any(|shown| shown.transfer.transfer_id == of.transfer.transfer_id)
     };
     let asked_for = asked_for.iter().filter(move |of| !is_shown(of));
@@ -41,38 +41,38 @@ fn strays<'a>(showing: &Showing<'a>) -> impl Iterator<Item = &'a Sighting> + use
     transfers.iter().chain(asked_for).filter(|seen| !is_named(order, seen))
 }
 
-fn is_named(order: &Order, seen: &Sighting) -> bool {
+fn is_named(order: &Order, seen: &SeenTransfer) -> bool {
     arrival::named(order).any(|id| id == seen.transfer.transfer_id)
 }
 
 /// Arrivals that only may be the customer's, without those that the customer knows by number.
-fn possible<'a>(showing: &Showing<'a>) -> impl Iterator<Item = &'a Sighting> + use<'a> {
-    let this = *showing;
-    let is_known = move |id| strays(&this).any(|of: &Sighting| of.transfer.transfer_id == id);
+fn possible<'a>(input: &PageInput<'a>) -> impl Iterator<Item = &'a SeenTransfer> + use<'a> {
+    let this = *input;
+    let is_known = move |id| strays(&this).any(|of: &SeenTransfer| of.transfer.transfer_id == id);
     this.possible.iter().filter(move |of| !is_known(of.transfer.transfer_id))
 }
 
 /// `true` if something arrived that is not the order's own payment.
-pub(super) fn has_arrived(showing: &Showing<'_>) -> bool {
-    strays(showing).next().is_some() || !showing.possible.is_empty()
+pub(super) fn has_arrived(input: &PageInput<'_>) -> bool {
+    strays(input).next().is_some() || !input.possible.is_empty()
 }
 
 /// Reason to ask for no payment, if an arrival may still pay or covers the price.
-pub(super) fn held(showing: &Showing<'_>) -> Option<Held> {
-    let price = showing.order.amount;
-    let holds = |seen: &&Sighting| {
+pub(super) fn held(input: &PageInput<'_>) -> Option<Held> {
+    let price = input.order.amount;
+    let holds = |seen: &&SeenTransfer| {
         seen.is_waiting() || seen.transfer.observation.value.parts() >= price.parts()
     };
-    let own = || strays(showing).filter(holds);
-    let possible = || possible(showing).filter(holds);
-    let is_waiting = own().chain(possible()).any(Sighting::is_waiting);
+    let own = || strays(input).filter(holds);
+    let possible = || possible(input).filter(holds);
+    let is_waiting = own().chain(possible()).any(SeenTransfer::is_waiting);
     let is_unsure = own().next().is_none();
     (!is_unsure || possible().next().is_some()).then_some(Held { is_waiting, is_unsure })
 }
 
-/// The scene that takes the place of the amount and the address, until the customer asks for them.
-pub(super) fn hold(showing: &Showing<'_>, held: Held, cancel: Html) -> Html {
-    let language = showing.language;
+/// The view that takes the place of the amount and the address, until the customer asks for them.
+pub(super) fn hold(input: &PageInput<'_>, held: Held, cancel: Html) -> Html {
+    let language = input.language;
     let again = if held.is_unsure { "held.show" } else { "held.again" };
     let values = [
         ("title", language.text(held.title()).into()),
@@ -84,16 +84,16 @@ pub(super) fn hold(showing: &Showing<'_>, held: Held, cancel: Html) -> Html {
 }
 
 /// A notice about each of them.
-pub(super) fn notices<'a>(showing: &Showing<'a>) -> impl Iterator<Item = Html> + use<'a> {
-    let (this, language) = (*showing, showing.language);
-    let own = strays(showing).map(move |seen| {
+pub(super) fn notices<'a>(input: &PageInput<'a>) -> impl Iterator<Item = Html> + use<'a> {
+    let (this, language) = (*input, input.language);
+    let own = strays(input).map(move |seen| {
         let kind = if seen.is_waiting() { "waiting" } else { "" };
         let label = format!("{} {}", language.text("tx"), short(seen));
         let (title, more) =
             if seen.is_waiting() { waiting(&this, seen) } else { unknown(&this, seen) };
         notice(language, kind, label, title, more.then(tx(language, seen)))
     });
-    look_up(showing).into_iter().chain(own).chain(possibly(showing))
+    look_up(input).into_iter().chain(own).chain(possibly(input))
 }
 
 fn notice(language: Language, kind: &'static str, label: String, title: Html, more: Html) -> Html {
@@ -114,8 +114,8 @@ fn asked(order: &Order, coin: Option<Stablecoin>) -> Option<String> {
 }
 
 /// A transfer before its verdict.
-fn waiting(showing: &Showing<'_>, seen: &Sighting) -> (Html, Html) {
-    let Showing { order, language, .. } = *showing;
+fn waiting(input: &PageInput<'_>, seen: &SeenTransfer) -> (Html, Html) {
+    let PageInput { order, language, .. } = *input;
     let of = &seen.transfer;
     let coin = of.observation.stablecoin;
     let (came, asked) = (money(of.observation.value, coin), asked(order, Some(coin)));
@@ -139,7 +139,7 @@ fn waiting(showing: &Showing<'_>, seen: &Sighting) -> (Html, Html) {
             None => phrase(language, "arrived.plain", &[&came]),
         },
     };
-    let end = ends(showing, [seen]);
+    let end = ends(input, [seen]);
     let then = if end.is_some() { "check.then" } else { "stray.help" };
     let check = checked(language, end, ("check.until", "check.soon"));
     (title, line(check).then(line(language.text(then))))
@@ -147,11 +147,11 @@ fn waiting(showing: &Showing<'_>, seen: &Sighting) -> (Html, Html) {
 
 /// Until when something is checked, if that is known and to come.
 fn ends<'a>(
-    showing: &Showing<'_>,
-    seen: impl IntoIterator<Item = &'a Sighting>,
+    input: &PageInput<'_>,
+    seen: impl IntoIterator<Item = &'a SeenTransfer>,
 ) -> Option<UnixSeconds> {
     let ends = seen.into_iter().map(|of| of.checked_by);
-    ends.max().flatten().filter(|end| *end > showing.now)
+    ends.max().flatten().filter(|end| *end > input.now)
 }
 
 /// Notice that it is being checked, with the end of the check if that is known.
@@ -175,8 +175,8 @@ fn clocked(language: Language, key: &str, time: UnixSeconds) -> Html {
 }
 
 /// A transfer that pays nothing.
-fn unknown(showing: &Showing<'_>, seen: &Sighting) -> (Html, Html) {
-    let Showing { order, language, .. } = *showing;
+fn unknown(input: &PageInput<'_>, seen: &SeenTransfer) -> (Html, Html) {
+    let PageInput { order, language, .. } = *input;
     let (coin, value) = (seen.transfer.observation.stablecoin, seen.transfer.observation.value);
     let (key, difference) = misfit(order, seen);
     let difference = difference.map(|of| money(of, coin)).unwrap_or_default();
@@ -191,13 +191,13 @@ fn unknown(showing: &Showing<'_>, seen: &Sighting) -> (Html, Html) {
 }
 
 /// One notice about all that only may be the customer's, without their hashes and amounts.
-fn possibly(showing: &Showing<'_>) -> Option<Html> {
-    let Showing { order, language, .. } = *showing;
-    possible(showing).next()?;
+fn possibly(input: &PageInput<'_>) -> Option<Html> {
+    let PageInput { order, language, .. } = *input;
+    possible(input).next()?;
     let asked = asked(order, None)?;
-    let is_waiting = possible(showing).any(Sighting::is_waiting);
+    let is_waiting = possible(input).any(SeenTransfer::is_waiting);
     let (kind, title, more) = if is_waiting {
-        let end = ends(showing, possible(showing));
+        let end = ends(input, possible(input));
         let check = checked(language, end, ("maybe.until", "maybe.soon"));
         let more = line(check).then(line(language.text("maybe.help")));
         ("waiting", "maybe.wait", more)
@@ -209,9 +209,9 @@ fn possibly(showing: &Showing<'_>) -> Option<Html> {
 }
 
 /// Notice about the transaction that the customer asked about.
-fn look_up(showing: &Showing<'_>) -> Option<Html> {
-    let Showing { order, language, .. } = *showing;
-    let key = match showing.look_up? {
+fn look_up(input: &PageInput<'_>) -> Option<Html> {
+    let PageInput { order, language, .. } = *input;
+    let key = match input.look_up? {
         LookUp::Malformed => "lookup.malformed",
         LookUp::Later => "problem.busy",
         LookUp::Found([]) => "lookup.none",
@@ -229,14 +229,14 @@ fn look_up(showing: &Showing<'_>) -> Option<Html> {
 }
 
 /// The form that looks up a transaction, behind a disclosure.
-pub(super) fn look_up_form(showing: &Showing<'_>) -> Html {
-    let Showing { order, language, .. } = *showing;
+pub(super) fn look_up_form(input: &PageInput<'_>) -> Html {
+    let PageInput { order, language, .. } = *input;
     let was_asked = order.deposits.iter().any(|deposit| deposit.value.is_some());
     if !was_asked || order.status == OrderStatus::Paid || !order.candidates.is_empty() {
         return Html::default();
     }
     // What may be the customer's is his by its number.
-    let is_open = showing.look_up.is_some() || !showing.possible.is_empty();
+    let is_open = input.look_up.is_some() || !input.possible.is_empty();
     let values = [
         ("action", order.order_id.to_string().into()),
         ("language", language.tag().into()),

@@ -181,7 +181,7 @@ pub(crate) async fn transaction(
         let reads = reads.clone();
         // Each wallet's list is read as far as the longest page of a list.
         let at_wallet = async move { reads.transaction_at(place, None, hash).await };
-        found.extend(by.turns.clone().take(at_wallet).await?);
+        found.extend(by.list_gate.clone().take(at_wallet).await?);
     }
     Ok(array(&found, TransferView::new))
 }
@@ -194,7 +194,7 @@ pub(crate) async fn candidates(
     _: NoQuery,
 ) -> Answer {
     // It reads as far into the list of orders as the longest page of a list.
-    let found = by.turns.take(async move { reads.candidates(TransferId(id)).await }).await?;
+    let found = by.list_gate.take(async move { reads.candidates(TransferId(id)).await }).await?;
     Ok(array(&found, CandidateView::new))
 }
 

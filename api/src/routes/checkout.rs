@@ -21,9 +21,9 @@ use crate::events::Events;
 use crate::extract::Form;
 use crate::machine::catalog::Choice;
 use crate::machine::query::Query;
-use crate::machine::sighting::Sighting;
+use crate::machine::seen_transfer::SeenTransfer;
 use crate::origins;
-use crate::page::{self, Html, Language, LookUp, Problem, Shop, Showing};
+use crate::page::{self, Html, Language, LookUp, PageInput, Problem, Shop};
 use crate::reads::Reads;
 
 /// Maximum lifetime of the cookie, in seconds; its link may expire earlier.
@@ -192,7 +192,7 @@ pub(crate) fn asset(kind: &'static str, content: &'static str) -> Response {
 enum Found {
     Malformed,
     Later,
-    Transfers(Vec<Sighting>),
+    Transfers(Vec<SeenTransfer>),
 }
 
 impl Found {
@@ -258,7 +258,7 @@ impl Checkouts {
             Some(text) => Some(self.look_up(commands, id, text).await?),
             None => None,
         };
-        Ok(page::render(&Showing {
+        Ok(page::render(&PageInput {
             shop: &self.shop,
             catalog: self.reads.catalog(),
             order: &checkout.order,

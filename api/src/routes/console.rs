@@ -255,7 +255,7 @@ impl Console {
         by: &Operator,
         ask: impl FnOnce(&mut Reader<Served>) -> Answer<T> + Send + 'static,
     ) -> Answer<T> {
-        by.turns.clone().take(self.read(ask)).await
+        by.list_gate.clone().take(self.read(ask)).await
     }
 
     /// Reads the tables in a turn of the operator's.
@@ -264,7 +264,7 @@ impl Console {
         visit: &Visit,
         read: impl FnOnce(Reads) -> F,
     ) -> Answer<T> {
-        visit.operator.turns.clone().take(read(self.reads.clone())).await
+        visit.operator.list_gate.clone().take(read(self.reads.clone())).await
     }
 
     fn since(&self) -> UnixMicros {

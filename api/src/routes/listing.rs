@@ -67,8 +67,8 @@ impl<Row: Send + 'static> Listing<Row> {
     where
         F: Future<Output = Answer<Vec<Row>>> + Send + 'static,
     {
-        let turns = by.turns.clone();
-        let read = move |within, page| turns.clone().take(read(within, page));
+        let gate = by.list_gate.clone();
+        let read = move |within, page| gate.clone().take(read(within, page));
         let (page, is_csv) = (query.page()?, query.is_csv()?);
         if is_csv && query.text("limit")?.is_none() {
             let first = read(within, Page { limit: EXPORTED.limit, ..page }).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use alloy_primitives::{Address, TxHash};
 use devnet::{BlockId, Devnet, Reorg, TransferCall};
-use testkit::faults::{Gate, Proxy, Scene};
+use testkit::faults::{Gate, NodeState, Proxy};
 
 pub(crate) const TOKEN: Address = Address::repeat_byte(0xaa);
 /// No contract of ours.
@@ -35,7 +35,7 @@ pub(crate) struct Chain {
     /// On the last fork that the chain left.
     stale: Option<Devnet>,
     commands: Vec<Command>,
-    pub(crate) scene: Arc<Scene>,
+    pub(crate) node_state: Arc<NodeState>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) proxies: Vec<Proxy>,
     /// The chain's time.
@@ -65,18 +65,28 @@ impl Chain {
     pub(crate) async fn start(seed: u64, endpoints: usize) -> Self {
         let (devnet, foreign) =
             (serve(config(seed, CHAIN_ID)).await, serve(config(!seed, 99)).await);
-        let scene = Arc::new(Scene::of(devnet.url()));
-        scene.set_foreign(foreign.url().to_owned());
+        let node_state = Arc::new(NodeState::of(devnet.url()));
+        node_state.set_foreign(foreign.url().to_owned());
         foreign.chain().mine(HEIGHT + 40).unwrap();
         let gate = Arc::new(Gate::default());
         let mut proxies = Vec::new();
         for _ in 0..endpoints {
-            proxies.push(Proxy::start(scene.clone(), Some(gate.clone())).await);
+            proxies.push(Proxy::start(node_state.clone(), Some(gate.clone())).await);
         }
         let now = devnet.chain().head().timestamp;
         let (commands, sent) = (Vec::new(), Vec::new());
-        let mut chain =
-            Self { seed, devnet, foreign, stale: None, commands, scene, gate, proxies, now, sent };
+        let mut chain = Self {
+            seed,
+            devnet,
+            foreign,
+            stale: None,
+            commands,
+            node_state,
+            gate,
+            proxies,
+            now,
+            sent,
+        };
         for _ in 0..HEIGHT {
             chain.mine(INTERVAL_SECONDS);
         }
@@ -104,7 +114,7 @@ impl Chain {
     /// Time passes.
     pub(crate) fn pass(&mut self, seconds: u64) {
         self.now += seconds;
-        self.scene.set_now(self.now.cast_signed());
+        self.node_state.set_now(self.now.cast_signed());
     }
 
     pub(crate) fn mine(&mut self, seconds: u64) {
@@ -119,7 +129,7 @@ impl Chain {
         let newest = blocks.iter().map(|block| block.timestamp).max().unwrap_or(0);
         self.pass(newest.saturating_sub(self.now));
         for block in blocks {
-            self.scene.mined(block.number, &block.hash.to_string());
+            self.node_state.mined(block.number, &block.hash.to_string());
         }
     }
 
@@ -150,7 +160,7 @@ impl Chain {
             }
         }
         assert_eq!(chain.head(), self.head());
-        self.scene.set_stale(Some(twin.url().to_owned()));
+        self.node_state.set_stale(Some(twin.url().to_owned()));
         self.stale = Some(twin);
     }
 

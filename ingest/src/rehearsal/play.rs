@@ -384,7 +384,7 @@ impl Play {
             // In a block that nobody has seen.
             self.mine(1);
             let removed = self.forged();
-            self.chain.scene.set_removed(removed);
+            self.chain.node_state.set_removed(removed);
         }
         self.count("faults");
         let range = (self.dice.below(3) == 0).then(|| range(&mut self.dice));

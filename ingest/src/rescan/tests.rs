@@ -5,7 +5,7 @@ use schemas::record::Head;
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{self, Served, Shelf, chain};
+use crate::simulation::{self, MemoryLog, Served, chain};
 
 const HASH: BlockHash = Hash([5; 32]);
 
@@ -72,20 +72,20 @@ fn transfers_are_missing_whatever_their_index() {
 #[tokio::test]
 async fn blocks_before_the_log_are_not_compared() {
     let chain = chain(Policy::flat(Some(3), None));
-    let mut shelf = Shelf::new();
+    let mut memory = MemoryLog::new();
     for number in 1..=40 {
-        let step = publish::step(&[head(&chain, number)], Vec::new(), &shelf.layout).unwrap();
-        shelf.commit(step);
+        let step = publish::step(&[head(&chain, number)], Vec::new(), &memory.layout).unwrap();
+        memory.commit(step);
     }
-    let known = async |shelf: &Shelf, from| {
-        let log: Arc<dyn Log> = Arc::new(shelf.clone());
+    let known = async |memory: &MemoryLog, from| {
+        let log: Arc<dyn Log> = Arc::new(memory.clone());
         known(&log, &chain, from).await.map(|history| history.last().number)
     };
-    assert_eq!(known(&shelf, 2).await.unwrap(), 40);
-    shelf.expire(10);
-    assert_eq!(known(&shelf, 32).await.unwrap(), 40);
+    assert_eq!(known(&memory, 2).await.unwrap(), 40);
+    memory.expire(10);
+    assert_eq!(known(&memory, 32).await.unwrap(), 40);
     for from in [2, 31] {
-        let gone = known(&shelf, from).await;
+        let gone = known(&memory, from).await;
         assert!(matches!(gone, Err(RescanError::Gone(31))), "{gone:?}");
     }
 }
@@ -93,11 +93,11 @@ async fn blocks_before_the_log_are_not_compared() {
 #[tokio::test]
 async fn a_range_that_no_endpoint_has_is_not_rescanned() {
     let mut chain = chain(Policy::flat(Some(3), None));
-    let mut shelf = Shelf::new();
+    let mut memory = MemoryLog::new();
     for number in [1, 5] {
-        shelf.commit(publish::step(&[head(&chain, number)], Vec::new(), &shelf.layout).unwrap());
+        memory.commit(publish::step(&[head(&chain, number)], Vec::new(), &memory.layout).unwrap());
     }
-    let log: Arc<dyn Log> = Arc::new(shelf);
+    let log: Arc<dyn Log> = Arc::new(memory);
     let served = Served::start(Arc::new(|_: &[serde_json::Value]| (401, String::new()))).await;
     chain.endpoints = vec![served.endpoint()];
     let found = Rescan::find(&log, &chain, (2, 5), |_, _| {}).await;

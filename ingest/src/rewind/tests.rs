@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{Served, Shelf, chain};
+use crate::simulation::{MemoryLog, Served, chain};
 use crate::{EndpointConfig, RpcUrl};
 use fork::{DEPTH_MIN, newest_common};
 
@@ -15,8 +15,8 @@ fn block(number: i64, timestamp: i64) -> Block {
 }
 
 /// A log with the heads of some blocks.
-fn scanned(chain: &ChainConfig, blocks: &[Block]) -> Shelf {
-    let mut shelf = Shelf::new();
+fn scanned(chain: &ChainConfig, blocks: &[Block]) -> MemoryLog {
+    let mut memory = MemoryLog::new();
     for block in blocks {
         let record = ChainRecord {
             blockchain: chain.blockchain,
@@ -26,15 +26,15 @@ fn scanned(chain: &ChainConfig, blocks: &[Block]) -> Shelf {
             body: ChainBody::Head(Head { finalized: -1, ..first_head(chain, *block) }),
             confirmed: false,
         };
-        shelf.commit(publish::step(&[record], Vec::new(), &shelf.layout).unwrap());
+        memory.commit(publish::step(&[record], Vec::new(), &memory.layout).unwrap());
     }
-    shelf
+    memory
 }
 
 #[test]
 fn a_chain_without_records_is_not_taken_back() {
     let chain = chain(Policy::flat(Some(3), None));
-    let refused = Rewind::plan(&Shelf::new(), &chain, Target::Published(1), UnixMicros(1));
+    let refused = Rewind::plan(&MemoryLog::new(), &chain, Target::Published(1), UnixMicros(1));
     assert!(matches!(refused, Err(RewindError::Unknown)), "{refused:?}");
 }
 
@@ -44,8 +44,8 @@ fn what_lanes_have_forgotten_is_not_taken_back() {
     let now = UnixMicros(1);
     let last = block(30, FORGET_SECONDS + 1000);
     let (old, young) = (block(10, 999), block(20, 1000));
-    let shelf = scanned(&chain, &[old, young, last]);
-    let plan = |target| Rewind::plan(&shelf, &chain, target, now);
+    let memory = scanned(&chain, &[old, young, last]);
+    let plan = |target| Rewind::plan(&memory, &chain, target, now);
     for target in [Target::Published(10), Target::Published(19), Target::Shown(old)] {
         let refused = plan(target);
         let is_old = matches!(&refused, Err(RewindError::TooOld(to)) if *to == old);
@@ -135,8 +135,8 @@ async fn blocks_beyond_the_end_of_the_fork_are_no_failure() {
     chain.endpoints = vec![EndpointConfig::new(RpcUrl::parse(devnet.url()).unwrap())];
     let Target::Shown(common) = Target::shown(&chain, 3).await.unwrap() else { panic!("a block") };
     let after = |number| block(number, common.timestamp.0 + number);
-    let shelf = scanned(&chain, &[common, after(4), after(5), after(6)]);
-    let found = Target::common(std::sync::Arc::new(shelf), &chain).await;
+    let memory = scanned(&chain, &[common, after(4), after(5), after(6)]);
+    let found = Target::common(std::sync::Arc::new(memory), &chain).await;
     assert!(matches!(found, Ok(Target::Published(3))), "{found:?}");
     let refused = Target::shown(&chain, 6).await;
     let text = refused.unwrap_err().to_string();

@@ -10,7 +10,7 @@ use runtime::SystemClock;
 use schemas::record::ChainBody;
 use schemas::{AlertKind, AlertState, Layout, Partition, Topic};
 use testkit::MovedClock;
-use testkit::faults::{Fault, Proxy, Scene, invented};
+use testkit::faults::{Fault, NodeState, Proxy, invented};
 use testkit::harness::eventually;
 
 use super::*;
@@ -35,7 +35,7 @@ const PAUSES: Pauses = Pauses {
 
 struct World {
     devnet: Devnet,
-    scene: Arc<Scene>,
+    node_state: Arc<NodeState>,
     proxy: Proxy,
     log: EmbeddedLog,
     _dir: tempfile::TempDir,
@@ -58,8 +58,8 @@ impl World {
         let config = devnet::Config { block_interval_secs, tokens, ..devnet::Config::default() };
         let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         devnet.chain().mine(20).unwrap();
-        let scene = Arc::new(Scene::of(devnet.url()));
-        let proxy = Proxy::start(scene.clone(), None).await;
+        let node_state = Arc::new(NodeState::of(devnet.url()));
+        let proxy = Proxy::start(node_state.clone(), None).await;
         let chain = ChainConfig {
             chain_id: 31_337,
             endpoints: vec![EndpointConfig::new(RpcUrl::parse(proxy.url()).unwrap())],
@@ -70,8 +70,18 @@ impl World {
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
         let (readiness, stop) = (Readiness::default(), CancellationToken::new());
         let task = tokio::spawn(std::future::ready(Ok(())));
-        let mut world =
-            Self { devnet, scene, proxy, log, _dir: dir, chain, pauses, readiness, stop, task };
+        let mut world = Self {
+            devnet,
+            node_state,
+            proxy,
+            log,
+            _dir: dir,
+            chain,
+            pauses,
+            readiness,
+            stop,
+            task,
+        };
         world.run(Duration::ZERO).await;
         world.shows("scanned", 20).await;
         world
@@ -108,7 +118,7 @@ impl World {
         let parties = [TOKEN, PAYER, wallet].map(|address| address.to_string());
         let parties = [&*parties[0], &*parties[1], &*parties[2]];
         let gone = format!("0x{:064x}", 0xdead);
-        self.scene.set_removed(Some(invented((number, &gone), &gone, parties, 7)));
+        self.node_state.set_removed(Some(invented((number, &gone), &gone, parties, 7)));
         self.proxy.behaviour().fault = Some((Fault::Removed, u32::MAX));
     }
 
@@ -259,7 +269,7 @@ async fn a_sole_endpoint_of_another_chain_is_waited_for() {
     let other = devnet::Config { chain_id: 99, seed: 99, ..devnet::Config::default() };
     let other = Devnet::start(other, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     other.chain().mine(60).unwrap();
-    world.scene.set_foreign(other.url().to_owned());
+    world.node_state.set_foreign(other.url().to_owned());
     world.proxy.behaviour().fault = Some((Fault::Foreign, u32::MAX));
     let wrong = || world.readiness.details()[0]["endpoints"][0]["wrong"].clone();
     eventually("it to be known", || async {

@@ -7,7 +7,7 @@ use schemas::record::{Block, ChainBody, ChainRecord, Observation};
 use schemas::{Epoch, TxHash, UnixMicros};
 use testkit::Dice;
 
-use super::{FORGED, Node, Payment, Shelf, chain};
+use super::{FORGED, MemoryLog, Node, Payment, chain};
 use crate::machine::{Answer, Ask, Cursor, Decision, Next, Policy, Refusal, Role, Tag};
 use crate::{ChainConfig, publish, restore, watched};
 
@@ -117,7 +117,7 @@ struct World {
     config: ChainConfig,
     sight: Sight,
     cursor: Cursor,
-    shelf: Shelf,
+    memory: MemoryLog,
     reader: Reader,
     base: Option<i64>,
     now: i64,
@@ -149,8 +149,8 @@ impl World {
         };
         let mut cursor = Cursor::new(config.rules(), None, config.watched());
         cursor.defects.is_blind = is_blind;
-        let (shelf, reader) = (Shelf::new(), Reader::default());
-        Self { config, sight, cursor, shelf, reader, base: None, now: 1, is_blind, dice }
+        let (memory, reader) = (MemoryLog::new(), Reader::default());
+        Self { config, sight, cursor, memory, reader, base: None, now: 1, is_blind, dice }
     }
 
     fn play(mut self) -> Result<(), String> {
@@ -225,8 +225,8 @@ impl World {
         if let Some(last) = decision.publish.last() {
             self.base = self.base.or(Some(last.block.number));
             self.reader.read(&decision.publish)?;
-            let step = publish::step(&decision.publish, self.config.watched(), &self.shelf.layout);
-            self.shelf.commit(step.unwrap());
+            let step = publish::step(&decision.publish, self.config.watched(), &self.memory.layout);
+            self.memory.commit(step.unwrap());
         }
         // An endpoint that stays on another fork for long would halt the chain: others would be asked before.
         if matches!(decision.next, Next::Retry(_)) {
@@ -237,8 +237,8 @@ impl World {
     }
 
     fn restart(&mut self) {
-        let history = restore::restore_by(3, &self.shelf, &self.config, i64::MAX).unwrap();
-        let known = watched::known(&self.shelf, self.config.blockchain).unwrap();
+        let history = restore::restore_by(3, &self.memory, &self.config, i64::MAX).unwrap();
+        let known = watched::known(&self.memory, self.config.blockchain).unwrap();
         let unannounced = self.config.unannounced(&known);
         self.cursor = Cursor::new(self.config.rules(), history, unannounced);
         self.cursor.defects.is_blind = self.is_blind;

@@ -8,8 +8,8 @@ use schemas::record::{
 use testkit::Dice;
 
 use super::chain::{CONTRACT, account};
+use super::driver::Fate;
 use super::pipeline::{Lane, Pipeline};
-use super::station::Fate;
 use super::violation::{Violation, holds};
 
 /// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
@@ -109,7 +109,7 @@ impl Pipeline {
     /// Another ingestor writes a head that is below the last one, or beyond what the chain can have: its height, its
     /// epoch or its time.
     fn wrong_head(&mut self, lane: usize, dice: &mut Dice) -> Result<(), Violation> {
-        let Lane { blockchain, raw, station, .. } = &self.lanes[lane];
+        let Lane { blockchain, raw, driver, .. } = &self.lanes[lane];
         let read = raw.records[..raw.next].iter().rev().map(|(record, _)| record);
         let Some(last) = read.into_iter().find(|r| matches!(r.body, ChainBody::Head(_))) else {
             return Ok(());
@@ -122,7 +122,7 @@ impl Pipeline {
             _ => wrong.block.timestamp = wrong.block.timestamp.plus(30 * 24 * 3600),
         }
         if let Some(deposit) = self.opened().find(|deposit| deposit.blockchain == *blockchain) {
-            pays_nothing(station.machine.clone(), payment_in(&wrong, deposit))?;
+            pays_nothing(driver.machine.clone(), payment_in(&wrong, deposit))?;
         }
         self.lane_again(lane, &[matching::Input::Chain(wrong)])
     }

@@ -16,8 +16,8 @@ use testkit::Dice;
 
 use super::chain::{Chain, cents};
 use super::delivered::Delivered;
+use super::driver::{Driver, Fate, Sabotage};
 use super::restored::begin_anew;
-use super::station::{Fate, Sabotage, Station};
 use super::violation::{Violation, holds, same};
 
 /// A topic as its one consumer reads it. Records that repeat others are marked.
@@ -111,7 +111,7 @@ pub fn exact_or_cents(most: u128) -> AmountRule {
 #[derive(Clone)]
 pub(super) struct Lane {
     pub(super) blockchain: Blockchain,
-    pub(super) station: Station<matching::State>,
+    pub(super) driver: Driver<matching::State>,
     pub(super) raw: Queue<ChainRecord>,
     pub(super) commands: Queue<matching::Input>,
     /// Number of commands read since the last head.
@@ -123,7 +123,7 @@ impl Lane {
         let machine = matching::State::new(blockchain, Partition(blockchain.index()));
         Self {
             blockchain,
-            station: Station::new(machine, sabotage),
+            driver: Driver::new(machine, sabotage),
             raw: Queue::new(),
             commands: Queue::new(),
             commands_since_head: 0,
@@ -138,7 +138,7 @@ pub struct Pipeline {
     pub delivered: Vec<Delivered>,
     pub(super) tricks: Tricks,
     pub(super) lanes: Vec<Lane>,
-    orders: Station<orders::State>,
+    orders: Driver<orders::State>,
     pub(super) order_commands: Queue<OrderCommand>,
     ticking: HashSet<OrderId>,
     /// Records that machines read and that are in none of the lists of what was delivered.
@@ -160,7 +160,7 @@ impl Pipeline {
             delivered: Vec::new(),
             tricks,
             lanes: blockchains.iter().map(|chain| Lane::new(*chain, sabotage)).collect(),
-            orders: Station::new(orders::State::new(), sabotage),
+            orders: Driver::new(orders::State::new(), sabotage),
             order_commands: Queue::new(),
             ticking: HashSet::new(),
             altered: false,
@@ -295,7 +295,7 @@ impl Pipeline {
 
     /// Number of deposits, transfers and orders that the machines hold.
     pub fn rows(&self) -> (usize, usize, usize) {
-        let lanes = self.lanes.iter().map(|lane| &lane.station.machine);
+        let lanes = self.lanes.iter().map(|lane| &lane.driver.machine);
         let deposits = lanes.clone().map(matching::State::deposit_count).sum();
         let transfers = lanes.map(matching::State::transfer_count).sum();
         (deposits, transfers, self.orders.machine.rows())
@@ -304,7 +304,7 @@ impl Pipeline {
     /// `true` if a lane keeps a closed deposit's amount past its late window, for a known payment.
     pub fn keeps_longer(&self) -> bool {
         self.lanes.iter().any(|lane| {
-            let kept = lane.station.machine.snapshot();
+            let kept = lane.driver.machine.snapshot();
             let head = kept.iter().find_map(|(_, entry)| match entry {
                 MatchingEntry::Lane(lane) => lane.head,
                 _ => None,
@@ -348,7 +348,7 @@ impl Pipeline {
         if inputs.is_empty() {
             return Ok(());
         }
-        let effects = lane.station.step(&inputs, fate)?;
+        let effects = lane.driver.step(&inputs, fate)?;
         for (input, effects) in inputs.into_iter().zip(effects) {
             self.send_to_orders(&effects, false);
             self.delivered.push(Delivered::Lane(input, effects));
@@ -411,10 +411,10 @@ impl Pipeline {
         lane: usize,
         inputs: &[matching::Input],
     ) -> Result<(), Violation> {
-        let station = &mut self.lanes[lane].station;
-        let before = essence(station.machine.snapshot());
-        let effects = station.step(inputs, Fate::Commit)?.concat();
-        let after = essence(station.machine.snapshot());
+        let driver = &mut self.lanes[lane].driver;
+        let before = essence(driver.machine.snapshot());
+        let effects = driver.step(inputs, Fate::Commit)?.concat();
+        let after = essence(driver.machine.snapshot());
         same(5, format_args!("the lane after the repetition of {inputs:?}"), &before, &after)?;
         let is_answer = |effect: &matching::Effect| match effect {
             matching::Effect::Alert(alert) => matches!(
@@ -462,12 +462,12 @@ impl Pipeline {
     /// # Errors
     /// The first record that differs.
     pub fn compare_with_undisturbed(&self) -> Result<(), Violation> {
-        let fresh = |lane: &Lane| (lane.blockchain, lane.station.undisturbed());
+        let fresh = |lane: &Lane| (lane.blockchain, lane.driver.undisturbed());
         let mut lanes: HashMap<_, _> = self.lanes.iter().map(fresh).collect();
         let mut orders = self.orders.undisturbed();
         for (number, delivered) in self.delivered.iter().enumerate() {
             for (_, incarnation) in self.anew.iter().filter(|(at, _)| *at == number) {
-                lanes.values_mut().for_each(|station| begin_anew(station, *incarnation));
+                lanes.values_mut().for_each(|driver| begin_anew(driver, *incarnation));
             }
             match delivered {
                 Delivered::Lane(input, effects) => {

@@ -9,28 +9,28 @@ use schemas::record::MatchingEntry;
 use schemas::{Blockchain, DepositId, FulfillmentId, Incarnation, OrderId, PaymentKey, TransferId};
 
 use super::delivered::Delivered;
+use super::driver::{Driver, Sabotage};
 use super::pipeline::Pipeline;
-use super::station::{Sabotage, Station};
 use super::violation::{Violation, holds};
 
 impl Pipeline {
     /// Continues from a backup, as `tidemark restore` lets it.
     pub fn begin_anew(&mut self, incarnation: Incarnation) {
-        self.lanes.iter_mut().for_each(|lane| begin_anew(&mut lane.station, incarnation));
+        self.lanes.iter_mut().for_each(|lane| begin_anew(&mut lane.driver, incarnation));
         self.anew.push((self.delivered.len(), incarnation));
     }
 }
 
-pub(super) fn begin_anew(station: &mut Station<matching::State>, incarnation: Incarnation) {
-    if station.sabotage() == Sabotage::RestartIds {
+pub(super) fn begin_anew(driver: &mut Driver<matching::State>, incarnation: Incarnation) {
+    if driver.sabotage() == Sabotage::RestartIds {
         return;
     }
-    let lane = station.machine.snapshot().into_iter().find_map(|(_, entry)| match entry {
+    let lane = driver.machine.snapshot().into_iter().find_map(|(_, entry)| match entry {
         MatchingEntry::Lane(lane) => Some(lane),
         _ => None,
     });
     let (key, entry) = matching::lane_anew(lane, incarnation);
-    station.amend(key, entry);
+    driver.amend(key, entry);
 }
 
 /// Object named by each id, in all copies of an installation.

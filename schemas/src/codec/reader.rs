@@ -11,7 +11,8 @@ pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn byte(&mut self) -> Result<u8, Unfit> {
-        let (first, rest) = self.0.split_first().ok_or_else(|| Unfit("it is cut off".to_owned()))?;
+        let (first, rest) =
+            self.0.split_first().ok_or_else(|| Unfit("it is cut off".to_owned()))?;
         self.0 = rest;
         Ok(*first)
     }

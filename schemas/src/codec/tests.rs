@@ -112,7 +112,12 @@ fn apache_avro_has_the_same_bytes() {
 /// Each record of each schema, those within others too.
 #[test]
 fn fields_have_the_order_of_their_schema() {
-    fn names(value: &Value, schema: &Json, all: &BTreeMap<String, Json>, seen: &mut BTreeSet<String>) {
+    fn names(
+        value: &Value,
+        schema: &Json,
+        all: &BTreeMap<String, Json>,
+        seen: &mut BTreeSet<String>,
+    ) {
         let named = |name| all.get(name).or_else(|| all.get(&format!("tidemark.{name}")));
         let schema = schema.as_str().and_then(named).unwrap_or(schema);
         match value {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::fault::{Behaviour, Fault, Numbering};
-use super::scene::{Scene, hex_number};
+use super::node_state::{NodeState, hex_number};
 use super::server::Reply;
 use super::words::{REFUSALS, TRON_REFUSAL, TRON_SENTENCE};
 
@@ -21,7 +21,7 @@ impl Behaviour {
         &self,
         fault: Option<Fault>,
         calls: &[Value],
-        scene: &Scene,
+        node_state: &NodeState,
     ) -> Vec<Value> {
         let mut calls = calls.to_vec();
         for call in calls.iter_mut().filter(|call| call["method"] == BLOCK_BY_NUMBER) {
@@ -32,7 +32,7 @@ impl Behaviour {
             if let Some(Fault::Behind(blocks)) = fault
                 && *tag == "latest"
             {
-                *tag = json!(format!("{:#x}", scene.height().saturating_sub(blocks)));
+                *tag = json!(format!("{:#x}", node_state.height().saturating_sub(blocks)));
             }
         }
         calls
@@ -44,9 +44,9 @@ impl Behaviour {
         fault: Option<Fault>,
         call: &Value,
         mut reply: Value,
-        scene: &Scene,
+        node_state: &NodeState,
     ) -> Value {
-        if let Some((code, message)) = self.refuses(fault, call, &reply, scene) {
+        if let Some((code, message)) = self.refuses(fault, call, &reply, node_state) {
             return json!({ "error": { "code": code, "message": message } });
         }
         let asked = &call["params"][0];
@@ -54,11 +54,11 @@ impl Behaviour {
         match method {
             BLOCK_BY_NUMBER if fault == Some(Fault::NullBlocks) => reply["result"] = Value::Null,
             BLOCK_BY_NUMBER | BLOCK_BY_HASH => {
-                list(&mut reply["result"], &self.with_receipt(fault, scene));
+                list(&mut reply["result"], &self.with_receipt(fault, node_state));
             }
             LOGS => {
                 if let Some(logs) = reply.get_mut("result").and_then(Value::as_array_mut) {
-                    self.distort_logs(fault, asked, logs, scene);
+                    self.distort_logs(fault, asked, logs, node_state);
                 }
             }
             BLOCK_RECEIPTS => {
@@ -67,13 +67,13 @@ impl Behaviour {
                     let is_here = |log: &&Value| {
                         is_of(asked, log) && block.as_ref().is_none_or(|b| *b == log["blockHash"])
                     };
-                    let invented = self.with_receipt(fault, scene);
+                    let invented = self.with_receipt(fault, node_state);
                     receipts.extend(invented.iter().filter(is_here).map(receipt));
                 }
             }
             RECEIPT => {
                 let transaction = asked.as_str().unwrap_or_default();
-                let invented = self.with_receipt(fault, scene);
+                let invented = self.with_receipt(fault, node_state);
                 let invented = invented.iter().find(|log| log["transactionHash"] == *asked);
                 if self.lacks_receipts.contains(transaction) {
                     reply["result"] = Value::Null;
@@ -84,15 +84,15 @@ impl Behaviour {
             _ => {}
         }
         if let Some(Fault::Behind(blocks)) = fault {
-            hide_above(scene.height().saturating_sub(blocks), method, &mut reply);
+            hide_above(node_state.height().saturating_sub(blocks), method, &mut reply);
         }
         reply
     }
 
     /// The logs that the block does not have and of which there are receipts: invented ones, and one of a left fork.
-    fn with_receipt(&self, fault: Option<Fault>, scene: &Scene) -> Vec<Value> {
+    fn with_receipt(&self, fault: Option<Fault>, node_state: &NodeState) -> Vec<Value> {
         let invented = self.invents.iter().filter(|(_, has_receipt)| *has_receipt);
-        let removed = scene.removed().filter(|_| fault == Some(Fault::Removed));
+        let removed = node_state.removed().filter(|_| fault == Some(Fault::Removed));
         invented.map(|(log, _)| log.clone()).chain(removed).collect()
     }
 
@@ -102,7 +102,7 @@ impl Behaviour {
         fault: Option<Fault>,
         call: &Value,
         reply: &Value,
-        scene: &Scene,
+        node_state: &NodeState,
     ) -> Option<(i64, &'static str)> {
         let known = |words: usize| {
             let (_, code, message, _) = REFUSALS[words % REFUSALS.len()];
@@ -118,7 +118,7 @@ impl Behaviour {
             let words = "the method eth_getBlockReceipts does not exist/is not available";
             return Some((-32_601, words));
         }
-        if lowest(call, reply, scene).is_some_and(|number| number < self.pruned_below) {
+        if lowest(call, reply, node_state).is_some_and(|number| number < self.pruned_below) {
             return Some((4444, "pruned history unavailable"));
         }
         let (blocks_max, words) = self.range_max.filter(|_| method == LOGS)?;
@@ -132,7 +132,7 @@ impl Behaviour {
         fault: Option<Fault>,
         filter: &Value,
         logs: &mut Vec<Value>,
-        scene: &Scene,
+        node_state: &NodeState,
     ) {
         let by_form =
             if filter.get("blockHash").is_some() { &self.hashes_omit } else { &self.ranges_omit };
@@ -140,7 +140,7 @@ impl Behaviour {
             let transaction = log["transactionHash"].as_str().unwrap_or_default();
             self.omits.contains(transaction) || by_form.contains(transaction)
         };
-        logs.retain(|log| !self.trails(log, scene) && !omits(log));
+        logs.retain(|log| !self.trails(log, node_state) && !omits(log));
         let invented = self.invents.iter().map(|(log, _)| log.clone());
         logs.extend(invented.filter(|log| fits(filter, log)));
         match fault {
@@ -148,7 +148,7 @@ impl Behaviour {
             Some(Fault::PartialLogs) => drop(logs.pop()),
             Some(Fault::Stutter) => logs.extend(logs.clone()),
             Some(Fault::Removed) => {
-                let removed = scene.removed().into_iter().filter(|log| fits(filter, log));
+                let removed = node_state.removed().into_iter().filter(|log| fits(filter, log));
                 logs.extend(removed);
             }
             Some(Fault::Collides) => {
@@ -163,9 +163,9 @@ impl Behaviour {
     }
 
     /// `true` if a log is not visible yet.
-    fn trails(&self, log: &Value, scene: &Scene) -> bool {
-        let born = scene.born(log["blockHash"].as_str().unwrap_or_default());
-        let is_young = born.is_some_and(|(_, at)| scene.now() < at + self.trail_seconds);
+    fn trails(&self, log: &Value, node_state: &NodeState) -> bool {
+        let born = node_state.born(log["blockHash"].as_str().unwrap_or_default());
+        let is_young = born.is_some_and(|(_, at)| node_state.now() < at + self.trail_seconds);
         let trails =
             !self.trail_is_partial || hex_number(&log["logIndex"]).is_some_and(|i| i % 2 == 1);
         is_young && trails
@@ -221,9 +221,9 @@ fn list(block: &mut Value, logs: &[Value]) {
 }
 
 /// The lowest block whose logs or receipts a call asks for.
-fn lowest(call: &Value, reply: &Value, scene: &Scene) -> Option<u64> {
+fn lowest(call: &Value, reply: &Value, node_state: &NodeState) -> Option<u64> {
     let asked = &call["params"][0];
-    let of_hash = |hash: &Value| scene.born(hash.as_str()?).map(|(number, _)| number);
+    let of_hash = |hash: &Value| node_state.born(hash.as_str()?).map(|(number, _)| number);
     match call["method"].as_str()? {
         LOGS => hex_number(&asked["fromBlock"]).or_else(|| of_hash(&asked["blockHash"])),
         BLOCK_RECEIPTS => of_hash(asked).or_else(|| hex_number(asked)),
@@ -292,7 +292,7 @@ pub(super) fn whole(fault: Option<Fault>) -> Option<Reply> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::invented;
+    use super::super::node_state::invented;
     use super::*;
 
     const TX: &str = "0x01";
@@ -309,7 +309,7 @@ mod tests {
 
     fn answer(behaviour: &Behaviour, method: &str, params: Value, result: Value) -> Value {
         let reply = json!({ "result": result });
-        behaviour.distort(None, &call(method, params), reply, &Scene::default())
+        behaviour.distort(None, &call(method, params), reply, &NodeState::default())
     }
 
     fn only(transaction: &str) -> std::collections::HashSet<String> {
@@ -380,8 +380,8 @@ mod tests {
 
     #[test]
     fn what_is_deleted_is_refused_below_a_height() {
-        let scene = Scene::default();
-        scene.mined(7, "0xb7");
+        let node_state = NodeState::default();
+        node_state.mined(7, "0xb7");
         let pruned = Behaviour { pruned_below: 8, ..Behaviour::default() };
         let range = |from: &str| json!({ "fromBlock": from, "toBlock": "0x9" });
         for (method, asked, result, is_refused) in [
@@ -394,7 +394,7 @@ mod tests {
             (BLOCK_BY_NUMBER, json!("0x7"), json!({}), false),
         ] {
             let reply = json!({ "result": result });
-            let reply = pruned.distort(None, &call(method, asked.clone()), reply, &scene);
+            let reply = pruned.distort(None, &call(method, asked.clone()), reply, &node_state);
             assert_eq!(reply["error"]["code"] == 4444, is_refused, "{method} {asked}");
         }
     }
@@ -402,10 +402,10 @@ mod tests {
     #[test]
     fn young_tags_are_the_newest_block() {
         let young = Behaviour { tags_are_young: true, ..Behaviour::default() };
-        let scene = Scene::default();
-        scene.mined(20, "0xb7");
+        let node_state = NodeState::default();
+        node_state.mined(20, "0xb7");
         let calls = [call(BLOCK_BY_NUMBER, json!("finalized"))];
-        let seen = |fault| young.as_seen(fault, &calls, &scene)[0]["params"][0].clone();
+        let seen = |fault| young.as_seen(fault, &calls, &node_state)[0]["params"][0].clone();
         assert_eq!([seen(None), seen(Some(Fault::Behind(4)))], ["latest", "0x10"]);
     }
 }

@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::distort::{BLOCK_RECEIPTS, RECEIPT, each_log, whole};
-use super::scene::hex_number;
+use super::node_state::hex_number;
 use super::server::{Reply, serve};
-use super::{Behaviour, Fault, Gate, Numbering, Scene};
+use super::{Behaviour, Fault, Gate, NodeState, Numbering};
 
 /// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ type Hold = Option<(Kind, oneshot::Sender<()>)>;
 
 #[derive(Debug)]
 struct Shared {
-    scene: Arc<Scene>,
+    node_state: Arc<NodeState>,
     gate: Option<Arc<Gate>>,
     behaviour: Mutex<Behaviour>,
     hold: Mutex<Hold>,
@@ -83,14 +83,14 @@ impl Drop for Proxy {
 
 impl Proxy {
     /// An endpoint without faults; with a gate its requests wait there.
-    pub async fn start(scene: Arc<Scene>, gate: Option<Arc<Gate>>) -> Self {
+    pub async fn start(node_state: Arc<NodeState>, gate: Option<Arc<Gate>>) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let (behaviour, hold) = (Mutex::default(), Mutex::default());
         let (requests, held) = (AtomicUsize::default(), AtomicUsize::default());
-        let shared = Arc::new(Shared { scene, gate, behaviour, hold, requests, held, client });
+        let shared = Arc::new(Shared { node_state, gate, behaviour, hold, requests, held, client });
         let (of_resets, of_answers) = (shared.clone(), shared.clone());
         let resets = move || of_resets.resets();
         let answer = move |body| {
@@ -168,7 +168,7 @@ impl Shared {
         let request = self.requests.fetch_add(1, Ordering::SeqCst);
         let (fault, behaviour) = self.behaviour().turn(request);
         self.held.fetch_add(1, Ordering::SeqCst);
-        self.scene.head_is_old(|| self.behaviour().answers_after).await;
+        self.node_state.head_is_old(|| self.behaviour().answers_after).await;
         self.held.fetch_sub(1, Ordering::SeqCst);
         if let Some(reply) = whole(fault) {
             return reply;
@@ -197,7 +197,7 @@ impl Shared {
         calls: &[Value],
     ) -> Option<Vec<Value>> {
         let (chain, other) = {
-            let parts = self.scene.parts();
+            let parts = self.node_state.parts();
             let other = match fault {
                 Some(Fault::Foreign) => parts.foreign.clone(),
                 Some(Fault::Stale | Fault::Mixed) => parts.stale.clone(),
@@ -205,7 +205,7 @@ impl Shared {
             };
             (parts.chain.clone(), other)
         };
-        let asked = behaviour.as_seen(fault, calls, &self.scene);
+        let asked = behaviour.as_seen(fault, calls, &self.node_state);
         let node = other.as_deref().filter(|_| fault != Some(Fault::Mixed)).unwrap_or(&chain);
         let mut replies = self.forward(node, &asked).await?;
         if let (Some(Fault::Mixed), Some(other)) = (fault, &other) {
@@ -221,7 +221,7 @@ impl Shared {
             Numbering::Block | Numbering::Zero => HashMap::new(),
         };
         let distorted = replies.into_iter().zip(calls).map(|(reply, call)| {
-            let mut reply = behaviour.distort(fault, call, reply, &self.scene);
+            let mut reply = behaviour.distort(fault, call, reply, &self.node_state);
             (reply["jsonrpc"], reply["id"]) = (json!("2.0"), call["id"].clone());
             reply
         });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::scene::{TRANSFER, hex_number};
+use super::node_state::{TRANSFER, hex_number};
 
 /// Blocks that are read at once.
 const BATCH_BLOCKS: u64 = 200;

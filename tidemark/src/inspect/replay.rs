@@ -4,6 +4,7 @@
 //! It only reads, as `tidemark tail` does: no group, no transaction. With `--into` it writes to topics of its own.
 
 mod course;
+mod driver;
 mod identity;
 mod line;
 mod pages;
@@ -11,7 +12,6 @@ mod present;
 mod print;
 mod side;
 mod state;
-mod station;
 
 use std::path::PathBuf;
 

@@ -17,9 +17,9 @@ use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, CodecError, Layout, SchemaName, Stage, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::Desk;
 use super::elapsed;
 use super::engine::Engine;
+use super::inbox::Inbox;
 use super::job::{Back, Finished, Job};
 use super::results::Results;
 use super::sequences::Sequences;
@@ -51,7 +51,7 @@ pub fn run_deliverer(engine: &Engine, context: &StageContext) -> Result<(), Erro
 pub(super) struct Deliverer {
     layout: Layout,
     engine: Engine,
-    desk: Arc<Desk<Back>>,
+    inbox: Arc<Inbox<Back>>,
     partitions: Partitions,
     sequences: Sequences,
     /// End the attempts of a partition.
@@ -105,7 +105,7 @@ impl Handler for Deliverer {
         self.sequences.revoke(lost);
         let partitions = &self.partitions;
         self.engine.queues().retain_waiting(|job| {
-            !Arc::ptr_eq(&job.desk, &self.desk) || partitions.owns(&job.position)
+            !Arc::ptr_eq(&job.inbox, &self.inbox) || partitions.owns(&job.position)
         });
         self.unsent.retain(|job| partitions.owns(&job.position));
         self.finished.retain(|finished| partitions.owns(&finished.position));
@@ -131,7 +131,7 @@ impl Handler for Deliverer {
         }
         self.land()?;
         if let Some(newer) =
-            self.newer.take_if(|_| self.desk.is_empty() && self.finished.is_empty())
+            self.newer.take_if(|_| self.inbox.is_empty() && self.finished.is_empty())
         {
             return Err(newer.into());
         }
@@ -143,7 +143,7 @@ impl Handler for Deliverer {
                 member.resume(partition);
             }
         }
-        self.desk.set_next_due(self.partitions.next_due());
+        self.inbox.set_next_due(self.partitions.next_due());
         self.engine.report();
         let now = Instant::now();
         if !self.is_commit_due(now) {
@@ -155,7 +155,7 @@ impl Handler for Deliverer {
 
     fn poll_failed(&mut self) {
         self.is_cut_off = true;
-        self.desk.close();
+        self.inbox.close();
     }
 
     fn committed(&mut self) {
@@ -168,13 +168,13 @@ impl Handler for Deliverer {
     /// so its POSTs are not repeated.
     fn aborted(&mut self) -> Result<(), Error> {
         self.is_stalled = true;
-        self.desk.close();
+        self.inbox.close();
         Ok(())
     }
 
     /// Time until something can have happened: an attempt has ended, or a record is due.
     fn poll_timeout(&self) -> Duration {
-        let is_idle = self.desk.is_empty() && self.finished.is_empty();
+        let is_idle = self.inbox.is_empty() && self.finished.is_empty();
         let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
         // What is due and finds no room waits for an attempt to end, not for time to pass.
         if self.is_stalled || !self.engine.queues().has_room() {
@@ -190,12 +190,12 @@ impl Handler for Deliverer {
     /// Finishes and commits the attempts under way; waiting records stay in the log.
     fn is_drained(&mut self) -> bool {
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
-        self.desk.close();
+        self.inbox.close();
         self.forget_waiting();
-        if self.desk.is_empty() && self.finished.is_empty() {
+        if self.inbox.is_empty() && self.finished.is_empty() {
             return true;
         }
-        let (left, is_over) = (self.desk.under_way(), Instant::now() >= until);
+        let (left, is_over) = (self.inbox.under_way(), Instant::now() >= until);
         if is_over {
             tracing::warn!(
                 left,
@@ -211,7 +211,7 @@ impl Deliverer {
         let config = engine.config();
         Self {
             layout,
-            desk: engine.open_desk(),
+            inbox: engine.open_inbox(),
             partitions: Partitions::new(config.first_delay),
             sequences: Sequences::new(),
             losses: HashMap::new(),
@@ -232,7 +232,7 @@ impl Deliverer {
 
     /// Drops this worker's waiting jobs, which it will not send.
     fn forget_waiting(&self) {
-        self.engine.queues().retain_waiting(|job| !Arc::ptr_eq(&job.desk, &self.desk));
+        self.engine.queues().retain_waiting(|job| !Arc::ptr_eq(&job.inbox, &self.inbox));
     }
 
     /// Nothing is taken or started any more.
@@ -249,7 +249,7 @@ impl Deliverer {
     /// Takes what has come back.
     fn land(&mut self) -> Result<(), Error> {
         let now = self.now();
-        for back in self.desk.take() {
+        for back in self.inbox.take() {
             match back {
                 Back::Ended(ended) => {
                     if let (job, Some(answer)) = ended? {
@@ -325,10 +325,10 @@ impl Deliverer {
     fn launch(&mut self) -> Result<(), Error> {
         let is_cut_off = std::mem::take(&mut self.is_cut_off);
         if self.is_ending() || self.is_stalled || is_cut_off {
-            self.desk.close();
+            self.inbox.close();
             return Ok(());
         }
-        self.desk.open(Instant::now());
+        self.inbox.open(Instant::now());
         let now = self.now();
         let unsent = std::mem::take(&mut self.unsent);
         let ready = self.sequences.take_ready();
@@ -369,7 +369,7 @@ impl Deliverer {
     ) -> Result<(), Error> {
         let (host, refused) = self.engine.find(&mut delivery);
         let lost = self.losses.entry(position.from).or_default().clone();
-        let job = Job::new(position, record, delivery, host, self.desk.clone(), lost);
+        let job = Job::new(position, record, delivery, host, self.inbox.clone(), lost);
         if let Some(cause) = refused {
             return self.conclude(&job, schedule::give_up(&job.delivery, cause, now), None, None);
         }

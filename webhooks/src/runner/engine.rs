@@ -3,7 +3,7 @@
 //! part.
 //!
 //! A request that ends starts the next one, of any worker, without waiting for a worker's turn. A
-//! job's result is put on the [`Desk`] of its worker.
+//! job's result is put on the [`Inbox`] of its worker.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,9 +16,9 @@ use schemas::record::Delivery;
 use schemas::{AttemptOutcome, DeliveryKind, UnixMicros};
 use tokio::runtime::Handle;
 
-use super::desk::Desk;
 use super::elapsed;
 use super::endpoints::Endpoints;
+use super::inbox::Inbox;
 use super::job::{self, Back, Job};
 use crate::config::Config;
 use crate::error::Error;
@@ -44,7 +44,7 @@ struct Shared {
     handle: Handle,
     queues: Mutex<Queues<Job>>,
     endpoints: Mutex<Endpoints>,
-    desks: Mutex<Vec<Weak<Desk<Back>>>>,
+    inboxes: Mutex<Vec<Weak<Inbox<Back>>>>,
     reported_at: Mutex<Option<Instant>>,
     follows_alerts: AtomicBool,
 }
@@ -71,7 +71,7 @@ impl Engine {
             handle,
             queues: Mutex::new(Queues::new(config.concurrency, config.concurrency_per_host)),
             endpoints: Mutex::new(Endpoints::new(config.failing_after)),
-            desks: Mutex::default(),
+            inboxes: Mutex::default(),
             reported_at: Mutex::default(),
             follows_alerts: AtomicBool::new(false),
             config: config.clone(),
@@ -118,15 +118,15 @@ impl Engine {
     }
 
     /// A worker begins.
-    pub(super) fn open_desk(&self) -> Arc<Desk<Back>> {
-        let desk = Arc::new(Desk::new());
-        let mut desks = locked(&self.0.desks);
-        desks.retain(|desk| desk.strong_count() > 0);
-        desks.push(Arc::downgrade(&desk));
-        desk
+    pub(super) fn open_inbox(&self) -> Arc<Inbox<Back>> {
+        let inbox = Arc::new(Inbox::new());
+        let mut inboxes = locked(&self.0.inboxes);
+        inboxes.retain(|inbox| inbox.strong_count() > 0);
+        inboxes.push(Arc::downgrade(&inbox));
+        inbox
     }
 
-    /// Brings a job to its receiver. One that cannot be sent soon, this or another one, goes back to its desk.
+    /// Brings a job to its receiver. One that cannot be sent soon, this or another one, goes back to its inbox.
     pub(super) fn offer(&self, job: Job, now: UnixMicros) {
         let (host, emitted_at) = (job.host.clone(), job.delivery.emitted_at);
         let is_manual = job.delivery.manual;
@@ -169,19 +169,19 @@ impl Engine {
 
     fn start(&self, queues: &mut Queues<Job>, now: UnixMicros) {
         while let Some((job, permit)) = queues.next(now) {
-            if job.desk.begin(Instant::now()) {
+            if job.inbox.begin(Instant::now()) {
                 let flight: Pin<Box<dyn Future<Output = ()> + Send>> =
                     Box::pin(self.clone().fly(job, permit));
                 self.0.handle.spawn(flight);
             } else {
                 queues.ended(&permit, Ending::Unsent, now);
-                job.desk.clone().put(Back::Unsent(job));
+                job.inbox.clone().put(Back::Unsent(job));
             }
         }
     }
 
     async fn fly(self, job: Job, permit: Permit) {
-        let (engine, desk) = (self.clone(), job.desk.clone());
+        let (engine, inbox) = (self.clone(), job.inbox.clone());
         let attempt = async move {
             let span = job.span();
             let answer = job.lost.run_until_cancelled(engine.0.sender.send(&job.delivery)).await;
@@ -197,16 +197,16 @@ impl Engine {
         queues.ended(&permit, ending, now);
         self.start(&mut queues, now);
         drop(queues);
-        desk.ended(Back::Ended(ended));
+        inbox.ended(Back::Ended(ended));
     }
 
     /// Writes the metrics of what is shared.
     pub(super) fn report(&self) {
         let now = self.0.clock.now();
-        let desks = locked(&self.0.desks);
-        let dues = desks.iter().filter_map(Weak::upgrade).filter_map(|desk| desk.next_due());
+        let inboxes = locked(&self.0.inboxes);
+        let dues = inboxes.iter().filter_map(Weak::upgrade).filter_map(|inbox| inbox.next_due());
         let oldest_due = dues.min().map_or(Duration::ZERO, |due| elapsed(due, now));
-        drop(desks);
+        drop(inboxes);
         let mut reported_at = locked(&self.0.reported_at);
         let queues = self.queues();
         metrics::load(queues.running(), queues.waiting(), queues.breakers_open(), oldest_due);
@@ -219,5 +219,5 @@ impl Engine {
 }
 
 fn give_back(Spilled { job, reason }: Spilled<Job>) {
-    job.desk.clone().put(Back::Spilled(job, reason));
+    job.inbox.clone().put(Back::Spilled(job, reason));
 }

@@ -45,7 +45,7 @@ pub fn run_herald(
     log::consumer::run(context, Herald::new(alerts, config, context)?)
 }
 
-struct Desk {
+struct Inbox {
     courier: Arc<Courier>,
     outbox: Outbox,
     flight: Option<JoinHandle<SinkReport>>,
@@ -58,7 +58,7 @@ pub(super) struct Herald {
     /// `true` if this member has the topic.
     is_owner: bool,
     open: OpenAlerts,
-    desks: Vec<Desk>,
+    inboxes: Vec<Inbox>,
     /// Positions of sinks that only other processes have, whose configuration is older or newer.
     absent: BTreeMap<String, Offset>,
     /// Dead letters of the step that is under way. What was received is not read again.
@@ -99,10 +99,10 @@ impl Handler for Herald {
         let mut positions = sinks_of(&committed.metadata);
         // What a new sink missed before it was there is not for it.
         let newest = positions.values().copied().max().unwrap_or(next);
-        for desk in &mut self.desks {
-            let from = positions.get(&desk.courier.name).copied().unwrap_or(newest);
-            desk.outbox = Outbox::from(from.max(next));
-            positions.remove(&desk.courier.name);
+        for inbox in &mut self.inboxes {
+            let from = positions.get(&inbox.courier.name).copied().unwrap_or(newest);
+            inbox.outbox = Outbox::from(from.max(next));
+            positions.remove(&inbox.courier.name);
         }
         self.absent = positions;
         (self.open, self.next, self.kept, self.is_owner) = (open, next, Some(committed), true);
@@ -113,11 +113,11 @@ impl Handler for Herald {
         if lost.contains(&ALERTS) {
             self.is_owner = false;
             self.letters.clear();
-            for desk in &mut self.desks {
-                desk.outbox = Outbox::default();
-                desk.flight.take().inspect(JoinHandle::abort);
+            for inbox in &mut self.inboxes {
+                inbox.outbox = Outbox::default();
+                inbox.flight.take().inspect(JoinHandle::abort);
             }
-            metrics::no_alerts(self.desks.iter().map(|desk| desk.courier.name.as_str()));
+            metrics::no_alerts(self.inboxes.iter().map(|inbox| inbox.courier.name.as_str()));
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Handler for Herald {
     /// Waits for the messages under way, and until the positions they lead to are committed.
     fn is_drained(&mut self) -> bool {
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
-        let is_idle = self.desks.iter().all(|desk| desk.flight.is_none());
+        let is_idle = self.inboxes.iter().all(|inbox| inbox.flight.is_none());
         let is_kept = !self.is_owner || self.kept.as_ref() == Some(&self.position());
         (is_idle && is_kept) || Instant::now() >= until
     }
@@ -176,15 +176,20 @@ impl Herald {
         config: &Config,
         context: &StageContext,
     ) -> Result<Self, Error> {
-        let desk = |sink| {
+        let inbox = |sink| {
             let courier = Arc::new(Courier::new(sink, config, context.clock.clone())?);
-            Ok::<_, Error>(Desk { courier, outbox: Outbox::default(), flight: None, failing: None })
+            Ok::<_, Error>(Inbox {
+                courier,
+                outbox: Outbox::default(),
+                flight: None,
+                failing: None,
+            })
         };
         Ok(Self {
             context: context.clone(),
             is_owner: false,
             open: OpenAlerts::default(),
-            desks: alerts.sinks.iter().map(desk).collect::<Result<_, _>>()?,
+            inboxes: alerts.sinks.iter().map(inbox).collect::<Result<_, _>>()?,
             absent: BTreeMap::new(),
             letters: Vec::new(),
             next: Offset(0),
@@ -213,9 +218,9 @@ impl Herald {
         if !self.open.apply(alert.clone()) || is_old(record.appended_at, now) {
             return Ok(None);
         }
-        for desk in self.desks.iter_mut().filter(|desk| desk.courier.wants(alert.kind)) {
-            let dropped = desk.outbox.push(record.offset, &alert, record.appended_at);
-            desk.report_dropped(dropped);
+        for inbox in self.inboxes.iter_mut().filter(|inbox| inbox.courier.wants(alert.kind)) {
+            let dropped = inbox.outbox.push(record.offset, &alert, record.appended_at);
+            inbox.report_dropped(dropped);
         }
         Ok(None)
     }
@@ -249,14 +254,14 @@ impl Herald {
     /// Takes what became of messages.
     fn land(&mut self) -> Result<(), Error> {
         let now = self.context.clock.now();
-        for desk in &mut self.desks {
-            if let Some(flight) = desk.flight.take_if(|flight| flight.is_finished()) {
+        for inbox in &mut self.inboxes {
+            if let Some(flight) = inbox.flight.take_if(|flight| flight.is_finished()) {
                 let report = self.context.handle.block_on(flight)?;
-                desk.outbox.ended(report.is_delivered, now);
-                desk.report(&report);
+                inbox.outbox.ended(report.is_delivered, now);
+                inbox.report(&report);
             }
-            let dropped = desk.outbox.expire(now);
-            desk.report_dropped(dropped);
+            let dropped = inbox.outbox.expire(now);
+            inbox.report_dropped(dropped);
         }
         Ok(())
     }
@@ -267,26 +272,26 @@ impl Herald {
             return;
         }
         let now = self.context.clock.now();
-        for desk in &mut self.desks {
-            let Some(alert) = desk.outbox.take(now) else { continue };
-            let courier = desk.courier.clone();
+        for inbox in &mut self.inboxes {
+            let Some(alert) = inbox.outbox.take(now) else { continue };
+            let courier = inbox.courier.clone();
             let flight = async move { courier.deliver(&alert).await };
-            desk.flight = Some(self.context.handle.spawn(flight));
+            inbox.flight = Some(self.context.handle.spawn(flight));
         }
     }
 
     fn measure(&self) {
         let of = |kind| self.open.iter().filter(|alert| alert.kind == kind).count();
         metrics::alerts_open(of);
-        for desk in &self.desks {
-            metrics::alerts_waiting(&desk.courier.name, desk.outbox.waiting());
+        for inbox in &self.inboxes {
+            metrics::alerts_waiting(&inbox.courier.name, inbox.outbox.waiting());
         }
     }
 
     /// Position for the group to commit.
     fn position(&self) -> Committed {
-        let own = self.desks.iter();
-        let own = own.map(|desk| (desk.courier.name.clone(), desk.outbox.position(self.next)));
+        let own = self.inboxes.iter();
+        let own = own.map(|inbox| (inbox.courier.name.clone(), inbox.outbox.position(self.next)));
         let is_near =
             |(_, at): &(&String, &Offset)| self.next.0.saturating_sub(at.0) <= ABSENT_RECORDS_MAX;
         let absent = self.absent.iter().filter(is_near).map(|(name, at)| (name.clone(), *at));
@@ -296,7 +301,7 @@ impl Herald {
     }
 }
 
-impl Desk {
+impl Inbox {
     fn report(&mut self, report: &SinkReport) {
         let sink = &self.courier.name;
         if report.is_delivered {

@@ -9,7 +9,7 @@ use schemas::record::Delivery;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
-use super::desk::Desk;
+use super::inbox::Inbox;
 use crate::machine::partitions::Position;
 use crate::machine::schedule::{Answer, Reason};
 use crate::machine::sequence::Turn;
@@ -24,7 +24,7 @@ pub(super) struct Job {
     pub(super) host: Arc<str>,
     /// None if it is about no order.
     pub(super) turn: Option<Turn>,
-    pub(super) desk: Arc<Desk<Back>>,
+    pub(super) inbox: Arc<Inbox<Back>>,
     /// Its partition was lost.
     pub(super) lost: CancellationToken,
 }
@@ -35,11 +35,11 @@ impl Job {
         record: Arc<Record>,
         delivery: Delivery,
         host: String,
-        desk: Arc<Desk<Back>>,
+        inbox: Arc<Inbox<Back>>,
         lost: CancellationToken,
     ) -> Self {
         let (host, turn) = (host.into(), Turn::of(&delivery));
-        Self { position, record, delivery, host, turn, desk, lost }
+        Self { position, record, delivery, host, turn, inbox, lost }
     }
 }
 

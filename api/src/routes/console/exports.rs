@@ -94,11 +94,11 @@ impl Export {
     /// The lines of the next records; none behind the last.
     async fn next(&mut self) -> Answer<Option<String>> {
         let Some((of, next, end)) = self.places.pop_front() else { return Ok(None) };
-        let (log, turns) = (self.log.clone(), self.by.turns.clone());
+        let (log, gate) = (self.log.clone(), self.by.list_gate.clone());
         let read = move || log.read(of, next, PAGE);
         let read =
             async { Ok(tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Internal)??) };
-        let page = turns.take(read).await?;
+        let page = gate.take(read).await?;
         if let Some(last) = page.last().filter(|last| last.offset.next() < end) {
             self.places.push_front((of, last.offset.next(), end));
         }

@@ -32,7 +32,7 @@ pub(super) async fn order(
 ) -> Answer {
     let row = console.reads.order_row(id).await?;
     let (story, remarks) = console.story(&visit, Subject::Order(id)).await?;
-    let page = order::render(&order::Showing {
+    let page = order::render(&order::PageInput {
         row: &row,
         story: &story,
         remarks: &remarks,
@@ -55,10 +55,11 @@ pub(super) async fn transfer(
     let id = TransferId(id);
     let of = console.reads.transfer(id).await?;
     let reads = console.reads.clone();
-    let candidates = visit.operator.turns.clone().take(async move { reads.candidates(id).await });
+    let candidates =
+        visit.operator.list_gate.clone().take(async move { reads.candidates(id).await });
     let candidates = candidates.await?;
     let (story, remarks) = console.story(&visit, Subject::Transfer(id)).await?;
-    let page = transfer::render(&transfer::Showing {
+    let page = transfer::render(&transfer::PageInput {
         transfer: &of,
         candidates: &candidates,
         story: &story,

@@ -15,13 +15,13 @@ use schemas::{KeyKind, Layout, Partition, Stage, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
 use super::Options;
+use super::driver::{Driver, Output, Play, Position};
 use super::line::{Found, Line};
 use super::pages::Pages;
 use super::present;
 use super::print::{Difference, Progress, Report};
 use super::side::Side;
 use super::state::{Compared, State};
-use super::station::{Output, Play, Position, Station};
 use crate::settings::Settings;
 use crate::tail::Source;
 
@@ -46,7 +46,7 @@ fn is_output(topic: Topic) -> bool {
 /// See the module.
 pub(super) struct Course<'a> {
     source: &'a Source,
-    stations: Vec<Box<dyn Play>>,
+    drivers: Vec<Box<dyn Play>>,
     lines: BTreeMap<TopicPartition, Line>,
     /// `true` if machines that are not replayed write to the same partitions.
     is_partial: bool,
@@ -73,7 +73,7 @@ impl<'a> Course<'a> {
         };
         let mut course = Self {
             source,
-            stations: Vec::new(),
+            drivers: Vec::new(),
             lines: BTreeMap::new(),
             is_partial: !options.chains.is_empty(),
             from: options.from.unwrap_or(UnixMicros(0)),
@@ -105,11 +105,11 @@ impl<'a> Course<'a> {
         }
         let all = matching::State::CHANGELOG.all_partitions(&layout).filter(is_lane_chosen);
         for partition in all {
-            course.add_station::<matching::State>((partition, layout), state.as_ref())?;
+            course.add_driver::<matching::State>((partition, layout), state.as_ref())?;
         }
         if !course.is_partial {
             for partition in orders::State::CHANGELOG.all_partitions(&layout) {
-                course.add_station::<orders::State>((partition, layout), state.as_ref())?;
+                course.add_driver::<orders::State>((partition, layout), state.as_ref())?;
             }
         }
         // After the ends of the steps: whatever they emitted is before.
@@ -141,7 +141,7 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    fn add_station<M: Wire + 'static>(
+    fn add_driver<M: Wire + 'static>(
         &mut self,
         (partition, layout): (Partition, Layout),
         state: Option<&State>,
@@ -163,9 +163,9 @@ impl<'a> Course<'a> {
         }
         let end = self.source.stable_end(of)?;
         self.steps = self.steps.saturating_add_signed(end.0.saturating_sub(position.steps.0));
-        let station = Station::<M>::new((partition, layout), (position, rows), (self.source, end));
-        let station = station.with_context(|| format!("the state of {of}"))?;
-        self.stations.push(Box::new(station));
+        let driver = Driver::<M>::new((partition, layout), (position, rows), (self.source, end));
+        let driver = driver.with_context(|| format!("the state of {of}"))?;
+        self.drivers.push(Box::new(driver));
         Ok(())
     }
 
@@ -188,8 +188,8 @@ impl<'a> Course<'a> {
     ) -> anyhow::Result<bool> {
         let mut progress = Progress::begin();
         let mut due = BinaryHeap::new();
-        for (number, station) in self.stations.iter_mut().enumerate() {
-            due.extend(station.due(self.source)?.map(|at| Reverse((at, number))));
+        for (number, driver) in self.drivers.iter_mut().enumerate() {
+            due.extend(driver.due(self.source)?.map(|at| Reverse((at, number))));
         }
         while let Some(Reverse((at, number))) = due.pop() {
             if self.until.is_some_and(|until| at >= until) {
@@ -199,9 +199,9 @@ impl<'a> Course<'a> {
                 progress.end();
                 return Ok(false);
             }
-            let Some(station) = self.stations.get_mut(number) else { continue };
-            let played = station.play(self.source)?;
-            due.extend(station.due(self.source)?.map(|at| Reverse((at, number))));
+            let Some(driver) = self.drivers.get_mut(number) else { continue };
+            let played = driver.play(self.source)?;
+            due.extend(driver.due(self.source)?.map(|at| Reverse((at, number))));
             report.totals.steps = report.totals.steps.saturating_add(1);
             report.totals.inputs = report.totals.inputs.saturating_add(played.inputs);
             for record in played.untaken.iter().filter(|_| at >= self.from) {
@@ -282,8 +282,8 @@ impl<'a> Course<'a> {
     /// A row does not fit its schema.
     pub(super) fn state(&self) -> anyhow::Result<State> {
         let mut state = State::default();
-        for station in &self.stations {
-            let (group, partition, position, rows) = station.saved()?;
+        for driver in &self.drivers {
+            let (group, partition, position, rows) = driver.saved()?;
             state.machines.insert((group.to_owned(), partition), (position, rows));
         }
         for (of, line) in &self.lines {

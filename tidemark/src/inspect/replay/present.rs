@@ -12,8 +12,8 @@ use processor::wire::{self, NEXT_HEADER, Wire};
 use schemas::record::ProcessorStep;
 use schemas::{Layout, Partition, Topic};
 
+use super::driver::{Position, Rows};
 use super::pages::Pages;
-use super::station::{Position, Rows};
 use crate::tail::Source;
 
 /// Returns the present position of a machine, and its rows.

@@ -14,7 +14,7 @@ use log::{Offset, TopicPartition};
 use schemas::{Layout, Partition, Topic};
 use serde_json::{Map, Value, json};
 
-use super::station::{Position, Rows};
+use super::driver::{Position, Rows};
 use crate::back_end::data_folder;
 
 const FILE: &str = "state";

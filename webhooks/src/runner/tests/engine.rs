@@ -21,8 +21,8 @@ use crate::config::Config;
 use crate::guard::host_key;
 use crate::machine::partitions::{Ownership, Position};
 use crate::runner::deliverer::Deliverer;
-use crate::runner::desk::Desk;
 use crate::runner::engine::Engine;
+use crate::runner::inbox::Inbox;
 use crate::runner::job::{Back, Job};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -31,14 +31,14 @@ fn engine(log: &Scripted, config: &Config) -> Engine {
     Engine::new(config, log.clock(), Handle::current()).unwrap()
 }
 
-/// A desk whose worker has had its turn.
-fn desk(engine: &Engine) -> Arc<Desk<Back>> {
-    let desk = engine.open_desk();
-    desk.open(Instant::now() + HOUR);
-    desk
+/// A inbox whose worker has had its turn.
+fn inbox(engine: &Engine) -> Arc<Inbox<Back>> {
+    let inbox = engine.open_inbox();
+    inbox.open(Instant::now() + HOUR);
+    inbox
 }
 
-fn job(desk: &Arc<Desk<Back>>, name: &str, url: &str) -> Job {
+fn job(inbox: &Arc<Inbox<Back>>, name: &str, url: &str) -> Job {
     let (from, ownership) = (at(DISPATCH), Ownership::default());
     let record = Record {
         from,
@@ -50,15 +50,15 @@ fn job(desk: &Arc<Desk<Back>>, name: &str, url: &str) -> Job {
     };
     let position = Position { from, offset: record.offset, ownership };
     let (delivery, lost) = (delivery(name, url), CancellationToken::new());
-    Job::new(position, Arc::new(record), delivery, host_key(url), desk.clone(), lost)
+    Job::new(position, Arc::new(record), delivery, host_key(url), inbox.clone(), lost)
 }
 
 /// Events whose request has ended.
-async fn ended(desk: &Desk<Back>, count: usize) -> Vec<String> {
+async fn ended(inbox: &Inbox<Back>, count: usize) -> Vec<String> {
     let (mut names, begun) = (Vec::new(), Instant::now());
     while names.len() < count {
         assert!(begun.elapsed() < Duration::from_secs(120), "only {names:?} ended");
-        for back in desk.take() {
+        for back in inbox.take() {
             let Back::Ended(ended) = back else { panic!("{back:?}") };
             names.push(ended.unwrap().0.delivery.event_id);
         }
@@ -72,7 +72,7 @@ async fn ended_request_starts_the_next_of_any_worker() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
-    let (one, other) = (desk(&engine), desk(&engine));
+    let (one, other) = (inbox(&engine), inbox(&engine));
     engine.offer(job(&one, "a", &receiver.url()), START);
     engine.offer(job(&other, "b", &receiver.url()), START);
     engine.offer(job(&one, "c", &receiver.url()), START);
@@ -88,7 +88,7 @@ async fn nothing_starts_for_a_worker_that_has_no_turn() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
-    let (gone, here) = (desk(&engine), desk(&engine));
+    let (gone, here) = (inbox(&engine), inbox(&engine));
     gone.close();
     for name in ["a", "b"] {
         engine.offer(job(&gone, name, &receiver.url()), START);
@@ -106,7 +106,7 @@ async fn what_waits_too_long_goes_back_to_its_own_worker() {
     let log = Scripted::new();
     let receiver = Receiver::silent(log.clock()).await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
-    let (one, other) = (desk(&engine), desk(&engine));
+    let (one, other) = (inbox(&engine), inbox(&engine));
     engine.offer(job(&one, "a", &receiver.url()), START);
     engine.offer(job(&other, "b", &receiver.url()), START);
     engine.turn(START);
@@ -163,10 +163,10 @@ async fn line_of_an_attempt_names_its_event_once() {
     let _collected = tracing::subscriber::set_default(lines.finish());
     let receiver = Receiver::start(500, log.clock()).await;
     let engine = engine(&log, &config());
-    let desk = desk(&engine);
-    engine.offer(job(&desk, "a", &receiver.url()), START);
+    let inbox = inbox(&engine);
+    engine.offer(job(&inbox, "a", &receiver.url()), START);
     engine.turn(START);
-    assert_eq!(ended(&desk, 1).await, ["a"]);
+    assert_eq!(ended(&inbox, 1).await, ["a"]);
     let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
     let line = text.lines().find(|line| line.contains("attempt 1 of a webhook failed"));
     let line = line.unwrap_or_else(|| panic!("no line in {text}"));
@@ -186,7 +186,7 @@ async fn the_gauges_are_of_all_workers() {
     let log = Scripted::new();
     let receiver = Receiver::silent(log.clock()).await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
-    let (one, other) = (desk(&engine), desk(&engine));
+    let (one, other) = (inbox(&engine), inbox(&engine));
     let recorder = PrometheusBuilder::new().build_recorder();
     let gauge = |name| {
         metrics::with_local_recorder(&recorder, || engine.report());

@@ -1,4 +1,4 @@
-//! The turns in which the lists are read that the holder of one admin secret asks for: a script that reads far into
+//! The gate in which the lists are read that the holder of one admin secret asks for: a script that reads far into
 //! them leaves the tables to customers and shops.
 
 use std::sync::Arc;
@@ -7,30 +7,30 @@ use tokio::sync::Semaphore;
 
 use crate::error::{Answer, Refusal};
 
-/// Reads that are made at once; others wait for their turn.
+/// Reads that are made at once; others wait for their permit.
 const AT_ONCE: usize = 2;
 
-/// Clones share their turns.
+/// Clones share their gate.
 #[derive(Debug, Clone)]
-pub(crate) struct Turns(Arc<Semaphore>);
+pub(crate) struct ListGate(Arc<Semaphore>);
 
-impl Default for Turns {
+impl Default for ListGate {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 }
 
-impl Turns {
-    /// Returns the result of a read in its turn. The turn ends with the read, even if nobody waits
+impl ListGate {
+    /// Returns the result of a read in its permit. The permit ends with the read, even if nobody waits
     /// for it any more: a query that has begun is not undone.
     pub(crate) async fn take<T: Send + 'static>(
         self,
         read: impl Future<Output = Answer<T>> + Send + 'static,
     ) -> Answer<T> {
-        let turn = self.0.acquire_owned().await;
+        let permit = self.0.acquire_owned().await;
         let read = tokio::spawn(async move {
             let found = read.await;
-            drop(turn);
+            drop(permit);
             found
         });
         read.await.unwrap_or_else(|error| {
@@ -75,12 +75,12 @@ mod tests {
     #[tokio::test]
     async fn a_read_waits_until_one_before_it_ended() {
         let slow = Slow { under_way: Arc::default(), ends: Arc::new(Semaphore::new(0)) };
-        let ask = |turns: &Turns| tokio::spawn(turns.clone().take(slow.clone().read()));
-        let (one, other) = (Turns::default(), Turns::default());
+        let ask = |gate: &ListGate| tokio::spawn(gate.clone().take(slow.clone().read()));
+        let (one, other) = (ListGate::default(), ListGate::default());
         let mut asked: Vec<_> = (0..3).map(|_| ask(&one)).collect();
         assert_eq!(slow.under_way().await, 2);
         asked.push(ask(&other));
-        assert_eq!(slow.under_way().await, 3, "another secret has turns of its own");
+        assert_eq!(slow.under_way().await, 3, "another secret has gate of its own");
         for asked in &asked[..2] {
             asked.abort();
         }
@@ -100,9 +100,9 @@ mod tests {
 
     #[tokio::test]
     async fn panicking_read_gives_its_turn_back() {
-        let turns = Turns::default();
+        let gate = ListGate::default();
         for _ in 0..3 {
-            let answer: Answer<()> = turns.clone().take(async { panic!("a read") }).await;
+            let answer: Answer<()> = gate.clone().take(async { panic!("a read") }).await;
             assert!(matches!(answer, Err(Refusal::Internal)));
         }
     }

@@ -1,4 +1,4 @@
-//! Scene of the checkout page, by the order's status and what was seen of its payment, and the
+//! PageView of the checkout page, by the order's status and what was seen of its payment, and the
 //! notices beside it.
 
 use schemas::record::{Order, OrderDeposit};
@@ -8,10 +8,10 @@ use schemas::{
 
 use super::arrived;
 use super::html::{Html, Template, phrase};
+use super::input::{PageInput, Problem};
 use super::language::Language;
 use super::qr;
-use super::showing::{Problem, Showing};
-use crate::machine::sighting::Sighting;
+use crate::machine::seen_transfer::SeenTransfer;
 use crate::view::ChainView;
 
 macro_rules! template {
@@ -24,7 +24,7 @@ macro_rules! template {
 const ADDRESS_ENDS: usize = 6;
 
 /// Contents of the page's `main`, and the one line that a screen reader announces.
-pub(super) struct Scene {
+pub(super) struct PageView {
     pub(super) main: Html,
     pub(super) news: Html,
     /// Seconds until the page reloads without a script, if it may change by itself.
@@ -36,48 +36,46 @@ const SOON: Option<u8> = Some(15);
 /// While nothing can be paid, and after an end: a late payment may come, and an operator may decide otherwise.
 const LATER: Option<u8> = Some(60);
 
-/// The scene of an order.
-pub(super) fn of(showing: &Showing<'_>) -> Scene {
-    let Showing { order, language, .. } = *showing;
+/// The view of an order.
+pub(super) fn of(input: &PageInput<'_>) -> PageView {
+    let PageInput { order, language, .. } = *input;
     let seen = !order.candidates.is_empty();
     let title = |key: &str| Html::from(language.text(key));
     let (body, news, refresh) = match order.status {
-        OrderStatus::Paid => (paid(showing), title("paid.title"), None),
-        OrderStatus::Expired => (ended(showing, "expired"), title("expired.title"), LATER),
-        OrderStatus::Cancelled => (ended(showing, "cancelled"), title("cancelled.title"), LATER),
-        OrderStatus::Pending if seen => (confirming(showing), title("seen.title"), SOON),
-        OrderStatus::Pending if showing.now > order.expires_at => {
+        OrderStatus::Paid => (paid(input), title("paid.title"), None),
+        OrderStatus::Expired => (ended(input, "expired"), title("expired.title"), LATER),
+        OrderStatus::Cancelled => (ended(input, "cancelled"), title("cancelled.title"), LATER),
+        OrderStatus::Pending if seen => (confirming(input), title("seen.title"), SOON),
+        OrderStatus::Pending if input.now > order.expires_at => {
             (template!("over").fill(language, &[]), title("over.title"), SOON)
         }
-        OrderStatus::Pending => match (payable(showing), arrived::held(showing)) {
-            (Some(_), _) if showing.is_stopped => (stopped(showing), title("stopped.title"), SOON),
-            (Some(_), Some(held)) if !showing.is_again => {
-                let body = arrived::hold(showing, held, cancel(showing));
+        OrderStatus::Pending => match (payable(input), arrived::held(input)) {
+            (Some(_), _) if input.is_stopped => (stopped(input), title("stopped.title"), SOON),
+            (Some(_), Some(held)) if !input.is_again => {
+                let body = arrived::hold(input, held, cancel(input));
                 (body, title(held.title()), SOON)
             }
-            (Some(deposit), _) => (pay(showing, deposit), title("pay.title"), SOON),
-            (None, _) if showing.choices.is_empty() => {
-                (none(showing), title("choose.title"), LATER)
-            }
-            (None, _) => (choose(showing), title("choose.title"), None),
+            (Some(deposit), _) => (pay(input, deposit), title("pay.title"), SOON),
+            (None, _) if input.choices.is_empty() => (none(input), title("choose.title"), LATER),
+            (None, _) => (choose(input), title("choose.title"), None),
         },
     };
-    let problem = showing.problem.filter(|_| order.status == OrderStatus::Pending && !seen);
+    let problem = input.problem.filter(|_| order.status == OrderStatus::Pending && !seen);
     let main = problem.into_iter().map(|problem| refused(language, problem));
-    let main = main.chain(arrived::notices(showing)).chain([body]);
-    let main = main.chain([arrived::look_up_form(showing)]).collect();
+    let main = main.chain(arrived::notices(input)).chain([body]);
+    let main = main.chain([arrived::look_up_form(input)]).collect();
     // What is typed, or read of an answer, is not taken away.
-    let refresh = refresh.filter(|_| showing.look_up.is_none());
-    Scene { main, news, refresh }
+    let refresh = refresh.filter(|_| input.look_up.is_none());
+    PageView { main, news, refresh }
 }
 
 /// The deposit that the page asks for.
-fn payable<'a>(showing: &Showing<'a>) -> Option<&'a OrderDeposit> {
-    let order = showing.order;
+fn payable<'a>(input: &PageInput<'a>) -> Option<&'a OrderDeposit> {
+    let order = input.order;
     let is_asked = order.status == OrderStatus::Pending
         && order.candidates.is_empty()
-        && showing.now <= order.expires_at
-        && !showing.is_changing;
+        && input.now <= order.expires_at
+        && !input.is_changing;
     open_deposit(order).filter(|_| is_asked)
 }
 
@@ -102,7 +100,7 @@ fn refused(language: Language, problem: Problem) -> Html {
 }
 
 /// Reason why a transfer does not pay the order, and the error of its amount.
-pub(super) fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Amount>) {
+pub(super) fn misfit(order: &Order, seen: &SeenTransfer) -> (&'static str, Option<Amount>) {
     use UnknownReason as Reason;
     let transfer = &seen.transfer;
     let (value, coin) = (transfer.observation.value, transfer.observation.stablecoin);
@@ -130,33 +128,33 @@ pub(super) fn misfit(order: &Order, seen: &Sighting) -> (&'static str, Option<Am
 }
 
 /// The start of a transaction's hash, to distinguish it from others.
-pub(super) fn short(seen: &Sighting) -> String {
+pub(super) fn short(seen: &SeenTransfer) -> String {
     seen.transfer.observation.tx_hash.to_string().chars().take(10).collect()
 }
 
-pub(super) fn tx(language: Language, seen: &Sighting) -> Html {
+pub(super) fn tx(language: Language, seen: &SeenTransfer) -> Html {
     let hash = seen.transfer.observation.tx_hash.to_string();
     template!("tx").fill(language, &[("hash", hash.into())])
 }
 
 /// The form that cancels the order.
-fn cancel(showing: &Showing<'_>) -> Html {
-    template!("cancel").fill(showing.language, &[("action", showing.action("cancel"))])
+fn cancel(input: &PageInput<'_>) -> Html {
+    template!("cancel").fill(input.language, &[("action", input.action("cancel"))])
 }
 
 /// Nothing can be paid now, or ever.
-fn none(showing: &Showing<'_>) -> Html {
-    let is_passing = showing.catalog.has_way(showing.order);
+fn none(input: &PageInput<'_>) -> Html {
+    let is_passing = input.catalog.has_way(input.order);
     let lead = if is_passing { "choose.none" } else { "choose.never" };
-    let lead = showing.language.text(lead).into();
-    template!("none").fill(showing.language, &[("lead", lead), ("cancel", cancel(showing))])
+    let lead = input.language.text(lead).into();
+    template!("none").fill(input.language, &[("lead", lead), ("cancel", cancel(input))])
 }
 
-/// Scene of an order whose payments are stopped.
-fn stopped(showing: &Showing<'_>) -> Html {
-    let language = showing.language;
-    let other = if showing.choices.is_empty() { Html::default() } else { other(language) };
-    let values = [("other", other), ("cancel", cancel(showing))];
+/// PageView of an order whose payments are stopped.
+fn stopped(input: &PageInput<'_>) -> Html {
+    let language = input.language;
+    let other = if input.choices.is_empty() { Html::default() } else { other(language) };
+    let values = [("other", other), ("cancel", cancel(input))];
     template!("stopped").fill(language, &values)
 }
 
@@ -166,10 +164,10 @@ fn other(language: Language) -> Html {
     template!("other").fill(language, &[("language", language.tag().into()), ("text", text)])
 }
 
-fn choose(showing: &Showing<'_>) -> Html {
-    let language = showing.language;
+fn choose(input: &PageInput<'_>) -> Html {
+    let language = input.language;
     let coin = |coin: &Stablecoin| {
-        let chains = showing.choices.iter().filter(|chain| chain.stablecoins.contains(coin));
+        let chains = input.choices.iter().filter(|chain| chain.stablecoins.contains(coin));
         let way = |chain: &ChainView| {
             let on = language.text("choose.on").replace("{0}", chain.name);
             let values = [
@@ -184,16 +182,16 @@ fn choose(showing: &Showing<'_>) -> Html {
         (!ways.is_empty()).then(|| template!("coin").fill(language, &values))
     };
     let values = [
-        ("action", showing.action("payment")),
+        ("action", input.action("payment")),
         ("coins", Stablecoin::ALL.iter().filter_map(coin).collect()),
-        ("cancel", cancel(showing)),
+        ("cancel", cancel(input)),
     ];
     template!("choose").fill(language, &values)
 }
 
 /// Payment instructions of a deposit.
-fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
-    let Showing { order, language, .. } = *showing;
+fn pay(input: &PageInput<'_>, deposit: &OrderDeposit) -> Html {
+    let PageInput { order, language, .. } = *input;
     let (coin, chain) = (deposit.stablecoin, deposit.blockchain);
     let value = deposit.value.unwrap_or_default();
     let due = money(value, coin);
@@ -202,7 +200,7 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
     let is_other = |view: &ChainView| {
         view.stablecoins.iter().any(|of| (view.blockchain, *of) != (chain, coin))
     };
-    let has_other = showing.choices.iter().any(is_other);
+    let has_other = input.choices.iter().any(is_other);
     let sender = order.expecting_wallet_address.map(|sender| sender.to_string());
     let from = match &sender {
         Some(sender) => phrase(language, "pay.sender", &[sender]),
@@ -220,10 +218,10 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         Some(added) => (&*amount, added),
         None => (&*text, ""),
     };
-    let Call { chain_id, contract, data, uri } = call(showing, deposit, value);
+    let Call { chain_id, contract, data, uri } = call(input, deposit, value);
     let account =
         language.text("wallet.account").replace("{0}", sender.as_deref().unwrap_or_default());
-    let left = order.expires_at.0.saturating_sub(showing.now.0).max(0);
+    let left = order.expires_at.0.saturating_sub(input.now.0).max(0);
     let place = order.deposits.iter().position(|of| of.deposit_id == deposit.deposit_id);
     let values = [
         ("deposit", format!("{}.{}", order.order_id, place.unwrap_or_default()).as_str().into()),
@@ -231,7 +229,7 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         ("on", phrase(language, "choose.on", &[chain.label()])),
         ("until", format!("PT{left}S").into()),
         ("expires_at", order.expires_at.0.to_string().into()),
-        ("now", showing.now.0.to_string().into()),
+        ("now", input.now.0.to_string().into()),
         ("until_text", phrase(language, "pay.until", &[&time_of_day(order.expires_at)])),
         ("value", Html::from(whole).then(Html::within("i", added))),
         ("value_plain", text.as_str().into()),
@@ -239,7 +237,7 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         ("qr", qr::picture(language, &address)),
         ("address", with_ends(&address)),
         ("address_plain", address.into()),
-        ("demo", showing.test_payment()),
+        ("demo", input.test_payment()),
         ("chain_id", chain_id.into()),
         ("contract", contract.into()),
         ("call", data.into()),
@@ -250,7 +248,7 @@ fn pay(showing: &Showing<'_>, deposit: &OrderDeposit) -> Html {
         ("only", phrase(language, "pay.only", &[coin.as_str(), chain.label()])),
         ("from", from),
         ("other", if has_other { other(language) } else { Html::default() }),
-        ("cancel", cancel(showing)),
+        ("cancel", cancel(input)),
     ];
     template!("pay").fill(language, &values)
 }
@@ -273,12 +271,12 @@ struct Call {
     uri: String,
 }
 
-fn call(showing: &Showing<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
+fn call(input: &PageInput<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
     let OrderDeposit { blockchain, wallet_address: address, contract, decimals, .. } = *deposit;
     match (blockchain.address_family(), value.to_units(decimals)) {
         (AddressFamily::Evm, Some(units)) => {
             let own = blockchain.chain_id();
-            let chain_id = showing.catalog.terms(blockchain).map_or(own, |terms| terms.chain_id);
+            let chain_id = input.catalog.terms(blockchain).map_or(own, |terms| terms.chain_id);
             let to = address.to_string().trim_start_matches("0x").to_lowercase();
             Call {
                 // transfer(address,uint256)
@@ -304,10 +302,10 @@ pub(super) fn time_of_day(time: UnixSeconds) -> String {
 }
 
 /// A payment was seen.
-fn confirming(showing: &Showing<'_>) -> Html {
-    let Showing { order, language, .. } = *showing;
-    let named = |seen: &&Sighting| order.candidates.contains(&seen.transfer.transfer_id);
-    let seen = showing.transfers.iter().find(named);
+fn confirming(input: &PageInput<'_>) -> Html {
+    let PageInput { order, language, .. } = *input;
+    let named = |seen: &&SeenTransfer| order.candidates.contains(&seen.transfer.transfer_id);
+    let seen = input.transfers.iter().find(named);
     let arrived = |value: Option<Amount>, coin, chain: schemas::Blockchain| {
         phrase(language, "seen.lead", &[&money(value.unwrap_or_default(), coin), chain.label()])
     };
@@ -339,12 +337,12 @@ fn confirming(showing: &Showing<'_>) -> Html {
 }
 
 /// An end without a payment.
-fn ended(showing: &Showing<'_>, kind: &'static str) -> Html {
-    let Showing { order, language, .. } = *showing;
+fn ended(input: &PageInput<'_>, kind: &'static str) -> Html {
+    let PageInput { order, language, .. } = *input;
     // A payment may be on its way, if there was an amount to send.
     let may_be_paid = order.deposits.iter().any(|deposit| deposit.value.is_some())
-        && showing.catalog.takes_late(order.expires_at, showing.now);
-    let lead = match (order.status, arrived::has_arrived(showing)) {
+        && input.catalog.takes_late(order.expires_at, input.now);
+    let lead = match (order.status, arrived::has_arrived(input)) {
         (OrderStatus::Expired, true) => "arrived",
         _ if may_be_paid => "late",
         _ => "lead",
@@ -355,15 +353,15 @@ fn ended(showing: &Showing<'_>, kind: &'static str) -> Html {
         ("title", language.text(&format!("{kind}.title")).into()),
         ("lead", language.text(&format!("{kind}.{lead}")).into()),
         ("tx", Html::default()),
-        ("back", showing.back()),
+        ("back", input.back()),
     ];
     template!("ended").fill(language, &values)
 }
 
-fn paid(showing: &Showing<'_>) -> Html {
-    let Showing { order, language, .. } = *showing;
-    let named = |seen: &&Sighting| Some(seen.transfer.transfer_id) == order.paid_by;
-    let seen = showing.transfers.iter().find(named);
+fn paid(input: &PageInput<'_>) -> Html {
+    let PageInput { order, language, .. } = *input;
+    let named = |seen: &&SeenTransfer| Some(seen.transfer.transfer_id) == order.paid_by;
+    let seen = input.transfers.iter().find(named);
     let of_value = |of: &&OrderDeposit| of.value.is_some() && of.value == order.paid_value;
     let received = |value: Amount, coin, chain: schemas::Blockchain| {
         phrase(language, "paid.lead", &[&money(value, coin), chain.label()])
@@ -382,7 +380,7 @@ fn paid(showing: &Showing<'_>) -> Html {
         ("title", language.text("paid.title").into()),
         ("lead", lead),
         ("tx", seen.map(|seen| tx(language, seen)).unwrap_or_default()),
-        ("back", showing.back()),
+        ("back", input.back()),
     ];
     template!("ended").fill(language, &values)
 }

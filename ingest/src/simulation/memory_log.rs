@@ -11,13 +11,13 @@ use schemas::{Headers, Layout, Topic, UnixMicros};
 
 /// Records by partition. Offsets have holes, as Kafka's have where a transaction ended.
 #[derive(Clone)]
-pub(crate) struct Shelf {
+pub(crate) struct MemoryLog {
     pub(crate) layout: Layout,
     records: BTreeMap<TopicPartition, Vec<Record>>,
     next: i64,
 }
 
-impl Shelf {
+impl MemoryLog {
     pub(crate) fn new() -> Self {
         let layout = Layout { lanes: 2, orders: 1, webhooks: 1 };
         Self { layout, records: BTreeMap::new(), next: 0 }
@@ -68,7 +68,7 @@ impl Shelf {
 }
 
 #[async_trait]
-impl Log for Shelf {
+impl Log for MemoryLog {
     fn layout(&self) -> Layout {
         self.layout
     }

@@ -8,7 +8,7 @@ use super::language::Language;
 use crate::links::Links;
 use crate::machine::catalog::Catalog;
 use crate::machine::return_url::ReturnUrl;
-use crate::machine::sighting::Sighting;
+use crate::machine::seen_transfer::SeenTransfer;
 use crate::view::ChainView;
 
 /// Reason why a customer's request was not done.
@@ -59,7 +59,7 @@ pub(crate) enum LookUp<'a> {
     Malformed,
     /// Asked too often.
     Later,
-    Found(&'a [Sighting]),
+    Found(&'a [SeenTransfer]),
 }
 
 /// Data shared by every page of a shop.
@@ -76,13 +76,13 @@ pub(crate) struct Shop {
 
 /// Everything that a page shows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Showing<'a> {
+pub(crate) struct PageInput<'a> {
     pub(crate) shop: &'a Shop,
     pub(crate) catalog: &'a Catalog,
     pub(crate) order: &'a Order,
-    pub(crate) transfers: &'a [Sighting],
+    pub(crate) transfers: &'a [SeenTransfer],
     /// Transfers that may be another customer's.
-    pub(crate) possible: &'a [Sighting],
+    pub(crate) possible: &'a [SeenTransfer],
     /// Answer about the transaction that the customer asked about.
     pub(crate) look_up: Option<LookUp<'a>>,
     /// Chains and coins that the order can be paid with.
@@ -98,7 +98,7 @@ pub(crate) struct Showing<'a> {
     pub(crate) problem: Option<Problem>,
 }
 
-impl Showing<'_> {
+impl PageInput<'_> {
     /// `true` if its deposit is on a test network, or without one if any of its choices is.
     pub(super) fn is_test(&self) -> bool {
         let is_test = |blockchain| self.catalog.terms(blockchain).is_some_and(|of| of.is_test());

@@ -9,7 +9,7 @@ use crate::terms::ChainTerms;
 
 /// A transfer, and how far its confirmation is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sighting {
+pub(crate) struct SeenTransfer {
     pub(crate) transfer: Transfer,
     /// The blocks that have it or follow it, at most those that are required; 0 while no block has it.
     pub(crate) confirmations: i64,
@@ -25,9 +25,9 @@ pub(crate) struct Checkout {
     pub(crate) order: Order,
     pub(crate) chains: Vec<ChainRow>,
     /// Transfers that pay it, and other transfers of its customer.
-    pub(crate) transfers: Vec<Sighting>,
+    pub(crate) transfers: Vec<SeenTransfer>,
     /// Transfers that only may be its customer's: no details of them are shown.
-    pub(crate) possible: Vec<Sighting>,
+    pub(crate) possible: Vec<SeenTransfer>,
 }
 
 impl Checkout {
@@ -39,7 +39,7 @@ impl Checkout {
     }
 }
 
-impl Sighting {
+impl SeenTransfer {
     pub(crate) fn new(
         transfer: Transfer,
         chains: &[ChainRow],
@@ -91,11 +91,11 @@ mod tests {
             [(-1, Some(3), 1), (0, Some(3), 1), (1, Some(3), 2), (9, Some(3), 3), (9, None, 10)]
         {
             let rows = [lane.clone(), scan(above)];
-            let seen = Sighting::new(transfer.clone(), &rows, &[terms(depth)], 600);
+            let seen = SeenTransfer::new(transfer.clone(), &rows, &[terms(depth)], 600);
             assert_eq!((seen.confirmations, seen.required), (expected, depth), "{above} above");
         }
         let orphan = Transfer { orphaned_at: Some(UnixSeconds(1)), ..transfer.clone() };
-        assert_eq!(Sighting::new(orphan, &[scan(9)], &[terms(Some(3))], 600).confirmations, 0);
-        assert_eq!(Sighting::new(transfer, &[], &[], 600).required, None);
+        assert_eq!(SeenTransfer::new(orphan, &[scan(9)], &[terms(Some(3))], 600).confirmations, 0);
+        assert_eq!(SeenTransfer::new(transfer, &[], &[], 600).required, None);
     }
 }

@@ -18,11 +18,11 @@ struct State<B> {
     next_due: Option<UnixMicros>,
 }
 
-/// The desk of one worker, which empties it each turn. `B` is the type of what comes back.
+/// The inbox of one worker, which empties it each turn. `B` is the type of what comes back.
 #[derive(Debug)]
-pub(super) struct Desk<B>(Mutex<State<B>>);
+pub(super) struct Inbox<B>(Mutex<State<B>>);
 
-impl<B> Desk<B> {
+impl<B> Inbox<B> {
     pub(super) fn new() -> Self {
         let state = State { back: Vec::new(), under_way: 0, open_until: None, next_due: None };
         Self(Mutex::new(state))
@@ -91,12 +91,12 @@ mod tests {
 
     #[test]
     fn jobs_start_for_a_second_after_a_turn() {
-        let (desk, now) = (Desk::<()>::new(), Instant::now());
-        assert!(!desk.begin(now), "it had no turn");
-        desk.open(now);
-        assert!(desk.begin(now) && !desk.begin(now + OPEN_FOR));
-        desk.close();
-        assert!(!desk.begin(now));
-        assert_eq!(desk.under_way(), 1);
+        let (inbox, now) = (Inbox::<()>::new(), Instant::now());
+        assert!(!inbox.begin(now), "it had no turn");
+        inbox.open(now);
+        assert!(inbox.begin(now) && !inbox.begin(now + OPEN_FOR));
+        inbox.close();
+        assert!(!inbox.begin(now));
+        assert_eq!(inbox.under_way(), 1);
     }
 }

@@ -57,7 +57,7 @@ pub(super) trait Play {
 }
 
 /// See [`Play`].
-pub(super) struct Station<M: Wire> {
+pub(super) struct Driver<M: Wire> {
     machine: M,
     partition: Partition,
     layout: Layout,
@@ -76,7 +76,7 @@ struct Input {
     begins: bool,
 }
 
-impl<M: Wire> Station<M> {
+impl<M: Wire> Driver<M> {
     /// A machine with these rows; with none, one that has read nothing. `end` is where its steps end.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl<M: Wire> Station<M> {
     }
 }
 
-impl<M: Wire> Play for Station<M> {
+impl<M: Wire> Play for Driver<M> {
     fn due(&mut self, source: &Source) -> anyhow::Result<Option<UnixMicros>> {
         Ok(self.steps.peek(source)?.map(|step| step.appended_at))
     }

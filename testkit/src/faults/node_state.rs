@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// State that the endpoints of a chain share.
 #[derive(Debug, Default)]
-pub struct Scene {
+pub struct NodeState {
     parts: Mutex<Parts>,
     /// Notified when the chain's time is set.
     changed: Notify,
@@ -32,12 +32,12 @@ pub(super) struct Parts {
     removed: Option<Value>,
 }
 
-impl Scene {
-    /// Scene of the node at this URL.
+impl NodeState {
+    /// NodeState of the node at this URL.
     pub fn of(chain: &str) -> Self {
-        let scene = Self::default();
-        scene.parts().chain = chain.to_owned();
-        scene
+        let node_state = Self::default();
+        node_state.parts().chain = chain.to_owned();
+        node_state
     }
 
     pub(super) fn parts(&self) -> MutexGuard<'_, Parts> {

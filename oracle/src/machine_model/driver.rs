@@ -435,7 +435,7 @@ type Change<M> = (String, Option<<M as Machine>::Entry>);
 
 /// A machine with its changelog.
 #[derive(Clone)]
-pub(super) struct Station<M: Sabotaged> {
+pub(super) struct Driver<M: Sabotaged> {
     pub(super) machine: M,
     /// The machine before it read anything.
     fresh: M,
@@ -449,7 +449,7 @@ pub(super) struct Station<M: Sabotaged> {
     compacted: BTreeMap<String, Option<M::Entry>>,
 }
 
-impl<M: Sabotaged> Station<M> {
+impl<M: Sabotaged> Driver<M> {
     pub(super) fn new(fresh: M, sabotage: Sabotage) -> Self {
         Self {
             machine: fresh.clone(),
@@ -462,7 +462,7 @@ impl<M: Sabotaged> Station<M> {
         }
     }
 
-    /// Returns a station that has seen nothing, with the same defect.
+    /// Returns a driver that has seen nothing, with the same defect.
     pub(super) fn undisturbed(&self) -> Self {
         Self::new(self.fresh.clone(), self.sabotage)
     }
