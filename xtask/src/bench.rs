@@ -11,23 +11,10 @@ use crate::test;
 use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
-const NAMES: [&str; 11] = [
-    "amounts",
-    "machine",
-    INGEST,
-    "pipeline",
-    "orders",
-    WEBHOOKS,
-    "api",
-    "process",
-    "reconcile",
-    KAFKA,
-    TABLES,
-];
-const INGEST: &str = "ingest";
+const NAMES: [&str; 7] =
+    ["machine", "pipeline", WEBHOOKS, "api", "process", "reconcile", KAFKA];
 const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";
-const TABLES: &str = "tables";
 
 /// Runs one measurement with arguments of its own, or all.
 pub(crate) fn run(name: Option<&str>, arguments: &[&str]) -> Result<()> {
@@ -53,8 +40,7 @@ pub(crate) fn run(name: Option<&str>, arguments: &[&str]) -> Result<()> {
         command.arg("--").args(arguments);
         command.env("TIDEMARK_TEST_EXECUTABLE", &executable);
         let needs: &[Need] = match *name {
-            WEBHOOKS | KAFKA | TABLES => &[Need::Jars],
-            INGEST => &[Need::Anvil],
+            WEBHOOKS | KAFKA => &[Need::Jars],
             _ => &[],
         };
         if !needs.is_empty() {

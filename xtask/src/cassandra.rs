@@ -31,18 +31,11 @@ const LOGGING: &str = r#"<configuration>
 
 /// Setting of servers that replicate each write: an acknowledged one is on disk within a second.
 const SYNC_PERIODIC: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
-/// Setting of a node whose tables are read as a whole, as only tests do: years of rows have left
-/// too many tombstones.
-const SCANNED: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n\
-    tombstone_failure_threshold: 2000000000\n";
 /// Setting of a single node: an acknowledgement waits for the disk.
 const SYNC_EACH: &str = "commitlog_sync: batch\n";
 
 /// The memory of a node that is alone.
 const HEAP: &str = "-Xms512m -Xmx1g";
-/// Heap of a node that takes a million orders twice within minutes: their memtables fill a
-/// gibibyte, so that with less it only collects garbage and answers no request.
-const HEAP_LARGE: &str = "-Xms1g -Xmx3g";
 /// Heap of each of several nodes: together they need that of one measured node.
 const HEAP_SMALL: &str = "-Xms256m -Xmx384m -XX:+UseSerialGC";
 
@@ -54,14 +47,6 @@ const HEAP_SMALL: &str = "-Xms256m -Xmx384m -XX:+UseSerialGC";
 /// If Java or the jars are missing, or it does not listen in time; with what it printed.
 pub fn start(lib: &Path, dir: &Path) -> Result<Server> {
     Node::alone(SYNC_PERIODIC)?.start(lib, dir)
-}
-
-/// As [`start`], but it refuses no read for the deletions in it, and has more memory.
-///
-/// # Errors
-/// As [`start`].
-pub fn start_scanned(lib: &Path, dir: &Path) -> Result<Server> {
-    Node { heap: HEAP_LARGE, ..Node::alone(SCANNED)? }.start(lib, dir)
 }
 
 /// As [`start`], but what it acknowledged is there after [`Server::kill`].
