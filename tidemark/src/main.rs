@@ -4,11 +4,11 @@
 mod asyncapi;
 mod back_end;
 mod chain;
+mod code;
 mod command;
 mod dead_letters;
 mod dead_webhooks;
 mod demo;
-#[cfg(test)]
 mod docs;
 mod health;
 mod inspect;

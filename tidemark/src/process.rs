@@ -22,6 +22,7 @@ use signals::{Asked, Signals};
 
 use crate::back_end::announce::{self, Found};
 use crate::back_end::{exposure, fit, open_log, open_tables};
+use crate::code;
 use crate::metrics::describe_all;
 use crate::settings::Settings;
 use crate::stage::Stage;
@@ -63,7 +64,8 @@ pub(crate) async fn run(
     telemetry::init_log(&settings.telemetry)?;
     let ended = run_logged(settings, file, stages).await;
     if let Err(error) = &ended {
-        tracing::error!(cause = format!("{error:#}"), "this process ends: it cannot continue");
+        let code = code::of(error).map(tracing::field::display);
+        tracing::error!(cause = format!("{error:#}"), code, "this process ends: it cannot continue");
     }
     ended
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use runtime::config::Problems;
 
+use crate::code::{self, Code};
 use crate::inspect::status::Health;
 use crate::output::{self, say};
 use crate::setup::Outcome;
@@ -39,7 +40,7 @@ pub(super) fn finish(result: anyhow::Result<()>) -> ExitCode {
         Err(error) => match error.downcast_ref::<Problems>() {
             Some(problems) => refuse(problems),
             None => {
-                say(&format!("tidemark: {error:#}"));
+                say(&failure(&error));
                 let is_different = error.is::<Different>();
                 if is_different { ExitCode::from(EXIT_DIFFERENT) } else { ExitCode::FAILURE }
             }
@@ -47,8 +48,14 @@ pub(super) fn finish(result: anyhow::Result<()>) -> ExitCode {
     }
 }
 
+/// The text of an error, with its code if it has one.
+fn failure(error: &anyhow::Error) -> String {
+    let code = code::of(error).map(|code| format!(" [{code}]")).unwrap_or_default();
+    format!("tidemark: {error:#}{code}")
+}
+
 pub(super) fn refuse(problems: &Problems) -> ExitCode {
-    say(&format!("configuration is not valid:\n{problems}"));
+    say(&format!("configuration is not valid [{}]:\n{problems}", Code::Configuration));
     ExitCode::from(EXIT_USAGE)
 }
 
@@ -83,7 +90,7 @@ pub(super) fn verdict(result: anyhow::Result<Health>) -> ExitCode {
 }
 
 fn unknown(error: &anyhow::Error) -> ExitCode {
-    say(&format!("tidemark: {error:#}"));
+    say(&failure(error));
     ExitCode::from(EXIT_UNKNOWN)
 }
 
