@@ -6,6 +6,8 @@ use crate::shell::{self, cargo};
 
 /// Seeds of `ingest/src/rehearsal.rs` in a round.
 const REHEARSALS: u64 = 50;
+/// Cases of each property of `tests/machine_properties` in a round.
+const CASES: &str = "100000";
 /// Requests of `api/tests/http/fuzz.rs` in a round.
 const REQUESTS: &str = "200000";
 
@@ -25,6 +27,7 @@ pub(crate) fn run(seed: &str) -> Result<()> {
             let mut command = cargo();
             command.args(["test", "--quiet", "--package"]).args(arguments);
             command.env("PROPTEST_RNG_SEED", seed.to_string());
+            command.env("TIDEMARK_TEST_CASES", CASES);
             command.env("TIDEMARK_FAULT_SEEDS", &rehearsals);
             command.envs([
                 ("TIDEMARK_FUZZ_REQUESTS", REQUESTS),
