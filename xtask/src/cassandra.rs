@@ -31,6 +31,9 @@ const LOGGING: &str = r#"<configuration>
 
 /// Setting of servers that replicate each write: an acknowledged one is on disk within a second.
 const SYNC_PERIODIC: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
+/// Time-outs of a node that is alone: on a busy machine it is slow, and nobody else would answer.
+const TIMEOUTS: &str = "write_request_timeout: 10000ms\nread_request_timeout: 10000ms\n\
+    range_request_timeout: 20000ms\n";
 /// Setting of a single node: an acknowledgement waits for the disk.
 const SYNC_EACH: &str = "commitlog_sync: batch\n";
 
@@ -69,7 +72,7 @@ pub fn start_cluster(lib: &Path, dir: &Path, nodes: u8) -> Result<Vec<Server>> {
     let seeds = format!("127.0.0.1:{storage}");
     let start = |host: Ipv4Addr| {
         let (sync, heap, seeds) = (SYNC_PERIODIC, HEAP_SMALL, seeds.clone());
-        let node = Node { host, port, storage, seeds, tokens: 4, sync, heap };
+        let node = Node { host, port, storage, seeds, tokens: 4, sync, timeouts: "", heap };
         node.start(lib, &dir.join(format!("node-{host}")))
     };
     let (first, others) = hosts.split_first().context("no nodes")?;
@@ -95,6 +98,7 @@ struct Node {
     seeds: String,
     tokens: u8,
     sync: &'static str,
+    timeouts: &'static str,
     heap: &'static str,
 }
 
@@ -102,7 +106,7 @@ impl Node {
     fn alone(sync: &'static str) -> Result<Self> {
         let (host, port, storage) = (Ipv4Addr::LOCALHOST, free_port()?, free_port()?);
         let seeds = format!("{host}:{storage}");
-        Ok(Self { host, port, storage, seeds, tokens: 1, sync, heap: HEAP })
+        Ok(Self { host, port, storage, seeds, tokens: 1, sync, timeouts: TIMEOUTS, heap: HEAP })
     }
 
     fn start(self, lib: &Path, dir: &Path) -> Result<Server> {
@@ -132,7 +136,7 @@ impl Node {
     }
 
     fn yaml(&self, data: &str) -> String {
-        let Self { host, port, storage, seeds, tokens, sync, .. } = self;
+        let Self { host, port, storage, seeds, tokens, sync, timeouts, .. } = self;
         format!(
             "cluster_name: tidemark\nnum_tokens: {tokens}\nauto_bootstrap: false\n\
              partitioner: org.apache.cassandra.dht.Murmur3Partitioner\n\
@@ -143,7 +147,7 @@ impl Node {
              native_transport_port: {port}\nstorage_port: {storage}\n\
              seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    \
              parameters:\n      - seeds: \"{seeds}\"\n\
-             {sync}hints_flush_period: 1000ms\nauto_snapshot: false\nconcurrent_reads: 8\nconcurrent_writes: 8\n",
+             {sync}{timeouts}hints_flush_period: 1000ms\nauto_snapshot: false\nconcurrent_reads: 8\nconcurrent_writes: 8\n",
         )
     }
 }
