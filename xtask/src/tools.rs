@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 const JDK: &str = "openjdk-17-jdk-headless";
-const CHROMIUM: &str = "chromium";
+/// Programs that are installed where they are missing, with their packages: images for CI lack them.
+const PROVIDED: [(&str, &str); 2] = [("chromium", "chromium"), ("php", "php-cli")];
 
 /// Tools that a part of the tests needs beside the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +32,7 @@ struct Tool {
     kit: Kit,
 }
 
-const TOOLS: [Tool; 19] = [
+const TOOLS: [Tool; 20] = [
     tool("cc", &["cc", "--version"], "build-essential", Kit::Build),
     tool("c++", &["c++", "--version"], "build-essential", Kit::Build),
     tool("make", &["make", "--version"], "build-essential", Kit::Build),
@@ -55,7 +56,8 @@ const TOOLS: [Tool; 19] = [
     tool("openssl", &["openssl", "version"], "openssl", Kit::Services),
     tool("curl", &["curl", "--version"], "curl", Kit::Services),
     tool("go", &["go", "version"], "golang-go", Kit::Services),
-    tool("chromium", &["chromium", "--version"], CHROMIUM, Kit::Services),
+    tool("chromium", &["chromium", "--version"], "chromium", Kit::Services),
+    tool("php", &["php", "--version"], "php-cli", Kit::Services),
 ];
 
 const fn tool(
@@ -99,9 +101,9 @@ fn first_number(text: &str) -> Option<u32> {
     digits.and_then(|digits| digits.parse().ok())
 }
 
-/// Installs Chromium where it is missing, apt is there and this is root's machine, as CI's is: it comes from nowhere
-/// else. Elsewhere [`check`] reports it.
-fn provide_chromium() {
+/// Installs [`PROVIDED`] programs where apt is there and this is root's machine, as CI's is. Elsewhere [`check`] reports
+/// them.
+fn provide() {
     let runs = |program: &str, arguments: &[&str]| {
         Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
     };
@@ -109,14 +111,15 @@ fn provide_chromium() {
         let user = Command::new("id").arg("-u").output();
         user.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
     };
-    if runs(CHROMIUM, &["--version"]) || !is_root() || !runs("apt-get", &["--version"]) {
+    let missing = PROVIDED.iter().filter(|(program, _)| !runs(program, &["--version"]));
+    let packages: Vec<_> = missing.map(|(_, package)| *package).collect();
+    if packages.is_empty() || !is_root() || !runs("apt-get", &["--version"]) {
         return;
     }
-    shell::say("installing chromium by apt-get");
-    let installed = runs("apt-get", &["update"])
-        && runs("apt-get", &["install", "--yes", "--no-install-recommends", CHROMIUM]);
-    if !installed {
-        shell::say("apt-get could not install it");
+    shell::say(&format!("installing {} by apt-get", packages.join(" and ")));
+    let install = [&["install", "--yes", "--no-install-recommends"], &packages[..]].concat();
+    if !(runs("apt-get", &["update"]) && runs("apt-get", &install)) {
+        shell::say("apt-get could not install all of them");
     }
 }
 
@@ -126,7 +129,7 @@ fn provide_chromium() {
 /// With one line for each that is missing: what to install, and how.
 pub(crate) fn check(kit: Kit) -> Result<()> {
     if kit >= Kit::Services {
-        provide_chromium();
+        provide();
     }
     let needed: Vec<_> = TOOLS.iter().filter(|tool| tool.kit <= kit).collect();
     let flaws: Vec<_> = std::thread::scope(|scope| {
