@@ -93,7 +93,7 @@ fn word(cause: SignatureError) -> &'static str {
 
 impl Operator {
     fn new(name: &str, scope: Scope) -> Self {
-        Self { name: name.into(), scope, turns: ListGate::default(), client: None }
+        Self { name: name.into(), scope, list_gate: ListGate::default(), client: None }
     }
 
     /// `true` if they may give commands.

@@ -229,7 +229,7 @@ view! {
 
 view! {
     /// A transfer as the customer of an order sees it.
-    TransferView of (seen: &SeenTransfer) {
+    SeenTransferView of (seen: &SeenTransfer) {
         blockchain: Blockchain = seen.transfer.blockchain,
         #[serde(rename = "token")]
         stablecoin: Stablecoin = seen.transfer.observation.stablecoin,
@@ -260,6 +260,6 @@ view! {
             let open = order.deposits.iter().filter(|of| of.state == DepositState::Open);
             open.filter_map(|of| DepositView::of_order(order, of, chains)).collect()
         },
-        transfers: Vec<TransferView> = checkout.transfers.iter().map(TransferView::new).collect(),
+        transfers: Vec<SeenTransferView> = checkout.transfers.iter().map(SeenTransferView::new).collect(),
     }
 }

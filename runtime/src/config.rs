@@ -79,6 +79,11 @@ impl Shared {
         self.problems.borrow_mut().push(Problem { key: key.into(), kind, text: text.into() });
     }
 
+    fn lines(&self) -> Vec<String> {
+        let line = |Problem { key, text, .. }: &Problem| format!("{key}: {text}");
+        self.problems.borrow().iter().map(line).collect()
+    }
+
     /// The value of a key for a type other than text. `true`, `12` and `["a"]` of a variable are TOML.
     fn typed(&self, key: &str, value: Value) -> Value {
         match value.as_str().filter(|_| self.variables.contains(key)) {
@@ -231,11 +236,7 @@ impl Source {
     /// [`Problems`] with everything the readers collected, and the sections that none of them read.
     pub fn finish(self) -> Result<(), Problems> {
         self.root.keys().for_each(|key| self.shared.problem(key, "unknown section"));
-        let problems = self.shared.problems.take();
-        let problems: Vec<_> = problems
-            .into_iter()
-            .map(|Problem { key, text, .. }| format!("{key}: {text}"))
-            .collect();
+        let problems = self.shared.lines();
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
 }

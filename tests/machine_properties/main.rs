@@ -13,8 +13,8 @@ mod world;
 use std::collections::BTreeSet;
 
 use case::{Case, case, fixed_cases};
+use oracle::machine_model::driver::Sabotage;
 use oracle::machine_model::pipeline::Tricks;
-use oracle::machine_model::station::Sabotage;
 use play::Play;
 use proptest::prelude::TestCaseError;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};

@@ -1,11 +1,11 @@
 //! A shop, its customers and two chains, with the pipeline between them.
 
 use oracle::machine_model::chain::{CONTRACT, Chain, Movement, OTHER_CONTRACT, WALLETS, cents};
+use oracle::machine_model::driver::Sabotage;
 use oracle::machine_model::fact::Fact;
 use oracle::machine_model::operator::{attach_command, stop_command};
 use oracle::machine_model::pipeline::{Pipeline, create_order, exact_or_cents};
 use oracle::machine_model::restored::Names;
-use oracle::machine_model::station::Sabotage;
 use oracle::machine_model::violation::Violation;
 use schemas::record::{
     AmountRule, EndedOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest,

@@ -9,6 +9,7 @@ mod command;
 mod dead_letters;
 mod dead_webhooks;
 mod demo;
+#[cfg(test)]
 mod docs;
 mod health;
 mod inspect;

@@ -65,7 +65,11 @@ pub(crate) async fn run(
     let ended = run_logged(settings, file, stages).await;
     if let Err(error) = &ended {
         let code = code::of(error).map(tracing::field::display);
-        tracing::error!(cause = format!("{error:#}"), code, "this process ends: it cannot continue");
+        tracing::error!(
+            cause = format!("{error:#}"),
+            code,
+            "this process ends: it cannot continue"
+        );
     }
     ended
 }

@@ -11,8 +11,7 @@ use crate::test;
 use crate::tools::{self, Kit};
 
 /// Those that start servers of their own come last.
-const NAMES: [&str; 7] =
-    ["machine", "pipeline", WEBHOOKS, "api", "process", "reconcile", KAFKA];
+const NAMES: [&str; 7] = ["machine", "pipeline", WEBHOOKS, "api", "process", "reconcile", KAFKA];
 const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";
 

@@ -17,7 +17,7 @@ use crate::machine::catalog::Choice;
 use crate::machine::json;
 use crate::machine::query::Query;
 use crate::reads::Reads;
-use crate::view::{ChainView, CheckoutView, OrderView, TransferView};
+use crate::view::{ChainView, CheckoutView, OrderView, SeenTransferView};
 
 /// `GET /chains?order_id=…`, or `GET /chains` for what the shop offers.
 pub(crate) async fn chains(
@@ -75,7 +75,7 @@ pub(crate) async fn transaction(
     let hash = text.parse().map_err(|_| Invalid::new("txn_hash", problem))?;
     commands.limit(order_id)?;
     let seen = reads.transaction(order_id, hash).await?;
-    let transfers: Vec<_> = seen.iter().map(TransferView::new).collect();
+    let transfers: Vec<_> = seen.iter().map(SeenTransferView::new).collect();
     Ok(Json(json!({ "transfers": transfers })).into_response())
 }
 

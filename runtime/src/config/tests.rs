@@ -220,7 +220,7 @@ fn secrets_that_no_header_can_have_are_problems() {
         std::fs::write(&file, text).unwrap();
         let mut source = source(&format!("[admin]\nsecret_file = {file:?}\n"), &[]);
         drop(source.section("admin").shared_secret("secret"));
-        let lines = source.problems.borrow().clone();
+        let lines = source.shared.lines();
         assert_eq!(lines.len(), usize::from(problem.is_some()), "{text:?}: {lines:?}");
         assert!(problem.is_none_or(|what| lines[0].contains(what)), "{text:?}: {lines:?}");
         assert!(!lines.concat().contains("cret \n"), "{lines:?}");
@@ -229,7 +229,7 @@ fn secrets_that_no_header_can_have_are_problems() {
         let mut source = self::source(&format!("[log]\npassword_file = {file:?}\n"), &[]);
         let secret = source.section("log").secret("password");
         assert_eq!(secret.is_none(), known.is_some(), "{text:?}");
-        assert_eq!(source.problems.borrow().len(), usize::from(known.is_some()), "{text:?}");
+        assert_eq!(source.shared.lines().len(), usize::from(known.is_some()), "{text:?}");
     }
 }
 
@@ -242,10 +242,10 @@ fn a_secret_file_of_no_use_may_be_absent() {
         }
         let mut source = source(&format!("[admin]\nsecret_file = {file:?}\n"), &[]);
         source.section("admin").required_secret("secret");
-        let lines = source.problems.borrow().clone();
+        let lines = source.shared.lines();
         assert!(lines[0].contains(&file.display().to_string()), "{lines:?}");
         source.forgive("admin.secret");
-        assert!(source.problems.borrow().is_empty(), "{lines:?}");
+        assert!(source.shared.lines().is_empty(), "{lines:?}");
     }
 }
 
