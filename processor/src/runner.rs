@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use log::consumer::{Handler, Member, Plan};
-use log::{Assigned, Record, StageContext, TopicPartition};
+use log::{Assigned, Log, Record, StageContext, TopicPartition};
 use runtime::Clock;
 use runtime::metrics::NO_VALUE;
 use schemas::{Blockchain, Layout, Partition, Stablecoin, Stage, Topic};
@@ -21,10 +21,9 @@ use crate::wire::{self, NEXT_HEADER, Wire};
 use crate::{Error, metrics};
 use chain_time::ChainTime;
 use draft::Draft;
-use owned::Owned;
+use owned::{Owned, Restored};
 use positions::Positions;
 pub use positions::{OWN as OWN_POSITION, next_inputs};
-use traces::Traces;
 
 /// Runs the matching machine until the process stops. Blocks.
 ///
@@ -50,11 +49,13 @@ fn run<M: Wire>(context: &StageContext) -> Result<(), Error> {
     let (machines, outputs) = (BTreeMap::new(), BTreeMap::new());
     let follow = || M::HAS_TIMERS.then(|| ChainTime::follow(&*context.log)).transpose();
     let Some(chain_time) = log::retry(&context.stop, M::GROUP, follow)? else { return Ok(()) };
-    log::consumer::run(context, Runner::<M> { clock, layout, chain_time, machines, outputs })
+    let log = context.log.clone();
+    log::consumer::run(context, Runner::<M> { clock, log, layout, chain_time, machines, outputs })
 }
 
 struct Runner<M: Wire> {
     clock: Arc<dyn Clock>,
+    log: Arc<dyn Log>,
     layout: Layout,
     /// None for machines without timers.
     chain_time: Option<ChainTime>,
@@ -83,7 +84,7 @@ impl<M: Wire> Handler for Runner<M> {
         }
         for input in &assigned {
             if let Some(machine) = self.machines.get_mut(&input.partition.partition) {
-                machine.continues(input)?;
+                machine.continues(input, &*self.log)?;
             }
         }
         self.check_positions(&assigned)
@@ -171,9 +172,10 @@ impl<M: Wire> Runner<M> {
         let damaged = |cause: String| Error::Changelog { partition: from, cause };
         let new = M::fresh(partition, &self.layout)
             .ok_or_else(|| damaged("the layout has no such partition".to_owned()))?;
-        let apply = |(state, known, traces): &mut (Result<M, _>, Positions, Traces),
-                     record: Record| {
+        let apply = |(state, restored): &mut (Result<M, _>, Restored), record: Record| {
+            let Restored { known, written_at, traces } = restored;
             traces.restore(&record);
+            *written_at = record.appended_at;
             if let Ok(machine) = state
                 && let Err(error) = wire::restore(machine, &record.key, record.value.as_deref())
             {
@@ -182,13 +184,13 @@ impl<M: Wire> Runner<M> {
             let next = record.header(NEXT_HEADER).and_then(Positions::parse);
             *known = next.unwrap_or_else(|| std::mem::take(known));
         };
-        let fresh = || (Ok(new.clone()), Positions::default(), Traces::default());
-        let Some((machine, known, traces)) = member.restore(from, fresh, apply)? else {
+        let fresh = || (Ok(new.clone()), Restored::default());
+        let Some((machine, restored)) = member.restore(from, fresh, apply)? else {
             return Ok(None);
         };
         let machine = machine.map_err(|error| damaged(error.to_string()))?;
         tracing::debug!(rows = machine.rows(), "{} restored {from}", M::GROUP);
-        Ok(Some(Owned::new(machine, partition, known, traces)))
+        Ok(Some(Owned::new(machine, partition, restored)))
     }
 
     /// Gauge values of this member's machines: the stops of each chain, and the ratio of amounts in

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use log::{Assigned, NewRecord, TopicPartition};
+use log::{Assigned, Log, NewRecord, Offset, TopicPartition};
 use schemas::record::Alert;
 use schemas::{
     AlertState, Blockchain, CodecError, Layout, OrderId, Partition, Stablecoin, UnixMicros,
@@ -19,6 +19,14 @@ use crate::{Error, metrics};
 /// Maximum number of ticks that one step writes.
 const STEP_TICKS_MAX: usize = 1000;
 
+/// Contents of a changelog beside the rows of the state.
+#[derive(Default)]
+pub(super) struct Restored {
+    pub(super) known: Positions,
+    pub(super) written_at: UnixMicros,
+    pub(super) traces: Traces,
+}
+
 pub(super) struct Owned<M: Wire> {
     machine: M,
     partition: Partition,
@@ -29,22 +37,32 @@ pub(super) struct Owned<M: Wire> {
     /// Positions of the inputs after the last step, and with the present one.
     known: Positions,
     next: Positions,
+    /// Append time of the newest changelog entry at the restore.
+    written_at: UnixMicros,
     traces: Traces,
     /// Kept between inputs to spare the allocation.
     effects: Vec<M::Effect>,
 }
 
 impl<M: Wire> Owned<M> {
-    pub(super) fn new(machine: M, partition: Partition, known: Positions, traces: Traces) -> Self {
+    pub(super) fn new(machine: M, partition: Partition, restored: Restored) -> Self {
+        let Restored { known, written_at, traces } = restored;
         let (ticking, inputs, effects) = (HashSet::new(), Inputs::default(), Vec::new());
-        Self { machine, partition, ticking, inputs, next: known.clone(), known, traces, effects }
+        let next = known.clone();
+        Self { machine, partition, ticking, inputs, known, next, written_at, traces, effects }
     }
 
     /// The group continues an input here.
     ///
     /// # Errors
     /// The state is that of another position.
-    pub(super) fn continues(&mut self, input: &Assigned) -> Result<(), Error> {
+    pub(super) fn continues(&mut self, input: &Assigned, log: &dyn Log) -> Result<(), Error> {
+        let of = input.partition;
+        if input.committed.is_none() && self.is_made_anew(of, log)? {
+            tracing::warn!("{of} was deleted and made anew: it is read from its beginning");
+            self.known.set(of.topic, Offset(0));
+            self.next = self.known.clone();
+        }
         let partition = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
         if let Some(cause) = self.known.misfit(M::GROUP, input) {
             return Err(Error::Changelog { partition, cause });
@@ -54,6 +72,17 @@ impl<M: Wire> Owned<M> {
             self.next = self.known.clone();
         }
         Ok(())
+    }
+
+    /// Returns `true` if the records of an input that this state has taken are gone, and those there are newer than the state.
+    /// Kafka deletes the positions of a topic with it.
+    fn is_made_anew(&self, of: TopicPartition, log: &dyn Log) -> Result<bool, Error> {
+        let is_known = self.known.of(of.topic).is_some_and(|next| next > Offset(0));
+        if !is_known || log.bounds(of)?.start > Offset(0) {
+            return Ok(false);
+        }
+        let first = log.read(of, Offset(0), 1)?;
+        Ok(first.first().is_none_or(|record| record.appended_at > self.written_at))
     }
 
     /// Takes one input and adds the records that follow. Garbage becomes a dead letter.

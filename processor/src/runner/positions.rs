@@ -38,7 +38,7 @@ impl Positions {
         }
     }
 
-    fn of(&self, topic: Topic) -> Option<Offset> {
+    pub(super) fn of(&self, topic: Topic) -> Option<Offset> {
         self.0.iter().find(|(of, _)| *of == topic).map(|(_, next)| *next)
     }
 

@@ -455,16 +455,20 @@ fn state_without_a_position_stops_it() {
     let to = changelog_of_a();
     let state = processor.log().read(to, Offset(0), 100).unwrap();
     assert!(!state.is_empty());
-    // The state of an older program has no positions.
-    for (is_old, expected) in
-        [(true, "it has 1 rows, but the group"), (false, "Somebody has deleted it")]
-    {
+    // The state of an older program has no positions; a topic that was deleted and made anew has none of its records.
+    let command = order_command(&create('A', None));
+    let (group, deleted) = ("it has 1 rows, but the group", "Somebody has deleted it");
+    for (is_old, commands, expected) in [
+        (true, vec![command.clone()], group),
+        (false, vec![command], deleted),
+        (false, vec![], group),
+    ] {
         let copy = |record: &Arc<Record>| {
             let Record { key, value, headers, .. } = Record::clone(record);
             let headers = if is_old { Headers::default() } else { headers };
             NewRecord { to, key, value, headers }
         };
-        let error = end_of_orders(state.iter().map(copy).collect());
+        let error = end_of_orders(commands.into_iter().chain(state.iter().map(copy)).collect());
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
