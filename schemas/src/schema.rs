@@ -158,7 +158,7 @@ fn id_of(text: &str) -> u32 {
     u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff
 }
 
-/// What a schema says of its types, for comparison alone: without docs, defaults, attributes of other programs, and
+/// Types of a schema, for comparison alone: without docs, defaults, attributes of other programs, and
 /// the namespace that all types here share.
 fn types(schema: &Value) -> Value {
     match schema {

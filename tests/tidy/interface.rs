@@ -111,7 +111,7 @@ struct Test {
     read_by: Option<String>,
 }
 
-/// What `docs/internals/interface-tests.md` claims of each place.
+/// Claims of `docs/internals/interface-tests.md` about each place.
 #[derive(Default)]
 struct Claims {
     tests: BTreeMap<RowName, Test>,

@@ -48,7 +48,7 @@ mod tests {
         for (part, expected) in [
             ("/servers/kafka/host", json!("b1:9,b2:9")),
             ("/servers/kafka/protocol", json!("kafka-secure")),
-            ("/servers/kafka/bindings/schemaRegistryUrl", json!("https://registry.example/")),
+            ("/servers/kafka/bindings/kafka/schemaRegistryUrl", json!("https://registry.example/")),
             ("/channels/transfers.raw/address", json!("shop.transfers.raw")),
             ("/channels/transfers.raw/bindings/kafka/partitions", json!(16)),
             ("/channels/transfers.raw/bindings/kafka/replicas", json!(3)),

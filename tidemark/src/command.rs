@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod code;
 mod exit;
 mod records;
 

@@ -4,7 +4,6 @@
 mod asyncapi;
 mod back_end;
 mod chain;
-mod code;
 mod command;
 mod dead_letters;
 mod dead_webhooks;

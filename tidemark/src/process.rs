@@ -22,7 +22,7 @@ use signals::{Asked, Signals};
 
 use crate::back_end::announce::{self, Found};
 use crate::back_end::{exposure, fit, open_log, open_tables};
-use crate::code;
+use crate::command::code;
 use crate::metrics::describe_all;
 use crate::settings::Settings;
 use crate::stage::Stage;

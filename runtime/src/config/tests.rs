@@ -155,7 +155,8 @@ fn variables_are_read_by_the_type_of_the_key() {
         ("TIDEMARK__A__TIME", "90s"),
         ("TIDEMARK__A__INNER", "{ name = \"z\" }"),
     ];
-    let mut source = source("", &variables);
+    let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let mut source = Source::parse("", "", variables);
     let mut section = source.section("a");
     assert_eq!((section.integer("number", 0..=99), section.flag("flag")), (16, true));
     assert_eq!(section.texts("list").unwrap(), ["x", "y"]);
@@ -168,7 +169,7 @@ fn variables_are_read_by_the_type_of_the_key() {
 /// An empty file of a secret is a missing secret, however that is worded.
 #[test]
 fn only_missing_keys_are_forgiven() {
-    let mut source = source("[a]\nnumber = \"x\"\n", &[]);
+    let mut source = Source::parse("", "[a]\nnumber = \"x\"\n", []);
     let mut section = source.section("a");
     let _ = (section.integer("number", 0..=9), section.text("text"), section.flag("flag"));
     ["a.number", "a.text"].iter().for_each(|key| source.forgive(key));

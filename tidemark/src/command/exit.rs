@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use runtime::config::Problems;
 
-use crate::code::{self, Code};
+use super::code::{self, Code};
 use crate::inspect::status::Health;
 use crate::output::{self, say};
 use crate::setup::Outcome;

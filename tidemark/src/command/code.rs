@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn each_code_has_a_section() {
-        let page = include_str!("../../docs/operate/errors.md");
+        let page = include_str!("../../../docs/operate/errors.md");
         let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
         let sections: Vec<_> = sections.filter_map(|title| title.split(':').next()).collect();
         let codes: Vec<_> = Code::ALL.iter().map(|code| code.text()).collect();
