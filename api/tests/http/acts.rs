@@ -403,9 +403,12 @@ async fn a_deferred_webhook_is_found_a_day_later() {
     let mut shown = Vec::new();
     for seconds in [25 * 3600 - 60, 25 * 3600 + 60] {
         let order = OrderId(uuid::Uuid::from_u128(seconds.into()));
-        let delivery = dead(Some(order), None, "shop.example");
+        let event_id = format!("{order}.2");
+        let delivery = Delivery { event_id, ..dead(Some(order), None, "shop.example") };
         let partition = world.log.layout().webhook(&delivery.key());
-        world.write(Topic::WebhooksDispatch, partition, &delivery).await;
+        let topic = Topic::WebhooksDispatch;
+        let record = NewRecord::encode(topic, partition, delivery.key(), &delivery).unwrap();
+        world.log.produce(vec![record]).await.unwrap();
         world.advance(seconds);
         let attempt = Attempt {
             order_id: Some(order),
