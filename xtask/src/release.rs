@@ -17,7 +17,7 @@ const SUBJECT: &str = "release: ";
 const RELEASED: &str = "schemas/released";
 const READABLE: &str = "schemas/released/readable.txt";
 const TEST_SCHEMAS: [&str; 4] = ["test", "--package", "tidemark-schemas", "--no-fail-fast"];
-/// Files with the version. `Cargo.lock` and `docs/asyncapi.yaml` follow by [`Freeze`].
+/// Files with the version. `Cargo.lock` follows by [`Freeze`].
 const VERSIONED: [&str; 4] =
     ["Cargo.toml", "docs/openapi.json", "docs/merchant/admin.md", "docs/merchant/webhooks.md"];
 const FORMS: [&str; 4] =
