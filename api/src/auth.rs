@@ -51,13 +51,13 @@ pub(crate) struct Auth {
 pub(crate) struct Operator {
     pub(crate) name: Arc<str>,
     scope: Scope,
-    /// Read turns for the lists that they request.
+    /// Limits how many lists the operator reads at once.
     pub(crate) list_gate: ListGate,
     /// Client of the request.
     pub(crate) client: Option<Client>,
 }
 
-/// Wrong signatures and secrets of late.
+/// Recent wrong signatures and secrets.
 struct Refused {
     /// Failures answered with 401, by address; more are answered with 429.
     limits: Limits<Key>,
@@ -312,7 +312,8 @@ where
     }
 }
 
-/// `None` only without any part of a link: others add names to the address of a page.
+/// `None` only if the query has none of `order_id`, `exp` and `sig`. Other parameters, such as
+/// those of trackers, do not count.
 impl<S: Send + Sync> OptionalFromRequestParts<S> for Linked
 where
     Arc<Auth>: FromRef<S>,

@@ -17,11 +17,12 @@ use crate::{Error, metrics};
 
 /// Requests of customers that may wait at once. One more is refused as busy.
 const CUSTOMERS_MAX: usize = 8_000;
-/// Maximum of them that wait for one order.
+/// Maximum of customers' requests that wait for one order.
 const ORDER_CUSTOMERS_MAX: usize = 16;
 /// Live views of customers that may be open at once.
 const VIEWERS_MAX: usize = 4_000;
-/// Maximum of them that follow one order: its commands have places left.
+/// Maximum of live views of one order: fewer than `ORDER_CUSTOMERS_MAX`, so that its customers'
+/// commands still find a place.
 const ORDER_VIEWERS_MAX: usize = 8;
 const MERCHANTS_MAX: usize = 8_000;
 const OPERATORS_MAX: usize = 1_000;
@@ -151,7 +152,7 @@ impl Feed {
         self.0.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes one record on. No request waits for most of them: only the others are decoded.
+    /// Passes one record on. Only records of orders that a request waits for are decoded.
     fn publish(&self, record: &log::Record) {
         let key = std::str::from_utf8(&record.key).ok();
         let Some(order_id) = key.and_then(|key| key.parse().ok()) else { return };

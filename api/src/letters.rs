@@ -37,7 +37,8 @@ pub struct Draft {
     offset: Offset,
     content: Value,
     audit: NewRecord,
-    /// Alternative where the letter alone is not enough: it would move money, or be signed.
+    /// Alternative if the original record has expired: set where the letter's copy alone could move
+    /// money or become a signed webhook.
     instead: Option<&'static str>,
 }
 
@@ -93,7 +94,8 @@ impl Draft {
         [self.audit, self.record]
     }
 
-    /// The draft, if the log has the same record where the letter says it was, or may miss it. Blocks.
+    /// Returns the draft if the log has the same record at the letter's offset or, with `may_miss`,
+    /// if that record has expired. Blocks.
     ///
     /// # Errors
     /// The log cannot be read; or why the letter is not believed.
@@ -134,7 +136,7 @@ pub(crate) fn letter_at(log: &dyn Log, number: i64) -> Result<Option<DeadLetter>
     Ok(found.and_then(|record| schemas::decode(record.value.as_deref()?).ok()))
 }
 
-/// The record of an offset, which a letter or an address may have made up.
+/// Record at an offset; none if it does not exist, since the offset comes from a letter or a URL.
 fn record_at(
     log: &dyn Log,
     of: TopicPartition,
@@ -147,7 +149,7 @@ fn record_at(
     Ok(log.read(of, offset, 1)?.into_iter().find(|record| record.offset == offset))
 }
 
-/// The place of a letter's record, as the error of its stage has it.
+/// `topic/partition@offset` of the letter's record, as its stage's error prints it.
 #[must_use]
 pub fn place(letter: &DeadLetter) -> String {
     let DeadLetter { topic, partition, offset, .. } = letter;
@@ -158,7 +160,8 @@ pub fn place(letter: &DeadLetter) -> String {
 fn input(name: &str) -> Result<Topic, String> {
     let topic = Topic::named(name).ok_or("this version has no such topic")?;
     if topic == Topic::TransfersRaw {
-        // Ingest reads it too, as its own position: an old record at its end is a chain that went back.
+        // Ingest takes its position from the end of this topic: an old record there would seem to be a
+        // chain that went back.
         return Err(
             "a chain's records are not put back: `tidemark rescan` publishes what is missing"
                 .into(),

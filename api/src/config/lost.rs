@@ -7,7 +7,7 @@ pub(super) fn nobodys(address: Address) -> Option<String> {
     if let Some(StablecoinContract { blockchain, stablecoin, .. }) = known_contract(address) {
         return Some(format!("the contract of {stablecoin} on {blockchain}, not a wallet"));
     }
-    // Precompiles and contracts that a chain is made with have a first byte and small numbers.
+    // Addresses of precompiles and predeploys: one leading byte, zeros, a number of two bytes.
     let [first, middle @ .., _, _] = address.bytes();
     let is_low = middle.iter().all(|byte| *byte == 0);
     match (is_low, *first) {

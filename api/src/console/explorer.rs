@@ -21,7 +21,8 @@ const fn site(blockchain: Blockchain) -> &'static str {
     }
 }
 
-/// The hash of a transfer's transaction, with a link where an explorer has its network: a test network is another.
+/// The hash of a transfer's transaction, linked to its explorer, but not on a test network, which
+/// that explorer does not have.
 pub(super) fn transaction(catalog: &Catalog, transfer: &Transfer) -> Html {
     let (hash, chain) = (transfer.observation.tx_hash, transfer.blockchain);
     if catalog.terms(chain).is_none_or(|terms| terms.is_test()) {

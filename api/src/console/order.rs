@@ -113,7 +113,7 @@ fn of_order(input: &PageInput<'_>) -> Html {
         ("Webhook", webhook),
         ("Webhook URL", foreign(order.webhook_url.as_str())),
     ];
-    // Its holder may choose and cancel: no right of a secret that only reads.
+    // The link allows choosing and cancelling, which a read-only secret must not.
     if let Some(url) = input.checkout.as_ref().filter(|_| input.by.may_operate()) {
         let values = [("url", url.as_str().into())];
         rows.push((

@@ -14,11 +14,11 @@ use crate::auth::Operator;
 use crate::error::Refusal;
 use crate::page::Html;
 
-/// A session ends so long after it began,
+/// Maximum age of a session, in seconds.
 pub(crate) const SESSION_SECONDS: i64 = 8 * 3600;
-/// and so long after its last page.
+/// Maximum time since the last page of a session, in seconds.
 const IDLE_SECONDS: i64 = 1800;
-/// Sessions that are kept: one more ends the one that ends first.
+/// Maximum number of sessions. A further one evicts the one that expires first.
 const SESSIONS_MAX: usize = 1_000;
 
 /// A random number that nobody guesses: 244 bits.
@@ -48,7 +48,7 @@ pub(crate) struct Visit {
 }
 
 impl Visit {
-    /// The hidden field that shows a form to be of this session.
+    /// Hidden field with the session's CSRF token.
     pub(crate) fn field(&self) -> Html {
         let values = [("form", self.form.as_str().into())];
         plain("<input type=\"hidden\" name=\"form\" value=\"{{form}}\">", &values)
@@ -60,7 +60,7 @@ impl Visit {
     }
 }
 
-/// The visit that the guard of the console's routes let pass.
+/// Extracts the visit that the console's guard stored in the request.
 impl<S: Sync> FromRequestParts<S> for Visit {
     type Rejection = Refusal;
 
@@ -74,7 +74,7 @@ impl<S: Sync> FromRequestParts<S> for Visit {
 pub(crate) struct Sessions(Mutex<HashMap<String, Session>>);
 
 impl Sessions {
-    /// Begins a session; the number for its cookie.
+    /// Begins a session and returns the value of its cookie.
     pub(crate) fn begin(&self, operator: Operator, now: UnixSeconds) -> String {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, session| session.ends_at() > now);

@@ -14,7 +14,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Present request of a connection. One task at a time reads and writes it.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Twice the requests so far; one more while one is answered.
+    /// Twice the number of finished requests, plus 1 while one is being answered: odd means in a
+    /// request.
     requests: AtomicU64,
     /// `true` while a part of the present request's body is awaited.
     is_arriving: AtomicBool,

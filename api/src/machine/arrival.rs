@@ -1,5 +1,5 @@
-//! Transfers at its wallets that the customer of an order is shown, and in which detail (decision
-//! 79). Wallets are shared: a transfer that may be another customer's is mentioned, never named.
+//! Transfers that the customer of an order sees on the page, and in how much detail (decision 79).
+//! Wallets are shared: a transfer that may be another customer's is mentioned, never named.
 
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{
@@ -8,11 +8,12 @@ use schemas::{
 
 /// One cent, in parts of an amount. Lower digits are drawn; some wallets and exchanges hide them.
 const ONE_CENT: u128 = 10_u128.pow(16);
-/// Amounts of four digits or fewer are whole numbers of this: too few for digits to name an order.
+/// 0.0001 in parts of an amount. A raise that is a multiple of it has at most four decimals: too
+/// few to identify an order.
 const FEW_DIGITS: u128 = 10_u128.pow(14);
-/// Maximum seconds by which a block's time may precede its cause, as far as clocks agree.
+/// Clock tolerance: a block may be dated this many seconds before the order that it pays.
 const CLOCKS_SECONDS: i64 = 60;
-/// Time after the end of its order during which a possible transfer of its customer is mentioned.
+/// Seconds after the order's deadline during which a possible transfer is still mentioned.
 const AFTERWARDS_SECONDS: i64 = 3600;
 
 /// Certainty that a transfer is meant for an order.
@@ -48,7 +49,7 @@ pub(crate) fn named(order: &Order) -> impl Iterator<Item = TransferId> {
     order.paid_by.into_iter().chain(order.candidates.iter().copied())
 }
 
-/// `true` if it awaits its verdict.
+/// `true` if the transfer awaits its verdict.
 pub(crate) fn is_waiting(transfer: &Transfer) -> bool {
     matches!(
         transfer.status,
@@ -56,7 +57,7 @@ pub(crate) fn is_waiting(transfer: &Transfer) -> bool {
     )
 }
 
-/// `true` if it pays a deposit of another order by its verdict, or probably will.
+/// `true` if the transfer pays a deposit of another order by its verdict, or probably will.
 pub(crate) fn is_of_another(order: &Order, transfer: &Transfer) -> bool {
     let is_ours = |id| order.deposits.iter().any(|deposit| deposit.deposit_id == Some(id));
     let is_nearest = transfer.reason == Some(UnknownReason::AmountMismatch);
@@ -66,7 +67,7 @@ pub(crate) fn is_of_another(order: &Order, transfer: &Transfer) -> bool {
         || transfer.candidate_order_id.is_some_and(|id| !is_nearest && others(id))
 }
 
-/// `true` if it is pending or pays nothing. The merchant's own transfers do not count.
+/// `true` if the transfer is pending or pays nothing. The merchant's own transfers do not count.
 fn is_money(transfer: &Transfer) -> bool {
     let is_unknown =
         transfer.status == TransferStatus::NoMatchedDeposit && transfer.orphaned_at.is_none();
@@ -87,7 +88,8 @@ fn fits_place<'a>(
     Some((deposit, deposit.value.filter(|_| is_here)?))
 }
 
-/// `true` if it has the order's named sender, or its drawn digits. Few digits match by chance.
+/// `true` if the transfer has the order's named sender, or its drawn digits. Few digits match by
+/// chance.
 fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
     let seen = &transfer.observation;
     let below = |of: Amount| of.parts() % ONE_CENT;
@@ -99,26 +101,28 @@ fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
     (has_digits || has_sender) && is_near(asked, seen.value) && transfer.block.timestamp >= since
 }
 
-/// The price itself, or the amount as a wallet with fewer digits sends it. After a payment it is nobody's to mention.
+/// The price itself, or the amount as a wallet with fewer digits sends it.
+/// Never for an order that is paid.
 fn is_possible(order: &Order, transfer: &Transfer, deposit: &OrderDeposit, asked: Amount) -> bool {
     let value = transfer.observation.value;
     let from = deposit.started_at.plus(-CLOCKS_SECONDS);
     let until = order.expires_at.plus(AFTERWARDS_SECONDS);
     let is_in_time = (from..=until).contains(&transfer.block.timestamp);
     let is_sender = order.expecting_wallet_address.is_none_or(|of| {
-        // Another's money; but the amount itself from elsewhere is most likely the customer's mistake.
+        // From another sender it is another customer's, except exactly the asked amount: then the
+        // customer probably used a wrong wallet.
         of == transfer.observation.from_address || value == asked
     });
     let is_amount = value == order.amount || Likeness::is_rounded(asked, value);
     order.status != OrderStatus::Paid && is_in_time && is_sender && is_amount
 }
 
-/// Between half and twice of what was asked for arrived.
+/// `true` if the amount sent is between half and twice the amount asked for.
 fn is_near(asked: Amount, sent: Amount) -> bool {
     sent.parts() >= asked.parts() / 2 && sent.parts() / 2 <= asked.parts()
 }
 
-/// Until when a transfer that nothing fits may wait for its verdict, if it does.
+/// Deadline for the verdict on a waiting transfer that fits no deposit; `None` for others.
 pub(crate) fn checked_by(transfer: &Transfer, match_window_seconds: i64) -> Option<UnixSeconds> {
     let is_checked = is_waiting(transfer) && transfer.deposit_id.is_none();
     is_checked.then(|| transfer.block.timestamp.plus(match_window_seconds))
@@ -136,7 +140,7 @@ mod tests {
         Amount::parse(text).unwrap()
     }
 
-    /// It costs 25.00 and awaits 25.006899.
+    /// An order that costs 25.00 and awaits 25.006899.
     fn order() -> Order {
         let start = UnixSeconds(1_790_000_000);
         let deposit = OrderDeposit {
@@ -158,7 +162,7 @@ mod tests {
         }
     }
 
-    /// To the wallet of the order, in its coin, a minute after its start; it waits.
+    /// A waiting transfer to the wallet of the order, in its coin, a minute after its start.
     fn sent(value: &str) -> Transfer {
         let deposit = order().deposits[0].clone();
         let mut transfer = Transfer {
@@ -221,7 +225,7 @@ mod tests {
         }
     }
 
-    /// The plain price is asked of many: exactly that is nobody's to be named.
+    /// Many orders ask for the plain price, so a transfer of exactly that amount is only mentioned.
     #[test]
     fn invariant_16_possible_payments_name_nobody() {
         let mut of = order();
