@@ -4,8 +4,8 @@
 //! they share one fsync), then publishes them to the readers, then answers. Live readers are served from
 //! memory, others by read-only connections. Groups exist in memory: all members are in this process.
 //!
-//! **Invariants:** what was answered survives a crash, but for the latest steps without records (see
-//! [`Worker::commit`]); readers see whole transactions. A lock file excludes a second process.
+//! **Invariants:** acknowledged writes survive a crash, except the latest steps without records
+//! (see [`Worker::commit`]); readers see whole transactions. A lock file excludes a second process.
 
 mod assignment;
 pub mod backup;
@@ -163,7 +163,8 @@ impl EmbeddedLog {
         Ok(Self { handle })
     }
 
-    /// Changes after which silence a member of a group loses its partitions (10 s).
+    /// Sets the session timeout: how long a member may be silent before it loses its partitions
+    /// (10 s by default).
     #[must_use]
     pub fn with_session_timeout(self, session_timeout: Duration) -> Self {
         self.handle.shared.groups().set_session_timeout(session_timeout);

@@ -1,4 +1,5 @@
-//! Tables that behave as others, but for what a layer changes: the only place that forwards.
+//! Decorator of a [`Store`]: forwards every call to the store below, except those that a layer
+//! overrides.
 
 use std::sync::Arc;
 

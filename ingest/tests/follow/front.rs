@@ -18,7 +18,7 @@ struct Shared {
     hides_logs: bool,
     hides_receipts: bool,
     hides_transactions: bool,
-    /// The hash of a block, and that of the one that its logs name.
+    /// (`hash`, `other`): logs of block `hash` are reported under `other`.
     orphaned: Option<(String, String)>,
     /// The requests so far.
     asked: Vec<String>,
@@ -85,34 +85,35 @@ impl Front {
         self.shared.lock().unwrap().rule = Some(Box::new(rule));
     }
 
-    /// Answers every request so.
+    /// Answers every request with this status and text.
     pub(crate) fn fail(&self, status: u16, text: &'static str) {
         self.answer(move |_| Some((status, text.to_owned())));
     }
 
-    /// Finds no logs any more, without a word.
+    /// Returns empty lists of logs instead of an error.
     pub(crate) fn hide_logs(&self) {
         self.shared.lock().unwrap().hides_logs = true;
     }
 
-    /// Has the logs of a block as those of another one at its height, by the other one's hash too.
+    /// Reports the logs of block `hash` under `other`, a block of the same height, also when asked
+    /// for `other`.
     pub(crate) fn orphan(&self, hash: &str, other: &str) {
         self.shared.lock().unwrap().orphaned = Some((hash.to_owned(), other.to_owned()));
     }
 
-    /// Knows of no transfer any more, without a word.
+    /// Omits logs and receipts, without an error.
     pub(crate) fn deny(&self) {
         let mut shared = self.shared.lock().unwrap();
         (shared.hides_logs, shared.hides_receipts) = (true, true);
     }
 
-    /// Has the logs of transactions that are in no block.
+    /// Serves logs, but leaves their transactions and receipts out of the blocks.
     pub(crate) fn unlist(&self) {
         let mut shared = self.shared.lock().unwrap();
         (shared.hides_transactions, shared.hides_receipts) = (true, true);
     }
 
-    /// Finds no logs any more, and serves nothing else by which there are some.
+    /// Returns no logs and refuses `eth_getBlockReceipts`, so that nothing shows them.
     pub(crate) fn blind(&self) {
         self.hide_logs();
         let error = r#"{"id":0,"error":{"code":-32601,"message":"Method not found"}}"#;
@@ -120,7 +121,7 @@ impl Front {
         self.answer(move |body| is_asked(body).then(|| (200, error.to_owned())));
     }
 
-    /// Ends all of these.
+    /// Ends faults that hide or rename something; [`Self::pass`] ends replaced answers.
     pub(crate) fn admit(&self) {
         let mut shared = self.shared.lock().unwrap();
         shared.orphaned = None;
@@ -139,7 +140,7 @@ impl Front {
     }
 }
 
-/// Replaces some results. Of all results only those about logs are lists.
+/// Replaces the results that `is_one` selects. A list is of logs, or of a block's receipts.
 fn replace(replies: &mut Value, is_one: impl Fn(&Value) -> bool, with: &Value) {
     let replies = match replies {
         Value::Array(replies) => replies.as_mut_slice(),

@@ -120,7 +120,7 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
     assert_eq!(world.published(LAST).transactions(), of_last);
 }
 
-/// Before the log answers, and after another process took the chain, nothing is claimed about it.
+/// A chain has gauges only while this process follows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_chain_has_series_while_it_is_followed() {
     // The recorder serves the whole test process: no other test follows this chain.
@@ -158,7 +158,8 @@ async fn fenced_chain_that_is_still_ours_is_resumed() {
     let takeovers = Takeovers::default();
     let chains = vec![config(FIRST, first.url()), config(LAST, last.url())];
     let process = Process::start(&world, &takeovers, "a", chains);
-    // Both: a chain that is followed for the first time begins at its head, behind what was paid before.
+    // Wait for both: a chain followed for the first time begins at its head, so earlier payments
+    // would be missed.
     world.until_head(FIRST, &first.chain());
     world.until_head(LAST, &last.chain());
     drop(world.log.writer(&format!("ingest-{FIRST}")).unwrap());

@@ -81,7 +81,7 @@ async fn later_wallets_and_contracts_are_scanned() {
     assert_eq!(watched.len(), 2);
 }
 
-/// Nothing waits for a poll until the head is reached.
+/// Until it reaches the head, a chain scans without waiting for the poll interval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn chain_catches_up_beside_a_live_one() {
     const LIVE: Blockchain = Blockchain::Base;

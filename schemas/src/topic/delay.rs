@@ -1,5 +1,6 @@
 //! Delays of webhooks: one topic for each delay, so that none waits behind a later one.
-//! `webhooks.first_delay` scales all of them, `webhooks.max_attempts` may end them earlier.
+//! `webhooks.first_delay` scales them (deferrals only down), so a topic's name is its delay at the
+//! default alone; `webhooks.max_attempts` may end them earlier.
 
 use crate::vocabulary::vocabulary;
 
@@ -20,7 +21,7 @@ vocabulary! {
         S1024 = "webhooks.retry.1024s",
     }
 
-    /// The wait for a receiver that is busy, which is not an attempt, by the name of its topic.
+    /// Wait of a webhook that is deferred without an attempt, by the name of its topic.
     DeferLevel {
         /// A webhook that did not wait for its receiver before.
         First = "webhooks.defer.5s",

@@ -20,7 +20,7 @@ fn another_sender_is_a_mismatch() {
         .then(head(131), "unknown #2 no_matched_deposit @110 sender_mismatch maybe A");
 }
 
-/// Whatever the clocks say: by that of the api the order is of block 160.
+/// Height decides, not time: by the api's clock the order was created at block 160.
 #[test]
 fn a_block_above_the_head_is_never_before() {
     Lane::new()
@@ -32,7 +32,8 @@ fn a_block_above_the_head_is_never_before() {
         .then(head(111), "confirmed #2 waiting_for_match @101 for #1; to A: settle #2 /0 #1");
 }
 
-/// Its transfers came late. By the clock of the api the order is of block 50.
+/// The head at which the deposit opened counts as before it, even if its transfers come later. By
+/// the api's clock the order was created at block 50.
 #[test]
 fn a_block_at_the_head_is_before() {
     Lane::new()
@@ -45,7 +46,7 @@ fn a_block_at_the_head_is_before() {
         );
 }
 
-/// A reorganisation replaced the head that the deposit had: what comes instead of it is younger.
+/// Blocks that replace the head at which the deposit opened count as after it.
 #[test]
 fn a_block_that_replaced_the_head_is_not_before() {
     Lane::new()
@@ -58,7 +59,7 @@ fn a_block_that_replaced_the_head_is_not_before() {
         .then(pay(2, "10.00").at(98).fork(1), "detected #3 waiting_for_confirmation @98");
 }
 
-/// It left the chain and failed, and only then a deposit got its amount.
+/// A transfer that left the chain and failed, before a deposit got its amount.
 #[test]
 fn what_was_seen_before_never_pays() {
     Lane::new()
@@ -155,7 +156,7 @@ fn a_closed_deposit_gives_its_reason() {
         (CloseReason::OrderExpired, UnknownReason::Late),
     ] {
         let on_its_way = match closed {
-            // It may have been marked paid.
+            // An order marked paid has no payer yet, so it is asked.
             CloseReason::OrderPaid => "to A: settle #2 /0 #1".to_owned(),
             _ => format!("to A: gone #2; unknown #2 no_matched_deposit @110 {reason} maybe A"),
         };
@@ -207,7 +208,7 @@ fn a_wrong_amount_names_the_nearest() {
              unknown #6 no_matched_deposit @110 amount_mismatch
              unknown #7 no_matched_deposit @110 amount_mismatch",
         )
-        // Nothing was taken from the orders by it.
+        // The hints leave the deposits open: the exact amount still pays.
         .then(
             pay(6, "10.00").at(132),
             "to A: seen #8; detected #8 waiting_for_confirmation @132 for #1",
