@@ -14,7 +14,7 @@ use testkit::harness::{ADMIN_SECRET, Chain, Merchant, Tidemark, evm_node, free_p
 
 use crate::{CHAIN_ID, chain, play};
 
-/// The secret of who may only read.
+/// Admin secret with the scope `read`.
 const READER: &str = "books-9pT4hD6sJ3mZ2kLw8vQx";
 /// As the configuration has it by default.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };

@@ -20,7 +20,7 @@ struct Interface {
     rows: Vec<RowName>,
     not_shown: Vec<RowName>,
     section: String,
-    /// The endpoint below whose heading the lines are.
+    /// Endpoint of the current heading.
     endpoint: Option<String>,
     /// The first line of the present table.
     head: Option<Vec<String>>,
@@ -50,7 +50,7 @@ impl Interface {
         read
     }
 
-    /// A section of prose alone is a row itself, but one that has sections below it, and the introduction.
+    /// Adds a section without tables as one row, unless it has subsections or is the introduction.
     fn end_section(&mut self, next: &str) {
         let section = self.section.clone();
         let has_rows = self.rows.iter().any(|(of, _)| *of == section);

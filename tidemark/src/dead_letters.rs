@@ -34,13 +34,13 @@ pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Which {
-    /// The first number of their lines in `dead-letters list`.
+    /// Numbers from the first column of `dead-letters list`.
     #[arg(value_name = "NUMBER")]
     numbers: Vec<i64>,
-    /// All that the log still has, also those that were put back before.
+    /// All letters that the log still has, also those that were put back before.
     #[arg(long)]
     all: bool,
-    /// One whose record has expired where the letter says it was, on the letter's word alone.
+    /// Put back this letter although its original record has expired: its content is trusted unchecked.
     #[arg(long, value_name = "NUMBER")]
     without_original: Option<i64>,
 }
@@ -94,7 +94,8 @@ async fn replay_on(
         };
         match draft {
             Ok(draft) => {
-                // The audit is durable before the command: nothing is done that is not there.
+                // The audit entry is durable before the command, so that no command takes effect
+                // without one.
                 for record in draft.records() {
                     log.produce(vec![record]).await.with_context(|| from.clone())?;
                 }

@@ -20,7 +20,7 @@ const WRONG: usize = 16;
 /// Between two bytes of a header: fast enough that the server waits for the rest.
 const DRIP: Duration = Duration::from_millis(500);
 const CLIENTS: usize = 16;
-/// Webhooks whose time is taken.
+/// Number of webhooks that are timed.
 const WEBHOOKS: usize = 50;
 
 /// A connection that was used once.
@@ -32,7 +32,7 @@ async fn idle(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Headers that do not end; again whenever the server has had enough.
+/// Sends headers without end; connects again when the server closes.
 async fn drip(address: SocketAddr) {
     loop {
         let Ok(mut stream) = TcpStream::connect(address).await else { continue };

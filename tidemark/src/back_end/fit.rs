@@ -53,10 +53,10 @@ fn origin(log: &dyn Log) -> Result<Origin, log::Error> {
     Ok(Origin { installation: log.installation()?, incarnation: log.incarnation() })
 }
 
-/// Tables that another installation uses are not made anew from this log.
+/// Refuses to rebuild tables that belong to another installation.
 ///
 /// # Errors
-/// They are.
+/// The tables belong to another installation, or cannot be read.
 pub(crate) async fn refuse_others(log: &dyn Log, tables: &dyn Store) -> anyhow::Result<()> {
     let own = log.installation()?;
     match tables.origin().await? {

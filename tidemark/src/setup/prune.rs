@@ -51,7 +51,8 @@ fn new_file(text: &str) -> Result<PathBuf, String> {
 /// Removes them, day by day.
 ///
 /// # Errors
-/// [`Problems`] without a choice for the rows; or the tables or the file failed: run it again.
+/// [`Problems`] if neither `--export` nor `--without-export` is given; or a failure of tables or
+/// file, after which it can be run again.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     let Options { before, export, without_export } = options;
     if export.is_none() && !without_export {

@@ -1,9 +1,9 @@
 //! The events of an order, in their order: one is sent only once each older one is over, or is known on the log as
 //! overtaken. So no crash, at whatever moment, sends an older one after a newer one.
 //!
-//! An order's first event needs no entry on the log, for nothing is older. What comes later says so
-//! ([`Turn`]), is announced on `webhooks.changelog`, and sent when that is committed: a retry of an older
-//! one, whenever it is due, is overtaken then.
+//! An order's first event needs no entry on the log, for nothing is older. A later event is marked
+//! ([`Turn::follows`]), is first written to `webhooks.changelog`, and is sent once that is
+//! committed. From then on no older event of the order is retried.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -39,11 +39,11 @@ impl Turn {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admitted<J> {
     Start(J),
-    /// [`Sequence::committed`] gives it out, unless a newer one comes before that.
+    /// [`Sequence::committed`] returns it, unless a newer one replaces it first.
     Wait {
         /// To be written with the next step.
         entry: Option<WebhookEntry>,
-        /// An older one that has waited until now.
+        /// Older waiting event that this one replaces.
         overtaken: Option<J>,
     },
     /// A newer one is on its way.
@@ -55,10 +55,10 @@ pub(crate) enum Admitted<J> {
 /// An order with a delivery under work.
 #[derive(Debug)]
 struct Work<J> {
-    /// The version that was let go, until its end is committed.
+    /// Version being sent, until the step with its outcome is committed.
     running: Option<i64>,
     has_ended: bool,
-    /// The newest one since then, or the first one until its entry is committed.
+    /// Newest event that waits, for `running` to end or for its own entry to be committed.
     waiting: Option<(i64, J)>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Sequence<J> {
     by_age: BTreeSet<(UnixMicros, OrderId)>,
     kept_until: UnixMicros,
     works: HashMap<OrderId, Work<J>>,
-    /// Orders of which the next step has an entry or an end.
+    /// Orders with an entry or an outcome in the next step.
     changed: Vec<OrderId>,
 }
 
@@ -145,7 +145,7 @@ impl<J> Sequence<J> {
         announced.max(waiting.map(|(version, _)| *version)) > Some(turn.version)
     }
 
-    /// The end of a delivery that was let go is in the next step.
+    /// Marks a running delivery as ended; the next step has its outcome.
     pub(crate) fn ended(&mut self, turn: Turn) {
         let Some(work) = self.works.get_mut(&turn.order) else { return };
         if work.running == Some(turn.version) {
@@ -160,7 +160,7 @@ impl<J> Sequence<J> {
         self.changed.iter().any(waits)
     }
 
-    /// The next step is durable: what may be sent now.
+    /// Called once the step is durable; returns the deliveries to send now.
     pub(crate) fn committed(&mut self) -> Vec<J> {
         let mut ready = Vec::new();
         for order in std::mem::take(&mut self.changed) {
@@ -183,7 +183,8 @@ impl<J> Sequence<J> {
         ready
     }
 
-    /// Forgets at most `max` entries that no delivery on the log is older than. They are to be removed there.
+    /// Forgets at most `max` expired entries: no older delivery of their orders is left on the log.
+    /// The caller removes them from `webhooks.changelog`.
     pub(crate) fn expire(&mut self, now: UnixMicros, max: usize) -> Vec<OrderId> {
         if now < self.kept_until {
             return Vec::new();
