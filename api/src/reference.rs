@@ -24,7 +24,7 @@ const STYLE: &str = include_str!("page/assets/reference.css");
 struct Fixed {
     plain: Bytes,
     gzip: Bytes,
-    /// Names the content, in each of the two encodings.
+    /// ETags of the content, one for each of the two encodings.
     tags: [HeaderValue; 2],
 }
 
@@ -36,7 +36,7 @@ impl Fixed {
             HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("\"\""))
         };
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        // A buffer takes everything.
+        // Writing to a buffer in memory does not fail.
         let gzip = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
         Self {
             plain: text.into(),

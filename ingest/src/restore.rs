@@ -21,8 +21,8 @@ pub(crate) fn restore(log: &dyn Log, chain: &ChainConfig) -> Result<Option<Histo
     restore_by(PAGE, log, chain, i64::MAX)
 }
 
-/// The same down to a height, and the height above which the log knows every transfer that was published; -1 if it
-/// begins with the chain's first record.
+/// As [`restore_down_to`], with the height above which the log has every transfer that was
+/// published; -1 if the log begins with the chain's first record.
 pub(crate) fn restore_with_reach(
     log: &dyn Log,
     chain: &ChainConfig,
@@ -49,7 +49,7 @@ fn has_expired(log: &dyn Log, of: TopicPartition) -> Result<bool, log::Error> {
     Ok(first.first().is_some_and(|record| record.header(HEADER_EARLIER).is_some()))
 }
 
-/// The same, and what was published about blocks from this height on.
+/// As [`restore`], and with all that was published about blocks from this height on.
 pub(crate) fn restore_down_to(
     log: &dyn Log,
     chain: &ChainConfig,
@@ -58,7 +58,7 @@ pub(crate) fn restore_down_to(
     restore_by(PAGE, log, chain, height)
 }
 
-/// The same with pages of another size.
+/// As [`restore_down_to`], with pages of another size.
 pub(crate) fn restore_by(
     page: i64,
     log: &dyn Log,

@@ -13,13 +13,13 @@ const PAGE_ROWS: u32 = 500;
 /// Difference between a row and its newest version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
-    /// The tables do not have it.
+    /// The tables do not have the row.
     Missing,
-    /// They have an earlier version.
+    /// The tables have an earlier version.
     Older,
-    /// They have a version that is later than the newest one known.
+    /// The tables have a version that is later than the newest one known.
     Newer,
-    /// They have the same version with another content.
+    /// The tables have the same version with another content.
     Changed,
 }
 
@@ -28,7 +28,7 @@ impl Defect {
     #[must_use]
     pub fn of(newest: &Change, row: Option<&Change>) -> Option<Self> {
         let Some(row) = row else { return is_listed(newest).then_some(Self::Missing) };
-        // What identifies an attempt is all that two of them may differ in.
+        // Attempts never change, so two with the same key count as equal.
         if row == newest || matches!(newest, Change::Attempt(_)) {
             return None;
         }
@@ -39,7 +39,7 @@ impl Defect {
         })
     }
 
-    /// One word.
+    /// Name of the defect, in one word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -9,15 +9,15 @@ use crate::machine::return_url::{ReturnUrl, origin_problem};
 /// `[merchant]`.
 #[derive(Debug, Clone)]
 pub struct Merchant {
-    /// Shown to customers.
+    /// Name of the shop, shown to customers.
     pub name: String,
     /// Key of Service-Signature (spec 5.1): signs webhooks.
     pub secret: Secret,
-    /// Key of what customers hold; none: it is signed with `secret`.
+    /// Key of checkout links; without one, `secret` signs them.
     pub link_secret: Option<Secret>,
     /// The key before the last rotation: accepted on incoming requests, never used to sign.
     pub previous_secret: Option<Secret>,
-    /// The same of `link_secret`: accepted on links.
+    /// The link key before the last rotation: accepted on links, never used to sign.
     pub previous_link_secret: Option<Secret>,
     /// Origins whose pages may call the checkout's API.
     pub allowed_origins: Vec<String>,

@@ -23,7 +23,7 @@ fn cell(value: &Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => quoted(text),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
-        // Their parts have commas between them.
+        // Quoted, as JSON has commas.
         Value::Array(_) | Value::Object(_) => quoted(&value.to_string()),
     }
 }

@@ -31,7 +31,7 @@ impl Awaited {
         }
     }
 
-    /// Audience that gives it.
+    /// Audience whose requests give the command.
     pub(crate) fn audience(self) -> Audience {
         match self {
             Self::Payment | Self::Cancel => Audience::Customer,
@@ -94,7 +94,7 @@ pub(crate) fn payable(record: &Order, choice: Choice) -> Verdict {
     if is_paid || open_deposit(record, choice).is_some() || (has_ended && was_open) {
         Verdict::Done
     } else if has_ended {
-        // Nobody could ever pay it, so nobody is sent there.
+        // Nobody could ever pay the order, so no customer is sent to its page.
         Verdict::Refused(Refusal::NotPending)
     } else if record.cause == OrderCause::PaymentRefused {
         Verdict::Refused(Refusal::NoFreeAmount)
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(with(ended, DepositState::Refused, None), refused, "{ended}");
             assert_eq!(with(ended, DepositState::Requested, None), refused, "{ended}");
         }
-        // By an operator.
+        // Marked paid by an operator.
         assert_eq!(with(OrderStatus::Paid, DepositState::Refused, None), Verdict::Done);
         assert_eq!(with(OrderStatus::Pending, DepositState::Open, value), Verdict::Done);
         assert_eq!(with(OrderStatus::Pending, DepositState::Closed, value), Verdict::Wait);

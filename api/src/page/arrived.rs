@@ -16,7 +16,7 @@ use crate::machine::seen_transfer::SeenTransfer;
 pub(super) struct Held {
     /// `true` if a verdict is awaited.
     is_waiting: bool,
-    /// `true` if it may be another customer's.
+    /// `true` if every such arrival may be another customer's.
     is_unsure: bool,
 }
 
@@ -83,7 +83,8 @@ pub(super) fn hold(input: &PageInput<'_>, held: Held, cancel: Html) -> Html {
     Template(include_str!("templates/held.html")).fill(language, &values)
 }
 
-/// A notice about each of them.
+/// Notices about the arrivals that are not the order's own payment, and about a looked-up
+/// transaction.
 pub(super) fn notices<'a>(input: &PageInput<'a>) -> impl Iterator<Item = Html> + use<'a> {
     let (this, language) = (*input, input.language);
     let own = strays(input).map(move |seen| {
@@ -145,7 +146,7 @@ fn waiting(input: &PageInput<'_>, seen: &SeenTransfer) -> (Html, Html) {
     (title, line(check).then(line(language.text(then))))
 }
 
-/// Until when something is checked, if that is known and to come.
+/// End of the checks of these transfers, if it is known and has not passed.
 fn ends<'a>(
     input: &PageInput<'_>,
     seen: impl IntoIterator<Item = &'a SeenTransfer>,
@@ -154,7 +155,7 @@ fn ends<'a>(
     ends.max().flatten().filter(|end| *end > input.now)
 }
 
-/// Notice that it is being checked, with the end of the check if that is known.
+/// Text that a transfer is being checked, with the end of the check if that is known.
 fn checked(
     language: Language,
     end: Option<UnixSeconds>,
@@ -190,7 +191,7 @@ fn unknown(input: &PageInput<'_>, seen: &SeenTransfer) -> (Html, Html) {
     (title, more.then(line(language.text("stray.help"))))
 }
 
-/// One notice about all that only may be the customer's, without their hashes and amounts.
+/// One notice about all transfers that only may be the customer's, without hashes and amounts.
 fn possibly(input: &PageInput<'_>) -> Option<Html> {
     let PageInput { order, language, .. } = *input;
     possible(input).next()?;
@@ -221,7 +222,7 @@ fn look_up(input: &PageInput<'_>) -> Option<Html> {
         {
             "lookup.other"
         }
-        // It has a notice of its own.
+        // The transfer has a notice of its own.
         LookUp::Found(_) => return None,
     };
     let label = language.text("lookup.title").to_owned();
@@ -235,7 +236,7 @@ pub(super) fn look_up_form(input: &PageInput<'_>) -> Html {
     if !was_asked || order.status == OrderStatus::Paid || !order.candidates.is_empty() {
         return Html::default();
     }
-    // What may be the customer's is his by its number.
+    // A possible transfer is shown as the customer's own once he enters its hash.
     let is_open = input.look_up.is_some() || !input.possible.is_empty();
     let values = [
         ("action", order.order_id.to_string().into()),

@@ -85,7 +85,7 @@ async fn a_signature_replayed_changed_or_from_the_future() {
     }
     world.advance(301);
     send(NOW, &body, &body).await.refused(401, failed);
-    // Of another path: each has a body of its own.
+    // The signature is valid on another path too, but each path has a body of its own.
     let request = world.request("POST /api/v1/service/orders/status").body(body.clone());
     let header = signature(NOW + 301, &body);
     Answer::to(request.header("Service-Signature", header))
@@ -286,7 +286,7 @@ async fn other_spellings_of_an_operators_path() {
     assert_eq!(world.commands().len(), 1, "the create");
 }
 
-/// A reference may be any text, also one that leads elsewhere in an address.
+/// A merchant's reference may be any text, also one that leads elsewhere when put into a URL.
 #[tokio::test]
 async fn a_reference_that_leads_the_customer_elsewhere() {
     let mut config = config();
@@ -471,7 +471,7 @@ async fn no_public_route_reads_an_admin_secret() {
     }
 }
 
-/// Anybody may ask for schemas; that one is parsed costs more.
+/// Anybody may read schemas. Posting one is limited, because the server parses it.
 #[tokio::test]
 async fn a_flood_of_schemas() {
     let mut world = World::alone().await;
@@ -498,7 +498,7 @@ async fn a_flood_of_schemas() {
     assert!(answer.body.contains("A schema has at most "), "{}", answer.body);
 }
 
-/// They are large, and nobody's account.
+/// The documents are large, and served to callers without an account.
 #[tokio::test]
 async fn a_flood_for_documents() {
     let mut world = World::alone().await;

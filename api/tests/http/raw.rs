@@ -1,4 +1,4 @@
-//! A client that sends what it likes, byte by byte.
+//! A client that sends any bytes, valid HTTP or not.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Raw {
         Self(TcpStream::connect(world.address()).await.unwrap())
     }
 
-    /// A connection of its own that sends this.
+    /// Opens a connection and sends these bytes.
     pub(crate) async fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Self {
         let mut raw = Self::connect(world).await;
         raw.send(bytes).await;
@@ -54,7 +54,7 @@ impl Raw {
         Some(RawAnswer { status, head, body: String::from_utf8(body).unwrap() })
     }
 
-    /// Until the server asks for the body of a request that offered to wait.
+    /// Waits until the server asks for the body of a request that offered to wait.
     pub(crate) async fn body_is_awaited(&mut self) {
         let mut line = [0; 25];
         self.0.read_exact(&mut line).await.unwrap();

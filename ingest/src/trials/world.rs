@@ -19,15 +19,15 @@ use crate::rehearsal::run::{Run, config, pauses};
 use crate::rehearsal::shop::{Shop, text, units, wallet, wallets};
 use crate::sabotage::Defect;
 
-/// Between two steps of a trial.
+/// Time between two steps of a trial.
 const STEP: Duration = Duration::from_millis(20);
-/// Between two reads of a condition.
+/// Time between two checks of a condition.
 const TICK: Duration = Duration::from_millis(1);
 /// Maximum wait for a condition; reached only in red runs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two blocks.
+/// Time between two blocks.
 pub(super) const BLOCK_SECONDS: u64 = 2;
-/// Orders outlast what a trial does before it lets them expire.
+/// Lifetime of an order: longer than a trial runs before it lets orders expire.
 const TTL_SECONDS: i64 = 20_000;
 /// Time without an answer of the others after which an endpoint is alone.
 const ALONE: Duration = Duration::from_millis(100);
@@ -57,7 +57,7 @@ impl World {
         Self { chain, shop, config, pauses, readiness: Readiness::default(), run: None }
     }
 
-    /// The same with a chain that is followed, and a shop that takes payments.
+    /// As [`World::new`], with a chain that is followed, and a shop that takes payments.
     pub(super) async fn open(seed: u64, endpoints: usize) -> Self {
         let mut world = Self::new(seed, endpoints).await;
         world.follow();
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Until payments are seen.
+    /// Waits until payments are seen.
     pub(super) async fn opens(&mut self) {
         let started = Instant::now();
         while !self.shop.is_ready().await {
@@ -93,7 +93,7 @@ impl World {
         self.behaviour(endpoint).fault = Some((fault, LASTING));
     }
 
-    /// An endpoint without faults from now on.
+    /// Ends the faults of an endpoint.
     pub(super) fn heal(&self, endpoint: usize) {
         *self.behaviour(endpoint) = Behaviour::default();
     }
@@ -134,7 +134,7 @@ impl World {
         self.set_clock();
     }
 
-    /// Time passes without a block.
+    /// Advances time without a block.
     pub(super) fn pass(&mut self, seconds: u64) {
         self.chain.pass(seconds);
         self.set_clock();
@@ -146,7 +146,7 @@ impl World {
         self.shop.clock.advance(Duration::from_micros(u64::try_from(ahead).unwrap_or(0)));
     }
 
-    /// A block, and time for ingest to follow it.
+    /// Mines a block, and gives ingest the time to follow it.
     pub(super) async fn step(&mut self) {
         self.mine();
         self.settle().await;
@@ -162,7 +162,7 @@ impl World {
         tokio::time::interval_at(tokio::time::Instant::now() + STEP, STEP).tick().await;
     }
 
-    /// Blocks are mined until all of these orders are paid.
+    /// Mines blocks until all of these orders are paid.
     pub(super) async fn paid(&mut self, deposits: &[&Deposit]) {
         let started = Instant::now();
         loop {
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Time passes without blocks until an order is paid.
+    /// Waits, without a block, until an order is paid.
     pub(super) async fn paid_in_time(&mut self, deposit: &Deposit) {
         let started = Instant::now();
         while !self.unpaid(&[deposit]).await.is_empty() {
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// Those of the orders that are not paid.
+    /// Orders of these deposits that are not paid.
     async fn unpaid(&mut self, deposits: &[&Deposit]) -> Vec<OrderId> {
         let paid = self.paid_orders().await;
         let ids = deposits.iter().map(|deposit| deposit.order_id);
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// The next order is paid as usual; in the end the tables say what the chain says.
+    /// Checks that a further order is paid, and that the tables come to agree with the chain.
     pub(super) async fn ends_well(&mut self) {
         let last = self.order(2, 7).await;
         self.pay(&last);
@@ -236,7 +236,7 @@ impl World {
             }
             let problems = verdict.problems;
             assert!(started.elapsed() < PATIENCE, "{problems:?}; {}", self.shown());
-            // What was taken back fails when its block is final.
+            // A transfer that was taken back fails once its old height is final.
             (0..8).for_each(|_| self.mine());
             self.settle().await;
         }
@@ -283,7 +283,7 @@ impl World {
         head.unwrap()
     }
 
-    /// Until a condition holds, without a block.
+    /// Waits, without a block, until a condition holds.
     pub(super) async fn until_still(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let (started, mut ticks) = (Instant::now(), tokio::time::interval(TICK));
         while !is_so(self) {
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Blocks are mined until a condition holds.
+    /// Mines blocks until a condition holds.
     pub(super) async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while !is_so(self) {

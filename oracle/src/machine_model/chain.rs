@@ -148,7 +148,7 @@ impl Chain {
         chain
     }
 
-    /// Ingest sees payments to this wallet from the next block on, and says so.
+    /// Makes ingest see payments to this wallet from the next block on, and write a watch.
     pub fn watch(&mut self, wallet: Address) {
         if !self.watched.iter().any(|(watched, _)| *watched == wallet) {
             self.watched.push((wallet, self.scanned));
@@ -290,7 +290,7 @@ impl Chain {
         self.fork(depth, 0)
     }
 
-    /// Endpoints disagree about a transfer that is not confirmed yet, one of them.
+    /// Makes endpoints disagree about one of the transfers that are not confirmed yet.
     pub fn dispute(&mut self, number: usize) {
         // The highest head may have confirmed what a lower one does not.
         let tip = i64::try_from(self.scanned_max).unwrap();
@@ -308,13 +308,14 @@ impl Chain {
         }
     }
 
-    /// They agree: all that was disputed is there.
+    /// Makes endpoints agree that every disputed transfer exists.
     pub fn agree(&mut self) {
         self.disputed.clear();
         self.write_head();
     }
 
-    /// A transaction of which all was disputed is not there: it is taken back, and no block is scanned again.
+    /// Makes endpoints agree that a transaction, all of whose transfers are disputed, does not exist:
+    /// they are retracted, and no block is scanned again.
     pub fn reject(&mut self) {
         let of = |held: &Held| {
             let number = usize::try_from(held.block.number).unwrap();

@@ -124,7 +124,7 @@ pub fn order_command() -> OrderCommand {
     }
 }
 
-/// About an order that the processor may have forgotten.
+/// An example: an operator marks an order paid that the processor may have forgotten.
 pub fn mark_paid() -> OrderCommand {
     let body = OrderCommandBody::MarkPaid(Some(expired().into()));
     OrderCommand { body, ..order_command() }
@@ -153,7 +153,7 @@ pub fn attach() -> DepositCommand {
     DepositCommand { body: DepositCommandBody::Attach(attach.into()), ..deposit_command() }
 }
 
-/// An example: it asks the order.
+/// An example: a lane asks an order whether a late payment may be attached to it.
 pub fn attach_asks() -> OrderCommand {
     let attach = Attach {
         transfer_id: TransferId(7),

@@ -272,7 +272,7 @@ fn commands_and_alerts_are_events() {
     assert!(line.contains(&format!("{}: {}", alert.kind, alert.message)), "{line}");
 }
 
-/// A head does not confirm what it holds, however deep that is.
+/// A head confirms none of the transfers that it lists as held, however deep their blocks are.
 #[test]
 fn a_held_transfer_is_not_confirmed() {
     let mut record = example::chain_head();

@@ -46,7 +46,7 @@ impl Cursor {
             let block = scanned.blocks.iter().find(|block| block.number == log.block_number);
             let (seen, _) = self.rules.watch.observe(std::slice::from_ref(&log));
             let (Some(block), Some(seen)) = (block, seen.first()) else { continue };
-            // Of equal ones those that count come before it.
+            // Equal logs that already count come before this one.
             let rank = scanned.logs.iter().filter(|other| content(other) == content(&log)).count();
             let verdict = Verdict::of(proof, &self.rules.watch, block, seen, rank);
             if verdict == Verdict::Unknown {

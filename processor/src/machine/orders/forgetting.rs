@@ -11,7 +11,7 @@ use super::{Broken, OrderRow, State, is_awaited, past};
 const LEAVING_MAX: usize = 1000;
 
 impl OrderRow {
-    /// Time at which it is forgotten; none while it is pending, or a lane has not reported the
+    /// Time at which the order is forgotten; none while it is pending, or a lane has not reported the
     /// outcome of a deposit or a candidate.
     pub(super) fn leaves_at(&self) -> Option<UnixSeconds> {
         let waits = self.has_awaited_deposit() || self.may_be_paid_by_candidates();
@@ -23,7 +23,7 @@ impl OrderRow {
     /// The order that a command carries, if it is one that may have been forgotten.
     pub(super) fn remembered(command: &OrderCommand, order: &Order) -> Option<Self> {
         let mut row = Self::new(order.clone());
-        // It left after its last deposit was closed; the tables may have missed that.
+        // The order left memory after its last deposit was closed; the tables may have missed that.
         for deposit in row.order.deposits.iter_mut().filter(|deposit| is_awaited(deposit)) {
             deposit.state = DepositState::Closed;
         }
@@ -40,7 +40,7 @@ impl State {
         latest.is_some_and(|row| kept_until < row.order.updated_at.seconds())
     }
 
-    /// Lets go of ended orders whose time is past.
+    /// Forgets ended orders whose time is past.
     pub(super) fn forget(&mut self, now: UnixSeconds) -> Result<(), Broken> {
         let due: Vec<_> = past(&self.orders.index.leaving, now).take(LEAVING_MAX).collect();
         due.into_iter().try_for_each(|id| self.orders.remove(id))
