@@ -8,7 +8,7 @@ use schemas::Secret;
 /// The log has what it has for 91 days: what is removed sooner would come back when tables are made again.
 const RETENTION_DAYS_MIN: u64 = 92;
 const RETENTION_DAYS_MAX: u64 = 36_500;
-/// In the place of a folder.
+/// Value of `retention_export` for no copies.
 const NO_EXPORT: &str = "none";
 
 /// Storage of the tables.
@@ -120,7 +120,7 @@ impl BackEnd {
 /// upper case are rejected.
 ///
 /// # Errors
-/// Rule for valid names.
+/// The rule that the name breaks.
 pub fn check_keyspace(name: &str) -> Result<(), &'static str> {
     let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());

@@ -24,7 +24,7 @@ fn crate_of(name: &str) -> &str {
     match name.strip_prefix("tidemark_") {
         Some("build_info") => "runtime",
         Some(rest) => rest.split('_').next().unwrap(),
-        // The names of these are every exporter's.
+        // Names that every exporter uses, such as `process_*`, have no crate in them.
         None => "runtime",
     }
 }

@@ -105,7 +105,7 @@ pub(crate) fn say(line: &str) {
     drop(stderr().line(line));
 }
 
-/// Shows what would be done, and asks a person for it.
+/// Shows what would be done, and asks a person to confirm it.
 ///
 /// # Errors
 /// The lines cannot be shown, or the answer cannot be read.

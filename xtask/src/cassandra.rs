@@ -8,12 +8,12 @@ use anyhow::{Context, Result, anyhow};
 use crate::port::free_port;
 use crate::server::{Server, class_path};
 
-/// Packages of the JDK that it opens by reflection.
+/// Packages of the JDK that Cassandra opens by reflection.
 const OPENS: &str = "java.base/java.io java.base/java.lang java.base/java.lang.module \
      java.base/java.lang.reflect java.base/java.math java.base/java.net java.base/java.nio \
      java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic \
      java.base/java.nio.charset";
-/// Packages of the JDK that it also uses directly.
+/// Packages of the JDK that Cassandra also uses directly.
 const EXPORTS: &str = "java.base/java.lang.ref java.base/jdk.internal.math \
      java.base/jdk.internal.misc java.base/jdk.internal.module java.base/jdk.internal.ref \
      java.base/jdk.internal.util.jar java.base/sun.nio.ch \

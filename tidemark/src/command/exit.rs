@@ -63,7 +63,7 @@ pub(super) fn refuse(problems: &Problems) -> ExitCode {
 pub(super) fn show(text: &str) -> ExitCode {
     match output::stdout().text(text) {
         Ok(()) => ExitCode::SUCCESS,
-        // Who reads it has seen enough.
+        // The reader closed the pipe, having read enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("tidemark: the output is not complete: {error}"));
@@ -72,7 +72,7 @@ pub(super) fn show(text: &str) -> ExitCode {
     }
 }
 
-/// Prints what was found out, or why that was not possible.
+/// Prints the findings of a command, or why it could not find them.
 pub(super) fn answer(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(outcome) => report(Ok(outcome)),

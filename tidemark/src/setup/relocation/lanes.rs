@@ -88,7 +88,7 @@ fn new(old: Old, lane: Partition) -> NewRecord {
 pub(super) struct Lane {
     records: Records,
     has_expired: bool,
-    /// Read, and not dealt yet: nothing behind it is read before.
+    /// Next head, read and not dealt yet: nothing behind it is read before it is dealt.
     head: Option<Old>,
 }
 

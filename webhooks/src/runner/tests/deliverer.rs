@@ -55,7 +55,7 @@ pub(super) fn dispatch(log: &Scripted, names: &[&str], url: &str) {
     log.append(records.collect());
 }
 
-/// Turns until `done`.
+/// Runs turns of the consumer until `done`.
 #[track_caller]
 pub(super) fn turn_until<H: Handler<Error: Debug>>(
     consumer: &mut Consumer<H>,
@@ -243,7 +243,7 @@ async fn a_failure_of_our_own_is_no_attempt() {
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
 }
 
-/// Of a broker, or of the disk of another machine.
+/// Records are dated by the broker, whose clock may differ from ours.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_of_the_log_that_is_off_changes_no_due_time() {
     for skew in [600, -600] {
