@@ -8,7 +8,7 @@ use schemas::{
 
 use crate::audit::{self, Asker};
 
-/// The key of its commands: they are about all of a lane.
+/// Key of the commands of a stop, which concern a whole lane.
 const KEY: &str = "lane";
 
 /// Request to begin or to end a stop.

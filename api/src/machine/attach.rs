@@ -45,7 +45,7 @@ pub(crate) fn check(transfer: &Transfer, order: &Order, accept_less: bool) -> An
     if order.paid_by.is_some_and(|payer| payer != id) {
         return Err(Refusal::NotAttachable("order is paid by another transfer"));
     }
-    // The same request again finds what it did.
+    // The same request was executed before.
     if transfer.order_id == Some(order.order_id) && order.paid_by == Some(id) {
         return Ok(());
     }

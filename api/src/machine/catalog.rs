@@ -38,7 +38,7 @@ pub(crate) struct Catalog {
     receivers: ReceiverPolicy,
 }
 
-/// Ends at 136 years.
+/// A duration in whole seconds; one of more than 136 years counts as 136.
 fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
@@ -107,7 +107,8 @@ impl Catalog {
     /// less; repeated requests for one order start at the same wallet.
     ///
     /// # Errors
-    /// Reason why it cannot be paid: for the merchant, who chose chain, stablecoin and amount.
+    /// Reason why the choice cannot be paid: for the merchant, who chose chain, stablecoin and
+    /// amount.
     pub(crate) fn payment(
         &self,
         order_id: OrderId,

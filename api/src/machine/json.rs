@@ -20,7 +20,8 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Invali
     serde_json::from_slice(body).map_err(|error| Invalid::new("body", error.to_string()))
 }
 
-/// The same, of a body in which a field with a typing error would ask for something else: every field must be known.
+/// As [`object`], but refuses unknown fields: for a body where a misspelt field would change what
+/// is asked for.
 pub(crate) fn only<'a, T: Deserialize<'a>>(body: &'a [u8], names: &[&str]) -> Result<T, Invalid> {
     let read = object(body)?;
     known("body", field_names(body)?.iter().map(String::as_str), names)?;
@@ -33,7 +34,7 @@ pub(super) fn field_names(body: &[u8]) -> Result<Vec<String>, Invalid> {
     Ok(given.into_keys().collect())
 }
 
-/// Refuses names that mean nothing where they are given.
+/// Refuses names that are not among `names`.
 pub(super) fn known<'a>(
     place: &'static str,
     given: impl Iterator<Item = &'a str>,

@@ -25,7 +25,7 @@ pub(crate) fn of_transfer(
         blockchain: transfer.blockchain,
         timestamp: now.seconds(),
     };
-    // Beside the pipeline's own event, so that the attempts of both are counted.
+    // An id of its own beside the first event's, so that the attempts of both are counted.
     let event_id = format!("{}.unknown.{event}", transfer.transfer_id);
     let url = url.ok_or(Refusal::UnknownUrlMissing)?.to_owned();
     let first = Delivery::first(DeliveryKind::UnknownTransfer, event_id, url, body.body(), now);

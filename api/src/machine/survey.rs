@@ -20,7 +20,7 @@ pub struct Chain {
     pub halt: Option<(String, UnixMicros)>,
     /// Transfers that endpoints disagree about.
     pub held: Vec<Held>,
-    /// Blocks that were never scanned are gone from every endpoint.
+    /// `true` if every endpoint has deleted blocks that were never scanned.
     pub has_gap: bool,
 }
 
@@ -32,9 +32,9 @@ pub struct Group {
     pub name: &'static str,
     /// Records that are not read yet, at most: on Kafka ends of transactions count, too.
     pub lag: i64,
-    /// The time at which the oldest of them was appended.
+    /// Time at which the oldest of these records was appended.
     pub oldest: Option<UnixMicros>,
-    /// Each with the number of its partitions; none where the log has no list of them.
+    /// Members, each with the number of its partitions; none where the log does not list members.
     pub members: Option<Vec<(String, usize)>>,
 }
 
@@ -42,10 +42,10 @@ pub struct Group {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Orders {
     pub pending: usize,
-    /// There are more than were counted.
+    /// `true` if there are more pending orders than were counted.
     pub is_more: bool,
     pub oldest: Option<UnixSeconds>,
-    /// One of those whose deadline has passed by more than chains take, and how many there are.
+    /// One order whose deadline has passed by more than chains take, and the number of such orders.
     pub overdue: Option<(OrderId, usize)>,
 }
 
@@ -54,7 +54,7 @@ pub struct Orders {
 pub struct Webhooks {
     /// Maximum number that are being sent or wait for their next attempt.
     pub waiting: usize,
-    /// The time at which the oldest of them was announced.
+    /// Time at which the oldest of the waiting webhooks was announced.
     pub oldest: Option<UnixMicros>,
     /// Subjects of webhooks that were given up and not delivered since.
     pub dead: Vec<Subject>,
@@ -68,7 +68,7 @@ pub struct Disk {
     pub all_bytes: u64,
 }
 
-/// All of it.
+/// State of the whole installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
     pub at: UnixMicros,
@@ -81,7 +81,7 @@ pub struct Survey {
     pub webhooks: Webhooks,
     /// Records that no stage could process: all that the topic has.
     pub dead_letters: usize,
-    /// The open ones that no other part of the survey shows, the oldest first.
+    /// Open alerts that no other part of the survey shows, the oldest first.
     pub alerts: Vec<Alert>,
     /// Emergency stops in force, in words.
     pub stops: Vec<String>,

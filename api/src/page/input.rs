@@ -30,7 +30,7 @@ impl Problem {
     const ALL: [Self; 6] =
         [Self::Unseen, Self::Full, Self::Ended, Self::Seen, Self::Busy, Self::Other];
 
-    /// Its word in the page's address.
+    /// Word for the problem in the page's URL.
     pub(crate) fn word(self) -> &'static str {
         self.key().trim_start_matches("problem.")
     }
@@ -39,7 +39,7 @@ impl Problem {
         Self::ALL.into_iter().find(|of| of.word() == word)
     }
 
-    /// The key of its text.
+    /// Key of the problem's text.
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::Unseen => "problem.unseen",
@@ -57,7 +57,7 @@ impl Problem {
 pub(crate) enum LookUp<'a> {
     /// Not a transaction hash.
     Malformed,
-    /// Asked too often.
+    /// The customer has asked too often.
     Later,
     Found(&'a [SeenTransfer]),
 }
@@ -87,7 +87,7 @@ pub(crate) struct PageInput<'a> {
     pub(crate) look_up: Option<LookUp<'a>>,
     /// Chains and coins that the order can be paid with.
     pub(crate) choices: &'a [ChainView],
-    /// `true` if an operator has stopped the payment that it awaits.
+    /// `true` if an operator has stopped the payment that the order awaits.
     pub(crate) is_stopped: bool,
     pub(crate) now: UnixSeconds,
     pub(crate) language: Language,
@@ -99,7 +99,8 @@ pub(crate) struct PageInput<'a> {
 }
 
 impl PageInput<'_> {
-    /// `true` if its deposit is on a test network, or without one if any of its choices is.
+    /// `true` if the order's deposit is on a test network or, without a deposit, any of its choices
+    /// is.
     pub(super) fn is_test(&self) -> bool {
         let is_test = |blockchain| self.catalog.terms(blockchain).is_some_and(|of| of.is_test());
         let mut deposits = self.order.deposits.iter().rev();

@@ -44,7 +44,7 @@ async fn a_created_order_has_a_location() {
     let path = link.strip_prefix("https://pay.test").unwrap();
     let opened = Answer::to(world.request(&format!("GET {path}"))).await;
     assert_eq!(opened.status, 303, "{}", opened.body);
-    // LINK_SECONDS after the end of the order.
+    // The link is valid until LINK_SECONDS after the deadline of the order.
     world.advance(1800 + 24 * 3600);
     assert_eq!(Answer::to(world.request(&format!("GET {path}"))).await.status, 303);
     world.advance(1);
@@ -169,9 +169,9 @@ async fn an_order_that_nobody_can_pay_is_refused() {
     let world = World::with(config, true).await;
     let body = new_order_with(&[("blockchain", "eth"), ("stablecoin", "DAI")]);
     world.create(&body).await;
-    // Its amount is taken at the one wallet.
+    // The amount is taken at the only wallet.
     world.create_once("k", &body).await.refused(409, NO_FREE_AMOUNT);
-    // Asked again, as the amount may be free by now.
+    // The repeated create asks for the amount again, as it may be free by now.
     world.create_once("k", &body).await.refused(409, NO_FREE_AMOUNT);
     let mut commands = world.commands();
     commands.retain(|command| command.command_id.is_some());
@@ -180,7 +180,7 @@ async fn an_order_that_nobody_can_pay_is_refused() {
     let choice = commands.iter().find(is_choice).unwrap();
     let of_order = commands.iter().filter(|command| command.order_id == choice.order_id);
     assert_eq!(of_order.count(), 2, "{commands:?}");
-    // Ended, it was never to be paid: its merchant learns that before a customer does.
+    // The order ended without an amount: the merchant gets an error, and sends no customer to it.
     let cancelled = world.admin(&format!("POST /orders/{}/cancel", choice.order_id)).await;
     assert_eq!(cancelled.status, 200, "{}", cancelled.body);
     world.create_once("k", &body).await.refused(409, "order is not pending");
@@ -189,7 +189,7 @@ async fn an_order_that_nobody_can_pay_is_refused() {
     let polygon = new_order_with(&[("blockchain", "polygon"), ("stablecoin", "USDC")]);
     world.service("/orders", &polygon).await.refused(409, NOT_FOLLOWED);
     assert_eq!(creates(&world).len(), 2, "there is no third order");
-    // The customer may choose another one.
+    // An order without a coin is accepted, as the customer may choose one that is followed.
     world.create(&new_order_with(&[("blockchain", "polygon")])).await;
 }
 
@@ -283,7 +283,7 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
     assert_eq!(world.commands(), [], "no refused request reaches the log");
 }
 
-/// However the address is written.
+/// In every notation of a private address.
 #[tokio::test]
 async fn spec_4_1_receivers_inside_the_network_are_refused() {
     let world = World::alone().await;
@@ -321,7 +321,7 @@ async fn bodies_above_the_limit_are_refused() {
     answer.refused(413, "body: must be at most 64 KiB");
 }
 
-/// The limit of the whole request may end it after its command was sent.
+/// The time limit of a request may end it after its command was sent.
 #[tokio::test]
 async fn a_create_that_takes_too_long_may_have_been_done() {
     let world = World::alone().await;
@@ -372,7 +372,7 @@ async fn spec_7_1_store_not_readable_is_500() {
     assert_eq!(world.commands(), []);
 }
 
-/// The shop's name is shown to customers, and may change.
+/// The shop's name may change without changing what a key names.
 #[tokio::test]
 async fn same_key_is_the_same_order_under_any_shop_name() {
     let mut world = World::start().await;
@@ -438,7 +438,7 @@ async fn concurrent_requests_with_one_key_make_one_order() {
     let payments = creates(&world).into_iter().filter_map(|create| create.payment);
     let wallets: HashSet<_> = payments.map(|payment| payment.wallets).collect();
     assert_eq!(wallets.len(), 1, "one order's commands try the wallets in one order");
-    // The row is the winner's, not that of the last command.
+    // The row is that of the create that won, not that of the last command.
     let order = of(201).map(Answer::json).next().unwrap();
     let row = world.row(order["order_id"].as_str().unwrap()).await.unwrap();
     assert_eq!(row.amount_text, order["amount"].as_str().unwrap());

@@ -1,4 +1,4 @@
-//! Orders that the processor has forgotten: what is left of them is their rows.
+//! Orders that the processor has forgotten, and that only the tables still have.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use crate::world::{World, new_order, new_order_with};
 const EIGHT_DAYS: u64 = 8 * 24 * 3600;
 
 impl World {
-    /// Time passes until the processor has forgotten the order. A chain says so too: timers do not run ahead
-    /// of all chains.
+    /// Advances time until the processor has forgotten the order. A head advances chain time too,
+    /// as timers do not run ahead of all chains.
     async fn forget(&self, id: &str) {
         let mut tail = self.log.tail(&[Topic::OrdersChangelog]).unwrap();
         self.advance(EIGHT_DAYS);
@@ -43,7 +43,7 @@ async fn an_operator_reaches_an_order_that_was_forgotten() {
         assert_eq!(world.row(id).await.unwrap().status.as_str(), status);
     }
     world.forget(id).await;
-    // Nobody knows it but the tables: they answer, as for any order that has ended.
+    // Only the tables have the order: the api answers from them, as for any order that has ended.
     let again = world.create_once("k", &new_order()).await;
     assert_eq!((again.status, again.json()), (201, created.clone()));
     let other = world.create_once("k", &new_order_with(&[("amount", "11.00")])).await;

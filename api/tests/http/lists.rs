@@ -87,7 +87,8 @@ async fn a_name_that_means_nothing_is_refused() {
     }
 }
 
-/// Commands refuse unknown names too: one meant for a rehearsal would be carried out.
+/// Commands refuse unknown names too: otherwise `dry_run` would be ignored and the command
+/// executed.
 #[tokio::test]
 async fn unknown_query_names_stop_commands_and_health() {
     let world = World::start().await;
@@ -104,7 +105,8 @@ async fn unknown_query_names_stop_commands_and_health() {
     assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("ok")));
 }
 
-/// So in the bodies that ask for orders: a list would have all of them, and changes would begin with the oldest.
+/// An ignored filter would list all orders, and an ignored position would read changes from the
+/// oldest.
 #[tokio::test]
 async fn unknown_fields_are_refused_where_orders_are_read() {
     let world = World::alone().await;
@@ -171,7 +173,7 @@ async fn the_transfers_of_a_transaction_at_all_wallets() {
     }
 }
 
-/// `SEARCHED_PAGES_MAX` of 200: a wallet may have millions.
+/// A wallet may have millions of transfers: only `SEARCHED_PAGES_MAX` pages of 200 are searched.
 #[tokio::test]
 async fn the_latest_transfers_are_searched() {
     let world = World::alone().await;
@@ -237,7 +239,7 @@ async fn a_list_is_a_file_of_all_its_rows() {
 #[tokio::test]
 async fn an_export_that_fails_does_not_end_well() {
     let world = World::alone().await;
-    // Far more than what is buffered on the way.
+    // Far more than the buffers between server and client hold.
     let reference = "x".repeat(255);
     let rows = (1..=20_000_u32).map(|number| {
         let merchant_order_id = reference.clone();

@@ -37,7 +37,7 @@ async fn status(world: &World, id: &str) -> Value {
     world.user(id, "GET", "status", &json!({})).await.json()
 }
 
-/// "I have paid": what is known of the transaction, at the wallets of this order alone.
+/// The form "I have paid" shows a transaction, but only its transfers to wallets of this order.
 #[tokio::test]
 async fn a_customer_who_paid_asks_for_the_transaction() {
     let world = World::start().await;
@@ -282,7 +282,7 @@ async fn a_choice_without_a_free_amount_is_refused() {
     // An amount comes free with the first head after its deposit closed; the lane may read a head
     // before the close, and a choice before a head.
     for _ in 0..50 {
-        // As often as a link may ask.
+        // The rate at which a link may ask.
         world.advance(6);
         world.chain(example::chain_head().body).await;
         let answer = world.pay(&id, "eth", "DAI").await;
@@ -326,7 +326,7 @@ async fn cancel_ends_a_pending_order_for_good() {
     assert_eq!(cancels.count(), 1, "the row is enough to refuse the second");
 }
 
-/// A page that polls by POST, or a customer who means harm: what is known already is no command.
+/// A page that polls by POST, or an attacker, repeats a request: it is answered without a command.
 #[tokio::test]
 async fn repeated_choice_or_cancel_is_answered_from_row() {
     let world = World::start().await;
@@ -378,7 +378,7 @@ async fn a_link_may_command_so_often_and_no_more() {
     assert_eq!(world.cancel(&id).await.status, 200);
 }
 
-/// The customers of one address leave the service to those of others, and to the merchant.
+/// Customers of one address cannot take the service away from other addresses or the merchant.
 #[tokio::test]
 async fn customers_of_one_address_are_limited_together() {
     let mut world = World::start().await;

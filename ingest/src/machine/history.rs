@@ -15,8 +15,8 @@ pub(crate) struct History {
     last: Block,
     head: Head,
     observed_at: UnixMicros,
-    /// The newest block whose head left nothing unconfirmed, as the one before the first that was scanned: nothing
-    /// is missed up to it. -1 if none is known.
+    /// The newest block whose head confirms every amount up to itself, so that no transfer at or
+    /// below it is missing; -1 if none is known. The head before the first scanned block is one.
     settled: i64,
     /// Blocks that were on the chain when scanned: every head and every block with a transfer, so
     /// that a rewind to the newest canonical one retracts no canonical transfer.
@@ -93,14 +93,14 @@ impl History {
         }
     }
 
-    /// Every block up to this height was checked by two endpoints where there are two, or not at all: it lies before
-    /// the beginning. Smaller amounts may have been confirmed further by one of them alone.
+    /// Height up to which two endpoints, where there are two, have shown every block since the
+    /// beginning. Smaller amounts may have been confirmed further by one endpoint alone.
     pub(crate) fn checked(&self) -> i64 {
         let largest = self.head.confirmed.last().map_or(-1, |tier| tier.number);
         largest.max(self.head.finalized)
     }
 
-    /// The height above which everything must be known: for a rewind, and to compare a second check with.
+    /// The height above which a rewind, or a comparison with a second check, must know everything.
     pub(crate) fn reach(&self, window: i64) -> i64 {
         self.floor(window).min(self.checked())
     }
@@ -154,7 +154,7 @@ impl History {
         self.anchors.range(..=number).next_back().map(|(_, block)| *block)
     }
 
-    /// The newest anchor at or below a height that is as it should be.
+    /// The newest anchor at or below a height for which `is` holds.
     pub(crate) fn anchor_where(&self, number: i64, is: impl Fn(&Block) -> bool) -> Option<Block> {
         self.anchors.range(..=number).rev().map(|(_, block)| *block).find(is)
     }

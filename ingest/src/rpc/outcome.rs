@@ -10,20 +10,21 @@ use super::wire::{self, Call, Listed, WireOutcome};
 use super::{Endpoint, Failure};
 use crate::machine::{Answer, Ask, EventLog, Outcome, Point, Proof, Receipt, Refusal, Span};
 
-/// Logs, and the blocks whose outcomes have them.
+/// Logs, and the blocks in whose receipts they were found.
 pub(super) type OutcomeLogs = (Vec<EventLog>, Vec<(i64, BlockHash)>);
 
 const fn is_by_receipts(span: &Span) -> bool {
     matches!(span, Span::Receipts { .. })
 }
 
-/// Returns `true` if there is an answer that cannot be read; a refusal is not an answer.
+/// Returns `true` if the endpoint sent an answer that cannot be parsed; a refusal is not one.
 fn is_unreadable(failure: &Failure) -> bool {
     matches!(failure.refusal, Refusal::Transient) && failure.message.starts_with("malformed")
 }
 
 impl Endpoint {
-    /// Asks, and has the logs of [`Span::Receipts`] from receipts, where the endpoint serves those of whole blocks.
+    /// Fetches an answer, with the logs of [`Span::Receipts`] from the receipts of whole blocks
+    /// where the endpoint serves these.
     pub(super) async fn fetch_by_outcomes(&self, ask: &Ask) -> Result<Answer, Failure> {
         if !ask.logs.iter().any(is_by_receipts) || !self.has_outcomes() {
             return self.fetch_in_parts(ask).await;
@@ -142,7 +143,7 @@ impl Endpoint {
         Ok(lists)
     }
 
-    /// Asks the blocks of the transactions that have no receipt of their own.
+    /// Fetches the blocks of the transactions that have no receipt of their own.
     pub(super) async fn ask_blocks(
         &self,
         asked: &[Outcome],

@@ -1,4 +1,5 @@
-//! A chain that comes no further although its endpoints are asked: nothing of it is skipped, so a person must know.
+//! A chain that makes no progress although its endpoints are asked: no block is skipped, so a
+//! person must be notified.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::alerts::CHECKS;
 use crate::machine::{Cursor, Decision, Next, Note, Role};
 use crate::rpc::Failure;
 
-/// Attempts that came to nothing, and whether a person knows of them.
+/// Failed attempts without progress between them, and the alarm that reports them.
 #[derive(Debug, Default)]
 pub(super) struct Stall {
     since: Option<UnixMicros>,
@@ -28,13 +29,13 @@ struct Raised {
 }
 
 impl Stall {
-    /// None so far, after what is on the log.
+    /// No failed attempt yet, after the last progress on the log.
     pub(super) fn since(published: Option<UnixMicros>) -> Self {
         Self { published, ..Self::default() }
     }
 
-    /// Takes note of an attempt that came to nothing, and why where that is known. The time counts from the last
-    /// progress on the log, after progress in this process from the first failure.
+    /// Takes note of a failed attempt, with its cause where that is known. The time counts from the
+    /// last progress on the log, after progress in this process from the first failure.
     fn failed(&mut self, now: UnixMicros, cause: Option<String>) {
         self.since.get_or_insert(self.published.unwrap_or(now));
         if let Some(cause) = cause {
@@ -42,7 +43,7 @@ impl Stall {
         }
     }
 
-    /// Returns `true` if it has lasted so long that a person must know, and does not.
+    /// Returns `true` if failures have lasted for `bound` and no alarm was raised.
     fn is_due(&self, now: UnixMicros, bound: Duration) -> bool {
         let lasted = self.since.map(|since| now.0.saturating_sub(since.0).max(0).unsigned_abs());
         self.alarm.is_none() && lasted.is_some_and(|lasted| Duration::from_micros(lasted) >= bound)
@@ -74,7 +75,7 @@ impl Runner {
         let now = self.clock.now();
         let cause = self.cause(attempt);
         let Decision { publish, next, .. } = attempt.decision;
-        // A head that names a gap is published by an attempt that failed.
+        // An attempt may fail and still publish: a head that names a gap.
         let has_progress = !publish.is_empty() || *next == Next::AtTip;
         let is_scanned = attempt.failure.is_none() && has_progress;
         let mut is_checked = attempt.role != Role::First && cause.is_none();
@@ -112,7 +113,7 @@ impl Runner {
         format!("{}: {}: {message}", self.endpoints.name(index), refusal.class())
     }
 
-    /// Raises what is due, and shows whether anything is raised.
+    /// Raises alarms that are due, and shows the halt if one is raised.
     fn raise_due(&mut self, now: UnixMicros) {
         let (name, bound) = (self.chain.blockchain.as_str(), self.endpoints.stalled());
         let mut lasting = Vec::new();
@@ -128,7 +129,7 @@ impl Runner {
             lasting.extend(stall.text().map(|text| (is_new, subject, text.to_owned())));
         }
         for (is_new, subject, text) in lasting {
-            // Again where somebody resolved what lasts.
+            // Raises the alert again if an operator resolved it while the stall lasts.
             if is_new || !self.is_raised(AlertKind::ChainHalted, subject) {
                 self.note_alert(AlertKind::ChainHalted, subject, text);
             }
@@ -141,7 +142,7 @@ impl Runner {
         self.scan.text().or(self.check.text())
     }
 
-    /// Returns why a question came to nothing, if it did.
+    /// Returns the cause of a failed attempt; `None` if it succeeded.
     fn cause(&self, attempt: &Attempt<'_>) -> Option<String> {
         let Attempt { index, decision, failure, .. } = attempt;
         let cause = match (failure, &decision.next, Note::check(&decision.notes)) {

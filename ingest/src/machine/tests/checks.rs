@@ -38,7 +38,7 @@ fn left_out_transfer_is_found_before_confirmation() {
     assert_eq!(checks[0], (11, 11));
     assert_eq!(short(&found.publish), [('t', 0, 11), ('h', 0, 12), ('h', 0, 13)]);
     assert_eq!((kinds(&found), confirmed(&cursor)), (vec!["late find"], 11));
-    // As the chain has it, and each once.
+    // The transfers as the chain has them, each once.
     let live: Vec<_> = cursor.history().unwrap().above(10).collect();
     assert_eq!(live, b.transfers_after(10));
 }
@@ -85,12 +85,12 @@ fn fork_of_one_endpoint_holds_confirmation() {
         mine([&mut a, &mut b], &[]);
         notes.extend(kinds(&drive_by(&mut cursor, &a, &b).0));
     }
-    // Asked less and less often.
+    // Three in nine turns: the second endpoint is asked less and less often.
     assert_eq!(notes, ["fork"; 3]);
     assert_eq!((confirmed(&cursor), cursor.history().unwrap().epoch()), (10, Epoch(0)));
 }
 
-/// A block of theirs without payments says nothing about ours.
+/// A block of another fork, without payments, says nothing about our fork's block.
 #[test]
 fn outcomes_of_another_fork_check_nothing() {
     let (mut a, mut b, mut cursor) = omitted();
@@ -212,7 +212,7 @@ fn forged_transfer_is_retracted_never_confirmed() {
     assert_eq!((seen.tx_hash, taken[0].block.number), (FORGED, 12));
     assert_eq!(short(&taken)[1], ('h', 1, taken[1].block.number));
     assert_eq!(short(&taken)[1].0, 'h');
-    // The endpoint does not stop inventing; what is above is confirmed.
+    // The endpoint invents the transfer still; the blocks above are confirmed.
     for _ in 0..20 {
         mine([&mut a, &mut b], &[]);
         drive_by(&mut cursor, &a, &b);
@@ -232,7 +232,7 @@ fn dispute_holds_the_transfer_and_is_reported_once() {
         assert!(confirmed(&cursor) < 12 || holds(&cursor, FORGED));
     }
     assert_eq!(notes, ["disputed"]);
-    // All else is confirmed.
+    // All other transfers are confirmed.
     assert_eq!(confirmed(&cursor), a.head().number - 3);
     a.forges_receipts = false;
     let mut published = Vec::new();
@@ -314,7 +314,7 @@ fn denied_block_time_ends_nothing() {
         mine([&mut a, &mut b], &[]);
     }
     assert_eq!(notes, ["fork"]);
-    // The times of the blocks after it are those that both show, and none of theirs is that late.
+    // Later blocks are shown by both endpoints, with times before the denied one.
     assert!(confirmed(&cursor) > 11, "{}", confirmed(&cursor));
     assert!(times.iter().all(|shown| *shown <= b.head().timestamp), "{times:?}");
 }
@@ -365,7 +365,8 @@ fn newest_block_is_checked_after_six_seconds() {
     assert_eq!([0, 5_999_999, 6_000_000].map(&mut poll), [10, 10, 11]);
 }
 
-/// As after a reorganisation: a block that says it is a minute old may have come a moment ago, before its logs.
+/// A block dated a minute ago may have come a moment ago, before its logs, as after a
+/// reorganisation.
 #[test]
 fn late_block_is_checked_six_seconds_after_its_scan() {
     let mut node = Node::new(10);
@@ -384,7 +385,8 @@ fn late_block_is_checked_six_seconds_after_its_scan() {
     assert_eq!([0, 5_999_999, 6_000_000].map(&mut poll), [10, 10, 12]);
 }
 
-/// Deposits expire by what is confirmed: also where nothing is paid, and no block follows.
+/// Deposits expire by the time of confirmed blocks, also on a chain without payments whose last
+/// block has no successor.
 #[test]
 fn stopped_idle_chain_is_checked_to_its_end() {
     let mut node = Node::new(10);
@@ -420,7 +422,7 @@ fn an_idle_chain_is_checked_when_its_head_is_due() {
         node.mine(&[]);
         checks.push(drive_by(&mut cursor, &node, &node).1.len());
     }
-    // Also at what has become final, and for that twice: a range has five blocks.
+    // A check also when blocks become final, in two ranges of five blocks.
     assert_eq!(checks, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 2]);
     assert_eq!(confirmed(&cursor), node.head().number - 2);
 }
@@ -439,7 +441,7 @@ fn old_and_final_ranges_are_asked_for_once() {
     assert_eq!(drive_by(&mut cursor, &node, &node).1, [(51, 53)]);
 }
 
-/// An endpoint can call final what it invented.
+/// An endpoint can call final a block that it invented.
 #[test]
 fn first_of_two_endpoints_confirms_nothing_alone() {
     let mut node = Node::new(5);
@@ -490,12 +492,12 @@ fn restart_checks_from_the_last_confirmed_block() {
     let mut cursor = Cursor::new(rules(depth(3)), cursor.history().cloned(), Vec::new());
     mine([&mut a, &mut b], &[]);
     let (decision, _) = drive_by(&mut cursor, &a, &b);
-    // The one that is asked as well, as it may not have scanned, leaves it out.
+    // After a restart the first endpoint is asked too, and it still leaves the transfer out.
     assert_eq!(kinds(&decision), ["late find", "omitted"]);
     assert_eq!(confirmed(&cursor), 11);
 }
 
-/// Nobody knows which one scanned before: it may be the one that gives the second answer now.
+/// After a restart it is not known which endpoint scanned: it may be the one now asked second.
 #[test]
 fn restart_asks_two_endpoints_for_what_waits() {
     let two = || {
