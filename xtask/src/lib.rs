@@ -1,6 +1,6 @@
 //! Real servers for tests and measurements, started from what `cargo xtask services` fetched.
 //!
-//! Each ends with the value that was returned for it, and with the process that started it.
+//! A server stops when the value returned for it is dropped, and with the process that started it.
 
 pub mod cassandra;
 mod guard;

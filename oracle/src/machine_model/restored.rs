@@ -1,4 +1,5 @@
-//! An installation that was restored from a backup: what it did since then has happened, and it does not know it.
+//! An installation that was restored from a backup, without a record of what it did after the
+//! backup.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

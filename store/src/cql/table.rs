@@ -10,20 +10,20 @@ use super::statement::Statement::{self, *};
 pub(super) struct Table {
     /// Reads a partition.
     pub(super) select: Statement,
-    /// Reads it from behind a position on.
+    /// Reads a partition from behind a position on.
     pub(super) before: Statement,
     /// Reads the rows of some seconds, where rows leave one by one until none is left.
     pub(super) within: Option<Statement>,
     /// Writes a row.
     pub(super) insert: Statement,
-    /// Deletes a row whose record belongs to another list by now; none where rows go by nothing that changes.
+    /// Deletes a row whose record moved to another list; none where a record never moves.
     pub(super) leave: Option<Statement>,
     /// Deletes a partition, where days are removed.
     pub(super) delete_partition: Option<Statement>,
 }
 
 impl ListPartition {
-    /// The table that it is a partition of.
+    /// The table that has this partition.
     pub(super) fn table(&self) -> &'static Table {
         match (self.list.as_str(), self.stage.as_str()) {
             (list_partition::ORDERS, list_partition::LIVE) => &ORDERS_PENDING,
@@ -37,7 +37,7 @@ impl ListPartition {
         }
     }
 
-    /// Its key in that table; of references, what follows the reference.
+    /// Key of the partition in that table; for references, the part after the reference.
     pub(super) fn key(&self) -> Vec<CqlValue> {
         let Self { list, stage, blockchain, stablecoin, bucket, shard } = self;
         let texts: &[&String] = match (list.as_str(), stage.as_str()) {
@@ -83,7 +83,7 @@ static ORDERS_ENDED: Table = Table {
     delete_partition: Some(DeleteOrdersEnded),
 };
 
-/// Its rows have the status of their order beside the key.
+/// Orders of a merchant's reference. A row has the status of its order beside the key.
 static ORDERS_BY_REFERENCE: Table = Table {
     select: SelectOrdersByReference,
     before: SelectOrdersByReferenceBefore,
@@ -102,7 +102,7 @@ static DEPOSITS_OPEN: Table = Table {
     delete_partition: None,
 };
 
-/// Its partitions are orders: the directory does not have them.
+/// Open deposits, one partition for each order: the directory does not list these.
 pub(super) static DEPOSITS_OPEN_BY_ORDER: Table = Table {
     select: SelectDepositsByOrder,
     before: SelectDepositsByOrderBefore,

@@ -43,7 +43,8 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Compares them, and prints each difference with the command that mends it. Changes nothing.
+/// Compares tables and log, and prints each difference with the command that mends it. Changes
+/// nothing.
 ///
 /// # Errors
 /// [`Different`]; or the log or the tables failed, or it was interrupted.
@@ -81,7 +82,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     Err(Different(format!("{differences} of {rows} rows are not as the log has them")).into())
 }
 
-/// Does not wait for a schema.
+/// Opens the tables, without waiting for a schema.
 async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     let dir = &settings.process.data_dir;
     Ok(match &settings.store {

@@ -21,7 +21,7 @@ impl Ledger<'_> {
         holds!(2, named == payment, "one id for {named:?} and {payment:?}");
         let last = self.transfers.get(&payment);
         let paid = self.settled.get(&payment);
-        // What has paid stays matched, in whatever block it is.
+        // A transfer that has paid stays matched, whatever block it is in.
         let is_another = |paid: &&Transfer| {
             paid.transfer_id != transfer.transfer_id || transfer.status != TransferStatus::Matched
         };
@@ -77,8 +77,9 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 1: which states may follow. Matched and unknown are ends, reached once, by way of confirmed; what is unknown an
-    /// operator may attach to an order, or an order that answers late may have counted on it.
+    /// Invariant 1: allowed changes of status. Matched and unknown are ends, reached once, by way
+    /// of confirmed. An unknown transfer may still be attached by an operator, or be matched to an
+    /// order that counted on it and answers late.
     fn is_allowed(
         &self,
         stage: TransferStage,
@@ -104,14 +105,14 @@ impl Ledger<'_> {
                 let by = [self.attaching.get(&id).copied(), counted_on];
                 transfer.order_id.is_some() && by.contains(&transfer.order_id)
             }
-            // Nothing was paid with it, and its block is gone: it waits for confirmation again.
+            // It paid nothing, and its block left the chain: it waits for confirmation again.
             (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => is_gone,
             (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm) => is_gone,
-            // It left the chain while it asked to pay, and got no answer for a day.
+            // It left the chain after it had asked an order, which gave no answer for a day.
             (TransferStage::Failed, Some(WaitingForMatch), FailedToConfirm) => {
                 is_gone && self.waits_in_vain(transfer)
             }
-            // In another block. What was decided stays.
+            // It was seen in another block: its status stays.
             (
                 TransferStage::Detected,
                 Some(WaitingForMatch | Matched | NoMatchedDeposit),
@@ -121,7 +122,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// `true` if its last request has no answer and its block is over a day old.
+    /// `true` if the transfer's last settle has no answer and its block is over a day old.
     fn waits_in_vain(&self, transfer: &Transfer) -> bool {
         let id = transfer.transfer_id;
         let Lane { chain, head, .. } = self.lane(transfer.blockchain);
@@ -140,7 +141,8 @@ impl Ledger<'_> {
         self.ended_at.insert(transfer.transfer_id, at);
     }
 
-    /// 3: in the chain of the head that confirmed it, as deep as its amount needs, and not held by it.
+    /// Invariant 3: a confirmed transfer is on the chain of the head that confirmed it, as deep as
+    /// its amount needs, and not held by that head.
     pub(super) fn check_depth(&self, transfer: &Transfer) -> Result<(), Violation> {
         let Lane { chain, head, held, policy, .. } = self.lane(transfer.blockchain);
         let place = (transfer.block.hash, transfer.observation.payment());
@@ -156,7 +158,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 2: one order, one transfer; the order that was asked, with the deposit that it fits.
+    /// Invariant 2: one transfer pays one order: the order that was asked, by the deposit that it
+    /// fits.
     fn check_matched(
         &mut self,
         transfer: &Transfer,
@@ -165,10 +168,10 @@ impl Ledger<'_> {
         let id = transfer.transfer_id;
         let pays = transfer.order_id.zip(transfer.deposit_id);
         let asked = self.asked.get(&id).copied();
-        // Of an order that answered after the transfer had failed, the deposit may be forgotten.
+        // If the order answered after the transfer had failed, the deposit may be forgotten.
         let counted_on = self.counted_on.get(&id).copied().filter(|_| self.is_taken(id));
         let is_late = transfer.deposit_id.is_none() && counted_on.is_some();
-        // `is_allowed` knows its order: it has no deposit.
+        // `is_allowed` has checked the order; the match names no deposit.
         let was_unknown = before == Some(TransferStatus::NoMatchedDeposit);
         let is_asked = match is_late {
             _ if was_unknown => transfer.deposit_id.is_none(),
@@ -206,7 +209,7 @@ impl Ledger<'_> {
             UnknownReason::Late => {
                 let expired = d.close_reason == Some(CloseReason::Expired);
                 let is_over = was(d, OrderStatus::Expired) || time > d.expires_at || expired;
-                // Its order refuses it only where it was forgotten.
+                // An order that accepts late payments refuses one only if it was forgotten.
                 self.left.contains(&d.order_id) || (is_over && !self.accepts_late(d))
             }
             UnknownReason::AlreadyPaid => was(d, OrderStatus::Paid),
@@ -219,7 +222,8 @@ impl Ledger<'_> {
         };
         let waits = |d: &Deposit| match status(d) {
             Some(OrderStatus::Pending) => self.is_awaited(d) && self.fits(transfer, d),
-            // Within its late window: after that the amount may be another's. One that was forgotten refuses.
+            // Until the late window ends; then the amount may be another order's. A forgotten order
+            // refuses.
             Some(OrderStatus::Expired | OrderStatus::Cancelled) => {
                 let is_kept = self.is_in_late_window(d) && !self.left.contains(&d.order_id);
                 self.takes_late(d) && self.fits(transfer, d) && is_kept
@@ -240,14 +244,14 @@ impl Ledger<'_> {
                 Some(UnknownReason::OtherContract) => {
                     deposits.any(|d| at_wallet(&d) && !self.takes_contract(d, seen.contract))
                 }
-                // The one that counts on it may have forgotten its deposit.
+                // The order that counts on the transfer may have forgotten its deposit.
                 Some(UnknownReason::Late) if self.is_counted_on(transfer.transfer_id) => true,
                 Some(reason) => deposits.filter(same_amount).any(|d| is_true(d, reason)),
             }
     }
 
-    /// 3: nothing that left the chain asks to pay. 2: what asks fits, as it is then. 14: by a contract that was offered, and
-    /// not while that is stopped.
+    /// Invariants of a settle. 3: its transfer is on the chain. 2: the transfer fits the deposit at
+    /// that time. 14: it is of a contract that was offered and is not stopped.
     pub(super) fn check_settle(&mut self, command: &OrderCommand) -> Result<(), Violation> {
         let OrderCommandBody::Settle(settle) = &command.body else { return Ok(()) };
         let payment = self.payments.get(&settle.transfer_id);
@@ -261,7 +265,8 @@ impl Ledger<'_> {
         holds!(14, is_offered, "{transfer:?} is of no contract of {deposit:?}");
         let is_stopped = transfer.is_some_and(|transfer| self.is_stopped(transfer));
         holds!(14, !is_stopped, "asks to pay, and is stopped: {transfer:?}");
-        // The same question without an answer: meanwhile it may be in a block of another time.
+        // A settle that is repeated for lack of an answer: the transfer may have moved to a block
+        // of another time.
         let question = (command.order_id, settle.deposit_id);
         let asked_before = self.asked.get(&settle.transfer_id) == Some(&question)
             && !self.answered.contains(&(settle.transfer_id, command.order_id));

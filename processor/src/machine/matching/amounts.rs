@@ -21,7 +21,7 @@ const CENT: u128 = 10_u128.pow(16);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Given {
     pub(super) value: Amount,
-    /// The closed deposit that had it.
+    /// The closed deposit that had the amount.
     pub(super) from: Option<DepositRow>,
 }
 
@@ -46,8 +46,8 @@ impl Share {
 }
 
 impl State {
-    /// The first free amount of those that the deposit may have. None is free: that of a deposit which
-    /// closed long ago, preferably one that was paid, of all that were tried.
+    /// The first free amount of those that the deposit may have. If none is free, the amount of a
+    /// deposit that closed long ago, preferably of one that was paid.
     pub(super) fn give_amount(
         &mut self,
         command: &DepositCommand,
@@ -122,7 +122,7 @@ fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
     let unit = 10_u128.pow(18 - digits);
     let limit = rule.limit.parts();
     let finest = (CENT / unit - 1).min(limit / unit);
-    // The last digit is never zero: who rounds an amount pays nobody's.
+    // The last digit is never zero, so that a rounded amount is no order's.
     let below = u64::try_from(finest - finest / 10).unwrap_or_default();
     let fine = move |at: u64| u128::from(at / 9 * 10 + at % 9 + 1) * unit;
     let cents = u64::try_from(limit.saturating_sub(finest * unit) / CENT).unwrap_or(u64::MAX);

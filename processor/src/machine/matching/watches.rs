@@ -21,12 +21,12 @@ impl Watches {
         self.wallets.get(&wallet).is_some_and(|contracts| contracts.contains(&contract))
     }
 
-    /// `true` if it is a wallet of this lane.
+    /// `true` if the address is a watched wallet of this lane.
     pub(super) fn has(&self, wallet: Address) -> bool {
         self.wallets.contains_key(&wallet)
     }
 
-    /// Adds a watch. Returns `true` if it was not known.
+    /// Adds a watch. Returns `true` if it is new.
     pub(super) fn add(&mut self, watch: &Watch) -> bool {
         let Watch { wallet_address: wallet, contracts } = watch;
         let known = self.wallets.get(wallet).cloned();

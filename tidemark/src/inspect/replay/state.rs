@@ -42,13 +42,13 @@ pub(super) type MachineName = (String, Partition);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Compared {
     pub(super) next: Offset,
-    /// Earlier records may follow from steps before the state.
+    /// First record to judge: earlier ones may be outputs of steps before the state.
     pub(super) judged_from: Offset,
-    /// Records before `next` that nothing has explained yet.
+    /// Records before `next` that no replayed step has made yet.
     pub(super) pending: Vec<Offset>,
 }
 
-/// See the module.
+/// A state that is saved, as the module describes it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) machines: BTreeMap<MachineName, (Position, Rows)>,
@@ -61,10 +61,10 @@ pub(super) fn is_in(dir: &Path) -> bool {
 }
 
 impl State {
-    /// Replaces what the folder has, at once.
+    /// Replaces the state in the folder, atomically.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The state cannot be written.
     pub(super) fn save(&self, dir: &Path, origin: &Origin) -> anyhow::Result<()> {
         let write = || {
             data_folder::prepare(dir)?;
@@ -87,7 +87,7 @@ impl State {
     }
 
     /// # Errors
-    /// There is none, it is damaged, or of another log.
+    /// There is no state, or it is damaged, or of another log.
     pub(super) fn load(dir: &Path, origin: &Origin) -> anyhow::Result<Self> {
         let read = || {
             let mut reader = BufReader::new(File::open(dir.join(FILE))?);

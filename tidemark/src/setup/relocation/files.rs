@@ -67,10 +67,10 @@ impl NewFiles {
         Ok(())
     }
 
-    /// Writes the last two files. From then on the folder is a whole export.
+    /// Writes the manifest and the checksums, the last two files: with them the export is complete.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The files cannot be written.
     pub(super) fn finish(mut self, manifest: &Manifest) -> anyhow::Result<()> {
         let mut lines = self.lines(MANIFEST)?;
         lines.put(manifest)?;
@@ -87,7 +87,7 @@ impl NewFiles {
 
 impl Lines {
     /// # Errors
-    /// It cannot be written.
+    /// The line cannot be written.
     pub(super) fn put(&mut self, line: &impl Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
@@ -154,7 +154,7 @@ impl Files {
     /// The lines of a file, one after the other.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The file cannot be opened.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         name: &str,

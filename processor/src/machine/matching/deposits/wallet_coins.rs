@@ -7,7 +7,7 @@ use schemas::{Address, AddressFamily, Amount, Stablecoin};
 
 use crate::machine::table::RowNumber;
 
-/// No address is less.
+/// Least of all addresses: where a range begins.
 pub(super) const LEAST: Address = Address::new(AddressFamily::Evm, [0; 20]);
 
 /// The number of a wallet and coin, for as long as an amount is reserved there.
@@ -42,7 +42,8 @@ pub(super) struct WalletCoins {
     list: Vec<WalletCoin>,
     vacant: Vec<WalletCoinNumber>,
     numbers: HashMap<(Address, Stablecoin), WalletCoinNumber>,
-    /// Pairs that the step left without an amount. Rows that it removed name them until it is over.
+    /// Pairs that the step left without an amount. Rows that the step removed name them until it
+    /// ends.
     emptied: Vec<WalletCoinNumber>,
 }
 
@@ -120,12 +121,13 @@ impl WalletCoins {
         removed == Some(row)
     }
 
-    /// Lets go of those without an amount: no row names them any more.
+    /// Frees the numbers of pairs without an amount, once the step is over: no row names them any
+    /// more.
     pub(super) fn step_over(&mut self) {
         for number in self.emptied.drain(..) {
             let kept = &self.list[number.0 as usize];
             let (wallet, stablecoin) = (kept.wallet, kept.stablecoin);
-            // An amount may have come since, or it may be here twice.
+            // The pair may have got an amount since, or be in the list twice.
             if kept.is_empty() && self.numbers.remove(&(wallet, stablecoin)).is_some() {
                 self.vacant.push(number);
             }
