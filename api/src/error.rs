@@ -19,7 +19,7 @@ pub(crate) const BY_SECRET: &str = "Service-Admin-Authorization";
 pub enum Error {
     #[error("cannot serve HTTP: {0}")]
     Serve(#[from] std::io::Error),
-    /// Without the feed no command would ever be answered.
+    /// The feed failed, without which no command is answered.
     #[error("cannot follow the orders topic: {0}")]
     Feed(#[from] log::Error),
 }
@@ -98,7 +98,7 @@ pub(crate) enum Refusal {
     /// Reason why a dead letter is not put back.
     #[error("{0}")]
     NotPutBack(String),
-    /// The change came after the tables were read.
+    /// The transfer or the order changed after the tables were read.
     #[error("the transfer or the order has changed meanwhile, read both again")]
     SettledMeanwhile,
     #[error("merchant.unknown_transfer_webhook_url is not configured")]
@@ -112,13 +112,14 @@ pub(crate) enum Refusal {
     /// The customers of an address ask too often, or too much that came from it was refused.
     #[error("too many requests from this address, try again later")]
     TooManyOfAddress,
-    /// The create command may be on the log: only its key finds out.
+    /// The create command may be on the log: a repeated request with the same key finds out.
     #[error("the order may have been created: repeat the request with the same Idempotency-Key")]
     MaybeCreated,
     /// No answer within the time limit: the command may still be executed.
     #[error("the service is busy, try again")]
     Busy,
-    /// To answer without it would hide it for good from who asks for what follows.
+    /// A record that this version cannot read: a client that continues behind it would never get
+    /// it.
     #[error("a newer version wrote what comes next: ask again when the update is complete")]
     Newer,
     /// The cause is in the log (spec 7.1, 7.2).
@@ -174,7 +175,7 @@ impl IntoResponse for Refusal {
         let seconds = if matches!(self, Self::TooMany) {
             Some(LIMIT_RETRY_AFTER_SECONDS)
         } else {
-            // What failed on this side may be repeated.
+            // A request that failed on this side may be repeated.
             let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
             is_passing.then_some(RETRY_AFTER_SECONDS)
         };

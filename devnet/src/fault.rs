@@ -22,7 +22,7 @@ pub enum Fault {
 /// Fault of the HTTP interface of a Tron node, until it is cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeFault {
-    /// Every request is answered so.
+    /// Every request is answered with this status and body.
     Body { status: u16, text: &'static str },
     /// Only the first transactions of a block have an outcome.
     FirstOutcomes(usize),
@@ -45,9 +45,9 @@ pub(crate) struct Switches {
     pub(crate) failed: HashSet<TxHash>,
     /// Transactions that the index of logs does not have.
     pub(crate) unindexed: HashSet<TxHash>,
-    /// There is no `eth_getBlockReceipts`.
+    /// `true` if `eth_getBlockReceipts` is refused.
     pub(crate) refuses_block_receipts: bool,
-    /// There are no states before the newest block's.
+    /// `true` if only the state after the newest block is kept.
     pub(crate) forgets_states: bool,
     pub(crate) native: Option<NativeFault>,
     /// Calls by method. The keys are from the list of methods, so the map is bounded.

@@ -120,7 +120,7 @@ impl Chain {
         self.switches().log_limits.lag_blocks = blocks;
     }
 
-    /// Lets the HTTP interface of a node of Tron fall short; `None` sets it right.
+    /// Gives the HTTP interface of a Tron node a fault; `None` ends it.
     pub fn break_native(&self, fault: Option<NativeFault>) {
         self.switches().native = fault;
     }
@@ -142,7 +142,7 @@ impl Chain {
         self.switches().unindexed.insert(hash);
     }
 
-    /// Has the state after the newest block alone, as a node that keeps no archive.
+    /// Drops all states but that after the newest block, as a node that keeps no archive.
     pub fn forget_states(&self) {
         self.switches().forgets_states = true;
     }

@@ -30,15 +30,15 @@ pub(crate) struct Endpoints {
     health: Health,
     /// The endpoint of this step.
     first: usize,
-    /// The one that gives the second answers about a range.
+    /// The endpoint that gives the second answers about a range.
     second: Option<usize>,
     /// Reason why an endpoint is not one of this chain, in words.
     wrong: Vec<Option<String>>,
-    /// `true` once it was reported that none of them is of this chain.
+    /// `true` once it was reported that no endpoint is of this chain.
     is_reported: bool,
-    /// `true` for each of them that has deleted what the scan needs.
+    /// `true` for each endpoint that has deleted what the scan needs.
     pruned: Vec<bool>,
-    /// Failures of each of them, by class.
+    /// Failures of each endpoint, by class.
     errors: Vec<BTreeMap<&'static str, u64>>,
     #[cfg(test)]
     pub(crate) sabotage: crate::sabotage::Defect,
@@ -52,7 +52,7 @@ pub(crate) struct AllWrong(pub(crate) String);
 #[derive(Debug)]
 pub(crate) enum NotBegun {
     AllWrong(AllWrong),
-    /// One did not show which chain it serves; the next call asks the one that is to be asked then.
+    /// An endpoint did not show which chain it serves; the next call chooses an endpoint anew.
     Refused(usize, Failure),
 }
 
@@ -61,12 +61,12 @@ pub(crate) struct Fetched {
     pub(crate) index: usize,
     pub(crate) ask: Ask,
     pub(crate) result: Result<Answer, Failure>,
-    /// `true` if it was asked at all.
+    /// `true` if the endpoint was asked at all.
     pub(crate) is_asked: bool,
 }
 
 impl Fetched {
-    /// The endpoint that is to answer pauses.
+    /// Result without a request, as the endpoint that is to answer pauses.
     fn waiting(index: usize, ask: Ask) -> Self {
         let failure = Failure::new(Refusal::Transient, "the other endpoints pause");
         Self { index, ask, result: Err(failure), is_asked: false }
@@ -146,7 +146,7 @@ impl Endpoints {
         self.list.iter().enumerate().map(detail).collect()
     }
 
-    /// Asks the open question, of the endpoint that is to answer it.
+    /// Sends the cursor's open question to the endpoint that is to answer it.
     ///
     /// # Errors
     /// As [`Endpoints::begin`]; to be called again.
@@ -179,7 +179,7 @@ impl Endpoints {
                 answer.is_alone = match ask.role {
                     Role::First => false,
                     Role::Second => ask.about.is_some_and(may_have_scanned),
-                    // Of the others none answers.
+                    // The second endpoint is its own witness if no other one answers.
                     Role::Witness => self.second == Some(index),
                 };
                 answer.is_first = index == self.first;
@@ -204,8 +204,8 @@ impl Endpoints {
     /// Chooses the endpoint of a step: one of the configured chain.
     ///
     /// # Errors
-    /// [`AllWrong`] when the last one turns out to serve another chain or other contracts, once: the next call waits.
-    /// Or one refused, and all others have as well, or pause: the caller knows for how long nothing has come of it.
+    /// [`NotBegun::AllWrong`], once, if every endpoint serves another chain or other contracts; the
+    /// next call waits. [`NotBegun::Refused`] if one refused and all others have refused or pause.
     pub(crate) async fn begin(&mut self) -> Result<(), NotBegun> {
         self.second = None;
         let mut refused = BTreeSet::new();
@@ -248,7 +248,7 @@ impl Endpoints {
     /// The endpoint of a second answer: the same for all questions about a range. None while the others pause.
     async fn second(&mut self, ask: &Ask) -> Option<usize> {
         if ask.about.is_some() {
-            // The one that was asked about the range before may have scanned this one.
+            // The second endpoint of the range before may have scanned this range.
             self.second = None;
         }
         let from = ask.about.unwrap_or(i64::MAX);
@@ -256,7 +256,7 @@ impl Endpoints {
             let now = Instant::now();
             let chosen = self.second.filter(|index| self.health.serves(*index, now));
             let index = chosen.or_else(|| self.health.second(self.first, from, now))?;
-            // One that fails its check is put aside by the second time.
+            // An endpoint that fails its check is put aside at the second failure at the latest.
             if index == self.first || self.check(index).await {
                 self.second = Some(index);
                 return Some(index);
@@ -290,8 +290,9 @@ impl Endpoints {
         }
     }
 
-    /// Returns `true` if an endpoint shows another block where our last one was, while one of the
-    /// others still has ours. The one that scanned it is believed: it is the chain that changed.
+    /// Returns `true` if an endpoint shows another block in place of our last one, while another
+    /// endpoint still has ours. If the endpoint that scanned ours shows the other block, the chain
+    /// has changed.
     async fn is_forked(
         &mut self,
         index: usize,
@@ -325,12 +326,12 @@ impl Endpoints {
         false
     }
 
-    /// As [`Endpoints::checked`]. One that refuses is not asked now.
+    /// As [`Endpoints::checked`]; `false` too for an endpoint that refuses.
     async fn check(&mut self, index: usize) -> bool {
         self.checked(index).await.unwrap_or(false)
     }
 
-    /// Checks that an endpoint serves the configured chain, where that is not known, or was not so the last time.
+    /// Checks that an endpoint serves the configured chain, unless that is known.
     async fn checked(&mut self, index: usize) -> Result<bool, Failure> {
         #[cfg(test)]
         if self.sabotage == crate::sabotage::Defect::AnyChain && !self.health.is_new(index) {

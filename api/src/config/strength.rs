@@ -5,25 +5,26 @@ use std::collections::BTreeSet;
 use runtime::config::Reader;
 use schemas::Secret;
 
-/// Least estimate for a key that signs what others see, in bits: one MAC is enough to try candidates offline, at any rate.
+/// Least estimate for a signing key, in bits: with one signature, candidates can be tried offline
+/// at any rate.
 pub(super) const SIGNING_BITS_MIN: usize = 128;
-/// Least estimate for an operator's secret, in bits: at 100,000 requests a second it is found in 350 years.
+/// Least estimate for an operator's secret, in bits: trying 100,000 a second takes 350 years.
 pub(super) const ADMIN_BITS_MIN: usize = 50;
 /// Estimate of a word, in tenths of a bit: one of some ten thousand.
 const WORD: usize = 130;
 /// Least letters that count as a word.
 const WORD_LETTERS_MIN: usize = 4;
-/// Characters that random text does not have twice.
+/// Length of a block of characters that random text does not repeat.
 const BLOCK: usize = 8;
 
-/// Reports a secret that could be found by trying. One that is missing was reported.
+/// Reports a secret that could be found by trying. A missing secret was reported before.
 pub(super) fn check(section: &Reader, key: &str, secret: &Secret, bits_min: usize) {
     if let Some(problem) = problem(secret, bits_min) {
         section.problem(key, &problem);
     }
 }
 
-/// The problem of a secret that could be found by trying; none of one that is drawn at random and long enough.
+/// Problem of a secret that could be found by trying; `None` if it is random and long enough.
 pub(super) fn problem(secret: &Secret, bits_min: usize) -> Option<String> {
     let text = std::str::from_utf8(secret.expose()).ok().filter(|text| !text.is_empty())?;
     (!is_drawn(text) && bits(text) < bits_min).then(|| {
@@ -59,12 +60,13 @@ fn is_drawn(secret: &str) -> bool {
     has_form && distinct >= 8 && bytes.windows(BLOCK).all(|block| blocks.insert(block))
 }
 
-/// Estimate of what a guesser has to try for any other text, in bits: letters in a row are a word, however they are
-/// written; what is repeated or separates words is nothing; few distinct characters are a pattern.
+/// Estimate of the guesses that any other text takes, in bits: letters in a row count as one word
+/// in any case; repetitions and separators of words count nothing; few distinct characters count
+/// less.
 fn bits(secret: &str) -> usize {
     let text: Vec<char> = secret.chars().map(|c| c.to_ascii_lowercase()).collect();
     let distinct = text.iter().collect::<BTreeSet<_>>().len() as u64;
-    // Tenths of a bit.
+    // Estimate for each character, in tenths of a bit.
     let each = alphabet(secret).min(2 * distinct).max(1).pow(10).ilog2() as usize;
     let is_repeated = |at: usize| {
         let block = (at + 1).checked_sub(BLOCK).map(|start| &text[start..=at]);
@@ -87,7 +89,7 @@ fn bits(secret: &str) -> usize {
     tenths / 10
 }
 
-/// The size of the least alphabet that has all characters.
+/// Size of the smallest usual alphabet that has all characters.
 fn alphabet(secret: &str) -> u64 {
     let all = |is: fn(char) -> bool| secret.chars().all(is);
     if all(|c| c.is_ascii_digit()) {

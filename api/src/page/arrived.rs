@@ -83,8 +83,8 @@ pub(super) fn hold(input: &PageInput<'_>, held: Held, cancel: Html) -> Html {
     Template(include_str!("templates/held.html")).fill(language, &values)
 }
 
-/// Notices about the arrivals that are not the order's own payment, and about a looked-up
-/// transaction.
+/// Notices about the arrivals that are not the order's own payment, and about the transaction that
+/// the customer asked about.
 pub(super) fn notices<'a>(input: &PageInput<'a>) -> impl Iterator<Item = Html> + use<'a> {
     let (this, language) = (*input, input.language);
     let own = strays(input).map(move |seen| {

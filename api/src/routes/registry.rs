@@ -25,7 +25,7 @@ use crate::customers::Customers;
 use crate::machine::query::Query;
 
 const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
-/// Each version of a subject can be read with every other one.
+/// Compatibility level of all subjects: each version can be read with every other one.
 const COMPATIBILITY: &str = "FULL_TRANSITIVE";
 /// Maximum bytes of a body: a schema of [`text_bytes_max`], with each quote escaped.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -69,11 +69,11 @@ pub(crate) fn routes<S>(topic_prefix: String, clock: Arc<dyn Clock>) -> Router<S
         .with_state(topic_prefix.into())
 }
 
-/// Schemas that the clients of one address may have parsed in a second, and twice as many at once: producers ask when
-/// they start.
+/// Maximum number of schemas that clients of one address may post in a second, and twice as many at
+/// once: producers post theirs when they start.
 const PARSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
 
-/// Anybody may have a schema parsed, now and then. What is only read is not limited.
+/// Limits requests that post a schema to be parsed. Those that only read are not limited.
 async fn limited(
     State(producers): State<Arc<Customers>>,
     request: Request,
@@ -90,7 +90,7 @@ async fn limited(
 
 type Answer = Result<Reply, Problem>;
 
-/// Parameters of a path; those that are no text name nothing.
+/// Parameters of a path; not found if they are not text.
 struct Segments<T>(T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {

@@ -64,10 +64,10 @@ async fn spec_5_2_every_route_but_health_needs_the_secret() {
             }
             Answer::to(request).await.refused(status, text);
         }
-        // The limit of wrong ones is not the subject.
+        // Lets the limit of wrong secrets recover.
         world.advance(1);
         let answer = world.admin(&route).await;
-        // Some need a body.
+        // Some routes need a body.
         assert!(matches!(answer.status, 200 | 400 | 404), "{route}: {answer:?}");
     }
 }
@@ -76,7 +76,7 @@ async fn spec_5_2_every_route_but_health_needs_the_secret() {
 async fn spec_7_2_a_broken_store_is_500() {
     let world = World::alone().await;
     world.faults.store_reads.set(true);
-    // They need no tables, or a body before.
+    // Routes that need no tables, or first a body.
     let others = ["GET /wallets", "POST /alerts/resolve", "POST /stops", "POST /stops/end"];
     for route in routes().iter().filter(|route| !others.contains(&route.as_str())) {
         world.admin(route).await.refused(500, "internal server error");
@@ -208,7 +208,7 @@ async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
         "webhook_retry_count": 3,
         "webhook_success_at": NOW + 3,
         "webhook_last_tried_at": NOW + 9,
-        // Beside the interface's rows.
+        // Fields that the interface does not list.
         "paid_by": 7,
         "paid_value": "10.51",
         "candidates": [7],
@@ -318,7 +318,8 @@ async fn spec_4_2_what_does_not_exist_is_404() {
     assert_eq!(world.commands(), []);
 }
 
-/// The order's writer sends it: what it sends cannot be older than what it sent before, and stays on record.
+/// The processor, which writes the order, makes the resend a version of it: never older than the
+/// last version, and on record.
 #[tokio::test]
 async fn spec_4_2_resend_is_a_version_of_the_order() {
     let world = World::start().await;
@@ -326,7 +327,7 @@ async fn spec_4_2_resend_is_a_version_of_the_order() {
     let route = format!("POST /orders/{id}/resend-webhook");
     let pending = "order is pending: there is no status change to send";
     world.admin(&route).await.refused(409, pending);
-    // Another process marks it paid; this one's table still says pending.
+    // The order is marked paid on the log; the row in the tables is still pending.
     world.command(&id, OrderCommandBody::MarkPaid(None)).await;
     let answer = world.admin(&route).await;
     assert_eq!((answer.status, answer.json()), (200, json!({})));
@@ -480,7 +481,7 @@ async fn spec_4_2_transfers_of_a_wallet_as_in_2_5() {
         "created_at": NOW + 1,
         "status": "matched",
         "fulfillment_id": 9,
-        // Beside the interface's rows.
+        // Fields that the interface does not list.
         "order_id": example::transfer().order_id,
         "reason": null,
         "candidate_order_id": null,
@@ -505,7 +506,7 @@ async fn spec_4_2_transfers_of_a_wallet_as_in_2_5() {
 #[tokio::test]
 async fn spec_2_1_every_chain_and_coin_by_its_word() {
     let blockchains = ["eth", "polygon", "base", "arb", "op", "linea", "avaxc", "tron"];
-    // Of no issuer: what bridges issued is for the configuration to name.
+    // The issuer has no contract there; contracts of bridges must be configured.
     let mut nowhere = vec![("base", "USDT"), ("linea", "USDT"), ("tron", "USDC")];
     nowhere.extend(blockchains[1..].iter().map(|chain| (*chain, "DAI")));
     let mut config = config();

@@ -1,4 +1,4 @@
-//! `docs/openapi.json`, and whether an answer is one that it has.
+//! `docs/openapi.json`, and the check that it has an answer.
 
 use std::sync::LazyLock;
 
@@ -87,7 +87,7 @@ pub(crate) fn disagrees(schema: &'static Value, value: &Value) -> Option<String>
     let fields = value.as_object().into_iter().flatten();
     let wrong = fields.filter_map(|(name, field)| match schema["properties"].get(name) {
         Some(schema) => disagrees(schema, field),
-        // Clients have to accept more; what there is now is all in the document.
+        // Clients accept unknown fields, but every field of today is in the document.
         None if schema["properties"].is_object() => but(format!("has {name} too")),
         None => None,
     });
@@ -96,7 +96,7 @@ pub(crate) fn disagrees(schema: &'static Value, value: &Value) -> Option<String>
     wrong.into_iter().next()
 }
 
-/// Fails unless the document has an answer like this one. Paths beside the APIs are not its matter.
+/// Fails unless the document has an answer like this one. Paths outside the APIs are not checked.
 pub(crate) fn check((method, path): (&Method, &str), status: u16, kind: &str, body: &str) {
     let what = || format!("{method} {path}: {status} {kind:?} {body}");
     let is_api = path.starts_with("/api/v1/");
@@ -108,7 +108,7 @@ pub(crate) fn check((method, path): (&Method, &str), status: u16, kind: &str, bo
     };
     let Some(operation) = templates.get(method.as_str().to_lowercase()) else {
         let is_preflight = method == Method::OPTIONS && status == 204;
-        // A body is not sent to HEAD, which is GET otherwise.
+        // HEAD is answered as GET, without a body.
         let is_head = method == Method::HEAD;
         assert!(is_preflight || is_head || status == 405, "{}", what());
         return;
@@ -128,7 +128,7 @@ pub(crate) fn check((method, path): (&Method, &str), status: u16, kind: &str, bo
     } else if content["examples"].is_object() {
         let mut texts =
             members(&content["examples"]).map(|(_, one)| one["value"].as_str().unwrap());
-        // What is wrong with a field has many texts, and the field's name first.
+        // Errors of fields have many texts, each with the field's name first.
         let is_field = status == 400 && body.contains(": ");
         assert!(is_field || texts.any(|text| text == body), "another text: {}", what());
     }

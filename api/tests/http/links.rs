@@ -4,7 +4,8 @@ use schemas::{OrderStatus, Secret, UnixSeconds, sign_return};
 
 use crate::world::{Answer, MERCHANT_SECRET, NOW, World, config, link, new_order};
 
-/// Signatures for customers have another key than those of "paid", where one is configured.
+/// Links and proofs for customers have another key than webhooks, where `link_secret` is
+/// configured.
 #[tokio::test]
 async fn links_have_a_key_of_their_own() {
     let mut config = config();

@@ -18,7 +18,7 @@ fn read(text: &str) -> (Config, Vec<String>) {
     let mut source = Source::parse(Config::DEFAULTS, text, []);
     let config = Config::read(&mut source, &[wallet()], Duration::from_secs(3600));
     let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
-    // Sections that are not ours.
+    // Sections of other crates.
     problems.retain(|line| !line.ends_with(": unknown section"));
     (config, problems)
 }
@@ -131,7 +131,7 @@ fn confirmations_have_four_forms() {
     );
 }
 
-/// A block that takes longer than two seconds is worth no lag: the second check finds what trails.
+/// No lag on chains whose blocks take over two seconds: the second check finds logs that trail.
 #[test]
 fn the_default_lag_is_about_two_seconds() {
     let lags = Blockchain::ALL.iter().map(|chain| (*chain, defaults(*chain).lag));
@@ -342,7 +342,7 @@ fn what_is_not_offered_is_watched() {
     assert_eq!(addresses(&chain.retired), [usdt]);
     assert_eq!(chain.unlisted.len(), 2, "USDC and DAI of their issuers");
     assert_eq!(chain.watched()[0].contracts.len(), 5);
-    // The addresses are nobody's there.
+    // On another network the known addresses are not those of the issuers.
     assert_eq!(section("chain_id = 31337").unlisted, []);
     bad(
         "[chains.eth]\nrpc = [\"http://a\"]\ntokens = [\

@@ -9,7 +9,7 @@ use crate::machine::Point;
 /// Depths to try, beside the reorganisation window, the first block to scan, and the whole chain.
 const DISTANCES: [i64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
-/// The lowest block that is asked for: of the one below it no node has anything to show.
+/// Lowest block that is asked for: the genesis block has no logs to show.
 const FIRST: i64 = 1;
 
 /// Lowest block that is served, and the next one tried, with the reason why it is not served.

@@ -1,4 +1,4 @@
-//! Defects that are planted in the machine: runs that do not find them are worth nothing.
+//! Defects that a test plants in the machine, to show that its runs find them.
 
 use schemas::record::Observation;
 
@@ -12,7 +12,7 @@ pub(crate) struct Defects {
     pub(crate) is_blind: bool,
     /// The vouched height is above every block, and no fork that another endpoint shows lowers it.
     pub(crate) never_falls: bool,
-    /// A log under another number is another transfer.
+    /// A log with another log index counts as another transfer.
     pub(crate) index_in_identity: bool,
     /// A transfer without a receipt is denied.
     pub(crate) null_denies: bool,

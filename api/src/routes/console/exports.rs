@@ -13,7 +13,7 @@ use crate::machine::csv;
 use crate::redrive;
 use crate::routes::listing;
 
-/// From the beginning of a topic.
+/// Time from which a whole topic is exported.
 const ALL: UnixMicros = UnixMicros(0);
 /// Records that are read at once.
 const PAGE: usize = 500;
@@ -47,13 +47,13 @@ const AUDIT: File = File {
         "command_id",
     ],
 };
-/// Without keys and values, which are bytes.
+/// Dead letters, without keys and values, which are bytes.
 const DEAD_LETTERS: File = File {
     name: "dead-letters",
     topic: Topic::DeadLetters,
     columns: &["number", "failed_at", "topic", "partition", "offset", "group", "reason"],
 };
-/// Without bodies and URLs.
+/// Dead webhooks, without bodies and URLs.
 const DELIVERIES: File = File {
     name: "deliveries",
     topic: Topic::WebhooksDead,
@@ -106,7 +106,7 @@ impl Export {
         Ok(Some(rows.filter_map(|record| self.line(record)).collect()))
     }
 
-    /// The line of a record; of one that this version cannot read its number and time.
+    /// Line of a record: of one that this version cannot read, only the number and the time.
     fn line(&self, record: &Record) -> Option<String> {
         let value = record.value.as_deref()?;
         let decoded = schemas::decode_json(self.file.topic.spec().schema, value);
@@ -125,7 +125,7 @@ impl Export {
 }
 
 impl Console {
-    /// A failure ends the connection, so that nobody takes a part for the whole.
+    /// Streams a file. A failure ends the connection, so that no client takes a part for the whole.
     async fn file(
         &self,
         by: Operator,

@@ -21,15 +21,15 @@ pub(super) const AGAIN_MICROS: i64 = CHECK_AGE_MICROS;
 const HELD_WAIT_MAX_MICROS: i64 = 300_000_000;
 /// Maximum number of remembered changes of the scanning endpoint; before them it is unknown.
 const SWITCHES_MAX: usize = 48;
-/// Questions about what is held before they become rarer.
+/// Number of questions about held transfers before they become rarer.
 const HELD_ASKS_OFTEN: u32 = 4;
 
 /// Checks that were made, and their times.
 #[derive(Debug)]
 pub(super) struct Checks {
-    /// Every block up to this one was asked for when it was final.
+    /// Height up to which every block was asked for again once it was final.
     pub(super) rescanned: i64,
-    /// The chain's time when no block was left to be asked for so.
+    /// The chain's time when no final block was left to be asked for again.
     pub(super) rescanned_at: i64,
     pub(super) range: RangeSize,
     pub(super) failures: u32,
@@ -43,9 +43,9 @@ pub(super) struct Checks {
     pub(super) denied: BTreeMap<(i64, BlockHash, PaymentKey), (u32, UnixMicros)>,
     /// The held transfers that were reported.
     pub(super) reported: HashSet<(BlockHash, PaymentKey)>,
-    /// Time of the last question about held transfers, or of the last new one.
+    /// Time of the last question about held transfers, or of the last new held transfer.
     held_at: UnixMicros,
-    /// Number of questions in a row about held transfers, with nothing new among them.
+    /// Number of questions about held transfers since the last new one.
     held_asks: u32,
     /// Time another endpoint was last asked for the blocks that one checked alone.
     pub(super) alone_at: UnixMicros,
@@ -53,27 +53,29 @@ pub(super) struct Checks {
     pub(super) is_alone: bool,
     /// The height that another endpoint is to show, while it is behind.
     pub(super) candidate: Option<i64>,
-    /// The block of ours that another endpoint is asked for until it has it.
+    /// Block of ours that another endpoint is asked for until it shows it.
     pub(super) anchor: Option<Block>,
     /// Block that another endpoint showed above our last one.
     pub(super) shown: Option<Block>,
-    /// `true` if one was asked to vouch since the last tip.
+    /// `true` if another endpoint was asked to vouch since the last tip.
     pub(super) is_asked: bool,
-    /// The last blocks before another endpoint took over the scan: a check ends there, as it is another one's than the scan.
+    /// Last blocks before another endpoint took over the scan. A check ends there, as it must be by
+    /// another endpoint than the scan.
     pub(super) switches: VecDeque<i64>,
-    /// Nobody knows which endpoint scanned the blocks up to this one: two are asked for them.
+    /// Height up to which it is unknown which endpoint scanned: two endpoints are asked for these
+    /// blocks.
     pub(super) unknown_to: i64,
     /// The newest time that a second answer has confirmed, of a block or of one after it.
     pub(super) time: Option<UnixSeconds>,
 }
 
-/// The newest time by which something was confirmed.
+/// Newest block time up to which some amount is confirmed.
 fn confirmed_time(history: &History) -> Option<UnixSeconds> {
     history.head().confirmed.iter().filter_map(|tier| tier.timestamp).max()
 }
 
 impl Checks {
-    /// Continues where the last head ends.
+    /// Checks of a cursor that continues behind the last head.
     pub(super) fn new(history: Option<&History>, range_max: i64) -> Self {
         Self {
             rescanned: history.map_or(-1, |history| history.head().finalized),
@@ -99,7 +101,7 @@ impl Checks {
         }
     }
 
-    /// Nothing up to the block before the first one is scanned, so nothing is missed there.
+    /// Takes note of the block before the first one to scan: blocks up to it need no check.
     pub(super) fn begin(&mut self, number: i64) {
         self.rescanned = number;
     }
@@ -116,7 +118,7 @@ impl Checks {
         self.unknown_to = self.unknown_to.min(number);
     }
 
-    /// Another endpoint scans what follows this block.
+    /// Takes note that another endpoint scans the blocks after `last`.
     pub(super) fn switch(&mut self, checked: i64, last: i64) {
         self.switches.retain(|switch| *switch > checked && *switch < last);
         self.switches.push_back(last);
@@ -157,7 +159,7 @@ impl Checks {
         is_due
     }
 
-    /// Something is held that was not.
+    /// Takes note of a new held transfer.
     pub(super) fn held(&mut self, now: UnixMicros) {
         (self.held_at, self.held_asks) = (now, 0);
     }
@@ -195,7 +197,7 @@ impl Cursor {
         } else if check.from <= base.saturating_add(1) || check.is_alone {
             self.evidence.check(check.to, check.is_alone);
             if check.to == check.anchor.number {
-                // Of blocks before the end of a shorter range it says nothing.
+                // The anchor vouches for block times only if the range ends at it.
                 self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
             }
             if !check.is_alone {
@@ -203,20 +205,21 @@ impl Cursor {
                 self.count_final(check.from, check.to);
             }
         } else {
-            // Another endpoint is back: what was checked by one alone is next.
+            // Another endpoint is back: blocks that one checked alone are asked for next.
             self.checks.alone_at = UnixMicros(0);
         }
         self.checks.range.grow(check.to - check.from + 1);
     }
 
-    /// Blocks that are final at this check need no other.
+    /// Counts blocks that are final at this check as asked for again.
     fn count_final(&mut self, from: i64, to: i64) {
         if self.checks.rescanned >= from - 1 {
             self.checks.rescanned = self.checks.rescanned.max(to.min(self.final_to));
         }
     }
 
-    /// A range that was old and final when it was scanned needs no second check, where it would be the same endpoint's.
+    /// Exempts a range that was old and final when it was scanned from the second check, if the
+    /// same endpoint would make it.
     pub(super) fn exempt(&mut self, from: i64, to: Block) {
         if self.rules.has_second {
             return;
