@@ -59,29 +59,30 @@ pub struct Rescan {
     pub from: i64,
     /// At most the last scanned block.
     pub to: i64,
-    /// Number of endpoints that answered for all of them.
+    /// Number of endpoints that answered for all of these blocks.
     pub endpoints: usize,
-    /// The others, and why; and those that had no answer about a receipt.
+    /// Endpoints that did not, with the cause; and those that gave no answer about a receipt.
     pub left_out: Vec<String>,
     /// Transfers to publish.
     pub missing: Vec<(Block, Observation)>,
-    /// Transfers that fewer receipts prove than must.
+    /// Transfers that too few receipts prove.
     pub unproven: Vec<(Block, Observation)>,
-    /// Blocks before this time are older than what the processor takes: it reports their transfers and matches none.
+    /// Time before which the processor reports the transfers of a block, as too old, and matches
+    /// none.
     pub stale_before: UnixSeconds,
     epoch: Epoch,
 }
 
-/// The transfers that are asked for.
+/// Direction of the transfers that are asked for.
 #[derive(Debug, Clone, Copy)]
 enum Flow {
-    /// To a wallet.
+    /// Transfers to a wallet.
     Received,
-    /// From a wallet.
+    /// Transfers from a wallet.
     Sent,
 }
 
-/// A transfer in its block, by all but the index of its log: nodes correct that.
+/// A transfer in its block, without the index of its log, which nodes may correct.
 type Place = (i64, BlockHash, PaymentKey);
 
 fn place(number: i64, hash: BlockHash, seen: &Observation) -> Place {
@@ -363,7 +364,7 @@ async fn fetch(
 /// Counted answers of the endpoints about a transfer.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Its block.
+    /// Block of the transfer.
     block: Option<Block>,
     /// Number of receipts that have it.
     proofs: usize,
@@ -371,9 +372,9 @@ struct Tally {
     denials: usize,
 }
 
-/// Asks each endpoint for the block of a transfer and the outcome of its transaction: of Tron's own interface, where
-/// one of them calls the block final. An endpoint that is behind that proves nothing, as one that has left the chain that
-/// was scanned; and what has no answer is noted.
+/// Asks each endpoint for the block of a transfer and the outcome of its transaction, on Tron by
+/// its own interface once an endpoint calls the block final. An endpoint that is behind, or on
+/// another fork than the scan, proves nothing. One that gives no answer is added to `left_out`.
 async fn prove(
     endpoints: &[Endpoint],
     rules: &Rules,

@@ -145,7 +145,7 @@ async fn stages_run_with_the_rights_that_are_documented() {
     let client = testkit::harness::Client::new(&installation.api()).on_servers();
     client.offers(&["eth"]).await;
 
-    // What is unreadable is put aside by each stage that reads it.
+    // Each stage that reads an unreadable record moves it to the dead letters.
     let all: Arc<dyn Log> =
         Arc::new(KafkaLog::open(&config(&open, &prefix, None), LAYOUT).unwrap());
     for topic in [Topic::OrdersCommands, Topic::Orders, Topic::WebhooksDispatch] {
@@ -161,7 +161,7 @@ async fn stages_run_with_the_rights_that_are_documented() {
         (!merchant.with("order_id", &json!(id)).is_empty()).then_some(())
     })
     .await;
-    // Nobody is there: it is tried again.
+    // No receiver listens at this port: the webhook is retried.
     let lost = client.create("lost", "2.00", "eth", "http://127.0.0.1:1/").await;
     let lost = lost["order_id"].as_str().unwrap().to_owned();
     let path = format!("/orders/{lost}/mark-paid");

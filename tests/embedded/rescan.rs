@@ -1,4 +1,5 @@
-//! `tidemark rescan`: what the endpoint left out of confirmed blocks is found, proven, and published once.
+//! `tidemark rescan` finds transfers that the endpoint left out of confirmed blocks, proves them,
+//! and publishes each once.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -47,7 +48,7 @@ async fn node() -> Devnet {
     evm_node(1, 600, 60).await
 }
 
-/// Confirmed early, and final soon.
+/// Configuration under which blocks are confirmed early, and final soon.
 fn rules() -> String {
     let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
     format!("{tokens}confirmations = 3\nreorg_window = 8\n")
@@ -66,7 +67,7 @@ async fn what_was_left_out_is_published_once_and_pays() {
     let deposit = client.deposit(&order).await;
     let units = units(&deposit["value"]);
 
-    // Its logs trail by more than any check, and nothing else shows them.
+    // The logs of the node trail for longer than any check waits, and no receipts show them.
     node.lag_logs(1_000_000);
     node.refuse_block_receipts();
     let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
@@ -169,11 +170,11 @@ async fn on_tron_its_own_interface_proves_what_was_missing() {
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     confirmed(&tidemark.client(), &node, node.head().number).await;
     assert!(tidemark.stop().await.success());
-    // After a long outage logs are asked for alone.
+    // After a long outage ingest asks for logs alone, without receipts.
     node.lag_logs(1_000_000);
     let token = (*usdt.address.bytes()).into();
     let pay = || node.transfer(token, [0x22; 20].into(), evm, U256::from(10_000_000)).unwrap();
-    // It runs out of time, and leaves its log behind.
+    // The first payment fails, but its log stays, as after a time-out on Tron.
     node.fail_transaction(pay());
     let paid = pay().to_string();
     let block = node.head().number + 1;

@@ -1,4 +1,4 @@
-//! One run: what happens, from a seed.
+//! One run of the rehearsal, with events drawn from a seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_IF_PLANTED: Duration = Duration::from_secs(6);
 /// Seconds in which a block is checked, while nothing is in the way.
 const CHECK_SECONDS: u64 = 12;
-/// Blocks that a left fork grows by, of one endpoint of two: more than confirm a block.
+/// Blocks by which one endpoint of two extends a fork that the chain left: more than confirm a
+/// block.
 const GROWTH: usize = 8;
 
 /// Outcome of a run.
@@ -45,7 +46,8 @@ struct Play {
     config: ChainConfig,
     readiness: Readiness,
     run: Option<Run>,
-    /// Blocks by which the left fork still grows; none for one that nobody is on, or anybody may be.
+    /// Blocks by which a fork that the chain left still grows; none unless the liar alone stays on
+    /// it.
     growth: Option<usize>,
     /// Payments that customers will send, and when.
     due: Vec<(u64, Vec<TransferCall>)>,
@@ -63,7 +65,7 @@ fn config(dice: &mut Dice, chain: &Chain) -> ChainConfig {
         0 => Policy::flat(None, Some(Tag::Finalized)),
         1 => Policy::flat(None, Some(Tag::Safe)),
         2 => Policy::flat(Some(DEPTH), None),
-        // Dust is checked before a fork can have left, and payments are not confirmed then.
+        // Dust can be checked before a reorganisation; payments are not yet confirmed then.
         _ => {
             let dust = Tier { below: Amount::parse("1").ok(), depth: Some(1), tag: None };
             Policy { tiers: vec![dust, Tier { below: None, depth: Some(DEPTH), tag: None }] }
@@ -118,7 +120,7 @@ impl Play {
         self.run = Some(run);
     }
 
-    /// An orderly stop, or none.
+    /// Stops or kills ingest, and starts it again.
     async fn start_again(&mut self) -> Result<(), String> {
         let Some(run) = self.run.take() else { return Ok(()) };
         if self.dice.below(2) == 0 {
@@ -132,7 +134,7 @@ impl Play {
         Ok(())
     }
 
-    /// Requests pass, until the next one waits.
+    /// Lets requests pass, until the next one waits at the gate.
     async fn go(&mut self, requests: usize) -> Result<(), String> {
         self.chain.gate.let_through(requests);
         let (started, mut ticks) =
@@ -149,14 +151,15 @@ impl Play {
         }
     }
 
-    /// Ingest runs until a stop.
+    /// Fails if ingest has ended, or has halted at a deep reorganisation.
     async fn check_run(&mut self) -> Result<(), String> {
         if self.run.as_ref().is_some_and(Run::has_ended)
             && let Some(run) = self.run.take()
         {
             return run.ended().await.and(Err("ingest ended".to_owned()));
         }
-        // One of another chain is waited for; what only an operator ends must not happen.
+        // A deep reorganisation halts the chain until an operator acts, so it must not happen here.
+        // An alarm about an endpoint of another chain ends by itself.
         let alarms = self.readiness.alarms();
         match alarms.iter().find(|alarm| alarm.contains("reorganised below")) {
             Some(alarm) => Err(format!("halted: {alarm}")),
@@ -164,7 +167,7 @@ impl Play {
         }
     }
 
-    /// The shop opens when payments are seen.
+    /// Mines until payments are seen and the shop is ready.
     async fn begin(&mut self) -> Result<(), String> {
         for _ in 0..400 {
             if self.shop.is_ready().await {
@@ -190,7 +193,7 @@ impl Play {
         self.due = due;
         let ready: Vec<_> = ready;
         if !ready.is_empty() {
-            // The logs of what follows have later places in the block.
+            // A first transfer moves the logs of the payments to later places in the block.
             self.chain.send(vec![stranger()]);
         }
         for (_, calls) in ready {
@@ -208,7 +211,8 @@ impl Play {
         self.set_clock();
     }
 
-    /// The liar leaves a transaction out of its logs, or of one of two forms of question for them.
+    /// Makes the liar omit a transaction from its logs: from all answers, or only from those by
+    /// range or by block hash.
     fn omit(&mut self, transaction: String) {
         let form = self.dice.below(4);
         let mut behaviour = self.chain.proxies[self.liar].behaviour();
@@ -281,8 +285,8 @@ impl Play {
         self.count("reorganised");
     }
 
-    /// The liar stays on the left fork, which grows and has a payment that the chain has no more. Were the other one there,
-    /// that fork would be confirmed.
+    /// Reorganises the chain, while the liar stays on the old fork, which grows and has a payment
+    /// that the chain lost. If the other endpoint stayed too, that fork would be confirmed.
     async fn fork(&mut self) -> Result<(), String> {
         let open = self.shop.open_deposits();
         if self.chain.proxies.len() == 1 || open.is_empty() {
@@ -293,9 +297,9 @@ impl Play {
         let sent = self.chain.send(vec![exact(&open[self.dice.below(open.len())])]);
         self.mine(2);
         let paid_in = self.chain.head().number.cast_signed();
-        // Some stay a block behind.
+        // Some endpoints stay a block behind.
         self.mine(2);
-        // Old enough to be checked, where dust needs no depth.
+        // Waits until the payment is checked, which needs age alone where dust needs no depth.
         for _ in 0..CHECK_SECONDS {
             self.go(10).await?;
             if self.checked() >= paid_in {
@@ -307,7 +311,7 @@ impl Play {
         self.chain.reorg(2, Reorg::Drop(sent), true).await;
         self.set_clock();
         self.growth = Some(GROWTH);
-        // Until all of it could be confirmed.
+        // Long enough that the whole fork could be confirmed.
         let requests = 60 + u32::try_from(self.dice.below(LONG)).unwrap();
         self.chain.proxies[self.liar].behaviour().fault = Some((Fault::Stale, requests));
         for _ in 0..DEPTH {
@@ -324,8 +328,8 @@ impl Play {
         details.first().and_then(|detail| detail["checked"].as_i64()).unwrap_or(-1)
     }
 
-    /// An endpoint counts logs in another way or is repaired, none has receipts of the last transactions, or tags are too
-    /// young.
+    /// Makes an endpoint number logs in another way or mends it, takes the receipts of the last
+    /// transactions from all, or makes tags too young.
     fn deviate(&mut self) {
         let is_alone = self.chain.proxies.len() == 1;
         match self.dice.below(6) {
@@ -344,7 +348,8 @@ impl Play {
         }
     }
 
-    /// No endpoint has receipts of the last transactions, and of two the liar leaves their logs out.
+    /// Takes the receipts of the last transactions from all endpoints; of two, the liar omits their
+    /// logs too.
     fn lose_receipts(&mut self) {
         let last: Vec<_> = self.chain.sent.iter().rev().take(3).map(ToString::to_string).collect();
         for proxy in &self.chain.proxies {
@@ -373,7 +378,7 @@ impl Play {
             fault(&mut self.dice)
         };
         let fault = match fault {
-            // At most one of two leaves out a log.
+            // Of two endpoints only the liar may omit logs.
             (Fault::Mixed | Fault::Stale, requests) if !is_alone && !is_liar => {
                 let is_grown = self.growth.is_some();
                 (if is_grown { Fault::Behind(2) } else { Fault::Stale }, requests)
@@ -381,7 +386,7 @@ impl Play {
             other => other,
         };
         if fault.0 == Fault::Removed {
-            // In a block that nobody has seen.
+            // The forged payment is in a new block, which ingest has not scanned.
             self.mine(1);
             let removed = self.forged();
             self.chain.node_state.set_removed(removed);
@@ -393,8 +398,8 @@ impl Play {
         behaviour.range_max = range;
     }
 
-    /// The logs of new blocks come later than the blocks. Of two endpoints one alone does so: what both leave out when
-    /// they are asked is lost.
+    /// Makes the logs of new blocks come later than the blocks. Of two endpoints only the liar does
+    /// so: logs that both omit when asked would be lost.
     fn trail(&mut self) {
         let index = if self.chain.proxies.len() > 1 { self.liar } else { 0 };
         let seconds = self.dice.below(6) as i64;
@@ -403,7 +408,7 @@ impl Play {
         behaviour.trail_is_partial = self.dice.below(2) == 0;
     }
 
-    /// A payment that no block has, of what an order waits for.
+    /// Log of a payment that an order waits for, and that is in no block.
     fn forged(&mut self) -> Option<serde_json::Value> {
         let open = self.shop.open_deposits();
         let deposit = (!open.is_empty()).then(|| &open[self.dice.below(open.len())])?;
@@ -414,13 +419,13 @@ impl Play {
         Some(invented((head.number, &hash), &transaction, parties, units(deposit.value)))
     }
 
-    /// One of two endpoints invents a payment, with or without a receipt.
+    /// Makes one of two endpoints invent a payment, with or without a receipt.
     fn lie(&mut self) {
         if self.chain.proxies.len() == 1 {
             return;
         }
         let has_receipt = self.dice.below(3) == 0;
-        // In a block that nobody has seen.
+        // The forged payment is in a new block, which ingest has not scanned.
         self.mine(1);
         if let Some(log) = self.forged() {
             let mut behaviour = self.chain.proxies[self.liar].behaviour();
@@ -430,7 +435,7 @@ impl Play {
         }
     }
 
-    /// An endpoint has no faults any more, but for what it leaves out for ever.
+    /// Ends the faults of an endpoint, except its omissions, which last for ever.
     fn heal(&mut self) {
         let index = self.endpoint();
         self.heal_one(index);
@@ -442,7 +447,7 @@ impl Play {
         *behaviour = Behaviour { omits, ranges_omit, hashes_omit, ..Behaviour::default() };
     }
 
-    /// Faults end, and time passes until every order has ended.
+    /// Ends all faults, and advances time until every order has ended.
     async fn end(&mut self) -> Result<(), String> {
         for index in 0..self.chain.proxies.len() {
             self.heal_one(index);
@@ -466,7 +471,7 @@ impl Play {
             self.mine(2);
             self.go(30).await?;
         }
-        // What would come late has come when the next blocks are through.
+        // Four more blocks, for records that would still follow.
         for _ in 0..4 {
             self.mine(2);
             self.go(10).await?;

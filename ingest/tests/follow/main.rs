@@ -125,7 +125,7 @@ async fn restart_in_the_middle_of_a_reorg_continues() {
     chain.mine(2).unwrap();
     world.until_head(ETH, &chain);
     chain.reorg(2, Reorg::Drop(tx(dropped))).unwrap();
-    // It ends by itself, right after the step that retracts.
+    // The run ends by itself, right after the step that retracts.
     run.task.await.unwrap().unwrap();
     world.until("retracted", |world| world.published(ETH).transactions() == [kept]);
     assert_eq!(world.published(ETH).head().map(|head| head.number), Some(21));
@@ -221,7 +221,7 @@ async fn logs_that_trail_their_headers_are_found_late() {
     for _ in 0..5 {
         sent.push(pay(&chain, 0, 5));
         chain.mine(1).unwrap();
-        // Its block is scanned, and has no logs yet.
+        // The payment's block is scanned, and has no logs yet.
         world.until_head(ETH, &chain);
         assert!(world.published(ETH).transactions().len() < sent.len());
     }

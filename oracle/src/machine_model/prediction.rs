@@ -218,7 +218,7 @@ impl Shop {
         }
         for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
             (transfer.block, transfer.log_index, transfer.on_chain) = (block, log_index, true);
-            // One that was on its way when its order was marked paid is awaited still.
+            // A payment that was on its way when its order was marked paid is still awaited.
             let is_marked = |d: &ModelDeposit| {
                 self.orders.iter().any(|o| o.id == d.order && o.on_its_way.contains(&payment))
             };
@@ -234,7 +234,7 @@ impl Shop {
         let lane = self.lanes.entry(blockchain).or_default();
         (lane.time, lane.has_gap) = (Some(block.timestamp), head.has_gap);
         lane.height = block.number;
-        // A rewind: what replaces the blocks above it is younger.
+        // After a rewind, the blocks that replace those above the head are after the deposit.
         for deposit in self.deposits.iter_mut().filter(|d| d.blockchain == blockchain) {
             deposit.above = deposit.above.min(block.number);
         }
@@ -268,7 +268,7 @@ impl Shop {
                 orders.for_each(|o| o.on_its_way.retain(|other| *other != transfer.payment));
             }
         }
-        // What would have paid nothing anyway says why.
+        // A stopped transfer that would have paid nothing anyway may have that reason instead.
         let is_stopped = |t: &ModelTransfer| t.reasons.contains(&UnknownReason::Stopped);
         for i in 0..self.transfers.len() {
             if self.transfers[i].confirmed_by == self.heads && is_stopped(&self.transfers[i]) {
@@ -296,13 +296,13 @@ impl Shop {
                 Some(OrderStatus::Paid) | None => false,
             };
             let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && may_be_paid(d);
-            // An order that was marked paid takes what was on its way.
+            // An order that was marked paid takes a payment that was on its way.
             let is_awaited = |o: &ModelOrder| o.payer.is_none() && o.on_its_way.contains(&payment);
             let marked = self.orders.iter().find(|o| is_awaited(o)).map(|o| o.id);
             let is_marked =
                 |d: &ModelDeposit| marked == Some(d.order) && !d.released && d.fits(transfer);
             let fitting = self.deposits.iter().position(|d| is_marked(d) || fits(&d));
-            // It waited for a deposit, and one opened.
+            // A stopped transfer that waited for a deposit ends when one opens.
             if fitting.is_some() && self.is_stopped(transfer) {
                 self.transfers[i].end_stopped();
                 continue;
@@ -314,7 +314,7 @@ impl Shop {
             } else if transfer.is_sweep()
                 || self.deposits.iter().any(|d| d.takes() && d.fits(transfer))
             {
-                // It pays nothing, or its order was asked and refused it.
+                // It comes from a wallet of the shop, or its order was asked and refused it.
                 self.transfers[i].status = TransferStatus::NoMatchedDeposit;
                 self.note_reasons(i);
             }
@@ -322,7 +322,8 @@ impl Shop {
         for i in 0..self.transfers.len() {
             if self.transfers[i].status == TransferStatus::WaitingForMatch {
                 self.note_reasons(i);
-                // Just confirmed, and a deposit keeps its amount from all others: waiting is of no use.
+                // A deposit keeps this amount from all others, so waiting for another deposit is of
+                // no use.
                 if self.transfers[i].confirmed_by == self.heads && self.is_kept(i) {
                     self.transfers[i].status = TransferStatus::NoMatchedDeposit;
                 }
@@ -349,8 +350,8 @@ impl Shop {
             self.transfers[*i].status = TransferStatus::NoMatchedDeposit;
         }
         self.expire_deposits(blockchain, head);
-        // A payment that is seen keeps the amount for its deposit: also one that this head confirmed, for the answer of
-        // its order comes after the head.
+        // A seen payment keeps the amount for its deposit, also one that this head confirmed, as
+        // its order answers after the head.
         let is_asked = |t: &&ModelTransfer| t.is_waiting() || t.confirmed_by == self.heads;
         let waiting = self.transfers.iter().filter(is_asked);
         let kept: BTreeSet<usize> = waiting.filter_map(|t| t.awaited_by).collect();
@@ -409,7 +410,7 @@ impl Shop {
             } else {
                 UnknownReason::NoDeposit
             });
-            // By the nearest of them.
+            // The nearest of these deposits may not have been offered with this contract.
             let is_other = |d: &ModelDeposit| !d.contracts.contains(&payment.contract);
             if self.deposits.iter().filter(kept).any(is_other) {
                 reasons.insert(UnknownReason::OtherContract);
@@ -428,7 +429,7 @@ impl Shop {
             return reasons;
         }
         let Some((reason, at)) = deposit.closed else { return reasons };
-        // One that is let go of at the head that passes its deadline may as well have expired.
+        // A deposit that closed at the head which passes its deadline may as well have expired.
         if deposit.fits(transfer) && at > deposit.until && !deposit.accepts_late {
             reasons.insert(UnknownReason::Late);
         }
@@ -440,7 +441,7 @@ impl Shop {
                 reasons.insert(UnknownReason::OrderCancelled);
             }
             CloseReason::Expired | CloseReason::OrderExpired if !deposit.accepts_late => {}
-            // What its order says of it.
+            // The status of the order gives the reason.
             CloseReason::Expired
             | CloseReason::OrderExpired
             | CloseReason::OrderCancelled
@@ -456,7 +457,7 @@ impl Shop {
         reasons
     }
 
-    /// `true` if a deposit waits, or a payment for one.
+    /// `true` if a deposit of the order waits, or a payment for one does.
     fn may_be_paid(&self, order: OrderId) -> bool {
         let waits = self.deposits.iter().any(|d| d.order == order && d.is_awaited());
         waits || self.has_candidate(order)

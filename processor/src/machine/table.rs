@@ -21,7 +21,7 @@ pub(super) trait Index<V: Row>: Default {
     /// The invariant that an index breaks when it disagrees with the rows.
     const INVARIANT: u8;
 
-    /// Takes the change of one row. `rows` still has the old one.
+    /// Applies the change of one row. `rows` still has the old row.
     fn update(
         &mut self,
         rows: &Rows<V>,
@@ -30,7 +30,7 @@ pub(super) trait Index<V: Row>: Default {
         new: Option<&V>,
     ) -> Result<(), Broken>;
 
-    /// The step is over: what was kept for its undo may go.
+    /// Called once the step is over: drops what was kept to undo it.
     fn step_over(&mut self) {}
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Table<V: Row<Key: Key>, I> {
     pub(super) rows: Rows<V>,
     pub(super) index: I,
     directory: <V::Key as Key>::Directory,
-    /// Rows that the step removed: they keep their numbers until it is over.
+    /// Rows that the step removed: they keep their numbers until the step is over.
     removed: Vec<(V::Key, RowNumber)>,
 }
 
@@ -56,7 +56,7 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
         self.rows.get(self.directory.find(key)?)
     }
 
-    /// The row that an index or another row names: it must be there.
+    /// The row that an index or another row names; an error if it does not exist.
     pub(super) fn named(&self, key: V::Key) -> Result<&V, Broken> {
         self.get(key).ok_or_else(|| {
             Broken::new(I::INVARIANT, format!("{} {key} is named, but is not there", I::ROW))
@@ -105,7 +105,7 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
         touched.into_iter().map(|(key, number)| (key, self.rows.get(number)))
     }
 
-    /// The step is committed: there is no way back.
+    /// Ends the step as committed: it can be undone no more.
     pub(super) fn commit(&mut self) {
         self.rows.forget();
         self.step_over();
@@ -133,7 +133,7 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
 
     fn step_over(&mut self) {
         for (key, number) in self.removed.drain(..) {
-            // It may have come back since, or be here twice.
+            // The row may have been added again since, or be in the list twice.
             if self.rows.get(number).is_none() && self.directory.remove(key) {
                 self.rows.take_number(number);
             }

@@ -8,7 +8,7 @@ use log::{NewRecord, Record};
 use runtime::traces::{self, Context, Kind};
 use schemas::{HEADER_TRACEPARENT, OrderId};
 
-/// Kept with the entries of orders on the changelog, as a header. No machine knows of it.
+/// Trace of each order. It is a header of the order's changelog entry, and unknown to the machines.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Traces(HashMap<OrderId, Context>);
 
@@ -30,7 +30,7 @@ impl Traces {
         }
     }
 
-    /// Puts what follows from an input about an order into its trace, unless the input has one.
+    /// Puts the outputs of an input into the order's trace, unless the input has a trace.
     pub(super) fn join(&mut self, order: OrderId, input: &Record, outputs: &mut [NewRecord]) {
         if let Some(traceparent) = input.traceparent() {
             let context = Context::parse(traceparent);
@@ -43,7 +43,7 @@ impl Traces {
         }
     }
 
-    /// Keeps the traces of the orders that these entries of the changelog are of. One that is forgotten has none.
+    /// Writes the trace of each order into its changelog entry. A forgotten order has none.
     pub(super) fn keep(&mut self, entries: &mut [NewRecord]) {
         if self.0.is_empty() {
             return;
@@ -60,7 +60,7 @@ impl Traces {
     }
 }
 
-/// A span in each trace that an input, or what follows from it, belongs to.
+/// Exports a span in each trace that an input or one of its outputs belongs to.
 pub(super) fn export(name: &'static str, begun: Instant, input: &Record, outputs: &[NewRecord]) {
     if !traces::is_on() {
         return;
@@ -108,7 +108,7 @@ mod tests {
         NewRecord { to, key: ORDER.to_string().into_bytes(), value, headers: headers(None) }
     }
 
-    /// The traceparent of what follows from an input.
+    /// The traceparent of the output of an input.
     fn joined(traces: &mut Traces, input: Option<&[u8]>) -> Option<Vec<u8>> {
         let mut outputs = [output(None)];
         traces.join(ORDER, &record(input, None), &mut outputs);
@@ -119,7 +119,7 @@ mod tests {
     fn what_has_no_trace_joins_that_of_its_order() {
         let mut traces = Traces::default();
         assert_eq!(joined(&mut traces, None), None);
-        // The machine hands on what an input has.
+        // The machine itself copies an input's trace to the outputs.
         assert_eq!(joined(&mut traces, Some(FIRST)), None);
         assert_eq!(joined(&mut traces, None).as_deref(), Some(FIRST));
         assert_eq!(joined(&mut traces, Some(SECOND)), None);

@@ -8,7 +8,7 @@ use schemas::{Blockchain, Layout, Partition, SEQUENCE_BITS, Topic};
 use super::NEXT_HEADER;
 use crate::machine::matching::{lane_of, wallet_of};
 
-/// Ids stay below 2^53.
+/// Maximum number of partitions that give ids, as ids stay below 2^53.
 const ID_PARTITIONS_MAX: u32 = 1 << (53 - SEQUENCE_BITS);
 
 /// The newest entry of a key, as the changelog has it.
@@ -18,10 +18,12 @@ pub struct Entry {
     pub value: Vec<u8>,
 }
 
-/// The entries of all chains for lanes of another number. `of` has those of each chain, of all its lanes together.
+/// Entries of all chains, for another number of lanes. `of` has the entries of each chain, of all
+/// its lanes together.
 ///
 /// # Errors
-/// An entry cannot be read, lanes of a chain are not equally far, or there are no more partitions for ids.
+/// An entry cannot be read, lanes of a chain end at different heads, or there are no more
+/// partitions for ids.
 pub fn lanes(
     of: &[(Blockchain, Vec<Entry>)],
     from: &Layout,
@@ -82,7 +84,8 @@ pub fn plain(topic: Topic, partition: Partition, entry: &Entry) -> NewRecord {
     }
 }
 
-/// Says in the last entry of a partition where its state continues in each input.
+/// Adds a header to the last entry of a partition: the offset in each input where its state
+/// continues.
 pub fn continue_at(entry: &mut NewRecord, inputs: &[(Topic, Offset)]) {
     let next: Vec<_> = inputs.iter().map(|(topic, next)| format!("{topic}/{next}")).collect();
     entry.headers.push(NEXT_HEADER, next.join(",").as_bytes());
@@ -108,7 +111,8 @@ mod tests {
         (wallet, entry(&format!("w/{wallet}"), &MatchingEntry::Watch(watch)))
     }
 
-    /// Two lanes become three: what is of a wallet is in its lane, and ids are none that a lane may have given.
+    /// Two lanes become three: entries of a wallet are in its lane, and no old lane may have given
+    /// the new ids.
     #[test]
     fn wallets_are_dealt_to_other_lanes() {
         let layout = |lanes| Layout { lanes, orders: 1, webhooks: 1 };

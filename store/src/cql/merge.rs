@@ -2,7 +2,7 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A row of a list: when it was created, and its id. In the order of lists, backwards.
+/// Row of a list: its time of creation and its id. Greater ones come first in lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     /// Unix seconds.
@@ -46,7 +46,7 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    /// One more source with its first page; its number.
+    /// Adds a source with its first page, and returns its number.
     pub(super) fn add(&mut self, rows: Vec<Entry>, has_more: bool) -> usize {
         let number = self.sources.len();
         self.sources.push(Source { rows: rows.into(), has_more });
@@ -54,7 +54,7 @@ impl Merge {
         number
     }
 
-    /// The next page of a source, which may be empty.
+    /// Adds the next page of a source, which may be empty.
     pub(super) fn fill(&mut self, number: usize, rows: Vec<Entry>, has_more: bool) {
         let source = &mut self.sources[number];
         source.rows.extend(rows);
@@ -62,8 +62,8 @@ impl Merge {
         self.advance(number);
     }
 
-    /// The newest row that was not given yet, if it is not older than `floor`: sources that are not
-    /// added yet have no row from there on.
+    /// The newest row that was not returned yet, if it is not older than `floor`: sources that are
+    /// not added yet have only older rows.
     pub(super) fn next(&mut self, floor: i64) -> Next {
         loop {
             if !self.dry.is_empty() {
@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(merge.next(0), Next::End);
     }
 
-    /// One after another, a filter that few rows pass would wait for every page of every source.
+    /// Pages are requested together: otherwise a filter that few rows pass would wait for each in
+    /// turn.
     #[test]
     fn all_sources_that_are_dry_are_asked_for_together() {
         let mut merge = Merge::default();

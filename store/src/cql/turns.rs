@@ -14,16 +14,16 @@ use crate::Error;
 #[doc(hidden)]
 #[async_trait]
 pub trait Turns: Debug + Send + Sync + 'static {
-    /// Waits for the turn of a request. It ends when the value is dropped, once there is an answer.
+    /// Waits for the turn of a request. The turn ends when the value is dropped, after the answer.
     async fn next(&self) -> Box<dyn Send>;
 
     /// The time, by which the store forgets which partitions it wrote to the directory.
     fn instant(&self) -> Instant;
 }
 
-/// For tests.
+/// Methods for tests alone.
 impl CqlStore {
-    /// Makes all requests from now on in turns. No effect if that was asked for before.
+    /// Makes all requests from now on in turns. A second call has no effect.
     #[doc(hidden)]
     pub fn take_turns(&self, turns: Arc<dyn Turns>) {
         self.tables.turns.get_or_init(|| turns);

@@ -1,4 +1,4 @@
-//! An HTTP server that may break its promises: axum would not let it.
+//! An HTTP server that can break the protocol, which axum does not allow.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Between two bytes of a slow answer.
+/// Time between two bytes of a slow answer.
 const DRIP: Duration = Duration::from_millis(40);
 /// Maximum size of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -30,7 +30,8 @@ impl Reply {
     }
 }
 
-/// Serves until its task is aborted. Before it reads a request it asks whether the connection is to be reset.
+/// Serves until its task is aborted. If `resets` returns `true` when a request arrives, the
+/// connection is reset.
 pub(super) async fn serve<F: Future<Output = Reply> + Send>(
     listener: TcpListener,
     resets: impl Fn() -> bool + Clone + Send + 'static,
@@ -53,7 +54,7 @@ async fn connection<F: Future<Output = Reply>>(
     let mut first = [0];
     while stream.peek(&mut first).await? > 0 {
         if resets() {
-            // What was received and not read makes the system reset the connection.
+            // The system resets a connection that is closed with unread bytes.
             return Ok(());
         }
         let body = request(&mut stream).await?;

@@ -9,9 +9,9 @@ use super::payment::asks_again_at;
 use super::{Broken, Effect, End, OrderRow, State};
 
 impl OrderRow {
-    /// Due time of its own timer: its expiry, or, while a lane has not answered, the next question
-    /// to that lane. An ended order asks, too: it is kept until it knows the outcome of its
-    /// deposits and of what may pay it. While a lane keeps an amount for it, the chain's time
+    /// Due time of the order's timer: its expiry, or, while a lane has not answered, the next
+    /// question to that lane. An ended order asks, too: it is kept until it knows the outcome of
+    /// its deposits and of what may pay it. While a lane keeps an amount for it, the chain's time
     /// decides when it expires.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_awaited_deposit() {
@@ -24,14 +24,15 @@ impl OrderRow {
         self.is_pending().then_some(self.order.expires_at)
     }
 
-    /// `true` if a payment that was seen may become its payer.
+    /// `true` if a payment that was seen may still become the order's payer.
     pub(super) fn may_be_paid_by_candidates(&self) -> bool {
         self.order.paid_by.is_none() && !self.order.candidates.is_empty()
     }
 }
 
 impl State {
-    /// A deposit stopped waiting, or waits without being shown. When the last one ran out of time, so did the order.
+    /// Takes the closing or the replacement of a deposit. When the last one expires, so does the
+    /// order.
     pub(super) fn deposit_closed(
         &mut self,
         mut row: OrderRow,
@@ -55,8 +56,8 @@ impl State {
         self.publish(row, command, OrderCause::DepositClosed, None, effects).map(drop)
     }
 
-    /// The runner found the order's timer due; a deposit may have come since. Or it found that the order leaves: then all
-    /// do that are due.
+    /// Takes a tick of the runner: the order's timer is due, unless a deposit was added since; or
+    /// the order is to be forgotten, with all others that are due.
     pub(super) fn tick(
         &mut self,
         row: OrderRow,

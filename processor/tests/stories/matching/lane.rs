@@ -81,8 +81,8 @@ impl Described for State {
         }
     }
 
-    /// An open is answered as often as it is asked; a refused one leaves no trace, and a stale transfer or a head
-    /// that is ignored none but its alert.
+    /// `true` for effects that a repeated input may have again: the answer to a command, and alerts
+    /// about an input that is ignored and of which no state remains.
     fn may_repeat(duplicate: &Input, effect: &Effect) -> bool {
         match effect {
             Effect::Command(command) => {
@@ -105,7 +105,7 @@ impl Described for State {
             Effect::Alert(alert) => {
                 use AlertKind as Kind;
                 use DepositCommandBody::{Attached, Settled};
-                // That two orders count on one transfer is reported each time it shows.
+                // Two orders that count on one transfer are reported each time that this shows.
                 let is_answer = matches!(duplicate, Input::Command(answer)
                     if matches!(answer.body, Attached { .. } | Settled { .. }));
                 (is_answer && alert.kind == Kind::ConfirmedTransferRetracted)
@@ -121,8 +121,8 @@ impl Described for State {
         }
     }
 
-    /// Ingest may write again what it wrote before: everything but the last head, which says the same
-    /// about things that may have come after it.
+    /// Inputs that ingest may write again: all but the last head, which would confirm transfers
+    /// that came after it.
     fn repeatable(inputs: &[Input]) -> Vec<Input> {
         let place = |record: &ChainRecord| (record.epoch, record.block.number);
         let mut last = (Epoch(-1), -1);
@@ -143,7 +143,7 @@ impl Described for State {
         inputs.iter().filter(is_old).cloned().collect()
     }
 
-    /// An old head that comes again is ignored like any that goes back.
+    /// State without the times of the last alerts about heads, as a repeated old head sets these.
     fn essence(&self) -> Vec<(String, MatchingEntry)> {
         let mut entries = self.snapshot();
         for (_, entry) in &mut entries {

@@ -13,7 +13,7 @@ pub(super) const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirma
 pub(super) const ORPHANED: &str = "alert confirmed_transfer_retracted #2
     detected #2 waiting_for_match @110 for #1 orphaned";
 
-/// The chain is as high again, and does not have it.
+/// Effects once the chain is as high again, without the transfer.
 const GONE: &str = "detected #2 waiting_for_confirmation @110 for #1 orphaned";
 
 /// A deposit of order A and, in block 110, an unconfirmed transfer for it.
@@ -23,7 +23,7 @@ pub(super) fn candidate() -> Lane {
     lane
 }
 
-/// The same, confirmed; the order was asked.
+/// As [`candidate`], but confirmed; the order was asked.
 pub(super) fn asked() -> Lane {
     let mut lane = candidate();
     lane.then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
@@ -35,7 +35,7 @@ fn what_never_returns_fails_at_finality() {
     candidate()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        // Held although overdue: the transaction may still come back.
+        // The deposit stays open although overdue: the transaction may still be included again.
         .then(head(215).epoch(1).finalized(109), GONE)
         .then(
             head(216).epoch(1).finalized(110),
@@ -53,7 +53,7 @@ fn nothing_retracted_is_confirmed() {
         .then(head(126).epoch(1).tiers(&[], 126).finalized(109), "");
 }
 
-/// Ingest cannot retract what it does not know any more.
+/// Ingest may have forgotten a transfer, and then writes no retract of it.
 #[test]
 fn new_epoch_orphans_what_is_above_its_head() {
     candidate().then(head(109).epoch(1), "").then(head(125).epoch(1).finalized(109), GONE).then(
@@ -63,7 +63,7 @@ fn new_epoch_orphans_what_is_above_its_head() {
     candidate()
         .then(head(109).epoch(1), "")
         .then(pay(1, "10.00").at(113).fork(1), "detected #2 waiting_for_confirmation @113 for #1");
-    // Not above it.
+    // A transfer that is not above the head stays.
     candidate().then(head(110).epoch(1), "").then(
         head(120).epoch(1),
         "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
@@ -94,7 +94,7 @@ fn in_another_block_it_still_pays() {
 #[test]
 fn at_another_index_it_is_the_same() {
     let mut lane = candidate();
-    // Same block, another log index: a different inclusion, which the retract does not mean.
+    // The retract of another log index in the same block is of another transfer.
     lane.ignores(pay(2, "10.00").retracted(1));
     let moved = pay(1, "10.00").fork(1).log(9);
     lane.then(pay(1, "10.00").retracted(1), "")
@@ -121,7 +121,7 @@ fn moved_past_the_deadline_it_misfits() {
         );
 }
 
-/// Invariant 11: the block in which it comes is in time, though a later one was seen before.
+/// Invariant 11: the block of the transfer is in time, although a later block was seen before.
 #[test]
 fn moved_into_time_after_the_deadline_it_pays() {
     Lane::new()
@@ -186,7 +186,7 @@ fn a_branch_may_come_back() {
         );
 }
 
-/// An endpoint that wavered brings the block back in the epoch of its own retract.
+/// An endpoint that changed its fork twice shows the block again, in the epoch of the retract.
 #[test]
 fn a_repeated_retract_counts_once() {
     candidate()
@@ -240,7 +240,7 @@ fn an_orphan_keeps_its_amount_from_others() {
         .then(open('A', "10.00"), "deposit #2 open 10.01 for A/0; to A: opened /0 #2 10.01");
 }
 
-/// No chain holds a transaction twice: a move within one epoch is a lie of the endpoint.
+/// A chain has a transaction once: a move within one epoch is a false answer of the endpoint.
 #[test]
 fn within_an_epoch_nothing_moves() {
     candidate().ignores(pay(1, "10.00").at(111)).ignores(pay(1, "10.00").log(9));
@@ -277,7 +277,7 @@ fn finality_never_goes_back() {
     candidate()
         .then(head(118).finalized(110), "")
         .then(pay(1, "10.00").retracted(1), "")
-        // Below what was final: it will not come back there.
+        // Its block was final: the transaction will not be included again.
         .then(
             head(109).epoch(1).finalized(89),
             "to A: gone #2; failed #2 failed_to_confirm @110 orphaned",
@@ -294,7 +294,7 @@ fn a_confirmed_one_waits_again() {
             "alert confirmed_transfer_retracted #1; detected #1 waiting_for_confirmation @110 orphaned",
         )
         .then(head(109).epoch(1), "")
-        // Its match window does not run while it is out of the chain.
+        // The match window does not run while the transfer is out of the chain.
         .then(head(129).epoch(1).finalized(109), "")
         .then(pay(1, "10.00").at(130).fork(1), "detected #1 waiting_for_confirmation @130")
         .then(head(140).epoch(1), "confirmed #1 waiting_for_match @130")
@@ -338,7 +338,7 @@ fn a_matched_orphan_stays_matched() {
         .ignores(pay(1, "10.00").retracted(1))
         .then(head(109).epoch(1), "")
         .then(head(150).epoch(1), "")
-        // Taken back already: a later rewind has nothing to add.
+        // The transfer is retracted already: a second retract has no effect.
         .ignores(pay(1, "10.00").retracted(2));
 }
 
@@ -358,7 +358,7 @@ fn an_unknown_orphan_stays_unknown() {
         .then(head(140).epoch(1), "");
 }
 
-/// Off the chain it does not ask to pay.
+/// A transfer that left the chain does not ask to pay.
 #[test]
 fn an_orphan_is_not_asked_about_again() {
     asked()
@@ -387,7 +387,7 @@ fn what_is_forgotten_is_stale() {
         .then(pay(1, "10.00").at(112).fork(1), "alert stale_transfer");
 }
 
-/// Also when its transaction moves.
+/// A candidate asks an order that was marked paid, also after its transaction moved.
 #[test]
 fn moved_it_asks_an_order_that_was_paid() {
     candidate()
@@ -404,7 +404,7 @@ fn moved_it_asks_an_order_that_was_paid() {
         );
 }
 
-/// The candidate of a closed deposit is let go of when its transaction moves.
+/// A transfer stops being the candidate of a closed deposit when its transaction moves.
 #[test]
 fn moved_off_a_closed_deposit() {
     candidate()
@@ -425,7 +425,7 @@ fn moved_off_a_closed_deposit() {
         );
 }
 
-/// Long before it is final: who watches the payment sees that it is gone.
+/// A transfer is shown as gone as soon as the chain is as high again, long before that is final.
 #[test]
 fn what_left_the_chain_shows_so() {
     candidate()
