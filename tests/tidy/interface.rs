@@ -111,7 +111,7 @@ struct Test {
     read_by: Option<String>,
 }
 
-/// Claims of `docs/internals/interface-tests.md` about each place.
+/// Claims of `docs/internals/interface-tests.md` about each row.
 #[derive(Default)]
 struct Claims {
     tests: BTreeMap<RowName, Test>,

@@ -80,7 +80,7 @@ fn modules(path: &Path, text: &str) -> Vec<Module> {
     found
 }
 
-/// Without `..`.
+/// The path with `..` resolved.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

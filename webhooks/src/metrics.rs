@@ -113,7 +113,7 @@ pub(crate) fn alerts_waiting(sink: &str, count: usize) {
     gauge!(ALERTS_WAITING, "sink" => sink.to_owned()).set(count);
 }
 
-/// Another process has the topic now.
+/// Withdraws the gauges of alerts: another process has the topic now.
 pub(crate) fn no_alerts<'a>(sinks: impl Iterator<Item = &'a str>) {
     for kind in AlertKind::ALL {
         gauge!(ALERTS_OPEN, "kind" => kind.as_str()).set(NO_VALUE);

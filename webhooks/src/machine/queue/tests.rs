@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const NOW: UnixMicros = UnixMicros(10_000_000);
 const LATER: UnixMicros = UnixMicros(NOW.0 + LONG_MICROS);
 
-/// Offers an event as old as its number.
+/// Offers an event that is as old as its number says.
 fn offer(queues: &mut Queues<i64>, queue: &str, job: i64) -> Option<i64> {
     queues.offer(queue, UnixMicros(job), false, job, NOW).map(|spilled| spilled.job)
 }
@@ -16,7 +16,7 @@ fn start(queues: &mut Queues<i64>) -> Option<(i64, Permit)> {
     queues.next(NOW)
 }
 
-/// All that starts, without an end.
+/// Starts all events that may start, and ends none.
 fn start_all(queues: &mut Queues<i64>) -> Vec<(i64, Permit)> {
     std::iter::from_fn(|| start(queues)).collect()
 }
@@ -25,7 +25,7 @@ fn late(queues: &mut Queues<i64>, now: UnixMicros) -> Vec<i64> {
     queues.overdue(now).into_iter().map(|spilled| spilled.job).collect()
 }
 
-/// The same job for each of some queues.
+/// Offers the same job to each of `count` queues.
 fn offer_each(queues: &mut Queues<i64>, kind: &str, count: i64, job: i64) {
     for host in 0..count {
         offer(queues, &format!("{kind}-{host}"), job);

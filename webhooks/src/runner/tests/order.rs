@@ -79,7 +79,7 @@ async fn a_newer_event_waits_for_the_commit_of_the_older() {
     assert_eq!(receiver.called(), names(&[("v5", 1), ("v6", 1)]));
 }
 
-/// The retry would be the older status after the newer one.
+/// A retry would send the older status after the newer one.
 #[tokio::test(flavor = "multi_thread")]
 async fn failure_before_a_newer_event_is_not_retried() {
     let log = Scripted::new();
@@ -149,7 +149,7 @@ async fn attempts_for_a_lost_partition_are_broken_off() {
     turn_until(&mut deliverer, || receiver.broken_off() == 1);
 }
 
-/// An operator sends again what is failing: the resend runs the schedule, and only it.
+/// An operator resends an event that fails: the resend runs its schedule, and the old retries end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resend_takes_the_place_of_the_retries() {
     let log = Scripted::new();
