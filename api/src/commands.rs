@@ -268,7 +268,8 @@ impl Commands {
     /// Opens a deposit for the customer's choice, or finds the one that is open.
     pub(crate) async fn choose_payment(&self, id: OrderId, choice: Choice) -> Answer<PaymentView> {
         let mut order = self.pending_order(id).await?;
-        // What is open already is the answer: no page that repeats its question fills the log.
+        // An open deposit is the answer, without a command: a page that repeats its question must
+        // not fill the log.
         if open_deposit(&order, choice).is_none() {
             let request = self.catalog.chosen(&order, choice, &self.followed().await)?;
             let body = OrderCommandBody::ChoosePayment(request);
@@ -469,7 +470,8 @@ impl Commands {
     /// row, so no request fails because the store cannot be written.
     async fn write_row(&self, order: &Order) {
         let (store, order) = (self.store.clone(), order.clone());
-        // What is slow is not given up: the customer follows the link of a create at once.
+        // A slow write continues after the answer: the customer follows the link of a create at
+        // once.
         let written = tokio::spawn(async move {
             let order_id = order.order_id;
             if let Err(error) = store.apply(vec![Change::Order(order)]).await {

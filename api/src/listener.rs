@@ -132,7 +132,7 @@ impl Listener {
                 );
             }
         }
-        // What is no text ends the part that can be believed.
+        // A header that is not text counts as empty, so that no address before it is trusted.
         let forwarded = forwarded.map(|value| value.to_str().unwrap_or_default());
         Client::of(self.entrance, peer, forwarded, &self.proxies)
     }

@@ -346,7 +346,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // What is ready is this one, not its clone.
+        // `poll_ready` was called on this service, not on its clone: this one takes the request.
         let next = self.route.clone();
         let mut route = std::mem::replace(&mut self.route, next);
         let Observe { requests, limit } = self.by.clone();

@@ -234,7 +234,7 @@ mod tests {
             }
             let late = "Not complete: the tables did not answer within 0 s.";
             assert_eq!(reader.remarks(), [late]);
-            // What has to be known is an error.
+            // A read without which there is no answer is an error.
             assert_eq!(reader.table(silent), Err(Refusal::Internal));
             let orders = survey::orders(&mut reader, UnixMicros(0)).unwrap();
             assert!(orders.is_more, "what was not read is not said to be none");

@@ -64,7 +64,7 @@ pub(super) fn of(input: &PageInput<'_>) -> PageView {
     let main = problem.into_iter().map(|problem| refused(language, problem));
     let main = main.chain(arrived::notices(input)).chain([body]);
     let main = main.chain([arrived::look_up_form(input)]).collect();
-    // What is typed, or read of an answer, is not taken away.
+    // No refresh while the page shows an answer, so that it and a typed text stay.
     let refresh = refresh.filter(|_| input.look_up.is_none());
     PageView { main, news, refresh }
 }

@@ -282,7 +282,7 @@ impl Checkouts {
             return Ok(Found::Later);
         }
         let mut seen = self.reads.transaction(id, hash).await?;
-        // What no block has any more is not there.
+        // A transfer that failed to confirm is in no block: it is not shown.
         seen.retain(|of| of.transfer.status != TransferStatus::FailedToConfirm);
         Ok(Found::Transfers(seen))
     }

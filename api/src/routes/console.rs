@@ -179,7 +179,7 @@ async fn operators_only(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    // What a script fetches keeps no session open.
+    // Requests of a script do not keep a session open.
     let by_person = !headers.contains_key(LIVE);
     let visit = cookie(headers, COOKIE).and_then(|number| {
         console.sessions.visit(number, console.clock.now().seconds(), by_person)

@@ -73,7 +73,7 @@ fn logs(chain: &Chain, request: &mut Value) -> Result<Value, RpcError> {
             continue;
         };
         *bound = number;
-        // What lies beyond the head has no logs yet.
+        // Blocks beyond the head have no logs yet.
         *tag = json!(view::quantity(number.min(head)));
     }
     let [from, to] = bounds;

@@ -108,7 +108,8 @@ impl Cursor {
         if from <= self.checks.unknown_to {
             to = to.min(self.checks.unknown_to);
         }
-        // What fails there keeps its logs, and indexes of logs have holes: only after a long outage are these asked.
+        // Where receipts are needed, failed transactions keep their logs. Indexes of logs have
+        // holes, so these are asked for only after a long outage.
         if self.rules.needs_receipts && anchor.number - from < OUTCOME_BLOCKS_MAX {
             to = to.min(from.saturating_add(RECEIPT_BLOCKS_MAX - 1));
         }

@@ -67,10 +67,12 @@ impl Cursor {
                 (Some(_), None) => false,
             };
             let before = before.and_then(|head| head.confirmed.iter().find(covers));
-            // What was confirmed stays so, as far as its chain remains: a restart begins to check there.
+            // Confirmed blocks stay confirmed, as far as the chain remains: a restart begins to
+            // check there.
             let kept = before.map_or(-1, |before| before.number.min(number));
             tier.number = tier.number.max(kept);
-            // What is final stays as it is, whatever else the policy asks for.
+            // The time of final blocks counts too: they cannot change, whatever else the policy
+            // asks.
             let limit = tier.number.max(finalized);
             let time = |blocks| newest(blocks, limit).map(|block: Block| block.timestamp);
             let time = time(blocks).max(time(fresh));

@@ -55,7 +55,7 @@ impl Cursor {
         self.evidence.rewind(ancestor.number);
         self.doubted_to = -1;
         self.checks.rewind(ancestor.number);
-        // What replaces the blocks after it is scanned for all that is watched.
+        // The blocks after the ancestor are scanned again, for all watched wallets.
         self.late_watch.to = self.late_watch.to.min(ancestor.number);
         self.blocks_ahead.retain(|block| block.number <= ancestor.number);
         let mut records: Vec<ChainRecord> = orphaned

@@ -249,7 +249,8 @@ impl Cursor {
                 let own = None;
                 Question { block, seen, rank, is_published, is_held, is_missing, by_receipts, own }
             };
-            // What was checked before stays: a confirmed transfer is acted upon.
+            // In a rescan the published transfers are not questioned: they were confirmed and acted
+            // upon.
             if !check.is_rescan {
                 if needs_receipts {
                     differ.missing = compare::difference(&ours, &[]).missing;

@@ -250,7 +250,7 @@ impl Cursor {
         let (last, epoch) = (self.last(), self.known().epoch());
         let epoch = if taken.is_empty() { epoch } else { Epoch(epoch.0.saturating_add(1)) };
         let mut records = Vec::with_capacity(finds.len() + taken.len() + 1);
-        // What is found is of the present epoch, and what is taken back of the next one.
+        // Found transfers are of the present epoch, retracts of the next one.
         for (at, seen) in finds {
             records.push(self.record(self.known().epoch(), at, now, ChainBody::Transfer(seen)));
         }

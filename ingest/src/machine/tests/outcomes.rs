@@ -22,13 +22,13 @@ fn what_failed_at_one_endpoint_is_not_confirmed() {
         (short(&decided.publish), kinds(&decided), confirmed(&cursor))
     };
     let (published, notes, to) = play(&mut a, &mut b, 20);
-    // What is held is confirmed at no height.
+    // A held transfer is confirmed at no height.
     assert_eq!((published[0], notes, to), (('t', 0, 11), vec!["disputed"], a.head().number - 3));
     b.failed.clear();
     let (published, notes, to) = play(&mut a, &mut b, 20);
     assert!(published.iter().all(|record| record.0 == 'h'), "{published:?}");
     assert_eq!((notes, to), (vec![""; 0], a.head().number - 3));
-    // What failed at both was no payment.
+    // A transaction that failed at both endpoints was no payment.
     mine([&mut a, &mut b], &[pay(2)]);
     let (paid, block) = (a.transfers_after(10)[1].1.tx_hash, a.head().number);
     play(&mut a, &mut b, 1);

@@ -109,7 +109,7 @@ fn idle_heads_are_held_back_and_covered_by_the_next() {
     let mut cursor = idle(&node);
     node.mine(&[]);
     assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
-    // What was scanned is not asked for again.
+    // Scanned blocks are not asked for again.
     node.mine(&[]);
     turn(&mut cursor, &node);
     assert_eq!(cursor.ask().logs, [Span::Range { from: 12, to: 12 }]);
