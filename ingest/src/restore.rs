@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn only_the_end_of_the_log_is_read() {
         let (chain, mut memory, known) = followed();
-        // What lies far enough back may have expired.
+        // Records that lie far enough back may have expired.
         memory.expire(40);
         let mut history = restore_by(5, &memory, &chain, i64::MAX).unwrap().unwrap();
         history.prune(chain.reorg_window);

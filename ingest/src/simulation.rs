@@ -169,7 +169,7 @@ impl Reader {
                         Some((epoch, last)) => {
                             assert_eq!(record.epoch, Epoch(epoch.0 + 1));
                             assert!(number < last.number && number >= self.finalized);
-                            // What replaces the blocks after it is scanned for every wallet.
+                            // The blocks after it are scanned again, for every wallet.
                             self.watched.values_mut().for_each(|from| *from = number.min(*from));
                             let above: Vec<_> =
                                 before.keys().filter(|key| key.0 > number).copied().collect();

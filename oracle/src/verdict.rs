@@ -155,7 +155,7 @@ impl Planting<'_> {
         // Without the first entry of a step, its others are of the step before.
         let at = self.choose(|record| written(record) && record.header(NEXT_HEADER).is_none());
         let record = &self.records()[at];
-        // What it led to may be missed first, in the other machine.
+        // Its outputs may be missed first, in the other machine.
         let kinds = [FlawKind::Lost, FlawKind::Foreign];
         self.check("lost", at, &kinds, |all| drop(all.remove(at)));
         // One more entry of the last step, which changed something else.
@@ -181,7 +181,7 @@ impl Planting<'_> {
             let changed = Record { value, ..(**record).clone() };
             self.check(what, at, kinds, |all| all[at] = Arc::new(changed));
         }
-        // What the inputs of a lost step led to may be missed first, in a later entry or by the other machine.
+        // The outputs of a lost step may be missed first, in a later entry or by the other machine.
         let kinds = [FlawKind::Lost, FlawKind::Changed, FlawKind::Disordered];
         self.check("a lost step", at, &kinds, |all| drop(all.remove(at)));
     }

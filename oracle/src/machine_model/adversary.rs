@@ -72,7 +72,8 @@ impl Pipeline {
                 let Lane { commands: queue, commands_since_head, .. } = &self.lanes[lane];
                 let count = (1 + dice.below(6)).min(*commands_since_head).min(queue.next);
                 let records = &queue.records[queue.next - count..queue.next];
-                // What was refused before a stop ended is not refused any more.
+                // Commands from before a stop or its end are not repeated: their answers may
+                // change.
                 let begins = records.iter().rposition(|(input, _)| is_stop(input));
                 let records = &records[begins.map_or(0, |at| at + 1)..];
                 // An operator who repeats himself means it: what could not be attached may be by now.

@@ -400,7 +400,7 @@ impl Chain {
             }
         }
         self.scanned = anchor;
-        // What replaces the blocks after it is scanned for every wallet.
+        // The blocks after the anchor are scanned again, for every wallet.
         self.watched.iter_mut().for_each(|(_, last)| *last = anchor.min(*last));
         self.write_head();
     }

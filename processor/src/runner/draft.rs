@@ -45,7 +45,7 @@ impl Draft {
         if records.is_empty() {
             self.counts = counts;
         } else {
-            // What it does not take now, it takes with the step.
+            // Records that the log does not take now are written with the step.
             self.offer_at = usize::MAX;
         }
     }

@@ -175,7 +175,7 @@ async fn what_is_final_is_asked_of_the_native_interface() {
     assert_eq!(answer.receipts[3], Proof::Unlisted);
     assert_eq!(served.header("tron-pro-api-key"), "k3y-of-the-shop");
     assert_eq!(served.sizes(), [4, 1, 1, 1], "JSON-RPC, solidified, transactions, outcomes");
-    // What is not final costs no request more.
+    // A question about blocks that are not final costs no further request.
     let plain = Ask { blocks: vec![Point::Latest, Point::Number(1)], ..Ask::default() };
     endpoint.fetch(&plain).await.unwrap();
     assert_eq!(served.sizes()[4..], [2]);

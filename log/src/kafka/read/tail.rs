@@ -66,7 +66,7 @@ impl Tail for KafkaTail {
             Some(cause) if records.is_empty() => {
                 Err(Error::Transient(self.consumer.context().last.explain(cause)))
             }
-            // What was taken is not delivered again.
+            // Records that were polled are not delivered again: an error must wait.
             _ => Ok(records),
         }
     }

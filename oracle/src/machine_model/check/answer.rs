@@ -41,7 +41,7 @@ impl Ledger<'_> {
         let transfer = payment.and_then(|payment| self.transfers.get(payment));
         let transfer = transfer.filter(|transfer| transfer.transfer_id == id);
         let status = transfer.map(|transfer| transfer.status);
-        // What was decided stays.
+        // A refusal that comes after the transfer ended as unknown changes nothing.
         if counts_on_it && is_refused && status != Some(TransferStatus::NoMatchedDeposit) {
             self.counted_on.remove(&id);
         }

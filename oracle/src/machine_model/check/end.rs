@@ -91,7 +91,8 @@ impl Ledger<'_> {
                 let block = Block { timestamp: time, ..transfer.block };
                 let in_time = time <= deposit.expires_at
                     && self.fits(&Transfer { block, ..transfer.clone() }, deposit);
-                // What was before it then may seem after it by now: a rewind lowered the head that it opened at.
+                // A transfer that was before the deposit may seem after it by now: a rewind lowered
+                // the head at which the deposit opened.
                 let excused = [UnknownReason::Stopped, UnknownReason::BeforeDeposit].map(Some);
                 let paid_nothing = transfer.status != TransferStatus::Matched
                     && !excused.contains(&transfer.reason);

@@ -148,7 +148,7 @@ impl Ledger<'_> {
         | Body::Attach(_, row)
         | Body::AttachRefused(row) = &command.body
         {
-            // What a lane asks again nobody waits for.
+            // A question that a lane repeats needs no answer: no request waits for one.
             let is_repeated =
                 matches!(command.body, Body::Attach(..)) && command.command_id.is_none();
             let is_answered =

@@ -281,7 +281,7 @@ impl State {
             row.status = TransferStatus::WaitingForConfirmation;
             row.match_deadline = None;
         }
-        // What was decided stays; that the money is gone shows.
+        // A decision stays; the published transfer shows that its block is gone.
         self.publish(TransferStage::Detected, row, effects)
     }
 

@@ -51,7 +51,7 @@ impl State {
         }
         let id = DepositId::from_parts(self.id_partition(), self.next_sequence());
         let (started_at, opening) = (open.started_at, self.opening());
-        // What its customer has sent since an earlier choice still counts.
+        // Transfers that the customer has sent since an earlier choice still count.
         let (started_at, opening) = own.map_or((started_at, opening), |row| {
             (started_at.min(row.started_at), opening.earlier(row.opening))
         });
@@ -138,8 +138,8 @@ impl State {
                 return Ok(());
             }
         };
-        // What was replaced stays open while a payment for it is seen. It is said that it is open: every answer shows at which
-        // moment the question was read.
+        // A replaced deposit stays open while a payment for it is seen. The answer repeats that it
+        // is open, as each answer shows when its question was read.
         if !ends && (reason == CloseReason::Expired || self.transfers.holds(row.id)) {
             Self::answer_again(&row, now, effects);
             return Ok(());
@@ -310,7 +310,7 @@ impl State {
             self.untie(&mut row, now, effects)?; // It has answered, and is not asked again.
         }
         if row.status == TransferStatus::WaitingForConfirmation {
-            // What opened meanwhile must not end before it.
+            // Deposits that opened meanwhile must not end before this detection.
             row.updated_at = row.updated_at.next(now);
             return self.detect(row, now, effects);
         }

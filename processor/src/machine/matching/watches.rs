@@ -83,7 +83,7 @@ impl State {
         if !(open.contracts.contains(&open.contract) && open.contracts.iter().all(is_watched)) {
             return Err(RefusalReason::NotWatched);
         }
-        // What is paid meanwhile may lie in the blocks that nobody has.
+        // A payment may be in the blocks that every endpoint has deleted.
         if self.lane.has_gap {
             return Err(RefusalReason::ChainBehind);
         }

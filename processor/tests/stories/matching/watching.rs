@@ -21,7 +21,7 @@ fn contract_shown_to_customers_must_be_watched() {
         .then(other(), "to A: refused /0 not_watched")
         .then(watch(100, 1, OTHER_CONTRACT), "")
         .then(other(), OPEN_A)
-        // What was watched before still is.
+        // The contract that was watched before still is.
         .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00");
 }
 
