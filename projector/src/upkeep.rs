@@ -66,7 +66,7 @@ impl Upkeep {
 
 async fn sweep(store: Arc<dyn Store>) {
     if let Err(cause) = store.sweep().await {
-        // What it left is done by the next one; whether the tables are available is said elsewhere.
+        // The next sweep does the rest; whether the tables are available is reported elsewhere.
         tracing::debug!(%cause, "the tables were not swept");
     }
 }

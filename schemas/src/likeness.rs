@@ -38,7 +38,7 @@ impl Likeness {
     #[must_use]
     pub fn is_rounded(asked: Amount, sent: Amount) -> bool {
         let (asked, sent) = (asked.parts(), sent.parts());
-        // What is sent in whole units may be a rounded amount as well as any other.
+        // An amount of whole coins may be a rounded one too: the coarsest unit tried is a cent.
         let units = std::iter::successors(Some(CENT), |unit| (*unit > 1).then_some(unit / 10));
         let unit = units.into_iter().find(|unit| sent.is_multiple_of(*unit)).unwrap_or(1);
         let cut = asked / unit * unit;

@@ -267,7 +267,7 @@ mod tests {
             let url = format!("http://{name}:8080/hooks");
             let refused = ReceiverPolicy::default().check(&url);
             assert!(matches!(refused, Err(Refusal::Local(_))), "{url}: {refused:?}");
-            // What it resolves to decides.
+            // With an allowed network, the addresses that the name resolves to decide.
             assert!(lan.check(&url).is_ok(), "{url}");
         }
         assert!(ReceiverPolicy::default().check("https://shop.example./").is_ok());

@@ -158,8 +158,8 @@ fn id_of(text: &str) -> u32 {
     u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff
 }
 
-/// Types of a schema, for comparison alone: without docs, defaults, attributes of other programs, and
-/// the namespace that all types here share.
+/// Types of a schema, for comparison alone: without docs, defaults, attributes of other programs,
+/// and the namespace that all types here share.
 fn types(schema: &Value) -> Value {
     match schema {
         Value::Object(all) => {

@@ -123,7 +123,7 @@ const STAGES: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// Rights of each stage at a broker, as `docs/consume/contract.md` has it.
+/// Rights that each stage needs at a broker, as `docs/consume/contract.md` has it.
 fn access() -> String {
     let mut table = String::from(
         "| principal | Read on topics | Write on topics | Read on groups | Write on transactional ids |\n\

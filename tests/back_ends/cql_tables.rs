@@ -129,8 +129,8 @@ async fn list_entries_are_checked() {
     assert_eq!(list(Some(OrderStatus::Pending), PAGE).await, [3, 1]);
     assert_eq!(list(Some(OrderStatus::Expired), PAGE).await, [2]);
     assert_eq!(list(None, PAGE).await, [3, 2, 1]);
-    // What contradicts its record was deleted by the first reader, or it would shift every page for ever. What may be
-    // of an order that is about to be written was not.
+    // The first reader deleted the entry that contradicts its record, as it would shift every page
+    // for ever. It kept the entry that may be of an order about to be written.
     assert_eq!(entries().await, 3);
     // A page is filled up from behind.
     assert_eq!(list(Some(OrderStatus::Pending), Page { limit: 2, offset: 0 }).await, [3, 1]);

@@ -159,7 +159,8 @@ impl DayList {
                 let old = self.sort(found);
                 let rows = old.concat();
                 export.keep(&rows).await?;
-                // What leads to a row goes first: without the row nobody would find it.
+                // Entries that lead to a row are deleted first: without the row they would not be
+                // found again.
                 let (leading, last): (Vec<_>, Vec<_>) =
                     old.iter().map(|rows| deletions(rows)).unzip();
                 write_all(tables, leading.into_iter().flatten().collect()).await?;

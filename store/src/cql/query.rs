@@ -329,7 +329,7 @@ impl Tables {
             let (rows, next) = self.page(statement, values, RECORD_ROWS, page).await?;
             for row in rows.rows::<(Option<&[u8]>,)>().map_err(bad_row)? {
                 let (bytes,) = row.map_err(bad_row)?;
-                // What has no attempt yet has a row without one.
+                // An order or transfer without an attempt has a row with an empty column.
                 let Some(bytes) = bytes else { continue };
                 all.extend(unless_unreadable(decode(bytes).map_err(Error::from))?);
             }

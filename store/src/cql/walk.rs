@@ -356,7 +356,7 @@ impl Walk {
                 Next::Row(entry, _) if entry.at < self.from => return Ok(None),
                 Next::Row(entry, number) => return Ok(Some((entry, number))),
                 Next::Pages(numbers) => self.read_more(numbers).await?,
-                // What is not open yet is older than the list.
+                // Partitions that are not open yet have only rows older than the list.
                 Next::End if self.floor <= self.from => return Ok(None),
                 Next::End => self.open_next().await?,
             }

@@ -288,7 +288,7 @@ mod tests {
             // Only a list without a filter may walk an index; it does so in order and stops early.
             let filtered = select.values.len() > 1;
             let first = plan.first().unwrap();
-            // What a cursor skips is not read.
+            // Rows that a cursor skips are not read.
             let skips = select.sql.contains(") < (?, ?)");
             assert!(!skips || first.contains("<"), "{select:?} reads what it skips: {plan:?}");
             let expected = if filtered { "SEARCH" } else { "SCAN" };

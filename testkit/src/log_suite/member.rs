@@ -160,7 +160,7 @@ pub(super) fn what_is_written_ahead_is_part_of_a_step(fixture: &dyn Fixture) {
     let outputs = |texts: &[&str]| -> Vec<NewRecord> {
         texts.iter().map(|text| record(output, *text)).collect()
     };
-    // What the log does not take comes with the step.
+    // Records that the log does not take ahead are written with the step.
     let ahead = |member: &mut dyn Worker, left: &mut Vec<NewRecord>, more: Vec<NewRecord>| {
         left.extend(more);
         member.write_ahead(left);
@@ -254,7 +254,8 @@ pub(super) fn pausing_loses_nothing(fixture: &dyn Fixture) {
 pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
     const BUSY: usize = 20_000;
     let log = fixture.open();
-    // What cannot be compressed: a log may bring some bytes of a partition in one piece.
+    // Random values, which cannot be compressed: a log may deliver some bytes of a partition at
+    // once.
     let mut seed = 1_u64;
     let mut noise = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -208,7 +208,7 @@ pub fn config(brokers: &str) -> KafkaConfig {
 
 /// Opens the log of a prefix that processes are killed on.
 pub fn open(prefix: &str) -> Arc<dyn Log> {
-    // What the killed process left open holds readers up for as long as a transaction may take.
+    // A transaction that the killed process left open holds readers up until its time-out.
     let config = KafkaConfig {
         prefix: prefix.to_owned(),
         session_timeout: Duration::from_secs(10),

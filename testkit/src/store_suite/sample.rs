@@ -40,7 +40,7 @@ pub(super) fn order_id(number: u64) -> OrderId {
 pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
     let place = (u64::from(table) << 32) ^ (row << 16);
     let dice = |place: u64| Dice(seed ^ place.wrapping_mul(0xff51_afd7_ed55_8ccd));
-    // What stays, and what each version has anew.
+    // Draws for fields that stay, and for fields that each version has anew.
     let (mut fixed, mut dice) = (dice(place), dice(place ^ version));
     let updated_at = UnixMicros(version.cast_signed() * 1_500_000);
     match table {

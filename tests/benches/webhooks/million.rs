@@ -79,7 +79,7 @@ impl<'a> Story<'a> {
         self.receivers.wake();
         let started = Instant::now();
         let first = self.engine.events();
-        // How many were delivered at the end of each sample.
+        // Number of delivered webhooks at the end of each sample.
         let mut delivered = Vec::new();
         while delivered.last().is_none_or(|last| *last < count) && started.elapsed() < DRAIN_MAX {
             self.pace(SAMPLE).await;

@@ -268,7 +268,7 @@ async fn topic_truncated(shop: &mut Shop) {
     tools::delete_records(installation, "transfers.raw", 0);
     shop.start("processor");
     shop.ready(&["processor"]).await;
-    // What was decided before is not on the topic any more either.
+    // The topic has lost the transfers that were decided before, too.
     shop.from = i64::try_from(time).unwrap();
     shop.settled(time).await;
     let log = shop.members["processor"].process.log();
