@@ -156,7 +156,7 @@ async fn an_outage_of_log_and_tables() {
         "order_id": "too early", "amount": "9.00", "webhook_url": world.merchant.url(),
     });
     world.is_refused(Method::POST, "/orders", &body).await;
-    // What is in the tables can be read meanwhile.
+    // Rows of the tables can be read meanwhile.
     world.client.admin(&format!("/deposits?order_id={waiting}")).await.unwrap();
     world.endure(since).await;
     kafka.restart().expect("the broker again");

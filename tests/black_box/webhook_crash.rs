@@ -79,7 +79,7 @@ async fn close(
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     let is_over =
         |evidence: &Evidence| evidence.dispatched.len() >= shop.events() && unended(evidence) == 0;
-    // What has not ended by then is a flaw, and named with the others.
+    // An event that has not ended by the deadline is a flaw, and named with the others.
     while begun.elapsed() < DEADLINE && !is_over(&evidence(dir, receiver, kills)) {
         ticks.tick().await;
     }

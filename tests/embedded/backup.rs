@@ -141,7 +141,7 @@ async fn a_restore_gives_no_name_a_second_time() {
     assert!(deposit["id"].as_i64().unwrap() > deposits_before, "{deposit}");
     let (second, _) = shop.order(&client, "D-1").await;
 
-    // What a lost order was paid with pays one other order at most.
+    // A transfer that had paid a lost order pays one other order at most.
     let (status, body) = attach(&client, &paid_now["id"], &first).await;
     assert_eq!(status, StatusCode::OK, "{body}");
     let (status, body) = attach(&client, &paid_now["id"], &second).await;

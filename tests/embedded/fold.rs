@@ -147,7 +147,7 @@ fn offsets_before_outputs_lose_them() {
     let run = Run::new(12, Bug::OffsetsFirst, 3);
     let reading = Reading::of(&run.log).unwrap();
     let flaw = explain(&reading, &committed(&run.log, DEADLINE).unwrap()).unwrap_err();
-    // What follows from a later input is another thing where state was lost, and may be met first.
+    // Lost state changes the outputs of later inputs, which may be found first.
     assert!(matches!(flaw.kind, FlawKind::Lost | FlawKind::Changed), "{flaw}");
     println!("{flaw:.400}");
 }

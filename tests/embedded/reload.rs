@@ -98,7 +98,7 @@ async fn a_reload_refuses_nobody() {
     .await;
     assert_eq!(admin_status(&base, ADMIN_SECRET, "/wallets").await.0, 401);
 
-    // What was open is paid.
+    // The deposit that was open before the reload is paid.
     node.transfer(
         USDT.parse().unwrap(),
         [0x22; 20].into(),

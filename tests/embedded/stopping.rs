@@ -148,7 +148,7 @@ async fn what_is_stopped_pays_nothing_until_it_ends() {
     let tx = pay(&client, &node, &second, USDT).await;
     assert_eq!(unknown(&client, &node, tx).await, (json!("stopped"), json!(second)));
 
-    // What comes after its end pays; what was stopped stays so.
+    // A transfer after the end of the stop pays; one that was stopped stays unknown.
     stop(dir.path(), &[WALLET, "--end"]).unwrap();
     in_force(&client, dir.path(), "nothing is stopped").await;
     pay(&client, &node, &second, USDT).await;

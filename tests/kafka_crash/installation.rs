@@ -365,7 +365,8 @@ impl Installation {
             let ahead: Vec<_> = members.iter().map(|name| start(self, name)).collect();
             self.wait_until_all_is_taken();
             shop.ask_about_ended();
-            // What was opened, or asked, while the windows ended ends with one more head.
+            // Deposits and questions that were opened while the windows ended need one more head to
+            // end.
             shop.pass_all_windows();
             self.wait_until_all_is_taken();
             ahead.iter().for_each(|id| self.stop(*id));

@@ -110,7 +110,7 @@ fn tables_are_complete_after_an_outage() {
 
     server.kill();
     let begun = Instant::now();
-    // What was written at the last moment is still committed.
+    // Steps that were written just before the kill are still committed.
     let mut taken = -1;
     while taken != projectors.taken() {
         assert!(begun.elapsed() < DEADLINE, "it is still committed");

@@ -118,12 +118,12 @@ impl Play {
             }
             if matches!(happening, Happening::Wait { seconds, .. } if *seconds > DAY) {
                 if case.tricks.silence {
-                    continue; // What is not answered is not asked about for days.
+                    continue; // An unanswered question is not repeated for days.
                 }
                 self.pipeline.drain(&mut dice)?;
             }
             match happening {
-                // Who shrinks a case of the other world may come upon them.
+                // Such a case arises when a case of the other world is shrunk.
                 _ if self.world == World::Settled => {}
                 Happening::Away(away) => self.away(away, &mut dice)?,
                 Happening::Rewind(rewind) => self.rewind(rewind, &mut dice)?,
@@ -197,7 +197,7 @@ impl Play {
 
     fn kind(&self, happening: &Happening) -> Kind {
         match *happening {
-            // What is chosen gets another amount if a transfer waits.
+            // Without a choice: a chosen deposit gets another amount if a transfer waits.
             Happening::Create { choice: None, .. }
             | Happening::Pay { .. }
             | Happening::PayAll { .. }
@@ -473,7 +473,8 @@ impl Play {
             let time = self.next_time(chain, seconds);
             let chain = &mut self.chains[chain];
             if self.world == World::Settled && time >= chain.time().plus(DAY / 4) {
-                // What failed is forgotten after a day: one that comes back would be another transfer.
+                // A failed transfer is forgotten after a day: if it came back it would be another
+                // transfer.
                 chain.mempool.clear();
             }
             let pool = &mut chain.mempool;

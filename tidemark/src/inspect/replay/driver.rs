@@ -94,7 +94,7 @@ impl<M: Wire> Driver<M> {
         let at = |topic| TopicPartition { topic, partition };
         let input = |topic: &Topic| {
             let from = position.inputs.get(topic).copied();
-            // What a step took was committed before.
+            // Inputs that a step took were committed before it.
             let end = source.bounds(at(*topic))?.end;
             let pages = Pages::new(at(*topic), from.unwrap_or_default(), end);
             let begins = rows.is_empty() && from == Some(Offset(0));

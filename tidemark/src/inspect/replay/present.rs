@@ -33,7 +33,7 @@ pub(super) fn of<M: Wire>(
     let mut next = BTreeMap::new();
     let start = source.bounds(at(M::CHANGELOG))?.start;
     let mut entries = Pages::new(at(M::CHANGELOG), start, start);
-    // What is written during the second pass is too young to be compacted.
+    // Entries that are written during the second pass are too young to be compacted.
     for _ in 0..2 {
         entries.extend(source.stable_end(at(M::CHANGELOG))?);
         while let Some(entry) = entries.take(source)? {

@@ -152,7 +152,7 @@ fn waiting(source: &Source, settings: &Settings) -> anyhow::Result<(usize, Optio
 /// # Errors
 /// The log cannot be read.
 pub(super) fn stops(source: &Source) -> anyhow::Result<Vec<String>> {
-    // What cannot be read was shown with the chains.
+    // Records that cannot be read were shown with the chains.
     let stopped = stop::in_force(source, &mut Vec::new())?;
     let all = stopped.into_iter().flat_map(|(blockchain, scopes)| {
         scopes.into_iter().map(move |scope| format!("{blockchain}: {}", stop_words(scope)))
