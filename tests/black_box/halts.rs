@@ -182,6 +182,12 @@ async fn a_chain_is_taken_back_with_and_without_its_records() {
     world.halt(fork, left).await;
     world.stop().await;
     world.lose_records();
+    // The controller answers before the broker has deleted it.
+    eventually("the topic to be gone", || async {
+        let check = world.installation.errand(&["topics", "check"]);
+        (!check.status.success()).then_some(())
+    })
+    .await;
     eventually("the topic to be made anew", || async {
         let output = world.installation.errand(&["topics", "create"]);
         let check = world.installation.errand(&["topics", "check"]);
