@@ -126,12 +126,12 @@ impl Drop for Arriving {
 /// The body of an answer: with its end the request ends.
 pub(super) struct Leaving {
     body: Body,
-    _turn: RequestGuard,
+    _guard: RequestGuard,
 }
 
 impl Leaving {
     pub(super) fn new(body: Body, guard: RequestGuard) -> Self {
-        Self { body, _turn: guard }
+        Self { body, _guard: guard }
     }
 }
 
