@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use log::{Log, NewRecord, Offset, Record, TopicPartition};
 use schemas::record::{
-    AuditEntry, DeadLetter, Delivery, DepositCommand, DepositCommandBody, KEPT_SECONDS,
-    OrderCommand, OrderCommandBody,
+    AuditEntry, Author, DeadLetter, Delivery, DepositCommand, KEPT_SECONDS, OrderCommand,
 };
 use schemas::{AuditAction, Headers, Partition, SchemaName, Topic, UnixMicros};
 use serde_json::Value;
@@ -64,11 +63,11 @@ impl Draft {
             let command: OrderCommand = decode(value)?;
             let OrderCommand { order_id, command_id, issued_at, .. } = command;
             let entry = AuditEntry { order_id: Some(order_id), command_id, ..entry };
-            (issued_at, entry, of_order(&command.body), OLD_COMMAND)
+            (issued_at, entry, distrust(command.body.author()), OLD_COMMAND)
         } else {
             let command: DepositCommand = decode(value)?;
             let entry = AuditEntry { order_id: Some(command.order_id), ..entry };
-            (command.issued_at, entry, Some(of_deposit(&command.body)), OLD_COMMAND)
+            (command.issued_at, entry, distrust(command.body.author()), OLD_COMMAND)
         };
         if is_old(at) {
             return Err(too_old.into());
@@ -183,35 +182,12 @@ fn input(name: &str) -> Result<Topic, String> {
     Ok(topic)
 }
 
-/// Reason why a letter about an order is not trusted; `None` for a shop's or customer's command.
-fn of_order(body: &OrderCommandBody) -> Option<&'static str> {
-    use OrderCommandBody as Body;
-    match body {
-        Body::Create(_) | Body::ChoosePayment(_) | Body::Cancel => None,
-        Body::MarkPaid(_) | Body::ResendWebhook(_) => Some(ASK_ANEW),
-        Body::DepositOpened { .. }
-        | Body::DepositRefused { .. }
-        | Body::DepositClosed { .. }
-        | Body::CandidateSeen { .. }
-        | Body::CandidateGone { .. }
-        | Body::Settle(_)
-        | Body::Attach(..)
-        | Body::AttachRefused(_)
-        | Body::Tick => Some(PROCESSORS),
-    }
-}
-
-fn of_deposit(body: &DepositCommandBody) -> &'static str {
-    use DepositCommandBody as Body;
-    match body {
-        Body::Attach(_) | Body::Stop(_) | Body::Resume(_) => ASK_ANEW,
-        Body::Open(_)
-        | Body::Close { .. }
-        | Body::Candidate { .. }
-        | Body::Settled { .. }
-        | Body::Refused { .. }
-        | Body::Attached { .. }
-        | Body::AttachRefused { .. } => PROCESSORS,
+/// Reason why a letter with a command is not trusted; `None` for a shop's or customer's command.
+fn distrust(author: Author) -> Option<&'static str> {
+    match author {
+        Author::Client => None,
+        Author::Operator => Some(ASK_ANEW),
+        Author::Machine | Author::Timer => Some(PROCESSORS),
     }
 }
 

@@ -1,10 +1,7 @@
 //! Records of the topics that only the machines wrote: these a replay compares.
 
 use log::Record;
-use schemas::record::{
-    Alert, ChainProgress, DeadLetter, DepositCommand, DepositCommandBody, OrderCommand,
-    OrderCommandBody,
-};
+use schemas::record::{Alert, Author, ChainProgress, DeadLetter, DepositCommand, OrderCommand};
 use schemas::{AlertKind, AlertState, Topic};
 
 use crate::machine::{matching, orders};
@@ -17,11 +14,10 @@ use crate::wire::Wire;
 pub fn is_output(record: &Record) -> bool {
     match record.from.topic {
         Topic::Chains => decoded(record).is_none_or(|of: ChainProgress| of.lane.is_some()),
-        Topic::DepositsCommands => decoded(record).is_none_or(|command: DepositCommand| {
-            use DepositCommandBody as Body;
-            !matches!(command.body, Body::Attach(_) | Body::Stop(_) | Body::Resume(_))
-        }),
-        Topic::OrdersCommands => decoded(record).is_some_and(is_of_matching),
+        Topic::DepositsCommands => decoded(record)
+            .is_none_or(|command: DepositCommand| command.body.author() == Author::Machine),
+        Topic::OrdersCommands => decoded(record)
+            .is_some_and(|command: OrderCommand| command.body.author() == Author::Machine),
         Topic::Alerts => decoded(record).is_none_or(|alert: Alert| is_of_machine(alert.kind)),
         Topic::DeadLetters => decoded(record).is_none_or(|letter: DeadLetter| {
             [matching::State::GROUP, orders::State::GROUP].contains(&letter.group.as_str())
@@ -53,26 +49,6 @@ pub fn is_output(record: &Record) -> bool {
 pub fn is_shared(record: &Record) -> bool {
     let is_end = |alert: Alert| alert.state == AlertState::Resolved;
     record.from.topic == Topic::Alerts && decoded(record).is_some_and(is_end)
-}
-
-fn is_of_matching(command: OrderCommand) -> bool {
-    use OrderCommandBody as Body;
-    match command.body {
-        Body::Create(_)
-        | Body::ChoosePayment(_)
-        | Body::Cancel
-        | Body::MarkPaid(_)
-        | Body::ResendWebhook(_)
-        | Body::Tick => false,
-        Body::DepositOpened { .. }
-        | Body::DepositRefused { .. }
-        | Body::DepositClosed { .. }
-        | Body::CandidateSeen { .. }
-        | Body::CandidateGone { .. }
-        | Body::Settle(_)
-        | Body::Attach(..)
-        | Body::AttachRefused(_) => true,
-    }
 }
 
 fn is_of_machine(kind: AlertKind) -> bool {

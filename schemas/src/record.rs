@@ -12,6 +12,7 @@ use crate::SchemaName;
 mod alert;
 mod amount_rule;
 mod audit;
+mod author;
 mod chain;
 mod changelog;
 mod command;
@@ -27,6 +28,7 @@ mod webhook;
 pub use alert::Alert;
 pub use amount_rule::AmountRule;
 pub use audit::{AuditEntry, COMMAND_LINE};
+pub use author::Author;
 pub use chain::{
     Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Held, Observation, Watch,
 };
