@@ -24,7 +24,8 @@ use std::sync::Arc;
 
 use log::{Log, StageContext};
 pub use machine::TOPICS;
-pub use rebuild::{FollowReport, Followed, Positions, Progress, Rebuilt, Report};
+pub use rebuild::{FollowReport, Followed, Rebuilt};
+pub use scan::{Positions, Progress, Report};
 use store::Store;
 use store::config::Retention;
 use tokio::runtime::Handle;

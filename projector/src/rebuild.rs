@@ -3,7 +3,6 @@
 //! Only the newest version of each row is written: an older one could show again what a later one took away, long after
 //! the servers have forgotten the deletion.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -13,27 +12,10 @@ use tokio::runtime::Handle;
 
 use super::Error;
 use super::machine::position::position;
-use super::scan::{BATCH_MAX, Scan, changes};
+use super::scan::{BATCH_MAX, Positions, Report, Scan, changes};
 
 /// Maximum time for which [`follow`] waits for records.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Progress of a rebuild or a comparison.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Positions of the log that were read; each is read more than once.
-    pub read: u64,
-    /// Number of positions that will have been read at the end.
-    pub of: u64,
-    /// Rows that were written, or compared.
-    pub rows: u64,
-}
-
-/// Next position of each partition, up to which it was read.
-pub type Positions = BTreeMap<TopicPartition, Offset>;
-
-/// Is given the progress from time to time; a break ends the work.
-pub type Report<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// Progress of tables that follow the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //! All versions of a row are in one partition of its topics. So the log is read partition by partition, each twice: for
 //! the versions, and for the rows.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use log::{Bounds, Log, Offset, Record, TopicPartition};
@@ -11,7 +13,6 @@ use store::{Change, Newest};
 
 use super::Error;
 use super::machine::plan_change;
-use super::rebuild::{Positions, Progress, Report};
 
 /// Maximum number of records read at once, and of rows given at once.
 pub(super) const BATCH_MAX: usize = 4096;
@@ -32,6 +33,23 @@ pub(super) const TABLES: [&[Topic]; 5] = [
     &[Topic::WebhooksAttempts],
     &[Topic::Chains],
 ];
+
+/// Progress of a rebuild or a comparison.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Positions of the log that were read; each is read more than once.
+    pub read: u64,
+    /// Number of positions that will have been read at the end.
+    pub of: u64,
+    /// Rows that were written, or compared.
+    pub rows: u64,
+}
+
+/// Next position of each partition, up to which it was read.
+pub type Positions = BTreeMap<TopicPartition, Offset>;
+
+/// Is given the progress from time to time; a break ends the work.
+pub type Report<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// A change and where the log has it.
 #[derive(Debug, Clone)]

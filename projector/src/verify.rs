@@ -12,8 +12,7 @@ use store::{Change, Defect, Store, has_subject, retry, stored};
 use tokio::runtime::Handle;
 
 use super::Error;
-use super::rebuild::{Positions, Report};
-use super::scan::{BATCH_MAX, Found, Scan, TABLES, changes};
+use super::scan::{BATCH_MAX, Found, Positions, Report, Scan, TABLES, changes};
 
 /// Rows that are read at the same time.
 const READERS: usize = 16;
