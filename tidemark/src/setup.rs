@@ -6,6 +6,8 @@ pub(crate) mod relocation;
 pub(crate) mod tables;
 pub(crate) mod verify;
 
+use std::fmt;
+
 use anyhow::Context;
 use log::config::KafkaConfig;
 use log::kafka::admin;
@@ -33,6 +35,18 @@ impl Outcome {
         Self { lines, is_success: true }
     }
 }
+
+/// A comparison found differences: exit code 2.
+#[derive(Debug)]
+pub(crate) struct Different(pub(crate) String);
+
+impl fmt::Display for Different {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Different {}
 
 /// Creates the topics that are missing.
 pub(crate) async fn create_topics(log: log::Config) -> anyhow::Result<Outcome> {

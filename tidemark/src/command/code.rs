@@ -79,11 +79,7 @@ fn of_log(error: &log::Error) -> Code {
 }
 
 fn of_step(error: &StepError) -> Code {
-    match error {
-        StepError::Aborted(_) => Code::LogUnavailable,
-        StepError::Fenced(_) => Code::LogFenced,
-        StepError::Fatal(_) => Code::LogFailed,
-    }
+    of_log(&error.clone().into())
 }
 
 fn of_tables(error: &store::Error) -> Code {

@@ -9,8 +9,7 @@ use runtime::config::Problems;
 use super::code::{self, Code};
 use crate::inspect::status::Health;
 use crate::output::{self, say};
-use crate::setup::Outcome;
-use crate::setup::verify::Different;
+use crate::setup::{Different, Outcome};
 
 /// Exit code of a wrong configuration or command line use (BSD's EX_USAGE).
 pub(super) const EXIT_USAGE: u8 = 64;

@@ -18,8 +18,7 @@ use store::{Defect, Store};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::Outcome;
-use super::verify::Different;
+use super::{Different, Outcome};
 use crate::back_end::{fit, open_existing_log, open_tables};
 use crate::output::{self, print};
 use crate::process::stop_signal;

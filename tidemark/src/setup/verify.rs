@@ -1,6 +1,5 @@
 //! `tidemark tables verify`: the rows of the tables beside the newest versions on the log.
 
-use std::fmt;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -14,26 +13,14 @@ use store::embedded::{EmbeddedStore, are_in};
 use store::{Defect, Store};
 use tokio::runtime::Handle;
 
-use super::Outcome;
 use super::tables::{INTERRUPTED, Shown};
+use super::{Different, Outcome};
 use crate::back_end::{fit, open_existing_log};
 use crate::output::print;
 use crate::settings::Settings;
 
 /// Cure for changed rows on CQL: neither a rebuild in place nor a copy overwrites them.
 pub(crate) const MADE_ANEW: &str = "set store.keyspace to a new one, and run `tidemark schema migrate` and `tidemark tables rebuild`";
-
-/// A comparison found differences: exit code 2.
-#[derive(Debug)]
-pub(crate) struct Different(pub(crate) String);
-
-impl fmt::Display for Different {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Different {}
 
 /// Output format.
 #[derive(Debug, Args)]
