@@ -224,6 +224,11 @@ impl Shop {
             };
             let awaits = |d: &ModelDeposit| (d.takes() || is_marked(d)) && d.fits(transfer);
             transfer.awaited_by = self.deposits.iter().position(awaits);
+            // In a block in which it fits no more, the marked order lets go of it for good.
+            let awaiting = transfer.awaited_by.map(|at| self.deposits[at].order);
+            for order in self.orders.iter_mut().filter(|o| Some(o.id) != awaiting) {
+                order.on_its_way.retain(|other| *other != payment);
+            }
             if transfer.status == TransferStatus::FailedToConfirm {
                 transfer.status = TransferStatus::WaitingForConfirmation;
             }

@@ -182,3 +182,28 @@ fn what_was_on_its_way_asks_a_marked_order() {
             "matched #2 matched @110 for #1 paid A by #4; deposit #1 closed settled for A/0",
         );
 }
+
+/// A reorganisation moves a payment of a marked order past the order's end: the order lets go of it, also when another
+/// one moves it back.
+#[test]
+fn a_marked_order_lets_go_of_what_fits_no_more() {
+    Lane::new()
+        .then(open('A', "10.00"), OPEN_A)
+        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(
+            close('A', CloseReason::OrderPaid),
+            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
+        )
+        .then(pay(1, "10.00").retracted(1), "")
+        .then(
+            pay(1, "10.00").at(201).fork(1),
+            "to A: gone #2; detected #2 waiting_for_confirmation @201",
+        )
+        .then(pay(1, "10.00").at(201).fork(1).retracted(2), "")
+        .then(pay(1, "10.00").fork(2), "detected #2 waiting_for_confirmation @110")
+        .then(
+            head(120).epoch(2),
+            "confirmed #2 waiting_for_match @110
+             unknown #2 no_matched_deposit @110 already_paid maybe A",
+        );
+}
