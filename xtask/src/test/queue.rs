@@ -19,6 +19,13 @@ use crate::fetch::Variables;
 use crate::services::Folder;
 use crate::shell::{print, say};
 
+/// Maximum number of panics of a job that its failure repeats.
+const PANICS_MAX: usize = 5;
+/// Number of lines of each.
+const PANIC_LINES: usize = 4;
+/// Number of characters of each line.
+const PANIC_WIDTH: usize = 300;
+
 /// End of a process.
 #[derive(Debug)]
 struct End {
@@ -34,6 +41,8 @@ pub(super) struct Outcome {
     end: End,
     /// Last line that it printed.
     last: String,
+    /// Beginnings of its panics.
+    panics: Vec<String>,
     /// `true` if it printed a closing line with counts.
     has_result: bool,
     pub(super) counts: Counts,
@@ -50,10 +59,10 @@ impl Outcome {
             counts.failed = 1;
         }
         let last = text.trim_end().lines().last().unwrap_or_default().to_owned();
-        Self { name, end, last, has_result: result.is_some(), counts, took }
+        Self { name, end, last, panics: panics(text), has_result: result.is_some(), counts, took }
     }
 
-    /// Failure of the job; `None` if it passed.
+    /// Failure of the job, with the beginnings of its panics; `None` if it passed.
     pub(super) fn complaint(&self) -> Option<String> {
         let Counts { failed, skipped, .. } = self.counts;
         match (failed, skipped) {
@@ -65,9 +74,26 @@ impl Outcome {
             _ if !self.has_result => {
                 Some(format!("FAILED {}: {} without a result", self.name, self.end.status))
             }
-            _ => Some(format!("FAILED {}: {failed} failed, {skipped} skipped", self.name)),
+            _ => {
+                let name = &self.name;
+                let panics = self.panics.iter().map(|panic| format!("\n  {panic}"));
+                let panics: String = panics.collect();
+                Some(format!("FAILED {name}: {failed} failed, {skipped} skipped{panics}"))
+            }
         }
     }
+}
+
+/// The first lines of each panic, without long values.
+fn panics(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_panic = |line: &&str| line.starts_with("thread '") && line.contains(" panicked at ");
+    let begins = (0..lines.len()).filter(|at| is_panic(&lines[*at]));
+    let cut = |line: &&str| line.chars().take(PANIC_WIDTH).collect::<String>();
+    begins
+        .take(PANICS_MAX)
+        .map(|at| lines[at..].iter().take(PANIC_LINES).map(cut).collect::<Vec<_>>().join(" | "))
+        .collect()
 }
 
 impl fmt::Display for Outcome {
@@ -212,6 +238,18 @@ mod tests {
         assert_eq!(aborted.counts, Counts { passed: 0, failed: 3, skipped: 0 });
         let complaint = aborted.complaint().unwrap();
         assert!(complaint.contains("tests/some: signal: 6"), "{complaint}");
+    }
+
+    #[test]
+    fn a_failure_repeats_its_panics() {
+        let text = "thread 'a' (3) panicked at src/a.rs:1:2:\nleft: 1\nright: 2\n\nnext\n\
+                    test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured";
+        let failed = outcome(&format!("echo \"{text}\"; exit 101"), 2);
+        assert_eq!(
+            failed.complaint().unwrap(),
+            "FAILED tests/some: 1 failed, 0 skipped\n  \
+             thread 'a' (3) panicked at src/a.rs:1:2: | left: 1 | right: 2 | "
+        );
     }
 
     #[test]
