@@ -1,6 +1,7 @@
 //! Decorator of a [`Store`]: forwards every call to the store below, except those that a layer
 //! overrides.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -36,9 +37,13 @@ pub trait StoreLayer: Send + Sync + 'static {
         store.set_positions(positions).await
     }
 
-    /// Before each read; an error is its answer.
-    fn before_read(&self) -> Result<(), Error> {
-        Ok(())
+    /// Instead of each read.
+    async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, Error>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        read().await
     }
 }
 
@@ -52,11 +57,6 @@ impl<L: StoreLayer> LayeredStore<L> {
     /// Puts `layer` over `store`.
     pub fn new(store: Arc<dyn Store>, layer: L) -> Self {
         Self { store, layer }
-    }
-
-    fn read(&self) -> Result<&dyn Store, Error> {
-        self.layer.before_read()?;
-        Ok(&*self.store)
     }
 }
 
@@ -77,31 +77,31 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
     }
 
     async fn sweep(&self) -> Result<(), Error> {
-        self.read()?.sweep().await
+        self.layer.read(|| self.store.sweep()).await
     }
 
     async fn check(&self) -> Result<(), Error> {
-        self.read()?.check().await
+        self.layer.read(|| self.store.check()).await
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
-        self.read()?.order(id).await
+        self.layer.read(|| self.store.order(id)).await
     }
 
     async fn order_record(&self, id: OrderId) -> Result<Option<Order>, Error> {
-        self.read()?.order_record(id).await
+        self.layer.read(|| self.store.order_record(id)).await
     }
 
     async fn orders(&self, filter: OrderFilter, page: Page) -> Result<Vec<OrderRow>, Error> {
-        self.read()?.orders(filter, page).await
+        self.layer.read(|| self.store.orders(filter.clone(), page)).await
     }
 
     async fn deposits(&self, filter: DepositFilter, page: Page) -> Result<Vec<DepositRow>, Error> {
-        self.read()?.deposits(filter, page).await
+        self.layer.read(|| self.store.deposits(filter, page)).await
     }
 
     async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
-        self.read()?.transfer(id).await
+        self.layer.read(|| self.store.transfer(id)).await
     }
 
     async fn transfers(
@@ -110,19 +110,19 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
         filter: TransferFilter,
         page: Page,
     ) -> Result<Vec<TransferRow>, Error> {
-        self.read()?.transfers(wallet, filter, page).await
+        self.layer.read(|| self.store.transfers(wallet, filter, page)).await
     }
 
     async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error> {
-        self.read()?.attempts(subject, page).await
+        self.layer.read(|| self.store.attempts(subject, page)).await
     }
 
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
-        self.read()?.chains().await
+        self.layer.read(|| self.store.chains()).await
     }
 
     async fn old_days(&self, before: Day) -> Result<Vec<Day>, Error> {
-        self.read()?.old_days(before).await
+        self.layer.read(|| self.store.old_days(before)).await
     }
 
     async fn prune_day(
@@ -131,30 +131,30 @@ impl<L: StoreLayer> Store for LayeredStore<L> {
         now: UnixMicros,
         export: &dyn Export,
     ) -> Result<Pruned, Error> {
-        self.read()?.prune_day(day, now, export).await
+        self.layer.read(|| self.store.prune_day(day, now, export)).await
     }
 
     async fn origin(&self) -> Result<Option<Origin>, Error> {
-        self.read()?.origin().await
+        self.layer.read(|| self.store.origin()).await
     }
 
     async fn set_origin(&self, origin: &Origin) -> Result<(), Error> {
-        self.read()?.set_origin(origin).await
+        self.layer.read(|| self.store.set_origin(origin)).await
     }
 
     async fn positions(&self) -> Result<Vec<Position>, Error> {
-        self.layer.positions(self.read()?).await
+        self.layer.positions(&*self.store).await
     }
 
     async fn set_positions(&self, positions: &[Position]) -> Result<(), Error> {
-        self.layer.set_positions(self.read()?, positions).await
+        self.layer.set_positions(&*self.store, positions).await
     }
 
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {
-        self.read()?.pruned_before().await
+        self.layer.read(|| self.store.pruned_before()).await
     }
 
     async fn set_pruned_before(&self, second: UnixSeconds) -> Result<(), Error> {
-        self.read()?.set_pruned_before(second).await
+        self.layer.read(|| self.store.set_pruned_before(second)).await
     }
 }

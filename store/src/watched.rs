@@ -59,21 +59,33 @@ mod tests {
     #[derive(Clone, Default)]
     struct Away(Arc<AtomicBool>);
 
+    impl Away {
+        fn check(&self) -> Result<(), Error> {
+            let is_away = self.0.load(Ordering::Relaxed);
+            if is_away { Err(Error::Transient("away".into())) } else { Ok(()) }
+        }
+    }
+
     #[async_trait]
     impl StoreLayer for Away {
         async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
-            self.before_read()?;
+            self.check()?;
             store.apply(changes).await
         }
 
         async fn flush(&self, store: &dyn Store) -> Result<(), Error> {
-            self.before_read()?;
+            self.check()?;
             store.flush().await
         }
 
-        fn before_read(&self) -> Result<(), Error> {
-            let is_away = self.0.load(Ordering::Relaxed);
-            if is_away { Err(Error::Transient("away".into())) } else { Ok(()) }
+        async fn positions(&self, store: &dyn Store) -> Result<Vec<Position>, Error> {
+            self.check()?;
+            store.positions().await
+        }
+
+        async fn set_positions(&self, store: &dyn Store, to: &[Position]) -> Result<(), Error> {
+            self.check()?;
+            store.set_positions(to).await
         }
     }
 

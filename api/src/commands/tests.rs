@@ -65,12 +65,16 @@ impl StoreLayer for Counting {
         store.apply(changes).await
     }
 
-    fn before_read(&self) -> Result<(), store::Error> {
+    async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, store::Error>
+    where
+        T: Send,
+        F: Future<Output = Result<T, store::Error>> + Send,
+    {
         self.reads.fetch_add(1, Ordering::SeqCst);
         if self.are_away.load(Ordering::SeqCst) {
             return Err(store::Error::Transient("no node".into()));
         }
-        Ok(())
+        read().await
     }
 }
 

@@ -50,7 +50,12 @@ impl StoreLayer for Faults {
         store.apply(changes).await
     }
 
-    fn before_read(&self) -> Result<(), store::Error> {
-        self.store_reads.check(store::Error::Transient)
+    async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, store::Error>
+    where
+        T: Send,
+        F: Future<Output = Result<T, store::Error>> + Send,
+    {
+        self.store_reads.check(store::Error::Transient)?;
+        read().await
     }
 }

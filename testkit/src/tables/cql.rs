@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{BackEnd, Dump};
+use async_trait::async_trait;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -17,6 +19,8 @@ use scylla::statement::Consistency;
 use scylla::value::{CqlValue, Row};
 use store::config::CqlConfig;
 use store::cql::{CqlStore, migrate};
+
+use store::{Change, Error, LayeredStore, Position, Store, StoreLayer, retry};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -117,7 +121,7 @@ pub fn name(dir: &Path) -> Option<String> {
     fs::read_to_string(dir.join(FILE)).ok()
 }
 
-async fn open(dir: PathBuf) -> Arc<dyn store::Store> {
+async fn open(dir: PathBuf) -> Arc<dyn Store> {
     let free = || FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let found = name(&dir).or_else(free);
     let is_new = found.is_none();
@@ -127,7 +131,38 @@ async fn open(dir: PathBuf) -> Arc<dyn store::Store> {
     if is_new {
         migrate(&config).await.expect("the tables are made");
     }
-    Arc::new(CqlStore::open(&config).await.expect("the tables open"))
+    let store = Arc::new(CqlStore::open(&config).await.expect("the tables open"));
+    Arc::new(LayeredStore::new(store, Retrying))
+}
+
+/// Callers that try again what may pass, as all of the product do: one busy server answers late.
+struct Retrying;
+
+#[async_trait]
+impl StoreLayer for Retrying {
+    async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
+        retry(|| store.apply(changes.clone())).await
+    }
+
+    async fn flush(&self, store: &dyn Store) -> Result<(), Error> {
+        retry(|| store.flush()).await
+    }
+
+    async fn positions(&self, store: &dyn Store) -> Result<Vec<Position>, Error> {
+        retry(|| store.positions()).await
+    }
+
+    async fn set_positions(&self, store: &dyn Store, to: &[Position]) -> Result<(), Error> {
+        retry(|| store.set_positions(to)).await
+    }
+
+    async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, Error>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        retry(read).await
+    }
 }
 
 /// Every row of every table with its write times, but not the migrations. Of the directory of lists only what
