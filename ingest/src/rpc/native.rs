@@ -5,7 +5,7 @@
 //! what it says of a block is compared with the transactions that JSON-RPC lists in it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::OnceLock;
+use std::time::Instant;
 
 use alloy_primitives::hex;
 use schemas::record::Block;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::block::BLOCK_BYTES_MAX;
 use super::outcome::OutcomeLogs;
+use super::support::Support;
 use super::wire::{self, Listed};
 use super::{Endpoint, Failure};
 use crate::config::NativeConfig;
@@ -29,17 +30,17 @@ const INFOS: &str = "walletsolidity/gettransactioninfobyblocknum";
 #[derive(Debug)]
 pub(super) struct Native {
     config: NativeConfig,
-    /// Outcomes: `true` once they were served, `false` if a guessed address does not serve them.
-    serves: OnceLock<bool>,
+    /// Outcomes: a guessed address may not serve them.
+    outcomes: Support,
 }
 
 impl Native {
     pub(super) fn new(config: NativeConfig) -> Self {
-        Self { config, serves: OnceLock::new() }
+        Self { config, outcomes: Support::default() }
     }
 
     fn is_absent(&self) -> bool {
-        self.serves.get() == Some(&false)
+        !self.outcomes.is_expected(Instant::now())
     }
 }
 
@@ -49,7 +50,7 @@ impl Endpoint {
         self.native().is_some()
     }
 
-    /// The native interface, unless it was found out that there is none.
+    /// The native interface, unless it was found missing in the last ten minutes.
     pub(super) fn native(&self) -> Option<&Native> {
         self.native.as_ref().filter(|native| !native.is_absent())
     }
@@ -155,9 +156,9 @@ impl Endpoint {
         let answered = self.post_to(url, body, 1, BLOCK_BYTES_MAX).await;
         let parsed = self.masked(answered.and_then(|body| parse(&body)));
         match &parsed {
-            Ok(_) if path == INFOS => drop(native.serves.set(true)),
+            Ok(_) if path == INFOS => native.outcomes.served(),
             Err(failure) if failure.refusal == Refusal::Fatal && !native.config.is_given => {
-                if native.serves.set(false).is_ok() {
+                if native.outcomes.lacked(Instant::now()) {
                     tracing::warn!(
                         endpoint = self.name,
                         cause = failure.message,

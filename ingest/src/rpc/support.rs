@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time without requests for a method that the endpoint lacked.
-const ASK_AGAIN: Duration = Duration::from_secs(600);
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(600);
 
 /// Knowledge of one method.
 #[derive(Debug, Default)]

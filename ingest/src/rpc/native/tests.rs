@@ -1,9 +1,12 @@
 //! Both interfaces of a node at one address: which is asked for what, and what is not believed.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::machine::{Policy, Span};
+use crate::rpc::support::ASK_AGAIN;
 use crate::simulation::{Answers, Served, chain};
 use crate::{EndpointConfig, RpcUrl};
 
@@ -198,6 +201,31 @@ async fn only_a_guessed_native_url_is_given_up() {
         let (given, _served) = endpoint(answers(), true).await;
         assert_eq!(given.fetch(&question()).await.unwrap_err().refusal, Refusal::Fatal);
     }
+}
+
+/// Behind a load balancer one node may lack the interface that the others serve.
+#[tokio::test]
+async fn a_guessed_native_url_is_given_up_for_a_while() {
+    let is_served = Arc::new(AtomicBool::new(true));
+    let serves = is_served.clone();
+    let with = node(solidified(), (200, infos().to_string()));
+    let without = node((404, String::new()), (404, String::new()));
+    let answers: Answers = Arc::new(move |calls: &[Value]| {
+        if serves.load(Relaxed) { with(calls) } else { without(calls) }
+    });
+    let (guessed, served) = endpoint(answers, false).await;
+    let native = [Some(9), Some(6), Some(9), None];
+    assert_eq!(hashes(&guessed.fetch(&question()).await.unwrap()), native);
+    is_served.store(false, Relaxed);
+    assert_eq!(hashes(&guessed.fetch(&question()).await.unwrap()), [Some(6); 4]);
+    is_served.store(true, Relaxed);
+    let before = served.sizes().len();
+    assert_eq!(hashes(&guessed.fetch(&question()).await.unwrap()), [Some(6); 4]);
+    assert_eq!(served.sizes()[before..], [8], "JSON-RPC alone");
+    let lacking = &guessed.native.as_ref().unwrap().outcomes;
+    lacking.lacked(Instant::now().checked_sub(ASK_AGAIN).unwrap());
+    assert_eq!(hashes(&guessed.fetch(&question()).await.unwrap()), native);
+    assert!(guessed.has_native());
 }
 
 #[tokio::test]
