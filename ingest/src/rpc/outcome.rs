@@ -73,11 +73,12 @@ impl Endpoint {
                 return fetched;
             }
         }
-        let lacking = || Failure::new(Refusal::Behind, "the endpoint lacks the block");
         let (mut logs, mut read) = (Vec::new(), Vec::new());
         for number in from..=to {
             let span = Span::Receipts { from: number, to: number };
-            let outcomes = self.fetch_outcomes_of(span).await?.ok_or_else(lacking)?;
+            let Some(outcomes) = self.fetch_outcomes_of(span).await? else {
+                return Err(self.note_null(number).await);
+            };
             let hash = match outcomes.first() {
                 Some((_, receipt)) => receipt.block_hash,
                 None => self.expect_empty(number).await?,
@@ -106,16 +107,33 @@ impl Endpoint {
         let fetched = self.send_one::<Vec<WireOutcome>>(&Call::block_receipts(span)).await;
         match &fetched {
             Ok(Some(_)) => self.outcomes.served(),
-            Err(failure) if failure.lacks_method() && self.outcomes.lacked(Instant::now()) => {
-                tracing::warn!(
-                    endpoint = self.name,
-                    cause = failure.message,
-                    "the endpoint serves no eth_getBlockReceipts: blocks are checked by eth_getLogs alone"
-                );
-            }
+            Err(failure) if failure.lacks_method() => self.note_lack(&failure.message),
             Ok(None) | Err(_) => {}
         }
         fetched?.map(|list| wire::outcomes(span, list)).transpose()
+    }
+
+    /// Takes note of a method that is not served.
+    fn note_lack(&self, cause: &str) {
+        if self.outcomes.lacked(Instant::now()) {
+            tracing::warn!(
+                endpoint = self.name,
+                cause,
+                "the endpoint serves no eth_getBlockReceipts: blocks are checked by eth_getLogs alone"
+            );
+        }
+    }
+
+    /// Takes note of `null` for the receipts of a block. While the endpoint shows the block, that lasts for a moment only,
+    /// or the method is not served.
+    async fn note_null(&self, number: i64) -> Failure {
+        if let Err(failure) = self.fetch_lists([number]).await {
+            return failure;
+        }
+        if self.outcomes.is_silent(Instant::now()) {
+            self.note_lack("null for a block that it shows");
+        }
+        Failure::new(Refusal::Behind, "the endpoint lacks the receipts of a block that it shows")
     }
 
     /// Checks that a block without receipts has no transactions, and returns its hash.

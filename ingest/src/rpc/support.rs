@@ -5,31 +5,47 @@ use std::time::{Duration, Instant};
 
 /// Time without requests for a method that the endpoint lacked.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(600);
+/// Longest time of `null` about blocks that the endpoint shows. Most nodes need seconds to index a new block.
+pub(super) const SILENT_MAX: Duration = Duration::from_secs(30);
 
 /// Knowledge of one method.
 #[derive(Debug, Default)]
 pub(super) struct Support {
-    /// Time of the last refusal; none if it was served since.
-    lacked_at: Mutex<Option<Instant>>,
+    state: Mutex<State>,
+}
+
+/// Failures since the method was served.
+#[derive(Debug, Default)]
+struct State {
+    /// Time of the last refusal.
+    lacked_at: Option<Instant>,
+    /// Time of the first `null`.
+    silent_since: Option<Instant>,
 }
 
 impl Support {
     /// Returns `true` if the method is worth a request.
     pub(super) fn is_expected(&self, now: Instant) -> bool {
-        self.lock().is_none_or(|at| now.saturating_duration_since(at) >= ASK_AGAIN)
+        self.lock().lacked_at.is_none_or(|at| now.saturating_duration_since(at) >= ASK_AGAIN)
     }
 
     pub(super) fn served(&self) {
-        *self.lock() = None;
+        *self.lock() = State::default();
     }
 
     /// Takes note of a refusal; returns `true` for the first one since the method was served.
     pub(super) fn lacked(&self, now: Instant) -> bool {
-        self.lock().replace(now).is_none()
+        self.lock().lacked_at.replace(now).is_none()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.lacked_at.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes note of `null` about a block that the endpoint shows; returns `true` once that lasts too long.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        let since = *self.lock().silent_since.get_or_insert(now);
+        now.saturating_duration_since(since) >= SILENT_MAX
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -50,5 +66,16 @@ mod tests {
         assert!(!support.is_expected(later));
         support.served();
         assert!(support.is_expected(later) && support.lacked(later));
+    }
+
+    #[test]
+    fn null_is_a_refusal_only_if_it_lasts() {
+        let (support, start) = (Support::default(), Instant::now());
+        let end = start + SILENT_MAX;
+        assert!(!support.is_silent(start));
+        assert!(!support.is_silent(end - Duration::from_secs(1)));
+        assert!(support.is_silent(end) && support.is_silent(end + ASK_AGAIN));
+        support.served();
+        assert!(!support.is_silent(end), "it was served in between");
     }
 }

@@ -210,10 +210,11 @@ async fn a_guessed_native_url_is_given_up_for_a_while() {
     let serves = is_served.clone();
     let with = node(solidified(), (200, infos().to_string()));
     let without = node((404, String::new()), (404, String::new()));
-    let answers: Answers = Arc::new(move |calls: &[Value]| {
-        if serves.load(Relaxed) { with(calls) } else { without(calls) }
-    });
-    let (guessed, served) = endpoint(answers, false).await;
+    let answers = move |calls: &[Value]| {
+        let node = if serves.load(Relaxed) { &with } else { &without };
+        node(calls)
+    };
+    let (guessed, served) = endpoint(Arc::new(answers), false).await;
     let native = [Some(9), Some(6), Some(9), None];
     assert_eq!(hashes(&guessed.fetch(&question()).await.unwrap()), native);
     is_served.store(false, Relaxed);

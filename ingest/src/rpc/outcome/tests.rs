@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::machine::{Policy, TRANSFER_TOPIC, topic};
+use crate::rpc::support::SILENT_MAX;
 use crate::simulation::{Answers, Served, chain, wallet};
 
 const BLOCK: BlockHash = Hash([5; 32]);
@@ -239,6 +240,34 @@ async fn ranges_are_asked_once_receipts_are_not_served() {
     let second = endpoint.fetch(&ask).await.unwrap();
     assert_eq!((first.by_receipts, second.by_receipts), (true, false));
     assert_eq!(first.logs, second.logs);
+}
+
+/// Some endpoints answer a method that they do not serve with `null`.
+#[tokio::test]
+async fn ranges_are_asked_once_receipts_stay_null() {
+    let is_shown = Arc::new(AtomicBool::new(false));
+    let shows = is_shown.clone();
+    let (endpoint, served) = endpoint(move |call| match call["method"].as_str().unwrap() {
+        "eth_getBlockByNumber" if shows.load(Relaxed) => result(block(8, &[PAID])),
+        "eth_getLogs" => result(json!([transfer(8, PAID, 0, "aa")])),
+        _ => result(Value::Null),
+    })
+    .await;
+    let ask = Ask { logs: vec![Span::Receipts { from: 8, to: 8 }], ..Ask::default() };
+    let refusal = async || endpoint.fetch(&ask).await.unwrap_err().refusal;
+    let before = || Instant::now().checked_sub(SILENT_MAX).unwrap();
+    // It lacks the block, however long.
+    assert_eq!((refusal().await, refusal().await), (Refusal::Behind, Refusal::Behind));
+    is_shown.store(true, Relaxed);
+    assert_eq!(refusal().await, Refusal::Behind, "it may be indexed in a moment");
+    endpoint.outcomes.served();
+    assert!(!endpoint.outcomes.is_silent(before()));
+    let answer = endpoint.fetch(&ask).await.unwrap();
+    assert_eq!((answer.by_receipts, places(&answer)), (false, vec![vec![(8, 0)]]));
+    // That is known now.
+    let requests = served.sizes().len();
+    assert_eq!(endpoint.fetch(&ask).await.unwrap(), answer);
+    assert_eq!(served.sizes()[requests..], [1]);
 }
 
 #[tokio::test]
