@@ -19,6 +19,9 @@ const RANGE_MAX: u64 = 2000;
 /// Interval between heads of an idle chain; one with every poll would fill a disk.
 const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
 const IDLE_POLLS_MAX: u32 = 15;
+/// Most time, and most polls, before a second check that failed is tried again.
+const CHECK_WAIT_MAX: Duration = Duration::from_secs(30);
+const CHECK_WAIT_POLLS_MAX: u32 = 16;
 /// Most blocks to stay behind: eight seconds of Arbitrum's.
 const LAG_MAX: u64 = 32;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -258,6 +261,12 @@ impl ChainConfig {
         self.contracts.iter().chain(&self.retired).chain(&self.unlisted)
     }
 
+    /// Whole polls in a time.
+    fn polls_in(&self, time: Duration) -> u32 {
+        let polls = time.as_millis() / self.poll_interval.as_millis().max(1);
+        u32::try_from(polls).unwrap_or(u32::MAX)
+    }
+
     /// Returns the rules for the cursor of this chain.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
@@ -277,8 +286,8 @@ impl ChainConfig {
             needs_receipts: self.blockchain == Blockchain::Tron,
             has_second: self.endpoints.len() > 1,
             alone_below: self.alone,
-            idle_polls: (IDLE_HEAD_INTERVAL.as_millis() / self.poll_interval.as_millis().max(1))
-                .min(IDLE_POLLS_MAX.into()) as u32,
+            idle_polls: self.polls_in(IDLE_HEAD_INTERVAL).min(IDLE_POLLS_MAX),
+            check_wait_polls: self.polls_in(CHECK_WAIT_MAX).clamp(1, CHECK_WAIT_POLLS_MAX),
             match_window_seconds: i64::try_from(self.match_window.as_secs()).unwrap_or(i64::MAX),
             lost: None,
         }

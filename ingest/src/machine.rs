@@ -66,6 +66,8 @@ pub(crate) struct Rules {
     pub(crate) alone_below: Amount,
     /// Number of polls for which a head that nobody needs is held back.
     pub(crate) idle_polls: u32,
+    /// Most polls before a second check that failed is tried again.
+    pub(crate) check_wait_polls: u32,
     /// Published with each head.
     pub(crate) match_window_seconds: i64,
     /// Point to begin again at if the records of the chain are gone.

@@ -96,6 +96,16 @@ fn every_key_overrides() {
 }
 
 #[test]
+fn a_failed_check_waits_for_polls_of_half_a_minute() {
+    assert_eq!(CHECK_WAIT_MAX.as_secs(), 30);
+    for (poll_interval, polls) in [("250ms", CHECK_WAIT_POLLS_MAX), ("12s", 2), ("45s", 1)] {
+        let text =
+            format!("[chains.eth]\nrpc = [\"http://a\"]\npoll_interval = \"{poll_interval}\"");
+        assert_eq!(good(&text).rules().check_wait_polls, polls, "{poll_interval}");
+    }
+}
+
+#[test]
 fn a_wallet_that_is_a_contract_of_a_coin_is_refused() {
     let address = wallet().address;
     bad(

@@ -31,9 +31,9 @@ fn finalized() -> Policy {
     Policy::flat(None, Some(Tag::Finalized))
 }
 
-/// Rules by which no head is held back.
+/// Rules by which no head is held back, with many polls in each wait.
 fn rules(policy: Policy) -> Rules {
-    Rules { idle_polls: 0, has_second: true, ..chain(policy).rules() }
+    Rules { idle_polls: 0, check_wait_polls: 16, has_second: true, ..chain(policy).rules() }
 }
 
 fn cursor(policy: Policy) -> Cursor {

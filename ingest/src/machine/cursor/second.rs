@@ -19,9 +19,7 @@ use crate::machine::{
 
 /// Most blocks of a check that asks for the outcomes of all transactions of each; more are asked for by their logs.
 pub(super) const RECEIPT_BLOCKS_MAX: i64 = 16;
-/// Most steps that begin before a check that failed is tried again.
-const WAIT_MAX: u32 = 16;
-/// The same where the endpoint does not have the block yet.
+/// Most steps that begin before a check is tried again where the endpoint does not have the block yet.
 const BEHIND_WAIT_MAX: u32 = 2;
 /// Blocks of ours that one request asks another endpoint for, to find the newest that both have.
 const COMMON_MAX: usize = 32;
@@ -297,7 +295,9 @@ impl Cursor {
         why: Difference,
         now: UnixMicros,
     ) -> Decision {
-        self.checks.failed(if why == Difference::Behind { BEHIND_WAIT_MAX } else { WAIT_MAX });
+        let wait_max = self.rules.check_wait_polls;
+        let is_behind = why == Difference::Behind;
+        self.checks.failed(if is_behind { wait_max.min(BEHIND_WAIT_MAX) } else { wait_max });
         let note = Note::Check { why, block: check.anchor };
         with_notes(self.proceed(check.then, now), vec![note])
     }
@@ -323,7 +323,7 @@ impl Cursor {
             | Refusal::Fatal => false,
         };
         if !shrunk {
-            self.checks.failed(WAIT_MAX);
+            self.checks.failed(self.rules.check_wait_polls);
             // As in a scan, whatever the words are.
             if used > 1 && self.checks.failures.is_multiple_of(REFUSED_MAX) {
                 self.checks.range.shrink(used, None);

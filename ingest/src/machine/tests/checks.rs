@@ -1,9 +1,12 @@
 //! Findings of a second check, what it takes back, and what waits for it.
 
+use std::time::Duration;
+
 use schemas::Hash;
 use schemas::record::{Observation, example};
 
 use super::*;
+use crate::ChainConfig;
 use crate::simulation::FORGED;
 
 /// A cursor at block 10 of a node, and a second endpoint that has no faults.
@@ -133,6 +136,34 @@ fn a_check_that_is_refused_stops_nothing() {
         }
         assert_eq!(confirmed(&cursor), 11, "{refusal:?}");
     }
+}
+
+/// Ethereum is polled every 12 s.
+#[test]
+fn refusals_put_a_check_off_for_half_a_minute() {
+    let (poll_interval, wait_max) = (Duration::from_secs(12), Duration::from_secs(30));
+    let polled = ChainConfig { poll_interval, ..chain(depth(3)) };
+    let rules = Rules { idle_polls: 0, has_second: true, ..polled.rules() };
+    let (mut node, mut cursor) = (Node::new(10), Cursor::new(rules, None, Vec::new()));
+    drive(&mut cursor, &node);
+    let (mut waits, mut polls) = (Vec::new(), 0);
+    for _ in 0..60 {
+        node.mine(&[pay(1)]);
+        loop {
+            let next = if second_check(&cursor).is_some() {
+                waits.push(std::mem::take(&mut polls));
+                cursor.fail(Refusal::Rate)
+            } else {
+                turn(&mut cursor, &node).next
+            };
+            if next != Next::Ask {
+                break;
+            }
+        }
+        polls += 1;
+    }
+    let is_short = |polls: &u32| poll_interval * *polls <= wait_max;
+    assert!(waits.len() > 20 && waits[1..].iter().all(is_short), "{waits:?}");
 }
 
 #[test]
