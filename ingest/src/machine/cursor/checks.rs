@@ -194,19 +194,21 @@ impl Cursor {
             if check.to == check.anchor.number {
                 self.checks.rescanned_at = self.newest.map_or(0, |newest| newest.0);
             }
-        } else if check.from <= base.saturating_add(1) || check.is_alone {
-            self.evidence.check(check.to, check.is_alone);
+        } else {
+            // Above blocks that one endpoint checked alone, a check by two counts as alone too: the heights have no gap.
+            let is_alone = check.is_alone || check.from > base.saturating_add(1);
+            self.evidence.check(check.to, is_alone);
             if check.to == check.anchor.number {
                 // The anchor vouches for block times only if the range ends at it.
                 self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
             }
             if !check.is_alone {
+                // Another endpoint is there: blocks that one checked alone are asked for next.
                 self.checks.alone_at = UnixMicros(0);
+            }
+            if !is_alone {
                 self.count_final(check.from, check.to);
             }
-        } else {
-            // Another endpoint is back: blocks that one checked alone are asked for next.
-            self.checks.alone_at = UnixMicros(0);
         }
         self.checks.range.grow(check.to - check.from + 1);
     }

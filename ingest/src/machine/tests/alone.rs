@@ -141,3 +141,34 @@ fn the_one_that_is_left_confirms_what_it_checked() {
     assert!(confirmed(&cursor) >= scanned_by_a, "{}", confirmed(&cursor));
     assert_eq!(notes, ["alone"]);
 }
+
+/// The endpoint that is left scanned a block, and the one that is gone the next one.
+#[test]
+fn a_check_by_two_above_one_of_one_counts() {
+    let (mut a, mut b) = nodes(10);
+    let mut cursor = cursor_with(|rules| rules.alone_below = Amount::parse("1").unwrap());
+    drive_by(&mut cursor, &a, &b);
+    mine([&mut a, &mut b], &[pay(1)]);
+    drive_by(&mut cursor, &a, &b);
+    cursor.switch();
+    mine([&mut a, &mut b], &[pay(1)]);
+    drive_by(&mut cursor, &b, &a);
+    cursor.switch();
+    let scanned_by_b = a.head().number;
+    for _ in 0..20 {
+        a.mine(&[]);
+        let (now, mut questions) = (now(), 0);
+        loop {
+            let ask = cursor.ask();
+            let mut answer = a.answer(&ask).unwrap();
+            answer.is_first = ask.role != Role::First;
+            answer.is_alone = ask.about.is_some_and(|from| from != scanned_by_b);
+            questions += 1;
+            assert!(questions < 200, "the cursor never waits");
+            if cursor.answer(answer, now).next != Next::Ask {
+                break;
+            }
+        }
+    }
+    assert!(confirmed(&cursor) > scanned_by_b, "{}", confirmed(&cursor));
+}
