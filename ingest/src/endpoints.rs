@@ -6,6 +6,7 @@
 //! block it is behind, and where it has another one in its place the others are asked which is canonical.
 
 mod health;
+mod second;
 #[cfg(test)]
 mod tests;
 
@@ -162,26 +163,15 @@ impl Endpoints {
                     }
                 }
             }
-            let index = match ask.role {
-                Role::First => self.first,
-                Role::Second => match self.second(&ask).await {
-                    Some(index) => index,
-                    None => return Ok(Fetched::waiting(self.first, ask)),
-                },
-                Role::Witness => match self.witness().await {
-                    Some(index) => index,
+            let (index, mut result) = match ask.role {
+                Role::First => (self.first, self.ask(self.first, &ask).await),
+                Role::Second | Role::Witness => match self.ask_another(&ask).await {
+                    Some(asked) => asked,
                     None => return Ok(Fetched::waiting(self.first, ask)),
                 },
             };
-            let mut result = self.ask(index, &ask).await;
             if let Ok(answer) = &mut result {
-                let may_have_scanned = |from| self.health.may_have_scanned(index, self.first, from);
-                answer.is_alone = match ask.role {
-                    Role::First => false,
-                    Role::Second => ask.about.is_some_and(may_have_scanned),
-                    // The second endpoint is its own witness if no other one answers.
-                    Role::Witness => self.second == Some(index),
-                };
+                answer.is_alone = self.is_alone(index, &ask);
                 answer.is_first = index == self.first;
             }
             if cursor.is_step_start()
@@ -243,32 +233,6 @@ impl Endpoints {
         for (index, endpoint) in self.list.iter().enumerate() {
             endpoint.measure(index == self.first, !self.health.serves(index, now));
         }
-    }
-
-    /// The endpoint of a second answer: the same for all questions about a range. None while the others pause.
-    async fn second(&mut self, ask: &Ask) -> Option<usize> {
-        if ask.about.is_some() {
-            // The second endpoint of the range before may have scanned this range.
-            self.second = None;
-        }
-        let from = ask.about.unwrap_or(i64::MAX);
-        loop {
-            let now = Instant::now();
-            let chosen = self.second.filter(|index| self.health.serves(*index, now));
-            let index = chosen.or_else(|| self.health.second(self.first, from, now))?;
-            // An endpoint that fails its check is put aside at the second failure at the latest.
-            if index == self.first || self.check(index).await {
-                self.second = Some(index);
-                return Some(index);
-            }
-        }
-    }
-
-    /// The endpoint that confirms what the second answer alone has. None if it is of another chain.
-    async fn witness(&mut self) -> Option<usize> {
-        let second = self.second.unwrap_or(self.first);
-        let index = self.health.witness(second, self.first, Instant::now());
-        self.check(index).await.then_some(index)
     }
 
     /// Returns `true` if an endpoint that has none of our blocks may be of another chain.

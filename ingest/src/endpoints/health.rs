@@ -93,8 +93,15 @@ struct State {
     is_checked: bool,
     /// Start of the time in which it only refuses, or serves another chain.
     refuses_since: Option<Instant>,
+    /// Start of the time in which it refuses every second check, whatever else it serves.
+    unchecked_since: Option<Instant>,
     /// Its head, and the time of its last advance.
     head: Option<(i64, Instant)>,
+}
+
+/// Returns `true` if a state has lasted for `bound`.
+fn lasts(since: Option<Instant>, bound: Duration, now: Instant) -> bool {
+    since.is_some_and(|since| now.saturating_duration_since(since) >= bound)
 }
 
 /// The endpoints of a chain by position.
@@ -118,6 +125,7 @@ impl Health {
             down_since: None,
             is_checked: false,
             refuses_since: None,
+            unchecked_since: None,
             head: None,
         };
         let states = weights.into_iter().map(state).collect();
@@ -167,15 +175,39 @@ impl Health {
         others().all(|(_, state)| self.is_gone(state, now)).then_some(first)
     }
 
-    /// Returns `true` if others do without an endpoint: it refuses everything, or its own head does
-    /// not advance. One whose head moves is never gone, however far behind.
+    /// Returns `true` if others do without an endpoint: it refuses everything, or every second check, or its own head
+    /// does not advance. One whose head moves is never gone for being behind, however far.
     fn is_gone(&self, state: &State, now: Instant) -> bool {
-        let lasts = |since: Option<Instant>, bound: Duration| {
-            since.is_some_and(|since| now.saturating_duration_since(since) >= bound)
-        };
-        let refuses = lasts(state.refuses_since, self.pauses.alone);
-        let is_stuck = lasts(state.head.map(|(_, at)| at), self.pauses.stuck);
-        !Self::is_up(state, now) && (refuses || is_stuck)
+        let refuses = lasts(state.refuses_since, self.pauses.alone, now);
+        let is_stuck = lasts(state.head.map(|(_, at)| at), self.pauses.stuck, now);
+        !Self::is_up(state, now) && (refuses || self.is_unchecked(state, now) || is_stuck)
+    }
+
+    fn is_unchecked(&self, state: &State, now: Instant) -> bool {
+        lasts(state.unchecked_since, self.pauses.alone, now)
+    }
+
+    /// Takes note of how an endpoint answered a second check. Returns `true` if it has refused each one for long.
+    pub(crate) fn note_check(
+        &mut self,
+        index: usize,
+        refusal: Option<Refusal>,
+        now: Instant,
+    ) -> bool {
+        let Some(state) = self.states.get_mut(index) else { return false };
+        match refusal {
+            None | Some(Refusal::Behind) => state.unchecked_since = None,
+            // A shorter range is asked for.
+            Some(Refusal::Size { .. }) => return false,
+            Some(
+                Refusal::Rate
+                | Refusal::Timeout
+                | Refusal::Transient
+                | Refusal::Pruned
+                | Refusal::Fatal,
+            ) => state.unchecked_since = state.unchecked_since.or(Some(now)),
+        }
+        self.states.get(index).is_some_and(|state| self.is_unchecked(state, now))
     }
 
     /// Takes note of the head that an endpoint shows.
@@ -194,6 +226,8 @@ impl Health {
     /// Takes note of a failure. Returns `true` if that put the endpoint aside.
     pub(crate) fn failed(&mut self, index: usize, fault: Fault, now: Instant) -> bool {
         let pauses = self.pauses;
+        let is_unchecked =
+            self.states.get(index).is_some_and(|state| self.is_unchecked(state, now));
         let other_is_up = (0..self.states.len()).any(|i| i != index && self.serves(i, now));
         let Some(state) = self.states.get_mut(index) else { return false };
         let was_up = Self::is_up(state, now);
@@ -225,7 +259,7 @@ impl Health {
                     None
                 )
         );
-        if is_chance && state.strikes < STRIKES_MAX {
+        if is_chance && !is_unchecked && state.strikes < STRIKES_MAX {
             return false;
         }
         state.aside_until = Some(now + pause);
@@ -271,7 +305,7 @@ impl Health {
     }
 
     /// Returns the endpoint that scanned a block; `None` if that is not known.
-    fn scanner(&self, number: i64) -> Option<usize> {
+    pub(crate) fn scanner(&self, number: i64) -> Option<usize> {
         self.scans.iter().find(|(to, _)| *to >= number).map(|(_, by)| *by)
     }
 

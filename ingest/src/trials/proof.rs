@@ -1,7 +1,8 @@
 //! Proofs of a payment, denials of it, and answers that say nothing.
 
-use schemas::Topic;
 use schemas::record::{ChainBody, ChainRecord};
+use schemas::{AlertKind, Topic};
+use serde_json::json;
 use testkit::faults::Behaviour;
 
 use super::world::{World, only};
@@ -79,4 +80,29 @@ async fn a_dispute_holds_no_other_order() {
     world.assert_unpaid(&books, &held);
     world.heal(0);
     world.ends_well().await;
+}
+
+/// It serves all else, so it is neither down nor behind. After a restart the first one is asked for them too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn receipts_refused_for_ever_leave_one_alone() {
+    for refusing in [1, 0] {
+        let mut world = World::open(15, 2).await;
+        let (small, large) = (world.order(0, 50).await, world.order(1, 900).await);
+        let error = json!({ "code": 429, "message": "too many requests" });
+        world.behaviour(refusing).block_receipts = Some(json!({ "error": error }));
+        world.pay(&small);
+        world.pay(&large);
+        world.step().await;
+        world.stop_following().await;
+        world.follow();
+        world.paid(&[&small]).await;
+        world.until("an alert", |world| world.alerts(AlertKind::ConfirmingAlone) > 0).await;
+        let books = world.books().await;
+        world.assert_unpaid(&books, &large);
+        world.heal(refusing);
+        world.paid(&[&large]).await;
+        world.until("its end", |world| world.ended(AlertKind::ConfirmingAlone) > 0).await;
+        assert_eq!(world.alerts(AlertKind::ConfirmingAlone), 1, "{}", world.shown());
+        world.ends_well().await;
+    }
 }

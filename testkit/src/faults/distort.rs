@@ -51,6 +51,9 @@ impl Behaviour {
         }
         let asked = &call["params"][0];
         let method = call["method"].as_str().unwrap_or_default();
+        if let Some(instead) = self.block_receipts.as_ref().filter(|_| method == BLOCK_RECEIPTS) {
+            return instead.clone();
+        }
         match method {
             BLOCK_BY_NUMBER if fault == Some(Fault::NullBlocks) => reply["result"] = Value::Null,
             BLOCK_BY_NUMBER | BLOCK_BY_HASH => {
@@ -314,6 +317,14 @@ mod tests {
 
     fn only(transaction: &str) -> std::collections::HashSet<String> {
         [transaction.to_owned()].into()
+    }
+
+    #[test]
+    fn receipts_of_blocks_alone_have_another_reply() {
+        let null = json!({ "result": null });
+        let behaviour = Behaviour { block_receipts: Some(null.clone()), ..Behaviour::default() };
+        let reply = |method| answer(&behaviour, method, json!("0x7"), json!([]));
+        assert_eq!((reply(BLOCK_RECEIPTS), &reply(RECEIPT)["result"]), (null, &json!([])));
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub struct Behaviour {
     /// Transactions of which it has no receipt, though their blocks list them. It does not serve the receipts of whole
     /// blocks then.
     pub lacks_receipts: HashSet<String>,
+    /// Reply to each request for the receipts of a whole block.
+    pub block_receipts: Option<Value>,
     /// `safe` and `finalized` are its newest block.
     pub tags_are_young: bool,
     /// It holds its answers back until the newest block of the chain is as old as this, in seconds. Time must pass for a

@@ -203,6 +203,34 @@ fn only_refusals_or_a_stuck_head_are_gone() {
     }
 }
 
+/// Its pauses are shorter than the time between two checks.
+#[test]
+fn one_that_refuses_every_check_is_gone() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut health = Health::new([100; 2], Pauses::default());
+    let rate = Some(Refusal::Rate);
+    for second in [0, 12, 24] {
+        assert_eq!(health.second(0, 10, at(second)), Some(1), "second {second}");
+        assert!(!health.note_check(1, rate, at(second)));
+        health.failed(1, RATE, at(second));
+        // It shows its head, and receipts of single transactions.
+        health.served(1);
+    }
+    assert!(!health.note_check(1, Some(Refusal::Size { hint: None }), at(36)));
+    assert!(health.note_check(1, Some(Refusal::Transient), at(36)));
+    health.failed(1, TRANSIENT, at(36));
+    assert_eq!(health.second(0, 10, at(36)), Some(0));
+    assert_eq!(health.second(0, 10, at(48)), Some(1), "it is asked again");
+    for answered in [None, Some(Refusal::Behind)] {
+        assert!(!health.note_check(1, answered, at(48)));
+        health.served(1);
+        assert!(!health.note_check(1, rate, at(60)));
+        health.failed(1, RATE, at(60));
+        assert_eq!(health.second(0, 10, at(60)), None, "it may answer again soon");
+    }
+}
+
 #[test]
 fn chain_id_is_checked_first_and_after_silence() {
     let start = Instant::now();
