@@ -2,7 +2,7 @@
 // and on a desk. The buyers pay past the pages.
 "use strict";
 const assert = require("node:assert/strict");
-const { BUYER, create, heading, inspect, main, mine, query, send, visit } = require("./checkout.cjs");
+const { BUYER, create, heading, inspect, main, mine, query, send, until, visit } = require("./checkout.cjs");
 
 const { ADMIN, BASE, CONSOLE, DEAD, READER } = process.env;
 const HOSTILE = "</td><script>document.title='hacked'</script><b onclick=alert(1)>A-2&amp;";
@@ -30,16 +30,6 @@ async function choose(id) {
   });
   assert.equal(answer.status, 201, await answer.clone().text());
   return (await answer.json()).value;
-}
-
-// Loads a page until it has the text: the tables follow the log.
-async function until(page, text) {
-  for (let tries = 0; tries < 100; tries += 1) {
-    if (await page.getByText(text).first().isVisible()) return;
-    await page.waitForTimeout(200);
-    await page.reload();
-  }
-  assert.fail(`${text} is not on ${page.url()}`);
 }
 
 const orders = {};
@@ -239,7 +229,6 @@ main({
   async "a dead letter is put back by keyboard"(browser) {
     const page = await signIn(browser, ADMIN);
     await section(page, "Dead letters");
-    await inspect(page, "dead-letters");
     await page.getByRole("link", { name: "letter 0" }).click();
     await heading(page, "Dead letter 0");
     await page.getByText('"kind": "cancel"').waitFor();
@@ -259,7 +248,6 @@ main({
     const page = await signIn(browser, ADMIN);
     await section(page, "Alerts");
     await page.getByText("a second check of block 7").first().waitFor();
-    await inspect(page, "alerts");
     await page.getByRole("row", { name: /late find/ }).getByRole("link", { name: "Resolve…" }).click();
     await heading(page, "Resolve the alert?");
     await page.getByLabel("What was done about it").fill("rescanned");

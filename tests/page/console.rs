@@ -107,7 +107,7 @@ async fn an_operator_works_on_the_console() {
         ("READER", READER),
         ("DEAD", &dead),
     ];
-    play("console.cjs", "console", &variables).await;
+    play("console.cjs", &variables).await;
     assert!(!tidemark.log().contains(ADMIN_SECRET) && !tidemark.log().contains(READER));
     assert!(tidemark.stop().await.success());
     devnet.shutdown().await;

@@ -18,8 +18,8 @@ const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// No real network's: its coins are worth nothing, and the page says so.
 const CHAIN_ID: u64 = 31_337;
 
-/// The folder of the pictures of the checkout page.
-const PICTURES: &str = "checkout-page";
+/// Variable with a folder for pictures of every state; without it none are taken.
+const PICTURES: &str = "TIDEMARK_TEST_PICTURES";
 
 /// One browser at a time: beside another it could miss its time-outs.
 static BROWSER: Mutex<()> = Mutex::const_new(());
@@ -29,18 +29,20 @@ fn folder(variable: &str) -> PathBuf {
     std::env::var_os(variable).map_or_else(missing, PathBuf::from)
 }
 
-/// Runs a script of this folder; its pictures are in this folder of `target/tmp/`.
-async fn play(script: &str, pictures: &str, variables: &[(&str, &str)]) {
-    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join(pictures);
-    std::fs::create_dir_all(&pictures).unwrap();
+/// Runs a script of this folder. Its pictures are in the folder of its name below [`PICTURES`].
+async fn play(script: &str, variables: &[(&str, &str)]) {
     let modules = [folder("TIDEMARK_TEST_PLAYWRIGHT"), folder("TIDEMARK_TEST_AXE")];
     let mut command = Command::new("node");
     command
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("page").join(script))
         .env("NODE_PATH", std::env::join_paths(modules).unwrap())
         .env("SECRET", MERCHANT_SECRET)
-        .env("PICTURES", &pictures)
         .envs(variables.iter().copied());
+    if let Some(root) = std::env::var_os(PICTURES) {
+        let pictures = Path::new(&root).join(script).with_extension("");
+        std::fs::create_dir_all(&pictures).unwrap();
+        command.env("PICTURES", pictures);
+    }
     let _browser = BROWSER.lock().await;
     let status = tokio::task::block_in_place(|| command.status()).expect("node runs");
     assert!(status.success(), "{script}: somebody could not do it, or saw something else");
@@ -68,7 +70,7 @@ async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -
     tidemark.client().offers(&names).await;
     let base = format!("http://{}", tidemark.address());
     let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
-    play(script, PICTURES, &[&variables, more_variables].concat()).await;
+    play(script, &[&variables, more_variables].concat()).await;
     // The page may show what is still to be announced.
     eventually("the webhooks of what was paid", || async {
         let paid = tidemark.client().admin("/orders?status=paid&limit=200").await.ok()?;

@@ -21,7 +21,7 @@ const scenarios = Object.fromEntries(STATES.map(({ name, shows, page: url, link,
   for (const lang of languages) {
     await page.goto(`${url}?${query}${query && "&"}lang=${lang}`);
     if (name === "cancel") await page.locator("#cancel summary").click();
-    await inspect(page, `state-${name}-${lang}`);
+    await inspect(page, `state-${name}-${lang}`, true);
   }
 }]));
 

@@ -25,7 +25,7 @@ use tokio::time::Duration;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{PICTURES, play};
+use crate::play;
 
 /// Another one than Base's own: its coins are worth nothing.
 const TEST_CHAIN_ID: u64 = 84_532;
@@ -441,6 +441,6 @@ async fn every_state_is_seen_and_inspected() {
     let texts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/src/page/texts/en.txt");
     let (states, texts) =
         (Value::from(states).to_string(), std::fs::read_to_string(texts).unwrap());
-    play("states.cjs", PICTURES, &[("BASE", &base), ("STATES", &states), ("TEXTS", &texts)]).await;
+    play("states.cjs", &[("BASE", &base), ("STATES", &states), ("TEXTS", &texts)]).await;
     shop.stop.cancel();
 }
