@@ -4,9 +4,9 @@ use anyhow::{Context, Result};
 
 use crate::shell::{self, cargo};
 
-/// Seeds of `ingest/src/rehearsal.rs` in a round.
+/// Seeds of `ingest/src/rehearsal.rs` and `ingest/src/simulation/checks.rs` in a round.
 const REHEARSALS: u64 = 50;
-/// Cases of each property of `tests/machine_properties` in a round.
+/// Cases of each property of `tests/machine_properties` and of `ingest/src/simulation.rs` in a round.
 const CASES: &str = "100000";
 /// Requests of `api/tests/http/fuzz.rs` in a round.
 const REQUESTS: &str = "200000";
@@ -20,7 +20,7 @@ pub(crate) fn run(seed: &str) -> Result<()> {
         let rehearsals = format!("{first}..{}", first + REHEARSALS);
         let parts: [&[&str]; 3] = [
             &["tidemark-tests", "--test", "machine_properties"],
-            &["tidemark-ingest", "--lib", "rehearsal"],
+            &["tidemark-ingest", "--lib", "--", "rehearsal", "simulation"],
             &["tidemark-api", "--test", "http", "fuzz"],
         ];
         for arguments in parts {
