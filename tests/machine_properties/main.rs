@@ -25,7 +25,7 @@ use world::World;
 /// Number of random cases for each property, the same ones in each run; `cargo xtask test --fast` asks for fewer, `cargo
 /// xtask soak` draws others.
 fn cases() -> u32 {
-    std::env::var_os("TIDEMARK_TEST_CASES").map_or(20_000, |cases| {
+    std::env::var_os("TIDEMARK_TEST_CASES").map_or(8_000, |cases| {
         cases.to_str().and_then(|cases| cases.parse().ok()).expect("a number")
     })
 }
