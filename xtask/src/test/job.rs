@@ -95,8 +95,8 @@ pub(super) struct Job<'a> {
     pub(super) pattern: &'static str,
     pub(super) tests: Vec<String>,
     pub(super) needs: &'static [Need],
-    /// Variable set for it beside those of all jobs.
-    pub(super) variable: Option<(&'static str, String)>,
+    /// Variables set for it beside those of all jobs.
+    pub(super) variables: Vec<(&'static str, String)>,
     load: Load,
     /// Position among the jobs of its load: a smaller one begins first.
     rank: usize,
@@ -157,12 +157,14 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
             if let Some(module) = module_on_cql(&binary.name, &test) {
                 seen_on_cql.insert(module);
                 if scope.runs_on_cql(&name) {
+                    let mut variables = threads(&binary.name);
+                    variables.push((TABLES.0, TABLES.1.to_owned()));
                     let job = Job {
                         binary,
                         pattern: "on CQL",
                         tests: Vec::new(),
                         needs: &ON_CQL_NEEDS,
-                        variable: Some((TABLES.0, TABLES.1.to_owned())),
+                        variables,
                         load: Load::Computing,
                         rank: 0,
                     };
@@ -171,9 +173,8 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
                 }
             }
             if scope.runs(&name, needs) {
-                let (tests, is_many) = (Vec::new(), MANY_AT_ONCE.contains(&&*binary.name));
-                let variable = is_many.then(threads).flatten();
-                let job = Job { binary, pattern, tests, needs, variable, load, rank: place };
+                let (tests, variables) = (Vec::new(), threads(&binary.name));
+                let job = Job { binary, pattern, tests, needs, variables, load, rank: place };
                 jobs.entry((&binary.name, place)).or_insert(job).tests.push(test);
             }
         }
@@ -203,11 +204,12 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
     Ok(jobs)
 }
 
-/// Variable for more tests at once; `None` if a developer has set it, or processors suffice.
-fn threads() -> Option<(&'static str, String)> {
+/// Variable for more tests of a binary at once; none if a developer has set it, or processors suffice.
+fn threads(binary: &str) -> Vec<(&'static str, String)> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let is_set = std::env::var_os(THREADS).is_some();
-    (!is_set && processors < THREADS_MIN).then(|| (THREADS, THREADS_MIN.to_string()))
+    let is_raised = MANY_AT_ONCE.contains(&binary) && !is_set && processors < THREADS_MIN;
+    is_raised.then(|| (THREADS, THREADS_MIN.to_string())).into_iter().collect()
 }
 
 /// The name that a filter is compared with: that of the test, after its binary's (`black_box::crash::…`).
