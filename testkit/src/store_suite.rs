@@ -55,6 +55,29 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     }),
 ];
 
+/// Cases of which the outcome depends on the copies that answer. The others have the same statements, which one copy
+/// answers as three do.
+const OF_COPIES: [&str; 8] = [
+    "lists are those of the reference",
+    "rows read back exactly",
+    "newer versions win in any order",
+    "attempts are counted once",
+    "concurrent calls all count",
+    "tables know their log",
+    "lists are read while rows go",
+    "a prune that was cut off is repeated",
+];
+
+/// Runs on several nodes what can differ there, one case at a time: nodes need seconds to agree about each other's changes
+/// of the schema.
+pub fn run_on_copies(back_end: BackEnd) {
+    let runtime = Runtime::new().unwrap();
+    let of_copies = |(name, _): &&(&str, Case)| OF_COPIES.contains(name);
+    let cases: Vec<_> = CASES.iter().filter(of_copies).copied().collect();
+    assert_eq!(cases.len(), OF_COPIES.len());
+    crate::run_checks(&cases, 1, |case| case(&Tables::new(back_end), &runtime));
+}
+
 /// Runs every case on tables of its own, some at a time.
 pub fn run(back_end: BackEnd, at_a_time: usize) {
     let runtime = Runtime::new().unwrap();
