@@ -2,7 +2,6 @@
 //! takeovers, and the demo against it.
 
 mod damages;
-mod misfit;
 mod operator;
 mod relocation;
 mod rollout;

@@ -20,12 +20,13 @@ use testkit::tables::cql;
 use testkit::{Pace, eventually, eventually_or};
 use uuid::Uuid;
 
-use super::misfit::{SESSION, refusal};
 use super::{WALLET, text, tools};
 
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "webhooks", "api"];
 /// As the configuration has it by default.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
+/// Settings of section `[log]`: a group is inactive once its members have been silent that long.
+const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
 /// Longer than a confirmation takes for each of the blocks that it needs.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -199,6 +200,16 @@ impl Shop {
     }
 }
 
+/// Starts a stage that ends at once with exit code 1, and returns its log.
+async fn refusal(installation: &Installation, name: &str, stage: &str) -> String {
+    let process = installation.start(name, stage).process;
+    let file = installation.file().with_file_name(format!("{name}.log"));
+    let status = process.end().await;
+    let logged = std::fs::read_to_string(file).unwrap();
+    assert_eq!(status.code(), Some(1), "{logged}");
+    logged
+}
+
 /// Transfers of a report's statement.
 fn received(report: &Value) -> u64 {
     let days = report["statement"].as_array().into_iter().flatten();
@@ -239,6 +250,21 @@ async fn damages_are_found_and_mended_on_servers() {
     for stage in STAGES {
         shop.stop(stage).await;
     }
+    what_does_not_fit_is_refused(&shop.installation).await;
+}
+
+/// Tables of another log, and tables that are behind theirs.
+async fn what_does_not_fit_is_refused(installation: &Installation) {
+    let prefix = installation.prefix();
+    let other = installation.changed("other-log", &prefix, &format!("other-{prefix}"));
+    assert!(other.errand(&["topics", "create"]).status.success());
+    let logged = refusal(&other, "other-log", "projector").await;
+    assert!(logged.contains("the tables are those of another installation"), "{logged}");
+
+    let empty = installation.changed("empty", "keyspace = \"t_", "keyspace = \"t_empty_");
+    assert!(empty.errand(&["schema", "migrate"]).status.success());
+    let logged = refusal(&empty, "empty", "projector").await;
+    assert!(logged.contains("run `tidemark tables rebuild`"), "{logged}");
 }
 
 async fn webhook_lost(shop: &Shop, order: &str) {

@@ -30,14 +30,6 @@ pub(super) fn consumer_groups(arguments: &[&str]) -> Option<()> {
     run(GROUPS, arguments).map(drop)
 }
 
-/// Sets the offsets of a group in a topic to the oldest; none while the group is active.
-pub(super) fn set_back(installation: &Installation, group: &str, topic: &str) -> Option<()> {
-    let prefix = installation.prefix();
-    let (group, topic) = (format!("{prefix}{group}"), format!("{prefix}{topic}"));
-    let to = ["--reset-offsets", "--to-earliest", "--execute"];
-    consumer_groups(&[&["--group", &group, "--topic", &topic], &to[..]].concat())
-}
-
 /// Deletes the records that a partition has now.
 pub(super) fn delete_records(installation: &Installation, topic: &str, partition: u32) {
     let topic = format!("{}{topic}", installation.prefix());
