@@ -20,7 +20,7 @@ use verdict::{Evidence, judge, unended};
 
 /// The twelfth attempt follows the first after twenty seconds.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
-const KILLS: usize = 50;
+const KILLS: usize = 25;
 /// Maximum number of kills, for a slow machine that needs more until [`is_enough`] holds.
 const KILLS_MAX: usize = 200;
 /// Longest life of one process, in milliseconds.
