@@ -14,6 +14,7 @@ use log::{Error, Event, Log, NewRecord, Step, StepError, TopicPartition, WorkerS
 use schemas::{Blockchain, Layout, Partition, Secret, Topic};
 use testkit::harness::free_port;
 use testkit::log_suite::{LAYOUT, on_kafka};
+use testkit::process::given_path;
 use testkit::restarts::{self, numbers, record};
 use testkit::wait_until;
 use xtask::kafka;
@@ -30,9 +31,7 @@ fn produce(log: &dyn Log, records: Vec<NewRecord>) -> Result<(), Error> {
 }
 
 fn kafka_lib() -> PathBuf {
-    std::env::var_os("TIDEMARK_TEST_KAFKA_LIB").map(PathBuf::from).unwrap_or_else(|| {
-        panic!("TIDEMARK_TEST_KAFKA_LIB is not set: run the tests by `cargo xtask test`")
-    })
+    given_path("TIDEMARK_TEST_KAFKA_LIB")
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //! paid: no process ends, nothing is lost, and `/ready` names what is away.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use testkit::harness::{Anvil, Chain, Client, Cluster, Installation, Merchant, eventually};
+use testkit::process::given_path;
 use xtask::{cassandra, kafka};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
@@ -15,12 +15,6 @@ const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const TIMEOUTS: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
 /// Longer than [`TIMEOUTS`] and the silence that a member may keep.
 const OUTAGE: Duration = Duration::from_secs(20);
-
-fn lib(name: &str) -> PathBuf {
-    std::env::var_os(name)
-        .map(PathBuf::from)
-        .unwrap_or_else(|| panic!("{name} is not set: run the tests by `cargo xtask test`"))
-}
 
 struct World {
     anvil: Anvil,
@@ -121,9 +115,9 @@ async fn an_outage_of_log_and_tables() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let mut kafka =
-        kafka::start(&lib("TIDEMARK_TEST_KAFKA_LIB"), &at("kafka"), "").expect("a broker");
-    let mut cql =
-        cassandra::start_durable(&lib("TIDEMARK_TEST_CASSANDRA_LIB"), &at("cql")).expect("a node");
+        kafka::start(&given_path("TIDEMARK_TEST_KAFKA_LIB"), &at("kafka"), "").expect("a broker");
+    let mut cql = cassandra::start_durable(&given_path("TIDEMARK_TEST_CASSANDRA_LIB"), &at("cql"))
+        .expect("a node");
     let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
     let chain = Chain {
         blockchain: "eth",

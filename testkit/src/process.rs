@@ -1,6 +1,18 @@
-//! Child processes.
+//! Child processes, and what they are given.
 
+use std::path::PathBuf;
 use std::process::Child;
+
+/// Value of a variable that `cargo xtask test` sets.
+pub fn given(name: &str) -> String {
+    let value = std::env::var_os(name).and_then(|value| value.into_string().ok());
+    value.unwrap_or_else(|| panic!("{name} is not set: run the tests by `cargo xtask test`"))
+}
+
+/// File or folder in a variable that `cargo xtask test` sets.
+pub fn given_path(name: &str) -> PathBuf {
+    given(name).into()
+}
 
 /// A child process that is killed with this value.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 
 mod between;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use runtime::clock::{Clock as _, SystemClock};
@@ -15,6 +14,7 @@ use store::cql::{CqlStore, Migrated, Pending, migrate, pending};
 use store::prune::{Day, Kept, Removed, WithoutExport};
 use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, TransferFilter};
 use testkit::harness::eventually;
+use testkit::process::given_path;
 use testkit::tables::{CQL, Tables, cql};
 use uuid::Uuid;
 use xtask::cassandra;
@@ -358,9 +358,7 @@ async fn a_page_takes_few_requests_and_a_status_one() {
 /// through the same store. What was acknowledged before is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absent_server_is_waited_for() {
-    let lib = std::env::var_os("TIDEMARK_TEST_CASSANDRA_LIB")
-        .map(PathBuf::from)
-        .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");
+    let lib = given_path("TIDEMARK_TEST_CASSANDRA_LIB");
     let dir = tempfile::tempdir().unwrap();
     let mut server = cassandra::start_durable(&lib, dir.path()).unwrap();
     let config = cql::config(vec![server.address()], "outage".into());

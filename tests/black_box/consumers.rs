@@ -19,23 +19,18 @@ use schemas::{
 };
 use serde_json::{Value, json};
 use testkit::harness::{Installation, eventually};
+use testkit::process::given;
 use tokio_util::sync::CancellationToken;
 
 /// Records as clients print them, by topic, partition and offset.
 type Read = BTreeMap<(String, u64, u64), Value>;
-
-fn variable(name: &str) -> String {
-    std::env::var_os(name)
-        .and_then(|value| value.into_string().ok())
-        .unwrap_or_else(|| panic!("{name} is not set: run the tests by `cargo xtask test`"))
-}
 
 fn client(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(path)
 }
 
 fn python() -> Command {
-    let mut command = Command::new(variable("TIDEMARK_TEST_PYTHON"));
+    let mut command = Command::new(given("TIDEMARK_TEST_PYTHON"));
     command.arg(client("python/client.py")).env("PYTHONWARNINGS", "ignore");
     command
 }
@@ -43,12 +38,12 @@ fn python() -> Command {
 fn node() -> Command {
     let mut command = Command::new("node");
     command.arg(client("node/client.js"));
-    command.env("NODE_PATH", variable("TIDEMARK_TEST_NODE_MODULES"));
+    command.env("NODE_PATH", given("TIDEMARK_TEST_NODE_MODULES"));
     command
 }
 
 fn java() -> Command {
-    let lib = |name| format!("{}/*", variable(name));
+    let lib = |name| format!("{}/*", given(name));
     let path = format!("{}:{}", lib("TIDEMARK_TEST_AVRO_LIB"), lib("TIDEMARK_TEST_KAFKA_LIB"));
     let mut command = Command::new("java");
     command.args(["-cp", &path]).arg(client("java/Client.java"));
@@ -282,7 +277,7 @@ impl Booking {
             page.split("```python\n").skip(1).map(|part| part.split("```\n").next().unwrap());
         let recipe = dir.join("recipe.py");
         std::fs::write(&recipe, code.collect::<String>()).unwrap();
-        let mut command = Command::new(variable("TIDEMARK_TEST_PYTHON"));
+        let mut command = Command::new(given("TIDEMARK_TEST_PYTHON"));
         command.arg(client("python/booking.py")).arg(recipe).env("PYTHONWARNINGS", "ignore");
         command.args([&fixture.config.brokers, &fixture.registry]);
         command.arg(fixture.topic(Topic::TransfersMatched));

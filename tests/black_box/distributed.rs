@@ -14,6 +14,7 @@ use testkit::harness::{
     ADMIN_SECRET, Anvil, Chain, Cluster, Installation, MERCHANT_SECRET, Merchant, Process, USDT,
     eventually, executable, free_port,
 };
+use testkit::log_suite::on_kafka;
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 
@@ -99,7 +100,7 @@ async fn a_process_waits_for_its_broker() {
     let installation = Installation::new(dir.path(), &[], "http://127.0.0.1:1/", "");
     let nowhere = format!("127.0.0.1:{}", free_port());
     let text = std::fs::read_to_string(installation.file()).unwrap();
-    let brokers = std::env::var_os("TIDEMARK_TEST_KAFKA").unwrap().into_string().unwrap();
+    let brokers = on_kafka::brokers();
     std::fs::write(installation.file(), text.replace(&brokers, &nowhere)).unwrap();
     let mut webhooks = installation.start("webhooks-1", "webhooks");
     webhooks.waiting_for("its broker", |lines| one(lines, "log: ", &nowhere)).await;

@@ -1,6 +1,6 @@
 //! A broker that checks rights: each stage has a name of its own, and the rights that `docs/consume/contract.md` lists for it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -10,18 +10,13 @@ use log::{Log, NewRecord, TopicPartition};
 use schemas::{Headers, Layout, Partition, Secret, Topic};
 use serde_json::json;
 use testkit::harness::{Anvil, Chain, Installation, Member, Merchant, eventually};
+use testkit::process::{given, given_path};
 use xtask::kafka;
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const PASSWORD: &str = "correct-horse";
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "api", "webhooks"];
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-
-fn variable(name: &str) -> String {
-    std::env::var_os(name)
-        .and_then(|value| value.into_string().ok())
-        .unwrap_or_else(|| panic!("{name} is not set: run the tests by `cargo xtask test`"))
-}
 
 /// A client without a name may do everything: brokers, and the operator who makes topics and gives rights.
 fn properties(port: u16) -> String {
@@ -74,7 +69,7 @@ fn documented(prefix: &str) -> Vec<String> {
 
 fn grant(brokers: &str, rights: &[String]) {
     let mut command = Command::new("java");
-    command.args(["-cp", &format!("{}/*", variable("TIDEMARK_TEST_KAFKA_LIB"))]);
+    command.args(["-cp", &format!("{}/*", given("TIDEMARK_TEST_KAFKA_LIB"))]);
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/java/Rights.java");
     command.arg(program).arg(brokers);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -125,14 +120,14 @@ async fn append(log: &Arc<dyn Log>, topic: Topic, value: &[u8]) -> Result<(), lo
 async fn stages_run_with_the_rights_that_are_documented() {
     let dir = tempfile::tempdir().unwrap();
     let port = testkit::harness::free_port();
-    let lib = PathBuf::from(variable("TIDEMARK_TEST_KAFKA_LIB"));
+    let lib = given_path("TIDEMARK_TEST_KAFKA_LIB");
     let started = kafka::start_formatted(&lib, &dir.path().join("kafka"), &properties(port), &[]);
     let broker = started.unwrap();
     let (open, guarded) = (broker.address(), format!("127.0.0.1:{port}"));
     let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
     let more = "confirmations = 3".to_owned();
     let chain = Chain { blockchain: "eth", rpc: anvil.url().to_owned(), wallet: WALLET, more };
-    let servers = (open.as_str(), variable("TIDEMARK_TEST_CQL"));
+    let servers = (open.as_str(), given("TIDEMARK_TEST_CQL"));
     let servers = (servers.0, servers.1.as_str());
     let installation = Installation::on(servers, dir.path(), &[chain], merchant.url(), "");
     installation.provide();

@@ -9,6 +9,7 @@ use serde_json::Value;
 use testkit::harness::{
     ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node,
 };
+use testkit::process::given;
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 /// All but the events, which never end, and the document that is tested.
@@ -42,11 +43,9 @@ async fn every_answer_is_as_the_document_says() {
     let (hooks, short) = ("http://127.0.0.1:9/hooks", "[matching]\nmatch_window = \"1s\"\n");
     let tidemark = Tidemark::start(dir.path(), &chains, hooks, short).await;
     let [transfer, to_attach] = stray(&devnet, &tidemark).await;
-    let program = std::env::var_os("TIDEMARK_TEST_SCHEMATHESIS")
-        .expect("TIDEMARK_TEST_SCHEMATHESIS is not set: run the tests by `cargo xtask test`");
     let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/schemathesis");
     let url = format!("http://{}", tidemark.address());
-    let mut run = Command::new(program);
+    let mut run = Command::new(given("TIDEMARK_TEST_SCHEMATHESIS"));
     run.arg("--config-file")
         .arg(hooks.join("schemathesis.toml"))
         .args(["run", &format!("{url}/api/v1/openapi.json"), "--continue-on-failure"])

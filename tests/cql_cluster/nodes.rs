@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
 
 use schemas::UnixMicros;
 use tempfile::TempDir;
 use testkit::eventually;
+use testkit::process::given_path;
 use testkit::tables::{Dump, cql};
 use xtask::{Server, cassandra};
 
@@ -21,9 +21,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) fn start() -> Self {
-        let lib = std::env::var_os("TIDEMARK_TEST_CASSANDRA_LIB").map(PathBuf::from);
-        let lib = lib
-            .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");
+        let lib = given_path("TIDEMARK_TEST_CASSANDRA_LIB");
         let dir = tempfile::tempdir().unwrap();
         let servers = cassandra::start_cluster(&lib, dir.path(), NODES).expect("three nodes");
         Self { servers, dir }

@@ -1,20 +1,16 @@
 //! The programs in `examples/`, against a running service.
 
 use std::io::{BufRead, BufReader, Lines};
-use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::harness::{Client, MERCHANT_SECRET, Tidemark, eventually, executable};
+use testkit::process::given_path;
 
 /// A program of `examples/`, built together with the tests.
 fn example(name: &str) -> Command {
-    let folder = std::env::var_os("TIDEMARK_TEST_EXAMPLES").expect(
-        "TIDEMARK_TEST_EXAMPLES is not set to the built examples: run the tests by \
-         `cargo xtask test`",
-    );
-    let mut command = Command::new(Path::new(&folder).join(name));
+    let mut command = Command::new(given_path("TIDEMARK_TEST_EXAMPLES").join(name));
     command.env("MERCHANT_SECRET", MERCHANT_SECRET);
     command
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use testkit::process::given;
 
 const RULES: &str = "deploy/prometheus/tidemark.rules.yml";
 const RULE_TESTS: &str = "deploy/prometheus/tidemark.rules.test.yml";
@@ -35,7 +36,7 @@ fn rules() -> BTreeMap<String, Value> {
 
 #[test]
 fn rules_fire_for_their_fault_alone() {
-    let promtool = std::env::var_os("TIDEMARK_TEST_PROMTOOL").expect("cargo xtask test sets it");
+    let promtool = given("TIDEMARK_TEST_PROMTOOL");
     for arguments in [["check", "rules", RULES], ["test", "rules", RULE_TESTS]] {
         let output = Command::new(&promtool).args(arguments).current_dir(root()).output().unwrap();
         let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();

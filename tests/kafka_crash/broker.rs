@@ -1,7 +1,6 @@
 //! The broker is killed in a transaction and restarted with its data, again and again.
 
-use std::path::PathBuf;
-
+use testkit::process::given_path;
 use xtask::{Server, kafka};
 
 use crate::installation::{Installation, ProcessId};
@@ -43,9 +42,7 @@ impl Scenario {
 
 #[test]
 fn a_killed_broker_loses_no_step() {
-    let lib = std::env::var_os("TIDEMARK_TEST_KAFKA_LIB")
-        .map(PathBuf::from)
-        .expect("TIDEMARK_TEST_KAFKA_LIB is not set: run the tests by `cargo xtask test`");
+    let lib = given_path("TIDEMARK_TEST_KAFKA_LIB");
     let dir = tempfile::tempdir().unwrap();
     let mut broker = kafka::start(&lib, dir.path(), "").unwrap();
     let mut scenario = Scenario::new(&broker.address());

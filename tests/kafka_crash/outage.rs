@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use store::cql::{CqlStore, migrate};
 use testkit::DEADLINE;
 use testkit::log_suite::on_kafka::brokers;
 use testkit::observed::{Bug, Progress, observed};
+use testkit::process::given_path;
 use testkit::tables::{Dump, assert_same, cql};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -96,9 +96,7 @@ fn without_what_came_back(kept: &mut Dump, made: &Dump) {
 
 #[test]
 fn tables_are_complete_after_an_outage() {
-    let lib = std::env::var_os("TIDEMARK_TEST_CASSANDRA_LIB")
-        .map(PathBuf::from)
-        .expect("TIDEMARK_TEST_CASSANDRA_LIB is not set: run the tests by `cargo xtask test`");
+    let lib = given_path("TIDEMARK_TEST_CASSANDRA_LIB");
     let dir = tempfile::tempdir().unwrap();
     // Alone, it must not forget what it acknowledged.
     let mut server = cassandra::start_durable(&lib, dir.path()).unwrap();

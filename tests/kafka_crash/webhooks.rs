@@ -1,7 +1,6 @@
 //! A process that delivers webhooks is suspended in an attempt, or loses its broker between the receiver's answer and
 //! the record of it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,6 +13,7 @@ use schemas::record::{Attempt, Delivery, Order, Record, example};
 use schemas::{AttemptOutcome, OrderCause, OrderId, OrderStatus, RetryLevel, Topic};
 use tempfile::TempDir;
 use testkit::harness::{Installation, Receiver, Reply, eventually};
+use testkit::process::given_path;
 use tokio::task::block_in_place;
 use uuid::Uuid;
 use xtask::{Server, kafka};
@@ -34,9 +34,7 @@ struct Fixture {
 
 impl Fixture {
     async fn start(receiver: Receiver, session: &str) -> Self {
-        let lib = std::env::var_os("TIDEMARK_TEST_KAFKA_LIB")
-            .map(PathBuf::from)
-            .expect("TIDEMARK_TEST_KAFKA_LIB is not set: run the tests by `cargo xtask test`");
+        let lib = given_path("TIDEMARK_TEST_KAFKA_LIB");
         let dir = tempfile::tempdir().unwrap();
         let broker = kafka::start(&lib, &dir.path().join("kafka"), "").unwrap();
         // These processes have no use for tables.

@@ -4,13 +4,14 @@
 mod console;
 mod states;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::harness::{
     Anvil, Chain, MERCHANT_SECRET, Merchant, Tidemark, USDT, eventually, evm_node,
 };
+use testkit::process::given;
 use tokio::sync::Mutex;
 
 /// A wallet of the shop.
@@ -24,14 +25,9 @@ const PICTURES: &str = "TIDEMARK_TEST_PICTURES";
 /// One browser at a time: beside another it could miss its time-outs.
 static BROWSER: Mutex<()> = Mutex::const_new(());
 
-fn folder(variable: &str) -> PathBuf {
-    let missing = || panic!("{variable} is not set: run the tests by `cargo xtask test`");
-    std::env::var_os(variable).map_or_else(missing, PathBuf::from)
-}
-
 /// Runs a script of this folder. Its pictures are in the folder of its name below [`PICTURES`].
 async fn play(script: &str, variables: &[(&str, &str)]) {
-    let modules = [folder("TIDEMARK_TEST_PLAYWRIGHT"), folder("TIDEMARK_TEST_AXE")];
+    let modules = ["TIDEMARK_TEST_PLAYWRIGHT", "TIDEMARK_TEST_AXE"].map(given);
     let mut command = Command::new("node");
     command
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("page").join(script))

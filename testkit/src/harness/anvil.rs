@@ -1,6 +1,5 @@
 //! A real EVM node, with a contract that emits the standard Transfer event at USDT's address.
 
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use schemas::{Blockchain, Stablecoin, StablecoinContract, bridged_contracts, stablecoin_contract};
@@ -8,6 +7,7 @@ use serde_json::{Value, json};
 use xtask::Guard;
 
 use super::{eventually, free_port};
+use crate::process::given;
 
 /// USDT on Ethereum.
 pub const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
@@ -71,7 +71,7 @@ impl Anvil {
     async fn run(chain_id: u64, usdt: StablecoinContract, epoch_slots: u64) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let (port, states) = (free_port(), tempfile::tempdir().expect("a directory"));
-        let child = Command::new(program())
+        let child = Command::new(given("TIDEMARK_TEST_ANVIL"))
             .arg("--cache-path")
             .arg(states.path())
             .args(["--port", &port.to_string(), "--chain-id", &chain_id.to_string()])
@@ -142,10 +142,4 @@ impl Drop for Anvil {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-fn program() -> PathBuf {
-    std::env::var_os("TIDEMARK_TEST_ANVIL")
-        .map(PathBuf::from)
-        .expect("TIDEMARK_TEST_ANVIL is not set: run the tests by `cargo xtask test`")
 }

@@ -13,6 +13,7 @@ use xtask::Guard;
 use super::process::{Process, executable, read};
 use super::tidemark::configuration;
 use super::{Chain, Client, free_port};
+use crate::process::given;
 use crate::{DEADLINE, eventually_or};
 
 /// Two of each stage that can share its work.
@@ -44,7 +45,7 @@ pub struct Installation {
 impl Installation {
     /// Writes the configuration into `dir`. Topics and tables are not there yet. `more` is further TOML.
     pub fn new(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
-        let (kafka, cql) = (server("TIDEMARK_TEST_KAFKA"), server("TIDEMARK_TEST_CQL"));
+        let (kafka, cql) = (given("TIDEMARK_TEST_KAFKA"), given("TIDEMARK_TEST_CQL"));
         Self::on((&kafka, &cql), dir, chains, webhook_url, more)
     }
 
@@ -279,12 +280,6 @@ impl Cluster {
             assert!(status.success(), "{name} ended with {status}:\n{}", logged());
         }
     }
-}
-
-fn server(variable: &str) -> String {
-    std::env::var_os(variable)
-        .and_then(|value| value.into_string().ok())
-        .unwrap_or_else(|| panic!("{variable} is not set: run the tests by `cargo xtask test`"))
 }
 
 /// Conditions that `/ready` at a port still waits for; `None` without an answer.

@@ -8,17 +8,12 @@ use std::sync::OnceLock;
 use xtask::Guard;
 
 use super::eventually;
+use crate::process::given_path;
 
 /// The executable, built together with the tests.
 pub fn executable() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| {
-        let path = std::env::var_os("TIDEMARK_TEST_EXECUTABLE").expect(
-            "TIDEMARK_TEST_EXECUTABLE is not set to a built tidemark: run the tests by \
-             `cargo xtask test`",
-        );
-        PathBuf::from(path)
-    })
+    PATH.get_or_init(|| given_path("TIDEMARK_TEST_EXECUTABLE"))
 }
 
 /// Log output of a process so far.

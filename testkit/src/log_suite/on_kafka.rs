@@ -1,7 +1,6 @@
 //! Topics of one check on a real broker, and what only Kafka's administration can do to them.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use runtime::{Clock, SystemClock};
 use schemas::{Cleanup, Layout, Topic};
 
 use super::{FILLER, Fixture, LAYOUT, produce, read_all};
+use crate::process::given;
 use crate::wait_until;
 
 /// The topics that the checks use.
@@ -182,11 +182,7 @@ impl Drop for OnKafka {
 
 /// The broker that the test run started.
 pub fn brokers() -> String {
-    let set = std::env::var_os("TIDEMARK_TEST_KAFKA").map(PathBuf::from);
-    let set = set.unwrap_or_else(|| {
-        panic!("TIDEMARK_TEST_KAFKA is not set: run the tests by `cargo xtask test`")
-    });
-    set.to_string_lossy().into_owned()
+    given("TIDEMARK_TEST_KAFKA")
 }
 
 /// A configuration with a prefix of its own. From now on the process logs warnings.

@@ -25,6 +25,8 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::process::given;
+
 /// The tables in CQL; the folder has the name of the keyspace.
 pub const CQL: BackEnd = BackEnd {
     name: "cql",
@@ -56,12 +58,8 @@ pub fn use_nodes(nodes: Vec<String>) {
 
 /// `host:port` of the servers.
 pub fn nodes() -> Vec<String> {
-    let given = || {
-        let nodes =
-            std::env::var_os("TIDEMARK_TEST_CQL").and_then(|nodes| nodes.into_string().ok());
-        nodes.expect("TIDEMARK_TEST_CQL is not set: run the tests by `cargo xtask test`")
-    };
-    OWN.get().cloned().unwrap_or_else(|| given().split(',').map(str::to_owned).collect())
+    let shared = || given("TIDEMARK_TEST_CQL").split(',').map(str::to_owned).collect();
+    OWN.get().cloned().unwrap_or_else(shared)
 }
 
 /// Configuration of a keyspace with a copy on each of these nodes, but on three at most.

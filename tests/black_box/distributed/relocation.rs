@@ -57,7 +57,7 @@ async fn agrees(shop: &Shop, reconcile: impl Fn(&[&str]) -> Output) {
 
 /// Topics that are there, and not complete: no process takes them for the whole.
 async fn is_waited_for(installation: &Installation) {
-    let brokers = std::env::var_os("TIDEMARK_TEST_KAFKA").unwrap().into_string().unwrap();
+    let brokers = on_kafka::brokers();
     let config = KafkaConfig { prefix: installation.prefix(), ..on_kafka::config(&brokers) };
     let layout = Layout { lanes: LANES, orders: ORDERS, webhooks: WEBHOOKS };
     tokio::task::spawn_blocking(move || admin::begin_import(&config, &layout).unwrap())

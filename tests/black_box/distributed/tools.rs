@@ -3,21 +3,16 @@
 use std::process::Command;
 
 use testkit::harness::Installation;
+use testkit::process::given;
 
 const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
 const RECORDS: &str = "org.apache.kafka.tools.DeleteRecordsCommand";
 
-fn variable(name: &str) -> String {
-    std::env::var_os(name)
-        .and_then(|value| value.into_string().ok())
-        .unwrap_or_else(|| panic!("{name} is not set: run the tests by `cargo xtask test`"))
-}
-
 /// Runs a tool and returns its output; `None` while the group is active.
 fn run(class: &str, arguments: &[&str]) -> Option<String> {
     let mut tool = Command::new("java");
-    tool.args(["-cp", &format!("{}/*", variable("TIDEMARK_TEST_KAFKA_LIB")), class]);
-    tool.args(["--bootstrap-server", &variable("TIDEMARK_TEST_KAFKA")]).args(arguments);
+    tool.args(["-cp", &format!("{}/*", given("TIDEMARK_TEST_KAFKA_LIB")), class]);
+    tool.args(["--bootstrap-server", &given("TIDEMARK_TEST_KAFKA")]).args(arguments);
     let output = tool.output().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let is_active = said.contains("inactive") || said.contains("GROUP_SUBSCRIBED_TO_TOPIC");
