@@ -353,7 +353,8 @@ impl World {
 #[test]
 fn what_is_published_is_the_canonical_chain() {
     let strategy = (any::<bool>(), prop::collection::vec(action(), 1..60));
-    let cases = std::env::var("TIDEMARK_TEST_CASES").map_or(CASES, |cases| cases.parse().unwrap());
+    let cases = std::env::var_os("TIDEMARK_TEST_CASES");
+    let cases = cases.map_or(CASES, |cases| cases.to_str().unwrap().parse().unwrap());
     let config = ProptestConfig { cases, source_file: Some(file!()), ..ProptestConfig::default() };
     let outcome = TestRunner::new(config).run(&strategy, |(tags, actions)| {
         let mut world = World::new(tags);
