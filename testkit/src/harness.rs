@@ -14,7 +14,7 @@ mod tidemark;
 pub use anvil::{Anvil, BUYER, USDT, usdt, usdt_of};
 pub use client::{Client, now, units};
 pub use cluster::{Cluster, Installation, Member};
-pub use development::{evm_node, tron_address, tron_chain};
+pub use development::{evm_node, mine_now, transfer_usdt, tron_address, tron_chain};
 pub use line::Line;
 pub use merchant::{Merchant, Received};
 pub use process::{Process, executable};

@@ -1,7 +1,7 @@
 //! Child processes, and what they are given.
 
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Output};
 
 /// Value of a variable that `cargo xtask test` sets.
 pub fn given(name: &str) -> String {
@@ -12,6 +12,11 @@ pub fn given(name: &str) -> String {
 /// File or folder in a variable that `cargo xtask test` sets.
 pub fn given_path(name: &str) -> PathBuf {
     given(name).into()
+}
+
+/// Output of an ended process on both streams.
+pub fn text(output: &Output) -> String {
+    String::from_utf8([&output.stdout[..], &output.stderr].concat()).expect("UTF-8")
 }
 
 /// A child process that is killed with this value.

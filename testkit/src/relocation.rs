@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::eventually;
-use crate::harness::{ADMIN_SECRET, Chain, Client, Receiver, Reply, USDT, evm_node, now, units};
+use crate::harness::{
+    ADMIN_SECRET, Chain, Client, Receiver, Reply, USDT, evm_node, mine_now, now, transfer_usdt,
+    units,
+};
 
 const CHAINS: [&str; 2] = ["eth", "polygon"];
 const WALLETS: [&str; 2] =
@@ -97,8 +100,7 @@ impl Shop {
         for chain in 0..CHAINS.len() {
             let node = self.node(chain);
             for _ in 0..blocks {
-                let time = now().unsigned_abs().max(node.head().timestamp + 1);
-                node.mine_at(time).expect("room for the block");
+                mine_now(&node);
             }
         }
     }
@@ -150,12 +152,8 @@ impl Shop {
     }
 
     fn transfer(&self, chain: usize, deposit: &Value, units: u128) -> String {
-        let (token, from) = (USDT.parse().expect("an address"), [0x22; 20].into());
         let to = deposit["wallet_address"].as_str().expect("a wallet");
-        let to = to.parse().expect("an address");
-        let value = units.to_string().parse().expect("a number");
-        let sent = self.node(chain).transfer(token, from, to, value);
-        sent.expect("enough of it").to_string()
+        transfer_usdt(&self.node(chain), to, units).to_string()
     }
 
     /// A payment that no order awaits; its transfer, once that is known.

@@ -11,7 +11,9 @@ use devnet::Devnet;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use testkit::Dice;
-use testkit::harness::{Chain, Client, Merchant, Tidemark, USDT, eventually, now, units, usdt};
+use testkit::harness::{
+    Chain, Client, Merchant, Tidemark, eventually, mine_now, now, transfer_usdt, units, usdt,
+};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const KILLS: u32 = 25;
@@ -60,15 +62,10 @@ impl Shop {
             let Some(deposit) = deposit(client, &id).await? else { continue };
             self.facts.see_deposit(&id, &deposit);
             let value = units(&deposit["value"]);
-            let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
-            let from = [0x22; 20].into();
-            let tx = self.chain.transfer(token, from, to, alloy_primitives::U256::from(value));
-            order.tx = Some(tx.unwrap().to_string());
+            order.tx = Some(transfer_usdt(&self.chain, WALLET, value).to_string());
             order.deposit = Some(deposit);
         }
-        let time = u64::try_from(now()).unwrap().max(self.chain.head().timestamp);
-        self.chain.set_next_timestamp(time + 1).unwrap();
-        self.chain.mine(1).unwrap();
+        mine_now(&self.chain);
         let list = client.admin(&format!("/wallets/{WALLET}/transfers?limit=200")).await?;
         list.as_array().unwrap().iter().for_each(|transfer| self.facts.see_transfer(transfer));
         Ok(())

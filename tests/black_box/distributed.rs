@@ -7,25 +7,19 @@ mod relocation;
 mod rollout;
 mod tools;
 
-use std::process::Output;
-
 use serde_json::json;
 use testkit::harness::{
     ADMIN_SECRET, Anvil, Chain, Cluster, Installation, MERCHANT_SECRET, Merchant, Process, USDT,
     eventually, executable, free_port,
 };
 use testkit::log_suite::on_kafka;
+use testkit::process::text;
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 
 fn chain(blockchain: &'static str, rpc: &str) -> Chain {
     let more = "confirmations = 3".to_owned();
     Chain { blockchain, rpc: rpc.to_owned(), wallet: WALLET, more }
-}
-
-fn text(output: &Output) -> String {
-    let both = [output.stdout.clone(), output.stderr.clone()].concat();
-    String::from_utf8(both).unwrap()
 }
 
 fn one(lines: &[String], start: &str, part: &str) -> bool {

@@ -2,7 +2,7 @@
 //! final block is taken back, even after the topic of its records was deleted and made anew;
 //! transfers that an endpoint left out are found.
 
-use alloy_primitives::{TxHash, U256};
+use alloy_primitives::TxHash;
 use devnet::{Chain as Node, Devnet, Reorg};
 use log::config::{KafkaConfig, KafkaSecurity};
 use log::kafka::admin;
@@ -10,8 +10,9 @@ use schemas::{Layout, Topic};
 use serde_json::{Value, json};
 use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Installation, Member, USDT, eventually, evm_node, now, units,
+    Chain, Client, Installation, Member, USDT, eventually, evm_node, mine_now, transfer_usdt, units,
 };
+use testkit::process::text;
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -62,8 +63,7 @@ impl World {
 
     /// Mines a block at the present time.
     fn mine(&self) {
-        let time = now().unsigned_abs().max(self.node.head().timestamp + 1);
-        self.node.mine_at(time).unwrap();
+        mine_now(&self.node);
     }
 
     async fn order(&self, reference: &str) -> String {
@@ -74,9 +74,7 @@ impl World {
     /// Queues what an order asks for.
     async fn pay(&self, order: &str) -> TxHash {
         let deposit = self.client.deposit(order).await;
-        let units = units(&deposit["value"]);
-        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
-        self.node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap()
+        transfer_usdt(&self.node, WALLET, units(&deposit["value"]))
     }
 
     /// Mines until an order has a status.
@@ -124,8 +122,7 @@ impl World {
 
     fn errand(&self, arguments: &[&str]) -> String {
         let output = self.installation.errand(arguments);
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8(text).unwrap();
+        let text = text(&output);
         assert!(output.status.success(), "{arguments:?}: {text}");
         text
     }

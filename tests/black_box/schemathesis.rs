@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use alloy_primitives::U256;
 use devnet::Devnet;
 use serde_json::Value;
 use testkit::harness::{
-    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node,
+    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node, transfer_usdt,
 };
 use testkit::process::given;
 
@@ -19,10 +18,9 @@ const REFUSED: usize = 1;
 
 /// Transfers that pay nothing, once they are known to.
 async fn stray(devnet: &Devnet, tidemark: &Tidemark) -> [Value; 2] {
-    let (token, buyer) = (USDT.parse().unwrap(), [0x22; 20].into());
     let chain = devnet.chain();
     for value in [1_234_567, 2_345_678] {
-        chain.transfer(token, buyer, WALLET.parse().unwrap(), U256::from(value)).unwrap();
+        transfer_usdt(&chain, WALLET, value);
     }
     chain.mine(60).unwrap();
     let client = tidemark.client();

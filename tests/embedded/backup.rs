@@ -6,14 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use alloy_primitives::U256;
 use devnet::{Chain as Node, Devnet};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use testkit::harness::{
-    ADMIN_SECRET, Chain, Client, Merchant, Tidemark, USDT, eventually, evm_node, executable, now,
-    units,
+    ADMIN_SECRET, Chain, Client, Merchant, Tidemark, USDT, eventually, evm_node, executable,
+    mine_now, transfer_usdt, units,
 };
+use testkit::process::text;
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const MORE: &str = "[matching]\nmatch_window = \"10s\"\n";
@@ -21,10 +21,6 @@ const MORE: &str = "[matching]\nmatch_window = \"10s\"\n";
 pub(crate) fn command(dir: &Path, arguments: &[&str]) -> Output {
     let config = dir.join("tidemark.toml");
     Command::new(executable()).args(arguments).arg("--config").arg(config).output().unwrap()
-}
-
-pub(crate) fn text(output: &Output) -> String {
-    String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
 }
 
 fn chains(devnet: &Devnet) -> [Chain; 1] {
@@ -69,11 +65,10 @@ impl Shop {
 
     /// Sends this many units, and mines until the match window of the payment is over.
     fn pay(&self, units: u128) -> String {
-        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
         let node = self.node();
-        let hash = node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap();
+        let hash = transfer_usdt(&node, WALLET, units);
         for _ in 0..16 {
-            node.mine_at(now().unsigned_abs().max(node.head().timestamp + 1)).unwrap();
+            mine_now(&node);
         }
         hash.to_string()
     }

@@ -2,7 +2,9 @@
 
 use rusqlite::Connection;
 
-use super::backup::{Shop, command, refusal, text};
+use testkit::process::text;
+
+use super::backup::{Shop, command, refusal};
 
 /// Changes a file of the data folder by hand.
 fn by_hand(shop: &Shop, file: &str, sql: &str) {

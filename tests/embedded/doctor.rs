@@ -8,7 +8,9 @@ use alloy_primitives::U256;
 use devnet::{Devnet, Fault, NativeFault, Token};
 use schemas::Blockchain;
 use serde_json::Value;
-use testkit::harness::{USDT, executable, now, tron_address, tron_chain, usdt, usdt_of};
+use testkit::harness::{
+    USDT, executable, now, transfer_usdt, tron_address, tron_chain, usdt, usdt_of,
+};
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
@@ -32,8 +34,7 @@ async fn node_with(chain_id: u64, tokens: Vec<Token>) -> Devnet {
     let chain = devnet.chain();
     chain.mine(99).unwrap();
     if has_usdt {
-        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
-        chain.transfer(token, [0x22; 20].into(), to, U256::from(12_500_000)).unwrap();
+        transfer_usdt(&chain, WALLET, 12_500_000);
     }
     chain.mine(1).unwrap();
     devnet

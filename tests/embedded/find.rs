@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use alloy_primitives::{TxHash, U256};
+use alloy_primitives::TxHash;
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord};
 use runtime::ManualClock;
@@ -19,7 +19,7 @@ use schemas::{
 use serde_json::Value;
 use store::embedded::EmbeddedStore;
 use store::{Change, Store};
-use testkit::harness::{USDT, evm_node, executable};
+use testkit::harness::{USDT, evm_node, executable, transfer_usdt};
 use uuid::Uuid;
 
 /// Of a configuration that says nothing else.
@@ -332,8 +332,7 @@ async fn endpoints_say_what_an_unknown_transaction_did() {
     configure(dir.path(), &format!("{wallet}[chains.eth]\nrpc = \"{rpc}\"\n{tokens}\n"));
     let node = devnet.chain();
     let pay = |to: &str| {
-        let (token, to) = (USDT.parse().unwrap(), to.parse().unwrap());
-        let hash = node.transfer(token, [0x22; 20].into(), to, U256::from(12_500_000)).unwrap();
+        let hash = transfer_usdt(&node, to, 12_500_000);
         node.mine(1).unwrap();
         hash.to_string()
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use alloy_primitives::{TxHash, U256};
+use alloy_primitives::TxHash;
 use devnet::{Chain as Node, Devnet, Reorg};
 use log::Log;
 use log::embedded::EmbeddedLog;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::MovedClock;
 use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Tidemark, USDT, eventually, evm_node, executable, now, units,
+    Chain, Client, Tidemark, USDT, eventually, evm_node, executable, mine_now, transfer_usdt, units,
 };
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -32,18 +32,10 @@ fn chain(blockchain: &'static str, devnet: &Devnet) -> Chain {
     Chain { blockchain, rpc: devnet.url().to_owned(), wallet: WALLET, more }
 }
 
-/// Mines a block at the present time.
-fn mine(node: &Node) {
-    let time = now().unsigned_abs().max(node.head().timestamp + 1);
-    node.mine_at(time).unwrap();
-}
-
 /// Queues what an order asks for.
 async fn pay(client: &Client, node: &Node, order: &str) -> TxHash {
     let deposit = client.deposit(order).await;
-    let units = units(&deposit["value"]);
-    let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
-    node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap()
+    transfer_usdt(node, WALLET, units(&deposit["value"]))
 }
 
 async fn create(client: &Client, reference: &str, chain: &str) -> String {
@@ -61,7 +53,7 @@ async fn ended(client: &Client, node: &Node, order: &str, status: &str) {
     let pace = Pace::default();
     eventually(&format!("the order to be {status}"), || async {
         if pace.is_due() {
-            mine(node);
+            mine_now(node);
         }
         let body = json!({ "order_id": order });
         let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
@@ -117,16 +109,16 @@ async fn chain_without_records_continues_where_it_was_final() {
     let waiting = create(&client, "B-1", "eth").await;
     let later = create(&client, "C-1", "eth").await;
     pay(&client, &node, &first).await;
-    mine(&node);
-    mine(&node);
+    mine_now(&node);
+    mine_now(&node);
     node.reorg(1, Reorg::Keep).unwrap();
     paid(&client, &node, &first).await;
     pay(&client, &node, &waiting).await;
     assert!(tidemark.stop().await.success());
 
     expire(dir.path());
-    mine(&node);
-    mine(&node);
+    mine_now(&node);
+    mine_now(&node);
     let tidemark = start().await;
     let client = tidemark.client();
     paid(&client, &node, &waiting).await;
@@ -195,7 +187,7 @@ async fn confirmed_to_the_end(dir: &Path, eth: &Node) {
     let (end, pace) = (eth.head().number, Pace::default());
     eventually("the new fork to be confirmed", || async {
         if pace.is_due() {
-            mine(eth);
+            mine_now(eth);
         }
         (status(dir)["confirmed"].as_u64()? >= end).then_some(())
     })
@@ -246,7 +238,7 @@ async fn left_what_was_final(records: Records) {
     eth.mine(15).unwrap();
     pay(&client, &eth, &waiting).await;
     let gone = pay(&client, &eth, &unpaid).await;
-    mine(&eth);
+    mine_now(&eth);
     eventually("the payments to be seen", || async {
         (transfers(&client).await?.len() == 3).then_some(())
     })
@@ -256,7 +248,7 @@ async fn left_what_was_final(records: Records) {
     halted(dir.path()).await;
     // In time, on the fork that nobody scans; then its time continues.
     pay(&client, &eth, &open).await;
-    mine(&eth);
+    mine_now(&eth);
     eth.mine_at(eth.head().timestamp + 1200).unwrap();
     eth.mine(5).unwrap();
     pay(&client, &polygon, &elsewhere).await;

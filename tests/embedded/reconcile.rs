@@ -12,8 +12,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::harness::{
     Chain, Client, Merchant, Receiver, Reply, Tidemark, USDT, eventually, evm_node, executable,
-    now, units,
+    mine_now, now, units,
 };
+use testkit::process::text;
 use testkit::tables::change_by_hand;
 use testkit::{Pace, eventually_or};
 
@@ -26,10 +27,6 @@ fn tidemark(dir: &Path, arguments: &[&str]) -> Output {
     let config = dir.join("tidemark.toml");
     let config = ["--config", config.to_str().unwrap()];
     Command::new(executable()).args(arguments).args(config).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
 }
 
 /// The whole of a statement, which has a line for each day in UTC.
@@ -142,8 +139,7 @@ impl World {
 
     /// Mines a block at the present time, or soon after the one before it.
     fn mine(&self) {
-        let time = now().unsigned_abs().max(self.node().head().timestamp + 1);
-        self.node().mine_at(time).unwrap();
+        mine_now(&self.node());
     }
 
     /// Mines a block a minute later in the chain's time, if one is due: a head two hours ahead of the clock is refused.

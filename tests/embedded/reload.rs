@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alloy_primitives::U256;
 use schemas::{Secret, sign_service};
 use serde_json::json;
 use testkit::Pace;
 use testkit::harness::{
-    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node, now, units,
+    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node, now, transfer_usdt,
+    units,
 };
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -99,13 +99,7 @@ async fn a_reload_refuses_nobody() {
     assert_eq!(admin_status(&base, ADMIN_SECRET, "/wallets").await.0, 401);
 
     // The deposit that was open before the reload is paid.
-    node.transfer(
-        USDT.parse().unwrap(),
-        [0x22; 20].into(),
-        WALLET.parse().unwrap(),
-        U256::from(value),
-    )
-    .unwrap();
+    transfer_usdt(&node, WALLET, value);
     let pace = Pace::default();
     eventually("the order to be paid", || async {
         if pace.is_due() {

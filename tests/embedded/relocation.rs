@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use testkit::harness::{Tidemark, eventually, executable, now};
+use testkit::process::text;
 use testkit::relocation::{SETTINGS, Shop, assert_attempts};
 
 /// Orders of each kind: paid before the move, seen before it, paid during it, and after it.
@@ -15,10 +16,6 @@ const PART: usize = 12;
 fn command(dir: &Path, arguments: &[&str]) -> Output {
     let config = dir.join("tidemark.toml");
     Command::new(executable()).args(arguments).arg("--config").arg(config).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
 }
 
 fn succeeds(dir: &Path, arguments: &[&str]) -> String {

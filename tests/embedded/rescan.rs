@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use testkit::Pace;
 use testkit::faults::{NodeState, Proxy, invented};
 use testkit::harness::{
-    Chain, Client, Tidemark, USDT, eventually, evm_node, executable, now, tron_address, tron_chain,
-    units, usdt_of,
+    Chain, Client, Tidemark, USDT, eventually, evm_node, executable, mine_now, transfer_usdt,
+    tron_address, tron_chain, units, usdt_of,
 };
+use testkit::process::text;
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -27,16 +28,12 @@ fn rescan(dir: &Path, arguments: &[&str]) -> Output {
     Command::new(executable()).arg("rescan").args(arguments).args(config).output().unwrap()
 }
 
-fn text(output: &Output) -> String {
-    String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
-}
-
 /// Mines until a block is confirmed.
 async fn confirmed(client: &Client, node: &Node, number: u64) {
     let pace = Pace::default();
     eventually("the block to be confirmed", || async {
         if pace.is_due() {
-            node.mine_at(now().unsigned_abs().max(node.head().timestamp + 1)).unwrap();
+            mine_now(node);
         }
         let health = client.admin("/health?verbose=1").await.ok()?;
         (health["chains"][0]["confirmed"].as_u64()? >= number).then_some(())
@@ -65,13 +62,11 @@ async fn what_was_left_out_is_published_once_and_pays() {
     let order = client.create("A-1", "10.00", "eth", WEBHOOK).await;
     let order = order["order_id"].as_str().unwrap().to_owned();
     let deposit = client.deposit(&order).await;
-    let units = units(&deposit["value"]);
 
     // The logs of the node trail for longer than any check waits, and no receipts show them.
     node.lag_logs(1_000_000);
     node.refuse_block_receipts();
-    let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
-    node.transfer(token, [0x22; 20].into(), to, U256::from(units)).unwrap();
+    transfer_usdt(&node, WALLET, units(&deposit["value"]));
     let paid_in = node.head().number + 1;
     confirmed(&client, &node, paid_in + 5).await;
     let (from, to) = (paid_in.to_string(), (paid_in + 5).to_string());

@@ -9,7 +9,9 @@ use devnet::{Chain as Node, Config, Devnet, Token};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use testkit::Pace;
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, executable, now, units, usdt};
+use testkit::harness::{
+    Chain, Client, Tidemark, USDT, eventually, executable, mine_now, now, units, usdt,
+};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -38,11 +40,6 @@ fn chain(devnet: &Devnet) -> Chain {
     Chain { blockchain: "op", rpc: devnet.url().to_owned(), wallet: WALLET, more }
 }
 
-fn mine(node: &Node) {
-    let time = now().unsigned_abs().max(node.head().timestamp + 1);
-    node.mine_at(time).unwrap();
-}
-
 /// Queues what an order asks for, in a contract.
 async fn pay(client: &Client, node: &Node, order: &str, contract: &str) -> TxHash {
     let units = units(&client.deposit(order).await["value"]);
@@ -66,7 +63,7 @@ async fn until<T>(what: &str, node: &Node, check: impl AsyncFn() -> Option<T>) -
     let pace = Pace::default();
     eventually(what, || async {
         if pace.is_due() {
-            mine(node);
+            mine_now(node);
         }
         check().await
     })

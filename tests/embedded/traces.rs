@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use alloy_primitives::U256;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Json, Router, routing::post};
 use serde_json::{Value, json};
 use testkit::Pace;
-use testkit::harness::{Chain, Client, Merchant, Tidemark, USDT, eventually, evm_node, units};
+use testkit::harness::{
+    Chain, Client, Merchant, Tidemark, USDT, eventually, evm_node, transfer_usdt, units,
+};
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -111,8 +112,7 @@ async fn a_payment_is_one_trace() {
     assert_eq!(stranger.send().await.unwrap().status(), 401);
 
     let value = units(&client.deposit(&order).await["value"]);
-    let (usdt, wallet) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
-    node.transfer(usdt, [0x22; 20].into(), wallet, U256::from(value)).unwrap();
+    transfer_usdt(&node, WALLET, value);
     let pace = Pace::default();
     eventually("the webhook of the payment", || async {
         if pace.is_due() {

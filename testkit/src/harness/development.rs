@@ -2,12 +2,15 @@
 
 use std::net::Ipv4Addr;
 
+use alloy_primitives::{TxHash, U256};
 use devnet::Devnet;
 use schemas::{Address, AddressFamily, Blockchain};
 
-use super::{now, usdt, usdt_of};
+use super::{USDT, now, usdt, usdt_of};
 
 const BLOCK_SECONDS: u64 = 3;
+/// Account that pays.
+const PAYER: [u8; 20] = [0x22; 20];
 
 /// A node of a chain with USDT and a block a second, the first of them this many seconds ago.
 pub async fn evm_node(chain_id: u64, age: u64, height: u64) -> Devnet {
@@ -21,6 +24,18 @@ pub async fn evm_node(chain_id: u64, age: u64, height: u64) -> Devnet {
     let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.expect("a port");
     devnet.chain().mine(height).expect("room for the blocks");
     devnet
+}
+
+/// Queues a transfer of USDT to an address, in the smallest units.
+pub fn transfer_usdt(node: &devnet::Chain, to: &str, units: u128) -> TxHash {
+    let (token, to) = (USDT.parse().expect("an address"), to.parse().expect("an address"));
+    node.transfer(token, PAYER.into(), to, U256::from(units)).expect("room for the transaction")
+}
+
+/// Mines a block at the present time, or a second after the last one.
+pub fn mine_now(node: &devnet::Chain) {
+    let time = now().unsigned_abs().max(node.head().timestamp + 1);
+    node.mine_at(time).expect("room for the block");
 }
 
 /// A chain with Tron's id and USDT, and a block every three seconds up to now. [`Devnet::serve_tron`] serves it.

@@ -7,14 +7,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use alloy_primitives::U256;
 use devnet::{Chain as Node, Devnet};
 use reqwest::Method;
 use schemas::record::{Order, example};
 use schemas::{Layout, OrderId, OrderStatus, UnixSeconds};
 use serde_json::{Value, json};
 use testkit::harness::{
-    Chain, Client, Installation, Member, Receiver, Reply, USDT, evm_node, now, units,
+    Chain, Client, Installation, Member, Receiver, Reply, USDT, evm_node, mine_now, now,
+    transfer_usdt, units,
 };
 use testkit::tables::cql;
 use testkit::{Pace, eventually, eventually_or};
@@ -111,11 +111,8 @@ impl Shop {
     }
 
     fn pay(&self, units: u128) -> String {
-        let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
-        let from = [0x22; 20].into();
-        let hash = self.node().transfer(token, from, to, U256::from(units)).unwrap();
-        let time = now().unsigned_abs().max(self.node().head().timestamp + 1);
-        self.node().mine_at(time).unwrap();
+        let hash = transfer_usdt(&self.node(), WALLET, units);
+        mine_now(&self.node());
         hash.to_string()
     }
 

@@ -9,6 +9,7 @@ use log::kafka::admin;
 use schemas::Layout;
 use testkit::harness::{Client, Cluster, Installation, Tidemark, eventually, executable, now};
 use testkit::log_suite::on_kafka;
+use testkit::process::text;
 use testkit::relocation::{SETTINGS, Shop, WAITING, assert_attempts};
 
 /// Number of orders that move; `TIDEMARK_TEST_MOVED` overrides it.
@@ -23,10 +24,6 @@ const WEBHOOKS: u32 = 3;
 fn moved() -> usize {
     let given = std::env::var_os("TIDEMARK_TEST_MOVED").and_then(|text| text.into_string().ok());
     given.map_or(MOVED, |text| text.parse().unwrap())
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
 }
 
 fn command(dir: &Path, arguments: &[&str]) -> Output {
