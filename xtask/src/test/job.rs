@@ -42,17 +42,18 @@ const PARTS: [Part; 31] = {
     [
         ("tidy", "", &[], Computing),
         ("machine_properties", "", &[], Computing),
+        ("back_ends", "conformance::", &[Servers], Computing),
+        ("black_box", "distributed::", &[Anvil, Jars, Python, Servers], Waiting),
+        ("page", "anvil", &[Anvil, Browser], Waiting),
+        ("page", "", &[Browser], Waiting),
         ("outage", "", &[Anvil, Jars, Python], Waiting),
         ("kafka_crash", "outage::", &[Jars, Servers], Waiting),
-        ("black_box", "distributed::", &[Anvil, Jars, Python, Servers], Waiting),
         ("black_box", "halts::", &[Servers], Waiting),
         ("black_box", "rights::", &[Anvil, Jars, Servers], Waiting),
         ("log_kafka", "", &[Jars, Servers], Waiting),
         ("kafka_crash", "broker::", &[Jars], Waiting),
         ("black_box", "webhook_crash::distributed", &[Servers], Waiting),
         ("kafka_crash", "webhooks::", &[Jars], Waiting),
-        ("page", "anvil", &[Anvil, Browser], Waiting),
-        ("page", "", &[Browser], Waiting),
         ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
         ("back_ends", "repair::", &[Servers], Waiting),
         ("back_ends", "rebuild::", &[Servers], Waiting),
@@ -61,7 +62,6 @@ const PARTS: [Part; 31] = {
         ("black_box", "chains::", &[Anvil], Computing),
         ("black_box", "crash::", &[Python], Computing),
         ("black_box", "consumers::", &[Clients, Jars, Servers], Computing),
-        ("back_ends", "conformance::", &[Servers], Computing),
         ("black_box", "scenario::embedded", &[Anvil, Python], Computing),
         ("black_box", "guide::", &[Python], Waiting),
         ("black_box", "schemathesis::", &[Schemathesis], Computing),
@@ -86,6 +86,12 @@ const TABLES: (&str, &str) = ("TIDEMARK_TEST_TABLES", "cql");
 /// fewer processors.
 const MANY_AT_ONCE: [&str; 5] =
     ["tests/embedded", "ingest/follow", "ingest/lib", "log/lib", "api/http"];
+
+/// Binaries of crates that take minutes. They begin after the longest parts, so that no lane is left alone with one of
+/// them.
+const LONG: [&str; 2] = ["ingest/lib", "api/http"];
+/// Their rank.
+const LONG_RANK: usize = 3;
 
 /// Tests of one binary that one process runs.
 #[derive(Debug)]
@@ -174,7 +180,8 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
             }
             if scope.runs(&name, needs) {
                 let (tests, variables) = (Vec::new(), threads(&binary.name));
-                let job = Job { binary, pattern, tests, needs, variables, load, rank: place };
+                let rank = if LONG.contains(&&*binary.name) { LONG_RANK } else { place };
+                let job = Job { binary, pattern, tests, needs, variables, load, rank };
                 jobs.entry((&binary.name, place)).or_insert(job).tests.push(test);
             }
         }
