@@ -12,8 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::eventually;
 use crate::harness::{
-    ADMIN_SECRET, Chain, Client, Receiver, Reply, USDT, evm_node, mine_now, now, transfer_usdt,
-    units,
+    ADMIN_SECRET, Chain, Client, Receiver, Reply, evm_node, mine_now, now, transfer_usdt, units,
 };
 
 const CHAINS: [&str; 2] = ["eth", "polygon"];
@@ -74,15 +73,8 @@ impl Shop {
     }
 
     pub fn chains(&self) -> Vec<Chain> {
-        let more = format!(
-            "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\nconfirmations = 3\n"
-        );
-        let chain = |number: usize| Chain {
-            blockchain: CHAINS[number],
-            rpc: self.devnets[number].url().to_owned(),
-            wallet: WALLETS[number],
-            more: more.clone(),
-        };
+        let keys = "confirmations = 3\n";
+        let chain = |n: usize| Chain::of(CHAINS[n], &self.devnets[n], WALLETS[n], keys);
         (0..CHAINS.len()).map(chain).collect()
     }
 

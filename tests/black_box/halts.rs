@@ -10,7 +10,7 @@ use schemas::{Layout, Topic};
 use serde_json::{Value, json};
 use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Installation, Member, USDT, eventually, evm_node, mine_now, transfer_usdt, units,
+    Chain, Client, Installation, Member, eventually, evm_node, mine_now, transfer_usdt, units,
 };
 use testkit::process::text;
 
@@ -33,11 +33,8 @@ impl World {
     async fn start() -> Self {
         let devnet = evm_node(1, 600, 60).await;
         let (node, dir) = (devnet.chain(), tempfile::tempdir().unwrap());
-        let tokens =
-            format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]");
-        let more = format!("{tokens}\nconfirmations = 3\nreorg_window = 8\n");
-        let chains =
-            [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
+        let keys = "confirmations = 3\nreorg_window = 8\n";
+        let chains = [Chain::of("eth", &devnet, WALLET, keys)];
         let installation = Installation::new(dir.path(), &chains, WEBHOOK, "");
         installation.provide();
         let client = Client::new(&installation.api()).on_servers();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use devnet::Devnet;
 use serde_json::Value;
 use testkit::harness::{
-    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node, transfer_usdt,
+    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, eventually, evm_node, transfer_usdt,
 };
 use testkit::process::given;
 
@@ -35,8 +35,7 @@ async fn stray(devnet: &Devnet, tidemark: &Tidemark) -> [Value; 2] {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_is_as_the_document_says() {
     let devnet = evm_node(1, 60, 60).await;
-    let more = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let chains = [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
+    let chains = [Chain::of("eth", &devnet, WALLET, "")];
     let dir = tempfile::tempdir().unwrap();
     let (hooks, short) = ("http://127.0.0.1:9/hooks", "[matching]\nmatch_window = \"1s\"\n");
     let tidemark = Tidemark::start(dir.path(), &chains, hooks, short).await;

@@ -9,9 +9,7 @@ use schemas::{
     OrderId, Secret, UnixSeconds, sign_checkout, sign_return, sign_service, verify_service,
 };
 use serde_json::{Value, json};
-use testkit::harness::{
-    Chain, MERCHANT_SECRET, Merchant, Tidemark, USDT, eventually, evm_node, now,
-};
+use testkit::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark, eventually, evm_node, now};
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
@@ -157,8 +155,7 @@ fn run((program, path): (&str, &str), secret: &str, arguments: &[String]) -> (St
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_takes_what_every_program_signs() {
     let (devnet, merchant) = (evm_node(1, 60, 60).await, Merchant::start().await);
-    let more = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let chains = [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }];
+    let chains = [Chain::of("eth", &devnet, WALLET, "")];
     let dir = tempfile::tempdir().unwrap();
     let tidemark = Tidemark::start(dir.path(), &chains, merchant.url(), "").await;
     let (client, http) =

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::harness::{
-    Chain, MERCHANT_SECRET, Merchant, Tidemark, USDT, eventually, evm_node, executable,
+    Chain, MERCHANT_SECRET, Merchant, Tidemark, eventually, evm_node, executable,
 };
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -28,9 +28,7 @@ fn topic(dir: &Path, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alert_is_sent_and_resolved_once() {
     let (dir, devnet) = (tempfile::tempdir().unwrap(), evm_node(1, 600, 60).await);
-    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let more = format!("{tokens}confirmations = 3\n");
-    let chain = Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more };
+    let chain = Chain::of("eth", &devnet, WALLET, "confirmations = 3\n");
     let (dir, sink) = (dir.path(), Merchant::start().await);
     let sinks = format!(
         "[[alerts.sinks]]\nname = \"pager\"\ntype = \"webhook\"\nurl = \"{}?key=key-of-the-pager-1234\"\nsecret = \"{MERCHANT_SECRET}\"\n",

@@ -10,8 +10,8 @@ use devnet::{Chain as Node, Devnet};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use testkit::harness::{
-    ADMIN_SECRET, Chain, Client, Merchant, Tidemark, USDT, eventually, evm_node, executable,
-    mine_now, transfer_usdt, units,
+    ADMIN_SECRET, Chain, Client, Merchant, Tidemark, eventually, evm_node, executable, mine_now,
+    transfer_usdt, units,
 };
 use testkit::process::text;
 
@@ -24,9 +24,7 @@ pub(crate) fn command(dir: &Path, arguments: &[&str]) -> Output {
 }
 
 fn chains(devnet: &Devnet) -> [Chain; 1] {
-    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let more = format!("{tokens}confirmations = 2\nreorg_window = 8\n");
-    [Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more }]
+    [Chain::of("eth", devnet, WALLET, "confirmations = 2\nreorg_window = 8\n")]
 }
 
 /// A shop with a chain.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::MovedClock;
 use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Tidemark, USDT, eventually, evm_node, executable, mine_now, transfer_usdt, units,
+    Chain, Client, Tidemark, eventually, evm_node, executable, mine_now, transfer_usdt, units,
 };
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -27,9 +27,7 @@ async fn node(chain_id: u64) -> Devnet {
 }
 
 fn chain(blockchain: &'static str, devnet: &Devnet) -> Chain {
-    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let more = format!("{tokens}confirmations = 3\nreorg_window = 8\n");
-    Chain { blockchain, rpc: devnet.url().to_owned(), wallet: WALLET, more }
+    Chain::of(blockchain, devnet, WALLET, "confirmations = 3\nreorg_window = 8\n")
 }
 
 /// Queues what an order asks for.

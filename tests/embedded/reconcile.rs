@@ -77,11 +77,7 @@ impl World {
 
     /// Starts it; a webhook that is not acknowledged at once is given up.
     async fn start(&self) -> Tidemark {
-        let more = format!(
-            "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\nconfirmations = 3\n"
-        );
-        let rpc = self.devnet.url().to_owned();
-        let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more }];
+        let chains = [Chain::of("eth", &self.devnet, WALLET, "confirmations = 3\n")];
         let once = [("TIDEMARK__WEBHOOKS__MAX_ATTEMPTS", "1".to_owned())];
         let url = self.merchant.url();
         let mut tidemark = Tidemark::spawn(self.dir.path(), &chains, url, MORE, &once);

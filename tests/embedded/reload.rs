@@ -8,8 +8,7 @@ use schemas::{Secret, sign_service};
 use serde_json::json;
 use testkit::Pace;
 use testkit::harness::{
-    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, USDT, eventually, evm_node, now, transfer_usdt,
-    units,
+    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, eventually, evm_node, now, transfer_usdt, units,
 };
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
@@ -54,9 +53,7 @@ async fn admin_status(base: &str, secret: &str, path: &str) -> (u16, String) {
 async fn a_reload_refuses_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let devnet = evm_node(1, 600, 60).await;
-    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let more = format!("{tokens}confirmations = 3\n");
-    let chain = Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more };
+    let chain = Chain::of("eth", &devnet, WALLET, "confirmations = 3\n");
     let tidemark = Tidemark::start(dir.path(), &[chain], WEBHOOK, "").await;
     let (client, node) = (tidemark.client(), devnet.chain());
     let file = dir.path().join("tidemark.toml");

@@ -19,7 +19,7 @@ use schemas::{
 use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
 use store::{Change, Store};
-use testkit::harness::{Chain, Tidemark, USDT, eventually, evm_node, executable, free_port, now};
+use testkit::harness::{Chain, Tidemark, eventually, evm_node, executable, free_port, now};
 use uuid::Uuid;
 
 /// Of a configuration that says nothing else.
@@ -338,9 +338,7 @@ async fn a_running_installation_is_watched() {
     let dir = tempfile::tempdir().unwrap();
     let devnet = evm_node(1, 600, 60).await;
     devnet.chain().mine_at(now().unsigned_abs()).unwrap();
-    let more = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let rpc = devnet.url().to_owned();
-    let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more }];
+    let chains = [Chain::of("eth", &devnet, WALLET, "")];
     let tidemark = Tidemark::start(dir.path(), &chains, "http://127.0.0.1:9/hooks", "").await;
     eventually("the status to be well", || async {
         let (code, text) = status(dir.path(), &[]);

@@ -35,9 +35,7 @@ async fn node() -> Devnet {
 }
 
 fn chain(devnet: &Devnet) -> Chain {
-    let tokens = format!("tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n");
-    let more = format!("{tokens}confirmations = 3\nreorg_window = 8\n");
-    Chain { blockchain: "op", rpc: devnet.url().to_owned(), wallet: WALLET, more }
+    Chain::of("op", devnet, WALLET, "confirmations = 3\nreorg_window = 8\n")
 }
 
 /// Queues what an order asks for, in a contract.

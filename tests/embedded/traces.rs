@@ -8,7 +8,7 @@ use axum::{Json, Router, routing::post};
 use serde_json::{Value, json};
 use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Merchant, Tidemark, USDT, eventually, evm_node, transfer_usdt, units,
+    Chain, Client, Merchant, Tidemark, eventually, evm_node, transfer_usdt, units,
 };
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
@@ -83,10 +83,7 @@ async fn create(client: &Client, url: &str, reference: &str, traceparent: Option
 async fn a_payment_is_one_trace() {
     let (devnet, merchant, collector) =
         (evm_node(1, 600, 60).await, Merchant::start().await, Collector::default());
-    let more = format!(
-        "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\nconfirmations = 3\n"
-    );
-    let chain = Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more };
+    let chain = Chain::of("eth", &devnet, WALLET, "confirmations = 3\n");
     let dir = tempfile::tempdir().unwrap();
     let variables = [
         ("TIDEMARK__TELEMETRY__OTLP_ENDPOINT", collector.start().await),

@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::process::{Process, executable};
-use super::{ADMIN_SECRET, Client, MERCHANT_SECRET, eventually, free_port};
+use super::{ADMIN_SECRET, Client, MERCHANT_SECRET, USDT, eventually, free_port};
 
 #[derive(Debug, Clone)]
 pub struct Chain {
@@ -16,6 +16,21 @@ pub struct Chain {
     pub wallet: &'static str,
     /// Further keys of its section.
     pub more: String,
+}
+
+impl Chain {
+    /// Chain of a development node with USDT; `keys` are lines of its section.
+    pub fn of(
+        blockchain: &'static str,
+        node: &devnet::Devnet,
+        wallet: &'static str,
+        keys: &str,
+    ) -> Self {
+        let more = format!(
+            "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n{keys}"
+        );
+        Self { blockchain, rpc: node.url().to_owned(), wallet, more }
+    }
 }
 
 #[derive(Debug)]

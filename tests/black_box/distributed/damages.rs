@@ -13,8 +13,8 @@ use schemas::record::{Order, example};
 use schemas::{Layout, OrderId, OrderStatus, UnixSeconds};
 use serde_json::{Value, json};
 use testkit::harness::{
-    Chain, Client, Installation, Member, Receiver, Reply, USDT, evm_node, mine_now, now,
-    transfer_usdt, units,
+    Chain, Client, Installation, Member, Receiver, Reply, evm_node, mine_now, now, transfer_usdt,
+    units,
 };
 use testkit::tables::cql;
 use testkit::{Pace, eventually, eventually_or};
@@ -55,11 +55,7 @@ impl Shop {
             false => Reply::Status(200),
         };
         let receiver = Receiver::start(reply).await;
-        let more = format!(
-            "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\nconfirmations = 3\n"
-        );
-        let rpc = devnet.url().to_owned();
-        let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more }];
+        let chains = [Chain::of("eth", &devnet, WALLET, "confirmations = 3\n")];
         let sections = format!("{SESSION}[matching]\nmatch_window = \"5s\"\n");
         let once = [("TIDEMARK__WEBHOOKS__MAX_ATTEMPTS", "1".to_owned())];
         let installation = Installation::new(dir.path(), &chains, &receiver.url(1), &sections);
