@@ -462,7 +462,7 @@ const scenarios = {
     await page.waitForFunction(async () => {
       const newer = await fetch(location.href, { cache: "no-store" });
       return (await newer.text()).includes("Thank you");
-    }, null, { polling: 200 });
+    }, null, { polling: 500 });
     await heading(page, "Waiting for your payment");
     // It asks by itself each half minute.
     await page.clock.fastForward(31_000);
