@@ -43,7 +43,7 @@ pub struct Config {
     pub certificates: Vec<Certificate>,
     /// Requests under way at once in one process.
     pub concurrency: usize,
-    /// Requests under way at once from one process to one host and port that answers quickly.
+    /// Requests under way at once from one process to one host and port that answers.
     pub concurrency_per_host: usize,
     /// Signs every request (spec 5.3).
     pub secret: Secret,

@@ -4,9 +4,9 @@
 pub(crate) mod announcement;
 pub(crate) mod breaker;
 pub(crate) mod endpoint;
+pub(crate) mod hosts;
 pub(crate) mod outbox;
 pub(crate) mod partitions;
-pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod sequence;
 pub(crate) mod tracker;

@@ -92,25 +92,25 @@ pub(crate) fn endpoint_failing(host: &str, for_long: Duration) {
     gauge!(ENDPOINT_FAILING, "host" => host.to_owned()).set(for_long.as_secs_f64());
 }
 
-pub(crate) fn load(in_flight: usize, waiting: usize, breakers_open: usize, oldest_due: Duration) {
-    let count = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+fn count(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+pub(crate) fn load(in_flight: usize, waiting: usize, oldest_due: Duration) {
     gauge!(IN_FLIGHT).set(count(in_flight));
     gauge!(WAITING).set(count(waiting));
-    gauge!(BREAKERS_OPEN).set(count(breakers_open));
     gauge!(OLDEST_DUE).set(oldest_due.as_secs_f64());
 }
 
 /// Sets the number of open alerts of each kind.
-pub(crate) fn alerts_open(count: impl Fn(AlertKind) -> usize) {
+pub(crate) fn alerts_open(open: impl Fn(AlertKind) -> usize) {
     for kind in AlertKind::ALL {
-        let count = f64::from(u32::try_from(count(*kind)).unwrap_or(u32::MAX));
-        gauge!(ALERTS_OPEN, "kind" => kind.as_str()).set(count);
+        gauge!(ALERTS_OPEN, "kind" => kind.as_str()).set(count(open(*kind)));
     }
 }
 
-pub(crate) fn alerts_waiting(sink: &str, count: usize) {
-    let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    gauge!(ALERTS_WAITING, "sink" => sink.to_owned()).set(count);
+pub(crate) fn alerts_waiting(sink: &str, waiting: usize) {
+    gauge!(ALERTS_WAITING, "sink" => sink.to_owned()).set(count(waiting));
 }
 
 /// Withdraws the gauges of alerts: another process has the topic now.
@@ -127,6 +127,7 @@ pub(crate) fn alert_message(outcome: &'static str, count: u64) {
     counter!(ALERT_MESSAGES, "outcome" => outcome).increment(count);
 }
 
-pub(crate) fn undelivered(oldest: Duration) {
+pub(crate) fn undelivered(breakers_open: usize, oldest: Duration) {
+    gauge!(BREAKERS_OPEN).set(count(breakers_open));
     gauge!(OLDEST_UNDELIVERED).set(oldest.as_secs_f64());
 }

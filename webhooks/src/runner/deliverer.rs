@@ -104,7 +104,7 @@ impl Handler for Deliverer {
         }
         self.sequences.revoke(lost);
         let partitions = &self.partitions;
-        self.engine.queues().retain_waiting(|job| {
+        self.engine.hosts().retain_waiting(|job| {
             !Arc::ptr_eq(&job.inbox, &self.inbox) || partitions.owns(&job.position)
         });
         self.unsent.retain(|job| partitions.owns(&job.position));
@@ -177,7 +177,7 @@ impl Handler for Deliverer {
         let is_idle = self.inbox.is_empty() && self.finished.is_empty();
         let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
         // What is due and finds no room waits for an attempt to end, not for time to pass.
-        if self.is_stalled || !self.engine.queues().has_room() {
+        if self.is_stalled || !self.engine.hosts().has_room() {
             return longest;
         }
         if self.sequences.is_ready() {
@@ -232,7 +232,7 @@ impl Deliverer {
 
     /// Drops this worker's waiting jobs, which it will not send.
     fn forget_waiting(&self) {
-        self.engine.queues().retain_waiting(|job| !Arc::ptr_eq(&job.inbox, &self.inbox));
+        self.engine.hosts().retain_waiting(|job| !Arc::ptr_eq(&job.inbox, &self.inbox));
     }
 
     /// Nothing is taken or started any more.
@@ -266,7 +266,7 @@ impl Deliverer {
 
     fn answered(&mut self, job: &Job, answer: &Answer, now: UnixMicros) -> Result<(), Error> {
         if answer.outcome == AttemptOutcome::Local {
-            let is_unreachable = self.engine.queues().is_unreachable(&job.host, now);
+            let is_unreachable = self.engine.hosts().is_unreachable(&job.host, now);
             let reason = if is_unreachable { Reason::Unreachable } else { Reason::Local };
             return self.defer(job, reason);
         }
@@ -335,7 +335,7 @@ impl Deliverer {
         unsent.into_iter().chain(ready).for_each(|job| self.engine.offer(job, now));
         self.sequences.expire(now);
         let mut waited = 0;
-        while self.engine.queues().has_room() {
+        while self.engine.hosts().has_room() {
             let due = self.partitions.take_due(now, waited < WAITED_MAX);
             let Some((position, record, delivery)) = due else { break };
             waited += usize::from(position.from.topic != Topic::WebhooksDispatch);
@@ -348,7 +348,7 @@ impl Deliverer {
                 }
             }
         }
-        while waited < WAITED_MAX && self.engine.queues().has_room() {
+        while waited < WAITED_MAX && self.engine.hosts().has_room() {
             let engine = &self.engine;
             let early = self.partitions.take_early(|delivery| engine.wants(delivery));
             let Some((position, record, delivery)) = early else { break };

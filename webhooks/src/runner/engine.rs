@@ -1,6 +1,5 @@
-//! State that the workers of a process share: the queues of all receivers, the failing endpoints,
-//! and the client. All workers use the same knowledge of a receiver, and none takes more than its
-//! part.
+//! State that the workers of a process share: the hosts, the failing endpoints, and the client. All
+//! workers use the same knowledge of a receiver.
 //!
 //! A request that ends starts the next one, of any worker, without waiting for a worker's turn. A
 //! job's result is put on the [`Inbox`] of its worker.
@@ -23,14 +22,15 @@ use super::job::{self, Back, Job};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{host_key, host_of};
-use crate::machine::queue::{Ending, Permit, Queues, Spilled};
+use crate::machine::hosts::{Hosts, Permit};
+use crate::machine::schedule::Reason;
 use crate::metrics;
 use crate::sender::Sender;
 
 /// Interval at which the topic `alerts` is read: the delay with which a change by another process
 /// or an operator is noticed.
 const ALERTS_READ_EVERY: Duration = Duration::from_secs(10);
-/// Interval of the metrics that need a pass over all queues.
+/// Interval of the metrics that need a pass over all hosts.
 const REPORTED_EVERY: Duration = Duration::from_secs(1);
 
 /// Delivers webhooks for the workers of a process.
@@ -42,7 +42,7 @@ struct Shared {
     sender: Sender,
     clock: Arc<dyn Clock>,
     handle: Handle,
-    queues: Mutex<Queues<Job>>,
+    hosts: Mutex<Hosts<Job>>,
     endpoints: Mutex<Endpoints>,
     inboxes: Mutex<Vec<Weak<Inbox<Back>>>>,
     reported_at: Mutex<Option<Instant>>,
@@ -69,7 +69,7 @@ impl Engine {
             sender: Sender::new(config, clock.clone())?,
             clock,
             handle,
-            queues: Mutex::new(Queues::new(config.concurrency, config.concurrency_per_host)),
+            hosts: Mutex::new(Hosts::new(config.concurrency, config.concurrency_per_host)),
             endpoints: Mutex::new(Endpoints::new(config.failing_after)),
             inboxes: Mutex::default(),
             reported_at: Mutex::default(),
@@ -86,8 +86,8 @@ impl Engine {
         &self.0.clock
     }
 
-    pub(super) fn queues(&self) -> MutexGuard<'_, Queues<Job>> {
-        locked(&self.0.queues)
+    pub(super) fn hosts(&self) -> MutexGuard<'_, Hosts<Job>> {
+        locked(&self.0.hosts)
     }
 
     pub(super) fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
@@ -130,8 +130,8 @@ impl Engine {
     pub(super) fn offer(&self, job: Job, now: UnixMicros) {
         let (host, emitted_at) = (job.host.clone(), job.delivery.emitted_at);
         let is_manual = job.delivery.manual;
-        let spilled = self.queues().offer(&host, emitted_at, is_manual, job, now);
-        spilled.into_iter().for_each(give_back);
+        let given_back = self.hosts().offer(&host, emitted_at, is_manual, job, now);
+        given_back.into_iter().for_each(give_back);
     }
 
     /// The host that a delivery goes to as this process is configured now, and why it may not be called. What its name
@@ -157,24 +157,24 @@ impl Engine {
     /// deferred for a failure of our own has to wait.
     pub(super) fn wants(&self, delivery: &Delivery) -> bool {
         delivery.last_outcome != Some(AttemptOutcome::Local)
-            && self.queues().wants(&host_key(&delivery.url))
+            && self.hosts().wants(&host_key(&delivery.url))
     }
 
     /// Gives back what has waited for too long, and starts what may start.
     pub(super) fn turn(&self, now: UnixMicros) {
-        let mut queues = self.queues();
-        queues.overdue(now).into_iter().for_each(give_back);
-        self.start(&mut queues, now);
+        let mut hosts = self.hosts();
+        hosts.overdue(now).into_iter().for_each(give_back);
+        self.start(&mut hosts, now);
     }
 
-    fn start(&self, queues: &mut Queues<Job>, now: UnixMicros) {
-        while let Some((job, permit)) = queues.next(now) {
+    fn start(&self, hosts: &mut Hosts<Job>, now: UnixMicros) {
+        while let Some((job, permit)) = hosts.next(now) {
             if job.inbox.begin(Instant::now()) {
                 let flight: Pin<Box<dyn Future<Output = ()> + Send>> =
                     Box::pin(self.clone().fly(job, permit));
                 self.0.handle.spawn(flight);
             } else {
-                queues.ended(&permit, Ending::Unsent, now);
+                hosts.ended(permit, None, now).into_iter().for_each(give_back);
                 job.inbox.clone().put(Back::Unsent(job));
             }
         }
@@ -191,12 +191,12 @@ impl Engine {
         // A task of its own, so that a panic ends the stage and no permit is lost.
         let ended = self.0.handle.spawn(attempt).await;
         let answer = ended.as_ref().ok().and_then(|(_, answer)| answer.as_ref());
-        let ending = answer.map_or(Ending::Unsent, |answer| Ending::from(answer.outcome));
+        let outcome = answer.map(|answer| answer.outcome);
         let now = self.0.clock.now();
-        let mut queues = self.queues();
-        queues.ended(&permit, ending, now);
-        self.start(&mut queues, now);
-        drop(queues);
+        let mut hosts = self.hosts();
+        hosts.ended(permit, outcome, now).into_iter().for_each(give_back);
+        self.start(&mut hosts, now);
+        drop(hosts);
         inbox.ended(Back::Ended(ended));
     }
 
@@ -208,16 +208,17 @@ impl Engine {
         let oldest_due = dues.min().map_or(Duration::ZERO, |due| elapsed(due, now));
         drop(inboxes);
         let mut reported_at = locked(&self.0.reported_at);
-        let queues = self.queues();
-        metrics::load(queues.running(), queues.waiting(), queues.breakers_open(), oldest_due);
+        let hosts = self.hosts();
+        metrics::load(hosts.running(), hosts.waiting(), oldest_due);
         if reported_at.is_none_or(|at| at.elapsed() >= REPORTED_EVERY) {
             *reported_at = Some(Instant::now());
-            let oldest = queues.oldest().into_iter().chain(self.endpoints().oldest()).min();
-            metrics::undelivered(oldest.map_or(Duration::ZERO, |oldest| elapsed(oldest, now)));
+            let oldest = hosts.oldest().into_iter().chain(self.endpoints().oldest()).min();
+            let oldest = oldest.map_or(Duration::ZERO, |oldest| elapsed(oldest, now));
+            metrics::undelivered(hosts.breakers_open(), oldest);
         }
     }
 }
 
-fn give_back(Spilled { job, reason }: Spilled<Job>) {
+fn give_back((job, reason): (Job, Reason)) {
     job.inbox.clone().put(Back::Spilled(job, reason));
 }

@@ -35,7 +35,7 @@ async fn a_thousand_silent_receivers_delay_no_healthy_one() {
     dispatch_to_all(&log, "lost", &silent);
     dispatch_to_all(&log, "second", &quick);
     turn_until(&mut deliverer, || log.attempts().len() == 2000);
-    assert!(silent.calls().len() <= 19, "30 % of what may be under way");
+    assert!(silent.calls().len() <= 32, "half of what may be under way");
     assert_eq!(log.read::<Delivery>(DEFER), []);
 }
 

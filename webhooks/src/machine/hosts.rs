@@ -1,0 +1,348 @@
+//! Admission of requests, so that no host delays another.
+//!
+//! Each host has a queue in which its jobs wait; its number of requests under way grows with its
+//! answers. A host whose last request was answered soon may use all requests that are free. All
+//! others, new, slow and failing, share half of them. A job that cannot start soon is given back, to
+//! be deferred. Jobs that an operator asked for go first, and need not wait for an open breaker.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use schemas::{AttemptOutcome, UnixMicros};
+
+use super::breaker::Breaker;
+use super::schedule::Reason;
+
+const HOUR_MICROS: i64 = 3600 * 1_000_000;
+/// An answer that takes longer is slow, and a job that waits longer is given back: well below one attempt's time-out.
+const LONG_MICROS: i64 = 1_000_000;
+/// Interval of the search for jobs that have waited too long.
+const SEARCHED_EVERY_MICROS: i64 = 100_000;
+/// Maximum number of waiting jobs. A host may have as many as it leaves free for others.
+const WAITING_MAX: usize = 8192;
+/// Maximum number of remembered hosts; beyond it, idle ones are forgotten.
+const HOSTS_MAX: usize = 20_000;
+
+/// Permit for a request under way; given back with [`Hosts::ended`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Permit {
+    host: Arc<str>,
+    since: UnixMicros,
+}
+
+/// Position of a job in its queue: manual jobs first, then by the age of the event, so that
+/// deferred jobs are not overtaken for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Priority {
+    is_automatic: bool,
+    emitted_at: UnixMicros,
+    arrival: u64,
+}
+
+#[derive(Debug)]
+struct Host<T> {
+    /// Its last request was answered soon.
+    is_quick: bool,
+    /// Time of its last answer.
+    answered_at: Option<UnixMicros>,
+    running: usize,
+    /// Maximum number under way: 1 at first, one more for each answer while all of it is used,
+    /// halved by each failure.
+    limit: usize,
+    breaker: Breaker,
+    /// The jobs, and since when each waits. With an open breaker it is the probe alone.
+    waiting: BTreeMap<Priority, (UnixMicros, T)>,
+    /// Number of its last start.
+    turn: u64,
+}
+
+impl<T> Host<T> {
+    fn new(turn: u64) -> Self {
+        Self {
+            is_quick: false,
+            answered_at: None,
+            running: 0,
+            limit: 1,
+            breaker: Breaker::default(),
+            waiting: BTreeMap::new(),
+            turn,
+        }
+    }
+
+    fn may_start(&self) -> bool {
+        self.running < self.limit && !self.waiting.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running == 0 && self.waiting.is_empty()
+    }
+
+    /// `true` if the breaker lets a job through.
+    fn admits(&self, is_manual: bool, now: UnixMicros) -> bool {
+        let may_probe = is_manual || self.breaker.may_probe(now);
+        !self.breaker.is_open() || may_probe && self.is_idle()
+    }
+
+    fn ended(
+        &mut self,
+        outcome: Option<AttemptOutcome>,
+        was_quick: bool,
+        limit_max: usize,
+        now: UnixMicros,
+    ) {
+        use AttemptOutcome as Outcome;
+        let is_wanted = self.running >= self.limit || !self.waiting.is_empty();
+        self.running = self.running.saturating_sub(1);
+        match outcome {
+            Some(Outcome::Delivered | Outcome::Status | Outcome::Protocol) => {
+                self.breaker.answered();
+                self.answered_at = Some(now);
+                self.is_quick = was_quick;
+                if is_wanted {
+                    self.limit = (self.limit + 1).min(limit_max);
+                }
+            }
+            Some(Outcome::Timeout | Outcome::Connect) => {
+                self.breaker.failed(now);
+                self.is_quick = false;
+                self.limit = (self.limit / 2).max(1);
+            }
+            // Not made, which says nothing about the host.
+            Some(
+                Outcome::Forbidden | Outcome::Superseded | Outcome::CircuitOpen | Outcome::Local,
+            )
+            | None => {}
+        }
+    }
+
+    /// Takes out the waiting jobs that `is_out` picks.
+    fn take(&mut self, is_out: impl Fn(UnixMicros, &T) -> bool) -> Vec<(T, Reason)> {
+        let reason = if self.breaker.is_open() { Reason::Down } else { Reason::Busy };
+        let mut taken = Vec::new();
+        for (priority, (since, job)) in std::mem::take(&mut self.waiting) {
+            if is_out(since, &job) {
+                taken.push((job, reason));
+            } else {
+                self.waiting.insert(priority, (since, job));
+            }
+        }
+        taken
+    }
+}
+
+/// Hosts that are quick, or those that are not.
+#[derive(Debug, Default)]
+struct Share {
+    /// Requests under way.
+    running: usize,
+    /// The hosts that may start something, those first that did so longest ago.
+    ready: BTreeSet<(u64, Arc<str>)>,
+}
+
+/// All hosts, and what they share.
+#[derive(Debug)]
+pub(crate) struct Hosts<T> {
+    running_max: usize,
+    limit_max: usize,
+    hosts: HashMap<Arc<str>, Host<T>>,
+    /// Shares of the other hosts and of the quick ones.
+    shares: [Share; 2],
+    waiting: usize,
+    searched_at: UnixMicros,
+    /// Numbers arrivals and starts.
+    count: u64,
+}
+
+impl<T> Hosts<T> {
+    /// With a limit of the requests under way, in all and to one host.
+    pub(crate) fn new(running_max: usize, limit_max: usize) -> Self {
+        Self {
+            running_max,
+            limit_max,
+            hosts: HashMap::new(),
+            shares: <[Share; 2]>::default(),
+            waiting: 0,
+            searched_at: UnixMicros(0),
+            count: 0,
+        }
+    }
+
+    /// `true` if jobs may be offered.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting < WAITING_MAX
+    }
+
+    /// Number of jobs that may still wait.
+    fn room(&self) -> usize {
+        WAITING_MAX.saturating_sub(self.waiting)
+    }
+
+    /// `true` if the host has room for a deferred job and answers.
+    pub(crate) fn wants(&self, host: &str) -> bool {
+        let has_room = |host: &Host<T>| host.waiting.len() < self.room() / 2;
+        self.hosts.get(host).is_some_and(|host| host.is_quick && has_room(host))
+    }
+
+    /// `true` if other hosts have answered in the last hour, and this one never has.
+    pub(crate) fn is_unreachable(&self, host: &str, now: UnixMicros) -> bool {
+        let is_late = |at: UnixMicros| now.0.saturating_sub(at.0) < HOUR_MICROS;
+        let has_answered = self.hosts.get(host).is_some_and(|host| host.answered_at.is_some());
+        !has_answered && self.hosts.values().filter_map(|host| host.answered_at).any(is_late)
+    }
+
+    /// Requests under way.
+    pub(crate) fn running(&self) -> usize {
+        self.shares.iter().map(|share| share.running).sum()
+    }
+
+    /// Jobs that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Hosts that get no requests but probes. Goes through all hosts.
+    pub(crate) fn breakers_open(&self) -> usize {
+        self.hosts.values().filter(|host| host.breaker.is_open()).count()
+    }
+
+    /// The oldest event that waits. Goes through all of them.
+    pub(crate) fn oldest(&self) -> Option<UnixMicros> {
+        let waiting = self.hosts.values().flat_map(|host| host.waiting.keys());
+        waiting.map(|priority| priority.emitted_at).min()
+    }
+
+    /// A job waits for its turn from now on. If too many of its host wait, that about the newest event is given back,
+    /// and the job itself if nothing is sent to its host at the time.
+    pub(crate) fn offer(
+        &mut self,
+        host: &str,
+        emitted_at: UnixMicros,
+        is_manual: bool,
+        job: T,
+        now: UnixMicros,
+    ) -> Option<(T, Reason)> {
+        let (name, arrival, room) = (self.remembered(host), self.next_number(), self.room());
+        let priority = Priority { is_automatic: !is_manual, emitted_at, arrival };
+        self.change(&name, |host| {
+            if !host.admits(is_manual, now) {
+                return Some((job, Reason::Down));
+            }
+            host.waiting.insert(priority, (now, job));
+            if host.waiting.len() <= room {
+                return None;
+            }
+            let (_, (_, newest)) = host.waiting.pop_last()?;
+            Some((newest, Reason::Busy))
+        })?
+    }
+
+    /// A job that starts now.
+    pub(crate) fn next(&mut self, now: UnixMicros) -> Option<(T, Permit)> {
+        let (name, turn) = (self.next_host()?, self.next_number());
+        let job = self.change(&name, |host| {
+            host.turn = turn;
+            let (_, (_, job)) = host.waiting.pop_first()?;
+            host.running += 1;
+            Some(job)
+        })??;
+        Some((job, Permit { host: name, since: now }))
+    }
+
+    fn next_host(&self) -> Option<Arc<str>> {
+        if self.running() >= self.running_max {
+            return None;
+        }
+        let [others, quick] = &self.shares;
+        let may_others_start = others.running < (self.running_max / 2).max(1);
+        let first = others.ready.first().filter(|_| may_others_start);
+        first.into_iter().chain(quick.ready.first()).min().map(|(_, name)| name.clone())
+    }
+
+    /// A request has ended; without an outcome it was not made. Returns the jobs that wait for a host to which nothing is
+    /// sent any more.
+    pub(crate) fn ended(
+        &mut self,
+        permit: Permit,
+        outcome: Option<AttemptOutcome>,
+        now: UnixMicros,
+    ) -> Vec<(T, Reason)> {
+        let Permit { host, since } = permit;
+        let limit_max = self.limit_max;
+        let given_back = self.change(&host, |host| {
+            host.ended(outcome, !is_long(since, now), limit_max, now);
+            if host.breaker.is_open() { host.take(|_, _| true) } else { Vec::new() }
+        });
+        given_back.unwrap_or_default()
+    }
+
+    /// Returns the jobs that have waited too long. Those of a quick host stay, which answers as fast as it can.
+    pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<(T, Reason)> {
+        // A search of a later time than now was before the clock went back.
+        let since = now.0.saturating_sub(self.searched_at.0);
+        if (0..SEARCHED_EVERY_MICROS).contains(&since) {
+            return Vec::new();
+        }
+        self.searched_at = now;
+        self.take(|host| !host.is_quick, |since, _| is_long(since, now))
+    }
+
+    /// Forgets waiting jobs that are not wanted any more.
+    pub(crate) fn retain_waiting(&mut self, keep: impl Fn(&T) -> bool) {
+        self.take(|_| true, |_, job| !keep(job));
+    }
+
+    /// Takes the waiting jobs that `is_out` picks out of the hosts that `is_of` picks.
+    fn take(
+        &mut self,
+        is_of: impl Fn(&Host<T>) -> bool,
+        is_out: impl Fn(UnixMicros, &T) -> bool,
+    ) -> Vec<(T, Reason)> {
+        let hosts = self.hosts.iter().filter(|(_, host)| !host.waiting.is_empty() && is_of(host));
+        let names: Vec<_> = hosts.map(|(name, _)| name.clone()).collect();
+        let taken = names.iter().filter_map(|name| self.change(name, |host| host.take(&is_out)));
+        taken.flatten().collect()
+    }
+
+    /// The host of that name, also if it is new.
+    fn remembered(&mut self, name: &str) -> Arc<str> {
+        if let Some((known, _)) = self.hosts.get_key_value(name) {
+            return known.clone();
+        }
+        if self.hosts.len() >= HOSTS_MAX {
+            self.hosts.retain(|_, host| !host.is_idle());
+        }
+        let name: Arc<str> = name.into();
+        self.hosts.insert(name.clone(), Host::new(self.count));
+        name
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// Changes a host, and what is counted of it.
+    fn change<R>(&mut self, name: &Arc<str>, change: impl FnOnce(&mut Host<T>) -> R) -> Option<R> {
+        let host = self.hosts.get_mut(name)?;
+        let share = &mut self.shares[usize::from(host.is_quick)];
+        share.running -= host.running;
+        share.ready.remove(&(host.turn, name.clone()));
+        self.waiting -= host.waiting.len();
+        let result = change(host);
+        self.waiting += host.waiting.len();
+        let share = &mut self.shares[usize::from(host.is_quick)];
+        share.running += host.running;
+        if host.may_start() {
+            share.ready.insert((host.turn, name.clone()));
+        }
+        Some(result)
+    }
+}
+
+/// `true` if that is long ago, or was before the clock went back.
+fn is_long(since: UnixMicros, now: UnixMicros) -> bool {
+    !(0..LONG_MICROS).contains(&now.0.saturating_sub(since.0))
+}
+
+#[cfg(test)]
+mod tests;
