@@ -3,7 +3,7 @@
 //! Within a topic all waits are equal, and one process writes a partition, so the first record of a partition is
 //! the first that is due: nothing due waits behind something later.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,13 +41,6 @@ struct Held {
     due: UnixMicros,
 }
 
-/// Fresh events first, whatever else has been due for longer.
-type Agenda = BTreeSet<(bool, UnixMicros, TopicPartition)>;
-
-fn entry(of: TopicPartition, due: UnixMicros) -> (bool, UnixMicros, TopicPartition) {
-    (of.topic.spec().delay_seconds > 0, due, of)
-}
-
 /// All partitions of this worker.
 #[derive(Debug)]
 pub(crate) struct Partitions {
@@ -56,8 +49,6 @@ pub(crate) struct Partitions {
     latest: UnixMicros,
     ownership: Ownership,
     partitions: HashMap<TopicPartition, OwnedPartition>,
-    /// Due time of the first record of each partition that holds records.
-    agenda: Agenda,
 }
 
 impl Partitions {
@@ -67,7 +58,6 @@ impl Partitions {
             latest: UnixMicros(0),
             ownership: Ownership::default(),
             partitions: HashMap::new(),
-            agenda: Agenda::new(),
         }
     }
 
@@ -87,7 +77,6 @@ impl Partitions {
     /// Forgets a partition.
     pub(crate) fn revoke(&mut self, partition: TopicPartition) {
         self.partitions.remove(&partition);
-        self.agenda.retain(|(.., of)| *of != partition);
     }
 
     /// Holds a record, unless it is known already or its partition is not ours. What cannot be read is due as if it were
@@ -104,20 +93,15 @@ impl Partitions {
         }
         let written = delivery.as_ref().map_or(UnixMicros(0), |delivery| delivery.due_at);
         let due = due_after(record.from.topic, written, now, self.first_delay);
-        if owned.held.is_empty() {
-            self.agenda.insert(entry(record.from, due));
-        }
         owned.held.push_back(Held { record, delivery, due });
     }
 
     /// The clock was set back: nothing is held for longer than its topic's delay from now.
     fn bound_waits(&mut self, now: UnixMicros) {
-        self.agenda.clear();
         for (of, owned) in &mut self.partitions {
             for held in &mut owned.held {
                 held.due = due_after(of.topic, held.due, now, self.first_delay);
             }
-            self.agenda.extend(owned.held.front().map(|held| entry(*of, held.due)));
         }
     }
 
@@ -132,24 +116,25 @@ impl Partitions {
             self.bound_waits(now);
         }
         self.latest = now;
-        let partitions = &mut self.partitions;
-        let fits = |partition: &TopicPartition| {
-            let owned = partitions.get(partition)?;
-            Some(owned.tracker.fits(owned.held.front()?.record.offset))
+        let may_start = |(of, owned): (&TopicPartition, &OwnedPartition)| {
+            let first = owned.held.front()?;
+            let is_delayed = of.topic.spec().delay_seconds > 0;
+            let is_due = first.due <= now && (with_delayed || !is_delayed);
+            let fits = owned.tracker.fits(first.record.offset);
+            // Fresh events first, whatever else has been due for longer.
+            (is_due && fits).then_some((is_delayed, first.due, *of))
         };
-        let due = *self
-            .agenda
-            .iter()
-            .take_while(|(is_delayed, due, _)| !is_delayed || with_delayed && *due <= now)
-            .find(|(_, due, partition)| *due <= now && fits(partition).unwrap_or_default())?;
-        self.agenda.remove(&due);
-        let (.., partition) = due;
-        let owned = partitions.get_mut(&partition)?;
-        let Held { record, delivery, .. } = owned.held.pop_front()?;
-        self.agenda.extend(owned.held.front().map(|next| entry(partition, next.due)));
-        let position =
-            Position { from: record.from, offset: record.offset, ownership: owned.ownership };
+        let (.., of) = self.partitions.iter().filter_map(may_start).min()?;
+        let (position, Held { record, delivery, .. }) = self.take_first(of)?;
         Some((position, record, delivery))
+    }
+
+    fn take_first(&mut self, of: TopicPartition) -> Option<(Position, Held)> {
+        let owned = self.partitions.get_mut(&of)?;
+        let held = owned.held.pop_front()?;
+        let position =
+            Position { from: of, offset: held.record.offset, ownership: owned.ownership };
+        Some((position, held))
     }
 
     /// A deferred delivery that is not due, and is wanted all the same. Only the first of a partition can be.
@@ -157,23 +142,22 @@ impl Partitions {
         &mut self,
         wanted: impl Fn(&Delivery) -> bool,
     ) -> Option<(Position, Arc<Record>, Delivery)> {
-        let (of, owned) = self.partitions.iter_mut().find(|(of, owned)| {
+        let is_wanted = |of: &TopicPartition, owned: &OwnedPartition| {
             let first = owned.held.front().filter(|_| matches!(of.topic, Topic::WebhooksDefer(_)));
             first.is_some_and(|held| {
                 owned.tracker.fits(held.record.offset) && held.delivery.as_ref().is_ok_and(&wanted)
             })
-        })?;
-        let Held { record, delivery, due } = owned.held.pop_front()?;
-        self.agenda.remove(&entry(*of, due));
-        self.agenda.extend(owned.held.front().map(|next| entry(*of, next.due)));
-        let position = Position { from: *of, offset: record.offset, ownership: owned.ownership };
+        };
+        let mut all = self.partitions.iter();
+        let of = all.find_map(|(of, owned)| is_wanted(of, owned).then_some(*of))?;
+        let (position, Held { record, delivery, .. }) = self.take_first(of)?;
         Some((position, record, delivery.ok()?))
     }
 
     /// Due time of the first held record; it may be past.
     pub(crate) fn next_due(&self) -> Option<UnixMicros> {
-        let delayed = self.agenda.iter().find(|(is_delayed, ..)| *is_delayed);
-        self.agenda.first().into_iter().chain(delayed).map(|(_, due, _)| *due).min()
+        let first = |owned: &OwnedPartition| Some(owned.held.front()?.due);
+        self.partitions.values().filter_map(first).min()
     }
 
     /// `true` if work that began at `position` still counts.
