@@ -56,8 +56,8 @@ pub(super) struct Deliverer {
     sequences: Sequences,
     /// End the attempts of a partition.
     losses: HashMap<TopicPartition, CancellationToken>,
-    /// Jobs that did not start while this worker had no turn.
-    unsent: Vec<Job>,
+    /// Jobs to bring to their host next: their turn has come, or they did not start while this worker had no turn.
+    ready: Vec<Job>,
     finished: Results,
     /// The step with what has finished was aborted. Until it is committed nothing is started, for its
     /// result could not be kept.
@@ -107,7 +107,7 @@ impl Handler for Deliverer {
         self.engine.hosts().retain_waiting(|job| {
             !Arc::ptr_eq(&job.inbox, &self.inbox) || partitions.owns(&job.position)
         });
-        self.unsent.retain(|job| partitions.owns(&job.position));
+        self.ready.retain(|job| partitions.owns(&job.position));
         self.finished.retain(|finished| partitions.owns(&finished.position));
         self.is_stalled &= !self.finished.is_empty();
         Ok(())
@@ -161,7 +161,7 @@ impl Handler for Deliverer {
     fn committed(&mut self) {
         self.finished.committed(Instant::now());
         self.is_stalled = false;
-        self.sequences.committed();
+        self.ready.extend(self.sequences.committed());
     }
 
     /// The records are read again, and the partitions know them. What has finished is kept for the next step,
@@ -180,7 +180,7 @@ impl Handler for Deliverer {
         if self.is_stalled || !self.engine.hosts().has_room() {
             return longest;
         }
-        if self.sequences.is_ready() {
+        if !self.ready.is_empty() {
             return MILLI;
         }
         let now = self.now();
@@ -215,7 +215,7 @@ impl Deliverer {
             partitions: Partitions::new(config.first_delay),
             sequences: Sequences::new(),
             losses: HashMap::new(),
-            unsent: Vec::new(),
+            ready: Vec::new(),
             finished: Results::new(),
             is_stalled: false,
             is_cut_off: false,
@@ -257,7 +257,7 @@ impl Deliverer {
                     }
                 }
                 Back::Spilled(job, reason) => self.defer(&job, reason)?,
-                Back::Unsent(job) if self.partitions.owns(&job.position) => self.unsent.push(job),
+                Back::Unsent(job) if self.partitions.owns(&job.position) => self.ready.push(job),
                 Back::Unsent(_) => {}
             }
         }
@@ -330,9 +330,8 @@ impl Deliverer {
         }
         self.inbox.open(Instant::now());
         let now = self.now();
-        let unsent = std::mem::take(&mut self.unsent);
-        let ready = self.sequences.take_ready();
-        unsent.into_iter().chain(ready).for_each(|job| self.engine.offer(job, now));
+        let ready = std::mem::take(&mut self.ready);
+        ready.into_iter().for_each(|job| self.engine.offer(job, now));
         self.sequences.expire(now);
         let mut waited = 0;
         while self.engine.hosts().has_room() {

@@ -41,9 +41,7 @@ impl Job {
         let (host, turn) = (host.into(), Turn::of(&delivery));
         Self { position, record, delivery, host, turn, inbox, lost }
     }
-}
 
-impl Job {
     /// The span of its attempt, if it belongs to a trace.
     pub(super) fn span(&self) -> Option<Running> {
         let context = self.record.traceparent().and_then(Context::parse)?;

@@ -19,13 +19,11 @@ pub(super) struct Sequences {
     of: HashMap<Partition, Sequence<Job>>,
     /// Entries for the next step, and a partition that the worker must have for them to be written.
     entries: Vec<(TopicPartition, NewRecord)>,
-    /// Deliveries whose turn has come.
-    ready: Vec<Job>,
 }
 
 impl Sequences {
     pub(super) fn new() -> Self {
-        Self { of: HashMap::new(), entries: Vec::new(), ready: Vec::new() }
+        Self { of: HashMap::new(), entries: Vec::new() }
     }
 
     /// Takes a partition over, before any delivery of it. Nothing is taken if the process stops first.
@@ -57,7 +55,6 @@ impl Sequences {
     pub(super) fn revoke(&mut self, lost: &[TopicPartition]) {
         self.of.retain(|partition, _| !lost.iter().any(|of| of.partition == *partition));
         self.entries.retain(|(of, _)| !lost.contains(of));
-        self.ready.retain(|job| !lost.contains(&job.position.from));
     }
 
     /// Takes a delivery that is due, and keeps what is to be written of it.
@@ -120,20 +117,10 @@ impl Sequences {
         !self.entries.is_empty() || self.of.values().any(Sequence::is_awaited)
     }
 
-    /// The step is durable.
-    pub(super) fn committed(&mut self) {
+    /// The step is durable. Returns the deliveries whose turn has come.
+    pub(super) fn committed(&mut self) -> Vec<Job> {
         self.entries.clear();
-        self.ready.extend(self.of.values_mut().flat_map(Sequence::committed));
-    }
-
-    /// `true` if [`Sequences::take_ready`] has a delivery.
-    pub(super) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// The deliveries whose turn has come.
-    pub(super) fn take_ready(&mut self) -> Vec<Job> {
-        std::mem::take(&mut self.ready)
+        self.of.values_mut().flat_map(Sequence::committed).collect()
     }
 }
 
