@@ -115,12 +115,12 @@ impl<T> Host<T> {
         }
     }
 
-    /// Takes out the waiting jobs that `is_out` picks.
-    fn take(&mut self, is_out: impl Fn(UnixMicros, &T) -> bool) -> Vec<(T, Reason)> {
+    /// Takes out the jobs that wait since a time that `is_out` picks.
+    fn take(&mut self, is_out: impl Fn(UnixMicros) -> bool) -> Vec<(T, Reason)> {
         let reason = if self.breaker.is_open() { Reason::Down } else { Reason::Busy };
         let mut taken = Vec::new();
         for (priority, (since, job)) in std::mem::take(&mut self.waiting) {
-            if is_out(since, &job) {
+            if is_out(since) {
                 taken.push((job, reason));
             } else {
                 self.waiting.insert(priority, (since, job));
@@ -270,7 +270,7 @@ impl<T> Hosts<T> {
         let limit_max = self.limit_max;
         let given_back = self.change(&host, |host| {
             host.ended(outcome, !is_long(since, now), limit_max, now);
-            if host.breaker.is_open() { host.take(|_, _| true) } else { Vec::new() }
+            if host.breaker.is_open() { host.take(|_| true) } else { Vec::new() }
         });
         given_back.unwrap_or_default()
     }
@@ -283,24 +283,11 @@ impl<T> Hosts<T> {
             return Vec::new();
         }
         self.searched_at = now;
-        self.take(|host| !host.is_quick, |since, _| is_long(since, now))
-    }
-
-    /// Forgets waiting jobs that are not wanted any more.
-    pub(crate) fn retain_waiting(&mut self, keep: impl Fn(&T) -> bool) {
-        self.take(|_| true, |_, job| !keep(job));
-    }
-
-    /// Takes the waiting jobs that `is_out` picks out of the hosts that `is_of` picks.
-    fn take(
-        &mut self,
-        is_of: impl Fn(&Host<T>) -> bool,
-        is_out: impl Fn(UnixMicros, &T) -> bool,
-    ) -> Vec<(T, Reason)> {
-        let hosts = self.hosts.iter().filter(|(_, host)| !host.waiting.is_empty() && is_of(host));
-        let names: Vec<_> = hosts.map(|(name, _)| name.clone()).collect();
-        let taken = names.iter().filter_map(|name| self.change(name, |host| host.take(&is_out)));
-        taken.flatten().collect()
+        let others = self.hosts.iter().filter(|(_, host)| !host.is_quick && !host.is_idle());
+        let names: Vec<_> = others.map(|(name, _)| name.clone()).collect();
+        let is_late = |since| is_long(since, now);
+        let late = names.iter().filter_map(|name| self.change(name, |host| host.take(is_late)));
+        late.flatten().collect()
     }
 
     /// The host of that name, also if it is new.

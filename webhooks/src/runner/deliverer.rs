@@ -96,7 +96,8 @@ impl Handler for Deliverer {
         taken.into_iter().try_for_each(|partition| self.sequences.restore(partition, member, now))
     }
 
-    /// Attempts under way are broken off: the new owner makes its own, and of the order's next event maybe.
+    /// Attempts under way are broken off, and what waits is not begun: the new owner makes its own, and of the order's
+    /// next event maybe.
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
         for partition in lost {
             self.partitions.revoke(*partition);
@@ -104,9 +105,6 @@ impl Handler for Deliverer {
         }
         self.sequences.revoke(lost);
         let partitions = &self.partitions;
-        self.engine.hosts().retain_waiting(|job| {
-            !Arc::ptr_eq(&job.inbox, &self.inbox) || partitions.owns(&job.position)
-        });
         self.ready.retain(|job| partitions.owns(&job.position));
         self.finished.retain(|finished| partitions.owns(&finished.position));
         self.is_stalled &= !self.finished.is_empty();
@@ -191,7 +189,6 @@ impl Handler for Deliverer {
     fn is_drained(&mut self) -> bool {
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
         self.inbox.close();
-        self.forget_waiting();
         if self.inbox.is_empty() && self.finished.is_empty() {
             return true;
         }
@@ -228,11 +225,6 @@ impl Deliverer {
 
     fn now(&self) -> UnixMicros {
         self.engine.clock().now()
-    }
-
-    /// Drops this worker's waiting jobs, which it will not send.
-    fn forget_waiting(&self) {
-        self.engine.hosts().retain_waiting(|job| !Arc::ptr_eq(&job.inbox, &self.inbox));
     }
 
     /// Nothing is taken or started any more.
@@ -453,10 +445,9 @@ impl Deliverer {
 }
 
 impl Drop for Deliverer {
-    /// Cancels the attempts under way.
+    /// Cancels the attempts under way, and those that wait.
     fn drop(&mut self) {
         self.losses.values().for_each(CancellationToken::cancel);
-        self.forget_waiting();
     }
 }
 

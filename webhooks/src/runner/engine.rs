@@ -169,13 +169,13 @@ impl Engine {
 
     fn start(&self, hosts: &mut Hosts<Job>, now: UnixMicros) {
         while let Some((job, permit)) = hosts.next(now) {
-            if job.inbox.begin(Instant::now()) {
+            if !job.lost.is_cancelled() && job.inbox.begin(Instant::now()) {
                 let flight: Pin<Box<dyn Future<Output = ()> + Send>> =
                     Box::pin(self.clone().fly(job, permit));
                 self.0.handle.spawn(flight);
             } else {
                 hosts.ended(permit, None, now).into_iter().for_each(give_back);
-                job.inbox.clone().put(Back::Unsent(job));
+                put_back(job, Back::Unsent);
             }
         }
     }
@@ -220,5 +220,12 @@ impl Engine {
 }
 
 fn give_back((job, reason): (Job, Reason)) {
-    job.inbox.clone().put(Back::Spilled(job, reason));
+    put_back(job, |job| Back::Spilled(job, reason));
+}
+
+/// Puts a job that was not sent into its inbox. One of a lost partition is forgotten: its worker may be gone.
+fn put_back(job: Job, back: impl FnOnce(Job) -> Back) {
+    if !job.lost.is_cancelled() {
+        job.inbox.clone().put(back(job));
+    }
 }

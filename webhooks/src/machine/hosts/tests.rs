@@ -264,18 +264,6 @@ fn manual_jobs_go_first_and_pass_an_open_breaker() {
 }
 
 #[test]
-fn unwanted_jobs_are_forgotten() {
-    let mut hosts = Hosts::new(1, 1);
-    for job in 1..4 {
-        offer(&mut hosts, "a", job);
-    }
-    hosts.retain_waiting(|job| *job != 1);
-    assert_eq!(start_all(&mut hosts).iter().map(|(job, _)| *job).collect::<Vec<_>>(), [2]);
-    hosts.retain_waiting(|_| false);
-    assert_eq!((hosts.waiting(), hosts.running()), (0, 1));
-}
-
-#[test]
 fn idle_hosts_beyond_the_limit_are_forgotten() {
     let (mut hosts, _) = opened();
     offer(&mut hosts, "busy", 1);
