@@ -115,6 +115,27 @@ async fn what_waits_too_long_goes_back_to_its_own_worker() {
     assert!(one.take().is_empty());
 }
 
+/// Their worker may be gone, and their inbox with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_jobs_of_lost_partitions_are_forgotten() {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
+    let inbox = inbox(&engine);
+    let losses = ["a", "b", "c"].map(|name| {
+        let job = job(&inbox, name, &receiver.url());
+        let lost = job.lost.clone();
+        engine.offer(job, START);
+        lost
+    });
+    engine.turn(START);
+    losses[1].cancel();
+    engine.turn(UnixMicros(START.0 + 1_000_000));
+    let back = inbox.take();
+    let [Back::Spilled(job, _)] = &back[..] else { panic!("{back:?}") };
+    assert_eq!(job.delivery.event_id, "c");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_is_named_once_by_all_workers() {
     let logs = [Scripted::new(), Scripted::new()];
