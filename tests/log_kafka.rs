@@ -1,6 +1,6 @@
 //! Tests of the Kafka log alone: topics to be made, brokers that go away and come back, passwords.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "this file is tests from end to end")]
+#![expect(clippy::unwrap_used, reason = "this file is tests from end to end")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

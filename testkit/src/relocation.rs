@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::eventually;
 use crate::harness::{
-    ADMIN_SECRET, Chain, Client, Receiver, Reply, evm_node, mine_now, now, transfer_usdt, units,
+    ADMIN_SECRET, Chain, Client, Receiver, Reply, evm_node, mine_now, transfer_usdt, units,
 };
 
 const CHAINS: [&str; 2] = ["eth", "polygon"];
