@@ -48,8 +48,6 @@ static OWN: OnceLock<Vec<String>> = OnceLock::new();
 /// Keyspaces of this process that no test uses, with empty tables: to make tables takes ten times as long as to empty
 /// them.
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
-/// One test at a time makes or empties tables: a node with more of that at once may give up the writes of others.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Puts the tables of this process on these nodes from now on, `host:port` each.
 pub fn use_nodes(nodes: Vec<String>) {
@@ -123,25 +121,17 @@ pub fn name(dir: &Path) -> Option<String> {
 }
 
 async fn open(dir: PathBuf) -> Arc<dyn Store> {
-    let keyspace = match name(&dir) {
-        Some(keyspace) => keyspace,
-        None => provide(&dir).await,
-    };
-    let store = CqlStore::open(&config(nodes(), keyspace)).await.expect("the tables open");
-    Arc::new(LayeredStore::new(Arc::new(store), Retrying))
-}
-
-/// Gives a folder a keyspace with empty tables: a free one, or another one.
-async fn provide(dir: &Path) -> String {
-    let _turn = TURN.lock().await;
-    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let is_new = free.is_none();
-    let keyspace = free.unwrap_or_else(|| format!("test_{}", Uuid::now_v7().simple()));
+    let free = || FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let found = name(&dir).or_else(free);
+    let is_new = found.is_none();
+    let keyspace = found.unwrap_or_else(|| format!("test_{}", Uuid::now_v7().simple()));
+    let config = config(nodes(), keyspace.clone());
     fs::write(dir.join(FILE), &keyspace).expect("the folder is ours");
     if is_new {
-        migrate(&config(nodes(), keyspace.clone())).await.expect("the tables are made");
+        migrate(&config).await.expect("the tables are made");
     }
-    keyspace
+    let store = Arc::new(CqlStore::open(&config).await.expect("the tables open"));
+    Arc::new(LayeredStore::new(store, Retrying))
 }
 
 /// Callers that try again what may pass, as all of the product do: one busy server answers late.
@@ -319,7 +309,6 @@ fn renew(old: &Path, new: &Path) {
 fn empty(keyspace: String) -> bool {
     blocking(async move {
         let session = session().await;
-        let _turn = TURN.lock().await;
         let names = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
         let answer = session.query_unpaged(names, (&keyspace,)).await.expect("it is known");
         let answer = answer.into_rows_result().expect("rows");
