@@ -11,8 +11,6 @@ use crate::need::Need;
 use crate::shell::{print, say};
 use crate::tools::{self, Kit};
 
-/// Variable that is set if the CQL servers end with the tests: these need not remove their keyspaces.
-const CQL_ENDS: &str = "TIDEMARK_TEST_CQL_ENDS";
 /// The variable with the CQL servers, `host:port` each, with commas between them.
 pub(crate) const CQL: &str = "TIDEMARK_TEST_CQL";
 const PREFIX: &str = "tidemark-test-";
@@ -94,11 +92,7 @@ impl Running {
 
     /// Variables with the addresses of the services.
     pub(crate) fn variables(&self) -> Variables {
-        vec![
-            ("TIDEMARK_TEST_KAFKA", self.kafka.address()),
-            (CQL, self.cassandra.address()),
-            (CQL_ENDS, "yes".to_owned()),
-        ]
+        vec![("TIDEMARK_TEST_KAFKA", self.kafka.address()), (CQL, self.cassandra.address())]
     }
 }
 

@@ -45,8 +45,7 @@ const COPIES_MAX: u16 = 3;
 
 /// Nodes that this process started itself.
 static OWN: OnceLock<Vec<String>> = OnceLock::new();
-/// Keyspaces of this process that no test uses, with empty tables: to make tables takes ten times as long as to empty
-/// them.
+/// Keyspaces on them that nobody uses, with empty tables: to make tables on several nodes takes long.
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Puts the tables of this process on these nodes from now on, `host:port` each.
@@ -295,11 +294,7 @@ fn text(value: CqlValue) -> String {
     }
 }
 
-/// `true` if the servers end with the tests, and their keyspaces with them.
-fn servers_end() -> bool {
-    OWN.get().is_some() || std::env::var_os("TIDEMARK_TEST_CQL_ENDS").is_some()
-}
-
+/// To empty tables takes a tenth of the time that it takes to make them.
 fn renew(old: &Path, new: &Path) {
     let Some(keyspace) = name(old) else { return };
     fs::write(new.join(FILE), &keyspace).expect("the folder is ours");
@@ -329,9 +324,8 @@ fn empty(keyspace: String) -> bool {
 
 fn remove(dir: &Path) {
     let Some(keyspace) = name(dir) else { return };
-    if servers_end() {
-        // A test that failed may leave writers behind.
-        if !std::thread::panicking() && empty(keyspace.clone()) {
+    if OWN.get().is_some() {
+        if empty(keyspace.clone()) {
             FREE.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
         }
         return;
