@@ -140,7 +140,7 @@ fn each_outside_system_has_one_user() {
         ("rdkafka", &["log"]),
         ("scylla", &["store", "testkit"]),
         ("alloy-sol-types", &["ingest"]),
-        ("alloy-primitives", &["schemas", "ingest", "devnet", "tests"]),
+        ("alloy-primitives", &["schemas", "ingest", "devnet", "testkit", "tests"]),
         // The executable's is for the demo's buyer, the tests' for everything they call.
         ("reqwest", &["ingest", "webhooks", "tidemark", "testkit", "tests"]),
     ];

@@ -19,6 +19,8 @@ const THREADS: &str = "RUST_TEST_THREADS";
 const THREADS_MIN: usize = 6;
 /// The package of tests that need more than their crate.
 const TESTS: &str = "tests/";
+/// Rank of the crates' own binaries that take minutes ([`LONG`]): after the longest parts.
+const LONG_RANK: usize = 3;
 
 /// Load on the machine. The first two run side by side, so that one computes while the other waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,11 +89,8 @@ const TABLES: (&str, &str) = ("TIDEMARK_TEST_TABLES", "cql");
 const MANY_AT_ONCE: [&str; 5] =
     ["tests/embedded", "ingest/follow", "ingest/lib", "log/lib", "api/http"];
 
-/// Binaries of crates that take minutes. They begin after the longest parts, so that no lane is left alone with one of
-/// them.
+/// Binaries of crates that take minutes.
 const LONG: [&str; 2] = ["ingest/lib", "api/http"];
-/// Their rank.
-const LONG_RANK: usize = 3;
 
 /// Tests of one binary that one process runs.
 #[derive(Debug)]
@@ -101,8 +100,8 @@ pub(super) struct Job<'a> {
     pub(super) pattern: &'static str,
     pub(super) tests: Vec<String>,
     pub(super) needs: &'static [Need],
-    /// Variables set for it beside those of all jobs.
-    pub(super) variables: Vec<(&'static str, String)>,
+    /// Variable set for it beside those of all jobs.
+    pub(super) variable: Option<(&'static str, String)>,
     load: Load,
     /// Position among the jobs of its load: a smaller one begins first.
     rank: usize,
@@ -163,14 +162,12 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
             if let Some(module) = module_on_cql(&binary.name, &test) {
                 seen_on_cql.insert(module);
                 if scope.runs_on_cql(&name) {
-                    let mut variables = threads(&binary.name);
-                    variables.push((TABLES.0, TABLES.1.to_owned()));
                     let job = Job {
                         binary,
                         pattern: "on CQL",
                         tests: Vec::new(),
                         needs: &ON_CQL_NEEDS,
-                        variables,
+                        variable: Some((TABLES.0, TABLES.1.to_owned())),
                         load: Load::Computing,
                         rank: 0,
                     };
@@ -179,9 +176,10 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
                 }
             }
             if scope.runs(&name, needs) {
-                let (tests, variables) = (Vec::new(), threads(&binary.name));
+                let (tests, is_many) = (Vec::new(), MANY_AT_ONCE.contains(&&*binary.name));
+                let variable = is_many.then(threads).flatten();
                 let rank = if LONG.contains(&&*binary.name) { LONG_RANK } else { place };
-                let job = Job { binary, pattern, tests, needs, variables, load, rank };
+                let job = Job { binary, pattern, tests, needs, variable, load, rank };
                 jobs.entry((&binary.name, place)).or_insert(job).tests.push(test);
             }
         }
@@ -211,12 +209,11 @@ pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<J
     Ok(jobs)
 }
 
-/// Variable for more tests of a binary at once; none if a developer has set it, or processors suffice.
-fn threads(binary: &str) -> Vec<(&'static str, String)> {
+/// Variable for more tests at once; `None` if a developer has set it, or processors suffice.
+fn threads() -> Option<(&'static str, String)> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let is_set = std::env::var_os(THREADS).is_some();
-    let is_raised = MANY_AT_ONCE.contains(&binary) && !is_set && processors < THREADS_MIN;
-    is_raised.then(|| (THREADS, THREADS_MIN.to_string())).into_iter().collect()
+    (!is_set && processors < THREADS_MIN).then(|| (THREADS, THREADS_MIN.to_string()))
 }
 
 /// The name that a filter is compared with: that of the test, after its binary's (`black_box::crash::…`).

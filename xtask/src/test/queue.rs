@@ -162,7 +162,7 @@ impl<'a> Queue<'a> {
             .env("CARGO_MANIFEST_DIR", &job.binary.folder)
             .env("TMPDIR", temporary)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .envs(job.variables.iter().map(|(name, value)| (name, value)))
+            .envs(job.variable.clone())
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file);
