@@ -1,7 +1,8 @@
 //! The one loop under every stage that reads as a member of a group: poll, decide, commit one step.
 //!
 //! Stages differ in their [`Handler`]. The rest is here: the reaction to a rebalance, to an
-//! unavailable log and to an aborted, fenced or failed step, the waits, and the logging.
+//! unavailable log and to an aborted, fenced or failed step, the waits, and the logging. Ownership of a partition on
+//! Kafka: decision 10, rows "two instances of one name" and "mark of a step".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
