@@ -11,15 +11,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::harness::{Client, Installation, Receiver, Tidemark, executable, now};
-use testkit::{DEADLINE, Dice};
+use testkit::Dice;
 use tokio::task::block_in_place;
 
 use crate::crash::live;
 use shop::Shop;
-use verdict::{Evidence, judge, unended};
+use verdict::{ATTEMPTS_MAX, Evidence, judge, unended};
 
-/// The twelfth attempt follows the first after twenty seconds.
-const FIRST_DELAY: Duration = Duration::from_millis(10);
 const KILLS: usize = 25;
 /// Maximum number of kills, for a slow machine that needs more until [`is_enough`] holds.
 const KILLS_MAX: usize = 200;
@@ -29,10 +27,12 @@ const DISTRIBUTED_KILLS: usize = 25;
 const DISTRIBUTED_LIFE_MAX_MS: usize = 3000;
 /// New orders of one life.
 const ORDERS: usize = 5;
+/// Longest wait for the end of all events: the attempts take 15 s, and each may be deferred for 65 s.
+const END_MAX: Duration = Duration::from_secs(400);
 
 fn variables() -> [(&'static str, String); 2] {
     [
-        ("TIDEMARK__WEBHOOKS__FIRST_DELAY", format!("{}ms", FIRST_DELAY.as_millis())),
+        ("TIDEMARK__WEBHOOKS__MAX_ATTEMPTS", ATTEMPTS_MAX.to_string()),
         ("TIDEMARK__WEBHOOKS__TIMEOUT", "1s".to_owned()),
     ]
 }
@@ -55,7 +55,6 @@ fn evidence(dir: &Path, receiver: &Receiver, kills: &[Instant]) -> Evidence {
         dispatched: tail(dir, "webhooks.dispatch"),
         calls: receiver.calls(),
         kills: kills.to_vec(),
-        first_delay: FIRST_DELAY,
     })
 }
 
@@ -80,7 +79,7 @@ async fn close(
     let is_over =
         |evidence: &Evidence| evidence.dispatched.len() >= shop.events() && unended(evidence) == 0;
     // An event that has not ended by the deadline is a flaw, and named with the others.
-    while begun.elapsed() < DEADLINE && !is_over(&evidence(dir, receiver, kills)) {
+    while begun.elapsed() < END_MAX && !is_over(&evidence(dir, receiver, kills)) {
         ticks.tick().await;
     }
     // The topics are read one after another: only what rests is read as it is.

@@ -14,9 +14,6 @@ use url::Url;
 
 /// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
 pub(crate) const ATTEMPTS_MAX: i32 = 12;
-/// The longest first delay: its eleventh doubling still lies within the retention of the retry
-/// topics.
-const FIRST_DELAY_MAX: Duration = Duration::from_secs(300);
 /// The longest time for one attempt (spec 6.3.2 says a few seconds).
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
@@ -25,9 +22,6 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 pub struct Config {
     /// Automatic attempts for each event, from 1 to 12.
     pub max_attempts: i32,
-    /// The delay after the first failed attempt. All delayed topics wait in proportion: their own
-    /// delay for each second of this one.
-    pub first_delay: Duration,
     /// Maximum duration of one attempt, from the resolution of the name to the end of the answer. A
     /// status that came in time counts, even if the body behind it did not.
     pub timeout: Duration,
@@ -69,10 +63,6 @@ impl Config {
     ) -> Self {
         let attempts_max = u64::from(ATTEMPTS_MAX.unsigned_abs());
         let max_attempts = section.integer("max_attempts", 1..=attempts_max);
-        let first_delay = section.duration("first_delay");
-        if first_delay.is_zero() || first_delay > FIRST_DELAY_MAX {
-            section.problem("first_delay", "must be from \"1ms\" to \"5m\"");
-        }
         let timeout = section.duration("timeout");
         if timeout.is_zero() || timeout > TIMEOUT_MAX {
             section.problem("timeout", "must be from \"1ms\" to \"60s\"");
@@ -89,7 +79,6 @@ impl Config {
         let (proxy, proxy_credentials) = read_proxy(&mut section).unzip();
         let config = Self {
             max_attempts: i32::try_from(max_attempts).unwrap_or(ATTEMPTS_MAX),
-            first_delay,
             timeout,
             failing_after,
             receivers: read_receivers(&mut section),
@@ -208,7 +197,6 @@ pub(crate) mod tests {
         let (config, problems) = read("");
         assert_eq!(problems, [""; 0]);
         assert_eq!(config.max_attempts, 12, "spec 8");
-        assert_eq!(config.first_delay, Duration::from_secs(1), "spec 6.3.3");
         assert_eq!(config.timeout, Duration::from_secs(5), "spec 6.3.2");
         assert_eq!(config.receivers, ReceiverPolicy::default());
         assert!(config.proxy.is_none() && config.certificates.is_empty());
@@ -232,13 +220,12 @@ pub(crate) mod tests {
     #[test]
     fn what_would_break_the_schedule_is_refused() {
         let (_, problems) = read(
-            "[webhooks]\nmax_attempts = 13\nfirst_delay = \"0s\"\ntimeout = \"2m\"\nconcurrency = 0\nretries = 3\n\
+            "[webhooks]\nmax_attempts = 13\ntimeout = \"2m\"\nconcurrency = 0\nretries = 3\n\
              allowed_ports = [\"443\", \"https\"]\nallowed_networks = [\"192.168.7.1/24\"]\n\
              proxy = \"proxy:3128\"\nca_file = \"/no/such/file\"\n",
         );
         for line in [
             "webhooks.max_attempts: must be a whole number from 1 to 12",
-            "webhooks.first_delay: must be from \"1ms\" to \"5m\"",
             "webhooks.timeout: must be from \"1ms\" to \"60s\"",
             "webhooks.concurrency: must be a whole number from 1 to 10000",
             "webhooks.retries: unknown key",
@@ -249,6 +236,6 @@ pub(crate) mod tests {
         ] {
             assert!(problems.iter().any(|p| p == line), "{line} is not in {problems:#?}");
         }
-        assert_eq!(problems.len(), 9);
+        assert_eq!(problems.len(), 8);
     }
 }

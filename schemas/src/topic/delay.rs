@@ -1,6 +1,5 @@
-//! Delays of webhooks: one topic for each delay, so that none waits behind a later one.
-//! `webhooks.first_delay` scales them (deferrals only down), so a topic's name is its delay at the
-//! default alone; `webhooks.max_attempts` may end them earlier.
+//! Delays of webhooks: one topic for each delay, which is its name, so that none waits behind a
+//! later one. `webhooks.max_attempts` may end them earlier.
 
 use crate::vocabulary::vocabulary;
 

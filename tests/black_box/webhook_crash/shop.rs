@@ -51,7 +51,7 @@ pub(super) fn script(event_id: &str, attempt: i32) -> Reply {
         3 | 4 if attempt <= failures => Reply::Status(500),
         5 if attempt == 1 => Reply::Silence,
         6 if attempt <= 2 => Reply::Loss,
-        7 if failures <= 2 || attempt <= 6 => Reply::Status(503),
+        7 if failures <= 2 || attempt <= 3 => Reply::Status(503),
         _ => Reply::Status(200),
     }
 }

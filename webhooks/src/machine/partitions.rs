@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use log::{Assigned, Committed, Offset, Record, TopicPartition, Unreadable};
 use schemas::record::Delivery;
@@ -44,7 +43,6 @@ struct Held {
 /// All partitions of this worker.
 #[derive(Debug)]
 pub(crate) struct Partitions {
-    first_delay: Duration,
     /// Time at which a record was last taken.
     latest: UnixMicros,
     ownership: Ownership,
@@ -52,13 +50,8 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    pub(crate) fn new(first_delay: Duration) -> Self {
-        Self {
-            first_delay,
-            latest: UnixMicros(0),
-            ownership: Ownership::default(),
-            partitions: HashMap::new(),
-        }
+    pub(crate) fn new() -> Self {
+        Self { latest: UnixMicros(0), ownership: Ownership::default(), partitions: HashMap::new() }
     }
 
     /// Takes a partition over.
@@ -92,7 +85,7 @@ impl Partitions {
             return;
         }
         let written = delivery.as_ref().map_or(UnixMicros(0), |delivery| delivery.due_at);
-        let due = due_after(record.from.topic, written, now, self.first_delay);
+        let due = due_after(record.from.topic, written, now);
         owned.held.push_back(Held { record, delivery, due });
     }
 
@@ -100,7 +93,7 @@ impl Partitions {
     fn bound_waits(&mut self, now: UnixMicros) {
         for (of, owned) in &mut self.partitions {
             for held in &mut owned.held {
-                held.due = due_after(of.topic, held.due, now, self.first_delay);
+                held.due = due_after(of.topic, held.due, now);
             }
         }
     }
@@ -228,7 +221,7 @@ mod tests {
     }
 
     fn owning(topics: &[Topic]) -> Partitions {
-        let mut partitions = Partitions::new(Duration::from_secs(1));
+        let mut partitions = Partitions::new();
         for topic in topics {
             partitions.assign(&Assigned { partition: of(*topic), committed: None });
         }

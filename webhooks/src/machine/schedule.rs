@@ -159,14 +159,9 @@ fn decide_next(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> (Topi
     }
 }
 
-/// Due time of a record written to `topic` now: after the topic's delay, scaled by `first_delay`
-/// per second; for deferrals a second is never scaled up.
-pub(crate) fn due_at(topic: Topic, now: UnixMicros, first_delay: Duration) -> UnixMicros {
-    // A long wait for an attempt is no reason for one as long where none was made.
-    let is_deferred = matches!(topic, Topic::WebhooksDefer(_));
-    let second = if is_deferred { first_delay.min(Duration::from_secs(1)) } else { first_delay };
-    let unit = i64::try_from(second.as_micros()).unwrap_or(i64::MAX);
-    let delay = i64::from(topic.spec().delay_seconds).saturating_mul(unit);
+/// Due time of a record written to `topic` now: after the topic's delay.
+pub(crate) fn due_at(topic: Topic, now: UnixMicros) -> UnixMicros {
+    let delay = i64::from(topic.spec().delay_seconds).saturating_mul(1_000_000);
     UnixMicros(now.0.saturating_add(delay))
 }
 
@@ -174,13 +169,8 @@ pub(crate) fn due_at(topic: Topic, now: UnixMicros, first_delay: Duration) -> Un
 /// process, set it; if that clock was ahead, the record waits for at most the topic's delay; if it
 /// was behind, the record is sent early by as much. The broker's clock is not used: it may be
 /// minutes off.
-pub(crate) fn due_after(
-    topic: Topic,
-    written: UnixMicros,
-    seen_at: UnixMicros,
-    first_delay: Duration,
-) -> UnixMicros {
-    let latest = due_at(topic, seen_at, first_delay);
+pub(crate) fn due_after(topic: Topic, written: UnixMicros, seen_at: UnixMicros) -> UnixMicros {
+    let latest = due_at(topic, seen_at);
     if written == UnixMicros(0) { latest } else { written.min(latest) }
 }
 
@@ -188,8 +178,6 @@ pub(crate) fn due_after(
 mod tests {
     use super::*;
     use schemas::record::example;
-
-    const SECOND: Duration = Duration::from_secs(1);
 
     fn answer(outcome: AttemptOutcome) -> Answer {
         Answer {
@@ -225,7 +213,7 @@ mod tests {
                 if attempt == 12 {
                     assert_eq!((topic, next), (Topic::WebhooksDead, given), "spec 6.3.4");
                 } else {
-                    let wait = due_at(topic, UnixMicros(0), SECOND);
+                    let wait = due_at(topic, UnixMicros(0));
                     assert_eq!(wait.0, 1_000_000 << (attempt - 1), "spec 6.3.3");
                     assert_eq!(next, Delivery { attempt: attempt + 1, ..given });
                 }
@@ -266,23 +254,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_delay_scales_every_wait() {
-        let ten = Duration::from_millis(10);
-        assert_eq!(due_at(Topic::WebhooksDispatch, UnixMicros(7), ten), UnixMicros(7));
-        let last = Topic::WebhooksRetry(RetryLevel::ALL[10]);
-        assert_eq!(due_at(last, UnixMicros(7), ten), UnixMicros(10_240_007));
-        let [first, second] = [DeferLevel::First, DeferLevel::Second].map(Topic::WebhooksDefer);
-        assert_eq!(due_at(first, UnixMicros(7), SECOND), UnixMicros(5_000_007));
-        assert_eq!(due_at(second, UnixMicros(7), ten), UnixMicros(600_007));
-        let minute = Duration::from_secs(60);
-        assert_eq!(due_at(second, UnixMicros(7), minute), UnixMicros(60_000_007), "no longer");
+    fn a_delay_is_the_one_that_the_topic_names() {
+        assert_eq!(due_at(Topic::WebhooksDispatch, UnixMicros(7)), UnixMicros(7));
+        let retries = RetryLevel::ALL.iter().copied().map(Topic::WebhooksRetry);
+        for topic in retries.chain(DeferLevel::ALL.iter().copied().map(Topic::WebhooksDefer)) {
+            let name = topic.spec().name;
+            let seconds = name.rsplit('.').next().and_then(|last| last.strip_suffix('s'));
+            let seconds: i64 = seconds.unwrap().parse().unwrap();
+            assert_eq!(due_at(topic, UnixMicros(7)).0, 7 + seconds * 1_000_000, "{name}");
+        }
     }
 
     #[test]
     fn due_by_the_writers_time_within_the_delay() {
         let retry = Topic::WebhooksRetry(RetryLevel::ALL[3]); // 8 s
         let due = |topic, written, seen: i64| {
-            due_after(topic, UnixMicros(written), UnixMicros(seen * 1_000_000), SECOND).0
+            due_after(topic, UnixMicros(written), UnixMicros(seen * 1_000_000)).0
         };
         assert_eq!(due(retry, 100_000_001, 93), 100_000_001);
         assert_eq!(due(retry, 100_000_001, 200), 100_000_001);

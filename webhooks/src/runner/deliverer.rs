@@ -209,7 +209,7 @@ impl Deliverer {
         Self {
             layout,
             inbox: engine.open_inbox(),
-            partitions: Partitions::new(config.first_delay),
+            partitions: Partitions::new(),
             sequences: Sequences::new(),
             losses: HashMap::new(),
             ready: Vec::new(),
@@ -413,7 +413,7 @@ impl Deliverer {
 
     /// The delivery again, for a topic that waits or for people.
     fn write(&self, job: &Job, topic: Topic, delivery: Delivery) -> Result<NewRecord, CodecError> {
-        let due_at = schedule::due_at(topic, self.now(), self.engine.config().first_delay);
+        let due_at = schedule::due_at(topic, self.now());
         let delivery = Delivery { due_at, ..delivery };
         let key = delivery.key();
         let record = NewRecord::encode(topic, self.layout.webhook(&key), key, &delivery)?;

@@ -29,7 +29,6 @@ fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
     Config {
         max_attempts: 12,
         failing_after: Duration::from_secs(3600),
-        first_delay: Duration::from_secs(1),
         timeout,
         receivers: if allow_private_addresses {
             ReceiverPolicy::anywhere()

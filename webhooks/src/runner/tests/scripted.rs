@@ -21,7 +21,6 @@ pub(super) const START: UnixMicros = UnixMicros(1_790_000_000_000_000);
 pub(super) fn config() -> Config {
     Config {
         max_attempts: 12,
-        first_delay: Duration::from_secs(1),
         timeout: Duration::from_secs(30),
         failing_after: Duration::from_secs(3600),
         receivers: ReceiverPolicy::anywhere(),
