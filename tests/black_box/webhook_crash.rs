@@ -10,8 +10,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::harness::{Client, Installation, Receiver, Tidemark, executable, now};
 use testkit::Dice;
+use testkit::harness::{Client, Installation, Receiver, Tidemark, executable, now};
 use tokio::task::block_in_place;
 
 use crate::crash::live;
