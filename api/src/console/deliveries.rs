@@ -17,8 +17,9 @@ use super::markup::{
 use super::records::{RECORDS, of_subject, subject};
 use super::session::Visit;
 use crate::error::{Answer, Refusal};
+use crate::inspect::Served;
 use crate::inspect::reader::Reader;
-use crate::inspect::{Served, survey};
+use crate::inspect::survey::{self, Dead};
 use crate::machine::survey::Subject;
 use crate::page::Html;
 use crate::redrive::{self, Filter};
@@ -188,12 +189,14 @@ pub(crate) struct Plan {
     left: usize,
     /// Number that an operator has asked for since they were given up.
     asked: usize,
+    /// Number that was considered, the newest, and number that was given up.
+    considered: (usize, usize),
     remarks: Vec<String>,
 }
 
 /// Plans the redrive of the webhooks that fit the filter. Blocks.
 pub(crate) fn plan(reader: &mut Reader<Served>, filter: &Filter, now: UnixMicros) -> Answer<Plan> {
-    let mut subjects = survey::dead(reader, filter, now)?;
+    let Dead { mut subjects, considered, given_up } = survey::dead(reader, filter, now)?;
     subjects.reverse();
     let since = subjects.first().map_or(now, |(_, at)| *at);
     let asked_for = redrive::asked(reader, since)?;
@@ -202,7 +205,8 @@ pub(crate) fn plan(reader: &mut Reader<Served>, filter: &Filter, now: UnixMicros
     let asked = all.saturating_sub(subjects.len());
     let left = subjects.len().saturating_sub(BATCH);
     subjects.truncate(BATCH);
-    Ok(Plan { subjects, left, asked, remarks: reader.remarks() })
+    let considered = (considered, given_up);
+    Ok(Plan { subjects, left, asked, considered, remarks: reader.remarks() })
 }
 
 impl Plan {
@@ -211,8 +215,13 @@ impl Plan {
         let asked = (self.asked > 0)
             .then(|| format!("{} more were asked for already and are on their way.", self.asked));
         let left = (self.left > 0).then(|| format!("{} more are for the next time.", self.left));
-        let all = Html::from("Of the newest 200 that were given up. All of them, at any rate: ");
-        let texts = asked.into_iter().chain(left).chain(self.remarks.iter().cloned());
+        let (considered, given_up) = self.considered;
+        let newest = (considered < given_up).then(|| {
+            format!("Only the newest {considered} of {given_up} that were given up are considered.")
+        });
+        let all = Html::from("All of them at once: ");
+        let texts = asked.into_iter().chain(left).chain(newest);
+        let texts = texts.chain(self.remarks.iter().cloned());
         texts.map(hint).collect::<Html>().then(hint(all.then(code(command(filter)))))
     }
 

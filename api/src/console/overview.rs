@@ -43,7 +43,7 @@ pub(crate) fn ask(
     let rows = reader.table(async |tables| tables.chains().await)?;
     let alerts = parts::open_alerts(reader.source())?;
     let dead = parts::dead(reader, &Filter::default(), now)?;
-    let dead = dead.into_iter().map(|(subject, _)| subject).collect();
+    let dead = dead.subjects.into_iter().map(|(subject, _)| subject).collect();
     let survey = Survey {
         at: now,
         chains: chains(reader, &rows, &alerts, catalog)?,

@@ -77,7 +77,18 @@ pub fn orders<P: Pages>(reader: &mut Reader<P>, now: UnixMicros) -> Result<Order
     }
 }
 
-/// Matching webhooks that were given up and not delivered since, with their time, newest first.
+/// Orders and transfers whose webhooks were given up and not delivered since.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Dead {
+    /// With the time at which it was given up, newest first.
+    pub subjects: Vec<(Subject, UnixMicros)>,
+    /// Number that was compared with later attempts: the newest.
+    pub considered: usize,
+    /// Number that was given up, delivered since or not.
+    pub given_up: usize,
+}
+
+/// Matching webhooks that were given up and not delivered since.
 ///
 /// # Errors
 /// The log or the tables cannot be read.
@@ -85,7 +96,7 @@ pub fn dead<P: Pages>(
     reader: &mut Reader<P>,
     filter: &Filter,
     now: UnixMicros,
-) -> Result<Vec<(Subject, UnixMicros)>, P::Error> {
+) -> Result<Dead, P::Error> {
     let since = now.seconds().plus(-DEAD_SECONDS).micros();
     let mut given_up: BTreeMap<Subject, UnixMicros> = BTreeMap::new();
     let partitions = Topic::WebhooksDead.all_partitions(&reader.layout);
@@ -97,14 +108,15 @@ pub fn dead<P: Pages>(
     })?;
     let mut newest: Vec<_> = given_up.into_iter().collect();
     newest.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
+    let mut dead = Dead { given_up: newest.len(), ..Dead::default() };
     newest.truncate(DEAD_MAX);
-    let mut dead = Vec::new();
     for (subject, at) in newest {
         match is_delivered(reader, subject, at)? {
             Some(true) => {}
-            Some(false) => dead.push((subject, at)),
+            Some(false) => dead.subjects.push((subject, at)),
             None => break,
         }
+        dead.considered = dead.considered.saturating_add(1);
     }
     Ok(dead)
 }

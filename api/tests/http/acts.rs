@@ -332,6 +332,27 @@ async fn given_up_webhooks_are_sent_again_once() {
 }
 
 #[tokio::test]
+async fn a_redrive_names_how_many_it_considered() {
+    let world = idle_world().await;
+    let operator = Browser::of(&world, OPERATOR).await;
+    let given_up = async |number| {
+        let order = OrderId(uuid::Uuid::from_u128(number));
+        give_up(&world, dead(Some(order), None, "a.example")).await;
+    };
+    for number in 1..=200 {
+        given_up(number).await;
+    }
+    let path = "/console/deliveries/redrive";
+    let all = operator.page(path).await;
+    assert!(all.contains("100 more are for the next time."), "{all}");
+    assert!(!all.contains("are considered"), "{all}");
+    given_up(201).await;
+    let newest = operator.page(path).await;
+    let text = "Only the newest 200 of 201 that were given up are considered.";
+    assert!(newest.contains(text), "{newest}");
+}
+
+#[tokio::test]
 async fn a_webhook_is_shown_with_body_and_answers() {
     let world = idle_world().await;
     let order = example::order().order_id;

@@ -118,7 +118,7 @@ pub(super) fn webhooks(
 ) -> anyhow::Result<Webhooks> {
     let (waiting, oldest) = waiting(reader.source(), settings)?;
     let dead = survey::dead(reader, &Filter::default(), now)?;
-    let dead = dead.into_iter().map(|(subject, _)| subject).collect();
+    let dead = dead.subjects.into_iter().map(|(subject, _)| subject).collect();
     Ok(Webhooks { waiting, oldest, dead })
 }
 
