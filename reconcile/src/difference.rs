@@ -56,6 +56,8 @@ pub enum Kind {
     TwoVerdicts,
     /// A transfer has a verdict and is no longer on the chain.
     LeftTheChain,
+    /// A transfer has a verdict, and the topic no longer has its records.
+    NoLongerInLog,
     /// A matched transfer's order is not paid by it.
     NotPaidByIt,
     /// An order has another value than its transfer.
@@ -92,6 +94,7 @@ impl Kind {
             Self::NoVerdict => "no_verdict",
             Self::TwoVerdicts => "two_verdicts",
             Self::LeftTheChain => "left_the_chain",
+            Self::NoLongerInLog => "no_longer_in_log",
             Self::NotPaidByIt => "not_paid_by_it",
             Self::OtherValue => "other_value",
             Self::PaidTwice => "paid_twice",

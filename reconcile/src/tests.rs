@@ -87,7 +87,7 @@ impl World {
         let paid = self.orders.keys().copied().collect();
         let all = [
             compare_chain(eth, &self.chain, &self.raw),
-            compare_verdicts(eth, &self.raw, &transfers, &BTreeSet::new()),
+            compare_verdicts(eth, &self.raw, &transfers, &BTreeSet::new(), &BTreeSet::new()),
             compare_orders(eth, &transfers, &orders, |_| false),
             compare_rows(self.rows.clone(), |_| "rebuild"),
             compare_webhooks(&self.events, &self.deliveries),

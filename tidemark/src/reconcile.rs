@@ -348,7 +348,8 @@ async fn chain(
     let raw = published.raw(judged);
     if options.against.contains(&Place::Raw) && options.against.contains(&Place::Topics) {
         let verdicts: Vec<_> = within(transfers, Some(judged)).collect();
-        report.add(compare_verdicts(blockchain, &raw, &verdicts, &published.held));
+        let Published { held, retracted, .. } = published;
+        report.add(compare_verdicts(blockchain, &raw, &verdicts, held, retracted));
     }
     if let Some(last) = published.anchor.filter(|_| asks) {
         let chain = settings.chain(blockchain)?;

@@ -10,13 +10,14 @@ use crate::sum::Sums;
 use crate::{Difference, Inclusion, Join, Joined, Kind};
 
 /// Compares the raw transfers of a chain with the newest record of each transfer. `held` are the transfers that endpoints
-/// disagree about.
+/// disagree about, `retracted` those that the topic has a retract of.
 #[must_use]
 pub fn compare_verdicts(
     chain: Blockchain,
     raw: &[Inclusion],
     transfers: &[&Transfer],
     held: &BTreeSet<PaymentKey>,
+    retracted: &BTreeSet<PaymentKey>,
 ) -> Joined {
     let mut records: BTreeMap<PaymentKey, Vec<&Transfer>> = BTreeMap::new();
     for transfer in transfers {
@@ -35,7 +36,12 @@ pub fn compare_verdicts(
         }
     }
     for transfer in records.values().flat_map(|records| verdicts(records)) {
-        found.left(transfer);
+        let payment = transfer.observation.payment();
+        if transfer.orphaned_at.is_some() || retracted.contains(&payment) {
+            found.left(transfer);
+        } else {
+            found.expired(transfer);
+        }
     }
     let totals = sums.totals(Join::Verdicts, Some(chain));
     Joined { totals, differences: found.differences, waiting: 0 }
@@ -94,17 +100,34 @@ impl Found {
     }
 
     fn left(&mut self, transfer: &Transfer) {
-        let (seen, chain) = (transfer.observation, self.chain);
+        let what = self.without_raw(transfer, "and is not on the chain any more");
+        let cure = "no command mends it: ask the payer to pay again, and correct the books";
+        self.add(Kind::LeftTheChain, what, cure.to_owned());
+    }
+
+    /// Reports a transfer that nothing shows to have left the chain: its raw records were deleted, by retention or by hand.
+    fn expired(&mut self, transfer: &Transfer) {
+        let below = transfer.block.number.saturating_sub(1);
+        let what = self.without_raw(transfer, "and its records are no longer in transfers.raw");
+        let cure = format!(
+            "the verdict holds while the chain has it: choose a later --from, or publish it again by \
+             `tidemark chain rewind {} {below}`",
+            self.chain
+        );
+        self.add(Kind::NoLongerInLog, what, cure);
+    }
+
+    /// Text about a transfer that has a verdict and no raw record.
+    fn without_raw(&self, transfer: &Transfer, why: &str) -> String {
+        let seen = transfer.observation;
         let order = match (transfer.order_id, transfer.status) {
             (Some(order), TransferStatus::Matched) => format!(", and order {order} is paid by it"),
             _ => String::new(),
         };
-        let what = format!(
-            "{chain}: transfer {} of {} {} in {} has a verdict and is not on the chain any more{order}",
-            transfer.transfer_id, seen.value, seen.stablecoin, seen.tx_hash
-        );
-        let cure = "no command mends it: ask the payer to pay again, and correct the books";
-        self.add(Kind::LeftTheChain, what, cure.to_owned());
+        format!(
+            "{}: transfer {} of {} {} in {} has a verdict {why}{order}",
+            self.chain, transfer.transfer_id, seen.value, seen.stablecoin, seen.tx_hash
+        )
     }
 }
 
@@ -118,7 +141,8 @@ mod tests {
     fn kinds(raw: &[Inclusion], transfers: &[Transfer], held: &[PaymentKey]) -> Vec<Kind> {
         let transfers: Vec<_> = transfers.iter().collect();
         let held = held.iter().copied().collect();
-        let joined = compare_verdicts(Blockchain::Eth, raw, &transfers, &held);
+        let none = BTreeSet::new();
+        let joined = compare_verdicts(Blockchain::Eth, raw, &transfers, &held, &none);
         joined.differences.iter().map(|difference| difference.kind).collect()
     }
 
@@ -140,6 +164,30 @@ mod tests {
         assert_eq!(kinds(&raw, &[waits], &[raw[0].seen.payment()]), [Kind::Held]);
         let other = Transfer { transfer_id: TransferId(9), ..transfer(unknown) };
         assert_eq!(kinds(&raw, &[transfer(matched), other], &[]), [Kind::TwoVerdicts]);
-        assert_eq!(kinds(&[], &[transfer(matched)], &[]), [Kind::LeftTheChain]);
+    }
+
+    #[test]
+    fn expired_records_do_not_mean_a_lost_payment() {
+        let matched = Transfer { status: TransferStatus::Matched, ..example::transfer() };
+        let compare = |transfer: &Transfer, retracted: &[PaymentKey]| {
+            let retracted = retracted.iter().copied().collect();
+            let none = BTreeSet::new();
+            let joined = compare_verdicts(Blockchain::Eth, &[], &[transfer], &none, &retracted);
+            let [difference] = &joined.differences[..] else { panic!("{joined:?}") };
+            difference.clone()
+        };
+        let left = compare(&matched, &[matched.observation.payment()]);
+        assert_eq!(left.kind, Kind::LeftTheChain);
+        let orphaned_at = Some(matched.block.timestamp);
+        let orphaned = Transfer { orphaned_at, ..matched.clone() };
+        assert_eq!(compare(&orphaned, &[]), left);
+        assert!(left.what.contains("is not on the chain any more"), "{}", left.what);
+        assert!(left.cure.contains("ask the payer to pay again"), "{}", left.cure);
+        let expired = compare(&matched, &[]);
+        assert_eq!(expired.kind, Kind::NoLongerInLog);
+        assert!(expired.what.contains("no longer in transfers.raw"), "{}", expired.what);
+        let rewind = format!("`tidemark chain rewind eth {}`", matched.block.number - 1);
+        assert!(expired.cure.ends_with(&rewind), "{}", expired.cure);
+        assert!(!expired.cure.contains("pay again"), "{}", expired.cure);
     }
 }

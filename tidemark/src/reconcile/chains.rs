@@ -34,6 +34,8 @@ pub(super) struct Published {
     pub(super) anchor: Option<Block>,
     /// Transfers that endpoints disagree about.
     pub(super) held: BTreeSet<PaymentKey>,
+    /// Transfers that were retracted, whatever came afterwards.
+    pub(super) retracted: BTreeSet<PaymentKey>,
     /// The block after which a wallet's payments in a contract are seen, where that began in what was read.
     watched: BTreeMap<(Address, Address), i64>,
 }
@@ -52,9 +54,9 @@ impl Published {
                 decided.insert(lane, (progress.epoch, progress.head.number));
             }
         })?;
-        let (live, held, watched) = Default::default();
+        let (live, held, retracted, watched, lanes) = Default::default();
         let mut published =
-            Self { blockchain, live, lanes: Vec::new(), anchor: None, held, watched };
+            Self { blockchain, live, lanes, anchor: None, held, retracted, watched };
         for partition in reader.lanes_of(blockchain) {
             let of = TopicPartition { topic: Topic::TransfersRaw, partition };
             let decided = decided.get(&partition.0.cast_signed()).copied();
@@ -84,6 +86,7 @@ impl Published {
                 if self.live.get(&payment).is_some_and(|(live, _)| live.hash == block.hash) {
                     self.live.remove(&payment);
                 }
+                self.retracted.insert(payment);
             }
             ChainBody::Head(head) => {
                 self.held = head.held.iter().map(|held| held.transfer.payment()).collect();
@@ -184,8 +187,9 @@ mod tests {
     const PERIOD: Period = Period { from: UnixSeconds(100), to: UnixSeconds(200) };
 
     fn published() -> Published {
-        let (live, held, watched, lanes) = Default::default();
-        Published { blockchain: Blockchain::Eth, live, lanes, anchor: None, held, watched }
+        let (live, held, retracted, watched, lanes) = Default::default();
+        let blockchain = Blockchain::Eth;
+        Published { blockchain, live, lanes, anchor: None, held, retracted, watched }
     }
 
     /// A record about the block of this height and time.
@@ -216,8 +220,10 @@ mod tests {
         assert_eq!(numbers(&published), [0_i64; 0], "before the period");
         published.take(PERIOD, &record(150, 1, transfer.clone()));
         assert_eq!((numbers(&published), published.younger(UnixSeconds(150))), (vec![150], 1));
+        assert!(published.retracted.is_empty());
         published.take(PERIOD, &record(150, 1, retract.clone()));
         assert_eq!(numbers(&published), [0_i64; 0]);
+        assert!(published.retracted.contains(&seen().payment()));
         published.take(PERIOD, &record(151, 2, transfer));
         published.take(PERIOD, &record(150, 1, retract));
         assert_eq!(numbers(&published), [151], "the same payment in another block");
