@@ -10,8 +10,8 @@ use schemas::record::{
     OrderDeposit, OrdersEntry,
 };
 use schemas::{
-    DepositId, DepositState, FulfillmentId, OrderCause, OrderId, OrderStatus, TransferId,
-    TransferStatus, UnixSeconds, UnknownReason,
+    DepositId, DepositState, FulfillmentId, Incarnation, OrderCause, OrderId, OrderStatus,
+    TransferId, TransferStatus, UnixSeconds, UnknownReason,
 };
 use uuid::Uuid;
 
@@ -449,6 +449,21 @@ pub(super) struct Driver<M: Sabotaged> {
     compacted: BTreeMap<String, Option<M::Entry>>,
 }
 
+impl Driver<matching::State> {
+    /// Continues a lane from a backup.
+    pub(super) fn begin_anew(&mut self, incarnation: Incarnation) {
+        if self.sabotage == Sabotage::RestartIds {
+            return;
+        }
+        let lane = self.machine.snapshot().into_iter().find_map(|(_, entry)| match entry {
+            MatchingEntry::Lane(lane) => Some(lane),
+            _ => None,
+        });
+        let (key, entry) = matching::lane_anew(lane, incarnation);
+        self.amend(key, entry);
+    }
+}
+
 impl<M: Sabotaged> Driver<M> {
     pub(super) fn new(fresh: M, sabotage: Sabotage) -> Self {
         Self {
@@ -467,12 +482,8 @@ impl<M: Sabotaged> Driver<M> {
         Self::new(self.fresh.clone(), self.sabotage)
     }
 
-    pub(super) fn sabotage(&self) -> Sabotage {
-        self.sabotage
-    }
-
     /// Takes an entry of the changelog that no step made.
-    pub(super) fn amend(&mut self, key: String, entry: M::Entry) {
+    fn amend(&mut self, key: String, entry: M::Entry) {
         self.machine.restore(&key, Some(&entry)).expect("an entry of the machine");
         self.changelog.push((key, Some(entry)));
     }

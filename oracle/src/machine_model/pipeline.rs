@@ -17,7 +17,6 @@ use testkit::Dice;
 use super::chain::{Chain, cents};
 use super::delivered::Delivered;
 use super::driver::{Driver, Fate, Sabotage};
-use super::restored::begin_anew;
 use super::violation::{Violation, holds, same};
 
 /// A topic as its one consumer reads it. Records that repeat others are marked.
@@ -467,7 +466,7 @@ impl Pipeline {
         let mut orders = self.orders.undisturbed();
         for (number, delivered) in self.delivered.iter().enumerate() {
             for (_, incarnation) in self.anew.iter().filter(|(at, _)| *at == number) {
-                lanes.values_mut().for_each(|driver| begin_anew(driver, *incarnation));
+                lanes.values_mut().for_each(|driver| driver.begin_anew(*incarnation));
             }
             match delivered {
                 Delivered::Lane(input, effects) => {

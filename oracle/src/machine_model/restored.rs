@@ -5,33 +5,19 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use processor::machine::{Machine, matching};
-use schemas::record::MatchingEntry;
+use processor::machine::matching;
 use schemas::{Blockchain, DepositId, FulfillmentId, Incarnation, OrderId, PaymentKey, TransferId};
 
 use super::delivered::Delivered;
-use super::driver::{Driver, Sabotage};
 use super::pipeline::Pipeline;
 use super::violation::{Violation, holds};
 
 impl Pipeline {
     /// Continues from a backup, as `tidemark restore` lets it.
     pub fn begin_anew(&mut self, incarnation: Incarnation) {
-        self.lanes.iter_mut().for_each(|lane| begin_anew(&mut lane.driver, incarnation));
+        self.lanes.iter_mut().for_each(|lane| lane.driver.begin_anew(incarnation));
         self.anew.push((self.delivered.len(), incarnation));
     }
-}
-
-pub(super) fn begin_anew(driver: &mut Driver<matching::State>, incarnation: Incarnation) {
-    if driver.sabotage() == Sabotage::RestartIds {
-        return;
-    }
-    let lane = driver.machine.snapshot().into_iter().find_map(|(_, entry)| match entry {
-        MatchingEntry::Lane(lane) => Some(lane),
-        _ => None,
-    });
-    let (key, entry) = matching::lane_anew(lane, incarnation);
-    driver.amend(key, entry);
 }
 
 /// Object named by each id, in all copies of an installation.
