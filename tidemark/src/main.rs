@@ -22,7 +22,6 @@ mod schema_registry;
 mod settings;
 mod setup;
 mod stage;
-mod start;
 mod tail;
 
 fn main() -> std::process::ExitCode {

@@ -3,6 +3,7 @@
 mod exporter;
 mod listeners;
 mod signals;
+mod starter;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,9 +17,11 @@ use runtime::telemetry::PrometheusHandle;
 use runtime::{Clock, Readiness, SystemClock, telemetry, traces};
 
 use exporter::Exporter;
-pub(crate) use listeners::{Listeners, Purpose};
+pub(crate) use listeners::Listeners;
+use listeners::Purpose;
 pub(crate) use signals::stop_signal;
 use signals::{Asked, Signals};
+use starter::Starter;
 
 use crate::back_end::announce::{self, Found};
 use crate::back_end::{exposure, fit, open_log, open_tables};
@@ -26,7 +29,6 @@ use crate::command::code;
 use crate::metrics::describe_all;
 use crate::settings::Settings;
 use crate::stage::Stage;
-use crate::start::Starter;
 
 /// The log and the address of stages that have started.
 pub(crate) struct Started {

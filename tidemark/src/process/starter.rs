@@ -13,21 +13,22 @@ use store::{Store, WatchedStore};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use super::listeners::{Listeners, Purpose};
 use crate::back_end::presence;
-use crate::process::{Listeners, Purpose};
 use crate::settings::Settings;
 
-pub(crate) struct Starter<'a> {
-    pub(crate) settings: &'a Settings,
+/// Back ends, sockets and settings of a process, on which its stages start.
+pub(super) struct Starter<'a> {
+    pub(super) settings: &'a Settings,
     /// Maximum number of open files of the process; `None` is unlimited.
-    pub(crate) open_files: Option<u64>,
-    pub(crate) log: Arc<dyn Log>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) listeners: &'a Listeners,
-    pub(crate) readiness: &'a Readiness,
-    pub(crate) tasks: &'a mut Tasks,
+    pub(super) open_files: Option<u64>,
+    pub(super) log: Arc<dyn Log>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) listeners: &'a Listeners,
+    pub(super) readiness: &'a Readiness,
+    pub(super) tasks: &'a mut Tasks,
     /// The demo's test buyer.
-    pub(crate) buyer: Option<Arc<dyn api::TestBuyer>>,
+    pub(super) buyer: Option<Arc<dyn api::TestBuyer>>,
 }
 
 impl Starter<'_> {
@@ -65,7 +66,7 @@ impl Starter<'_> {
         self.tasks.thread(phase, name, move |stop| run(&context(stop)).map_err(Into::into))
     }
 
-    pub(crate) fn ingest(&mut self) -> std::io::Result<()> {
+    pub(super) fn ingest(&mut self) -> std::io::Result<()> {
         // One member: it shares out chains, which are followed side by side anyway.
         let Some(member) = self.members().next() else { return Ok(()) };
         let (config, readiness) = (self.settings.ingest.clone(), self.readiness.clone());
@@ -74,7 +75,7 @@ impl Starter<'_> {
         })
     }
 
-    pub(crate) fn processor(&mut self) -> std::io::Result<()> {
+    pub(super) fn processor(&mut self) -> std::io::Result<()> {
         for member in self.members() {
             let orders = processor::run_orders;
             self.thread(Phase::Process, "processor.orders", &member, orders)?;
@@ -84,7 +85,7 @@ impl Starter<'_> {
         Ok(())
     }
 
-    pub(crate) fn projector(&mut self, tables: &Arc<dyn Store>) -> std::io::Result<()> {
+    pub(super) fn projector(&mut self, tables: &Arc<dyn Store>) -> std::io::Result<()> {
         register(projector::metrics::METRICS, &[]);
         for member in self.members() {
             let part = self.readiness.part(format!("tables of projector {member}"), "opening them");
@@ -97,7 +98,7 @@ impl Starter<'_> {
         Ok(())
     }
 
-    pub(crate) fn webhooks(&mut self) -> anyhow::Result<()> {
+    pub(super) fn webhooks(&mut self) -> anyhow::Result<()> {
         let config = &self.settings.webhooks;
         config.check_files();
         register(webhooks::metrics::METRICS, &[]);
@@ -136,7 +137,7 @@ impl Starter<'_> {
     }
 
     /// Returns the address on which it listens.
-    pub(crate) fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
+    pub(super) fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
         let listen = self.settings.process.listen.context("server.listen is missing")?;
         let public = self.listeners.listen(Purpose::Api, listen)?;
         let operators = self.settings.process.admin_listen;
