@@ -7,6 +7,7 @@ mod input;
 mod language;
 mod qr;
 mod view;
+mod words;
 
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};

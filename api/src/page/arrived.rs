@@ -2,12 +2,12 @@
 //! pay, or covers the price, the page asks for no other payment (decision 79).
 
 use schemas::record::Order;
-use schemas::{OrderStatus, Stablecoin, UnixSeconds};
+use schemas::{Amount, OrderStatus, Stablecoin, UnixSeconds, UnknownReason};
 
 use super::html::{Html, Template, phrase};
 use super::input::{LookUp, PageInput};
 use super::language::Language;
-use super::view::{misfit, money, short, time_of_day, tx};
+use super::words::{money, time_of_day, tx};
 use crate::machine::arrival;
 use crate::machine::seen_transfer::SeenTransfer;
 
@@ -106,6 +106,11 @@ fn line(text: impl Into<Html>) -> Html {
     Html::within("p", text)
 }
 
+/// The start of a transaction's hash, to distinguish it from others.
+fn short(seen: &SeenTransfer) -> String {
+    seen.transfer.observation.tx_hash.to_string().chars().take(10).collect()
+}
+
 /// Amount that the order awaits, with its coin.
 fn asked(order: &Order, coin: Option<Stablecoin>) -> Option<String> {
     let mut deposits = order.deposits.iter().rev();
@@ -173,6 +178,34 @@ fn clocked(language: Language, key: &str, time: UnixSeconds) -> Html {
     let time = Template(include_str!("templates/time.html")).fill(language, &values);
     let (before, after) = language.text(key).split_once("{0}").unwrap_or_default();
     Html::from(before).then(time).then(after)
+}
+
+/// Reason why a transfer does not pay the order, and the error of its amount.
+fn misfit(order: &Order, seen: &SeenTransfer) -> (&'static str, Option<Amount>) {
+    use UnknownReason as Reason;
+    let transfer = &seen.transfer;
+    let (value, coin) = (transfer.observation.value, transfer.observation.stablecoin);
+    let asked = order.deposits.iter().rev().find(|of| {
+        of.blockchain == transfer.blockchain
+            && of.stablecoin == coin
+            && of.wallet_address == transfer.observation.to_address
+    });
+    let asked = asked.and_then(|of| of.value).map_or(0, Amount::parts);
+    let difference = Amount::from_parts(asked.abs_diff(value.parts()));
+    match transfer.reason {
+        Some(Reason::AmountMismatch) if value.parts() < asked => ("stray.short", difference),
+        Some(Reason::AmountMismatch) if asked > 0 => ("stray.over", difference),
+        Some(Reason::Late) => ("stray.late", None),
+        Some(Reason::SenderMismatch) => ("stray.sender", None),
+        Some(Reason::AlreadyPaid) => ("stray.second", None),
+        Some(Reason::OrderCancelled) => ("stray.ended", None),
+        Some(Reason::OtherContract) => ("stray.contract", None),
+        Some(Reason::Stopped) => ("stray.stopped", None),
+        Some(
+            Reason::NoDeposit | Reason::AmountMismatch | Reason::BeforeDeposit | Reason::OwnWallet,
+        )
+        | None => ("stray.other", None),
+    }
 }
 
 /// A transfer that pays nothing.

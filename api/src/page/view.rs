@@ -2,15 +2,14 @@
 //! notices beside it.
 
 use schemas::record::{Order, OrderDeposit};
-use schemas::{
-    AddressFamily, Amount, DepositState, OrderStatus, Stablecoin, UnixSeconds, UnknownReason,
-};
+use schemas::{AddressFamily, Amount, DepositState, OrderStatus, Stablecoin};
 
 use super::arrived;
 use super::html::{Html, Template, phrase};
 use super::input::{PageInput, Problem};
 use super::language::Language;
 use super::qr;
+use super::words::{money, time_of_day, tx};
 use crate::machine::seen_transfer::SeenTransfer;
 use crate::view::ChainView;
 
@@ -84,11 +83,6 @@ fn open_deposit(order: &Order) -> Option<&OrderDeposit> {
     order.deposits.iter().rev().find(|deposit| deposit.state == DepositState::Open)
 }
 
-/// An amount as it is shown: with its coin.
-pub(super) fn money(value: Amount, stablecoin: Stablecoin) -> String {
-    format!("{value} {stablecoin}")
-}
-
 fn refused(language: Language, problem: Problem) -> Html {
     let values = [
         ("kind", "problem".into()),
@@ -97,44 +91,6 @@ fn refused(language: Language, problem: Problem) -> Html {
         ("more", Html::default()),
     ];
     template!("notice").fill(language, &values)
-}
-
-/// Reason why a transfer does not pay the order, and the error of its amount.
-pub(super) fn misfit(order: &Order, seen: &SeenTransfer) -> (&'static str, Option<Amount>) {
-    use UnknownReason as Reason;
-    let transfer = &seen.transfer;
-    let (value, coin) = (transfer.observation.value, transfer.observation.stablecoin);
-    let asked = order.deposits.iter().rev().find(|of| {
-        of.blockchain == transfer.blockchain
-            && of.stablecoin == coin
-            && of.wallet_address == transfer.observation.to_address
-    });
-    let asked = asked.and_then(|of| of.value).map_or(0, Amount::parts);
-    let difference = Amount::from_parts(asked.abs_diff(value.parts()));
-    match transfer.reason {
-        Some(Reason::AmountMismatch) if value.parts() < asked => ("stray.short", difference),
-        Some(Reason::AmountMismatch) if asked > 0 => ("stray.over", difference),
-        Some(Reason::Late) => ("stray.late", None),
-        Some(Reason::SenderMismatch) => ("stray.sender", None),
-        Some(Reason::AlreadyPaid) => ("stray.second", None),
-        Some(Reason::OrderCancelled) => ("stray.ended", None),
-        Some(Reason::OtherContract) => ("stray.contract", None),
-        Some(Reason::Stopped) => ("stray.stopped", None),
-        Some(
-            Reason::NoDeposit | Reason::AmountMismatch | Reason::BeforeDeposit | Reason::OwnWallet,
-        )
-        | None => ("stray.other", None),
-    }
-}
-
-/// The start of a transaction's hash, to distinguish it from others.
-pub(super) fn short(seen: &SeenTransfer) -> String {
-    seen.transfer.observation.tx_hash.to_string().chars().take(10).collect()
-}
-
-pub(super) fn tx(language: Language, seen: &SeenTransfer) -> Html {
-    let hash = seen.transfer.observation.tx_hash.to_string();
-    template!("tx").fill(language, &[("hash", hash.into())])
 }
 
 /// The form that cancels the order.
@@ -293,12 +249,6 @@ fn call(input: &PageInput<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
         (AddressFamily::Tron, _) => Call { uri: format!("tron:{address}"), ..Call::default() },
         (AddressFamily::Evm, None) => Call::default(),
     }
-}
-
-/// Hours and minutes of a time, as everybody can read them.
-pub(super) fn time_of_day(time: UnixSeconds) -> String {
-    let minutes = time.0.div_euclid(60).rem_euclid(24 * 60);
-    format!("{:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
 /// A payment was seen.
