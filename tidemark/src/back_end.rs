@@ -26,7 +26,6 @@ use store::cql::CqlStore;
 use store::embedded::{self, EmbeddedStore};
 
 use crate::settings::Settings;
-use crate::setup::backup;
 
 /// First and longest wait before another attempt; it doubles each time.
 const WAIT: Duration = Duration::from_millis(250);
@@ -63,7 +62,7 @@ pub(crate) async fn open_log(
         log::config::BackEnd::Embedded => {
             let dir = &settings.process.data_dir;
             data_folder::prepare(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-            backup::check_complete(dir)?;
+            data_folder::check_complete(dir)?;
             Arc::new(EmbeddedLog::open(dir, settings.log.layout, clock.clone())?) as Arc<dyn Log>
         }
         log::config::BackEnd::Kafka(config) => {

@@ -5,6 +5,12 @@ use std::io::Result;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
+use anyhow::bail;
+
+/// Folder in which a restore makes its files, in the data folder.
+pub(crate) const RESTORE_STAGING: &str = "restore.part";
+/// Folder in which an import makes its files, in the data folder.
+pub(crate) const IMPORT_STAGING: &str = "import.part";
 /// Mode of the folder: SQLite gives its files what the umask allows, so the folder closes them.
 const OWNER_ONLY: u32 = 0o700;
 /// Permissions of others, not of the group: backups may read by it.
@@ -27,6 +33,23 @@ pub(crate) fn prepare(dir: &Path) -> Result<()> {
             "other users of this machine can open {dir}, which has every order: run `chmod 700 {dir}`",
             dir = dir.display()
         );
+    }
+    Ok(())
+}
+
+/// Checks that no restore or import was interrupted: there may be no files, and a start would make new ones.
+///
+/// # Errors
+/// One was.
+pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
+    for (name, command) in [(RESTORE_STAGING, "restore"), (IMPORT_STAGING, "import")] {
+        let staging = data.join(name);
+        if staging.exists() {
+            bail!(
+                "{} is left of a run of `tidemark {command}` that was interrupted: run `tidemark {command}` again",
+                staging.display()
+            );
+        }
     }
     Ok(())
 }

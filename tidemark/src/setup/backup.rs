@@ -20,15 +20,13 @@ use store::embedded::{self as tables_file, EmbeddedStore};
 use store::{Origin, Position, Store};
 use tokio::runtime::Handle;
 
-use super::{Outcome, relocation};
+use super::Outcome;
 use crate::back_end::{data_folder, fit};
 use crate::settings::Settings;
 
 /// The files of both back ends, with what SQLite puts beside them.
 const FILES: [&str; 2] = [log::embedded::FILE, tables_file::FILE];
 const BESIDE: [&str; 4] = ["", "-wal", "-shm", "-journal"];
-/// Folder in which a restore makes its files, in the data folder.
-const STAGING: &str = "restore.part";
 /// Number of changelog entries read at once.
 const PAGE: usize = 4096;
 
@@ -78,7 +76,7 @@ pub(crate) fn restore(settings: &Settings, from: &Path) -> anyhow::Result<Outcom
     log_file::check(from)?;
     tables_file::check_whole(from)?;
     let gap = Gap::of(&copy, data, SystemClock.now())?;
-    let staging = data.join(STAGING);
+    let staging = data.join(data_folder::RESTORE_STAGING);
     if let Err(error) = stage(from, &staging, settings.log.layout, &copy, &gap) {
         std::fs::remove_dir_all(&staging).with_context(|| staging.display().to_string())?;
         return Err(error);
@@ -90,23 +88,6 @@ pub(crate) fn restore(settings: &Settings, from: &Path) -> anyhow::Result<Outcom
         lines.push(format!("the files that were there are in {}", aside.display()));
     }
     Ok(Outcome::success(lines, ""))
-}
-
-/// Checks that no restore or import was interrupted: there may be no files, and a start would make new ones.
-///
-/// # Errors
-/// One was.
-pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
-    for (name, command) in [(STAGING, "restore"), (relocation::STAGING, "import")] {
-        let staging = data.join(name);
-        if staging.exists() {
-            bail!(
-                "{} is left of a run of `tidemark {command}` that was interrupted: run `tidemark {command}` again",
-                staging.display()
-            );
-        }
-    }
-    Ok(())
 }
 
 /// The folder of both files.

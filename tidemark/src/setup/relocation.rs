@@ -22,7 +22,6 @@ use schemas::Topic;
 
 pub(crate) use self::export::export;
 pub(crate) use self::import::import;
-pub(crate) use self::target::STAGING;
 
 /// Begins the name of the origin of tables into which an import is under way.
 pub(crate) const UNDER_WAY: &str = "import/";

@@ -29,7 +29,6 @@ use super::{groups, stays_behind};
 use crate::back_end::{data_folder, fit};
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::setup::backup::check_complete;
 use crate::tail::Source;
 
 /// Number of records read at once.
@@ -91,7 +90,7 @@ impl Stopped {
         match &settings.log.back_end {
             BackEnd::Embedded => {
                 let lock = Lock::take(dir)?;
-                check_complete(dir)?;
+                data_folder::check_complete(dir)?;
                 let source = Source::open(settings)?;
                 let identity = Identity::read(dir)?.context("there is no log")?;
                 let Identity { installation, incarnation, .. } = identity;

@@ -23,8 +23,6 @@ use super::{UNDER_WAY, groups};
 use crate::back_end::data_folder;
 use crate::settings::Settings;
 
-/// Folder in which the files are made, in the data folder.
-pub(crate) const STAGING: &str = "import.part";
 /// Maximum size of one append, in records and in bytes.
 const RECORDS_AT_ONCE: usize = 4096;
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
@@ -68,7 +66,7 @@ impl Target {
     pub(super) fn begin(settings: &Settings, export: &str, name: &Name) -> anyhow::Result<Self> {
         let (layout, handle) = (settings.log.layout, Handle::current());
         let data = settings.process.data_dir.clone();
-        let staging = data.join(STAGING);
+        let staging = data.join(data_folder::IMPORT_STAGING);
         let lock = make_room(&files(settings), &data, &staging)?;
         let under_way = format!("{UNDER_WAY}{export}");
         let cql = match &settings.store {
