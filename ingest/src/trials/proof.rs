@@ -89,11 +89,17 @@ async fn receipts_refused_for_ever_leave_one_alone() {
         let mut world = World::open(15, 2).await;
         let (small, large) = (world.order(0, 50).await, world.order(1, 900).await);
         let error = json!({ "code": 429, "message": "too many requests" });
-        world.behaviour(refusing).block_receipts = Some(json!({ "error": error }));
+        // Both, until the restart: the payments are scanned before it, and not checked.
+        for endpoint in [0, 1] {
+            world.behaviour(endpoint).block_receipts = Some(json!({ "error": error }));
+        }
         world.pay(&small);
         world.pay(&large);
-        world.step().await;
+        world.mine();
+        let block = world.chain.head().number;
+        world.until_still("a scan", |world| world.head().0.unsigned_abs() >= block).await;
         world.stop_following().await;
+        world.heal(1 - refusing);
         world.follow();
         world.paid(&[&small]).await;
         world.until("an alert", |world| world.alerts(AlertKind::ConfirmingAlone) > 0).await;
