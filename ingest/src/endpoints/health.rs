@@ -93,8 +93,8 @@ struct State {
     is_checked: bool,
     /// Start of the time in which it only refuses, or serves another chain.
     refuses_since: Option<Instant>,
-    /// Start of the time in which it refuses every second check, whatever else it serves.
-    unchecked_since: Option<Instant>,
+    /// First and last time at which it refused a second check, of those since it served one.
+    unchecked: Option<(Instant, Instant)>,
     /// Its head, and the time of its last advance.
     head: Option<(i64, Instant)>,
 }
@@ -125,7 +125,7 @@ impl Health {
             down_since: None,
             is_checked: false,
             refuses_since: None,
-            unchecked_since: None,
+            unchecked: None,
             head: None,
         };
         let states = weights.into_iter().map(state).collect();
@@ -184,7 +184,7 @@ impl Health {
     }
 
     fn is_unchecked(&self, state: &State, now: Instant) -> bool {
-        lasts(state.unchecked_since, self.pauses.alone, now)
+        lasts(state.unchecked.map(|(since, _)| since), self.pauses.alone, now)
     }
 
     /// Takes note of how an endpoint answered a second check. Returns `true` if it has refused each one for long.
@@ -194,9 +194,10 @@ impl Health {
         refusal: Option<Refusal>,
         now: Instant,
     ) -> bool {
+        let stuck = self.pauses.stuck;
         let Some(state) = self.states.get_mut(index) else { return false };
         match refusal {
-            None | Some(Refusal::Behind) => state.unchecked_since = None,
+            None | Some(Refusal::Behind) => state.unchecked = None,
             // A shorter range is asked for.
             Some(Refusal::Size { .. }) => return false,
             Some(
@@ -205,7 +206,11 @@ impl Health {
                 | Refusal::Transient
                 | Refusal::Pruned
                 | Refusal::Fatal,
-            ) => state.unchecked_since = state.unchecked_since.or(Some(now)),
+            ) => {
+                // A refusal of long ago, as of the time before it scanned, says nothing.
+                let begun = state.unchecked.filter(|(_, last)| !lasts(Some(*last), stuck, now));
+                state.unchecked = Some((begun.map_or(now, |(since, _)| since), now));
+            }
         }
         self.states.get(index).is_some_and(|state| self.is_unchecked(state, now))
     }
@@ -272,7 +277,10 @@ impl Health {
         let first = self.pauses.first;
         let Some(state) = self.states.get_mut(index) else { return false };
         let was_down = state.down_since.is_some() || state.aside_until.is_some();
-        (state.strikes, state.behind, state.delay) = (0, 0, first);
+        (state.strikes, state.behind) = (0, 0);
+        if state.unchecked.is_none() {
+            state.delay = first; // Else it would scan and be put aside by turns.
+        }
         state.refuses_since = None;
         (state.free_at, state.aside_until, state.down_since) = (None, None, None);
         was_down

@@ -46,8 +46,9 @@ impl Endpoints {
         let index = self.second(ask).await?;
         let scanner = || ask.about.and_then(|from| self.health.scanner(from));
         let left = if refused.contains(&index) { scanner() } else { None };
-        self.second = left.or(self.second);
-        Some(left.unwrap_or(index))
+        let Some(left) = left else { return Some(index) };
+        self.second = Some(left);
+        self.check(left).await.then_some(left)
     }
 
     /// Returns `true` if an answer is that of one endpoint alone.

@@ -22,6 +22,10 @@ fn is_unreadable(failure: &Failure) -> bool {
     matches!(failure.refusal, Refusal::Transient) && failure.message.starts_with("malformed")
 }
 
+const fn is_large(failure: &Failure) -> bool {
+    matches!(failure.refusal, Refusal::Size { .. })
+}
+
 impl Endpoint {
     /// Fetches an answer, with the logs of [`Span::Receipts`] from the receipts of whole blocks
     /// where the endpoint serves these.
@@ -37,12 +41,15 @@ impl Endpoint {
             let found = match span {
                 Span::Receipts { from, to } => match self.fetch_outcome_logs(*from, *to).await {
                     Err(_) if !self.has_outcomes() => return self.fetch_in_parts(ask).await,
-                    // Some blocks have receipts that cannot be read, for good: their logs are asked for instead.
-                    Err(failure) if !self.has_native() && is_unreadable(&failure) => {
+                    // Some blocks have receipts that cannot be read, or are too large even alone, for good.
+                    Err(failure)
+                        if !self.has_native()
+                            && (is_unreadable(&failure) || from == to && is_large(&failure)) =>
+                    {
                         tracing::warn!(
                             endpoint = self.name,
                             cause = failure.message,
-                            "the receipts of a block cannot be read: it is checked by eth_getLogs"
+                            "the receipts of a block cannot be had: it is checked by eth_getLogs"
                         );
                         return self.fetch_in_parts(ask).await;
                     }

@@ -19,8 +19,8 @@ pub(super) struct Support {
 struct State {
     /// Time of the last refusal.
     lacked_at: Option<Instant>,
-    /// Time of the first `null`.
-    silent_since: Option<Instant>,
+    /// First and last time of `null`.
+    silent: Option<(Instant, Instant)>,
 }
 
 impl Support {
@@ -40,7 +40,12 @@ impl Support {
 
     /// Takes note of `null` about a block that the endpoint shows; returns `true` once that lasts too long.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
-        let since = *self.lock().silent_since.get_or_insert(now);
+        let mut state = self.lock();
+        // An earlier one that was not repeated says nothing about this block.
+        let is_recent = |last: Instant| now.saturating_duration_since(last) < 2 * SILENT_MAX;
+        let begun = state.silent.filter(|(_, last)| is_recent(*last));
+        let since = begun.map_or(now, |(since, _)| since);
+        state.silent = Some((since, now));
         now.saturating_duration_since(since) >= SILENT_MAX
     }
 
@@ -74,7 +79,9 @@ mod tests {
         let end = start + SILENT_MAX;
         assert!(!support.is_silent(start));
         assert!(!support.is_silent(end - Duration::from_secs(1)));
-        assert!(support.is_silent(end) && support.is_silent(end + ASK_AGAIN));
+        assert!(support.is_silent(end));
+        assert!(!support.is_silent(end + ASK_AGAIN), "the last one was long ago");
+        assert!(support.is_silent(end + ASK_AGAIN + SILENT_MAX));
         support.served();
         assert!(!support.is_silent(end), "it was served in between");
     }

@@ -229,6 +229,7 @@ fn one_that_refuses_every_check_is_gone() {
         health.failed(1, RATE, at(60));
         assert_eq!(health.second(0, 10, at(60)), None, "it may answer again soon");
     }
+    assert!(!health.note_check(1, rate, at(1000)), "the refusal before was long ago");
 }
 
 #[test]

@@ -287,3 +287,20 @@ async fn other_refusals_of_receipts_refuse_the_answer() {
         assert_eq!(answer, Err(refusal), "{cause}");
     }
 }
+
+/// A stranger can fill a block with logs of any size, which no endpoint's limit may turn into a halt.
+#[tokio::test]
+async fn logs_are_asked_where_receipts_are_too_large() {
+    let (endpoint, _served) = endpoint(|call| match call["method"].as_str().unwrap() {
+        "eth_getBlockReceipts" => error(-32008, "response too large"),
+        "eth_getLogs" => result(json!([transfer(8, PAID, 0, "aa")])),
+        _ => absent(),
+    })
+    .await;
+    let receipts = |from| Ask { logs: vec![Span::Receipts { from, to: 8 }], ..Ask::default() };
+    let refused = endpoint.fetch(&receipts(7)).await.unwrap_err();
+    assert!(matches!(refused.refusal, Refusal::Size { .. }), "fewer blocks may do");
+    let answer = endpoint.fetch(&receipts(8)).await.unwrap();
+    assert_eq!((answer.by_receipts, places(&answer)), (false, vec![vec![(8, 0)]]));
+    assert!(endpoint.outcomes.is_expected(Instant::now()), "the next block may be smaller");
+}
