@@ -20,6 +20,8 @@ const LONG_MICROS: i64 = 1_000_000;
 const SEARCHED_EVERY_MICROS: i64 = 100_000;
 /// Maximum number of waiting jobs. A host may have as many as it leaves free for others.
 const WAITING_MAX: usize = 8192;
+/// Maximum number of manual jobs of a host that go first; more, as when a day is sent again, wait by age like all others.
+const MANUAL_MAX: usize = 16;
 /// Maximum number of remembered hosts; beyond it, idle ones are forgotten.
 const HOSTS_MAX: usize = 20_000;
 
@@ -43,6 +45,8 @@ struct Priority {
 struct Host<T> {
     /// Its last request was answered soon.
     is_quick: bool,
+    /// Time of its last quick answer.
+    quick_at: Option<UnixMicros>,
     /// Time of its last answer.
     answered_at: Option<UnixMicros>,
     running: usize,
@@ -60,6 +64,7 @@ impl<T> Host<T> {
     fn new(turn: u64) -> Self {
         Self {
             is_quick: false,
+            quick_at: None,
             answered_at: None,
             running: 0,
             limit: 1,
@@ -75,6 +80,17 @@ impl<T> Host<T> {
 
     fn is_idle(&self) -> bool {
         self.running == 0 && self.waiting.is_empty()
+    }
+
+    /// Number of jobs that go first, up to [`MANUAL_MAX`].
+    fn manual(&self) -> usize {
+        let first = self.waiting.keys().take(MANUAL_MAX);
+        first.take_while(|priority| !priority.is_automatic).count()
+    }
+
+    /// `true` if it has not been quick for long: one slow answer among many changes nothing.
+    fn is_slow(&self, now: UnixMicros) -> bool {
+        !self.is_quick && self.quick_at.is_none_or(|at| is_long(at, now))
     }
 
     /// `true` if the breaker lets a job through.
@@ -98,6 +114,9 @@ impl<T> Host<T> {
                 self.breaker.answered();
                 self.answered_at = Some(now);
                 self.is_quick = was_quick;
+                if was_quick {
+                    self.quick_at = Some(now);
+                }
                 if is_wanted {
                     self.limit = (self.limit + 1).min(limit_max);
                 }
@@ -222,11 +241,12 @@ impl<T> Hosts<T> {
         now: UnixMicros,
     ) -> Option<(T, Reason)> {
         let (name, arrival, room) = (self.remembered(host), self.next_number(), self.room());
-        let priority = Priority { is_automatic: !is_manual, emitted_at, arrival };
         self.change(&name, |host| {
             if !host.admits(is_manual, now) {
                 return Some((job, Reason::Down));
             }
+            let is_first = is_manual && host.manual() < MANUAL_MAX;
+            let priority = Priority { is_automatic: !is_first, emitted_at, arrival };
             host.waiting.insert(priority, (now, job));
             if host.waiting.len() <= room {
                 return None;
@@ -275,7 +295,7 @@ impl<T> Hosts<T> {
         given_back.unwrap_or_default()
     }
 
-    /// Returns the jobs that have waited too long. Those of a quick host stay, which answers as fast as it can.
+    /// Returns the jobs that have waited too long. Those of a host that was quick just now stay.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<(T, Reason)> {
         // A search of a later time than now was before the clock went back.
         let since = now.0.saturating_sub(self.searched_at.0);
@@ -283,7 +303,7 @@ impl<T> Hosts<T> {
             return Vec::new();
         }
         self.searched_at = now;
-        let others = self.hosts.iter().filter(|(_, host)| !host.is_quick && !host.is_idle());
+        let others = self.hosts.iter().filter(|(_, host)| host.is_slow(now) && !host.is_idle());
         let names: Vec<_> = others.map(|(name, _)| name.clone()).collect();
         let is_late = |since| is_long(since, now);
         let late = names.iter().filter_map(|name| self.change(name, |host| host.take(is_late)));

@@ -10,6 +10,8 @@ use crate::config::ATTEMPTS_MAX;
 
 /// Maximum number of deferrals before an attempt: about a day.
 const DEFERRALS_MAX: i32 = 100;
+/// Maximum count of deferrals for a host that answers: enough for the longest of them.
+const BUSY_DEFERRALS_MAX: i32 = 11;
 
 /// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +125,10 @@ pub(crate) fn decide_deferral(
     let was_local = delivery.last_outcome == Some(AttemptOutcome::Local);
     // From the first failure of ours on: how long its receiver was busy before says nothing.
     let before = if is_local && !was_local { 0 } else { delivery.deferrals };
-    let deferrals = before.saturating_add(1);
+    let next = before.saturating_add(1);
+    // The wait for a host that answers is no time in which it was down.
+    let deferrals =
+        if reason == Reason::Busy { next.min(BUSY_DEFERRALS_MAX).max(before) } else { next };
     let is_down = reason == Reason::Down;
     let is_over = (is_down || reason == Reason::Unreachable) && deferrals > DEFERRALS_MAX;
     if is_over || is_down && delivery.requests > 0 && deferrals > 2 {
@@ -326,6 +331,12 @@ mod tests {
                 };
                 if reason == Reason::Busy {
                     assert_eq!([0, 1, 9].map(after), [first, second, second]);
+                    // No number of them makes the first minute of an outage the last of a day.
+                    for (before, expected) in [(10, 11), (11, 11), (100, 100)] {
+                        let delivery = Delivery { deferrals: before, ..delivery.clone() };
+                        let verdict = decide_deferral(&delivery, reason, UnixMicros(5), 12);
+                        assert_eq!(verdict.next.unwrap().1.deferrals, expected);
+                    }
                 }
                 let waited = if reason == Reason::Busy { [further; 3] } else { [first; 3] };
                 assert_eq!([10, 100, i32::MAX].map(after), waited);

@@ -175,7 +175,7 @@ impl Handler for Deliverer {
         let is_idle = self.inbox.is_empty() && self.finished.is_empty();
         let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
         // What is due and finds no room waits for an attempt to end, not for time to pass.
-        if self.is_stalled || !self.engine.hosts().has_room() {
+        if self.is_stalled || self.is_ending() || !self.engine.hosts().has_room() {
             return longest;
         }
         if !self.ready.is_empty() {

@@ -263,6 +263,39 @@ fn manual_jobs_go_first_and_pass_an_open_breaker() {
     assert_eq!(start_all(&mut hosts).iter().map(|(job, _)| *job).collect::<Vec<_>>(), [10, 13]);
 }
 
+/// As after an outage, when an operator sends a day's events again.
+#[test]
+fn many_manual_jobs_wait_by_age_like_all_others() {
+    let mut hosts = Hosts::new(1000, 500);
+    offer(&mut hosts, "a", 50);
+    for job in 100..140 {
+        assert_eq!(hosts.offer("a", UnixMicros(job), true, job, NOW), None);
+    }
+    let mut jobs = Vec::new();
+    while let Some((job, permit)) = start(&mut hosts) {
+        end(&mut hosts, permit, ANSWERED);
+        jobs.push(job);
+    }
+    let most = i64::try_from(MANUAL_MAX).unwrap();
+    let (first, others) = (100..100 + most, 100 + most..140);
+    assert_eq!(jobs, first.chain([50]).chain(others).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_slow_answer_gives_nothing_back() {
+    let mut hosts = Hosts::new(2, 2);
+    prove(&mut hosts, "a");
+    (1..=3).for_each(|job| drop(offer(&mut hosts, "a", job)));
+    let (_, slow) = start(&mut hosts).unwrap();
+    let (_, quick) = start(&mut hosts).unwrap();
+    let just_before = UnixMicros(LATER.0 - 1);
+    hosts.ended(quick, ANSWERED, just_before);
+    hosts.ended(slow, ANSWERED, LATER);
+    assert!(!hosts.hosts["a"].is_quick);
+    assert_eq!(late(&mut hosts, LATER), [0; 0]);
+    assert_eq!(late(&mut hosts, UnixMicros(LATER.0 + LONG_MICROS)), [3]);
+}
+
 #[test]
 fn idle_hosts_beyond_the_limit_are_forgotten() {
     let (mut hosts, _) = opened();
