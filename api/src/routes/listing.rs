@@ -31,8 +31,8 @@ const EXPORTED: Page = Page { limit: 200, offset: 0 };
 pub(crate) struct Listing<Row> {
     /// Name of the file.
     pub(crate) name: &'static str,
-    /// Columns of the CSV: all fields of the JSON.
-    pub(crate) columns: &'static [&'static str],
+    /// Columns of the CSV, separated by commas: all fields of the JSON.
+    pub(crate) columns: &'static str,
     pub(crate) json: fn(&[Row]) -> Response,
     pub(crate) object: fn(&Row) -> Value,
     pub(crate) cursor: fn(&Row) -> Cursor,

@@ -10,19 +10,7 @@ use super::{Chain, Report};
 /// The text of an amount that is not known.
 const NOT_KNOWN: &str = "not known";
 /// The columns of CSV.
-const COLUMNS: [&str; 11] = [
-    "section",
-    "join",
-    "from",
-    "to",
-    "blockchain",
-    "coin",
-    "item",
-    "count",
-    "amount",
-    "text",
-    "command",
-];
+const COLUMNS: &str = "section,join,from,to,blockchain,coin,item,count,amount,text,command";
 
 fn amount(value: Option<Amount>) -> String {
     value.map_or_else(|| NOT_KNOWN.to_owned(), |value| value.to_string())
@@ -183,8 +171,8 @@ pub(super) fn json(report: &Report) -> String {
 
 /// Returns the report as CSV for spreadsheets.
 pub(super) fn csv(report: &Report) -> String {
-    let mut text = csv::head(&COLUMNS);
-    let mut add = |object: Value| text += &csv::line(&object, &COLUMNS);
+    let mut text = csv::head(COLUMNS);
+    let mut add = |object: Value| text += &csv::line(&object, COLUMNS);
     for total in &report.joined.totals {
         add(json!({
             "section": "total",

@@ -20,64 +20,33 @@ const PAGE: usize = 500;
 const ALERTS: File = File {
     name: "alerts",
     topic: Topic::Alerts,
-    columns: &[
-        "number",
-        "raised_at",
-        "state",
-        "alert_id",
-        "kind",
-        "blockchain",
-        "message",
-        "order_id",
-        "transfer_id",
-    ],
+    columns: "number,raised_at,state,alert_id,kind,blockchain,message,order_id,transfer_id",
 };
 const AUDIT: File = File {
     name: "audit",
     topic: Topic::Audit,
-    columns: &[
-        "number",
-        "requested_at",
-        "operator",
-        "client",
-        "action",
-        "subject",
-        "order_id",
-        "transfer_id",
-        "command_id",
-    ],
+    columns: "number,requested_at,operator,client,action,subject,order_id,transfer_id,command_id",
 };
 /// Dead letters, without keys and values, which are bytes.
 const DEAD_LETTERS: File = File {
     name: "dead-letters",
     topic: Topic::DeadLetters,
-    columns: &["number", "failed_at", "topic", "partition", "offset", "group", "reason"],
+    columns: "number,failed_at,topic,partition,offset,group,reason",
 };
 /// Dead webhooks, without bodies and URLs.
 const DELIVERIES: File = File {
     name: "deliveries",
     topic: Topic::WebhooksDead,
-    columns: &[
-        "written_at",
-        "event_id",
-        "kind",
-        "order_id",
-        "transfer_id",
-        "host",
-        "manual",
-        "emitted_at",
-        "requests",
-        "last_outcome",
-        "last_status",
-    ],
+    columns: "written_at,event_id,kind,order_id,transfer_id,host,manual,emitted_at,requests,\
+              last_outcome,last_status",
 };
 
 /// The records of a topic as a file, the oldest of each partition first.
 struct File {
     name: &'static str,
     topic: Topic,
-    /// Fields of the records as JSON, and `number`, `written_at` and `host`.
-    columns: &'static [&'static str],
+    /// Fields of the records as JSON, and `number`, `written_at` and `host`, separated by commas.
+    columns: &'static str,
 }
 
 /// A file that is being written.
