@@ -7,17 +7,21 @@ mod exports;
 mod lists;
 mod pages;
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRef, FromRequest as _, Request, State};
+use axum::extract::{
+    DefaultBodyLimit, FromRef, FromRequest as _, FromRequestParts, Request, State,
+};
+use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use log::{Log, OpenAlerts};
 use runtime::Clock;
 use schemas::record::{Alert, AuditEntry, DeadLetter, Delivery};
@@ -84,6 +88,17 @@ pub(crate) struct Console {
     pub(crate) version: &'static str,
 }
 
+impl<S: Sync> FromRequestParts<S> for Console
+where
+    Self: FromRef<S>,
+{
+    type Rejection = Infallible;
+
+    async fn from_request_parts(_: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        Ok(Self::from_ref(state))
+    }
+}
+
 /// Below `/console`. The state of the router has the console, and what its actions and files need.
 pub(crate) fn routes<S>(console: &Console) -> Router<S>
 where
@@ -97,11 +112,14 @@ where
         .route("/search", get(pages::search_for))
         .route("/orders", get(lists::orders))
         .route("/orders/{order_id}", get(pages::order))
-        .route("/orders/{order_id}/cancel", get(actions::ask_cancel).post(actions::cancel))
-        .route("/orders/{order_id}/mark-paid", get(actions::ask_mark_paid).post(actions::mark_paid))
+        .route("/orders/{order_id}/cancel", actions::asks(Action::Cancel).post(actions::cancel))
+        .route(
+            "/orders/{order_id}/mark-paid",
+            actions::asks(Action::MarkPaid).post(actions::mark_paid),
+        )
         .route(
             "/orders/{order_id}/resend-webhook",
-            get(actions::ask_resend_order).post(actions::resend_order),
+            actions::asks(Action::ResendOrder).post(actions::resend_order),
         )
         .route("/unknown", get(lists::unknown))
         .route("/transfers", get(lists::transfers))
@@ -296,13 +314,13 @@ impl Console {
 }
 
 /// `GET /console/sign-in`
-async fn sign_in_form(State(console): State<Console>, query: Query) -> Response {
+async fn sign_in_form(console: Console, query: Query) -> Response {
     console::sign_in(StatusCode::OK, None, wanted(&query), console.version)
 }
 
 /// `POST /console/sign-in`
 async fn sign_in(
-    State(console): State<Console>,
+    console: Console,
     client: Option<Client>,
     headers: HeaderMap,
     Form(form): Form,
@@ -328,7 +346,7 @@ async fn sign_in(
 }
 
 /// `POST /console/sign-out`
-async fn sign_out(State(console): State<Console>, headers: HeaderMap) -> Response {
+async fn sign_out(console: Console, headers: HeaderMap) -> Response {
     if let Some(number) = cookie(&headers, COOKIE) {
         console.sessions.end(number);
     }
@@ -347,7 +365,7 @@ fn with_cookie(headers: &HeaderMap, number: &str, seconds: i64, to: &str) -> Res
 }
 
 /// `GET /console`
-async fn first(State(console): State<Console>, visit: Visit) -> Answer {
+async fn first(console: Console, visit: Visit) -> Answer {
     Ok(console.shown(&visit, overview::render(&*console.overview().await?)))
 }
 

@@ -13,38 +13,31 @@ fn offered(visit: &Visit) -> Answer<()> {
     if visit.operator.may_operate() { Ok(()) } else { Err(Refusal::ReadOnly) }
 }
 
-async fn asked(console: &Console, visit: &Visit, id: OrderId, action: Action) -> Answer {
-    offered(visit)?;
+async fn asked(console: Console, visit: Visit, id: OrderId, action: Action) -> Answer {
+    offered(&visit)?;
     let row = console.reads.order_row(id).await?;
-    Ok(console.shown(visit, action::on_order(action, &row.order, visit)))
+    Ok(console.shown(&visit, action::on_order(action, &row.order, &visit)))
+}
+
+/// `GET /console/orders/{order_id}/…`: the page that asks before an action on an order.
+pub(super) fn asks<S>(action: Action) -> MethodRouter<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Console: FromRef<S>,
+{
+    get(move |console: Console, visit: Visit, Named(id): Named<OrderId>| {
+        asked(console, visit, id, action)
+    })
 }
 
 fn done(to: &str, action: Action) -> Response {
     lead(&format!("{to}?done={}", action.word()))
 }
 
-/// `GET /console/orders/{order_id}/cancel`
-pub(super) async fn ask_cancel(
-    State(console): State<Console>,
-    visit: Visit,
-    Named(id): Named<OrderId>,
-) -> Answer {
-    asked(&console, &visit, id, Action::Cancel).await
-}
-
 /// `POST /console/orders/{order_id}/cancel`
 pub(super) async fn cancel(commands: Commands, by: Operator, Named(id): Named<OrderId>) -> Answer {
     commands.cancel_by(&by, id).await?;
     Ok(done(&format!("/console/orders/{id}"), Action::Cancel))
-}
-
-/// `GET /console/orders/{order_id}/mark-paid`
-pub(super) async fn ask_mark_paid(
-    State(console): State<Console>,
-    visit: Visit,
-    Named(id): Named<OrderId>,
-) -> Answer {
-    asked(&console, &visit, id, Action::MarkPaid).await
 }
 
 /// `POST /console/orders/{order_id}/mark-paid`
@@ -55,15 +48,6 @@ pub(super) async fn mark_paid(
 ) -> Answer {
     commands.mark_paid(&by, id).await?;
     Ok(done(&format!("/console/orders/{id}"), Action::MarkPaid))
-}
-
-/// `GET /console/orders/{order_id}/resend-webhook`
-pub(super) async fn ask_resend_order(
-    State(console): State<Console>,
-    visit: Visit,
-    Named(id): Named<OrderId>,
-) -> Answer {
-    asked(&console, &visit, id, Action::ResendOrder).await
 }
 
 /// `POST /console/orders/{order_id}/resend-webhook`
@@ -78,7 +62,7 @@ pub(super) async fn resend_order(
 
 /// `GET /console/transfers/{transfer_id}/resend-webhook`
 pub(super) async fn ask_resend_transfer(
-    State(console): State<Console>,
+    console: Console,
     visit: Visit,
     Named(id): Named<i64>,
 ) -> Answer {
@@ -99,7 +83,7 @@ pub(super) async fn resend_transfer(
 
 /// `GET /console/transfers/{transfer_id}/attach?order_id=`
 pub(super) async fn ask_attach(
-    State(console): State<Console>,
+    console: Console,
     visit: Visit,
     Named(id): Named<i64>,
     query: Query,
@@ -133,17 +117,13 @@ fn subject(fields: &Query) -> Answer<(&str, &str)> {
 }
 
 /// `GET /console/stops?subject=&blockchain=`
-pub(super) async fn ask_stop(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+pub(super) async fn ask_stop(console: Console, visit: Visit, query: Query) -> Answer {
     offered(&visit)?;
     Ok(console.shown(&visit, action::stop(Action::Stop, subject(&query)?, &visit)))
 }
 
 /// `GET /console/stops/end?subject=&blockchain=`
-pub(super) async fn ask_resume(
-    State(console): State<Console>,
-    visit: Visit,
-    query: Query,
-) -> Answer {
+pub(super) async fn ask_resume(console: Console, visit: Visit, query: Query) -> Answer {
     offered(&visit)?;
     Ok(console.shown(&visit, action::stop(Action::Resume, subject(&query)?, &visit)))
 }
@@ -169,11 +149,7 @@ pub(super) async fn resume(commands: Commands, by: Operator, Form(form): Form) -
 }
 
 /// `GET /console/alerts/resolve?alert_id=`
-pub(super) async fn ask_resolve(
-    State(console): State<Console>,
-    visit: Visit,
-    query: Query,
-) -> Answer {
+pub(super) async fn ask_resolve(console: Console, visit: Visit, query: Query) -> Answer {
     offered(&visit)?;
     let open = console.open_alerts(&visit.operator).await?;
     let alert = query.text("alert_id")?.and_then(|id| open.get(id));
@@ -193,7 +169,7 @@ pub(super) async fn resolve(commands: Commands, by: Operator, Form(form): Form) 
 
 /// `GET /console/dead-letters/{number}/replay`
 pub(super) async fn ask_replay(
-    State(console): State<Console>,
+    console: Console,
     visit: Visit,
     Named(number): Named<i64>,
 ) -> Answer {
@@ -221,11 +197,7 @@ async fn plan(
 }
 
 /// `GET /console/deliveries/redrive?host=&outcome=&kind=`
-pub(super) async fn ask_redrive(
-    State(console): State<Console>,
-    visit: Visit,
-    query: Query,
-) -> Answer {
+pub(super) async fn ask_redrive(console: Console, visit: Visit, query: Query) -> Answer {
     offered(&visit)?;
     let (plan, filter) = plan(&console, &visit.operator, &query).await?;
     Ok(console.shown(&visit, plan.ask(&filter, &visit)))
@@ -233,7 +205,7 @@ pub(super) async fn ask_redrive(
 
 /// `POST /console/deliveries/redrive`
 pub(super) async fn redrive(
-    State(console): State<Console>,
+    console: Console,
     visit: Visit,
     commands: Commands,
     Form(form): Form,

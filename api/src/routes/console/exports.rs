@@ -128,26 +128,22 @@ impl Console {
 }
 
 /// `GET /console/export/alerts`
-pub(super) async fn alerts(State(console): State<Console>, by: Operator) -> Answer {
+pub(super) async fn alerts(console: Console, by: Operator) -> Answer {
     console.file(by, &ALERTS, Filter::default(), ALL).await
 }
 
 /// `GET /console/export/audit`
-pub(super) async fn audit(State(console): State<Console>, by: Operator) -> Answer {
+pub(super) async fn audit(console: Console, by: Operator) -> Answer {
     console.file(by, &AUDIT, Filter::default(), ALL).await
 }
 
 /// `GET /console/export/dead-letters`
-pub(super) async fn dead_letters(State(console): State<Console>, by: Operator) -> Answer {
+pub(super) async fn dead_letters(console: Console, by: Operator) -> Answer {
     console.file(by, &DEAD_LETTERS, Filter::default(), ALL).await
 }
 
 /// `GET /console/export/deliveries?host=&outcome=&kind=`
-pub(super) async fn deliveries(
-    State(console): State<Console>,
-    by: Operator,
-    query: Query,
-) -> Answer {
+pub(super) async fn deliveries(console: Console, by: Operator, query: Query) -> Answer {
     let since = console.clock.now().seconds().plus(-GIVEN_UP_SECONDS).micros();
     console.file(by, &DELIVERIES, of_filter(&query)?, since).await
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// `GET /console/orders`
-pub(super) async fn orders(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+pub(super) async fn orders(console: Console, visit: Visit, query: Query) -> Answer {
     let text = |name| Answer::Ok(query.text(name)?.unwrap_or_default());
     let (status, reference) = (text("status")?, text("merchant_order_id")?);
     let filter = OrderFilter {
@@ -16,7 +16,7 @@ pub(super) async fn orders(State(console): State<Console>, visit: Visit, query: 
 }
 
 /// `GET /console/deposits`
-pub(super) async fn deposits(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+pub(super) async fn deposits(console: Console, visit: Visit, query: Query) -> Answer {
     let within = query.within("started_from", "started_before")?;
     let filter = DepositFilter { within, ..DepositFilter::default() };
     let rows = console.in_turn(&visit, |reads| async move { reads.deposits(filter, ROWS).await });
@@ -24,11 +24,7 @@ pub(super) async fn deposits(State(console): State<Console>, visit: Visit, query
 }
 
 /// `GET /console/transfers`
-pub(super) async fn transfers(
-    State(console): State<Console>,
-    visit: Visit,
-    query: Query,
-) -> Answer {
+pub(super) async fn transfers(console: Console, visit: Visit, query: Query) -> Answer {
     let status = query.text("status")?.unwrap_or_default();
     let within = query.within("created_from", "created_before")?;
     let filter =
@@ -40,7 +36,7 @@ pub(super) async fn transfers(
 }
 
 /// `GET /console/unknown`
-pub(super) async fn unknown(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+pub(super) async fn unknown(console: Console, visit: Visit, query: Query) -> Answer {
     let within = query.within("created_from", "created_before")?;
     let found = console.in_turn(&visit, move |reads| async move {
         let mut found = Vec::new();
@@ -54,11 +50,7 @@ pub(super) async fn unknown(State(console): State<Console>, visit: Visit, query:
 }
 
 /// `GET /console/deliveries?host=&outcome=&kind=`
-pub(super) async fn deliveries(
-    State(console): State<Console>,
-    visit: Visit,
-    query: Query,
-) -> Answer {
+pub(super) async fn deliveries(console: Console, visit: Visit, query: Query) -> Answer {
     let (now, filter) = (console.clock.now(), of_filter(&query)?);
     let (before, of) = (query.parsed("before")?, filter.clone());
     let found =
@@ -67,7 +59,7 @@ pub(super) async fn deliveries(
 }
 
 /// `GET /console/chains`
-pub(super) async fn chains(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+pub(super) async fn chains(console: Console, visit: Visit, query: Query) -> Answer {
     let overview = console.overview().await?;
     let rows = console.reads.chains().await?;
     let stops = rows
@@ -84,7 +76,7 @@ pub(super) async fn chains(State(console): State<Console>, visit: Visit, query: 
 }
 
 /// `GET /console/alerts`
-pub(super) async fn alerts(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+pub(super) async fn alerts(console: Console, visit: Visit, query: Query) -> Answer {
     let found = console.newest::<Alert>(&visit, Topic::Alerts, &query).await?;
     let open = console.open_alerts(&visit.operator).await?;
     let done = done(&query, |action| action == Action::Resolve)?;
@@ -92,17 +84,13 @@ pub(super) async fn alerts(State(console): State<Console>, visit: Visit, query: 
 }
 
 /// `GET /console/audit`
-pub(super) async fn audit(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+pub(super) async fn audit(console: Console, visit: Visit, query: Query) -> Answer {
     let found = console.newest::<AuditEntry>(&visit, Topic::Audit, &query).await?;
     Ok(console.shown(&visit, records::audit(&found)))
 }
 
 /// `GET /console/dead-letters`
-pub(super) async fn dead_letters(
-    State(console): State<Console>,
-    visit: Visit,
-    query: Query,
-) -> Answer {
+pub(super) async fn dead_letters(console: Console, visit: Visit, query: Query) -> Answer {
     let found = console.newest::<DeadLetter>(&visit, Topic::DeadLetters, &query).await?;
     let open = console.open_alerts(&visit.operator).await?;
     Ok(console.shown(&visit, letters::list(&open, &found, &visit)))

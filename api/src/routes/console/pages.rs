@@ -4,11 +4,7 @@ use super::*;
 use crate::machine::story::Story;
 
 /// `GET /console/search?q=`
-pub(super) async fn search_for(
-    State(console): State<Console>,
-    visit: Visit,
-    query: Query,
-) -> Answer {
+pub(super) async fn search_for(console: Console, visit: Visit, query: Query) -> Answer {
     let wanted = Wanted::new(query.text("q")?.unwrap_or_default());
     let (since, sought) = (console.since(), wanted.clone());
     let found = console.inspect(&visit.operator, move |reader| {
@@ -25,7 +21,7 @@ pub(super) async fn search_for(
 
 /// `GET /console/orders/{order_id}`
 pub(super) async fn order(
-    State(console): State<Console>,
+    console: Console,
     visit: Visit,
     Named(id): Named<OrderId>,
     query: Query,
@@ -47,7 +43,7 @@ pub(super) async fn order(
 
 /// `GET /console/transfers/{transfer_id}`
 pub(super) async fn transfer(
-    State(console): State<Console>,
+    console: Console,
     visit: Visit,
     Named(id): Named<i64>,
     query: Query,
@@ -73,7 +69,7 @@ pub(super) async fn transfer(
 }
 
 /// `GET /console/delivery?order=&event=`, or with `transfer`
-pub(super) async fn delivery(State(console): State<Console>, visit: Visit, query: Query) -> Answer {
+pub(super) async fn delivery(console: Console, visit: Visit, query: Query) -> Answer {
     let order = query.text("order")?.and_then(|id| id.parse().ok()).map(Subject::Order);
     let transfer = query.text("transfer")?.and_then(|id| id.parse().ok());
     let subject = order.or(transfer.map(|id| Subject::Transfer(TransferId(id))));
@@ -86,7 +82,7 @@ pub(super) async fn delivery(State(console): State<Console>, visit: Visit, query
 
 /// `GET /console/dead-letters/{number}`
 pub(super) async fn letter(
-    State(console): State<Console>,
+    console: Console,
     visit: Visit,
     Named(number): Named<i64>,
     query: Query,
