@@ -7,145 +7,94 @@ use super::markup::{badge, code, facts, foreign, head, plain};
 use super::session::Visit;
 use crate::page::Html;
 
-/// Action of an operator on the console.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Cancel,
-    MarkPaid,
-    ResendOrder,
-    ResendTransfer,
-    Attach,
-    Stop,
-    Resume,
-    Resolve,
-    Replay,
-    Redrive,
+/// Declares the actions of operators on the console: the word of each in addresses, its title, the message after it, and
+/// its consequence.
+macro_rules! actions {
+    ($($action:ident $word:literal $title:literal $done:literal: $consequence:literal;)+) => {
+        /// Action of an operator on the console.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Action { $($action,)+ }
+
+        impl Action {
+            const ALL: &'static [Self] = &[$(Self::$action,)+];
+
+            const fn texts(self) -> [&'static str; 4] {
+                match self { $(Self::$action => [$word, $title, $done, $consequence],)+ }
+            }
+        }
+    };
+}
+
+actions! {
+    Cancel "cancel" "Cancel the order?" "The order is cancelled.":
+        "The order ends as cancelled, its deposits close, and the shop gets a webhook. A payment \
+         that comes later pays nothing. It cannot be undone.";
+    MarkPaid "mark-paid" "Mark the order paid?" "The order is paid.":
+        "The order becomes paid without a payment, and the shop gets a webhook: it may ship. No \
+         money is moved or checked. If a payment did come, attach its transfer instead. It \
+         cannot be undone.";
+    ResendOrder "resend-webhook" "Send the order's webhook again?" "The webhook is on its way.":
+        "The shop gets the webhook of the order's present status once more, with the whole \
+         schedule of attempts.";
+    ResendTransfer "resend-webhook" "Send the transfer's webhook again?" "The webhook is on its way.":
+        "merchant.unknown_transfer_webhook_url gets the event of this transfer once more, with \
+         the whole schedule of attempts.";
+    Attach "attach" "Attach the transfer to the order?" "The transfer pays this order.":
+        "The transfer pays the order: it becomes paid, the transfer matched, and the shop gets a \
+         webhook. It cannot be undone.";
+    Stop "stop" "Stop these payments?" "The stop is on its way: it is in force when it is listed here.":
+        "Nothing that it covers is offered any more, and payments that are confirmed meanwhile \
+         pay nothing, also for orders that wait: they are unknown, by the reason stopped.";
+    Resume "resume" "End the stop?" "The end of the stop is on its way.":
+        "What it covered is offered and pays again from now on. What was confirmed meanwhile \
+         stays unknown: attach what is good.";
+    Resolve "resolve" "Resolve the alert?" "The alert is resolved.":
+        "The alert ends, here and for everybody who is sent alerts. Nothing else is changed: its \
+         cause is not mended.";
+    Replay "replay" "Put the record back?" "The record was put back.":
+        "The record is appended to its topic once more, and its stage takes it again. What it \
+         asks for may happen now: read what it says.";
+    Redrive "redrive" "Send these webhooks again?" "The webhooks are on their way.":
+        "The shop gets the webhook of the present status of each order once more, and of each \
+         transfer its event, with the whole schedule of attempts. What was delivered since, or \
+         asked for already, is left out.";
 }
 
 impl Action {
-    const ALL: [Self; 10] = [
-        Self::Cancel,
-        Self::MarkPaid,
-        Self::ResendOrder,
-        Self::ResendTransfer,
-        Self::Attach,
-        Self::Stop,
-        Self::Resume,
-        Self::Resolve,
-        Self::Replay,
-        Self::Redrive,
-    ];
-
     /// Its word in addresses.
     pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::MarkPaid => "mark-paid",
-            Self::ResendOrder | Self::ResendTransfer => "resend-webhook",
-            Self::Attach => "attach",
-            Self::Stop => "stop",
-            Self::Resume => "resume",
-            Self::Resolve => "resolve",
-            Self::Replay => "replay",
-            Self::Redrive => "redrive",
-        }
-    }
-
-    const fn title(self) -> &'static str {
-        match self {
-            Self::Cancel => "Cancel the order?",
-            Self::MarkPaid => "Mark the order paid?",
-            Self::ResendOrder => "Send the order's webhook again?",
-            Self::ResendTransfer => "Send the transfer's webhook again?",
-            Self::Attach => "Attach the transfer to the order?",
-            Self::Stop => "Stop these payments?",
-            Self::Resume => "End the stop?",
-            Self::Resolve => "Resolve the alert?",
-            Self::Replay => "Put the record back?",
-            Self::Redrive => "Send these webhooks again?",
-        }
-    }
-
-    /// Consequence of the action.
-    const fn consequence(self) -> &'static str {
-        match self {
-            Self::Cancel => {
-                "The order ends as cancelled, its deposits close, and the shop gets a webhook. A payment that comes later pays \
-                 nothing. It cannot be undone."
-            }
-            Self::MarkPaid => {
-                "The order becomes paid without a payment, and the shop gets a webhook: it may ship. No money is moved or \
-                 checked. If a payment did come, attach its transfer instead. It cannot be undone."
-            }
-            Self::ResendOrder => {
-                "The shop gets the webhook of the order's present status once more, with the whole schedule of attempts."
-            }
-            Self::ResendTransfer => {
-                "merchant.unknown_transfer_webhook_url gets the event of this transfer once more, with the whole schedule of \
-                 attempts."
-            }
-            Self::Attach => {
-                "The transfer pays the order: it becomes paid, the transfer matched, and the shop gets a webhook. It cannot be \
-                 undone."
-            }
-            Self::Stop => {
-                "Nothing that it covers is offered any more, and payments that are confirmed meanwhile pay nothing, also for \
-                 orders that wait: they are unknown, by the reason stopped."
-            }
-            Self::Resume => {
-                "What it covered is offered and pays again from now on. What was confirmed meanwhile stays unknown: attach \
-                 what is good."
-            }
-            Self::Resolve => {
-                "The alert ends, here and for everybody who is sent alerts. Nothing else is changed: its cause is not mended."
-            }
-            Self::Replay => {
-                "The record is appended to its topic once more, and its stage takes it again. What it asks for may happen \
-                 now: read what it says."
-            }
-            Self::Redrive => {
-                "The shop gets the webhook of the present status of each order once more, and of each transfer its event, \
-                 with the whole schedule of attempts. What was delivered since, or asked for already, is left out."
-            }
-        }
+        let [word, ..] = self.texts();
+        word
     }
 
     /// Message after the action.
     pub(crate) const fn done(self) -> &'static str {
-        match self {
-            Self::Cancel => "The order is cancelled.",
-            Self::MarkPaid => "The order is paid.",
-            Self::ResendOrder | Self::ResendTransfer => "The webhook is on its way.",
-            Self::Attach => "The transfer pays this order.",
-            Self::Stop => "The stop is on its way: it is in force when it is listed here.",
-            Self::Resume => "The end of the stop is on its way.",
-            Self::Resolve => "The alert is resolved.",
-            Self::Replay => "The record was put back.",
-            Self::Redrive => "The webhooks are on their way.",
-        }
+        let [_, _, done, _] = self.texts();
+        done
     }
 
     /// The first action of a word.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.word() == word)
+        Self::ALL.iter().copied().find(|action| action.word() == word)
     }
 }
 
 /// The page of an action, whose form goes to where the page is.
 pub(super) fn confirm(action: Action, what: Html, fields: Html, visit: &Visit) -> Page {
+    let [_, title, _, consequence] = action.texts();
     let form = plain(
         "<p>{{consequence}}</p>{{what}}<form method=\"post\">{{token}}{{fields}}<p class=\"actions\"><button class=\"main\">{{yes}}\
          </button></p></form><p class=\"hint\">The audit will have it under the name <bdi>{{name}}</bdi>.</p>",
         &[
-            ("consequence", action.consequence().into()),
+            ("consequence", consequence.into()),
             ("what", what),
             ("token", visit.field()),
             ("fields", fields),
-            ("yes", action.title().trim_end_matches('?').into()),
+            ("yes", title.trim_end_matches('?').into()),
             ("name", visit.operator.name.to_string().into()),
         ],
     );
-    Page::new(action.title().trim_end_matches('?'), head(action.title(), form))
+    Page::new(title.trim_end_matches('?'), head(title, form))
 }
 
 fn of_order(order: &Order) -> [(&'static str, Html); 4] {
