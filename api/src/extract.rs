@@ -88,39 +88,29 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Named<T> {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Body(pub(crate) Bytes);
+/// Declares the bodies of requests, each with the name of its limit.
+macro_rules! bodies {
+    ($($(#[$doc:meta])* $body:ident: $limit:literal,)+) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $body(pub(crate) Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Body {
-    type Rejection = Refusal;
+        impl<S: Send + Sync> FromRequest<S> for $body {
+            type Rejection = Refusal;
 
-    async fn from_request(request: Request, state: &S) -> Answer<Self> {
-        read(request, state, "64 KiB").await.map(Self)
-    }
+            async fn from_request(request: Request, state: &S) -> Answer<Self> {
+                read(request, state, $limit).await.map(Self)
+            }
+        }
+    )+};
 }
 
-/// A body of a customer, who has little to say.
-#[derive(Debug)]
-pub(crate) struct SmallBody(pub(crate) Bytes);
-
-impl<S: Send + Sync> FromRequest<S> for SmallBody {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, state: &S) -> Answer<Self> {
-        read(request, state, "4 KiB").await.map(Self)
-    }
-}
-
-/// A form of the page.
-#[derive(Debug)]
-pub(crate) struct Form(pub(crate) Bytes);
-
-impl<S: Send + Sync> FromRequest<S> for Form {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, state: &S) -> Answer<Self> {
-        read(request, state, "1 KiB").await.map(Self)
-    }
+bodies! {
+    Body: "64 KiB",
+    /// A body of a customer, who has little to say.
+    SmallBody: "4 KiB",
+    /// A form of the page.
+    Form: "1 KiB",
 }
 
 /// The limit is the route's; its name is for the refusal.

@@ -81,58 +81,27 @@ impl Deref for AppState {
     }
 }
 
-impl FromRef<AppState> for Arc<Auth> {
-    fn from_ref(state: &AppState) -> Self {
-        state.auth.clone()
-    }
+/// Declares the parts that handlers take, each with its place in the state.
+macro_rules! parts {
+    ($($part:ty = $($place:ident).+,)+) => {$(
+        impl FromRef<AppState> for $part {
+            fn from_ref(state: &AppState) -> Self {
+                state.$($place).+.clone()
+            }
+        }
+    )+};
 }
 
-impl FromRef<AppState> for Commands {
-    fn from_ref(state: &AppState) -> Self {
-        state.commands.clone()
-    }
-}
-
-impl FromRef<AppState> for Links {
-    fn from_ref(state: &AppState) -> Self {
-        state.links.clone()
-    }
-}
-
-impl FromRef<AppState> for Reads {
-    fn from_ref(state: &AppState) -> Self {
-        state.reads.clone()
-    }
-}
-
-impl FromRef<AppState> for Changes {
-    fn from_ref(state: &AppState) -> Self {
-        state.changes.clone()
-    }
-}
-
-impl FromRef<AppState> for Health {
-    fn from_ref(state: &AppState) -> Self {
-        state.health.clone()
-    }
-}
-
-impl FromRef<AppState> for Events {
-    fn from_ref(state: &AppState) -> Self {
-        state.checkouts.events.clone()
-    }
-}
-
-impl FromRef<AppState> for Checkouts {
-    fn from_ref(state: &AppState) -> Self {
-        state.checkouts.clone()
-    }
-}
-
-impl FromRef<AppState> for Console {
-    fn from_ref(state: &AppState) -> Self {
-        state.console.clone()
-    }
+parts! {
+    Arc<Auth> = auth,
+    Commands = commands,
+    Links = links,
+    Reads = reads,
+    Changes = changes,
+    Health = health,
+    Events = checkouts.events,
+    Checkouts = checkouts,
+    Console = console,
 }
 
 /// Routes that are the same at any address: of merchants and customers, and of operators.
