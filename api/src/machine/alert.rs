@@ -1,22 +1,17 @@
 //! Alert to resolve, and the reason.
 
-use serde::Deserialize;
-use serde_json::Value;
-
 use super::json;
 use crate::alerts::AlertEnd;
 use crate::error::Invalid;
 
-/// The body of `POST /alerts/resolve`.
-#[derive(Deserialize)]
-struct Body {
-    alert_id: Option<Value>,
-    reason: Option<Value>,
+json::fields! {
+    /// The body of `POST /alerts/resolve`.
+    Body { alert_id, reason }
 }
 
 /// Reads a body: the name of the alert, and the reason.
 pub(crate) fn parse(body: &[u8]) -> Result<(String, Option<String>), Invalid> {
-    let body: Body = json::only(body, &["alert_id", "reason"])?;
+    let body: Body = json::only(body)?;
     let alert_id = json::text("alert_id", "string", body.alert_id)?;
     let reason = body.reason.map(|reason| json::text("reason", "string", Some(reason)));
     let reason = reason.transpose()?;

@@ -3,7 +3,6 @@
 
 use schemas::record::{Order, Transfer};
 use schemas::{OrderId, TransferStatus};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::json;
@@ -11,11 +10,9 @@ use crate::error::{Answer, Invalid, Refusal};
 
 const LESS: &str = "transfer brings less than the order's amount: with \"accept_less\": true it pays the order in full";
 
-/// The body of `POST /transfers/{transfer_id}/attach`.
-#[derive(Deserialize)]
-struct Body {
-    order_id: Option<Value>,
-    accept_less: Option<Value>,
+json::fields! {
+    /// The body of `POST /transfers/{transfer_id}/attach`.
+    Body { order_id, accept_less }
 }
 
 /// Attach request of an operator.

@@ -11,6 +11,28 @@ use serde_json::Value;
 
 use crate::error::Invalid;
 
+/// Declares the body of a request: its fields, each read by a function of this file.
+macro_rules! fields {
+    ($(#[$doc:meta])* $body:ident { $($field:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(serde::Deserialize)]
+        struct $body {
+            $($field: Option<serde_json::Value>,)+
+        }
+
+        impl crate::machine::json::Fields for $body {
+            const NAMES: &'static [&'static str] = &[$(stringify!($field)),+];
+        }
+    };
+}
+pub(crate) use fields;
+
+/// A body whose fields are declared.
+pub(crate) trait Fields {
+    /// The names of all fields.
+    const NAMES: &'static [&'static str];
+}
+
 /// The object that a body is. Unknown fields are ignored; null is the same as absent.
 pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Invalid> {
     // serde would also read a struct from an array, by position.
@@ -22,9 +44,9 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Invali
 
 /// As [`object`], but refuses unknown fields: for a body where a misspelt field would change what
 /// is asked for.
-pub(crate) fn only<'a, T: Deserialize<'a>>(body: &'a [u8], names: &[&str]) -> Result<T, Invalid> {
+pub(crate) fn only<'a, T: Deserialize<'a> + Fields>(body: &'a [u8]) -> Result<T, Invalid> {
     let read = object(body)?;
-    known("body", field_names(body)?.iter().map(String::as_str), names)?;
+    known("body", field_names(body)?.iter().map(String::as_str), T::NAMES)?;
     Ok(read)
 }
 

@@ -2,7 +2,6 @@
 
 use schemas::record::CreateOrder;
 use schemas::{Address, Amount, Blockchain, Refusal, UnixSeconds, receiver_url};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::json;
@@ -15,14 +14,8 @@ const AMOUNT_CHARS_MAX: usize = 64;
 /// Maximum bytes of a webhook URL.
 const URL_BYTES_MAX: usize = 2048;
 
-#[derive(Deserialize)]
-struct Body {
-    order_id: Option<Value>,
-    amount: Option<Value>,
-    webhook_url: Option<Value>,
-    expecting_wallet_address: Option<Value>,
-    blockchain: Option<Value>,
-    stablecoin: Option<Value>,
+json::fields! {
+    Body { order_id, amount, webhook_url, expecting_wallet_address, blockchain, stablecoin }
 }
 
 /// The order that a body describes; its payment is added later.

@@ -1,22 +1,17 @@
 //! Request of an operator to stop or to resume payments.
 
-use serde::Deserialize;
-use serde_json::Value;
-
 use super::json;
 use crate::error::Invalid;
 use crate::stops::StopRequest;
 
-/// The body of `POST /stops` and `POST /stops/end`.
-#[derive(Deserialize)]
-struct Body {
-    subject: Option<Value>,
-    blockchain: Option<Value>,
+json::fields! {
+    /// The body of `POST /stops` and `POST /stops/end`.
+    Body { subject, blockchain }
 }
 
 /// Reads a body. A field with a typing error would stop more than was meant.
 pub(crate) fn parse(body: &[u8], begins: bool) -> Result<StopRequest, Invalid> {
-    let body: Body = json::only(body, &["subject", "blockchain"])?;
+    let body: Body = json::only(body)?;
     let subject = json::text("subject", "string", body.subject)?;
     let blockchain = json::optional("blockchain", body.blockchain)?;
     let request = StopRequest::parse(&subject, blockchain, begins);

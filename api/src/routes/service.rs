@@ -5,7 +5,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use schemas::UnixSeconds;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{OrderFilter, OrderRow, Page};
 
@@ -49,29 +48,17 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, ignored, replayed, location, view).into_response())
 }
 
-#[derive(Deserialize)]
-struct StatusBody {
-    order_id: Option<Value>,
-}
+json::fields! { StatusBody { order_id } }
 
 /// `POST /orders/status`
 pub(crate) async fn status(State(reads): State<Reads>, Signed(body): Signed) -> Answer {
-    let body: StatusBody = json::only(&body, &["order_id"])?;
+    let body: StatusBody = json::only(&body)?;
     let order = reads.order(json::required("order_id", body.order_id)?).await?;
     Ok(Json(OrderView::new(&order)).into_response())
 }
 
-const LIST_NAMES: [&str; 6] =
-    ["merchant_order_id", "status", "created_from", "created_before", "cursor", "limit"];
-
-#[derive(Deserialize)]
-struct ListBody {
-    merchant_order_id: Option<Value>,
-    status: Option<Value>,
-    created_from: Option<Value>,
-    created_before: Option<Value>,
-    cursor: Option<Value>,
-    limit: Option<Value>,
+json::fields! {
+    ListBody { merchant_order_id, status, created_from, created_before, cursor, limit }
 }
 
 fn limit(value: Option<Value>) -> Result<u32, Invalid> {
@@ -81,7 +68,7 @@ fn limit(value: Option<Value>) -> Result<u32, Invalid> {
 
 /// `POST /orders/list`
 pub(crate) async fn list(State(reads): State<Reads>, Signed(body): Signed) -> Answer {
-    let body: ListBody = json::only(&body, &LIST_NAMES)?;
+    let body: ListBody = json::only(&body)?;
     let second = |field, value| json::integer(field, value, 0..=i64::MAX);
     let (from, before) = (
         second("created_from", body.created_from)?,
@@ -102,16 +89,11 @@ pub(crate) async fn list(State(reads): State<Reads>, Signed(body): Signed) -> An
     Ok(Json(json!({ "orders": orders, "cursor": cursor })).into_response())
 }
 
-#[derive(Deserialize)]
-struct ChangesBody {
-    cursor: Option<Value>,
-    since: Option<Value>,
-    limit: Option<Value>,
-}
+json::fields! { ChangesBody { cursor, since, limit } }
 
 /// `POST /orders/changes`
 pub(crate) async fn changes(State(changes): State<Changes>, Signed(body): Signed) -> Answer {
-    let body: ChangesBody = json::only(&body, &["cursor", "since", "limit"])?;
+    let body: ChangesBody = json::only(&body)?;
     let cursor: Option<String> = json::optional("cursor", body.cursor)?;
     let start = match (cursor, json::integer("since", body.since, 0..=i64::MAX)?) {
         (Some(_), Some(_)) => {

@@ -4,8 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::auth::{self, Linked};
 use crate::client::Client;
@@ -30,11 +29,7 @@ pub(crate) async fn chains(
     }))
 }
 
-#[derive(Deserialize)]
-struct PaymentBody {
-    blockchain: Option<Value>,
-    stablecoin: Option<Value>,
-}
+json::fields! { PaymentBody { blockchain, stablecoin } }
 
 /// `POST /orders/{order_id}/payment`
 pub(crate) async fn choose_payment(
@@ -57,10 +52,7 @@ pub(crate) async fn cancel(commands: Commands, Linked(order_id): Linked) -> Answ
     Ok(Json(OrderView::new(&order)).into_response())
 }
 
-#[derive(Deserialize)]
-struct TransactionBody {
-    txn_hash: Option<Value>,
-}
+json::fields! { TransactionBody { txn_hash } }
 
 /// `POST /orders/{order_id}/transactions`
 pub(crate) async fn transaction(
