@@ -3,7 +3,7 @@
 use schemas::record::{Order, Transfer};
 
 use super::Page;
-use super::markup::{badge, code, facts, foreign, head, plain};
+use super::markup::{badge, code, facts, foreign, head, hidden, plain};
 use super::session::Visit;
 use crate::page::Html;
 
@@ -131,8 +131,7 @@ pub(crate) fn on_transfer(action: Action, transfer: &Transfer, visit: &Visit) ->
 /// The page that attaches a transfer to an order, side by side.
 pub(crate) fn attach(transfer: &Transfer, order: &Order, visit: &Visit) -> Page {
     let what = facts(of_order(order).into_iter().chain(of_transfer(transfer)));
-    let id = [("id", order.order_id.to_string().into())];
-    let mut fields = plain("<input type=\"hidden\" name=\"order_id\" value=\"{{id}}\">", &id);
+    let mut fields = hidden("order_id", order.order_id.to_string());
     if transfer.observation.value < order.amount {
         let values = [
             ("sent", transfer.value_text.as_str().into()),
@@ -151,9 +150,6 @@ pub(crate) fn attach(transfer: &Transfer, order: &Order, visit: &Visit) -> Page 
 pub(crate) fn stop(action: Action, (subject, on): (&str, &str), visit: &Visit) -> Page {
     let chain = if on.is_empty() { "every chain that has it" } else { on };
     let what = facts([("Subject", foreign(subject)), ("On", foreign(chain))]);
-    let fields = plain(
-        "<input type=\"hidden\" name=\"subject\" value=\"{{subject}}\"><input type=\"hidden\" name=\"blockchain\" value=\"{{on}}\">",
-        &[("subject", subject.into()), ("on", on.into())],
-    );
+    let fields = hidden("subject", subject).then(hidden("blockchain", on));
     confirm(action, what, fields, visit)
 }

@@ -11,8 +11,8 @@ use super::Page;
 use super::action::{self, Action};
 use super::delivery;
 use super::markup::{
-    address, badge, button, choice, code, filter, foreign, head, hint, hints, link, or_none, plain,
-    table, time,
+    actions, address, badge, button, choice, code, filter, foreign, head, hidden, hint, hints,
+    link, or_none, plain, table, time,
 };
 use super::records::{RECORDS, of_subject, subject};
 use super::session::Visit;
@@ -172,8 +172,7 @@ pub(crate) fn list(given_up: &GivenUp, filter_in_force: &Filter, visit: &Visit) 
         Html::default()
     };
     let file = button(address("/console/export/deliveries", &query(filter_in_force)), "All as CSV");
-    let actions = older.unwrap_or_default().then(file).then(again);
-    let around = plain("<p class=\"actions\">{{all}}</p>", &[("all", actions)]);
+    let around = actions(older.unwrap_or_default().then(file).then(again));
     let remarks = hints(&given_up.remarks);
     let lead = hint("Webhooks whose attempts are used up, of 30 days, the newest first.");
     let fields = filter("/console/deliveries", fields);
@@ -236,10 +235,7 @@ impl Plan {
             return Page::new("Nothing to send", head("Nothing to send", lead.then(what)))
                 .at("/console/deliveries");
         }
-        let field = |(name, value): (&'static str, &str)| {
-            let values = [("name", name.into()), ("value", value.into())];
-            plain("<input type=\"hidden\" name=\"{{name}}\" value=\"{{value}}\">", &values)
-        };
+        let field = |(name, value): (&'static str, &str)| hidden(name, value);
         let fields = query(filter).into_iter().map(field).collect();
         action::confirm(Action::Redrive, what, fields, visit).at("/console/deliveries")
     }
@@ -258,8 +254,7 @@ impl Plan {
         let listed = table(&["Subject", "Result"], done.iter().map(row), "None.");
         let lead =
             plain("<p class=\"done\" role=\"status\">{{text}}</p>", &[("text", lead.into())]);
-        let back = button("/console/deliveries", "Deliveries");
-        let back = plain("<p class=\"actions\">{{back}}</p>", &[("back", back)]);
+        let back = actions(button("/console/deliveries", "Deliveries"));
         let main = lead.then(listed).then(self.around(filter)).then(back);
         Page::new("Sent again", head("Sent again", main)).at("/console/deliveries")
     }

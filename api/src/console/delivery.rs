@@ -8,8 +8,8 @@ use url::Url;
 
 use super::Page;
 use super::markup::{
-    address, badge, button, code, facts, foreign, head, hint, hints, link, or_none, paragraph,
-    plain, section, table, time,
+    actions, address, badge, button, code, facts, foreign, head, hint, hints, link, or_none,
+    paragraph, plain, section, table, time,
 };
 use super::records::of_subject;
 use super::session::Visit;
@@ -25,14 +25,11 @@ const BEFORE_SECONDS: i64 = 25 * 3600;
 
 /// The address of the page.
 pub(super) fn address_of(subject: Subject, event: &str) -> String {
-    match subject {
-        Subject::Order(id) => {
-            address("/console/delivery", &[("order", &id.to_string()), ("event", event)])
-        }
-        Subject::Transfer(id) => {
-            address("/console/delivery", &[("transfer", &id.to_string()), ("event", event)])
-        }
-    }
+    let (kind, id) = match subject {
+        Subject::Order(id) => ("order", id.to_string()),
+        Subject::Transfer(id) => ("transfer", id.to_string()),
+    };
+    address("/console/delivery", &[(kind, &id), ("event", event)])
 }
 
 /// A webhook, as far as log and tables have it.
@@ -150,10 +147,7 @@ impl Webhook {
             Subject::Order(id) => format!("/console/orders/{id}/resend-webhook"),
             Subject::Transfer(id) => format!("/console/transfers/{id}/resend-webhook"),
         };
-        let again = plain(
-            "<p class=\"actions\">{{again}}</p>",
-            &[("again", button(to, "Resend the webhook…"))],
-        );
+        let again = actions(button(to, "Resend the webhook…"));
         let again = if visit.operator.may_operate() { again } else { Html::default() };
         let remarks = hints(&self.remarks);
         let title = Html::from("Webhook ").then(badge(self.state()));

@@ -12,7 +12,8 @@ use super::action::{self, Action};
 use super::alerts;
 use super::delivery;
 use super::markup::{
-    button, code, facts, foreign, head, hint, hints, link, notice, plain, section, table, time,
+    actions, button, code, facts, foreign, head, hint, hints, link, notice, plain, section, table,
+    time,
 };
 use super::records::Newest;
 use super::session::Visit;
@@ -140,8 +141,7 @@ impl Letter {
                 "Its record is in the log where the letter says, and this version can read it.",
             );
             let to = format!("/console/dead-letters/{}/replay", self.number);
-            let offer =
-                plain("<p class=\"actions\">{{to}}</p>", &[("to", button(to, "Put it back…"))]);
+            let offer = actions(button(to, "Put it back…"));
             return if visit.operator.may_operate() { lead.then(offer) } else { lead };
         };
         let values = [("text", refusal.as_str().into())];

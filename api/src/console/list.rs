@@ -6,11 +6,12 @@ use store::{DepositRow, OrderRow, Page as Part, transfer_cursor};
 
 use super::Page;
 use super::markup::{
-    address, badge, button, choice, code, filter, foreign, head, hint, hints, link, or_none, plain,
-    section, table, time,
+    actions, address, badge, button, choice, code, filter, foreign, head, hint, hints, link,
+    or_none, plain, reference, section, table, time,
 };
 use super::order::of_transfers;
-use crate::inspect::search::{Hit, Hits, Subject};
+use super::records::of_subject;
+use crate::inspect::search::{Hit, Hits};
 use crate::inspect::wanted::Wanted;
 use crate::machine::candidates::Candidate;
 use crate::machine::catalog::Catalog;
@@ -35,19 +36,15 @@ fn around(path: &str, query: &[(&str, &str)], cursor: Option<store::Cursor>, exp
     });
     let file: Vec<_> = query.iter().copied().chain([("format", "csv")]).collect();
     let file = button(address(export, &file), "All as CSV");
-    let all = older.unwrap_or_default().then(file);
-    plain("<p class=\"actions\">{{all}}</p>", &[("all", all)])
+    actions(older.unwrap_or_default().then(file))
 }
 
-/// `status` and `reference` are the filters in force.
-pub(crate) fn orders(rows: &[OrderRow], status: &str, reference: &str) -> Page {
+/// `status` and `wanted` are the filters in force, the second of the reference.
+pub(crate) fn orders(rows: &[OrderRow], status: &str, wanted: &str) -> Page {
     let row = |row: &OrderRow| {
         let order = &row.order;
         vec![
-            link(
-                format!("/console/orders/{}", order.order_id),
-                foreign(order.merchant_order_id.as_str()),
-            ),
+            reference(order),
             badge(order.status.as_str()),
             order.amount_text.as_str().into(),
             time(order.created_at),
@@ -58,11 +55,11 @@ pub(crate) fn orders(rows: &[OrderRow], status: &str, reference: &str) -> Page {
     let words: Vec<_> = OrderStatus::ALL.iter().map(|status| status.as_str()).collect();
     let text = plain(
         "<label>Reference <input name=\"merchant_order_id\" value=\"{{value}}\"></label>",
-        &[("value", reference.into())],
+        &[("value", wanted.into())],
     );
     let fields = choice("status", "Status", &words, status).then(text);
     let names = ["Reference", "Status", "Amount", "Created", "Webhook acknowledged", "Attempts"];
-    let query = [("status", status), ("merchant_order_id", reference)];
+    let query = [("status", status), ("merchant_order_id", wanted)];
     let cursor = rows.last().filter(|_| ROWS.is_full(rows)).map(OrderRow::cursor);
     let listed = table(&names, rows.iter().map(row), "No order.");
     let around = around("/console/orders", &query, cursor, "/console/export/orders");
@@ -110,13 +107,7 @@ pub(crate) fn unknown(rows: &[(Transfer, Vec<Candidate>)], catalog: &Catalog) ->
         let candidate = |candidate: &Candidate| {
             let order = &candidate.order;
             let values = [
-                (
-                    "order",
-                    link(
-                        format!("/console/orders/{}", order.order_id),
-                        foreign(order.merchant_order_id.as_str()),
-                    ),
-                ),
+                ("order", reference(order)),
                 ("status", badge(order.status.as_str())),
                 ("asked", candidate.asked.to_string().into()),
                 ("difference", candidate.difference().into()),
@@ -150,15 +141,7 @@ pub(crate) fn unknown(rows: &[(Transfer, Vec<Candidate>)], catalog: &Catalog) ->
 
 /// Page of the search hits for a text.
 pub(crate) fn hits(wanted: &Wanted, hits: &Hits, remarks: &[String]) -> Page {
-    let row = |hit: &Hit| {
-        let link = match hit.subject {
-            Subject::Order(id) => link(format!("/console/orders/{id}"), format!("order {id}")),
-            Subject::Transfer(id) => {
-                link(format!("/console/transfers/{id}"), format!("transfer {id}"))
-            }
-        };
-        vec![time(hit.at), link, foreign(hit.text.as_str())]
-    };
+    let row = |hit: &Hit| vec![time(hit.at), of_subject(hit.subject), foreign(hit.text.as_str())];
     let newest = hits.newest(HITS_MAX);
     let lead = format!("{} of {} hits, the newest first", newest.len(), hits.len());
     let kinds = wanted.kinds().join(", ");

@@ -1,5 +1,6 @@
 //! Parts of pages. Every text that is put into one is escaped.
 
+use schemas::record::Order;
 use schemas::{Hash, UnixSeconds};
 use url::form_urlencoded;
 
@@ -25,6 +26,23 @@ pub(super) fn link(to: impl Into<Html>, text: impl Into<Html>) -> Html {
 pub(super) fn button(to: impl Into<Html>, text: impl Into<Html>) -> Html {
     let values = [("to", to.into()), ("text", text.into())];
     plain("<a class=\"button\" href=\"{{to}}\">{{text}}</a>", &values)
+}
+
+/// The links of a page's actions.
+pub(super) fn actions(buttons: Html) -> Html {
+    plain("<p class=\"actions\">{{all}}</p>", &[("all", buttons)])
+}
+
+/// The link to an order, by its reference.
+pub(super) fn reference(order: &Order) -> Html {
+    let text = foreign(order.merchant_order_id.as_str());
+    link(format!("/console/orders/{}", order.order_id), text)
+}
+
+/// A field of a form that nobody sees.
+pub(super) fn hidden(name: &'static str, value: impl Into<Html>) -> Html {
+    let values = [("name", name.into()), ("value", value.into())];
+    plain("<input type=\"hidden\" name=\"{{name}}\" value=\"{{value}}\">", &values)
 }
 
 /// A text from outside, apart from the direction of the text around it.

@@ -8,8 +8,8 @@ use super::Page;
 use super::delivery;
 use super::explorer;
 use super::markup::{
-    badge, button, code, facts, foreign, head, hint, hints, link, notice, or_none, plain, section,
-    table, time,
+    self, badge, button, code, facts, foreign, head, hint, hints, link, notice, or_none, plain,
+    section, table, time,
 };
 use crate::auth::Operator;
 use crate::machine::catalog::Catalog;
@@ -84,7 +84,7 @@ fn actions(input: &PageInput<'_>) -> Html {
     let one = |(word, text, _): (&str, &str, bool)| {
         button(format!("/console/orders/{order_id}/{word}"), text)
     };
-    plain("<p class=\"actions\">{{all}}</p>", &[("all", offered.map(one).collect())])
+    markup::actions(offered.map(one).collect())
 }
 
 fn of_order(input: &PageInput<'_>) -> Html {

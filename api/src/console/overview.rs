@@ -8,7 +8,8 @@ use store::{ChainRow, OrderFilter, Page as Part, TransferFilter, Within};
 use super::Page;
 use super::chains::of_chains;
 use super::list::ROWS;
-use super::markup::{badge, code, head, hint, link, plain, section, table, time};
+use super::markup::{badge, code, head, hint, plain, section, table, time};
+use super::records::of_subject;
 use crate::error::Answer;
 use crate::inspect::reader::Reader;
 use crate::inspect::{Served, survey as parts};
@@ -188,13 +189,7 @@ fn numbers(overview: &Overview) -> Html {
 }
 
 fn of_dead(webhooks: &Webhooks) -> Html {
-    let row = |subject: &Subject| {
-        let (to, text) = match subject {
-            Subject::Order(id) => (format!("/console/orders/{id}"), format!("order {id}")),
-            Subject::Transfer(id) => (format!("/console/transfers/{id}"), format!("transfer {id}")),
-        };
-        vec![link(to, text), badge("given_up")]
-    };
+    let row = |subject: &Subject| vec![of_subject(*subject), badge("given_up")];
     table(
         &["Subject", "State"],
         webhooks.dead.iter().map(row),

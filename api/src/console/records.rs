@@ -5,7 +5,7 @@ use schemas::record::{AuditEntry, Record};
 use schemas::{Partition, Topic};
 
 use super::Page;
-use super::markup::{button, foreign, head, hint, link, or_none, plain, table, time};
+use super::markup::{actions, button, foreign, head, hint, link, or_none, table, time};
 use crate::error::Answer;
 use crate::machine::survey::Subject;
 use crate::page::Html;
@@ -47,8 +47,7 @@ impl<T> Newest<T> {
         let older =
             self.before.map(|before| button(format!("/console/{name}?before={before}"), "Older"));
         let file = button(format!("/console/export/{name}"), "All as CSV");
-        let all = older.unwrap_or_default().then(file);
-        plain("<p class=\"actions\">{{all}}</p>", &[("all", all)])
+        actions(older.unwrap_or_default().then(file))
     }
 }
 

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use schemas::{Secret, UnixSeconds};
 use uuid::Uuid;
 
-use super::markup::plain;
+use super::markup::hidden;
 use crate::auth::Operator;
 use crate::error::Refusal;
 use crate::page::Html;
@@ -50,8 +50,7 @@ pub(crate) struct Visit {
 impl Visit {
     /// Hidden field with the session's CSRF token.
     pub(crate) fn field(&self) -> Html {
-        let values = [("form", self.form.as_str().into())];
-        plain("<input type=\"hidden\" name=\"form\" value=\"{{form}}\">", &values)
+        hidden("form", self.form.as_str())
     }
 
     /// `true` if a form has the value of that field.

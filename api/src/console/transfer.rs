@@ -6,7 +6,7 @@ use schemas::{TransferStatus, UnixSeconds};
 use super::Page;
 use super::explorer;
 use super::markup::{
-    badge, button, code, facts, head, link, notice, or_none, plain, section, table, time,
+    self, badge, button, code, facts, head, link, notice, or_none, plain, section, table, time,
 };
 use super::order::{of_attempts, said, timeline};
 use crate::auth::Operator;
@@ -62,7 +62,7 @@ fn actions(input: &PageInput<'_>) -> Html {
          </form>",
         &[("id", id.to_string().into())],
     );
-    attach.then(plain("<p class=\"actions\">{{resend}}</p>", &[("resend", resend)]))
+    attach.then(markup::actions(resend))
 }
 
 /// The ranked orders, each with what its customer was asked for.
