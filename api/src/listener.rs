@@ -146,7 +146,7 @@ impl Listener {
         _place: OwnedSemaphorePermit,
     ) {
         let _open = metrics::ConnectionOpen::new();
-        let progress = Arc::new(Progress::new());
+        let progress = Arc::new(Progress::new(self.bounds));
         let stream = Timed::new(stream, progress.clone(), self.bounds);
         let service = service_fn(|mut request: Request<Incoming>| {
             let client = self.client(peer, request.headers());

@@ -1,57 +1,67 @@
 //! Progress of a connection with its present request, and the bodies that record it.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, Incoming, SizeHint};
+use runtime::config::Connections;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Input that a connection awaits while no request is answered, as metrics name it: another request, and the end of its
+/// head.
+const REQUEST: &str = "idle";
+const HEAD: &str = "header";
 
 /// Present request of a connection. One task at a time reads and writes it.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Twice the number of finished requests, plus 1 while one is being answered: odd means in a
-    /// request.
-    requests: AtomicU64,
+    /// The input that is awaited, and its deadline; none in a request, whose body has its own timeout.
+    awaited: Mutex<Option<(&'static str, Instant)>>,
     /// `true` while a part of the present request's body is awaited.
     is_arriving: AtomicBool,
-    /// Time of the last answer, in microseconds after `opened_at`.
-    ended_at: AtomicU64,
-    opened_at: Instant,
+    bounds: Connections,
 }
 
 impl Progress {
-    /// Progress of a connection opened now.
-    pub(super) fn new() -> Self {
-        let (requests, ended_at, is_arriving) = Default::default();
-        Self { requests, is_arriving, ended_at, opened_at: Instant::now() }
+    /// Progress of a connection opened now. It is there for a request: the time for its headers begins here.
+    pub(super) fn new(bounds: Connections) -> Self {
+        let awaited = Some((HEAD, Instant::now() + bounds.header_timeout));
+        Self { awaited: Mutex::new(awaited), is_arriving: AtomicBool::default(), bounds }
     }
 
     /// Begins a request, whose headers have arrived. It ends when the guard is dropped.
     pub(super) fn begin(of: &Arc<Self>) -> RequestGuard {
-        of.requests.fetch_add(1, Ordering::Relaxed);
+        *of.lock() = None;
         RequestGuard(of.clone())
     }
 
+    /// Notes that the client sent something: between two requests, the start of a head.
+    pub(super) fn came(&self) {
+        let mut awaited = self.lock();
+        if let Some((REQUEST, _)) = *awaited {
+            *awaited = Some((HEAD, Instant::now() + self.bounds.header_timeout));
+        }
+    }
+
+    pub(super) fn awaited(&self) -> Option<(&'static str, Instant)> {
+        *self.lock()
+    }
+
     pub(super) fn is_in_request(&self) -> bool {
-        self.requests() % 2 == 1
+        self.awaited().is_none()
     }
 
     pub(super) fn is_arriving(&self) -> bool {
         self.is_arriving.load(Ordering::Relaxed)
     }
 
-    pub(super) fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Acquire)
-    }
-
-    /// Start of the idle time between two requests.
-    pub(super) fn ended_at(&self) -> Instant {
-        self.opened_at + Duration::from_micros(self.ended_at.load(Ordering::Relaxed))
+    fn lock(&self) -> MutexGuard<'_, Option<(&'static str, Instant)>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -61,9 +71,8 @@ pub(super) struct RequestGuard(Arc<Progress>);
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let open = self.0.opened_at.elapsed().as_micros();
-        self.0.ended_at.store(u64::try_from(open).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.0.requests.fetch_add(1, Ordering::Release);
+        let until = Instant::now() + self.0.bounds.idle_timeout;
+        *self.0.lock() = Some((REQUEST, until));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use runtime::config::Connections;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::progress::Progress;
 use crate::metrics;
@@ -19,24 +19,11 @@ use crate::metrics;
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Input that a connection awaits while no request is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Awaited {
-    /// The first byte of another request.
-    Request,
-    /// The end of a request's headers.
-    Head,
-}
-
 /// Stream that fails if the client exceeds the time for a step.
 pub(super) struct Timed {
     stream: TcpStream,
     progress: Arc<Progress>,
     bounds: Connections,
-    /// The guard at which the end of a head was first waited for, and until when.
-    head: Option<(u64, Instant)>,
-    /// At which guard the client last sent something.
-    came_at: Option<u64>,
     /// Rings at the latest when the client may have been silent for too long, most often before: to move it for each
     /// request costs more than to set it again.
     alarm: Pin<Box<Sleep>>,
@@ -48,28 +35,8 @@ pub(super) struct Timed {
 
 impl Timed {
     pub(super) fn new(stream: TcpStream, progress: Arc<Progress>, bounds: Connections) -> Self {
-        // A new connection is there for a request: the time for its headers begins here.
-        let until = Instant::now() + bounds.header_timeout;
-        let (head, came_at) = (Some((0, until)), Some(0));
-        let alarm = Box::pin(sleep_until(until.min(Instant::now() + bounds.idle_timeout)));
-        Self { stream, progress, bounds, head, came_at, alarm, stalled: None, lingered: None }
-    }
-
-    /// Awaited input and its deadline; `None` in a request, whose body has its own timeout.
-    fn awaited(&mut self) -> Option<(Awaited, Instant)> {
-        let guard = self.progress.requests();
-        if self.progress.is_in_request() {
-            return None;
-        }
-        if self.came_at != Some(guard) {
-            return Some((Awaited::Request, self.progress.ended_at() + self.bounds.idle_timeout));
-        }
-        let until = match self.head {
-            Some((of, until)) if of == guard => until,
-            _ => Instant::now() + self.bounds.header_timeout,
-        };
-        self.head = Some((guard, until));
-        Some((Awaited::Head, until))
+        let alarm = Box::pin(sleep(bounds.header_timeout.min(bounds.idle_timeout)));
+        Self { stream, progress, bounds, alarm, stalled: None, lingered: None }
     }
 
     /// Nothing came. The alarm stays set in a request too, because nobody may ask again when its answer is sent; it is
@@ -77,7 +44,7 @@ impl Timed {
     fn await_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let idle = self.bounds.idle_timeout;
         loop {
-            let awaited = self.awaited();
+            let awaited = self.progress.awaited();
             if let Some((_, until)) = awaited
                 && until < self.alarm.deadline()
             {
@@ -87,10 +54,7 @@ impl Timed {
             let now = Instant::now();
             let next = match awaited {
                 Some((awaited, until)) if until <= now => {
-                    metrics::connection_timed_out(match awaited {
-                        Awaited::Request => "idle",
-                        Awaited::Head => "header",
-                    });
+                    metrics::connection_timed_out(awaited);
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                 }
                 Some((_, until)) => until.min(now + idle),
@@ -113,22 +77,6 @@ impl Timed {
             };
         }
     }
-
-    /// Watches over a write: as long as none succeeds, the client takes nothing.
-    fn written(
-        &mut self,
-        context: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let limit: Duration = self.bounds.body_timeout;
-        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
-        metrics::connection_timed_out("answer");
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
 }
 
 impl AsyncRead for Timed {
@@ -137,13 +85,12 @@ impl AsyncRead for Timed {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.stream).poll_read(context, buffer) {
-            Poll::Ready(read) => {
-                self.came_at = Some(self.progress.requests());
-                Poll::Ready(read)
-            }
-            Poll::Pending => self.await_more(context),
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_pending() {
+            return self.await_more(context);
         }
+        self.progress.came();
+        read
     }
 }
 
@@ -154,7 +101,15 @@ impl AsyncWrite for Timed {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.written(context, written)
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        // As long as no write succeeds, the client takes nothing.
+        let limit = self.bounds.body_timeout;
+        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
+        metrics::connection_timed_out("answer");
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
