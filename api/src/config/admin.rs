@@ -77,17 +77,12 @@ pub(super) fn same(secrets: &[(String, &Secret)]) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use runtime::config::{Problems, Source};
-
     use super::*;
     use crate::Config;
+    use crate::config::tests;
 
     fn read(admin: &str, merchant: &str) -> (Config, Vec<String>) {
-        let text = format!("[admin]\n{admin}\n[merchant]\n{merchant}\n");
-        let mut source = Source::parse(Config::DEFAULTS, &text, []);
-        let config = Config::read(&mut source);
-        let problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
-        (config, problems)
+        tests::read(&format!("[admin]\n{admin}\n[merchant]\n{merchant}\n"))
     }
 
     const ADMIN: &str = "admin-secret-7uJ3nB5vC8xZ1aS6dF2gH9";

@@ -30,29 +30,16 @@ mod tests {
     fn a_wallet_that_only_loses_money_is_refused() {
         let tron = |bytes| Address::new(schemas::AddressFamily::Tron, bytes).to_string();
         let tether = *schemas::stablecoin_contract(Blockchain::Tron, Stablecoin::Usdt).unwrap();
+        let usdt = Some("the contract of USDT on eth");
+        let usdc = Some("the contract of USDC on eth");
+        let bridged = Some("the contract of USDC on polygon");
         for (chain, address, expected) in [
-            (
-                "eth",
-                "0xdAC17F958D2ee523a2206206994597C13D831ec7",
-                Some("the contract of USDT on eth"),
-            ),
-            (
-                "eth",
-                "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48",
-                Some("the contract of USDC on eth"),
-            ),
+            ("eth", "0xdAC17F958D2ee523a2206206994597C13D831ec7", usdt),
+            ("eth", "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48", usdc),
             // Another chain's.
-            (
-                "polygon",
-                "0xdAC17F958D2ee523a2206206994597C13D831ec7",
-                Some("the contract of USDT on eth"),
-            ),
+            ("polygon", "0xdAC17F958D2ee523a2206206994597C13D831ec7", usdt),
             // A bridge's.
-            (
-                "polygon",
-                "0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174",
-                Some("the contract of USDC on polygon"),
-            ),
+            ("polygon", "0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174", bridged),
             ("tron", &tether.address.to_string(), Some("the contract of USDT on tron")),
             ("eth", "0x0000000000000000000000000000000000000000", Some("the zero address")),
             ("tron", &tron([0; 20]), Some("the zero address")),
