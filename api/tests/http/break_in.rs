@@ -98,17 +98,12 @@ async fn a_signature_replayed_changed_or_from_the_future() {
 #[tokio::test]
 async fn a_body_without_authority_is_not_read() {
     let world = World::alone().await;
+    let failed = "signature verification failed";
     for (header, text) in [
         (String::new(), "missing Service-Signature header"),
-        ("service-signature: x\r\n".to_owned(), "signature verification failed"),
-        (
-            format!("service-signature: {}\r\n", signature(NOW - 301, "{}")),
-            "signature verification failed",
-        ),
-        (
-            format!("service-signature: {}\r\n", signature(NOW + 301, "{}")),
-            "signature verification failed",
-        ),
+        ("service-signature: x\r\n".to_owned(), failed),
+        (format!("service-signature: {}\r\n", signature(NOW - 301, "{}")), failed),
+        (format!("service-signature: {}\r\n", signature(NOW + 301, "{}")), failed),
     ] {
         let mut raw =
             Raw::sent(&world, create(&format!("{header}content-length: 1000000\r\n"), "")).await;
@@ -133,57 +128,23 @@ async fn two_lengths_or_two_framings() {
     let length = body.len();
     let chunks = format!("{length:x}\r\n{body}\r\n0\r\n\r\n");
     for (name, headers, body, expected) in [
-        (
-            "two lengths",
-            format!("{signed}content-length: {length}\r\ncontent-length: 1\r\n"),
-            &body,
-            &[400][..],
-        ),
-        ("a list of lengths", format!("{signed}content-length: {length}, 1\r\n"), &body, &[400]),
-        ("a signed length", format!("{signed}content-length: +{length}\r\n"), &body, &[400]),
-        (
-            "chunks that are not last",
-            format!("{signed}transfer-encoding: chunked, gzip\r\n"),
-            &chunks,
-            &[400],
-        ),
-        ("an unknown framing", format!("{signed}transfer-encoding: xchunked\r\n"), &chunks, &[400]),
-        (
-            "chunks and a length",
-            format!("{signed}content-length: 3\r\ntransfer-encoding: chunked\r\n"),
-            &chunks,
-            &[201],
-        ),
-        (
-            "a length and chunks",
-            format!("{signed}transfer-encoding: chunked\r\ncontent-length: 3\r\n"),
-            &chunks,
-            &[201],
-        ),
-        (
-            "a folded line",
-            format!("{signed}content-length: {length}\r\nx: a\r\n b\r\n"),
-            &body,
-            &[400],
-        ),
-        ("a folded length", format!("{signed}content-length:\r\n {length}\r\n"), &body, &[400]),
-        (
-            "a space before the colon",
-            format!("{signed}content-length : {length}\r\n"),
-            &body,
-            &[400],
-        ),
-        (
-            "a bare carriage return",
-            format!("{signed}x: a\rcontent-length: 1\r\ncontent-length: {length}\r\n"),
-            &body,
-            &[400],
-        ),
-        ("a zero byte", format!("{signed}x: a\0\r\ncontent-length: {length}\r\n"), &body, &[400]),
+        ("two lengths", "content-length: LENGTH\r\ncontent-length: 1", &body, 400),
+        ("a list of lengths", "content-length: LENGTH, 1", &body, 400),
+        ("a signed length", "content-length: +LENGTH", &body, 400),
+        ("chunks that are not last", "transfer-encoding: chunked, gzip", &chunks, 400),
+        ("an unknown framing", "transfer-encoding: xchunked", &chunks, 400),
+        ("chunks and a length", "content-length: 3\r\ntransfer-encoding: chunked", &chunks, 201),
+        ("a length and chunks", "transfer-encoding: chunked\r\ncontent-length: 3", &chunks, 201),
+        ("a folded line", "content-length: LENGTH\r\nx: a\r\n b", &body, 400),
+        ("a folded length", "content-length:\r\n LENGTH", &body, 400),
+        ("a space before the colon", "content-length : LENGTH", &body, 400),
+        ("a bare return", "x: a\rcontent-length: 1\r\ncontent-length: LENGTH", &body, 400),
+        ("a zero byte", "x: a\0\r\ncontent-length: LENGTH", &body, 400),
     ] {
+        let headers = headers.replace("LENGTH", &length.to_string());
         // What follows would be a request of its own to a server that sees another end.
-        let sent = create(&headers, body) + HEALTH;
-        assert_eq!(statuses(&world, sent).await, expected, "{name}");
+        let sent = create(&format!("{signed}{headers}\r\n"), body) + HEALTH;
+        assert_eq!(statuses(&world, sent).await, [expected], "{name}");
     }
     let bare = "GET /health HTTP/1.1\nhost: pay.test\nconnection: close\n\n";
     assert!(matches!(statuses(&world, bare).await[..], [200 | 400]), "a bare line feed");
@@ -219,9 +180,6 @@ async fn two_headers_of_authority() {
 async fn huge_bodies_headers_and_addresses() {
     let world = World::alone().await;
     let id = world.create(&new_order()).await;
-    let huge = "x".repeat(64 * 1024 + 1);
-    let answer = world.service_with("/orders", &huge, |request| request).await;
-    answer.refused(413, "body: must be at most 64 KiB");
     let small = json!({ "blockchain": "eth", "more": "x".repeat(4096) });
     let answer = world.user(&id, "POST", "payment", &small).await;
     answer.refused(413, "body: must be at most 4 KiB");
@@ -437,9 +395,7 @@ async fn a_flood_in_public_limits_no_operator() {
         let request = world.request("POST /api/v1/service/orders/list").body("{}");
         Answer::to(request.header("Service-Signature", "1.AAAA")).await;
     }
-    let operators = world.operators.as_deref().unwrap();
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let typo = client.get(format!("{operators}/api/v1/admin/orders"));
+    let typo = world.at_operators("GET /api/v1/admin/orders");
     let typo = typo.header("Service-Admin-Authorization", "wrong");
     Answer::to(typo).await.refused(401, "invalid admin secret");
 }

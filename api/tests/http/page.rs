@@ -455,31 +455,19 @@ async fn what_does_not_pay_the_order_is_explained() {
     let visitor = awaited(&world).await;
     let id = &visitor.id;
     let mut at = transfer("1").updated_at;
+    use UnknownReason as Reason;
+    let less = "<bdi>9.001234 DAI</bdi> arrived that is <bdi>1.50 DAI</bdi> less";
+    let sender = "from an address that this order does not accept";
     for (reason, value, text, is_covered) in [
-        (
-            UnknownReason::AmountMismatch,
-            "9.001234",
-            "<bdi>9.001234 DAI</bdi> arrived that is <bdi>1.50 DAI</bdi> less",
-            false,
-        ),
-        (
-            UnknownReason::AmountMismatch,
-            "11.501234",
-            "is <bdi>1.00 DAI</bdi> more than asked for",
-            true,
-        ),
-        (UnknownReason::Late, "10.501234", "after the time to pay was over", true),
-        (
-            UnknownReason::SenderMismatch,
-            "10.501234",
-            "from an address that this order does not accept",
-            true,
-        ),
-        (UnknownReason::AlreadyPaid, "10.501234", "A further payment of", true),
-        (UnknownReason::OrderCancelled, "10.501234", "and the order has been cancelled", true),
-        (UnknownReason::BeforeDeposit, "10.501234", "does not pay this order", true),
-        (UnknownReason::OtherContract, "10.501234", "in another token contract", true),
-        (UnknownReason::Stopped, "10.501234", "had stopped payments", true),
+        (Reason::AmountMismatch, "9.001234", less, false),
+        (Reason::AmountMismatch, "11.501234", "is <bdi>1.00 DAI</bdi> more than asked for", true),
+        (Reason::Late, "10.501234", "after the time to pay was over", true),
+        (Reason::SenderMismatch, "10.501234", sender, true),
+        (Reason::AlreadyPaid, "10.501234", "A further payment of", true),
+        (Reason::OrderCancelled, "10.501234", "and the order has been cancelled", true),
+        (Reason::BeforeDeposit, "10.501234", "does not pay this order", true),
+        (Reason::OtherContract, "10.501234", "in another token contract", true),
+        (Reason::Stopped, "10.501234", "had stopped payments", true),
     ] {
         at = at.next(at);
         let stray = Transfer {
@@ -593,10 +581,7 @@ async fn a_transaction_is_looked_up_without_scripts() {
     let page = visitor.page(&format!("?tx={}", Hash([9; 32]))).await;
     has(&page, &["The service is busy. Wait a moment"]);
     world.advance(600);
-    let mut row = world.row(&visitor.id).await.unwrap();
-    row.updated_at = row.updated_at.next(row.updated_at);
-    row.candidates = vec![TransferId(5)];
-    world.apply([Change::Order(row)]).await;
+    world.change(&visitor.id, |row| row.candidates = vec![TransferId(5)]).await;
     let page = visitor.page(&format!("?tx={}", Hash([5; 32]))).await;
     has(&page, &["It pays this order, or will", "Payment seen"]);
 }
@@ -612,10 +597,7 @@ async fn late_payments_are_shown_unconfirmed() {
         config.orders.late_payments = late;
         let world = World::with(config.clone(), false).await;
         let visitor = awaited(&world).await;
-        let mut row = world.row(&visitor.id).await.unwrap();
-        row.updated_at = row.updated_at.next(row.updated_at);
-        row.status = OrderStatus::Expired;
-        world.apply([Change::Order(row)]).await;
+        world.change(&visitor.id, |row| row.status = OrderStatus::Expired).await;
         has(&visitor.page("").await, &["No matching payment arrived"]);
         let mut sent = waiting(7, "10.501234");
         sent.block.timestamp = UnixSeconds(NOW + 1900);

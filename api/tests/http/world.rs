@@ -366,6 +366,14 @@ impl World {
         self.store.order(order_id.parse().unwrap()).await.unwrap().map(|row| row.order)
     }
 
+    /// Writes a later row of an order.
+    pub(crate) async fn change(&self, order_id: &str, change: impl FnOnce(&mut Order)) {
+        let mut row = self.row(order_id).await.unwrap();
+        row.updated_at = row.updated_at.next(row.updated_at);
+        change(&mut row);
+        self.apply([Change::Order(row)]).await;
+    }
+
     pub(crate) async fn apply(&self, changes: impl IntoIterator<Item = Change>) {
         self.store.apply(changes.into_iter().collect()).await.unwrap();
     }
