@@ -275,7 +275,7 @@ async fn is_refused(world: &World, order: &str, (path, name): (&str, &str), valu
     answer.status == 400 && answer.body.starts_with(&format!("{name}: "))
 }
 
-/// The fields of each body that the code reads: all are `Option<Value>`.
+/// The fields of each body that the code reads, as `json::fields!` declares them.
 fn fields_read() -> Vec<BTreeSet<String>> {
     let (mut bodies, mut calls) = (Vec::new(), 0);
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -287,12 +287,11 @@ fn fields_read() -> Vec<BTreeSet<String>> {
         };
         let reads = ["= json::object(", "= json::only("];
         calls += reads.iter().map(|call| text.matches(call).count()).sum::<usize>();
-        for body in text.split("Deserialize)]\nstruct ").skip(1) {
-            let fields = body.split("\n}\n").next().unwrap().lines().skip(1).map(str::trim);
-            let names: BTreeSet<_> = fields
-                .filter_map(|field| field.strip_suffix(": Option<Value>,").map(str::to_owned))
-                .collect();
-            bodies.extend((!names.is_empty()).then_some(names));
+        for body in text.split("json::fields! {").skip(1) {
+            let code = body.lines().filter(|line| !line.trim_start().starts_with("///"));
+            let code: String = code.collect();
+            let fields = code.split(['{', '}']).nth(1).unwrap().split(',').map(str::trim);
+            bodies.push(fields.map(str::to_owned).collect::<BTreeSet<_>>());
         }
     }
     assert_eq!(bodies.len(), calls, "a body is written otherwise");
