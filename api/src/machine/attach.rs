@@ -89,13 +89,11 @@ mod tests {
         ] {
             assert_eq!(parse(body.as_bytes()), Ok(Request { order_id, accept_less }), "{body}");
         }
+        let flag = "accept_less: must be true or false";
         for (body, problem) in [
             ("{}".to_owned(), "order_id: is missing"),
             ("[]".to_owned(), "body: must be a JSON object"),
-            (
-                format!(r#"{{"order_id":"{id}","accept_less":"yes"}}"#),
-                "accept_less: must be true or false",
-            ),
+            (format!(r#"{{"order_id":"{id}","accept_less":"yes"}}"#), flag),
         ] {
             assert_eq!(parse(body.as_bytes()).unwrap_err().to_string(), problem, "{body}");
         }
@@ -107,30 +105,18 @@ mod tests {
         let paid = |by| Order { paid_by: Some(by), ..order.clone() };
         let matched =
             Transfer { order_id: Some(OrderId(uuid::Uuid::nil())), ..example::transfer() };
-        let own = Observation { from_own_wallet: true, ..example::transfer().observation };
-        let rows = [
+        let known = "only a transfer that is no_matched_deposit can be attached";
+        let gone = Transfer { orphaned_at: Some(UnixSeconds(1)), ..unknown() };
+        let observation = Observation { from_own_wallet: true, ..unknown().observation };
+        let own = Transfer { observation, ..unknown() };
+        let no_payment = "transfer comes from a configured wallet: it is no payment";
+        for (transfer, order, accept_less, text) in [
             (unknown(), paid(TransferId(8)), false, "order is paid by another transfer"),
-            (
-                matched,
-                order.clone(),
-                false,
-                "only a transfer that is no_matched_deposit can be attached",
-            ),
-            (
-                Transfer { orphaned_at: Some(UnixSeconds(1)), ..unknown() },
-                order.clone(),
-                true,
-                "transfer is no longer in the chain",
-            ),
-            (
-                Transfer { observation: own, ..unknown() },
-                order.clone(),
-                true,
-                "transfer comes from a configured wallet: it is no payment",
-            ),
+            (matched, order.clone(), false, known),
+            (gone, order.clone(), true, "transfer is no longer in the chain"),
+            (own, order.clone(), true, no_payment),
             (of_value("10.49"), order.clone(), false, LESS),
-        ];
-        for (transfer, order, accept_less, text) in rows {
+        ] {
             let refusal = check(&transfer, &order, accept_less).unwrap_err();
             assert_eq!(refusal, Refusal::NotAttachable(text));
         }

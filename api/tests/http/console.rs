@@ -219,6 +219,22 @@ async fn wrong_secrets_are_limited_at_its_form() {
     assert_eq!(sign_in(&world, "").await.status, 429);
 }
 
+/// The forms of all commands, for an order and a transfer.
+fn commands(order: &str, transfer: TransferId) -> [String; 10] {
+    [
+        format!("/console/orders/{order}/cancel"),
+        format!("/console/orders/{order}/mark-paid"),
+        format!("/console/orders/{order}/resend-webhook"),
+        format!("/console/transfers/{transfer}/attach"),
+        format!("/console/transfers/{transfer}/resend-webhook"),
+        "/console/stops".to_owned(),
+        "/console/stops/end".to_owned(),
+        "/console/alerts/resolve".to_owned(),
+        "/console/dead-letters/0/replay".to_owned(),
+        "/console/deliveries/redrive".to_owned(),
+    ]
+}
+
 #[tokio::test]
 async fn a_form_of_another_site_or_session_does_nothing() {
     let world = world().await;
@@ -226,20 +242,7 @@ async fn a_form_of_another_site_or_session_does_nothing() {
     let id = sent.transfer_id;
     let (own, other) = (Browser::of(&world, OPERATOR).await, Browser::of(&world, OPERATOR).await);
     let before = world.commands().len();
-    let paths = [
-        format!("/console/orders/{order}/cancel"),
-        format!("/console/orders/{order}/mark-paid"),
-        format!("/console/orders/{order}/resend-webhook"),
-        format!("/console/transfers/{id}/attach"),
-        format!("/console/transfers/{id}/resend-webhook"),
-        "/console/stops".to_owned(),
-        "/console/stops/end".to_owned(),
-        "/console/alerts/resolve".to_owned(),
-        "/console/dead-letters/0/replay".to_owned(),
-        "/console/deliveries/redrive".to_owned(),
-        "/console/sign-out".to_owned(),
-    ];
-    for path in &paths {
+    for path in commands(&order, id).iter().map(String::as_str).chain(["/console/sign-out"]) {
         let route = format!("POST {path}");
         for (origin, site) in [
             ("https://evil.test", ""),
@@ -298,18 +301,7 @@ async fn a_secret_that_reads_sees_no_action_and_has_none() {
         assert!(operated.contains(action), "{action}: {operated}");
     }
     let before = world.commands().len();
-    for path in [
-        format!("{of_order}/cancel"),
-        format!("{of_order}/mark-paid"),
-        format!("{of_order}/resend-webhook"),
-        format!("{of_transfer}/attach"),
-        format!("{of_transfer}/resend-webhook"),
-        "/console/stops".to_owned(),
-        "/console/stops/end".to_owned(),
-        "/console/alerts/resolve".to_owned(),
-        "/console/dead-letters/0/replay".to_owned(),
-        "/console/deliveries/redrive".to_owned(),
-    ] {
+    for path in commands(&order, id) {
         let answer = reader.post(&path, &[("order_id", &*order), ("accept_less", "yes")]).await;
         assert_eq!(answer.status, 403, "{path}");
         assert!(answer.body.contains("this secret may only read"), "{}", answer.body);

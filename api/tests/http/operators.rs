@@ -156,16 +156,11 @@ async fn what_operators_do_is_on_record() {
         requested_at: runtime::Clock::now(&*world.clock),
     };
     use AuditAction::{CancelOrder, MarkPaid, ResendOrder, ResendTransfer};
+    let resent = asked(|of| matches!(of, ResendWebhook(_)));
     let expected = [
         entry("night-shift", CancelOrder, Some(waiting), None, asked(|of| matches!(of, Cancel))),
         entry("admin", MarkPaid, Some(other), None, asked(|of| matches!(of, Paid(_)))),
-        entry(
-            "night-shift",
-            ResendOrder,
-            Some(other),
-            None,
-            asked(|of| matches!(of, ResendWebhook(_))),
-        ),
+        entry("night-shift", ResendOrder, Some(other), None, resent),
         entry("night-shift", ResendTransfer, None, Some(TransferId(7)), None),
     ];
     assert_eq!(world.records::<AuditEntry>(Topic::Audit), expected);
@@ -193,10 +188,15 @@ pub(crate) fn underpaid(world: &World) -> Transfer {
     }
 }
 
-async fn stop(world: &World, path: &str, body: Value) -> Answer {
+/// A command of an operator with a body.
+async fn post(world: &World, secret: &str, path: &str, body: Value) -> Answer {
     let request = world.request(&format!("POST /api/v1/admin/{path}"));
-    let request = request.header("Service-Admin-Authorization", OPERATOR);
+    let request = request.header("Service-Admin-Authorization", secret);
     Answer::to(request.body(body.to_string())).await
+}
+
+async fn stop(world: &World, path: &str, body: Value) -> Answer {
+    post(world, OPERATOR, path, body).await
 }
 
 /// The audit entry is on the log before the alert is resolved.
@@ -289,9 +289,7 @@ async fn payments_are_stopped_and_resumed() {
 }
 
 pub(crate) async fn attach(world: &World, id: TransferId, body: Value) -> Answer {
-    let request = world.request(&format!("POST /api/v1/admin/transfers/{id}/attach"));
-    let request = request.header("Service-Admin-Authorization", ADMIN_SECRET);
-    Answer::to(request.body(body.to_string())).await
+    post(world, ADMIN_SECRET, &format!("transfers/{id}/attach"), body).await
 }
 
 #[tokio::test]
@@ -365,18 +363,10 @@ async fn what_cannot_be_attached_is_refused() {
     }
     let nobodys = json!({ "order_id": UNKNOWN_ORDER });
     attach(&world, id, nobodys).await.refused(404, "resource not found");
-    let later = |micros| UnixMicros(sent.updated_at.0 + micros);
-    let orphaned_at = Some(UnixSeconds(NOW));
-    let gone = Transfer { orphaned_at, updated_at: later(1), ..sent.clone() };
-    let observation = Observation { from_own_wallet: true, ..sent.observation };
-    let own = Transfer { observation, updated_at: later(2), ..sent.clone() };
-    for (row, refusal) in [
-        (gone, "transfer is no longer in the chain"),
-        (own, "transfer comes from a configured wallet: it is no payment"),
-    ] {
-        world.apply([Change::Transfer(row)]).await;
-        attach(&world, id, body.clone()).await.refused(409, refusal);
-    }
+    // Each other hindrance has its text in `machine/attach.rs`.
+    let (orphaned_at, updated_at) = (Some(UnixSeconds(NOW)), sent.updated_at.next(sent.updated_at));
+    world.apply([Change::Transfer(Transfer { orphaned_at, updated_at, ..sent })]).await;
+    attach(&world, id, body).await.refused(409, "transfer is no longer in the chain");
     assert_eq!(world.records::<AuditEntry>(Topic::Audit), []);
 }
 
