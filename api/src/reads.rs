@@ -316,20 +316,13 @@ impl Reads {
             .await
     }
 
-    /// The webhook attempts for an order.
-    pub(crate) async fn order_attempts(&self, id: OrderId, page: Page) -> Answer<Vec<Attempt>> {
-        self.store.order(id).await?.ok_or(Refusal::ResourceNotFound)?;
-        Ok(self.store.attempts(Subject::Order(id), page).await?)
-    }
-
-    /// The webhook attempts for a transfer.
-    pub(crate) async fn transfer_attempts(
-        &self,
-        id: TransferId,
-        page: Page,
-    ) -> Answer<Vec<Attempt>> {
-        self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
-        Ok(self.store.attempts(Subject::Transfer(id), page).await?)
+    /// The webhook attempts for an order or a transfer.
+    pub(crate) async fn attempts(&self, of: Subject, page: Page) -> Answer<Vec<Attempt>> {
+        match of {
+            Subject::Order(id) => drop(self.order_row(id).await?),
+            Subject::Transfer(id) => drop(self.transfer(id).await?),
+        }
+        Ok(self.store.attempts(of, page).await?)
     }
 
     /// The configured wallets, in the order of the file (spec 2.6).

@@ -192,15 +192,9 @@ pub(super) fn of_transfers(transfers: &[&Transfer], catalog: &Catalog) -> Html {
 
 /// The webhook attempts of a story, the newest first, each with the page of its webhook.
 pub(super) fn of_attempts(story: &Story) -> Html {
-    let attempts = story.events.iter().rev().filter_map(|event| match event {
-        Event::Attempt(attempt) => Some(attempt),
-        Event::Order(_)
-        | Event::Deposit(_)
-        | Event::Transfer(_)
-        | Event::Confirmed(_)
-        | Event::Dead(..)
-        | Event::Alert(_)
-        | Event::Operator(_) => None,
+    let attempts = story.events.iter().rev().filter_map(|event| {
+        let Event::Attempt(attempt) = event else { return None };
+        Some(attempt)
     });
     delivery::table_of(attempts, |attempt| {
         let subject = Subject::of(attempt.order_id, attempt.transfer_id)?;

@@ -118,7 +118,7 @@ fn is_possible(order: &Order, transfer: &Transfer, deposit: &OrderDeposit, asked
 }
 
 /// `true` if the amount sent is between half and twice the amount asked for.
-fn is_near(asked: Amount, sent: Amount) -> bool {
+pub(super) fn is_near(asked: Amount, sent: Amount) -> bool {
     sent.parts() >= asked.parts() / 2 && sent.parts() / 2 <= asked.parts()
 }
 

@@ -3,6 +3,8 @@
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{Amount, Likeness, OrderId, TransferStatus, UnknownReason};
 
+use super::arrival::is_near;
+
 /// Maximum number that are shown.
 const CANDIDATES_MAX: usize = 10;
 
@@ -84,11 +86,6 @@ fn likeness(transfer: &Transfer, order: &Order, asked: Amount) -> Likeness {
 /// `true` if matching may give this reason to a transfer of another amount than its candidate's.
 fn may_differ(reason: UnknownReason) -> bool {
     matches!(reason, UnknownReason::OtherContract | UnknownReason::Stopped)
-}
-
-/// `true` if between half and twice of the amount asked arrived.
-fn is_near(asked: Amount, sent: Amount) -> bool {
-    sent.parts() >= asked.parts() / 2 && sent.parts() / 2 <= asked.parts()
 }
 
 /// `true` if nobody has been credited with the money. A pending transfer may yet pay by itself.

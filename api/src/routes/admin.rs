@@ -6,7 +6,8 @@ use axum::response::IntoResponse;
 use schemas::{Hash, OrderId, TransferId};
 use serde_json::{json, to_value};
 use store::{
-    DepositFilter, DepositRow, OrderFilter, OrderRow, TransferFilter, TransferRow, transfer_cursor,
+    DepositFilter, DepositRow, OrderFilter, OrderRow, Subject, TransferFilter, TransferRow,
+    transfer_cursor,
 };
 
 use super::listing::{self, Listing, array};
@@ -168,7 +169,7 @@ pub(crate) async fn order_webhooks(
     query: Query,
 ) -> Answer {
     query.only(&[&PAGING])?;
-    Ok(array(&reads.order_attempts(id, query.page()?).await?, AttemptView::new))
+    Ok(array(&reads.attempts(Subject::Order(id), query.page()?).await?, AttemptView::new))
 }
 
 /// `GET /transfers/{transfer_id}/webhooks`
@@ -178,7 +179,8 @@ pub(crate) async fn transfer_webhooks(
     query: Query,
 ) -> Answer {
     query.only(&[&PAGING])?;
-    Ok(array(&reads.transfer_attempts(TransferId(id), query.page()?).await?, AttemptView::new))
+    let of = Subject::Transfer(TransferId(id));
+    Ok(array(&reads.attempts(of, query.page()?).await?, AttemptView::new))
 }
 
 /// `POST /orders/{order_id}/cancel`

@@ -392,15 +392,8 @@ fn done(query: &Query, is_so: impl Fn(Action) -> bool) -> Answer<Option<&'static
 
 /// `true` if an order is as an action leaves it.
 fn is_done(action: Action, status: OrderStatus) -> bool {
-    match action {
-        Action::Cancel => status == OrderStatus::Cancelled,
-        Action::MarkPaid | Action::Attach => status == OrderStatus::Paid,
-        Action::ResendOrder => true,
-        Action::ResendTransfer
-        | Action::Stop
-        | Action::Resume
-        | Action::Resolve
-        | Action::Replay
-        | Action::Redrive => false,
-    }
+    let pays = matches!(action, Action::MarkPaid | Action::Attach);
+    pays && status == OrderStatus::Paid
+        || action == Action::Cancel && status == OrderStatus::Cancelled
+        || action == Action::ResendOrder
 }

@@ -342,27 +342,18 @@ async fn what_is_confirmed_is_done_and_on_record() {
     assert!(refused.body.contains("transfer brings less"), "{}", refused.body);
 
     let whole = [("order_id", &*order), ("accept_less", "yes")];
-    let resend = format!("/console/transfers/{id}/resend-webhook");
-    for (path, fields, to) in [
-        (resend, &[][..], format!("/console/transfers/{id}?done=resend-webhook")),
-        (attach, &whole[..], format!("/console/orders/{order}?done=attach")),
-        (
-            format!("/console/orders/{waiting}/cancel"),
-            &[],
-            format!("/console/orders/{waiting}?done=cancel"),
-        ),
-        (
-            format!("/console/orders/{marked}/mark-paid"),
-            &[],
-            format!("/console/orders/{marked}?done=mark-paid"),
-        ),
-        (
-            format!("/console/orders/{marked}/resend-webhook"),
-            &[],
-            format!("/console/orders/{marked}?done=resend-webhook"),
-        ),
+    let of_transfer = format!("/console/transfers/{id}");
+    let [paid, waits, marks] =
+        [&order, &waiting, &marked].map(|id| format!("/console/orders/{id}"));
+    for (from, word, fields, to) in [
+        (&of_transfer, "resend-webhook", &[][..], &of_transfer),
+        (&of_transfer, "attach", &whole, &paid),
+        (&waits, "cancel", &[], &waits),
+        (&marks, "mark-paid", &[], &marks),
+        (&marks, "resend-webhook", &[], &marks),
     ] {
-        if !path.ends_with("/attach") {
+        let (path, to) = (format!("{from}/{word}"), format!("{to}?done={word}"));
+        if word != "attach" {
             assert!(browser.page(&path).await.contains("night-shift"), "{path} asks first");
         }
         let answer = browser.post(&path, fields).await;

@@ -233,6 +233,7 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
     sender["expecting_wallet_address"] = json!(TRON);
     let address = wallet(0xab).to_string();
     let own = new_order_with(&[("expecting_wallet_address", address.as_str())]);
+    let digits = "amount: must have at most 6 digits after the point";
     for (body, text) in [
         (new_order_with(&[("order_id", "")]), "order_id: must not be empty"),
         (new_order_with(&[("amount", "0")]), "amount: must be greater than zero"),
@@ -245,14 +246,8 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
         // No wallet can ever take these, whatever their customer chooses.
         (new_order_with(&[("blockchain", "base")]), NO_WALLET),
         (new_order_with(&[("blockchain", "linea")]), NO_WALLET),
-        (
-            new_order_with(&[("stablecoin", "USDT"), ("amount", "29.949999999999999")]),
-            "amount: must have at most 6 digits after the point",
-        ),
-        (
-            new_order_with(&[("blockchain", "polygon"), ("amount", "0.0000001")]),
-            "amount: must have at most 6 digits after the point",
-        ),
+        (new_order_with(&[("stablecoin", "USDT"), ("amount", "29.949999999999999")]), digits),
+        (new_order_with(&[("blockchain", "polygon"), ("amount", "0.0000001")]), digits),
         (
             new_order_with(&[("stablecoin", "DAI"), ("expecting_wallet_address", TRON)]),
             "expecting_wallet_address: is not an address of a chain that the order can be paid on",
@@ -264,10 +259,6 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
         (
             new_order_with(&[("currency", "EUR")]),
             "body: \"currency\" is not supported: amounts are in whole units of the stablecoin",
-        ),
-        (
-            new_order_with(&[("webhook_url", "http://10.0.0.5/hook")]),
-            "webhook_url: must not be the private address 10.0.0.5: webhooks.allowed_networks has those that are called",
         ),
         (
             new_order_with(&[("webhook_url", "http://localhost:9000/")]),
@@ -289,6 +280,7 @@ async fn spec_4_1_receivers_inside_the_network_are_refused() {
     let world = World::alone().await;
     for (url, address) in [
         ("http://127.0.0.1/", "127.0.0.1"),
+        ("http://10.0.0.5/hook", "10.0.0.5"),
         ("http://127.1/", "127.0.0.1"),
         ("http://2130706433/", "127.0.0.1"),
         ("http://0x7f000001/", "127.0.0.1"),

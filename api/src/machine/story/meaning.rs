@@ -8,6 +8,7 @@ use schemas::{
 
 use super::words::time;
 use super::{Event, Story};
+use crate::machine::arrival;
 
 /// A sentence, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,13 +62,7 @@ fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
     if let Some(transfer) = story.transfers.iter().rfind(unknown) {
         return unpaid_by(transfer, order);
     }
-    let waits = |transfer: &&Transfer| match transfer.status {
-        TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch => true,
-        TransferStatus::Matched
-        | TransferStatus::NoMatchedDeposit
-        | TransferStatus::FailedToConfirm => false,
-    };
-    if let Some(transfer) = story.transfers.iter().rfind(waits) {
+    if let Some(transfer) = story.transfers.iter().rfind(|of| arrival::is_waiting(of)) {
         return Meaning::with(
             format!(
                 "A payment of {} {} was seen in block {} of {} and is not confirmed yet.",

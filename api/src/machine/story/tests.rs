@@ -221,19 +221,11 @@ fn an_unknown_transfer_says_what_it_lacks() {
         unknown.observation.value = Amount::parse(value).unwrap();
         vec![Event::Order(expired.clone()), Event::Transfer(unknown)]
     };
+    let (order, accept) = ("attach {\"order_id\":\"", "\"accept_less\":true}");
+    let amount = "which is not the amount that was asked for";
     for (reason, value, why, help) in [
-        (
-            UnknownReason::Late,
-            "10.50",
-            "20 s after the order's deadline",
-            "attach {\"order_id\":\"",
-        ),
-        (
-            UnknownReason::AmountMismatch,
-            "9.00",
-            "which is not the amount that was asked for",
-            "\"accept_less\":true}",
-        ),
+        (UnknownReason::Late, "10.50", "20 s after the order's deadline", order),
+        (UnknownReason::AmountMismatch, "9.00", amount, accept),
         (UnknownReason::SenderMismatch, "10.50", "from another sender than the order's", "attach"),
         (UnknownReason::OtherContract, "10.50", "of another contract than the order's", "attach"),
         (UnknownReason::BeforeDeposit, "10.50", "before the deposit was open", "attach"),
