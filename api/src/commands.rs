@@ -58,7 +58,7 @@ pub(crate) struct Commands {
     catalog: Arc<Catalog>,
     /// Name space of this installation's idempotency keys.
     key_space: Uuid,
-    unknown_transfer_url: Option<Arc<str>>,
+    unknown_url: Option<Arc<str>>,
     limits: Arc<Mutex<Limits<OrderId>>>,
     /// Requests with fields that mean nothing.
     ignored: Arc<Mutex<Occasions>>,
@@ -88,22 +88,11 @@ impl Commands {
         installation: &str,
     ) -> Self {
         let key_space = Uuid::new_v5(&KEY_SPACE, installation.as_bytes());
-        let unknown_transfer_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
+        let unknown_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
         let limits = Arc::new(Mutex::new(Limits::new(Rate::LINK)));
         let ignored = Arc::default();
         let trace = Trace::default();
-        Self {
-            log,
-            store,
-            clock,
-            feed,
-            catalog,
-            key_space,
-            unknown_transfer_url,
-            limits,
-            ignored,
-            trace,
-        }
+        Self { log, store, clock, feed, catalog, key_space, unknown_url, limits, ignored, trace }
     }
 
     /// Creates an order (spec 4.1). Returns when its command is durable and, if the store can be
@@ -343,7 +332,7 @@ impl Commands {
     pub(crate) async fn resend_transfer(&self, by: &Operator, id: TransferId) -> Answer<()> {
         let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
-        let url = self.unknown_transfer_url.as_deref();
+        let url = self.unknown_url.as_deref();
         let delivery = resend::of_transfer(&transfer, url, fresh_id(now), now)?;
         let operator = &by.name;
         let entry = Asker::from(by).entry(AuditAction::ResendTransfer, now);

@@ -126,22 +126,8 @@ impl Server {
     }
 
     fn routes(self, installation: &str, stop: CancellationToken) -> Routes {
-        let Self {
-            config,
-            customer_requests,
-            public_url,
-            contracts,
-            chains,
-            buyer,
-            version,
-            log,
-            store,
-            clock,
-            readiness,
-            feed,
-            ..
-        } = self;
-        let catalog = Arc::new(Catalog::new(&config, contracts, chains));
+        let Self { config, buyer, version, log, store, clock, readiness, feed, .. } = self;
+        let catalog = Arc::new(Catalog::new(&config, self.contracts, self.chains));
         let auth = Arc::new(Auth::new(&config, clock.clone()));
         let reads = Reads::new(store.clone(), clock.clone(), catalog.clone());
         let events = Events {
@@ -151,7 +137,7 @@ impl Server {
             stop,
             views: Views::default(),
         };
-        let links = Links::new(config.merchant.link_key().clone(), public_url.as_deref());
+        let links = Links::new(config.merchant.link_key().clone(), self.public_url.as_deref());
         let shop = Arc::new(Shop {
             name: config.merchant.name.clone(),
             return_url: config.merchant.return_url.clone(),
@@ -183,7 +169,7 @@ impl Server {
         };
         let changes = Changes::new(log.clone());
         let customers =
-            Arc::new(Customers::new(customer_requests, TOO_MANY_REQUESTS, clock.clone()));
+            Arc::new(Customers::new(self.customer_requests, TOO_MANY_REQUESTS, clock.clone()));
         let merchant = &config.merchant;
         let commands = Commands::new(log, store, clock, feed, catalog, merchant, installation);
         let parts =

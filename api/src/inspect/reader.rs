@@ -61,16 +61,8 @@ impl<P: Pages> Reader<P> {
         reading_max: Duration,
     ) -> Self {
         let deadline = Instant::now() + reading_max;
-        Self {
-            source,
-            tables,
-            layout,
-            reading_max,
-            deadline,
-            is_cut: false,
-            is_late: false,
-            unreadable: 0,
-        }
+        let (is_cut, is_late, unreadable) = (false, false, 0);
+        Self { source, tables, layout, reading_max, deadline, is_cut, is_late, unreadable }
     }
 
     /// The log.

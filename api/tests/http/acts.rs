@@ -19,10 +19,7 @@ const FIRST: Partition = Partition(0);
 
 /// A world whose commands nobody carries out: what is on the log stays as it is.
 async fn idle_world() -> World {
-    let mut world = World::with(with_operators(), false).await;
-    world.is_apart = true;
-    world.serve(with_operators()).await;
-    world
+    World::apart(with_operators(), false).await
 }
 
 fn alert(world: &World, kind: AlertKind, message: &str) -> Alert {
@@ -238,10 +235,16 @@ async fn a_long_record_is_cut_off_on_its_page() {
     assert!((9_000..=10_000).contains(&shown), "{shown}");
 }
 
+/// Writes a webhook to a topic of webhooks.
+async fn write(world: &World, topic: Topic, delivery: &Delivery) {
+    let (key, layout) = (delivery.key(), world.log.layout());
+    let record = NewRecord::encode(topic, layout.webhook(&key), key, delivery).unwrap();
+    world.log.produce(vec![record]).await.unwrap();
+}
+
 /// A webhook that was given up now.
 async fn give_up(world: &World, delivery: Delivery) {
-    let partition = world.log.layout().webhook(&delivery.key());
-    world.write(Topic::WebhooksDead, partition, &delivery).await;
+    write(world, Topic::WebhooksDead, &delivery).await;
 }
 
 fn dead(order: Option<OrderId>, transfer: Option<TransferId>, host: &str) -> Delivery {
@@ -362,15 +365,10 @@ async fn a_webhook_is_shown_with_body_and_answers() {
         body: format!("{{\"a\":\"{HOSTILE}\"}}"),
         ..dead(Some(order), None, "shop.example")
     };
-    let partition = world.log.layout().webhook(&order.to_string());
-    let write = async |topic, delivery: &Delivery| {
-        let record = NewRecord::encode(topic, partition, delivery.key(), delivery).unwrap();
-        world.log.produce(vec![record]).await.unwrap();
-    };
     let other =
         Delivery { event_id: format!("{order}.3"), body: "other".to_owned(), ..delivery.clone() };
-    write(Topic::WebhooksDispatch, &other).await;
-    write(Topic::WebhooksDispatch, &delivery).await;
+    write(&world, Topic::WebhooksDispatch, &other).await;
+    write(&world, Topic::WebhooksDispatch, &delivery).await;
     let attempt = |number: i64, outcome| Attempt {
         event_id: event.clone(),
         attempt: i32::try_from(number).unwrap(),
@@ -398,7 +396,7 @@ async fn a_webhook_is_shown_with_body_and_answers() {
     }
     assert!(!has_markup(&page), "{page}");
     // What was given up says so, and what was delivered.
-    write(Topic::WebhooksDead, &delivery).await;
+    write(&world, Topic::WebhooksDead, &delivery).await;
     assert!(browser.page(&path).await.contains("badge bad\">given up"));
     world.apply([Change::Attempt(attempt(3, AttemptOutcome::Delivered))]).await;
     assert!(browser.page(&path).await.contains("badge good\">delivered"));
@@ -426,10 +424,7 @@ async fn a_deferred_webhook_is_found_a_day_later() {
         let order = OrderId(uuid::Uuid::from_u128(seconds.into()));
         let event_id = format!("{order}.2");
         let delivery = Delivery { event_id, ..dead(Some(order), None, "shop.example") };
-        let partition = world.log.layout().webhook(&delivery.key());
-        let topic = Topic::WebhooksDispatch;
-        let record = NewRecord::encode(topic, partition, delivery.key(), &delivery).unwrap();
-        world.log.produce(vec![record]).await.unwrap();
+        write(&world, Topic::WebhooksDispatch, &delivery).await;
         world.advance(seconds);
         let attempt = Attempt {
             order_id: Some(order),

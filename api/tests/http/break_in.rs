@@ -323,16 +323,9 @@ async fn origins_that_resemble_an_allowed_one() {
 async fn timeout_answer_has_the_cors_headers() {
     let world = World::alone().await;
     let id = world.create(&new_order()).await;
-    let mut raw = Raw::sent(
-        &world,
-        format!(
-            "POST /api/v1/user/orders/{id}/payment?{} HTTP/1.1\r\nhost: pay.test\r\norigin: {ORIGIN}\r\n\
-             expect: 100-continue\r\ncontent-length: 9\r\n\r\n",
-            world.link(&id)
-        ),
-    )
-    .await;
-    let answer = raw.answer_without_body().await;
+    let route = format!("POST /api/v1/user/orders/{id}/payment?{}", world.link(&id));
+    let head = format!("{route} HTTP/1.1\r\nhost: pay.test\r\norigin: {ORIGIN}\r\n");
+    let answer = Raw::answer_without_body(&world, &head).await;
     assert_eq!((answer.status, &*answer.body), (503, "the service is busy, try again"));
     let allowed = format!("access-control-allow-origin: {ORIGIN}\r\n");
     assert!(answer.head.contains(&allowed), "{answer:?}");
@@ -378,9 +371,7 @@ async fn wrong_secrets_are_limited_and_valid_ones_are_not() {
 /// Each listener counts for itself.
 #[tokio::test]
 async fn a_flood_in_public_limits_no_operator() {
-    let mut world = World::alone().await;
-    world.is_apart = true;
-    world.serve(config()).await;
+    let world = World::apart(config(), false).await;
     for _ in 0..25 {
         let request = world.request("POST /api/v1/service/orders/list").body("{}");
         Answer::to(request.header("Service-Signature", "1.AAAA")).await;
@@ -393,9 +384,7 @@ async fn a_flood_in_public_limits_no_operator() {
 /// No public route takes an admin secret if operators have a listener of their own.
 #[tokio::test]
 async fn no_public_route_reads_an_admin_secret() {
-    let mut world = World::alone().await;
-    world.is_apart = true;
-    world.serve(config()).await;
+    let world = World::apart(config(), false).await;
     let public = world.address();
     let client = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
     for (path, method, _) in document::operations() {

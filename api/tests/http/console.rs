@@ -24,10 +24,7 @@ pub(crate) const HOSTILE: &str =
 
 /// A world whose operators have an address of their own.
 pub(crate) async fn world() -> World {
-    let mut world = World::with(with_operators(), true).await;
-    world.is_apart = true;
-    world.serve(with_operators()).await;
-    world
+    World::apart(with_operators(), true).await
 }
 
 fn with_form(request: RequestBuilder, fields: &[(&str, &str)]) -> RequestBuilder {

@@ -200,9 +200,7 @@ async fn operators_may_have_an_address_of_their_own() {
 /// Also where the public may have more.
 #[tokio::test]
 async fn operators_have_connections_of_their_own() {
-    let mut world = World::alone().await;
-    world.is_apart = true;
-    world.serve(config()).await;
+    let world = World::apart(config(), false).await;
     let operators = world.operators.as_deref().unwrap().trim_start_matches("http://");
     let connect = async || Raw(TcpStream::connect(operators).await.unwrap());
     let mut open = Vec::new();

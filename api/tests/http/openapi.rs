@@ -143,30 +143,16 @@ async fn a_header_that_comes_twice_is_refused_everywhere() {
 }
 
 /// The words of schemas that a test compares, that bound requests, and that are for people.
-const KEYWORDS: [&str; 18] = [
-    "$ref",
-    "additionalProperties",
-    "anyOf",
-    "const",
-    "enum",
-    "items",
-    "minimum",
-    "properties",
-    "required",
-    "type",
-    "format",
-    "maxLength",
-    "maximum",
-    "minLength",
-    "pattern",
-    "default",
-    "description",
-    "examples",
+const KEYWORDS: [&str; 3] = [
+    "$ref additionalProperties anyOf const enum items minimum properties required type",
+    "format maxLength maximum minLength pattern",
+    "default description examples",
 ];
 
 fn assert_known(schema: &'static Value) {
     for (name, part) in members(schema) {
-        assert!(KEYWORDS.contains(&name), "{name} is not understood: {schema}");
+        let mut known = KEYWORDS.iter().flat_map(|kind| kind.split(' '));
+        assert!(known.any(|word| word == name), "{name} is not understood: {schema}");
         match name {
             "properties" => members(part).for_each(|(_, field)| assert_known(field)),
             "items" => assert_known(part),

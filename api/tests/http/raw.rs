@@ -61,13 +61,15 @@ impl Raw {
         assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
-    /// The answer to a request whose body never comes, by the time that a whole request may take.
-    pub(crate) async fn answer_without_body(&mut self) -> RawAnswer {
-        self.body_is_awaited().await;
+    /// The answer to a request with this head whose body never comes, by the time that a whole request may take.
+    pub(crate) async fn answer_without_body(world: &World, head: &str) -> RawAnswer {
+        let head = format!("{head}expect: 100-continue\r\ncontent-length: 9\r\n\r\n");
+        let mut raw = Self::sent(world, head).await;
+        raw.body_is_awaited().await;
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(31)).await;
         tokio::time::resume();
-        self.answer().await.unwrap()
+        raw.answer().await.unwrap()
     }
 
     /// All that comes until the server ends the connection.

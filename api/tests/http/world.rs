@@ -139,6 +139,14 @@ impl World {
         Self::with(config(), false).await
     }
 
+    /// With an address for operators.
+    pub(crate) async fn apart(config: Config, processed: bool) -> Self {
+        let mut world = Self::with(config.clone(), processed).await;
+        world.is_apart = true;
+        world.serve(config).await;
+        world
+    }
+
     pub(crate) async fn with(config: Config, processed: bool) -> Self {
         // Fails if another test was first.
         drop(rustls::crypto::ring::default_provider().install_default());
