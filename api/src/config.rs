@@ -12,6 +12,23 @@ use schemas::{
 
 use strength::{ADMIN_BITS_MIN, SIGNING_BITS_MIN};
 
+/// Reads a setting that is one of two words.
+macro_rules! two_words {
+    ($setting:ident: $first:literal = $one:ident, $second:literal = $other:ident) => {
+        impl FromStr for $setting {
+            type Err = &'static str;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                match text {
+                    $first => Ok(Self::$one),
+                    $second => Ok(Self::$other),
+                    _ => Err(concat!("must be \"", $first, "\" or \"", $second, "\"")),
+                }
+            }
+        }
+    };
+}
+
 pub(crate) mod admin;
 mod lost;
 mod merchant;
@@ -58,17 +75,7 @@ pub enum LatePayments {
     Accept,
 }
 
-impl FromStr for LatePayments {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "report" => Ok(Self::Report),
-            "accept" => Ok(Self::Accept),
-            _ => Err("must be \"report\" or \"accept\""),
-        }
-    }
-}
+two_words!(LatePayments: "report" = Report, "accept" = Accept);
 
 /// `[matching]`.
 #[derive(Debug, Clone, Copy)]
@@ -94,16 +101,7 @@ pub enum Amounts {
     Unique,
 }
 
-impl FromStr for Amounts {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "exact_first" => Ok(Self::ExactFirst),
-            "unique" => Ok(Self::Unique),
-            _ => Err("must be \"exact_first\" or \"unique\""),
-        }
-    }
-}
+two_words!(Amounts: "exact_first" = ExactFirst, "unique" = Unique);
 
 /// A part of an amount, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

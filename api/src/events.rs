@@ -78,17 +78,9 @@ impl Events {
         let view = self.views.open(order_id, client).ok_or(Refusal::TooManyOfAddress)?;
         let records = self.feed.subscribe(order_id, Audience::Viewer).ok_or(Refusal::Busy)?;
         self.reads.order(order_id).await?;
-        let now = Instant::now();
-        let live = Live {
-            events: self,
-            view,
-            records,
-            end,
-            shown: String::new(),
-            eager_until: now,
-            interval: HEARTBEAT_INTERVAL,
-            sent_at: now,
-        };
+        let (shown, interval, sent_at) = (String::new(), HEARTBEAT_INTERVAL, Instant::now());
+        let eager_until = sent_at;
+        let live = Live { events: self, view, records, end, shown, eager_until, interval, sent_at };
         let changes = stream::unfold(live, |mut live| async move {
             let event = live.next().await?;
             Some((Ok::<_, Infallible>(event), live))

@@ -77,32 +77,28 @@ fn refresh(language: Language, seconds: u8) -> Html {
 
 /// The page for a link that does not hold. It has nothing of any order.
 pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
-    let notice = Notice { kind: "broken", mark: "?", title: "link.title", lead: "link.lead" };
-    without_order(shop, language, notice, Html::default())
+    without_order(shop, language, ["broken", "?", "link.title", "link.lead"], Html::default())
 }
 
 /// The page for what could not be answered in time, or failed. It leads to itself.
 pub(crate) fn busy(shop: &Shop, language: Language) -> Html {
     let again = Template(include_str!("page/templates/again.html")).fill(language, &[]);
-    let notice = Notice { kind: "busy", mark: "…", title: "busy.title", lead: "busy.lead" };
-    without_order(shop, language, notice, again)
+    without_order(shop, language, ["busy", "…", "busy.title", "busy.lead"], again)
 }
 
-/// Texts of a page without an order, by their keys.
-struct Notice {
-    kind: &'static str,
-    mark: &'static str,
-    title: &'static str,
-    lead: &'static str,
-}
-
-fn without_order(shop: &Shop, language: Language, notice: Notice, back: Html) -> Html {
-    let title = language.text(notice.title);
+/// A page without an order: its kind, its mark, and the keys of its title and its text.
+fn without_order(
+    shop: &Shop,
+    language: Language,
+    [kind, mark, title, lead]: [&'static str; 4],
+    back: Html,
+) -> Html {
+    let title = language.text(title);
     let values = [
-        ("kind", notice.kind.into()),
-        ("mark", notice.mark.into()),
+        ("kind", kind.into()),
+        ("mark", mark.into()),
         ("title", title.into()),
-        ("lead", language.text(notice.lead).into()),
+        ("lead", language.text(lead).into()),
         ("tx", Html::default()),
         ("back", back),
     ];

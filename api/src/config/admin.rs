@@ -22,16 +22,7 @@ pub enum Scope {
     Operate,
 }
 
-impl FromStr for Scope {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "read" => Ok(Self::Read),
-            "operate" => Ok(Self::Operate),
-            _ => Err("must be \"read\" or \"operate\""),
-        }
-    }
-}
+two_words!(Scope: "read" = Read, "operate" = Operate);
 
 /// A secret of the admin API beside `admin.secret`.
 #[derive(Debug, Clone)]

@@ -188,22 +188,8 @@ pub(crate) fn asset(kind: &'static str, content: &'static str) -> Response {
     (headers, content).into_response()
 }
 
-/// Result of a lookup.
-enum Found {
-    Malformed,
-    Later,
-    Transfers(Vec<SeenTransfer>),
-}
-
-impl Found {
-    fn as_shown(&self) -> LookUp<'_> {
-        match self {
-            Self::Malformed => LookUp::Malformed,
-            Self::Later => LookUp::Later,
-            Self::Transfers(seen) => LookUp::Found(seen),
-        }
-    }
-}
+/// Result of a lookup: its transfers, or why there was none.
+type Found = Result<Vec<SeenTransfer>, LookUp<'static>>;
 
 impl Checkouts {
     /// Puts the link into a cookie and leads to the page without it.
@@ -258,13 +244,17 @@ impl Checkouts {
             Some(text) => Some(self.look_up(commands, id, text).await?),
             None => None,
         };
+        let look_up = found.as_ref().map(|found| match found {
+            Ok(seen) => LookUp::Found(seen),
+            Err(none) => *none,
+        });
         Ok(page::render(&PageInput {
             shop: &self.shop,
             catalog: self.reads.catalog(),
             order: &checkout.order,
             transfers: &checkout.transfers,
             possible: &checkout.possible,
-            look_up: found.as_ref().map(Found::as_shown),
+            look_up,
             choices: &choices,
             is_stopped: checkout.is_stopped(),
             now: self.clock.now().seconds(),
@@ -277,14 +267,14 @@ impl Checkouts {
 
     /// Finds a transaction by the number that a customer typed or copied.
     async fn look_up(&self, commands: &Commands, id: OrderId, text: &str) -> Answer<Found> {
-        let Ok(hash) = text.trim().parse() else { return Ok(Found::Malformed) };
+        let Ok(hash) = text.trim().parse() else { return Ok(Err(LookUp::Malformed)) };
         if commands.limit(id).is_err() {
-            return Ok(Found::Later);
+            return Ok(Err(LookUp::Later));
         }
         let mut seen = self.reads.transaction(id, hash).await?;
         // A transfer that failed to confirm is in no block: it is not shown.
         seen.retain(|of| of.transfer.status != TransferStatus::FailedToConfirm);
-        Ok(Found::Transfers(seen))
+        Ok(Ok(seen))
     }
 
     async fn pay_by_test_buyer(&self, order_id: &str, headers: &HeaderMap) -> Answer<()> {
