@@ -76,11 +76,8 @@ pub(crate) fn resolve(alert: &Alert, visit: &Visit) -> Page {
         ("Since", time(alert.raised_at.seconds())),
         ("Message", foreign(alert.message.as_str())),
     ]);
-    let condition = if alert.kind.is_condition() {
-        hint("It ends by itself when its cause is over, and is raised again if that lasts.")
-    } else {
-        Html::default()
-    };
+    let ends = hint("It ends by itself when its cause is over, and is raised again if that lasts.");
+    let condition = if alert.kind.is_condition() { ends } else { Html::default() };
     let values = [("id", alert.alert_id.as_str().into())];
     let fields = plain(
         "<input type=\"hidden\" name=\"alert_id\" value=\"{{id}}\"><p><label>What was done about it, for the record <input \

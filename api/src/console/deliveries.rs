@@ -166,11 +166,8 @@ pub(crate) fn list(given_up: &GivenUp, filter_in_force: &Filter, visit: &Visit) 
         button(address("/console/deliveries", &query), "Older")
     });
     let again = address("/console/deliveries/redrive", &query(filter_in_force));
-    let again = if visit.operator.may_operate() && !given_up.found.is_empty() {
-        button(again, "Send again…")
-    } else {
-        Html::default()
-    };
+    let is_offered = visit.operator.may_operate() && !given_up.found.is_empty();
+    let again = if is_offered { button(again, "Send again…") } else { Html::default() };
     let file = button(address("/console/export/deliveries", &query(filter_in_force)), "All as CSV");
     let around = actions(older.unwrap_or_default().then(file).then(again));
     let remarks = hints(&given_up.remarks);

@@ -8,7 +8,7 @@ use store::{ChainRow, OrderFilter, Page as Part, TransferFilter, Within};
 use super::Page;
 use super::chains::of_chains;
 use super::list::ROWS;
-use super::markup::{badge, code, head, hint, plain, section, table, time};
+use super::markup::{badge, code, head, hints, plain, section, table, time};
 use super::records::of_subject;
 use crate::error::Answer;
 use crate::inspect::reader::Reader;
@@ -133,13 +133,10 @@ pub(crate) fn render(overview: &Overview) -> Page {
         count => format!("{count} things need you"),
     };
     let kind = if problems.is_empty() { "well" } else { "wrong" };
-    let listed: Html = problems.iter().map(of_problem).collect();
-    let listed = if problems.is_empty() {
-        Html::default()
-    } else {
-        plain("<ul class=\"problems\">{{all}}</ul>", &[("all", listed)])
-    };
-    let remarks: Html = survey.unknown.iter().map(|text| hint(text.as_str())).collect();
+    let values = [("all", problems.iter().map(of_problem).collect::<Html>())];
+    let listed = plain("<ul class=\"problems\">{{all}}</ul>", &values);
+    let listed = if problems.is_empty() { Html::default() } else { listed };
+    let remarks = hints(&survey.unknown);
     let title = plain(
         "<span class=\"verdict {{kind}}\" role=\"status\">{{text}}</span>",
         &[("kind", kind.into()), ("text", verdict.as_str().into())],
