@@ -160,6 +160,14 @@ impl Incarnation {
     pub fn sequence(self) -> i64 {
         self.0.saturating_mul(1 << INCARNATION_BITS)
     }
+
+    /// The incarnation of a copy that begins at this time: the second, or the next one if it is taken. `None` if the clock
+    /// is behind.
+    #[must_use]
+    pub fn next(self, now: UnixSeconds) -> Option<Self> {
+        let next = if now.0 == self.0 { now.0 + 1 } else { now.0 };
+        (next > self.0).then_some(Self(next))
+    }
 }
 
 /// One payment (the chain is implied): what stays the same when its transaction is included again in
@@ -205,6 +213,13 @@ mod tests {
         assert_eq!(id.partition(), Partition(8191));
         assert!(id.0 < 1 << 53);
         assert_eq!(TransferId::from_parts(Partition(0), 1).0, 1);
+    }
+
+    #[test]
+    fn two_incarnations_of_a_second_differ() {
+        let next = |last, now| Incarnation(last).next(UnixSeconds(now)).map(|next| next.0);
+        assert_eq!((next(0, 5), next(5, 5), next(4, 9)), (Some(5), Some(6), Some(9)));
+        assert_eq!(next(6, 5), None);
     }
 
     fn payment(ordinal: u32) -> PaymentKey {

@@ -163,13 +163,12 @@ impl Gap {
         }
         let last = present.as_ref().map_or(log.incarnation, |log| log.incarnation);
         let last = last.max(log.incarnation);
-        let incarnation = Incarnation(now.seconds().0);
-        if incarnation <= last || now < taken_at {
+        let Some(incarnation) = last.next(now.seconds()).filter(|_| now >= taken_at) else {
             bail!(
                 "this machine's clock says {}, and the backup was made, or restored, after that: set the clock",
                 now.to_rfc3339()
             );
-        }
+        };
         let to = present.map_or(now, |log| log.newest_at.max(taken_at));
         Ok(Self { incarnation, from: taken_at, to })
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use log::{Committed, NewRecord, Offset, TopicPartition};
 use processor::machine::{matching, orders};
 use processor::wire::Wire;
@@ -64,13 +64,12 @@ pub(crate) fn import(settings: &Settings, from: &Path) -> anyhow::Result<Outcome
 
 /// Returns the incarnation of this copy: offsets that receivers keep are valid for one copy alone.
 fn next_incarnation(manifest: &Manifest, now: UnixMicros) -> anyhow::Result<Incarnation> {
-    let next = Incarnation(now.seconds().0);
-    ensure!(
-        next > manifest.incarnation(),
-        "this machine's clock says {}, and the installation was restored or imported after that: set the clock",
-        now.to_rfc3339()
-    );
-    Ok(next)
+    manifest.incarnation().next(now.seconds()).with_context(|| {
+        format!(
+            "this machine's clock says {}, and the installation was restored or imported after that: set the clock",
+            now.to_rfc3339()
+        )
+    })
 }
 
 /// Records can be dealt to other partitions only where the processor has taken them: those of two partitions that become
