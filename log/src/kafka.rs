@@ -4,14 +4,14 @@
 //! transaction of outputs, changelog and offsets. Topics, groups and transactions have the configured
 //! prefix. Offsets have gaps: the markers that end transactions take one each.
 //!
-//! The rooms, each uses only those before it: `client` (librdkafka), `read` (without a group), `shared`,
-//! `claim` (who holds a name), `step` (one transaction), `group` (a member and its steps), then [`admin`],
-//! `produce` and `writer`.
+//! Modules, each uses only those before it: `client` (librdkafka), `read` (without a group),
+//! `shared`, `claim` (owner of a name), `step` (one transaction), `group` (a member and its steps),
+//! then [`admin`], `produce` and `writer`.
 //!
-//! **Invariants:** a worker that is assigned a partition first fences its own past, then reads stable
-//! offsets, and restores up to what was on the broker after that; the group checks every step, also one
-//! without input; after any uncertain outcome a new producer is opened, and the outcome is read from the
-//! log. `docs/decisions/0010` says why.
+//! **Invariants:** a worker that is assigned a partition first fences its predecessors, then reads
+//! stable offsets, and restores up to the broker's end after that; the group checks every step,
+//! also one without input; after any uncertain outcome a new producer is opened, and the outcome is
+//! read from the log. Reasons: `docs/decisions/0010`.
 //!
 //! Deliberately not here: creating topics unasked; `tidemark topics create` calls [`admin`].
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for KafkaLog {
 }
 
 impl KafkaLog {
-    /// Asks nothing of the brokers yet: they may be away, and topics missing.
+    /// Sends no request yet: brokers may be unavailable, and topics missing.
     ///
     /// # Errors
     /// [`Error::Fatal`] if the configuration cannot be used, such as a file of certificates that is
@@ -92,7 +92,7 @@ impl KafkaLog {
         self.shared.query.stable_end(&self.shared.config, of, &mut || {})
     }
 
-    /// As [`Log::read`], up to an end that is known to be stable: no transaction is waited for.
+    /// Reads like [`Log::read`], up to a known stable end: waits for no transaction.
     ///
     /// # Errors
     /// [`Error::Transient`] if the log cannot be read now.

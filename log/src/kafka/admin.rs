@@ -1,8 +1,8 @@
 //! Topics on the brokers: created, corrected and checked from the one topic table. All calls block. They
 //! fail with [`Error::Transient`] if the brokers cannot be reached or refuse.
 //!
-//! Ids and the order of records depend on the number of partitions: those of chains that were added since come
-//! after the others, and it changes in no other way.
+//! Ids and the order of records depend on the number of partitions. It changes only when chains are
+//! added: their partitions come last.
 
 mod difference;
 mod import;
@@ -33,7 +33,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of polling the brokers for a change.
 const CHANGE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Something that [`create_topics`] did. `name` is the topic's on the broker.
+/// Change made by [`create_topics`]. `name` is the topic's on the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TopicChange {
     Created {
@@ -70,8 +70,8 @@ impl std::fmt::Display for TopicChange {
     }
 }
 
-/// Creates the topics that are missing, adds the partitions of chains that an earlier version did not know,
-/// and corrects settings that differ; settings that are not of the topic table stay.
+/// Creates missing topics, adds partitions for chains newer than the topics, and corrects settings
+/// that differ; settings that the topic table lacks stay.
 ///
 /// # Errors
 /// [`Error::Fatal`], and nothing was changed, if a topic has the partitions of another layout.
@@ -119,7 +119,7 @@ pub fn create_some(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> R
     Admin::new(config, layout)?.create(topics).map(drop)
 }
 
-/// Creates all topics as a version that knew only the first `chains` chains did, for tests.
+/// Creates all topics with partitions for only the first `chains` chains, for tests.
 #[doc(hidden)]
 pub fn create_for_chains(config: &KafkaConfig, layout: &Layout, chains: u32) -> Result<(), Error> {
     let admin = Admin { chains, ..Admin::new(config, layout)? };
@@ -203,7 +203,7 @@ impl<'a> Admin<'a> {
         self.refuse_other_layout(&found)?;
         let missing: Vec<Topic> =
             topics.iter().filter(|topic| !found.contains_key(topic)).copied().collect();
-        // `chains` comes last: until then it says how many there were.
+        // `chains` grows last: it counts the chains of the topics.
         let (last, first): (Vec<_>, Vec<_>) =
             topics.iter().copied().partition(|topic| *topic == Topic::Chains);
         let mut changes = self.grow(&first, &found)?;
@@ -278,7 +278,7 @@ impl<'a> Admin<'a> {
         topic.partitions_for(self.chains, self.layout)
     }
 
-    /// Adds the partitions of the chains that an earlier version did not know.
+    /// Adds the partitions of chains newer than the topics.
     fn grow(
         &self,
         topics: &[Topic],
@@ -325,8 +325,8 @@ impl<'a> Admin<'a> {
         })
     }
 
-    /// Sets `own` settings of a topic, with `changes` over them. The client library has only the request
-    /// that resets the settings it does not name: so it names all.
+    /// Sets the `own` settings of a topic, overridden by `changes`. The library's only request
+    /// resets settings that it omits, so all are sent.
     fn alter(
         &self,
         topic: Topic,
@@ -348,7 +348,7 @@ impl<'a> Admin<'a> {
         })
     }
 
-    /// Returns those of these topics that the brokers have.
+    /// Returns which of these topics the brokers have.
     fn found(&self, topics: &[Topic]) -> Result<HashMap<Topic, Found>, Error> {
         let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
         let metadata = metadata.map_err(|error| self.explain(error))?;
@@ -372,7 +372,7 @@ impl<'a> Admin<'a> {
             return Ok(found);
         }
         let described = self.ask(self.client.describe_configs(&resources, &options()))?;
-        // Answers come in the order of the questions.
+        // Responses have the order of the requests.
         for (topic, result) in present.iter().zip(described) {
             let resource = result.map_err(|code| self.explain(format!("{topic}: {code}")))?;
             let Some(found) = found.get_mut(topic) else { continue };
@@ -388,7 +388,7 @@ impl<'a> Admin<'a> {
     }
 }
 
-/// Waits until the brokers have what was requested: the one that took the request propagates it.
+/// Waits until a requested change reached all brokers: the one that took it propagates it.
 fn await_shown(what: &str, mut is_shown: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
     let started = Instant::now();
     while started.elapsed() < REQUEST_TIMEOUT {

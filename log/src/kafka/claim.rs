@@ -15,7 +15,7 @@ use super::shared::Shared;
 use crate::{Error, TopicPartition};
 
 pub(super) struct Claim {
-    /// The group that has nothing but this claim.
+    /// Group that has only this claim.
     group: String,
     /// Any partition that exists would do: it is not read.
     at: TopicPartition,

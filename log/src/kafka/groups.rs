@@ -1,5 +1,4 @@
-//! Groups as an observer sees them: how far each has read, and who its members are. Nothing is joined and nothing is
-//! committed.
+//! Observation of groups: their positions and members, without joining them.
 
 use rdkafka::Offset as KafkaOffset;
 use rdkafka::consumer::{CommitMode, Consumer};
@@ -25,7 +24,7 @@ impl KafkaLog {
         group: &str,
         of: &[TopicPartition],
     ) -> Result<Vec<(TopicPartition, Option<Committed>)>, Error> {
-        // The library refuses an empty question.
+        // The library refuses an empty request.
         if of.is_empty() {
             return Ok(Vec::new());
         }

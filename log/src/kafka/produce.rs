@@ -15,7 +15,7 @@ use super::shared::Shared;
 use crate::metrics;
 use crate::{Error, NewRecord};
 
-/// Maximum that waits to be written, in [`UNIT_BYTES`]: callers wait for room, not the library.
+/// Maximum of unwritten records, in [`UNIT_BYTES`]: callers wait for room, not the library.
 const ROOM: u32 = 65_536;
 const UNIT_BYTES: usize = 1024;
 
@@ -44,7 +44,7 @@ impl Produce {
         Ok(producer)
     }
 
-    /// A producer that failed for good is replaced by the next call.
+    /// Drops a failed producer: the next call opens another.
     fn forget_if_failed(&self, producer: &Arc<ThreadedProducer<ProduceContext>>) {
         let mut current = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         let is_current = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, producer));
@@ -55,8 +55,8 @@ impl Produce {
 
     /// Appends records and waits until the brokers have them.
     ///
-    /// # Errors
-    /// [`Error::Fatal`] for what can never be written, and then nothing of it is; [`Error::Transient`]
+    /// [`Error::Fatal`] if a record can never be written, and then none is; [`Error::Transient`]
+    /// otherwise.
     /// otherwise.
     pub(super) async fn append(
         &self,
@@ -113,7 +113,7 @@ impl Produce {
     }
 }
 
-/// Checks partitions and sizes. The first time, the brokers are asked, which blocks.
+/// Checks partitions and sizes. The first call queries the brokers, which blocks.
 async fn verify(shared: &Arc<Shared>, records: &[NewRecord]) -> Result<(), Error> {
     let mut unknown = Vec::new();
     for record in records {
@@ -169,8 +169,7 @@ mod tests {
         assert!(matches!(refused, Error::Fatal(_)), "{refused:?}");
     }
 
-    /// A caller that gives up, as a client that hangs up does, must not make room for another before its
-    /// records have ended.
+    /// A cancelled call must not free its room before its records have ended.
     #[test]
     fn records_take_room_until_they_have_ended() {
         let cluster = MockCluster::new(1).unwrap();

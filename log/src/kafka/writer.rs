@@ -23,7 +23,7 @@ mod tests;
 
 const CLAIMS: TopicPartition =
     TopicPartition { topic: Topic::TransfersRaw, partition: Partition(0) };
-/// Maximum time for which the outcome of a step is read.
+/// Maximum time to read the outcome of a step.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(120);
 const OUTCOME_RETRY_DELAY: Duration = Duration::from_millis(200);
 
@@ -51,7 +51,7 @@ impl KafkaWriter {
         claim.hold(&shared)?;
         let mut producer = NamedProducer::new(shared.clone(), observer, name.clone(), Reports::All);
         producer.renew()?;
-        // Of two that open at once, the one whose claim is older gives way, also if its producer came last.
+        // Of two concurrent opens the older claim yields, even if its producer is newer.
         claim.hold(&shared)?;
         Ok(Self { shared, name, claim, producer, is_fenced: false })
     }
@@ -75,7 +75,7 @@ impl KafkaWriter {
         StepError::Fenced(cause)
     }
 
-    /// Reads whether a step was committed: whether its first record, written at `written`, is there.
+    /// Reads whether a step was committed: its first record, at `written`, is then in the log.
     fn resolve_unknown_outcome(
         &mut self,
         first: TopicPartition,
@@ -139,7 +139,7 @@ impl Writer for KafkaWriter {
         match self.renew() {
             Ok(()) => {}
             Err(Error::Fenced(cause)) => return Err(self.fence(cause)),
-            // Fatal: no client could be made, as without a free file descriptor. There may be one later.
+            // Fatal: the client could not be created, perhaps for lack of descriptors. May pass.
             Err(Error::Fatal(cause) | Error::Transient(cause)) => {
                 return Err(StepError::Aborted(cause));
             }

@@ -47,13 +47,13 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
         ]),
         Cleanup::Compact => settings.extend([
             ("cleanup.policy", "compact".to_owned()),
-            // A restore reads at most twice what is kept; less would rewrite it all for every tenth of it.
+            // A restore reads at most twice the live data; a lower ratio cleans more often.
             ("min.cleanable.dirty.ratio", "0.5".to_owned()),
             ("segment.bytes", CHANGELOG_SEGMENT_BYTES.to_string()),
             ("segment.ms", DAY_MILLIS.to_string()),
             // Longer than any restore takes: one that has read a value must meet its tombstone.
             ("delete.retention.ms", (7 * DAY_MILLIS).to_string()),
-            // Longer than the outcome of a step is read for.
+            // Longer than any lookup of a step's outcome.
             ("min.compaction.lag.ms", (10 * 60 * 1000).to_string()),
         ]),
     }
@@ -81,8 +81,7 @@ pub enum Difference {
     Missing { topic: String },
     /// The configuration is wrong, or that of another installation.
     Partitions { topic: String, actual: usize, wanted: u32 },
-    /// It has the partitions of the chains that an earlier version knew. `tidemark topics create` adds those of the
-    /// others.
+    /// Partitions of newer chains are missing. `tidemark topics create` adds them.
     Chains { topic: String, actual: usize, wanted: u32 },
     /// The least replicated partition has too few replicas. Kafka's own tools add some.
     Replication { topic: String, actual: usize, wanted: u16 },
@@ -270,7 +269,7 @@ mod tests {
             corrections(Topic::Orders, 1, &Found { replicas, ..found }).len()
         };
         assert_eq!([with("2", 3), with("3", 5), with("1", 1)], [0, 0, 0]);
-        // Where each of them has to be there, none may be restarted.
+        // Where all must be in sync, no broker may be restarted.
         assert_eq!([with("2", 1), with("2", 2), with("3", 3), with("0", 3)], [1, 1, 1, 1]);
     }
 

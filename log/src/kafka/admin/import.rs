@@ -1,5 +1,5 @@
-//! Topics that are being filled by `tidemark import`. A topic of its own says so: it is there before the others and until
-//! they are complete, so no process takes half of an installation for the whole.
+//! Topics being filled by `tidemark import`. A marker topic exists from before their creation until
+//! they are complete, so that no process uses a partial installation.
 
 use rdkafka::admin::{NewTopic, TopicReplication};
 use rdkafka::error::RDKafkaErrorCode;
@@ -9,13 +9,13 @@ use super::{Admin, REQUEST_TIMEOUT, await_shown, options};
 use crate::Error;
 use crate::config::KafkaConfig;
 
-/// The name of the topic that is the mark, behind the prefix.
+/// Name of the marker topic, after the prefix.
 const MARK: &str = "tidemark-import";
 
-/// Makes empty topics that no process uses until [`end_import`]. Those that an interrupted import left are removed first.
+/// Creates empty topics that no process uses until [`end_import`]. Removes those of an interrupted import first.
 ///
 /// # Errors
-/// [`Error::Fatal`], and nothing was changed, if topics with the configured prefix are of anything else.
+/// [`Error::Fatal`], and nothing was changed, if other topics have the configured prefix.
 pub fn begin_import(config: &KafkaConfig, layout: &Layout) -> Result<(), Error> {
     let admin = Admin::new(config, layout)?;
     let found = admin.found(&Topic::ALL)?;
@@ -34,7 +34,7 @@ pub fn begin_import(config: &KafkaConfig, layout: &Layout) -> Result<(), Error> 
     admin.make(&Topic::ALL).map(drop)
 }
 
-/// The topics are complete.
+/// Ends the import.
 ///
 /// # Errors
 /// [`Error::Transient`].
@@ -71,7 +71,7 @@ impl Admin<'_> {
         await_shown("the mark of an import", || self.has_mark())
     }
 
-    /// Returns those of these topics that the brokers have.
+    /// Returns which of these topics the brokers have.
     fn present(&self, names: &[&str]) -> Result<Vec<String>, Error> {
         let metadata = self.client.inner().fetch_metadata(None, REQUEST_TIMEOUT);
         let metadata = metadata.map_err(|error| self.explain(error))?;

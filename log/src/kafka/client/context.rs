@@ -26,7 +26,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Logs a line of the library, which calls "error" what it recovers from.
+/// Logs a line of the library; its "error" lines may be recoverable.
 fn report(level: RDKafkaLogLevel, kind: &str, text: &str) {
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
@@ -58,7 +58,7 @@ impl LastError {
         }
     }
 
-    /// `error` with the last background error behind it.
+    /// Adds the last background error as the reason.
     pub(crate) fn explain(&self, error: impl Into<Cause>) -> Cause {
         match lock(&self.0).take() {
             Some(reason) => error.into().because(&reason),
@@ -67,7 +67,7 @@ impl LastError {
     }
 }
 
-/// The callbacks of a client, and what its kind adds to them.
+/// Callbacks of a client; `kind` adds those of its kind.
 #[derive(Debug, Default)]
 pub(crate) struct Context<K> {
     pub(crate) last: LastError,
@@ -128,7 +128,7 @@ pub(crate) struct Membership {
     leaving: AtomicBool,
     /// Positions of the group in the partitions of the member.
     positions: Mutex<HashMap<TopicPartition, Offset>>,
-    /// `true` if all records given to the member are before those positions.
+    /// `true` if all records delivered to the member are committed.
     is_at_rest: AtomicBool,
 }
 
@@ -140,7 +140,7 @@ impl MemberContext {
         Self { last: LastError::default(), kind }
     }
 
-    /// The oldest notice that was not taken yet.
+    /// Takes the oldest pending notice.
     pub(crate) fn take_notice(&self) -> Option<Notice> {
         lock(&self.kind.notices).pop_front()
     }
@@ -153,12 +153,12 @@ impl MemberContext {
         lock(&self.kind.positions).extend(positions);
     }
 
-    /// Notes whether all records given to the member are before the noted positions.
+    /// Notes whether all records delivered to the member are committed.
     pub(crate) fn note_rest(&self, is_at_rest: bool) {
         self.kind.is_at_rest.store(is_at_rest, Ordering::SeqCst);
     }
 
-    /// From now on no assignment is accepted.
+    /// Refuses all later assignments.
     pub(crate) fn leave(&self) {
         self.kind.leaving.store(true, Ordering::SeqCst);
     }
@@ -182,9 +182,9 @@ impl Kind for Membership {
     }
 }
 
-/// Returns the number of committed records after a position: those fetched and not yet in a step
-/// are included, and the markers of transactions between them. At rest the client's own position
-/// counts, which is after markers too: no record is left before it.
+/// Returns the number of offsets from a position to the last stable one: fetched records that no
+/// step has yet and transaction markers count. At rest the client's position is used, which is
+/// after markers: no record is left before it.
 fn lag(position: Offset, is_at_rest: bool, partition: &statistics::Partition) -> i64 {
     let position = if is_at_rest { position.0.max(partition.app_offset) } else { position.0 };
     (partition.ls_offset - position.max(partition.lo_offset)).max(0)
@@ -254,7 +254,7 @@ impl Deliveries {
         lock(&self.reports).first
     }
 
-    /// `true` if a connection ever failed: a request that was sent twice may then still arrive.
+    /// `true` if a connection ever failed: a duplicate request may still arrive.
     pub(crate) fn was_disturbed(&self) -> bool {
         self.disturbed.load(Ordering::SeqCst)
     }
@@ -285,12 +285,12 @@ pub(crate) struct Delivery(Mutex<Waiting>);
 struct Waiting {
     left: usize,
     failed: Option<KafkaError>,
-    /// The call's answer, and the room that its records take until then.
+    /// The call's reply, and the permit held until then.
     done: Option<(oneshot::Sender<Result<(), KafkaError>>, OwnedSemaphorePermit)>,
 }
 
 impl Delivery {
-    /// Sends to `done` and returns `room` once `count` records have ended.
+    /// Sends to `done` and frees `room` once `count` records have ended.
     pub(crate) fn new(
         count: usize,
         done: oneshot::Sender<Result<(), KafkaError>>,
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(lag(Offset(89), false, &partition), 2, "a record waits for its step");
         partition.ls_offset = 95;
         assert_eq!(lag(Offset(90), true, &partition), 4, "more is to be fetched");
-        // Nothing was given out since the start.
+        // Nothing was delivered since the start.
         partition.app_offset = -1001;
         assert_eq!(lag(Offset(90), true, &partition), 5);
     }

@@ -54,7 +54,7 @@ mod tests {
         ] {
             assert!(matches!(of(code), Some(Error::Transient(_))), "{code}");
         }
-        // Behind each of these the library leaves records out.
+        // After each of these the library skips records.
         for code in [Code::BadMessage, Code::BadCompression, Code::NotImplemented] {
             assert!(matches!(of(code), Some(Error::Fatal(_))), "{code}");
         }

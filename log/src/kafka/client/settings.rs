@@ -138,13 +138,13 @@ pub(crate) fn claim(config: &KafkaConfig, group: &str) -> ClientConfig {
     let mut settings = consumer(config);
     settings
         .set("group.id", group)
-        // For so long a commit waits for the group's coordinator.
+        // Maximum wait of a commit for the group's coordinator.
         .set("session.timeout.ms", millis(CLAIM_TIMEOUT))
         .set("socket.timeout.ms", millis(CLAIM_TIMEOUT));
     settings
 }
 
-/// The shared producer of [`crate::Log::produce`], and what the producers of steps have in common.
+/// The shared producer of [`crate::Log::produce`]; base of the producers of steps.
 pub(crate) fn producer(config: &KafkaConfig) -> ClientConfig {
     let mut settings = client(config);
     settings
@@ -177,7 +177,7 @@ pub(crate) fn transactional_producer(
     settings
         .set("transactional.id", id)
         .set("delivery.report.only.error", only_failures)
-        // By its log line a step knows of a connection that the peer closed. Of idle ones there is none.
+        // Shows a step that the peer closed a connection. Idle closes are not logged.
         .set("log.connection.close", "true")
         .set_log_level(RDKafkaLogLevel::Info)
         // Offsets are refused while the broker still writes the end of the last step: milliseconds.

@@ -18,8 +18,8 @@ pub(super) struct Change {
     pub(super) gained: Vec<TopicPartition>,
 }
 
-/// The change from what a member `held`, as it left it, to what it has `now`, as the broker has it.
-/// Partitions of one number share their state, so they change together.
+/// Change from the positions that a member `held` to those that the broker has `now`. Partitions of
+/// one number share their state, so they change together.
 pub(super) fn change(held: &Positions, now: &Positions) -> Change {
     let differs = |of: &TopicPartition| held.get(of) != now.get(of);
     let changed: BTreeSet<Partition> =

@@ -71,7 +71,7 @@ impl Cursors {
         self.all.iter().filter_map(move |(of, cursor)| Some((*of, offset(cursor)?)))
     }
 
-    /// `true` if every delivered record is before its partition's position.
+    /// `true` if every delivered record is committed.
     pub(super) fn are_at_rest(&self) -> bool {
         self.all.values().all(|cursor| {
             let position = cursor.position.as_ref().map(|position| position.offset);
@@ -100,14 +100,14 @@ impl Cursors {
         self.all.get(&of)?.next
     }
 
-    /// The records before `next` have expired.
+    /// Skips expired records before `next`.
     pub(super) fn skip_to(&mut self, of: TopicPartition, next: Offset) {
         if let Some(cursor) = self.all.get_mut(&of) {
             cursor.next = Some(next);
         }
     }
 
-    /// Everything is read again from the group's positions.
+    /// Returns all cursors to the group's positions.
     pub(super) fn rewind(&mut self) {
         for cursor in self.all.values_mut() {
             let is_paused = cursor.is_paused;
@@ -144,7 +144,7 @@ impl Cursors {
         }
     }
 
-    /// At most `max` records, from all partitions alike.
+    /// Takes at most `max` records, in round robin.
     pub(super) fn take(&mut self, max: usize) -> Vec<Arc<Record>> {
         let mut taken = Vec::with_capacity(max.min(self.ready()));
         loop {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        /// Everything comes once and in order, whatever is asked for at a time.
+        /// Every record comes once and in order, for any page size.
         #[test]
         fn everything_comes_once_and_in_order(
             counts in prop::collection::vec(0..40_i64, 1..6),

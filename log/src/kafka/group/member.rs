@@ -15,7 +15,7 @@ use crate::kafka::shared::Shared;
 use crate::{Cause, Error, Offset, Record, TopicPartition, WorkerSpec};
 
 const POSITIONS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time for leaving: the partitions are given back, then the group is left.
+/// Maximum time for leaving: the partitions are released, then the group is left.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(150);
 const LEAVE_POLL_TIMEOUT: Duration = Duration::from_millis(10);
 
@@ -37,9 +37,9 @@ pub(super) enum Polled {
 pub(super) struct Member {
     consumer: BaseConsumer<MemberContext>,
     shared: Arc<Shared>,
-    /// Group metadata of the last assignment that was taken note of.
+    /// Group metadata of the last noted assignment.
     identity: Option<Arc<ConsumerGroupMetadata>>,
-    /// Watch on closing the consumer, which is a field before this.
+    /// Watch on the consumer's close: that field is dropped first.
     closing: Option<Watched>,
 }
 
@@ -98,7 +98,7 @@ impl Member {
         self.consumer.context().note_positions(positions);
     }
 
-    /// Notes whether the group has read all that this member was given, for its lag.
+    /// Notes whether all delivered records are committed, for the lag.
     pub(super) fn note_rest(&self, is_at_rest: bool) {
         self.consumer.context().note_rest(is_at_rest);
     }
@@ -133,8 +133,8 @@ impl Member {
         self.identity.clone()
     }
 
-    /// The group's positions. While a transaction with offsets of these partitions is open the library asks
-    /// again, until the time is up.
+    /// The group's positions. While a transaction with offsets of these partitions is open the
+    /// library retries, until the time-out.
     pub(super) fn positions(&self, of: &[TopicPartition]) -> Result<Positions, Error> {
         let list = self.shared.names.list(of.iter().map(|of| (*of, KafkaOffset::Invalid)))?;
         let failed = |error: KafkaError| {
@@ -197,7 +197,7 @@ impl Member {
         else {
             return;
         };
-        // It fails for partitions that were just revoked, and then there is nothing to do.
+        // Fails for partitions that were just revoked; ignored.
         if let Err(error) = call(&list) {
             tracing::debug!(%error, "partitions could not be {what}");
         }

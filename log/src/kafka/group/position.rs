@@ -1,8 +1,8 @@
 //! A group's position in a partition, with a mark of the step that wrote it last.
 //!
-//! Every step leaves a mark of its own behind the metadata of at least one offset. By it the log can be
-//! asked whether a step was committed, and whether another member worked on a partition in between, even
-//! without reading on.
+//! Every step appends a unique mark to the metadata of at least one offset. It shows whether a step
+//! was committed, and whether another member worked on a partition in between, even without
+//! consuming records.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{Committed, Error, Offset, TopicPartition};
 
 /// Between the metadata and the mark.
 const SEPARATOR: char = '\u{1f}';
-/// Before the mark where the group has read nothing yet.
+/// Precedes the mark if the group has read nothing.
 const NEVER: char = '-';
 
 /// The group's position in each partition; none where it never committed.

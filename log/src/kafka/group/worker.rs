@@ -1,4 +1,4 @@
-//! A member of a group with a producer of steps: what the stages hold.
+//! The `Worker` on Kafka: a group's member and a producer of steps.
 
 mod adoption;
 mod step;
@@ -25,7 +25,7 @@ use crate::kafka::step::named::NamedProducer;
 use crate::kafka::step::observer::StepObserver;
 use crate::{Error, Event, NewRecord, Record, Step, StepError, TopicPartition, Worker, WorkerSpec};
 
-/// Longer waits are cut, which keeps sums of times in range.
+/// Maximum wait, which keeps sums of times in range.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Number of batches, and minimum number of records, sorted ahead, so that all partitions have
 /// their turn.
@@ -46,7 +46,7 @@ pub(crate) struct KafkaWorker {
     /// Kept from one changelog to the next.
     restorer: Option<Reader>,
     marks: Marks,
-    /// Also while the worker is not the owner: what no other member worked on is kept.
+    /// Retained during a rebalance, for partitions that stay with this member.
     cursors: Cursors,
     events: VecDeque<Event>,
     /// Partitions whose changelogs were written ahead of the step.
@@ -67,7 +67,7 @@ enum Ownership {
     Pending,
     /// Assigned by the group; the group's positions are yet to be read.
     Assigned { partitions: Vec<TopicPartition>, since: Instant },
-    /// The worker owns what it has cursors for, and reads once the caller polls.
+    /// The worker owns its cursors' partitions; reads once the caller polls.
     Owner { is_reading: bool },
 }
 
@@ -154,8 +154,8 @@ impl KafkaWorker {
         Ok(())
     }
 
-    /// Leaves a group that has another member id under this name. The next poll joins again, unless that
-    /// is of another instance.
+    /// Leaves a group that has another member id under this name. The next poll joins again, unless
+    /// another instance claimed it.
     fn leave_if_fenced(&mut self) {
         if self.membership.member().is_some_and(Member::is_fenced) {
             tracing::warn!(
@@ -177,7 +177,7 @@ impl KafkaWorker {
                 Notice::Revoked { lost } => {
                     self.cursors.forget_waiting();
                     self.membership.set_ownership(Ownership::Pending);
-                    // Otherwise only what is not assigned again is reported.
+                    // Otherwise only those not assigned again are reported.
                     if lost {
                         self.report_lost(self.cursors.partitions());
                         self.cursors.clear();
@@ -188,8 +188,8 @@ impl KafkaWorker {
         }
     }
 
-    /// Reports lost partitions before it adopts the rest, which waits for an answer of a broker:
-    /// their new owners may be at work on them by then.
+    /// Reports lost partitions before it adopts the rest, which waits for a broker's response: the
+    /// lost ones may have new owners by then.
     fn assign(&mut self, partitions: Vec<TopicPartition>) {
         let lost = assignment::lost(&self.cursors.partitions(), &partitions);
         self.cursors.remove(&lost);
@@ -215,7 +215,7 @@ impl KafkaWorker {
         self.producer.serve_callbacks();
     }
 
-    /// Places the member at its cursors again, without reading.
+    /// Assigns the cursors' positions again, paused.
     fn assign_paused(&mut self) {
         let Some(member) = self.membership.owner() else { return };
         match member.assign_paused(self.cursors.starts()) {
@@ -227,7 +227,7 @@ impl KafkaWorker {
         }
     }
 
-    /// Waits for records and sorts what is there.
+    /// Polls records and sorts them by partition.
     fn gather(&mut self, wait: Duration) -> Result<Vec<Arc<Record>>, Error> {
         let ahead = (self.spec.batch_max.saturating_mul(BATCHES_AHEAD)).max(RECORDS_AHEAD);
         let mut ready = self.cursors.ready();
@@ -272,8 +272,8 @@ impl KafkaWorker {
 
     /// A position is not in the log: its records expired, or never existed.
     fn correct_range(&mut self) -> Result<(), Error> {
-        // The library reports it once and stops reading there. Placed again it reports it again, which
-        // is needed if the broker cannot be reached now.
+        // The library reports it once and stops reading there. Assigned again, it reports again,
+        // which is needed if the broker is unavailable now.
         self.cursors.forget_waiting();
         self.assign_paused();
         for of in self.cursors.partitions() {
@@ -303,7 +303,7 @@ impl KafkaWorker {
         Ok(())
     }
 
-    /// Restores. `is_disturbed` if the member polled something meanwhile that must be delivered again.
+    /// Restores. Sets `is_disturbed` if the member polled an event meanwhile that must be repeated.
     fn replay(
         &mut self,
         changelog: TopicPartition,

@@ -1,4 +1,4 @@
-//! Queries to the brokers: which topics there are, where partitions begin and end.
+//! Queries to the brokers: topics and their partitions' bounds.
 //!
 //! Two clients, because the end of a partition depends on the client's isolation: one counts what open
 //! transactions wrote, the other does not.
@@ -86,10 +86,10 @@ impl Query {
         self.watermarks(&self.written, of)
     }
 
-    /// Waits until every transaction that wrote to the partition before now has ended, and returns where
-    /// the partition ended before. Reading to there misses nothing that was committed before now: the end
-    /// of a transaction reaches its partitions a little after its producer is answered. `alive` is called
-    /// periodically.
+    /// Waits until every transaction that wrote to the partition before now has ended, and returns
+    /// the partition's earlier end. Reading up to it misses nothing committed before now: the end
+    /// of a transaction reaches its partitions shortly after its producer's response. `alive` is
+    /// called periodically.
     ///
     /// # Errors
     /// [`Error::Transient`] if a transaction stays open, or the broker cannot be reached.

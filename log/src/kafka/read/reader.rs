@@ -64,9 +64,9 @@ impl Reader {
     /// Passes every committed record from a position on to `take`, at least to the end that the caller
     /// knows to be stable, unless `take` stops. `alive` is called periodically.
     ///
-    /// To reach the end that the broker reports is not enough: a broker that has just become the leader
-    /// may report an older end for a moment. So the position counts, or, since gaps may come before the
-    /// end, that it does not advance between two times that the leader has reported the end.
+    /// The end that the broker reports does not suffice: a new leader may briefly report an older
+    /// one. The scan ends by position or, since the end may follow a gap, once the position does
+    /// not advance between two reports of the end by the leader.
     pub(crate) fn scan(
         &self,
         shared: &Shared,

@@ -47,7 +47,7 @@ impl NamedProducer {
         }
     }
 
-    /// Aborts what was written ahead and has no commit.
+    /// Aborts a step that was begun and not committed.
     pub(crate) fn abort_begun(&mut self) {
         if let Some(producer) = &mut self.current {
             producer.abort_begun();

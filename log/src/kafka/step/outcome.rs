@@ -25,12 +25,12 @@ pub(crate) enum Outcome {
     Aborted,
     /// Nothing was committed: the group does not accept the member any more.
     MembershipLost,
-    /// Another producer has the transactional id, or the broker timed this one's transaction out. Nothing
-    /// was committed, unless the broker had been asked to: then it is not known.
+    /// Another producer has the transactional id, or the broker timed this one's transaction out.
+    /// Nothing was committed, unless a commit had been requested: then it is unknown.
     ProducerFenced,
     /// Nothing was committed, and this step never can be: a record is too large.
     Rejected,
-    /// The broker was asked to commit, and its answer is not known.
+    /// A commit was requested, and its response is unknown.
     Unknown,
 }
 
@@ -110,8 +110,8 @@ impl StepFailure {
         Self { outcome, producer_usable, cause }
     }
 
-    /// Adjusts the failure once the broker may have been asked to commit: it may have done so, also
-    /// where the library would abort now (it says so of any answer that it does not know).
+    /// Adjusts the failure once a commit may have been requested: it may have happened, even where
+    /// the library demands an abort (as it does for any unknown response).
     pub(crate) fn once_asked_to_commit(self) -> Self {
         match self.outcome {
             Outcome::ProducerFenced => self,

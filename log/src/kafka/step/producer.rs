@@ -1,4 +1,4 @@
-//! One producer of steps, and one step of it: begin, send, offsets, drain, commit. A long step is sent in
+//! A producer of steps. A step is: begin, send, offsets, drain, commit. A long step is sent in
 //! parts while the rest of it is decided.
 //!
 //! A step is drained before it is committed: the binding's own wait takes 100 ms at least. After any
@@ -42,7 +42,7 @@ pub(crate) struct StepProducer {
     timeout: Duration,
     begun: Option<Begun>,
     usable: bool,
-    /// Watch on closing the producer, which is a field before this.
+    /// Watch on the producer's close: that field is dropped first.
     closing: Option<Watched>,
 }
 
@@ -130,7 +130,7 @@ impl StepProducer {
         self.begun.is_some()
     }
 
-    /// Aborts what was written ahead and has no commit.
+    /// Aborts a step that was begun and not committed.
     pub(crate) fn abort_begun(&mut self) {
         let Some(begun) = self.begun.take() else { return };
         if let Some(StepFailure { cause, .. }) = begun.failed {
@@ -208,9 +208,9 @@ impl StepProducer {
         })
     }
 
-    /// Makes a call on a thread of its own: without a broker the library's call does not return, whatever
-    /// its time-out. After the deadline the thread is left behind with this producer. It ends when a
-    /// broker is back; the next producer has fenced it then, or finds what it did.
+    /// Makes a call on another thread: without a broker the library's call ignores its time-out.
+    /// After the deadline the thread is abandoned with this producer. It ends when a broker is
+    /// back; by then the next producer has fenced it, or finds what it did.
     fn call_apart(
         &self,
         name: &'static str,
@@ -221,7 +221,7 @@ impl StepProducer {
         let producer = self.producer.clone();
         let run = move || {
             let result = call(&producer, name, deadline, || make(&producer));
-            // First, so that the step's owner closes the last one.
+            // First, so that the owner closes the last handle.
             drop(producer);
             // Nobody receives it after the deadline.
             drop(answer.send(result));
@@ -239,7 +239,7 @@ impl StepProducer {
         if failure.producer_usable { self.or_fenced(failure) } else { failure }
     }
 
-    /// A producer that was fenced may show it first by its records, which the library then discards.
+    /// Replaces a failure by the fencing behind it: the library first discards the records.
     fn or_fenced(&self, failure: StepFailure) -> StepFailure {
         match self.producer.client().fatal_error() {
             Some((_, fatal)) => StepFailure {
@@ -282,8 +282,8 @@ impl StepProducer {
         Ok(())
     }
 
-    /// Sends records of a step of which `sent` were sent before, one partition after the other: the library
-    /// makes a request of what a partition got within a moment.
+    /// Sends records of a step of which `sent` were sent before, one partition after the other: the
+    /// library batches records that a partition gets within a moment.
     fn send_after(&self, sent: usize, records: &[NewRecord]) -> Result<(), StepFailure> {
         let deadline = self.deadline();
         let mut order: Vec<usize> = (0..records.len()).collect();

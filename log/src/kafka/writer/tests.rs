@@ -43,7 +43,7 @@ fn mark(shared: &Shared) -> String {
     found.elements()[0].metadata().to_owned()
 }
 
-/// Another holder takes the name when `older` has, and before the producer of that one starts.
+/// Has another holder claim the name after `older`, before the producer of `older` starts.
 fn claim_between<T: Send>(
     (cluster, shared): &(Mock, Arc<Shared>),
     older: impl FnOnce() -> T + Send,

@@ -1,10 +1,10 @@
-//! Taking over partitions: which positions the group has in them, and whether that is believed.
+//! Takeover of partitions: the group's positions, and when a missing one is accepted.
 //!
-//! A group that has no position in a partition would read it from its beginning. The first time it must;
-//! but a position may also have expired, have been deleted, or be missing in the answer of a
-//! coordinator that is handing over its work, and then everything that followed from the records would
-//! follow again. So the first worker that owns a partition leaves a mark there before it reads, and a
-//! missing position is believed only where nothing was read long ago. `docs/decisions/0018` says why.
+//! A group without a position in a partition reads it from the beginning. The first time that is
+//! correct; but a position may also have expired, have been deleted, or be missing in the response
+//! of a coordinator during its failover, and then all records would be processed again. So the
+//! first owner of a partition commits a mark there before it reads, and a missing position is
+//! accepted only if the oldest record is recent. `docs/decisions/0018` says why.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::kafka::read::reader::Reader;
 use crate::metrics;
 use crate::{Assigned, Error, Event, Record, TopicPartition};
 
-/// A partition that has had records for longer than this was read before.
+/// Maximum age of records in a partition that was never read.
 const FIRST_READ_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Maximum time for which a missing position is read again.
+/// Maximum time of re-reading a missing position.
 pub(super) const MISSING_POSITION_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl KafkaWorker {
-    /// Fences predecessors, reads the group's positions in what was assigned, and reports what changed.
+    /// Fences predecessors, reads the group's positions in the assignment, and reports the changes.
     ///
     /// # Errors
     /// [`Error::Fatal`] if the group lost a position; [`Error::Transient`] before that is certain, and
@@ -68,7 +68,7 @@ impl KafkaWorker {
         self.adopt_positions(positions)
     }
 
-    /// A partition in which the group must have had a position, and has none.
+    /// A partition whose position the group lost, if any.
     fn find_forgotten(&self, positions: &Positions) -> Result<Option<TopicPartition>, Error> {
         let missing = positions.iter().filter(|(_, position)| position.is_none());
         let mut reader = None;

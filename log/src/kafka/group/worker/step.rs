@@ -1,4 +1,4 @@
-//! A step of a worker, and what becomes of the worker if it fails.
+//! A step of a worker, and the worker's state after a failed one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ impl KafkaWorker {
         records.clear();
     }
 
-    /// Aborts what was written ahead and has no commit.
+    /// Aborts a step that was begun and not committed.
     pub(super) fn abort_begun(&mut self) {
         self.producer.abort_begun();
         self.ahead.clear();
@@ -104,9 +104,9 @@ impl KafkaWorker {
         Err(self.abort("the group is rebalancing"))
     }
 
-    /// The group's positions after a step. Besides what was read, this has a partition for every
-    /// changelog that the step writes, or any at all: by it the broker checks that the worker is still
-    /// the owner, the next owner waits for the step, and both can see later whether it was committed.
+    /// The group's positions after a step. Besides inputs, they have a partition for every changelog that
+    /// the step writes, or at least one: by it the broker checks that the worker is still the owner, the
+    /// next owner waits for the step, and both can see later whether it was committed.
     fn positions_after(&mut self, step: &Step) -> NewPositions {
         let mark = self.marks.next();
         let read = step.offsets.iter();
@@ -157,14 +157,14 @@ impl KafkaWorker {
         }
     }
 
-    /// The step was not committed: everything is read again from the group's positions.
+    /// Aborts the step: reading restarts at the group's positions.
     fn abort(&mut self, cause: impl Into<Cause>) -> StepError {
         self.cursors.rewind();
         self.assign_paused();
         StepError::Aborted(cause.into())
     }
 
-    /// Everything is lost. The next poll joins again, unless another instance has the name.
+    /// Leaves the group. The next poll joins again, unless another instance has the name.
     fn leave(&mut self, cause: impl Into<Cause>) -> StepError {
         self.abort_begun();
         self.membership = Membership::Outside;
@@ -204,7 +204,7 @@ impl KafkaWorker {
             }
             std::thread::park_timeout(OUTCOME_RETRY_DELAY);
         }
-        // A worker that restores from the log has the outcome, whichever it is.
+        // A restore from the log has the outcome, whichever it is.
         Err(self.leave(cause))
     }
 }

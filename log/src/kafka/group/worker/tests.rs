@@ -85,7 +85,7 @@ fn member_taken_for_its_predecessor_joins_again() {
         was_fenced |= worker.membership.owner().is_none();
         was_fenced && worker.membership.owner().is_some()
     });
-    // No other member worked on its partition: the state that it has is still true.
+    // No other member worked on its partition: its state is still valid.
     assert_eq!(events, []);
     commit(&mut worker, 2).unwrap();
 }
@@ -133,13 +133,13 @@ fn append_old(shared: &Shared) {
     producer.flush(TIMEOUT).unwrap();
 }
 
-/// Polls until the worker reports this, which is not for good before it has waited.
+/// Polls until the worker reports this as transient.
 fn poll_until_reported(worker: &mut KafkaWorker, reason: &str) {
     let waits = |_: &KafkaWorker, polled: &Result<Event, Error>| matches!(polled, Err(Error::Transient(cause)) if cause.to_string().contains(reason));
     assert_eq!(poll_until(worker, waits), []);
 }
 
-/// The worker has waited for this time.
+/// Ages the assignment by `waited`.
 fn wait_since_assignment(worker: &mut KafkaWorker, waited: Duration) {
     let Membership::Joined(_, Ownership::Assigned { since, .. }) = &mut worker.membership else {
         panic!("nothing is assigned");
@@ -151,7 +151,7 @@ fn wait_since_assignment(worker: &mut KafkaWorker, waited: Duration) {
 fn vanished_position_ends_the_worker() {
     let (cluster, _shared, mut worker) = start();
     commit(&mut worker, 1).unwrap();
-    // A group of which the broker knows nothing, as after its offsets were deleted.
+    // A group unknown to the broker, as after its offsets were deleted.
     worker.spec.group = "forgotten";
     fence(&cluster);
     poll_until_reported(&mut worker, "has no position in orders/0 any more");
@@ -177,7 +177,7 @@ fn old_records_of_a_once_owned_partition_are_read() {
     assert_eq!(poll_until(&mut second, is_read), [Event::Assigned(vec![assigned])]);
 }
 
-/// Another member may be at work on them while this one waits for an answer of its broker.
+/// Another member may work on them while this one waits for its broker's response.
 #[test]
 fn lost_partitions_are_reported_before_adoption() {
     let (cluster, _shared, mut worker) = start();
