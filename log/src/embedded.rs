@@ -108,7 +108,7 @@ impl std::fmt::Debug for EmbeddedLog {
     }
 }
 
-/// The connection of the committer. The log refuses everything when a checkpoint meets a failed disk.
+/// Connection of the committer. After a checkpoint fails on the disk, the log refuses everything.
 fn writing(connection: Connection, dir: &Path, queue: Arc<Queue>) -> std::io::Result<Writing> {
     let failed = move |error| queue.fail(StorageError::from(error).of_the_disk());
     Writing::new(connection, &dir.join(FILE), failed)
@@ -194,7 +194,7 @@ impl EmbeddedLog {
     }
 }
 
-/// This process has the folder until this is dropped.
+/// Lock of the folder, held until dropped.
 #[derive(Debug)]
 pub struct Lock(File);
 

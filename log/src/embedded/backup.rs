@@ -1,4 +1,4 @@
-//! Copies of the file, and what makes a copy the log of its installation again.
+//! Copies of the file, and their restoration as an installation's log.
 
 use std::path::Path;
 
@@ -82,8 +82,8 @@ pub fn check(dir: &Path) -> Result<(), Error> {
     sqlite::check(&path).map_err(|error| fatal(&path, error))
 }
 
-/// Makes a copy in a folder the log of its installation again: of this incarnation, with a group where the tables beside
-/// it are. In what the group has no position of, it begins at the front. Blocks.
+/// Restores a copy in a folder as the log of its installation: sets the incarnation, and a group's
+/// positions to those of the tables beside it. Partitions without one are read from the start. Blocks.
 ///
 /// # Errors
 /// [`Error::Fatal`]: a position is behind the end of the log, or the file cannot be written.
@@ -117,7 +117,7 @@ pub fn begin(
     })
 }
 
-/// Makes the new log in a folder one that continues an installation, with groups at these positions. Blocks.
+/// Makes a new log in a folder continue an installation, with groups at these positions. Blocks.
 ///
 /// # Errors
 /// [`Error::Fatal`]: the file cannot be written.

@@ -1,4 +1,4 @@
-//! A batch: records of one partition that one transaction appended, as one row of the file has them.
+//! A batch: records of one partition that one transaction appended, stored as one row.
 //!
 //! The row's id has the first offset; one append time serves all. The checksum covers id and time too, so
 //! that a batch in the wrong row is damaged as well. For each record the blob has the distance of its
@@ -8,7 +8,7 @@ use schemas::{Headers, UnixMicros};
 
 use crate::{Offset, Record, TopicPartition};
 
-/// The length of the value that a tombstone has not.
+/// Value length that marks a tombstone.
 const NO_VALUE: u32 = u32::MAX;
 
 /// Approximate maximum bytes of a row: a reader that needs one record of it reads all.
@@ -82,7 +82,7 @@ impl<'a> Entry<'a> {
         Self { offset: *offset, key, value: value.as_deref(), headers: headers.as_bytes() }
     }
 
-    /// None if its headers are none.
+    /// None for invalid headers.
     pub(super) fn to_record(self, from: TopicPartition, appended_at: UnixMicros) -> Option<Record> {
         let headers = Headers::from_bytes(self.headers.to_vec())?;
         Some(Record {

@@ -42,8 +42,8 @@ pub(super) struct Committer {
     pub(super) reported_at: Option<Instant>,
 }
 
-/// Offsets that readers see and the file has not: those of steps without records. They wait for the next
-/// transaction, at most [`LATE_MAX`].
+/// Offsets of steps without records: visible to readers, not yet in the file. They wait for the
+/// next transaction, at most [`LATE_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct LateOffsets {
     offsets: HashMap<(&'static str, TopicPartition), Committed>,
@@ -128,7 +128,7 @@ impl Committer {
                 // It may be that one of them can never be written.
                 plan.give_back(&mut accepted);
                 for (request, _) in accepted {
-                    // After one that met a failed disk the others have no answer: nothing is acknowledged any more.
+                    // After a disk failure no other gets a reply: nothing is acknowledged any more.
                     if !self.queue.has_failed() {
                         self.commit(vec![request]);
                     }
@@ -206,8 +206,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the plan, but puts offsets alone off: without an output, reading their inputs again after
-    /// a crash changes nothing.
+    /// Writes the plan, but defers one of offsets alone: re-reading inputs without output after a
+    /// crash changes nothing.
     fn write(&mut self, plan: &Plan) -> Result<(), Failure> {
         let is_due = self.late.left().is_some_and(|left| left.is_zero());
         if plan.has_more_than_offsets() || is_due {
@@ -220,12 +220,12 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the plan and what was put off in one transaction. On an error nothing of it remains.
+    /// Writes the plan and deferred offsets in one transaction. On an error nothing of it remains.
     fn transact(&mut self, plan: &Plan) -> Result<(), Failure> {
         if plan.is_empty() && self.late.offsets.is_empty() {
             return Ok(());
         }
-        // If it fails, the next attempt is not at once.
+        // Delays the next attempt if this one fails.
         self.late.since = self.late.since.map(|_| Instant::now());
         let started = Instant::now();
         let connection = &mut self.file.connection;

@@ -13,7 +13,7 @@ use super::view::Extent;
 use super::{Shared, rows};
 use crate::{Error, Offset, TopicPartition};
 
-/// Appends that make a compaction worthwhile, however few records there are.
+/// Minimum number of appends before a compaction.
 const APPENDS_MIN: i64 = 10_000;
 /// Approximate bytes of batches read at once, and rewritten by one request to the committer.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -41,7 +41,7 @@ pub(super) fn compact(shared: &Shared, of: TopicPartition, extent: Extent) -> Re
     })?;
     let is_last = |entry: &Entry<'_>| last.get(entry.key).is_none_or(|at| *at <= entry.offset);
     run.each_page(Offset(0), |run, page| run.keep(page, is_last))?;
-    // Now that no older record is left, the tombstones may go that hide them.
+    // No older record is left, so the tombstones that hide them may go.
     let kept = run.kept;
     run.kept = 0;
     let before = run.removed;

@@ -29,7 +29,7 @@ impl Cursors {
         self.all.remove(&of);
     }
 
-    /// Returns the partitions that there were.
+    /// Removes and returns all partitions.
     pub(super) fn clear(&mut self) -> Vec<TopicPartition> {
         std::mem::take(&mut self.all).into_keys().collect()
     }

@@ -8,7 +8,7 @@ use crate::{Cause, Error, StepError};
 pub(super) enum StorageError {
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// The disk gave back something else than it was given.
+    /// The disk returned other bytes than were written.
     #[error(
         "{0} is damaged: its checksum does not match; restore the file from a backup (`tidemark restore`)"
     )]

@@ -1,4 +1,4 @@
-//! Consumer groups of this process: who is a member, who owns which partition, who may commit.
+//! Consumer groups of this process: members, owners of partitions, and permission to commit.
 //!
 //! Pure: time is an argument. **Invariants:** a partition has one owner at most; it gets a new one only
 //! after it was revoked from the old one ([`Change::Revoked`]), or that one left or was evicted, and never
@@ -33,7 +33,7 @@ pub(super) enum Change {
 pub(super) enum Lost {
     /// It did not poll in time, or does not own what it commits for. It may join again.
     Evicted,
-    /// Another one of the same name replaced it, for good.
+    /// Another member of its name replaced it for good.
     Superseded,
 }
 
@@ -52,7 +52,7 @@ struct Group {
     leaving: Vec<Member>,
     /// The number of the last member of each name.
     latest: HashMap<String, u64>,
-    /// Number of changes of the shares.
+    /// Number of reassignments.
     generation: u64,
 }
 
@@ -157,7 +157,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Ends a hold, whose time does not count as silence. Returns whether that freed partitions.
+    /// Ends a hold, during which no poll was due. Returns whether that freed partitions.
     pub(super) fn release(&mut self, id: &MemberId, now: Instant) -> bool {
         let Some(released) = self.groups.get_mut(id.group) else { return false };
         if let Ok(member) = released.member(id) {

@@ -1,4 +1,4 @@
-//! Retention and compaction: when, and retention itself, in small pieces between other commits.
+//! Retention, in small pieces between other commits, and the schedule of compaction.
 
 use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -54,7 +54,7 @@ fn expire_partition(
     Ok(expired)
 }
 
-/// Compacts the compacted topics where `is_due`. Returns how many records went.
+/// Compacts the compacted topics where `is_due`. Returns how many it removed.
 fn compact(shared: &Shared, is_due: impl Fn(&Extent) -> bool) -> Result<u64, Error> {
     let mut compacted = 0;
     for (of, extent) in shared.view.extents() {

@@ -101,7 +101,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Deletes what a partition has before an offset.
+    /// Trims a partition to start at an offset.
     pub(super) fn trim(
         &mut self,
         of: TopicPartition,
@@ -185,7 +185,7 @@ impl Plan {
     }
 }
 
-/// A record as it was before it had an offset.
+/// Turns a record back into a new one.
 fn again(record: Record) -> NewRecord {
     let Record { from, key, value, headers, .. } = record;
     NewRecord { to: from, key, value, headers }

@@ -155,9 +155,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for requests, if given a time only that long, and takes as many as have `rows_max` rows
-    /// together, but at least one, in order. Also returns how many are left. None once the queue is closed
-    /// and empty.
+    /// Waits for requests, at most for a given time, and takes them in order up to `rows_max` rows,
+    /// but at least one. Also returns the number left. None once the queue is closed and empty.
     pub(super) fn take(
         &self,
         rows_max: usize,
@@ -185,14 +184,14 @@ impl Queue {
         if has_ended { None } else { Some((batch, state.waiting.len())) }
     }
 
-    /// Accepts no more requests. Those that wait are still done.
+    /// Accepts no more requests. Queued ones are still executed.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.permits.close();
         self.arrived.notify_all();
     }
 
-    /// Refuses all requests, also those that wait, for this reason.
+    /// Refuses all requests, also queued ones, for this reason.
     pub(super) fn fail(&self, cause: Cause) {
         self.lock().failure.get_or_insert(cause);
         self.abandon();
@@ -202,7 +201,7 @@ impl Queue {
         self.lock().failure.is_some()
     }
 
-    /// Drops all requests: their callers learn that the outcome is unknown.
+    /// Drops all requests: their callers get an unknown outcome.
     pub(super) fn abandon(&self) {
         self.close();
         self.lock().waiting.clear();

@@ -53,7 +53,7 @@ pub(super) fn committed_checksum(group: &str, of: TopicPartition, at: &Committed
     ])
 }
 
-/// Writes a batch, in place of an older form of it if there is one.
+/// Writes a batch, or replaces an older form of it.
 pub(super) fn save_batch(
     connection: &Connection,
     slot: Slot,
@@ -75,7 +75,7 @@ pub(super) fn delete_batch(
     execute(connection, "DELETE FROM records WHERE id = ?1", [row_id(slot, first)])
 }
 
-/// Deletes what a partition has before its start.
+/// Deletes a partition's rows before its start.
 pub(super) fn trim(connection: &Connection, extent: &Extent) -> rusqlite::Result<()> {
     let delete = "DELETE FROM records WHERE id >= ?1 AND id < ?2";
     let Extent { slot, bounds, .. } = *extent;
@@ -202,8 +202,8 @@ pub(super) fn page(
     Ok(page)
 }
 
-/// Calls `apply` with every record of a partition, in one snapshot: between two of them compaction could
-/// drop a tombstone whose older record was already given to `apply`.
+/// Calls `apply` with every record of a partition, in one snapshot: between two snapshots
+/// compaction could drop a tombstone whose older record `apply` already got.
 pub(super) fn scan(
     connection: &mut Connection,
     of: TopicPartition,

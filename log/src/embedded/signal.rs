@@ -23,7 +23,7 @@ pub(super) struct Listener {
 }
 
 impl Signal {
-    /// Listens as long as the answer is held.
+    /// Listens until the result is dropped.
     pub(super) fn listen(&self, topics: &[Topic]) -> Arc<Listener> {
         let (count, changed) = (Mutex::default(), Condvar::new());
         let listener = Arc::new(Listener { topics: topics.to_vec(), count, changed });
@@ -33,7 +33,7 @@ impl Signal {
         listener
     }
 
-    /// Wakes those who read one of the topics.
+    /// Wakes the readers of these topics.
     pub(super) fn raise(&self, topics: &[Topic]) {
         self.wake(|listener| listener.topics.iter().any(|topic| topics.contains(topic)));
     }

@@ -1,8 +1,8 @@
 //! The SQLite file: its tables, opening, writing and reading.
 //!
-//! One table holds all records, in batches by `slot << 40 | first offset`: a partition is a range of row
-//! ids, appending is an insert at the end of a range, and nothing else is indexed. Every row that a
-//! decision depends on has a checksum: a disk that changes it ends the process instead of the truth.
+//! One table holds all records, in batches by `slot << 40 | first offset`: a partition is a range
+//! of row ids, appending is an insert at the end of a range, and nothing else is indexed. Every row
+//! that a decision depends on has a checksum: a corrupted row ends the process.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ const READERS_IDLE_MAX: usize = 8;
 /// Maximum wait for a lock of another connection; in WAL mode that is rare and short.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// FULL makes each commit wait for the disk. The checkpoint at the start writes again what a disk that
-/// failed under the last process may not have; the limit returns what a burst took.
+/// FULL makes each commit wait for the disk. The checkpoint at the start rewrites pages that a
+/// failed disk may not have; the limit shrinks the WAL file after a burst.
 const PRAGMAS: &str = "
     PRAGMA synchronous = FULL;
     PRAGMA wal_checkpoint(TRUNCATE);
@@ -117,8 +117,8 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     Ok(Loaded { connection, partitions, committed, installation, incarnation })
 }
 
-/// The name of the installation: that of the one which the file continues, or one of its own, by a number that was drawn
-/// when the file was made.
+/// Name of the installation: the one that the file continues, or one from the random number drawn
+/// when the file was created.
 pub(super) fn installation(connection: &Connection) -> rusqlite::Result<String> {
     let is_there = "SELECT count(*) FROM sqlite_schema WHERE name = 'continued'";
     let tables: i64 = connection.query_row(is_there, [], |row| row.get(0))?;
@@ -130,7 +130,7 @@ pub(super) fn installation(connection: &Connection) -> rusqlite::Result<String> 
     Ok(format!("embedded/{}", number.optional()?.unwrap_or_default()))
 }
 
-/// From now on the file continues an installation, as this copy of it.
+/// Makes the file continue an installation, with this incarnation.
 pub(super) fn continue_as(
     connection: &Connection,
     installation: &str,
@@ -142,7 +142,7 @@ pub(super) fn continue_as(
     connection.execute(insert, params![INCARNATION, incarnation.0]).map(drop)
 }
 
-/// The value that the file has for a key: `new`, if it had none.
+/// Returns the value of a key, inserted as `new` if missing.
 fn meta(connection: &Connection, key: &str, new: i64) -> rusqlite::Result<i64> {
     let insert = "INSERT OR IGNORE INTO meta (key, value) VALUES (?1, ?2)";
     connection.execute(insert, params![key, new])?;

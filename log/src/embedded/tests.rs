@@ -58,7 +58,7 @@ fn another_layout_is_refused_and_the_key_named() {
     open(dir.path()).unwrap();
 }
 
-/// A log that came from elsewhere keeps the name, and its records the times that they had.
+/// An imported log keeps the name, and its records their append times.
 #[test]
 fn an_installation_is_continued() {
     let dir = tempfile::tempdir().unwrap();
@@ -234,7 +234,6 @@ fn a_request_that_cannot_be_written_fails_alone() {
     assert_eq!(values, [b"a", b"a", b"b", b"b"]);
 }
 
-/// Changes one row of the closed file as a bad disk would.
 #[test]
 fn a_record_has_a_limit_of_bytes() {
     let dir = tempfile::tempdir().unwrap();
@@ -246,6 +245,7 @@ fn a_record_has_a_limit_of_bytes() {
     assert_eq!(log.read(OF, Offset(0), 2).unwrap().len(), 1);
 }
 
+/// Changes one row of the closed file as a bad disk would.
 fn damage(dir: &Path, sql: &str) {
     let connection = Connection::open(dir.join("log.sqlite")).unwrap();
     assert_eq!(connection.execute(sql, []).unwrap(), 1, "{sql}");

@@ -19,7 +19,7 @@ const RECENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Approximate maximum bytes of the records in one page; at least one record.
 pub(super) const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The number that a partition has in the table of records.
+/// Id of a partition in the table of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Slot(pub(super) i64);
 
@@ -29,7 +29,7 @@ pub(super) struct Extent {
     pub(super) bounds: Bounds,
     /// Append time of its last record.
     pub(super) appended_at: UnixMicros,
-    /// Offset before which each key is there once.
+    /// Offset before which each key occurs once.
     pub(super) compacted_to: Offset,
     /// Number of records before `compacted_to` when it was compacted.
     pub(super) compacted_records: i64,
@@ -50,7 +50,7 @@ impl Extent {
 #[derive(Debug)]
 pub(super) struct Page<R> {
     pub(super) records: Vec<R>,
-    /// The offset after them, and after gaps that follow.
+    /// Offset after the records and following gaps.
     pub(super) next: Offset,
 }
 
@@ -91,7 +91,7 @@ struct State {
 #[derive(Debug)]
 struct Kept {
     extent: Extent,
-    /// From here to the end, `recent` has every record.
+    /// Offset from which `recent` is complete.
     recent_from: Offset,
     recent: VecDeque<Arc<Record>>,
 }
@@ -123,7 +123,7 @@ impl View {
         self.state().committed.get(group)?.get(&of).cloned()
     }
 
-    /// The first record of a partition that a group has yet to read, of those that ever committed in its topic.
+    /// Lowest position in a partition of the groups that ever committed in its topic.
     pub(super) fn unread_from(&self, of: TopicPartition) -> Option<Offset> {
         let state = self.state();
         let readers = state.committed.values();
@@ -169,7 +169,7 @@ impl View {
         Some(Found::Recent(Page { records, next: end }))
     }
 
-    /// Makes a committed transaction visible, and wakes those who read its topics.
+    /// Makes a committed transaction visible, and wakes its topics' readers.
     pub(super) fn publish(&self, changes: Changes) {
         let mut state = self.state();
         for (of, extent) in changes.extents {
@@ -199,7 +199,7 @@ impl View {
             let mut lags: BTreeMap<Topic, i64> = BTreeMap::new();
             let topics: BTreeSet<Topic> = committed.keys().map(|of| of.topic).collect();
             for (of, kept) in state.partitions.iter().filter(|(of, _)| topics.contains(&of.topic)) {
-                // Where it has no position it has read nothing yet.
+                // A group without a position has read nothing.
                 let next = committed.get(of).map_or(Offset(0), |at| at.offset);
                 let bounds = kept.extent.bounds;
                 let lag = bounds.end.0.saturating_sub(next.max(bounds.start).0).max(0);

@@ -1,4 +1,4 @@
-//! Workers, writers and tails: what the stages hold.
+//! Workers, writers and tails of the embedded log.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::{
 
 /// Maximum number of records that one poll of a tail returns.
 const TAIL_RECORDS_MAX: usize = 1000;
-/// Longer waits are cut, which keeps sums of times in range.
+/// Maximum wait, which keeps sums of times in range.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 pub(super) struct EmbeddedWorker {
@@ -102,7 +102,7 @@ impl EmbeddedWorker {
         format!("another {} joined the group {}", self.spec.member, self.spec.group)
     }
 
-    /// The member keeps its partitions until the guard is dropped.
+    /// Holds the member's partitions until the guard is dropped.
     fn hold(&self, needed: impl IntoIterator<Item = TopicPartition>) -> Result<Held, Lost> {
         let id = match &self.membership {
             Membership::Member(id) => id.clone(),
@@ -113,7 +113,7 @@ impl EmbeddedWorker {
         Ok(Held { handle: self.handle.clone(), id })
     }
 
-    /// Leaves the group, whose state is not what the worker assumed.
+    /// Leaves the group after a lost membership.
     fn lose(&mut self, lost: Lost) -> StepError {
         self.leave();
         self.cursors.clear();
@@ -148,7 +148,7 @@ impl EmbeddedWorker {
 
 fn join(shared: &Shared, spec: &WorkerSpec) -> MemberId {
     let id = shared.groups().join(spec.group, &spec.member, &spec.topics, Instant::now());
-    // Members that have to give partitions away notice at once.
+    // Members that must release partitions are woken.
     shared.view.signal.raise_for_all();
     id
 }
@@ -170,14 +170,14 @@ impl Drop for Held {
 }
 
 impl Worker for EmbeddedWorker {
-    /// Takes nothing: a step is one transaction.
+    /// Does nothing: a step is one transaction.
     fn write_ahead(&mut self, _records: &mut Vec<NewRecord>) {}
 
     fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
         let handle = self.handle.clone();
         let shared = &handle.shared;
-        // Long waits are cut so that a waiting member is not evicted as silent.
+        // Bounds waits so that a waiting member is not evicted.
         let alive = shared.groups().session_timeout() / 4;
         loop {
             let seen = self.listener.seen();
@@ -224,7 +224,7 @@ impl Worker for EmbeddedWorker {
     ) -> Result<(), Error> {
         self.shared().check_open()?;
         let extent = self.shared().extent(changelog)?;
-        // A long restore is not silence. A worker that is not a member notices with its next poll.
+        // Prevents eviction during a long restore. A non-member is refused at its next poll.
         let _held = self.hold([]);
         self.shared()
             .readers
