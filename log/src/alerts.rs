@@ -1,5 +1,5 @@
 //! Open alerts of the topic `alerts`, where the newest record of each name counts. They are kept in
-//! the topic alone: a process that starts reads what others have raised, and ends what is over.
+//! the topic alone: a process that starts reads others' alerts, and ends obsolete ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{Bounds, Error, Log, Offset, Record, TopicPartition};
 
 /// Maximum number of newest records read; an alert raised only before them is not seen.
 const RECORDS_MAX: i64 = 20_000;
-/// Maximum number of alerts kept: the oldest leave first.
+/// Maximum number of alerts kept; the oldest go first.
 const OPEN_MAX: usize = 2_000;
 const PAGE: usize = 500;
 /// The partition that holds the alerts.
@@ -26,16 +26,16 @@ pub struct OpenAlerts {
 }
 
 impl OpenAlerts {
-    /// Reads what came since the last call. A transaction that is open holds nobody up: what is behind it comes with a later
-    /// call. Blocks.
+    /// Reads records since the last call, up to the first open transaction: later ones come with a
+    /// later call. Blocks.
     ///
     /// # Errors
-    /// [`Error`]: what was read before it counts.
+    /// [`Error`] after applying earlier records.
     pub fn refresh(&mut self, log: &dyn Log) -> Result<(), Error> {
         self.refresh_by(log.bounds(ALERTS)?, |of, from, max| log.read_ended(of, from, max))
     }
 
-    /// The same of a log that only answers reads, up to an end.
+    /// Refreshes through a read function, up to an end.
     ///
     /// # Errors
     /// As [`OpenAlerts::refresh`].
@@ -52,7 +52,7 @@ impl OpenAlerts {
             next = last.offset.next().min(bounds.end);
             self.next = Some(next);
             for record in page.iter().take_while(|record| record.offset < bounds.end) {
-                // A kind that only a newer version knows is for that one.
+                // A kind of a newer version is left to that version.
                 if let Ok(alert) = record.read() {
                     self.apply(alert);
                 }
@@ -61,7 +61,7 @@ impl OpenAlerts {
         Ok(())
     }
 
-    /// Takes a record. Whether its alert begins or ends by it: false if that was known.
+    /// Applies a record. Returns `true` if it opens or resolves its alert.
     pub fn apply(&mut self, alert: Alert) -> bool {
         match (alert.state, self.open.get_mut(&alert.alert_id)) {
             (AlertState::Resolved, _) => self.open.remove(&alert.alert_id).is_some(),
@@ -73,7 +73,7 @@ impl OpenAlerts {
             (AlertState::Raised, None) => {
                 self.open.insert(alert.alert_id.clone(), alert);
                 if self.open.len() > OPEN_MAX {
-                    // A condition that leaves would never be seen to end.
+                    // An evicted condition would never be resolved.
                     let rank = |alert: &Alert| (alert.kind.is_condition(), alert.raised_at);
                     let oldest = self.open.iter().min_by_key(|(_, alert)| rank(alert));
                     let oldest = oldest.map(|(id, _)| id.clone());

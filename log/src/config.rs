@@ -1,4 +1,4 @@
-//! `[log]`: which back end, how to reach it, and how many partitions its topics have.
+//! `[log]`: the back end, its connection, and the number of partitions of its topics.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -74,7 +74,7 @@ pub struct KafkaConfig {
     pub continues: Option<Continued>,
 }
 
-/// The installation that `tidemark import` brought to a log, and since when it is there.
+/// Installation imported into a log by `tidemark import`, and its incarnation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Continued {
     pub installation: String,

@@ -24,18 +24,18 @@ use crate::{
 pub const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Delay before a log that cannot be read is polled again.
 const POLL_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The first wait after a step that did not happen; it doubles up to the longest, which is well below
-/// the time in which a worker must poll to keep its partitions.
+/// First delay after a failed step. It doubles up to the maximum, which is well below the session
+/// time-out.
 const STEP_RETRY_DELAY: Duration = Duration::from_millis(100);
 const STEP_RETRY_DELAY_MAX: Duration = Duration::from_secs(3);
 
-/// A stage's work on the partitions that its member of the group has.
+/// Work of a stage on the partitions of its group member.
 pub trait Handler {
     /// Consumer group, also the name in logs and metrics.
     const GROUP: &'static str;
     /// Maximum number of records in one step.
     const BATCH_MAX: usize = 500;
-    /// Error that ends the stage. The loop retries transient failures, which never become one.
+    /// Error that ends the stage. The loop retries transient failures instead.
     type Error: From<Error> + From<StepError>;
 
     /// Input topics. Partition i of all of them goes to the same member.
@@ -46,7 +46,7 @@ pub trait Handler {
         POLL_TIMEOUT
     }
 
-    /// Takes partitions over: the steps of earlier owners are final, so state can be restored.
+    /// Acquires partitions: the steps of earlier owners are final, so state can be restored.
     ///
     /// # Errors
     /// A failure that the process must stop for.
@@ -67,8 +67,7 @@ pub trait Handler {
         Ok(())
     }
 
-    /// Decides on records and on what time has brought. Called after every poll, also when it brought
-    /// no records.
+    /// Decides on records and due timers. Called after every poll, also one without records.
     ///
     /// # Errors
     /// A failure that the process must stop for.
@@ -78,15 +77,15 @@ pub trait Handler {
         member: &mut Member<'_>,
     ) -> Result<Plan, Self::Error>;
 
-    /// The log could not be polled: whether the partitions are still this member's is not known. [`Handler::step`] is
-    /// called next all the same, without records.
+    /// Called after a failed poll: the member may have lost its partitions. [`Handler::step`] is
+    /// called next, without records.
     fn poll_failed(&mut self) {}
 
     /// The step of the last [`Plan::Commit`] is durable.
     fn committed(&mut self) {}
 
-    /// The step of the last [`Plan::Commit`] did not happen: undoes what it did in memory. Its records
-    /// are read again.
+    /// Undoes the step of the last [`Plan::Commit`] in memory: it was aborted. Its records are read
+    /// again.
     ///
     /// # Errors
     /// A failure that the process must stop for.
@@ -107,10 +106,10 @@ pub enum Plan {
     Nothing,
     /// This step, all of it or none.
     Commit(Step),
-    /// The step takes longer than the time between two polls may be: no more records are read, and
+    /// The step exceeds the time allowed between two polls: no more records are read, and
     /// [`Handler::step`] is called again after a poll.
     Unfinished,
-    /// Something that the step needs is unavailable: as [`Plan::Unfinished`], after a while.
+    /// A dependency of the step is unavailable: as [`Plan::Unfinished`], after a backoff.
     Retry,
 }
 
@@ -140,11 +139,11 @@ impl std::fmt::Debug for Member<'_> {
 }
 
 impl Member<'_> {
-    /// Builds the state that a changelog holds, from `new`, entry by entry. An unavailable log is waited
-    /// for; none if the process stops first.
+    /// Builds a state from `new` and the entries of a changelog. Waits for an unavailable log; none
+    /// if the process stops first.
     ///
     /// # Errors
-    /// [`Error`] that will not pass.
+    /// A permanent [`Error`].
     pub fn restore<S>(
         &mut self,
         changelog: TopicPartition,
@@ -164,12 +163,12 @@ impl Member<'_> {
         self.worker.write_ahead(records);
     }
 
-    /// Stops bringing records of a partition until [`Member::resume`].
+    /// Withholds records of a partition until [`Member::resume`].
     pub fn pause(&mut self, partition: TopicPartition) {
         self.worker.pause(partition);
     }
 
-    /// Brings records of a partition again, from where it was paused.
+    /// Resumes a partition at the position where it was paused.
     pub fn resume(&mut self, partition: TopicPartition) {
         self.worker.resume(partition);
     }
@@ -196,7 +195,7 @@ pub fn run<H: Handler>(context: &StageContext, handler: H) -> Result<(), H::Erro
     }
 }
 
-/// Counts the workers of this process that have a partition: one gives it up before or after another one has it.
+/// Gauge of this process's workers that own a partition: acquisition and release come in either order.
 fn measured<H: Handler>(of: TopicPartition) -> ::metrics::Gauge {
     let partition = of.partition.0.to_string();
     ::metrics::gauge!(
@@ -239,7 +238,7 @@ impl<H: Handler> Consumer<H> {
         }
     }
 
-    /// Polls and commits until the process stops and the handler is drained, then gives up all
+    /// Polls and commits until the process stops and the handler is drained, then releases all
     /// partitions.
     ///
     /// # Errors
@@ -255,7 +254,7 @@ impl<H: Handler> Consumer<H> {
         ended.and(self.handler.revoked(&left))
     }
 
-    /// Polls once, and commits what follows.
+    /// Polls once and commits the result.
     ///
     /// # Errors
     /// A failure that the process must stop for.
@@ -354,7 +353,7 @@ impl<H: Handler> Consumer<H> {
         Ok(())
     }
 
-    /// Brings no more records; polling continues, so the member keeps its partitions meanwhile.
+    /// Pauses all partitions; polling continues, so the member keeps them.
     fn pause(&mut self) {
         self.is_paused = true;
         for partition in &self.assigned {
@@ -375,7 +374,7 @@ impl<H: Handler> Consumer<H> {
         self.wait(delay);
     }
 
-    /// Waits, shortly where a stop waits for the handler to drain.
+    /// Waits; only briefly while a stop drains the handler.
     fn wait(&self, delay: Duration) {
         if self.stop.is_cancelled() {
             std::thread::park_timeout(POLL_TIMEOUT);

@@ -24,7 +24,7 @@ impl NewRecord {
         Ok(Self { to, key: key.into(), value, headers: Headers::default() })
     }
 
-    /// Hands on the W3C trace context of what caused this record, where it has one.
+    /// Adds the W3C trace context of the record's cause, if any.
     #[must_use]
     pub fn traced(mut self, traceparent: Option<&[u8]>) -> Self {
         if let Some(parent) = traceparent {

@@ -1,4 +1,4 @@
-//! Failures of the log, by the reaction they ask of the caller.
+//! Failures of the log, by the caller's required reaction.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// `text` should say what `source` says.
+    /// `text` should include `source`'s.
     pub(crate) fn new(
         text: impl Into<String>,
         source: impl std::error::Error + Send + Sync + 'static,
@@ -21,7 +21,7 @@ impl Cause {
         Self { text: text.into(), source: Some(Arc::new(source)) }
     }
 
-    /// The same with `reason` behind it.
+    /// Appends `reason` in parentheses.
     pub(crate) fn because(self, reason: &str) -> Self {
         Self { text: format!("{} ({reason})", self.text), ..self }
     }
@@ -78,12 +78,12 @@ pub enum StepError {
     /// memory, then poll.
     #[error("step aborted: {0}")]
     Aborted(Cause),
-    /// All partitions of the worker are lost, and it is not known whether anything was written: drop their
-    /// state, no [`Event::Revoked`](crate::Event::Revoked) follows. Polling joins again, unless another
+    /// All partitions of the worker are lost, and the outcome is unknown: drop their state, no
+    /// [`Event::Revoked`](crate::Event::Revoked) follows. Polling joins again, unless another
     /// worker took the name.
     #[error("step fenced: {0}")]
     Fenced(Cause),
-    /// It is not known whether anything was written, or it never can be: the process must stop.
+    /// The outcome is unknown, or the step can never be written: the process must stop.
     #[error("step failed: {0}")]
     Fatal(Cause),
 }

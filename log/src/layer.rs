@@ -1,4 +1,4 @@
-//! A log over another one that a layer changes in some calls: the only place that forwards.
+//! A log that forwards to another one, with some calls overridden by a layer.
 //!
 //! A layer implements the calls it changes; the others reach the log below unchanged.
 

@@ -1,6 +1,6 @@
 //! The log: partitioned topics with consumer groups and one atomic step.
 //!
-//! The stages see these traits alone. They are shaped so that Kafka transactions implement them unchanged:
+//! Stages use only these traits, which are shaped so that Kafka transactions implement them unchanged:
 //! a [`Worker`] is one consumer with one transactional producer on one thread; its step is outputs,
 //! changelog and input offsets in one transaction; partitions are assigned and revoked by
 //! [`Event::Assigned`] and [`Event::Revoked`]; an aborted step is undone by the stage and read again.
@@ -65,7 +65,7 @@ impl std::fmt::Display for Offset {
     }
 }
 
-/// A partition of a topic: what positions are counted in.
+/// A partition of a topic: the scope of an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicPartition {
     pub topic: Topic,
@@ -94,8 +94,8 @@ pub struct NewRecord {
 pub struct Record {
     pub from: TopicPartition,
     pub offset: Offset,
-    /// Set by the log, so the same for every reader. Does not decrease within a partition while the
-    /// clocks of Kafka's brokers do not step back. Of an imported record that of the log it came from.
+    /// Set by the log, so the same for every reader. Does not decrease within a partition unless a
+    /// Kafka broker's clock steps back. An imported record keeps its first append time.
     pub appended_at: UnixMicros,
     pub key: Vec<u8>,
     /// None is a tombstone.
@@ -110,7 +110,7 @@ impl Record {
         self.headers.get(name)
     }
 
-    /// The append time of a record with these headers: one that was imported keeps that of the log that took it first.
+    /// Append time of a record: from the header if it was imported, else `appended_at`.
     fn first_appended_at(headers: &Headers, appended_at: UnixMicros) -> UnixMicros {
         let text = headers.get(HEADER_APPENDED_AT).and_then(|text| std::str::from_utf8(text).ok());
         text.and_then(|text| text.parse().ok()).map_or(appended_at, UnixMicros)
@@ -146,7 +146,7 @@ pub struct Committed {
 pub struct GroupMember {
     /// As in [`WorkerSpec::member`].
     pub name: String,
-    /// Those that it is assigned.
+    /// Its assigned partitions.
     pub partitions: Vec<TopicPartition>,
 }
 
@@ -154,7 +154,7 @@ pub struct GroupMember {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assigned {
     pub partition: TopicPartition,
-    /// None if the group never committed here, and then reading starts at the beginning.
+    /// None if the group never committed here: reading starts at the beginning.
     pub committed: Option<Committed>,
 }
 
@@ -177,7 +177,7 @@ pub enum Event {
 pub struct Step {
     /// Outputs and changelog.
     pub records: Vec<NewRecord>,
-    /// For each input partition, where the group continues.
+    /// The group's next position in each input partition.
     pub offsets: Vec<(TopicPartition, Committed)>,
 }
 
@@ -196,7 +196,7 @@ impl Step {
         Err(StepError::Fatal(text.into()))
     }
 
-    /// Adds an input to the step: once it is committed, the group continues after it.
+    /// Adds an input: the group's position after the commit is the record after it.
     pub fn take(&mut self, input: &Record) {
         let next = Committed { offset: input.offset.next(), metadata: String::new() };
         match self.offsets.iter_mut().rev().find(|(of, _)| *of == input.from) {
@@ -223,9 +223,9 @@ pub struct WorkerSpec {
 pub struct Bounds {
     /// The oldest record kept.
     pub start: Offset,
-    /// Offset of the next record to be written. Positions without a record may be before it, such
-    /// as those of the markers that end transactions on Kafka: a reader that has read everything
-    /// may continue before it, and learns that from an empty page of [`Log::read`].
+    /// Offset of the next record to be written. Offsets before it may have no record, such as those
+    /// of Kafka's transaction markers: a reader at the end may have a lower position, and an empty
+    /// page of [`Log::read`] shows the end.
     pub end: Offset,
 }
 
@@ -235,15 +235,15 @@ pub trait Log: Send + Sync + 'static {
     /// Partition counts of the topics in this installation.
     fn layout(&self) -> Layout;
 
-    /// Names the installation whose log this is: given once, when the log is created, and the same for every
+    /// Returns the installation's name: assigned when the log is created, the same in every
     /// process. Blocks.
     ///
     /// # Errors
-    /// [`Error::Transient`] if the log cannot be asked.
+    /// [`Error::Transient`] if the log is unavailable.
     fn installation(&self) -> Result<String, Error>;
 
-    /// Incarnation of this copy of the installation. A log on servers is restored by the servers'
-    /// own means, and has the first incarnation, or that of its import.
+    /// Incarnation of this copy of the installation. Kafka has backups of its own: its log has the
+    /// first incarnation, or the one of its import.
     fn incarnation(&self) -> Incarnation {
         Incarnation::default()
     }
@@ -269,8 +269,8 @@ pub trait Log: Send + Sync + 'static {
     fn read(&self, of: TopicPartition, from: Offset, max: usize)
     -> Result<Vec<Arc<Record>>, Error>;
 
-    /// As [`Log::read`], without waiting for transactions that are open: what they wrote, and what is behind it, is left
-    /// out. Blocks.
+    /// Reads like [`Log::read`], but only up to the first record of an open transaction, without
+    /// waiting for it. Blocks.
     fn read_ended(
         &self,
         of: TopicPartition,
@@ -294,21 +294,21 @@ pub trait Writer: Send {
 /// One member of a group: reads, and commits atomic steps. Blocks; belongs on a thread of its own.
 /// Dropping it leaves the group.
 pub trait Worker: Send {
-    /// Waits at most `timeout` for an event. The worker loses its partitions unless it polls within the
-    /// session time-out. After [`Error::Transient`] poll again later, after others stop.
+    /// Waits at most `timeout` for an event. The worker loses its partitions unless it polls within
+    /// the session time-out. [`Error::Transient`]: poll again later; any other error: stop.
     fn poll(&mut self, timeout: Duration) -> Result<Event, Error>;
 
-    /// Offers records of the next step, so that the log can write them while the caller decides the rest
-    /// of it. What the log takes is removed from `records`: it precedes all else of the step that
-    /// [`Worker::commit`] makes next, and is committed with it or not at all. It is aborted if the worker
-    /// polls, restores or is dropped before. What is left is still the caller's.
+    /// Offers the first records of the next step, so that the log can write them while the caller
+    /// decides the rest. Records that the log accepts are removed from `records`: the next
+    /// [`Worker::commit`] commits them before its own, or none of all. They are aborted if the
+    /// worker polls, restores or is dropped before. The caller keeps the others.
     fn write_ahead(&mut self, records: &mut Vec<NewRecord>);
 
     /// Commits a step. [`StepError`] says what to do with the state in memory.
     ///
-    /// A step without records may return before it is durable: a crash soon after takes it back, unless a
-    /// step with records was committed since, and its inputs are read again. So what follows from an input
-    /// must be in the step that has its offset, or be harmless twice.
+    /// A step without records may return before it is durable: a crash soon after loses it, unless
+    /// a step with records was committed since, and its inputs are read again. So the effects of an
+    /// input must be in the step that has its offset, or be idempotent.
     fn commit(&mut self, step: Step) -> Result<(), StepError>;
 
     /// Reads a partition of a changelog from its beginning to its present end, which includes every step

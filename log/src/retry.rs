@@ -1,4 +1,4 @@
-//! Repeats what fails while the log is unavailable.
+//! Retries while the log is unavailable.
 
 use std::time::Duration;
 

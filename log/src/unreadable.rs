@@ -1,4 +1,4 @@
-//! Records that a reader cannot read: garbage is put aside, what a newer version wrote stops the reader.
+//! Unreadable records: garbage is set aside, a record of a newer version stops the reader.
 
 use schemas::CodecError;
 use schemas::record::Record as Schema;
@@ -8,7 +8,7 @@ use crate::{Cause, Error, Record};
 /// Reason why a record is not an input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Nobody can read it, or it is in the wrong place: it belongs to the dead letters.
+    /// No version can read it, or it is misplaced: it belongs to the dead letters.
     #[error("{0}")]
     Garbage(String),
     /// A newer version of this program wrote it and can read it. To skip it could lose a payment.

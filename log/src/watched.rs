@@ -12,11 +12,11 @@ use crate::{
     WorkerSpec, layered,
 };
 
-/// A worker without partitions for this long is a standby: the others have all of them. Longer than the
-/// group keeps the partitions of a member that is gone.
+/// A worker without partitions for this long is a standby: the others have all of them. Longer than
+/// the group takes to evict a dead member.
 const STANDBY_AFTER: Duration = Duration::from_secs(20);
-/// Without records only time shows that the log is available again: while it is not, it reports an error
-/// now and then, and nothing in between. Longer than the time between two attempts to connect.
+/// Error-free time after which a log without records counts as available again: an unavailable one
+/// reports errors only at intervals. Longer than the interval of attempts to connect.
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
 /// Time of the last failure of a worker or a tail.

@@ -1,4 +1,4 @@
-//! The loop on a worker whose every answer is written down.
+//! The loop on a worker with scripted results.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
