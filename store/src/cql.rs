@@ -62,7 +62,7 @@ pub struct CqlStore {
     tables: Arc<Tables>,
 }
 
-/// The connections and what was prepared on them.
+/// Connections and their prepared statements.
 #[derive(Debug)]
 struct Tables {
     session: Session,
@@ -104,8 +104,8 @@ impl CqlStore {
 }
 
 impl Tables {
-    /// One page of what a statement finds, and where the next one begins. A page may be empty and
-    /// not the last.
+    /// One page of a statement's result, and the start of the next one. A page may be empty and not
+    /// the last.
     async fn page(
         &self,
         statement: Statement,
@@ -138,7 +138,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes what readers find partitions by, but for what is known to be there.
+    /// Writes missing directory rows, by which readers find partitions.
     async fn write_directory(
         self: &Arc<Self>,
         partitions: &BTreeSet<ListPartition>,
@@ -184,7 +184,7 @@ impl Tables {
         rest::finish(writes, work).await
     }
 
-    /// Runs `work` for each item, `at_once` of them side by side; the answers in the items' order.
+    /// Runs `work` for each item, `at_once` of them side by side; the results in the items' order.
     /// The first failure ends it.
     async fn each<I, T, F>(
         self: &Arc<Self>,

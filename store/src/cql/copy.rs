@@ -1,4 +1,4 @@
-//! Copies the rows of one keyspace to another: all that is not made out of other rows.
+//! Copies the rows of one keyspace to another, except derived ones.
 
 use std::ops::{ControlFlow, RangeInclusive};
 
@@ -23,7 +23,7 @@ const PAGE_ROWS: i32 = 2_000;
 /// Reads the changes that made the rows of a page.
 type Read = fn(&QueryRowsResult) -> Result<Vec<Change>, Error>;
 
-/// The tables that the others are made of.
+/// Tables from which others are derived.
 const TABLES: [(Statement, Read); 3] = [
     (Statement::ScanOrders, |rows| {
         with_attempts::<uuid::Uuid, _>(rows, |record| read(record, Change::Order))
@@ -57,8 +57,8 @@ impl CqlStore {
         .await
     }
 
-    /// Gives the changes that made every row, a page at a time, and returns their number; none if `take` ended it. Rows that
-    /// nobody can read are left out, and logged.
+    /// Passes every row's changes to `take`, a page at a time, and returns their number; none if
+    /// `take` ended it. Rows that nobody can read are left out, and logged.
     ///
     /// # Errors
     /// As of reads, if they fail for a minute; those of `take`; and a row that a newer program wrote.
@@ -67,7 +67,7 @@ impl CqlStore {
         mut take: impl AsyncFnMut(Vec<Change>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<Option<u64>, Error> {
         let whole = TABLES.map(|(statement, read)| (statement, Vec::new(), read));
-        // A scan of the open deposits would step over all of the last day that are closed by now.
+        // A scan of the open deposits would read the tombstones of all closed in the last day.
         let deposits =
             sweep::listed(&self.tables, list_partition::DEPOSITS, list_partition::LIVE, ALL)
                 .await?;

@@ -116,7 +116,7 @@ fn attempt_passes(cause: &RequestAttemptError) -> bool {
                 | DbError::WriteFailure { .. }
                 | DbError::RateLimitReached { .. }
                 | DbError::ServerError
-                // A node that has just started may forget once more what the driver has just prepared again.
+                // A node that just started may again lose a statement that the driver re-prepared.
                 | DbError::Unprepared { .. }
         ),
         _ => false,

@@ -1,4 +1,4 @@
-//! Partitions of lists: by the columns that filters ask for, by time and by shard. Pure.
+//! Partitions of lists: by the columns of filters, by time and by shard. Pure.
 
 use schemas::record::{Deposit, Order, Transfer};
 use schemas::{
@@ -13,7 +13,7 @@ pub(super) use crate::row::is_waiting;
 const ORDER_SHARDS: u128 = 8;
 /// Partitions that the transfers of one wallet, chain, stablecoin and day are spread over.
 const TRANSFER_SHARDS: i64 = 2;
-/// Partitions that the rows of one minute are spread over, of those that will leave.
+/// Partitions that the transient rows of one minute are spread over.
 const LIVE_SHARDS: i64 = 4;
 const MINUTE_SECONDS: i64 = 60;
 const DAY_SECONDS: i64 = 86_400;
@@ -58,7 +58,7 @@ impl Span {
     }
 }
 
-/// A partition of a list, as the directory has it. What does not separate a list is empty.
+/// A partition of a list, as in the directory. Columns outside a list's key are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ListPartition {
     pub(super) list: String,
@@ -149,9 +149,9 @@ impl ListPartition {
     }
 }
 
-/// The statuses that an order may have had before this one. It leaves `pending` once, and goes from one final status to
-/// another only to `paid`: by an operator, or by a late payment. Its next versions do not show that any more: where they
-/// are written in place of this one, readers delete what contradicts them.
+/// Statuses that an order may have had before this version. It leaves `pending` once, and changes a
+/// final status only to `paid`: by an operator, or by a late payment. Later versions do not show
+/// that: if only they are written, readers delete contradicting entries.
 pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
     let had_ended = order.paid_by.is_none()
         || matches!(order.cause, OrderCause::PaidLate | OrderCause::Attached);
@@ -166,8 +166,8 @@ pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
     }
 }
 
-/// The final status that a transfer may have had before this one: what an operator attached, or its order answered about
-/// late, was unknown. A failed one may come back too, and is left to the readers.
+/// Final status that a transfer may have had before this one: unknown, if an operator attached it
+/// or its order replied late. A failed one may come back too, and is left to the readers.
 pub(super) fn ends_left(transfer: &Transfer) -> Option<TransferStatus> {
     let was_unknown = transfer.status == TransferStatus::Matched && transfer.deposit_id.is_none();
     was_unknown.then_some(TransferStatus::NoMatchedDeposit)

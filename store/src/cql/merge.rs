@@ -40,7 +40,7 @@ pub(super) struct Merge {
     sources: Vec<Source>,
     /// The first row of each source that has one.
     heads: BinaryHeap<(Entry, usize)>,
-    /// Sources that may have rows, none of them known.
+    /// Sources whose next page must be read first.
     dry: Vec<usize>,
     last: Option<Entry>,
 }

@@ -26,9 +26,9 @@ const KEYSPACES: &str = "SELECT replication FROM system_schema.keyspaces WHERE k
 struct Migration {
     name: &'static str,
     text: &'static str,
-    /// The oldest program that may use the tables after it, by the version that it makes. Its own number, unless it only
-    /// adds what an older program may do without: rows that one writes meanwhile are not in a table that it does not
-    /// know, until `tidemark tables rebuild`.
+    /// Version of the oldest program that may use the tables afterwards. It is the migration's own
+    /// number, unless older programs can ignore the additions: rows that they write meanwhile are
+    /// missing in new tables until `tidemark tables rebuild`.
     readable_from: i32,
 }
 
@@ -40,8 +40,7 @@ type Found = BTreeMap<i32, i32>;
 pub struct Migrated {
     /// Names of the migrations that were applied.
     pub applied: Vec<String>,
-    /// Tables that the migrations before them make and that the keyspace did not have: they were dropped. They are
-    /// empty now.
+    /// Tables of earlier migrations that had been dropped; created again, empty.
     pub created: Vec<String>,
 }
 
@@ -54,7 +53,7 @@ pub struct Pending {
     pub missing: Vec<String>,
     /// The version that the tables have; 0 if there are none.
     pub found: usize,
-    /// The oldest program that may use the tables afterwards, by the version that it makes.
+    /// Version of the oldest program that may use the tables afterwards.
     pub readable_from: usize,
 }
 
@@ -66,12 +65,12 @@ const MIGRATIONS: &[Migration] = &[Migration {
     readable_from: 1,
 }];
 
-/// Makes the keyspace if it is missing, applies the migrations that it has not had, and creates again what others made
-/// and was dropped since. Another call does nothing, and one after an interruption continues. Of two at the same time
-/// each gives its changes to the same node, which makes one after the other.
+/// Creates a missing keyspace, applies pending migrations, and creates dropped tables again.
+/// Idempotent; continues after an interruption. Concurrent calls send their changes to the same
+/// node, which serializes them.
 ///
 /// # Errors
-/// [`Error::Transient`] if the nodes cannot be asked; [`Error::Fatal`] if they refuse, or there are
+/// [`Error::Transient`] if the nodes are unavailable; [`Error::Fatal`] if they refuse, or there are
 /// several data centres and none is configured; [`Error::SchemaNewer`]; [`Error::Replication`], with
 /// the migrations applied.
 pub async fn migrate(config: &CqlConfig) -> Result<Migrated, Error> {
@@ -102,7 +101,7 @@ pub async fn migrate(config: &CqlConfig) -> Result<Migrated, Error> {
     let found = versions(session.query_unpaged(select, ()).await?)?;
     let done = version(&found, MIGRATIONS.len(), &config.keyspace)?;
     let created = missing(&session, &config.keyspace, done).await?;
-    // A table that is made again lacks what later migrations changed of it.
+    // A table created again lacks the changes of later migrations.
     let kept = if created.is_empty() { done } else { 0 };
     let mut applied = Vec::new();
     for (number, migration) in (1_i32..).zip(MIGRATIONS).skip(kept) {
@@ -120,7 +119,7 @@ pub async fn migrate(config: &CqlConfig) -> Result<Migrated, Error> {
     Ok(Migrated { applied, created })
 }
 
-/// Makes tables again that were dropped, in a keyspace that has had every migration; their names.
+/// Creates dropped tables again in a fully migrated keyspace; returns their names.
 ///
 /// # Errors
 /// As of [`migrate`]; [`Error::SchemaMissing`] or [`Error::SchemaOutdated`] if it has not.
@@ -171,8 +170,8 @@ fn made_table(statement: &str) -> Option<&str> {
     statement.strip_prefix("CREATE TABLE IF NOT EXISTS ")?.split_whitespace().next()
 }
 
-/// The node that makes every change of the schema: nodes cannot merge two changes of one schema, but each makes those
-/// that it is given in order. It is the same for all who see the same nodes.
+/// Node that makes every schema change: nodes cannot merge concurrent changes, but each serializes
+/// its own. It is the same for all clients that see the same nodes.
 fn one_node(session: &Session) -> Result<ExecutionProfileHandle, Error> {
     let state = session.get_cluster_state();
     let connected = state.get_nodes_info().iter().filter(|node| node.is_connected());
@@ -231,7 +230,7 @@ async fn found(session: &Session, keyspace: &str) -> Result<Found, Error> {
     versions(answer)
 }
 
-/// `CREATE KEYSPACE IF NOT EXISTS` changes nothing of a keyspace that is there.
+/// `CREATE KEYSPACE IF NOT EXISTS` does not change an existing keyspace.
 async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), Error> {
     let rows = session.query_unpaged(KEYSPACES, (&config.keyspace,)).await?;
     let rows = rows.into_rows_result().map_err(fault::bad_row)?;
@@ -277,7 +276,7 @@ fn version(found: &Found, known: usize, keyspace: &str) -> Result<usize, Error> 
     Ok(count.min(known))
 }
 
-/// A version that does not say which programs may use it is for those that make it.
+/// Reads the versions; one without an oldest program is readable from itself on.
 fn versions(answer: QueryResult) -> Result<Found, Error> {
     let rows = answer.into_rows_result().map_err(fault::bad_row)?;
     let versions = rows.rows::<(i32, Option<i32>)>().map_err(fault::bad_row)?;
@@ -333,7 +332,7 @@ mod tests {
         }
     }
 
-    /// The servers' default goes by what reads took lately: while a node is away, seconds.
+    /// The servers' default follows recent read latency: seconds while a node is down.
     #[test]
     fn every_table_asks_a_second_copy_soon() {
         let tables = statements(MIGRATIONS[0].text);

@@ -1,12 +1,12 @@
 //! Removes the rows of a day: each order and each transfer by its id, once its copy is exported, and at the end the
 //! partitions of the lists that the day had, as a whole.
 //!
-//! In between, lists have entries without a row, which readers skip. A call that was cut off leaves such entries: the next
-//! one finds them.
+//! In between, lists have entries without a row, which readers skip. An interrupted call leaves
+//! such entries: the next one finds them.
 //!
-//! A change has the time at which it was asked for, and is written later: by as much as the pipeline lags. So a row is
-//! deleted by its own newest version, and a partition by a time that is [`LAG_MAX`] ago: what changes meanwhile stays, and
-//! what changed since then does not go yet.
+//! A change has the time of its request, and is written later, by the pipeline's lag. So a row is
+//! deleted with the timestamp of its newest version, and a partition with a timestamp [`LAG_MAX`]
+//! ago: later changes survive, and rows changed since then are kept for now.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::{Change, Error, retry};
 const PART_ROWS: i32 = 500;
 /// Rows in one page of what belongs to an order or a transfer.
 const WHOLE_ROWS: i32 = 500;
-/// Rows that are read side by side. Few: nobody waits.
+/// Rows that are read side by side. Few: not urgent.
 const AT_ONCE: usize = 16;
 
 /// Minimum age of the newest version of a removed row, and maximum delay of writing a change.
@@ -42,14 +42,14 @@ const LAG_MAX: Duration = Duration::from_secs(3_600);
 /// Row that an entry of a day refers to.
 #[derive(Debug)]
 enum Found {
-    /// An order or a transfer that goes, then its attempts.
+    /// An order or a transfer to remove, then its attempts.
     Old(Vec<Change>),
     Pending(Order),
     /// An order that has ended, with a deposit that is open.
     Open(Order),
     Waiting(Transfer),
     Unreadable,
-    /// Nothing: a call that was cut off removed it.
+    /// None: an interrupted call removed it.
     Gone,
 }
 
@@ -62,7 +62,7 @@ struct DayList {
     listed: Vec<Listed>,
     /// The write time at which partitions are deleted.
     at: UnixMicros,
-    /// It has a row that changed after that.
+    /// `true` if a row changed after `at`.
     is_changing: bool,
     /// Rows whose entries stay.
     staying: Vec<Found>,
@@ -98,7 +98,7 @@ pub(super) async fn prune_day(
         if listed.is_empty() {
             continue;
         }
-        // A writer that put something there a moment ago may put more there without another word to the directory.
+        // A recent writer may add rows without another write to the directory.
         if !listed.iter().all(|listed| is_quiet(listed, now)) {
             pruned.kept.busy += 1;
             continue;
@@ -123,7 +123,7 @@ async fn write_all(tables: &Arc<Tables>, writes: Vec<Write>) -> Result<(), Error
     retry(|| tables.write_all(writes.clone())).await
 }
 
-/// Some entries of a partition, what they lead to, and where the next ones begin.
+/// Some entries of a partition, their rows, and the start of the next ones.
 async fn part(
     tables: &Arc<Tables>,
     partition: &ListPartition,
@@ -144,7 +144,7 @@ impl DayList {
         self.list == list_partition::ORDERS
     }
 
-    /// Removes what is final, part by part.
+    /// Removes final rows, part by part.
     async fn remove_rows(
         &mut self,
         tables: &Arc<Tables>,
@@ -172,7 +172,7 @@ impl DayList {
         Ok(())
     }
 
-    /// The rows that go; counts and keeps the others.
+    /// Rows to remove; counts and keeps the others.
     fn sort(&mut self, found: Vec<Found>) -> Vec<Vec<Change>> {
         let (mut old, kept) = (Vec::new(), &mut self.pruned.kept);
         for found in found {
@@ -196,10 +196,10 @@ impl DayList {
         old
     }
 
-    /// Deletes the day's partitions, and writes the entries of what stays again. Leaves them as they are, with entries of
-    /// what is gone, if that cannot be done now.
+    /// Deletes the day's partitions, and writes the entries of kept rows again. If that is
+    /// impossible now, leaves them, with entries of removed rows.
     async fn remove_entries(&mut self, tables: &Arc<Tables>, now: UnixMicros) -> Result<(), Error> {
-        // Where the entries of such a row are is in its record.
+        // Only its record locates the entries of such a row.
         if self.pruned.kept.unreadable > 0 {
             return Ok(());
         }
@@ -218,7 +218,7 @@ impl DayList {
         }
         let staying = self.staying.iter().flat_map(|row| entries(row, UnixMicros(self.at.0 + 1)));
         write_all(tables, staying.collect()).await?;
-        // The days that there are is what the directory has of all rows: it goes last.
+        // The directory of all rows lists the days: it is deleted last.
         for part in [ended, all] {
             let writes =
                 part.iter().filter_map(|listed| delete_partition(&listed.partition, self.at));
@@ -304,7 +304,7 @@ async fn whole<R: Record>(
             tables.page(statement, std::slice::from_ref(&id), WHOLE_ROWS, page).await?;
         for row in rows.rows::<(Option<&[u8]>, Option<&[u8]>)>().map_err(bad_row)? {
             let (bytes, attempt) = row.map_err(bad_row)?;
-            // Attempts may be written before what they are about.
+            // Attempts may be written before their subject.
             let Some(bytes) = bytes else { return Ok(None) };
             if record.is_none() {
                 record = Some(decode(bytes)?);
@@ -335,7 +335,7 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
             let reference = [Text(order.merchant_order_id.clone()), Int(bucket)];
             let reference =
                 write(Statement::DeleteOrderByReference, [&reference[..], &row].concat());
-            // It is not there, unless a node missed its deletion: its readers could not repair that any more.
+            // Already deleted, unless a node missed that: readers could not repair it any more.
             let pending = leaving(&ListPartition::of_status(order, OrderStatus::Pending), at, &row);
             let pending = pending.map(|(statement, row)| Write { statement, rows: vec![row] });
             let leading = pending.into_iter().chain([reference]).collect();
@@ -355,7 +355,7 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
     }
 }
 
-/// The entries of a row that stays, in the partitions that go.
+/// Entries of a kept row in the deleted partitions.
 fn entries(row: &Found, version: UnixMicros) -> Vec<Write> {
     let write = |partition: ListPartition, row: &[CqlValue]| {
         let rows = vec![entering(&partition, version, row)];
@@ -383,7 +383,7 @@ fn delete_partition(partition: &ListPartition, UnixMicros(at): UnixMicros) -> Op
     partition.table().delete_partition.map(|statement| Write { statement, rows: vec![row] })
 }
 
-/// Takes the thirty days of references that a day is in out of the directory, when no order of them is left.
+/// Removes a day's thirty-day bucket of references from the directory, if no order of it is left.
 async fn forget_references(tables: &Arc<Tables>, day: Day, now: UnixMicros) -> Result<(), Error> {
     let bucket = Span::ThirtyDays.bucket(day.start());
     let first = Day::of(UnixSeconds(Span::ThirtyDays.start(bucket)));

@@ -27,7 +27,7 @@ use crate::{
     Position, Store, Subject, TransferFilter, TransferRow,
 };
 
-/// An order's record, and of one of its attempts when it began, whether it made a request and was delivered.
+/// An order's record, and one attempt's start, whether it made a request, and whether it was delivered.
 type AttemptOfOrder<'a> = (Option<&'a [u8]>, Option<i64>, Option<bool>, Option<bool>);
 
 /// Rows that are read by id side by side.
@@ -126,8 +126,8 @@ impl Store for CqlStore {
         rows(&self.tables, List::Transfers(wallet, filter), page, move |tables, entry| async move {
             let id = CqlValue::BigInt(entry.integer());
             let row: Option<Transfer> = tables.record(Statement::SelectTransfer, &[id]).await?;
-            // One that waits for something else by now has its entry where it was. It is about to be overwritten, with
-            // the same version that a deletion would have.
+            // If the transfer now waits for something else, its entry is in place and about to be
+            // overwritten, with the version that a deletion would have.
             let both_wait = |row: &Transfer| {
                 list_partition::is_waiting(row.status)
                     && status.is_some_and(list_partition::is_waiting)
@@ -153,7 +153,7 @@ impl Store for CqlStore {
         Ok(all.into_iter().skip(size(page.offset)).take(size(page.limit)).collect())
     }
 
-    /// As they were at most a second ago, or after this process wrote one.
+    /// Cached for a second at most, or until this process writes one.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error> {
         let begun = match self.tables.chains.get() {
             Ok(chains) => return Ok(chains),
@@ -226,7 +226,7 @@ enum Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// `check` says of a row whether it is of the list, and its version.
+    /// `check` returns `true` if a row is of the list, and its version.
     fn of(row: Option<T>, check: impl Fn(&T) -> (bool, UnixMicros)) -> Self {
         let Some(row) = row else { return Self::Nothing };
         match check(&row) {
@@ -236,10 +236,10 @@ impl<T> Loaded<T> {
     }
 }
 
-/// A page of a list. `load` reads the row of an entry. If the row is in another list by now, the next entry is taken
-/// instead, and this one is deleted: most often its own deletion comes a moment later, but one that a node missed would
-/// shift the list's pages for ever. The next entry is also taken for a row that cannot be read: one that a newer program
-/// wrote, or that is damaged, is no reason to show none.
+/// A page of a list. `load` reads the row of an entry. If the row is in another list by now, the
+/// next entry is taken instead, and this one is deleted: usually its deletion is under way, but one
+/// that a node missed would shift the list's pages for ever. The next entry also replaces an
+/// unreadable row, of a newer program or damaged, so that the page has the others.
 async fn rows<T, L, F>(
     tables: &Arc<Tables>,
     list: List,

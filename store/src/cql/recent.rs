@@ -1,4 +1,4 @@
-//! The chains as they were read last: every page that a customer has open asks for them every few seconds.
+//! Cache of the chains: every open customer page polls them every few seconds.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl Recent {
-    /// The chains, if they were read a moment ago; else the state that a read begins at, for [`Recent::keep`].
+    /// The chains, if cached; else the count of writes before a read, for [`Recent::keep`].
     pub(super) fn get(&self) -> Result<Vec<ChainRow>, u64> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &state.read {

@@ -1,4 +1,4 @@
-//! Many writes of which some fail: only these are tried again.
+//! Many writes, of which only failed ones are retried.
 
 use std::future::Future;
 
@@ -9,14 +9,14 @@ use crate::error::Cause;
 
 /// Items that are under way at once.
 const AT_ONCE: usize = 64;
-/// Maximum number of tries. More would keep the caller for longer than it may be silent.
+/// Maximum number of tries. More could exceed the caller's session time-out.
 const TRIES_MAX: usize = 4;
 
-/// Runs `work` for every item, many side by side. After a failure that may pass nothing new begins, and what was not
-/// done is tried again, while each try does some: the loss of one node costs its part of a call, not all of it.
+/// Runs `work` for every item, many side by side. After a transient failure no item starts, and unfinished ones are
+/// retried, while each try finishes some: the loss of one node costs its share of a call, not all of it.
 ///
 /// # Errors
-/// The last failure, when a try did nothing or there were enough of them; a [`Error::Fatal`] at once.
+/// The last failure, once a try finished none or there were enough; a [`Error::Fatal`] at once.
 pub(super) async fn finish<I, F>(mut items: Vec<I>, work: impl Fn(I) -> F) -> Result<(), Error>
 where
     I: Send + 'static,
@@ -32,7 +32,7 @@ where
     Ok(())
 }
 
-/// One try. Leaves in `items` what was not done, and returns why.
+/// One try. Leaves the unfinished in `items`; returns the cause.
 async fn pass<I, F>(items: &mut Vec<I>, work: &impl Fn(I) -> F) -> Result<Option<Error>, Error>
 where
     I: Send + 'static,

@@ -16,8 +16,8 @@ use crate::Error;
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum duration of a write: batches of many wait for each other.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Delay after which a read is also sent to another node, whose answer counts if it comes first: a
-/// node that hangs costs its callers this, not their whole time.
+/// Delay after which a read is also sent to another node; the first response wins: a hanging node
+/// delays callers by this, not by the whole time-out.
 const SECOND_READ_AFTER: Duration = Duration::from_millis(50);
 /// The same for writes: later, because it doubles the load of servers that are only slow.
 const SECOND_WRITE_AFTER: Duration = Duration::from_millis(250);
@@ -40,7 +40,7 @@ const DAY: &str = "bucket, shard";
 const DAY_ENDED: &str = "status, bucket, shard";
 const COIN_DAY: &str = "wallet, blockchain, coin, bucket, shard";
 const COIN_DAY_ENDED: &str = "wallet, status, blockchain, coin, bucket, shard";
-/// The key of an attempt, in the partition of what it is about.
+/// Key of an attempt in its subject's partition.
 const ATTEMPT: &str = "event_id, attempt, manual";
 
 macro_rules! statements {
@@ -171,7 +171,7 @@ fn select(columns: &str, table: &str, key: &str) -> String {
     format!("SELECT {columns} FROM {KEYSPACE}.{table} WHERE {}", equal(key))
 }
 
-/// A whole table, for those who have hours.
+/// Full scan of a table; may take hours.
 fn scan(columns: &str, table: &str) -> String {
     format!("SELECT {columns} FROM {KEYSPACE}.{table}")
 }
@@ -223,7 +223,7 @@ fn equal(key: &str) -> String {
     key.split(", ").map(|column| format!("{column} = ?")).collect::<Vec<_>>().join(" AND ")
 }
 
-/// The statements as the nodes know them.
+/// The statements, prepared on the nodes.
 #[derive(Debug)]
 pub(super) struct Prepared {
     statements: Vec<PreparedStatement>,
@@ -232,7 +232,7 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// # Errors
-    /// [`Error::Transient`] if the nodes cannot be asked; [`Error::Fatal`] if they know no such
+    /// [`Error::Transient`] if the nodes are unavailable; [`Error::Fatal`] if they have no such
     /// table.
     pub(super) async fn new(session: &Session, keyspace: &str) -> Result<Self, Error> {
         let reads = profile(session, READ_TIMEOUT, SECOND_READ_AFTER);
@@ -242,7 +242,7 @@ impl Prepared {
             let profile = if text.starts_with("SELECT") { &reads } else { &writes };
             let text = Text::new(text.replace(KEYSPACE, keyspace));
             let mut statement = session.prepare(text).await?;
-            // Versions make every write one that may be repeated.
+            // Versions make every write idempotent.
             statement.set_is_idempotent(true);
             statement.set_execution_profile_handle(Some(profile.clone()));
             prepared.push(statement);
@@ -254,7 +254,7 @@ impl Prepared {
         &self.statements[statement as usize]
     }
 
-    /// One statement as often as there are rows, all of one partition: one change of it, and one request.
+    /// A batch of one statement for `rows` rows of one partition: one mutation and one request.
     pub(super) fn batch(&self, statement: Statement, rows: usize) -> Batch {
         let one = BatchStatement::PreparedStatement(self.get(statement).clone());
         let mut batch = Batch::new_with_statements(BatchType::Unlogged, vec![one; rows]);
@@ -264,7 +264,7 @@ impl Prepared {
     }
 }
 
-/// As the session's statements, but for the time that it takes.
+/// The session's profile with other time-outs.
 fn profile(session: &Session, timeout: Duration, after: Duration) -> ExecutionProfileHandle {
     let second = SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: after };
     let builder = session.get_default_execution_profile_handle().pointee_to_builder();

@@ -1,8 +1,8 @@
-//! Takes minutes that are empty out of the directory of the rows that leave their list, so that no reader opens them
-//! again: all that is in them is deletions. The days that are removed leave it in the same way.
+//! Removes empty minutes of transient rows from the directory, so that no reader opens them again:
+//! they have only tombstones. Removed days leave it in the same way.
 //!
-//! A minute is only taken out if nothing was put there for [`QUIET`], and by the time of the last one as it was read:
-//! what is put there later has a later time and enters the directory again. Entries are written within
+//! A minute is only removed if nothing was written there for [`QUIET`], with the timestamp of the last write that was
+//! read: a later write has a later one and enters the directory again. Entries are written within
 //! [`super::known_partitions::KNOWN_FOR`] of their directory row, or the row is written again after them. So the clock
 //! of a writer may be behind that of a sweeper by what is left of [`QUIET`], 50 s.
 
@@ -24,7 +24,7 @@ use crate::Error;
 
 /// Minimum time since the last write to a partition before it leaves the directory.
 pub(super) const QUIET: Duration = Duration::from_secs(60);
-/// Minutes up to this age are checked by every sweep, older ones ever more seldom: what waits for days may wait for more.
+/// Minutes up to this age are checked by every sweep, older ones ever less often.
 const OFTEN_MINUTES: i64 = 10;
 /// Interval of the projector's sweeps, in seconds: minutes are spread over several of its sweeps.
 const SWEEP_SECONDS: i64 = 30;
@@ -32,10 +32,10 @@ const SWEEP_SECONDS: i64 = 30;
 const PAGE_ROWS: i32 = 1_000;
 /// Maximum number of partitions for which empty slices are remembered.
 const EMPTIED_MAX: usize = 10_000;
-/// Partitions that are checked side by side. Few: nobody waits.
+/// Partitions that are checked side by side. Few: not urgent.
 const AT_ONCE: usize = 8;
 
-/// A partition as the directory has it, and when something was last put there.
+/// A partition as in the directory, and the time of its last write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Listed {
     pub(super) partition: ListPartition,
@@ -49,7 +49,7 @@ fn is_due(age_minutes: i64, shard: i32, sweep: u64) -> bool {
     (sweep + u64::from(shard.unsigned_abs())).is_multiple_of(every)
 }
 
-/// The number of a sweep at this time. By the clock, so that a process that is started often has later ones too.
+/// Number of a sweep, derived from the clock, so that restarts do not reset it.
 fn number(now: UnixMicros) -> u64 {
     u64::try_from(now.seconds().0 / SWEEP_SECONDS).unwrap_or(0)
 }
@@ -116,7 +116,7 @@ pub(super) async fn listed_page(
     Ok((rows.collect::<Result<_, Error>>()?, next))
 }
 
-/// Takes a partition out of the directory, if it is empty.
+/// Removes an empty partition from the directory.
 pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool, Error> {
     let known = tables.emptied.slices(&listed);
     for (number, (statement, values)) in
@@ -154,8 +154,8 @@ fn slices(partition: &ListPartition) -> Vec<(Statement, Vec<CqlValue>)> {
     seconds.rev().map(slice).collect()
 }
 
-/// Number of leading empty slices of partitions that had a row when last checked. Nothing is put
-/// there any more without another time in the directory, so none is read again.
+/// Number of leading empty slices of partitions that had a row when last checked. A write there
+/// changes the directory's time, so none is read again.
 #[derive(Debug, Default)]
 pub(super) struct Emptied(Mutex<HashMap<Listed, usize>>);
 
@@ -180,7 +180,7 @@ impl Emptied {
     }
 }
 
-/// Takes a partition out of the directory, unless something was put there after what was read.
+/// Removes a partition from the directory, unless it was written after the read time.
 pub(super) async fn forget(tables: &Tables, listed: Listed) -> Result<(), Error> {
     let Listed { partition, written_at } = listed;
     let ListPartition { list, stage, bucket, blockchain, stablecoin, shard } = partition;

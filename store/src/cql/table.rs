@@ -10,7 +10,7 @@ use super::statement::Statement::{self, *};
 pub(super) struct Table {
     /// Reads a partition.
     pub(super) select: Statement,
-    /// Reads a partition from behind a position on.
+    /// Reads a partition after a position.
     pub(super) before: Statement,
     /// Reads the rows of some seconds, where rows leave one by one until none is left.
     pub(super) within: Option<Statement>,

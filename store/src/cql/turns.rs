@@ -17,7 +17,7 @@ pub trait Turns: Debug + Send + Sync + 'static {
     /// Waits for the turn of a request. The turn ends when the value is dropped, after the answer.
     async fn next(&self) -> Box<dyn Send>;
 
-    /// The time, by which the store forgets which partitions it wrote to the directory.
+    /// Time by which directory rows that the store wrote expire from memory.
     fn instant(&self) -> Instant;
 }
 

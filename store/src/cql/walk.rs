@@ -23,10 +23,10 @@ use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
 
 /// Rows in one page of one partition at most.
 const ROWS_MAX: i32 = 5_000;
-/// Rows in the first page of a partition of which not every row is of the list.
+/// Rows in the first page of a partition that also has rows of other lists.
 const FILTERED_ROWS_MIN: i32 = 256;
-/// Growth factor of a page's rows when the one before it was not enough: a filter that partitions
-/// do not go by may pass one row of thousands.
+/// Growth factor of a page's rows when the one before it was not enough: a filter that is no
+/// partition key may pass one row of thousands.
 const ROWS_GROWTH: i32 = 4;
 /// Rows in the first page of the directory: the newest two or three days, where most readers end.
 const DIRECTORY_ROWS_MIN: i32 = 128;
@@ -140,7 +140,7 @@ impl List {
             if text.len() > KEY_BYTES_MAX)
     }
 
-    /// `true` if its partitions have rows that are not of it.
+    /// `true` if its partitions have other lists' rows too.
     fn is_filtered(&self) -> bool {
         match self {
             Self::Orders(filter) => filter.merchant_order_id.is_some() && filter.status.is_some(),
@@ -149,7 +149,7 @@ impl List {
         }
     }
 
-    /// The rows of a page that pass the filters which partitions do not go by.
+    /// Rows of a page that pass the filters outside of the partition key.
     fn entries(&self, rows: &QueryRowsResult) -> Result<Vec<Entry>, Error> {
         match self {
             Self::Orders(OrderFilter { merchant_order_id: Some(_), status, .. }) => {
@@ -193,7 +193,7 @@ fn read_rows<'a, R: DeserializeRow<'a, 'a>>(
     rows.filter_map(|row| row.map_err(bad_row).and_then(&entry).transpose()).collect()
 }
 
-/// An order's id as entries have it: its bytes and its number are in one order.
+/// An order's id as in entries: the number sorts like its bytes.
 fn order_id(bytes: &[u8]) -> Result<u128, Error> {
     bytes.try_into().map(u128::from_be_bytes).map_err(bad_row)
 }
@@ -215,7 +215,7 @@ struct Listed {
 #[derive(Debug)]
 struct Directory {
     listed: Listed,
-    /// Other buckets have nothing that is wanted.
+    /// Other buckets have no wanted rows.
     buckets: RangeInclusive<i32>,
     rows: VecDeque<ListPartition>,
     next: Option<PagingState>,
@@ -237,8 +237,8 @@ impl Directory {
         }
     }
 
-    /// All partitions of the next buckets, until there are `least` that the filter wants; and the
-    /// bucket that was the last. None at the end.
+    /// All partitions of the next buckets, until at least `least` pass the filter, and the last
+    /// bucket. None at the end.
     async fn buckets(
         &mut self,
         tables: &Tables,
@@ -278,7 +278,7 @@ impl Directory {
     }
 }
 
-/// A list on the way from its newest row to its oldest.
+/// Traversal of a list, newest row first.
 #[derive(Debug)]
 pub(super) struct Walk {
     tables: Arc<Tables>,
@@ -286,7 +286,7 @@ pub(super) struct Walk {
     directory: Option<Directory>,
     merge: Merge,
     sources: Vec<Source>,
-    /// No partition that is not open yet has a row from this second on.
+    /// Unopened partitions only have rows before this second.
     floor: i64,
     /// The second at which the list ends.
     from: i64,
@@ -384,8 +384,8 @@ impl Walk {
         self.tables.each(sources, OPENED_MAX, read).await
     }
 
-    /// Deletes an entry, of the partition that has it, whose record of this version says that it does not belong there.
-    /// A later version may put it there again.
+    /// Deletes an entry from a partition that the record's version contradicts. A later version may
+    /// insert it again.
     pub(super) fn repair(
         &self,
         (entry, number): (Entry, usize),
@@ -444,7 +444,7 @@ mod tests {
             assert_eq!(found, [rows, filtered], "{expected} of {partitions}");
         }
     }
-    /// No server is asked for a key that it would refuse.
+    /// Sends no server a key that it would refuse.
     #[test]
     fn a_reference_longer_than_a_key_is_of_no_order() {
         let is_empty = |bytes| {

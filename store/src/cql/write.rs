@@ -154,7 +154,7 @@ impl Writes {
         Ok(())
     }
 
-    /// One that is about nothing has no row: nobody could ask for it.
+    /// An attempt without a subject gets no row: no query finds it.
     fn attempt(&mut self, attempt: &Attempt) -> Result<(), Error> {
         let version = attempt.attempted_at;
         let key = [Text(attempt.event_id.clone()), Int(attempt.attempt), Boolean(attempt.manual)];
@@ -226,7 +226,7 @@ pub(super) fn directory(
     partitions.iter().map(row).chain(wallets).collect()
 }
 
-/// Rows in parts that servers take at once.
+/// Splits rows into batches within limits.
 fn batches(rows: Vec<Vec<CqlValue>>) -> impl Iterator<Item = Vec<Vec<CqlValue>>> {
     let mut rows = rows.into_iter().peekable();
     std::iter::from_fn(move || {
