@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::Change;
 
-/// The row in the place of a record.
+/// Relation of a row to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
     Same,

@@ -56,9 +56,9 @@ pub fn coalesce(changes: Vec<Change>) -> Vec<Change> {
     newest
 }
 
-/// The newest version of each row, among more changes than fit into memory: they are given twice, first to
-/// [`Newest::note`], then to [`Newest::take`]. Rows are dealt out to a number of passes over the changes; each pass knows
-/// its own rows only.
+/// The newest version of each row, among more changes than fit into memory: they are given twice,
+/// first to [`Newest::note`], then to [`Newest::take`]. Rows are partitioned by hash over several
+/// passes, each of which handles only its own.
 #[derive(Debug)]
 pub struct Newest {
     versions: HashMap<RowKey, UnixMicros>,
@@ -96,7 +96,7 @@ impl Newest {
     /// The row of a change and its version, if the row is of this pass.
     fn row(&self, change: &Change) -> Option<(RowKey, UnixMicros)> {
         let (key, version) = row(change);
-        // The same for every pass, as those of the map are not.
+        // A hash equal in every pass, unlike the map's.
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&key);
         (hash % self.passes == self.pass).then_some((key, version))
     }

@@ -1,4 +1,4 @@
-//! A row of the tables beside the newest version of it that is known.
+//! Comparison of a row with its newest known version.
 
 use std::cmp::Ordering;
 
@@ -60,7 +60,7 @@ fn is_listed(change: &Change) -> bool {
     }
 }
 
-/// The row that a change is a version of, as the tables have it.
+/// The stored row that a change is a version of.
 ///
 /// # Errors
 /// As of reads.

@@ -1,11 +1,11 @@
-//! `[store]`: which back end, and how to reach it.
+//! `[store]`: the back end and its connection.
 
 use std::path::PathBuf;
 
 use runtime::config::Reader;
 use schemas::Secret;
 
-/// The log has what it has for 91 days: what is removed sooner would come back when tables are made again.
+/// The log keeps records for 91 days: rows removed sooner would return when tables are rebuilt.
 const RETENTION_DAYS_MIN: u64 = 92;
 const RETENTION_DAYS_MAX: u64 = 36_500;
 /// Value of `retention_export` for no copies.

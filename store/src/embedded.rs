@@ -1,7 +1,7 @@
 //! The tables in one SQLite file: `tables.sqlite`, in WAL mode, flushed on request.
 //!
-//! A commit is handed to the system, not to the disk: it survives the process. A power cut takes the file
-//! back to an earlier commit, and what came after [`Store::flush`] is made again from the log.
+//! A commit reaches the page cache, not the disk: it survives a crash of the process. A power cut
+//! reverts the file to an earlier commit, and rows since [`Store::flush`] are rebuilt from the log.
 //!
 //! One thread writes and commits in groups, and never waits for the disk; a few connections read. Rows keep the whole record next
 //! to the columns that queries need, so that what is read is exactly what was written.
@@ -46,8 +46,8 @@ use crate::{
 /// The database in the data folder.
 pub const FILE: &str = "tables.sqlite";
 
-/// NORMAL: the disk is waited for by checkpoints and by [`Store::flush`] alone. The checkpoint at the
-/// start writes again what a failed flush of the last process may have kept from the disk.
+/// NORMAL: only checkpoints and [`Store::flush`] wait for the disk. The checkpoint at the start
+/// rewrites pages that a failed flush of the last process may have lost.
 const PRAGMAS: &str = "
     PRAGMA wal_checkpoint(TRUNCATE);
     PRAGMA synchronous = NORMAL;
@@ -55,8 +55,8 @@ const PRAGMAS: &str = "
     PRAGMA cache_size = -65536;
 ";
 
-/// The tables in a folder of this machine. Clones are the same store; when the last one goes, what
-/// was handed over is written and the file is closed.
+/// The tables in a folder of this machine. Clones are the same store; dropping the last one writes
+/// queued changes and closes the file.
 #[derive(Debug, Clone)]
 pub struct EmbeddedStore {
     readers: Arc<Readers>,
@@ -107,7 +107,7 @@ pub fn check(dir: &Path) -> Result<(), Error> {
     check().map_err(|error| error.context(path.display()))
 }
 
-/// Makes tables again that were dropped, without rows; their names. No process may have them open. Blocks.
+/// Creates dropped tables again, empty; returns their names. No process may have them open. Blocks.
 ///
 /// # Errors
 /// The file cannot be read or written, or a newer program made the tables.
@@ -180,7 +180,7 @@ impl EmbeddedStore {
         Self::open_file(dir.join(FILE))
     }
 
-    /// Opens the tables in `dir`, which a process may have open, to read them: what would change them fails. Blocks.
+    /// Opens the tables in `dir`, which a process may have open, read-only: writes fail. Blocks.
     ///
     /// # Errors
     /// As of [`check`].

@@ -12,7 +12,7 @@ pub enum Error {
     Transient(Cause),
     /// A repeated call fails again: a defect, a damaged file, or a server that refuses this program.
     Fatal(Cause),
-    /// Nobody has made the tables yet.
+    /// The tables were never created.
     SchemaMissing { keyspace: String },
     /// An older program made the tables.
     SchemaOutdated { keyspace: String, found: usize, needed: usize },
@@ -20,7 +20,7 @@ pub enum Error {
     TablesMissing { keyspace: String, tables: Vec<String> },
     /// Embedded tables were dropped since they were made.
     Dropped { file: String, tables: Vec<String> },
-    /// A newer program made the tables; this one would not keep what it added.
+    /// A newer program made the tables; this one would lose its additions.
     SchemaNewer { tables: String, found: usize, known: usize },
     /// The keyspace keeps another number of copies of each row than the configuration says.
     Replication(Replication),
@@ -93,7 +93,7 @@ impl fmt::Display for Cause {
 }
 
 impl Error {
-    /// The error with what was being done.
+    /// Adds the operation that failed.
     pub(crate) fn context(self, what: impl fmt::Display) -> Self {
         match self {
             Self::Transient(cause) => Self::Transient(cause.context(what)),

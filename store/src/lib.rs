@@ -1,8 +1,8 @@
 //! The tables that the API reads.
 //!
-//! **Invariants:** every row carries the version clock of the record it came from; applying a change
-//! twice, or after a later one, changes nothing; the tables can be thrown away and made again from the
-//! log.
+//! **Invariants:** every row carries the version clock of the record it came from; applying a
+//! change twice, or after a later one, changes nothing; the tables can be dropped and rebuilt from
+//! the log.
 //!
 //! Deliberately not here: the log, and any decision. The processor decided what a row contains.
 
@@ -41,7 +41,7 @@ use schemas::{
 
 use self::prune::{Day, Export, Pruned};
 
-/// A part of a list: spec 8 bounds both numbers, the api checks them.
+/// A page of a list: spec 8 bounds both numbers, the api checks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
     pub limit: u32,
@@ -61,7 +61,7 @@ impl Page {
 pub struct Cursor {
     /// Creation time of the row; of a deposit, its start.
     pub at: UnixSeconds,
-    /// The order's id as a number; of a deposit or a transfer its own.
+    /// The row's id as a number.
     pub id: u128,
 }
 
@@ -139,9 +139,9 @@ pub struct Position {
 /// with an [`Error`] if the tables cannot be read.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Applies changes and returns when every reader sees them and the process may die. A power cut may
-    /// take them back, unless [`Store::flush`] has returned since. Each change is applied by its own
-    /// version clock; there is no order between them and no atomicity across them.
+    /// Applies changes and returns when every reader sees them and they survive a crash of the
+    /// process. A power cut may lose them, unless [`Store::flush`] has returned since. Each has its
+    /// own version clock; they are neither ordered nor atomic.
     ///
     /// # Errors
     /// [`Error::Transient`]: some may have been applied; apply all of them again.
@@ -153,8 +153,8 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Transient`]: it is not known what is durable; flush again.
     async fn flush(&self) -> Result<(), Error>;
 
-    /// Housekeeping, for the process that writes the tables, about every half a minute: lists forget the parts of them
-    /// that are empty. May take long, and run beside everything else.
+    /// Forgets empty partitions of lists; for the process that writes the tables, about every half
+    /// a minute. May take long, and run beside everything else.
     ///
     /// # Errors
     /// As of reads. The next call does the rest.
@@ -162,10 +162,10 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Finds out whether all tables are there.
+    /// Checks that all tables exist.
     ///
     /// # Errors
-    /// [`Error::TablesMissing`] if somebody dropped some; as of reads if that is not known.
+    /// [`Error::TablesMissing`] if some were dropped; as of reads if that is unknown.
     async fn check(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -204,8 +204,7 @@ pub trait Store: Send + Sync + 'static {
     /// The days before this one that have orders or transfers, the oldest first.
     async fn old_days(&self, before: Day) -> Result<Vec<Day>, Error>;
 
-    /// Removes what was created on a day and is final, with a copy of each row to `export` before it goes. For
-    /// [`prune::prune`].
+    /// Removes final rows created on a day, after a copy of each to `export`. For [`prune::prune`].
     ///
     /// # Errors
     /// Also those of `export`. Some rows may be removed: call it again.

@@ -1,8 +1,8 @@
-//! Removing what is old and final, day by day: copies of its rows go to an [`Export`] first.
+//! Removal of old, final rows, day by day: copies go to an [`Export`] first.
 //!
-//! A day goes with its orders that are not pending, their webhook attempts and closed deposits, and with its transfers
-//! that do not wait, and their attempts. What is kept, and why, is counted. A call that was cut off at any point is
-//! repeated: it may export a row twice, and removes none that was not exported.
+//! A day's removal covers orders that are not pending, their webhook attempts and closed deposits,
+//! and transfers that do not wait, and their attempts. Kept rows are counted by reason. An
+//! interrupted call is repeated: it may export a row twice, and removes none that was not exported.
 
 mod day;
 mod export;
@@ -54,7 +54,7 @@ pub struct Removed {
     pub attempts: u64,
 }
 
-/// Rows that are old and stay, and why.
+/// Old rows that are kept, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Orders that are pending.
@@ -71,7 +71,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// `true` if no final row stayed: tables that are made again need nothing of these days.
+    /// `true` if no final row stayed: rebuilt tables need no rows of these days.
     const fn is_without_final(self) -> bool {
         let Self { pending: _, open, waiting: _, unreadable, busy } = self;
         open == 0 && unreadable == 0 && busy == 0
@@ -121,12 +121,12 @@ impl AddAssign for Pruned {
     }
 }
 
-/// Removes final rows created before a day, and notes in the tables that day, or the first one of
-/// which a final row stayed. Calls `report` after each day that has rows. May be dropped at any
-/// point, and run beside everything but a rebuild of the same tables.
+/// Removes final rows created before a day, and stores in the tables that day, or the first one
+/// with a final row left. Calls `report` after each day that has rows. May be dropped at any point,
+/// and run beside everything but a rebuild of the same tables.
 ///
 /// # Errors
-/// As of reads and of the export. What was not done is done by the next call.
+/// As of reads and of the export. The next call does the rest.
 pub async fn prune(
     store: &dyn Store,
     before: Day,

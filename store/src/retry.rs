@@ -1,4 +1,4 @@
-//! Work of hours, which must not begin again after one late answer.
+//! Retries in work of hours, so that one time-out does not end it.
 
 use std::future::Future;
 use std::time::Duration;

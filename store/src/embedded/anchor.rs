@@ -19,7 +19,7 @@ pub(super) struct Anchor {
     is_held: AtomicBool,
 }
 
-/// Lets go of the anchor when it is dropped.
+/// Releases the anchor when dropped.
 struct Held(Weak<Anchor>);
 
 impl Drop for Held {
@@ -32,7 +32,7 @@ impl Drop for Held {
 }
 
 impl Anchor {
-    /// On a connection for this alone.
+    /// Takes a dedicated connection.
     pub(super) fn new(connection: Connection) -> Arc<Self> {
         Arc::new(Self { connection: Mutex::new(connection), is_held: AtomicBool::new(false) })
     }
@@ -60,7 +60,7 @@ impl Anchor {
     }
 }
 
-/// A transaction begins with what it reads first.
+/// A transaction begins with its first read.
 fn begin(connection: &Connection) -> rusqlite::Result<()> {
     connection.prepare_cached("BEGIN")?.execute([])?;
     connection.prepare_cached("SELECT 1 FROM sqlite_schema")?.exists([]).map(drop)

@@ -39,8 +39,8 @@ impl Disk {
         self.failed.get().map_or(Ok(()), |cause| Err(Error::Fatal(cause.clone())))
     }
 
-    /// Waits until the disk has everything that was committed before. What is not in the WAL any more a
-    /// checkpoint has flushed with the main file.
+    /// Waits until the disk has everything committed before. Frames no longer in the WAL were
+    /// flushed by a checkpoint with the main file.
     pub(super) fn flush(&self) -> Result<(), Error> {
         self.check()?;
         self.wal.sync_data().map_err(|cause| self.fail(cause))

@@ -18,14 +18,14 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
 /// Checks that [`migrate`] can bring the tables to this form, and that none was dropped.
 pub(super) fn check(connection: &Connection) -> Result<(), Error> {
     let is_made = connection.table_exists(None, "meta")?;
-    // Tables of an earlier form get theirs first.
+    // An earlier form is migrated first.
     if is_made && missing(connection, MIGRATIONS)?.is_empty() {
         refuse_dropped(connection)?;
     }
     Ok(())
 }
 
-/// A table that somebody dropped.
+/// A dropped table.
 pub(super) struct Dropped {
     pub(super) table: String,
     /// Statements that create it and its indexes again.
@@ -38,7 +38,7 @@ impl Dropped {
     }
 }
 
-/// The tables of this form that are not there.
+/// Missing tables of this form.
 pub(super) fn dropped(connection: &Connection) -> Result<Vec<Dropped>, Error> {
     let mut made = Connection::open_in_memory()?;
     migrate(&mut made)?;
@@ -70,7 +70,7 @@ pub(super) fn refuse_dropped(connection: &Connection) -> Result<(), Error> {
     Err(Error::Dropped { file: connection.path().unwrap_or("memory").to_owned(), tables })
 }
 
-/// The migrations that the tables have not had yet.
+/// Pending migrations.
 fn missing<'a>(connection: &Connection, migrations: &'a [&'a str]) -> Result<&'a [&'a str], Error> {
     let found: Option<u32> =
         connection.query_row("SELECT version FROM meta", [], |row| row.get(0)).optional()?;

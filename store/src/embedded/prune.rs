@@ -45,7 +45,7 @@ const ORDER_ATTEMPTS: &str =
 const TRANSFER_ATTEMPTS: &str =
     "SELECT record FROM attempts INDEXED BY attempts_by_transfer WHERE transfer_id = ?";
 
-// Nothing goes that changed since it was exported; what belongs to a row goes after it, if that went.
+// Deletes no row that changed since its export; dependent rows follow, if the row was deleted.
 const DELETE_ORDER: &str = "DELETE FROM orders WHERE order_id = ?1 AND updated_at = ?2 \
     AND (SELECT count(*) FROM attempts a WHERE a.order_id = ?1) = ?3 \
     AND NOT EXISTS (SELECT 1 FROM deposits d WHERE d.order_id = ?1 AND d.state = 'open')";
@@ -123,7 +123,7 @@ pub(super) async fn prune_day(
         let mut after = Some(list.start(day));
         while let Some(from) = after {
             let list = list.clone();
-            // An order, its deposits and its attempts as they are at one moment.
+            // One snapshot of an order, its deposits and its attempts.
             let part = store.readers.with(move |connection| {
                 let moment = connection.unchecked_transaction()?;
                 list.read(&moment, day, from)
@@ -141,7 +141,7 @@ pub(super) async fn prune_day(
             let begun = Instant::now();
             store.writer.write(deletions).await?;
             pruned.removed.count(&rows);
-            // Another process that wants to write polls for its turn: half of the time is others'.
+            // Other processes poll for the write lock: half of the time is left to them.
             tokio::time::sleep(begun.elapsed()).await;
         }
     }
@@ -189,7 +189,7 @@ impl List {
     }
 }
 
-/// An order with what belongs to it; none if it is kept.
+/// An order with its dependent rows; none if it is kept.
 fn order(
     connection: &Connection,
     bytes: &[u8],

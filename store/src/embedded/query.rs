@@ -83,8 +83,8 @@ impl Select {
         self
     }
 
-    /// Its rows, but for those whose record cannot be read if there may be several: the next one is taken instead, since a
-    /// short page is the last one of its list.
+    /// Its rows. A list skips unreadable records and takes the next row instead, since a short page
+    /// is the last one of its list.
     pub(super) fn rows<T>(
         &self,
         connection: &Connection,
@@ -182,7 +182,7 @@ pub(super) fn attempts(subject: Subject, page: Page) -> Select {
     select.page("a.attempted_at DESC, a.event_id DESC, a.attempt DESC", page)
 }
 
-/// The id of a deposit or a transfer in a cursor. One that no row has is behind all that exist.
+/// The id of a deposit or a transfer in a cursor. One beyond all rows becomes the maximum.
 fn integer(number: u128) -> Value {
     i64::try_from(number).unwrap_or(i64::MAX).into()
 }

@@ -51,7 +51,7 @@ impl ReadOnlyTables {
         origin::origin(&self.0)
     }
 
-    /// Gives the change that made each row.
+    /// Passes each row's change to `take`.
     ///
     /// # Errors
     /// The file cannot be read, holds a row that nobody can read, or an error of `take`.
@@ -82,8 +82,8 @@ impl ReadOnlyTables {
         Ok(())
     }
 
-    /// Compares the newest record of an order or a transfer with its row: the record that the row has, and what lists are
-    /// sorted and filtered by. Records of other kinds have no row that is read here.
+    /// Compares the newest record of an order or a transfer with its row: the stored record, and
+    /// the columns of lists. Rows of other records are not read.
     ///
     /// # Errors
     /// The file cannot be read.

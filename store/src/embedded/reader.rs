@@ -26,7 +26,7 @@ pub(super) struct Readers {
     path: PathBuf,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
-    /// For queries on the callers' threads: as many as these threads most often are. They never wait.
+    /// For queries on the callers' threads, usually one for each. They never wait.
     at_once: Vec<Mutex<Connection>>,
     anchor: Arc<Anchor>,
 }
@@ -42,9 +42,9 @@ impl Readers {
         Ok(Arc::new(Self { path, permits, idle: Mutex::default(), at_once, anchor }))
     }
 
-    /// Reads one object by its id, on the caller's thread if a connection is free: to hand the query to another thread takes
-    /// longer than the query. What is not in memory is waited for meanwhile, some pages of the file; if the file is being
-    /// recovered, or if anything fails, the query runs where it may block.
+    /// Reads one object by its id, on the caller's thread if a connection is free: a switch to
+    /// another thread takes longer than the query. That blocks for pages that are not in memory; if
+    /// the file is being recovered, or if anything fails, the query runs where it may block.
     pub(super) async fn row<T: Send + 'static>(
         self: &Arc<Self>,
         select: Select,

@@ -1,4 +1,4 @@
-//! New tables beside the old ones, which take their place when they are complete.
+//! New tables beside the old ones, which they replace when complete.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use crate::error::Cause;
 
 /// The file of the new tables.
 const NEW_FILE: &str = "tables.new.sqlite";
-/// A log that a killed process left is taken in: that is a write.
+/// Replaying the WAL of a killed process is a write.
 const READ_WRITE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE;
 /// Tables with their columns, which are the same in both files.
 const TABLES: [&str; 5] = ["orders", "deposits", "transfers", "attempts", "chains"];
 
-/// New tables that are being made. Dropped, they are removed, and the old ones remain as they were.
+/// New tables under construction. Dropping this removes them; the old ones remain unchanged.
 #[derive(Debug)]
 pub struct Replacement {
     dir: PathBuf,
@@ -35,13 +35,13 @@ pub struct Kept {
 }
 
 impl Replacement {
-    /// Makes empty tables in `dir`. No process may have those that are there open until [`Replacement::finish`]
-    /// returns. Blocks.
+    /// Creates empty tables in `dir`. No process may have the old ones open until
+    /// [`Replacement::finish`] returns. Blocks.
     ///
     /// # Errors
     /// As [`EmbeddedStore::open`].
     pub fn begin(dir: &Path) -> Result<Self, Error> {
-        // Of an earlier one that was killed.
+        // Left by a killed process.
         remove(dir).map_err(|cause| failed(dir, cause))?;
         let new = dir.join(NEW_FILE);
         keep_pruned(&dir.join(FILE), &new)?;
@@ -57,8 +57,8 @@ impl Replacement {
         self.store.as_ref().ok_or_else(|| Error::Fatal("the new tables are closed".into()))
     }
 
-    /// Adds what only the old tables have, and puts the new ones in their place: after a crash there are either the
-    /// old or the new ones, complete. Blocks.
+    /// Adds rows that only the old tables have, and replaces them by the new ones: a crash leaves
+    /// either the old or the new ones, complete. Blocks.
     ///
     /// # Errors
     /// The old tables are open elsewhere, or damaged; the disk failed. The old ones are as they were.
@@ -100,8 +100,8 @@ fn failed(dir: &Path, cause: std::io::Error) -> Error {
     Error::Fatal(Cause::of(cause).context(what))
 }
 
-/// Makes the new file, with the day before which rows were removed from the old one. An old file that cannot be read has
-/// none: it is refused in the end.
+/// Creates the new file, with the pruning day of the old one. An unreadable old file has none: it
+/// is refused in the end.
 fn keep_pruned(old: &Path, new: &Path) -> Result<(), Error> {
     let read = || prune::pruned_before(&Connection::open_with_flags(old, READ_WRITE)?);
     let Ok(Some(second)) = read() else { return Ok(()) };
@@ -115,7 +115,7 @@ fn keep_pruned(old: &Path, new: &Path) -> Result<(), Error> {
 fn keep_rows(old: &Path, new: &Path) -> Result<Kept, Error> {
     const ADVICE: &str = "move it away to do without the rows that the log no longer has";
     let damaged = |error: Error| error.context(format!("{} ({ADVICE})", old.display()));
-    // It has this program's form from here on, and no log: one that is left would be taken for the new file's.
+    // Brings it to this program's form, without a WAL: the new file would adopt a leftover.
     close_log(&open_writer(old).map_err(damaged)?, old)?;
     let mut connection = open_writer(new).map_err(|error| error.context(new.display()))?;
     let path = old.to_str().ok_or_else(|| Error::Fatal("its path is no UTF-8".into()))?;
@@ -131,7 +131,7 @@ fn keep_rows(old: &Path, new: &Path) -> Result<Kept, Error> {
     Ok(Kept { orders, deposits, transfers, attempts, chains })
 }
 
-/// Takes everything into the file itself. SQLite does it for the only connection alone.
+/// Moves the WAL into the file. SQLite does that only for a sole connection.
 fn close_log(connection: &Connection, path: &Path) -> Result<(), Error> {
     let mode = connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0));
     let mode: String = mode.map_err(|cause| Error::from(cause).context(path.display()))?;
@@ -197,7 +197,7 @@ mod tests {
         let replacement = Replacement::begin(dir.path()).unwrap();
         let pruned = runtime.block_on(replacement.store().unwrap().pruned_before());
         assert_eq!(pruned.unwrap(), Some(second));
-        // The log has the last word, also where the old version is later.
+        // The log wins, even where the old version is later.
         let rows = vec![order(2, OrderStatus::Expired, 5), order(3, OrderStatus::Cancelled, 1)];
         runtime.block_on(replacement.store().unwrap().apply(rows)).unwrap();
         let kept = replacement.finish().unwrap();
@@ -216,7 +216,7 @@ mod tests {
         let mut statement = connection.prepare(text).unwrap();
         let names = statement.query_map([], |row| row.get(0)).unwrap();
         let mut names: Vec<String> = names.collect::<Result<_, _>>().unwrap();
-        // Kept by `keep_pruned`, and what each file has of its own.
+        // Kept by `keep_pruned`, or specific to each file.
         let own = ["meta", "pruned", "origin", "positions"];
         names.retain(|name| !own.contains(&name.as_str()));
         let mut kept = TABLES.to_vec();

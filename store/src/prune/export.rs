@@ -14,11 +14,11 @@ use super::Export;
 use crate::error::Cause;
 use crate::{Change, Error};
 
-/// Rows have what a shop and its customers agreed on: other users of the machine cannot open the data folder either.
+/// Rows are confidential: other users of the machine cannot open the data folder either.
 const OWNER_ONLY: u32 = 0o600;
 
-/// A file that has a line for each row: `{"table":"orders","record":{…}}`, the record as `tidemark tail` shows it. It is
-/// made with the first row; one that is there already is refused.
+/// A file with a line for each row: `{"table":"orders","record":{…}}`, the record as `tidemark
+/// tail` shows it. Created with the first row; an existing one is refused.
 #[derive(Debug, Clone)]
 pub struct FileExport {
     path: Arc<Path>,
@@ -26,7 +26,7 @@ pub struct FileExport {
 }
 
 impl FileExport {
-    /// An export to a file that is not there yet. Its folder must be.
+    /// An export to a new file in an existing folder.
     #[must_use]
     pub fn to(path: PathBuf) -> Self {
         Self { path: path.into(), file: Arc::default() }
@@ -39,7 +39,7 @@ impl FileExport {
         file.is_some().then_some(&*self.path)
     }
 
-    /// Appends lines, and waits for the disk. What cannot be written whole is taken back.
+    /// Appends lines, and waits for the disk. Partial writes are truncated.
     fn append(&self, lines: &str) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match &mut *file {
@@ -47,7 +47,7 @@ impl FileExport {
             none => {
                 let mut new = File::options();
                 let made = new.write(true).create_new(true).mode(OWNER_ONLY).open(&self.path)?;
-                // The disk must also have its name.
+                // Syncs its directory entry, too.
                 let parent = self.path.parent().filter(|parent| *parent != Path::new(""));
                 File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
                 none.insert(made)
