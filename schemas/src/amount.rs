@@ -14,7 +14,7 @@ const SCALE: u32 = 18;
 const ONE: u128 = 1_000_000_000_000_000_000;
 /// The largest value of `decimal(38,18)`, without its point.
 const MAX: u128 = 10_u128.pow(38) - 1;
-/// An order may ask for at most this many whole units; it bounds what a merchant's typo can do.
+/// Maximum of whole units in an order's amount; bounds the damage of a merchant's typo.
 const ORDER_AMOUNT_MAX: u128 = 1_000_000_000 * ONE;
 
 /// A non-negative amount of a stablecoin in whole-currency units (spec 2), held exactly as an integer

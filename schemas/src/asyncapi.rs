@@ -1,5 +1,5 @@
-//! The AsyncAPI 3 document: every topic with its key, headers, partitions, retention and schema, for
-//! programs that know nothing of us. Made from the topic table, so it cannot be out of date.
+//! The AsyncAPI 3 document: every topic with its key, headers, partitions, retention and schema,
+//! for external programs. Made from the topic table, so it cannot be out of date.
 
 use serde_json::{Map, Value, json};
 

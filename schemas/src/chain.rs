@@ -96,11 +96,11 @@ pub struct StablecoinContract {
     pub decimals: u8,
 }
 
-/// A contract as people may find it on a chain under the name of a stablecoin.
+/// A contract found on a chain under the name of a stablecoin.
 #[derive(Debug)]
 struct Known {
     contract: StablecoinContract,
-    /// The symbol of one that a bridge issued; none for that of the stablecoin's own issuer.
+    /// Symbol of a bridged contract; none for the stablecoin's own issuer.
     bridged: Option<&'static str>,
 }
 

@@ -30,7 +30,7 @@ const HEADER_BYTES: usize = 5;
 /// Room for most records: growing costs more than the encoding.
 const BYTES_USUAL: usize = 512;
 
-/// Reason why bytes are not a record. Reading them again gives the same.
+/// Reason why bytes are not a record. Permanent.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// Too short, or not the magic byte.

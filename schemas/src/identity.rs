@@ -19,7 +19,7 @@ const PAYMENT_BITS: u32 = 21;
 /// A window has 2^13 seconds, and 2^19 of them reach until 2106.
 const WINDOW_BITS: u32 = 13;
 
-/// Low bits of a count of ids that are counted from the incarnation on; the seconds above them fit until 2106.
+/// Low bits of an id sequence that starts at the incarnation; the seconds above them fit until 2106.
 const INCARNATION_BITS: u32 = 8;
 
 /// Bytes of a digest that name a payment among those of its transaction.
@@ -88,8 +88,8 @@ integer_id! {
     /// Internal deposit id (spec 2.4).
     DepositId
 
-    /// Internal transfer id (spec 2.5): of the payment and of the time of the block in which it was seen first, so that
-    /// what is read again from the chain has the id that it had.
+    /// Internal transfer id (spec 2.5): of the payment and of the time of the block in which it was
+    /// seen first, so that a transfer that is read again keeps its id.
     TransferId
 
     /// Id of the fulfillment record that joins a transfer with a deposit (spec 2.5).
@@ -105,7 +105,7 @@ impl TransferId {
         Self::from_parts(partition, (window | name) % (1 << SEQUENCE_BITS))
     }
 
-    /// The id to try where a payment of the same window has this one.
+    /// Next id to try on a collision within a window.
     #[must_use]
     pub fn next(self) -> Self {
         let mask = (1 << PAYMENT_BITS) - 1;
@@ -155,7 +155,7 @@ pub struct Epoch(pub i64);
 pub struct Incarnation(pub i64);
 
 impl Incarnation {
-    /// A count of ids that no machine had reached by then: each would have given 256 a second since 1970.
+    /// Start of an id sequence that no machine had reached by then, at up to 256 ids a second since 1970.
     #[must_use]
     pub fn sequence(self) -> i64 {
         self.0.saturating_mul(1 << INCARNATION_BITS)

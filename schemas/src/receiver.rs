@@ -114,7 +114,7 @@ pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
         }
         IpNet::V4(_) => network,
     });
-    // A host part is a mistake of one kind or the other.
+    // A set host part is a mistake.
     let whole = network.filter(|network| network.addr() == network.network());
     whole.ok_or("must be a network such as \"192.168.7.0/24\"")
 }
@@ -122,7 +122,7 @@ pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
 /// The URL of a receiver, wherever it is.
 ///
 /// # Errors
-/// [`Refusal`]: it is none that any policy permits.
+/// [`Refusal`]: no policy permits it.
 pub fn receiver_url(text: &str) -> Result<Url, Refusal> {
     let url = Url::parse(text)?;
     if !matches!(url.scheme(), "http" | "https") {

@@ -57,7 +57,7 @@ pub trait Record: Sized {
     /// This record as the schema has it: a [`Record::Wire`], or what is serialized like one.
     fn to_wire(&self) -> impl Serialize;
 
-    /// The record that a decoded value is.
+    /// Builds a record from its wire form.
     ///
     /// # Errors
     /// The contradiction, in a few words.

@@ -48,7 +48,7 @@ pub(crate) fn from_text<'de, T, E: fmt::Display, D: Deserializer<'de>>(
     deserializer.deserialize_str(Text(parse))
 }
 
-/// Reads a value from its bytes; `what` they must be is the error if they are not.
+/// Reads a value from its bytes; the error names `what` they must be.
 pub(crate) fn from_bytes<'de, T, D: Deserializer<'de>>(
     deserializer: D,
     what: &'static str,

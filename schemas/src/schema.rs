@@ -23,7 +23,7 @@ const ATTRIBUTES: [&str; 10] = [
 
 /// Declares the record types, each with its files: `avro/<name>.avsc` is the text that records are
 /// written with, `released/<name>/<version>.avsc` those that were released, in their order. Released
-/// ones are never changed and never removed: readers have bytes of each.
+/// ones are never changed and never removed: old records need each.
 macro_rules! schemas {
     ($($name:ident = $file:literal released $($version:literal)+,)+) => {
         /// The record types. Each is documented in its schema file, which is its definition.

@@ -131,7 +131,7 @@ pub fn sign_checkout(secret: &Secret, order: OrderId, expires_at: UnixSeconds) -
     URL_SAFE_NO_PAD.encode(digest(secret, &[checkout_text(order, expires_at).as_bytes()]))
 }
 
-/// The MAC of a proof: that an order had a status at a time, for the page that its customer returns to.
+/// MAC that proves an order's status at a time, for the page that its customer returns to.
 pub fn sign_return(
     secret: &Secret,
     order: OrderId,
@@ -142,8 +142,8 @@ pub fn sign_return(
     URL_SAFE_NO_PAD.encode(digest(secret, &[text.as_bytes()]))
 }
 
-/// Returns the draws for the digits of an order's amounts, for a coin on a chain: a stranger, who
-/// may create orders, learns the digits of each only when it has its amount.
+/// Returns the draws for the digits of an order's amounts, for a coin on a chain: a third party
+/// that creates orders cannot predict them.
 pub fn draw_digits(
     secret: &Secret,
     order: OrderId,

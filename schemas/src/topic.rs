@@ -1,4 +1,4 @@
-//! Every topic, in one table: name, key, partitions, what is kept, which record it carries.
+//! Every topic, in one table: name, key, partitions, retention, record type.
 
 mod delay;
 mod guide;
@@ -96,7 +96,7 @@ impl TopicSpec {
         Self { delay_seconds, ..spec.kept(WEEK) }
     }
 
-    /// A row for what the steps of a machine took.
+    /// A row for the inputs of a machine's steps.
     const fn steps(name: &'static str, key: KeyKind) -> Self {
         Self::of(name, key, SchemaName::ProcessorStep, "tidemark.processor.step")
     }
@@ -224,8 +224,7 @@ impl Topic {
         self.spec().name
     }
 
-    /// Number of partitions of the topic in an installation. It grows by chains, at the end, and in
-    /// no other way.
+    /// Number of partitions of the topic in an installation. It grows only by chains, at the end.
     #[must_use]
     pub fn partitions(self, layout: &Layout) -> u32 {
         self.partitions_for(Blockchain::COUNT, layout)

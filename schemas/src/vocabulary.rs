@@ -1,5 +1,4 @@
-//! Closed sets of words, each declared once: what the interface calls a state, why something
-//! happened, what a record is.
+//! Closed sets of words, each declared once: states of the interface, reasons, kinds of records.
 
 /// A word that is not in a closed vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +76,7 @@ vocabulary! {
     }
 
     UnknownReason {
-        /// Nothing at this wallet waits for this stablecoin, nor did recently.
+        /// No open or recent deposit of this stablecoin is at this wallet.
         NoDeposit = "no_deposit",
         /// A deposit waits at this wallet for this stablecoin, but for another amount.
         AmountMismatch = "amount_mismatch",
@@ -91,9 +90,9 @@ vocabulary! {
         OrderCancelled = "order_cancelled",
         /// The sender is a wallet of the merchant's own.
         OwnWallet = "own_wallet",
-        /// It is of another contract of the coin than those that pay the deposit it was meant for.
+        /// Its contract of the coin does not pay the deposit that it was meant for.
         OtherContract = "other_contract",
-        /// An operator had stopped what it was paid with or to.
+        /// A stop by an operator covered it.
         Stopped = "stopped",
     }
 
@@ -101,11 +100,11 @@ vocabulary! {
         Created = "created",
         /// A chain and stablecoin were chosen; a deposit was asked for.
         PaymentChosen = "payment_chosen",
-        /// The same choice again: the answer is the deposit that is open.
+        /// The same choice again: the reply is the open deposit.
         PaymentRepeated = "payment_repeated",
         /// No wallet had a free amount for the choice, or the order has too many open deposits.
         PaymentRefused = "payment_refused",
-        /// Nobody follows the chain or watches the wallets of the choice at present.
+        /// No process follows the chain or watches the wallets of the choice now.
         PaymentUnavailable = "payment_unavailable",
         /// A choice or cancel came after the order had ended.
         NotPending = "not_pending",
@@ -233,7 +232,7 @@ vocabulary! {
         Protocol = "protocol",
         /// A newer event of its order is delivered in its place.
         Superseded = "superseded",
-        /// Its receiver has been failing, so it was not asked.
+        /// Its receiver has been failing, so it was skipped.
         CircuitOpen = "circuit_open",
         /// Something failed on this side: the resolver, a limit of the system, the network.
         Local = "local",
@@ -243,13 +242,13 @@ vocabulary! {
     AlertKind {
         /// A transfer that already counted as confirmed was orphaned by a deep reorganisation.
         ConfirmedTransferRetracted = "confirmed_transfer_retracted",
-        /// A transfer surfaced after the chain's history before it had been closed.
+        /// A transfer appeared in chain history that was already closed.
         StaleTransfer = "stale_transfer",
         /// No amount was free for a deposit at a wallet.
         AmountsTaken = "amounts_taken",
         /// A head was below the last one of its epoch, or of an older epoch.
         HeadWentBack = "head_went_back",
-        /// A head was higher than the chain can have come since the last one.
+        /// A head was higher than possible since the last one.
         HeadTooFar = "head_too_far",
         /// A merchant's endpoint has not acknowledged a webhook for long.
         EndpointFailing = "endpoint_failing",
@@ -267,7 +266,7 @@ vocabulary! {
         PrunedHistory = "pruned_history",
         /// An operator stopped payments, or ended that.
         PaymentsStopped = "payments_stopped",
-        /// The installation was restored from a backup, and does not know what came after it.
+        /// The installation was restored from a backup, and lacks everything after it.
         Restored = "restored",
         /// A record could not be processed: see the topic `dead-letters`.
         DeadLetter = "dead_letter",

@@ -23,7 +23,7 @@ fn problems(old: &str, new: &str) -> Vec<String> {
             None => found.push(format!("{name} is gone or has another name")),
         }
     }
-    // Types that went with the optional field that held them are no loss.
+    // Types removed with the optional field that held them are no loss.
     found.retain(|problem| {
         let gone = problem.strip_suffix(" is gone or has another name");
         gone.is_none_or(|name| name == root_name(&old_json))

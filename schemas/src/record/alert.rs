@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::plain_record;
 use crate::{AlertKind, AlertState, Blockchain, OrderId, TransferId, UnixMicros};
 
-/// Something that needs a person, or its end (`alert.avsc`).
+/// A condition for an operator, or its end (`alert.avsc`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
     pub kind: AlertKind,
@@ -32,8 +32,8 @@ const fn raised() -> AlertState {
 }
 
 impl Alert {
-    /// One that begins. `subject` is what it is about within its kind and chain, such as a transaction; "" where these
-    /// say it all.
+    /// Raises an alert. `subject` distinguishes it within its kind and chain, such as by a
+    /// transaction; "" if none is needed.
     #[must_use]
     pub fn raise(
         kind: AlertKind,
@@ -54,7 +54,7 @@ impl Alert {
         }
     }
 
-    /// The end of this one, and how it ended.
+    /// Ends this alert, with the reason.
     #[must_use]
     pub fn resolve(self, message: String, at: UnixMicros) -> Self {
         Self { message, raised_at: at, state: AlertState::Resolved, ..self }

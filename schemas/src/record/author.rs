@@ -1,4 +1,4 @@
-//! Authors of commands: how far a record is believed follows from them.
+//! Authors of commands, which determine the trust in a record.
 
 use super::{DepositCommandBody, OrderCommandBody};
 

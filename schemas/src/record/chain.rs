@@ -34,7 +34,7 @@ pub struct ChainRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChainBody {
     Transfer(Observation),
-    /// The same event, now orphaned: a full copy, so that a reader needs no memory.
+    /// The same event, now orphaned: a full copy, so that readers need no state.
     Retract(Observation),
     /// All blocks up to this one are scanned.
     Head(Head),
@@ -128,8 +128,8 @@ pub struct ConfirmedTier {
     pub below: Option<Amount>,
     /// Transfers up to this height are confirmed; -1 for none yet.
     pub number: i64,
-    /// Time of the newest block that is known at or below it: no transfer with an older block's time can come
-    /// any more. None for none yet.
+    /// Time of the newest block that is known at or below it: no transfer with an older block's
+    /// time can follow. None for none yet.
     pub timestamp: Option<UnixSeconds>,
 }
 

@@ -1,5 +1,5 @@
-//! Entries of the processor's changelogs: its state, one entity each. An entry without a value says that
-//! its entity is gone. The first one of a step says in the header `next` where the next step begins.
+//! Entries of the processor's changelogs: its state, one entity each. A tombstone deletes its
+//! entity. The first entry of a step has the beginning of the next step in the header `next`.
 
 use std::borrow::Cow::{self, Borrowed};
 
@@ -82,8 +82,8 @@ pub struct DepositEntry {
     pub value: Amount,
     pub started_at: UnixSeconds,
     pub expires_at: UnixSeconds,
-    /// The height above which a block is younger than it: that of the lane's head when it opened, or that to which a rewind
-    /// went back since.
+    /// Height above which a block is younger than the deposit: the lane's head when it opened, or
+    /// the target of a later rewind.
     pub opened_above: i64,
     /// The lane's count of ids when it opened. A transfer that was listed at a lower one is older.
     pub opened_at: i64,
@@ -134,9 +134,9 @@ pub struct TransferEntry {
     /// `true` if no record reports that yet: the transfer may be in the next blocks.
     #[serde(default)]
     pub orphan_due: bool,
-    /// `true` while the order was asked and has not answered.
+    /// `true` while the order's reply to a settle is pending.
     pub settling: bool,
-    /// The transfer failed before `candidate_order_id` answered, or that order was forgotten: the
+    /// The transfer failed before `candidate_order_id` replied, or that order was forgotten: the
     /// order may still expect it.
     #[serde(default)]
     pub unanswered: bool,
@@ -191,17 +191,17 @@ impl Record for MatchingEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrdersEntry {
     pub order: Order,
-    /// Choices that are not answered yet.
+    /// Choices without a reply yet.
     #[serde(default)]
     pub pending: Vec<PendingChoice>,
-    /// The longest late window of the deposits it asked for; 0 while it asked for none.
+    /// The longest late window of its requested deposits; 0 while there are none.
     pub late_window_seconds: u32,
     /// Time of the last request to lanes for the state of its open deposits.
     pub asked_at: Option<UnixSeconds>,
 }
 plain_record!(OrdersEntry);
 
-/// A choice of chain and stablecoin on its way through the wallets.
+/// A choice of chain and stablecoin that wallets are tried for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingChoice {
     pub slot: i32,

@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderCommand {
     pub order_id: OrderId,
-    /// Names the command, so that its sender finds the answer; none from the processor itself.
+    /// Correlates the command with its reply; none from the processor itself.
     pub command_id: Option<CommandId>,
     pub issued_at: UnixMicros,
     pub body: OrderCommandBody,
@@ -25,7 +25,7 @@ pub struct OrderCommand {
 pub enum OrderCommandBody {
     Create(CreateOrder),
     ChoosePayment(PaymentRequest),
-    /// The customer gives up.
+    /// The customer cancels.
     Cancel,
     /// An operator forces paid.
     MarkPaid(EndedOrder),
@@ -38,7 +38,7 @@ pub enum OrderCommandBody {
     },
     DepositRefused {
         slot: i32,
-        /// The wallet that refuses: a repeated refusal must not count for the next one asked.
+        /// The refusing wallet: a repeated refusal must not count for the next wallet.
         wallet_address: Address,
         reason: RefusalReason,
     },
@@ -57,7 +57,7 @@ pub enum OrderCommandBody {
     Settle(Settle),
     /// A transfer asks to pay the order that an operator named.
     Attach(Attach, EndedOrder),
-    /// The transfer that an operator named may pay nothing.
+    /// The operator's transfer must not pay.
     AttachRefused(EndedOrder),
     /// The order's own timer is due.
     Tick,
@@ -79,7 +79,7 @@ pub struct CreateOrder {
     pub stablecoin: Option<Stablecoin>,
     /// Transfers in blocks after this do not pay it.
     pub expires_at: UnixSeconds,
-    /// Version of its first record, if above 1: after a restore above those that an order of this id may have had.
+    /// Version of its first record, if above 1: after a restore it exceeds those of an earlier order of this id.
     #[serde(default)]
     pub first_version: i64,
     /// The deposit to open at once, when both chain and stablecoin are fixed.
@@ -87,8 +87,8 @@ pub struct CreateOrder {
 }
 
 impl CreateOrder {
-    /// The first record of the order that `command` creates by this. The api shows it before the processor
-    /// has written it: both must have the same words under the same version.
+    /// The first record of the order that `command` creates by this. The api shows it before the
+    /// processor has written it: both must be equal at the same version.
     #[must_use]
     pub fn first_record(&self, command: &OrderCommand) -> Order {
         Order {
@@ -116,7 +116,7 @@ impl CreateOrder {
     }
 }
 
-/// A choice of chain and stablecoin, with what configuration adds to it.
+/// A choice of chain and stablecoin, with its configured settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentRequest {
     pub blockchain: Blockchain,
@@ -150,24 +150,24 @@ pub struct Settle {
     /// Slot of the order's deposit that it fits.
     pub slot: i32,
     pub deposit_id: DepositId,
-    /// Chain of the lane that gets the answer.
+    /// Chain of the lane that gets the reply.
     pub blockchain: Blockchain,
-    /// Wallet of the lane that gets the answer.
+    /// Wallet of the lane that gets the reply.
     pub wallet_address: Address,
     /// `true` if it pays an order that has expired, too.
     #[serde(default)]
     pub accepts_late: bool,
 }
 
-/// A transfer that an operator says is the order's payment.
+/// A transfer named by an operator as the order's payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
     pub transfer_id: TransferId,
     /// Amount that it brought; it need not be what the order asks for.
     pub value: Amount,
-    /// Chain of the lane that gets the answer.
+    /// Chain of the lane that gets the reply.
     pub blockchain: Blockchain,
-    /// Wallet of the lane that gets the answer.
+    /// Wallet of the lane that gets the reply.
     pub wallet_address: Address,
 }
 
@@ -189,7 +189,7 @@ pub struct DepositCommand {
 pub enum DepositCommandBody {
     /// Reserve an amount and wait for it.
     Open(OpenDeposit),
-    /// Let go of it, and say so. `expired` asks whether it has closed: the chain's time alone closes it for that.
+    /// Release it, and reply. `expired` only queries its state: the chain's time alone closes it for that.
     Close { reason: CloseReason },
     /// Say whether a transfer may still pay the order. It may be of another lane.
     Candidate { transfer_id: TransferId },
@@ -197,13 +197,13 @@ pub enum DepositCommandBody {
     Settled { transfer_id: TransferId },
     /// The transfer may not pay the order.
     Refused { transfer_id: TransferId, reason: UnknownReason },
-    /// An operator says that a transfer which pays nothing is the order's payment.
+    /// An operator attaches a transfer that pays nothing to the order.
     Attach(Box<AttachTransfer>),
     /// The transfer that an operator named paid the order.
     Attached { transfer_id: TransferId },
     /// The order is paid by another transfer.
     AttachRefused { transfer_id: TransferId },
-    /// Nothing that this covers is settled, and no deposit opens there.
+    /// No payment in this scope is settled, and no deposit opens.
     Stop(StopScope),
     /// A stop of exactly this ends.
     Resume(StopScope),
@@ -232,7 +232,7 @@ impl DepositCommand {
 /// Transfer that an operator names, from the tables: the processor may lack it, or its order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachTransfer {
-    /// Names the command, so that its sender finds the answer.
+    /// Correlates the command with its reply.
     pub command_id: CommandId,
     pub transfer: Transfer,
     pub order: EndedOrder,

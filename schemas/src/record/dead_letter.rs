@@ -11,7 +11,7 @@ pub struct DeadLetter {
     pub topic: String,
     pub partition: i32,
     pub offset: i64,
-    /// The consumer group that gave it up.
+    /// Consumer group that rejected it.
     pub group: String,
     pub reason: String,
     #[serde(with = "serde_bytes")]

@@ -21,14 +21,14 @@ pub struct Order {
     /// Version clock: strictly increasing per order, the write time of its rows.
     pub updated_at: UnixMicros,
     pub cause: OrderCause,
-    /// The command that this record answers, if one of the api's did it.
+    /// The api's command that this record answers, if any.
     pub command_id: Option<CommandId>,
     pub status: OrderStatus,
     /// `true` if this change moved the status: then a webhook is due (spec 6.1).
     pub status_changed: bool,
     pub merchant_order_id: String,
     pub amount: Amount,
-    /// The amount as the merchant wrote it; this is what is shown.
+    /// The amount as the merchant wrote it, for display.
     pub amount_text: String,
     pub webhook_url: String,
     /// Only transfers from this sender count, if set.
@@ -45,7 +45,7 @@ pub struct Order {
     /// Transfers that fit, seen and not yet settled.
     #[serde(default)]
     pub candidates: Vec<TransferId>,
-    /// Its deposits, in the order they were asked for.
+    /// Its deposits, in the order of their requests.
     #[serde(default)]
     pub deposits: Vec<OrderDeposit>,
 }
@@ -54,7 +54,7 @@ plain_record!(Order);
 /// A deposit as its order knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderDeposit {
-    /// Its number among those that the order asked for, from 0.
+    /// Its number among the order's requests, from 0.
     pub slot: i32,
     pub blockchain: Blockchain,
     #[serde(rename = "token")]
@@ -65,7 +65,7 @@ pub struct OrderDeposit {
     pub decimals: u8,
     pub state: DepositState,
     pub deposit_id: Option<DepositId>,
-    /// The wallet asked, or reserved at.
+    /// The requested or reserved wallet.
     pub wallet_address: Address,
     /// Amount that the customer pays, once open.
     pub value: Option<Amount>,

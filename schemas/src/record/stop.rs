@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Address, Blockchain, Stablecoin};
 
-/// Scope of an emergency stop: payments that match all that is named. Stops of one thing on all
-/// chains and on one are two.
+/// Scope of an emergency stop: payments that match all given fields. Stops on all chains and on one
+/// are distinct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StopScope {
     /// The only chain, where one was named: that of the lane.

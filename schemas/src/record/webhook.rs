@@ -26,7 +26,7 @@ pub struct Delivery {
     /// The version of the order that it announces.
     #[serde(default)]
     pub version: Option<i64>,
-    /// An earlier event of the order may be on its way still.
+    /// An earlier event of the order may still be in flight.
     #[serde(default)]
     pub follows: bool,
     /// Number of deferrals since its last attempt.
@@ -44,7 +44,7 @@ pub struct Delivery {
 plain_record!(Delivery);
 
 impl Delivery {
-    /// The first attempt at an event, due at once. What it is about is to be added.
+    /// The first attempt at an event, due at once. Its subject is to be added.
     #[must_use]
     pub fn first(
         kind: DeliveryKind,
@@ -98,7 +98,7 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
     pub http_status: Option<i32>,
     pub duration_ms: i64,
-    /// Reason why there was no answer, for a person.
+    /// Reason for a missing response, for a person.
     #[serde(default)]
     pub cause: String,
     /// Beginning of the answer's body.
