@@ -57,7 +57,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Problem {
-    /// Whole name of the key, or what else the problem is about.
+    /// Whole name of the key, or another subject of the problem.
     key: String,
     kind: Kind,
     text: String,

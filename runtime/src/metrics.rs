@@ -66,16 +66,16 @@ pub fn describe(metrics: &[Metric]) {
     }
 }
 
-/// Exports counters and histograms at 0, so that already their first event is an increase: one for every combination of
-/// the labels' values. `known` has the values of labels that only the caller knows; a metric with a label of which
-/// nobody says the values is left out.
+/// Exports counters and histograms at 0, so that already their first event is an increase: one for
+/// every combination of the labels' values. `known` has the values of labels that only the caller
+/// knows; a metric with a label of unknown values is left out.
 pub fn register(metrics: &[Metric], known: &[(&str, &[&'static str])]) {
     for metric in metrics {
         for labels in metric.combinations(known) {
             match metric.kind {
                 Kind::Counter => metrics::counter!(metric.name, &labels).increment(0),
                 Kind::Histogram => drop(metrics::histogram!(metric.name, &labels)),
-                // 0 would be a statement.
+                // 0 would be a value.
                 Kind::Gauge => {}
             }
         }

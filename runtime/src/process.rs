@@ -1,4 +1,4 @@
-//! The process as the system sees it, in the names that every exporter has; its version, and the disk of its data.
+//! Metrics of the process from the system, in the standard exporter names; its version, and the disk of its data.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ crate::metrics! {
     Gauge DATA_FREE = "tidemark_runtime_data_free_bytes" [];
 }
 
-/// Reads what the system says of the process each time its metrics are asked for.
+/// Reads the system's data about the process at each scrape.
 #[derive(Debug, Clone)]
 pub struct Process {
     version: &'static str,
@@ -43,7 +43,7 @@ impl Process {
         Self { version, started: SystemClock.now().seconds().0, data }
     }
 
-    /// All of it in Prometheus' text format. What the system does not say is left out.
+    /// All of it in Prometheus' text format. Unavailable values are left out.
     #[must_use]
     pub fn exposition(&self) -> String {
         let mut text = String::new();

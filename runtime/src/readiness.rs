@@ -145,7 +145,7 @@ impl Part {
         self.set(Some(reason.into()), false);
     }
 
-    /// Ready, which is logged if the wait was, or lasted.
+    /// Ready. Logged if the wait was logged, or lasted.
     pub fn ready(&self) {
         let change = self.set(None, false);
         if let Some(Change { name, is_due: true, .. }) = &change {

@@ -27,7 +27,7 @@ const PHASES: [Phase; 4] = [Phase::Intake, Phase::Process, Phase::Deliver, Phase
 /// Errors that end a process.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A part gave up; the others were stopped in order.
+    /// A part failed; the others were stopped in order.
     #[error("{part} failed: {cause}")]
     Failed {
         /// The part's name.

@@ -1,5 +1,5 @@
-//! Spans of what belongs to a trace, by the `traceparent` of requests and records (W3C Trace Context). Nothing waits for
-//! their exporter: what its queue has no room for is counted and dropped.
+//! Spans of traces, by the `traceparent` of requests and records (W3C Trace Context). Export never
+//! blocks: spans beyond the queue's room are counted and dropped.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{Clock, SystemClock};
 
-/// Spans that wait for the exporter.
+/// Capacity of the exporter's queue.
 pub const WAITING_MAX: usize = 8192;
 /// Outcomes of a span.
 const OUTCOMES: &[&str] = &["sent", "dropped"];
@@ -29,7 +29,7 @@ pub fn count(is_sent: bool, spans: usize) {
     counter!(SPANS, "outcome" => outcome).increment(u64::try_from(spans).unwrap_or(u64::MAX));
 }
 
-/// A trace, and the span in it that caused something.
+/// A trace, and a parent span in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
     pub trace: u128,
@@ -62,7 +62,7 @@ impl Context {
         Some(Self { trace, parent, is_sampled: flags & 1 == 1 })
     }
 
-    /// The `traceparent` of what it causes.
+    /// The `traceparent` to propagate.
     #[must_use]
     pub fn traceparent(&self) -> String {
         let Self { trace, parent, is_sampled } = self;
@@ -82,7 +82,7 @@ pub enum Kind {
     Consumer = 5,
 }
 
-/// Something that took its time.
+/// A timed operation.
 #[derive(Debug, Clone)]
 pub struct Span {
     pub context: Context,
@@ -95,7 +95,7 @@ pub struct Span {
     pub is_failed: bool,
 }
 
-/// A span that has not ended: it does when it is dropped.
+/// An unfinished span; ends when dropped.
 #[derive(Debug)]
 pub struct Running {
     /// None if it is not to be exported after all.
@@ -109,7 +109,7 @@ pub fn is_on() -> bool {
     QUEUE.read().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// Spans are exported from now on, by who reads them here.
+/// Begins the export of spans; the receiver exports them.
 #[must_use]
 pub fn start() -> Receiver<Span> {
     let (sender, receiver) = channel(WAITING_MAX);
@@ -117,7 +117,7 @@ pub fn start() -> Receiver<Span> {
     receiver
 }
 
-/// No spans are exported any more.
+/// Ends the export of spans.
 pub fn stop() {
     *QUEUE.write().unwrap_or_else(PoisonError::into_inner) = None;
 }
@@ -128,7 +128,7 @@ pub fn begin(name: impl Into<String>, kind: Kind, context: Context) -> Option<Ru
     begin_since(name, kind, context, Instant::now())
 }
 
-/// The same of what began earlier.
+/// The same with an earlier start.
 #[must_use]
 pub fn begin_since(
     name: impl Into<String>,
@@ -151,7 +151,7 @@ fn micros(since: Instant) -> i64 {
 }
 
 impl Running {
-    /// The context of what it causes.
+    /// The context to propagate.
     #[must_use]
     pub fn context(&self) -> Context {
         let span = self.span.as_ref();

@@ -54,7 +54,7 @@ pub fn is_of_the_disk(error: &rusqlite::Error) -> bool {
 #[derive(Debug)]
 pub struct Writing {
     pub connection: Connection,
-    /// Pages in the WAL since it last began at its front.
+    /// Pages in the WAL since its last restart.
     pages: Arc<AtomicI32>,
     /// Number of pages when the last checkpoint was due.
     checkpointed_at: i32,
@@ -65,8 +65,8 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Takes over the checkpoints of `connection`, which has `path` open. `failed` is called if the disk
-    /// fails under one on the other thread; there is none after it.
+    /// Takes over the checkpoints of `connection`, which has `path` open. `failed` is called if the
+    /// disk fails under one on the other thread; no checkpoint follows.
     ///
     /// # Errors
     /// The file cannot be opened again, or there is no thread.
@@ -81,7 +81,7 @@ impl Writing {
             seen.store(pages, Ordering::SeqCst);
             Ok(())
         };
-        // It takes the place of SQLite's own checkpoints.
+        // It replaces SQLite's own checkpoints.
         connection.wal_hook(Some(hook)).map_err(io::Error::other)?;
         let other = open_again(path).map_err(io::Error::other)?;
         let (requests, requested) = sync_channel(1);
@@ -93,7 +93,7 @@ impl Writing {
         Ok(Self { connection, pages, checkpointed_at, bounds, requests, checkpointer })
     }
 
-    /// Called after a commit, best when it is answered.
+    /// Called after a commit, best after its replies.
     ///
     /// # Errors
     /// The disk failed.
@@ -107,7 +107,7 @@ impl Writing {
             return Ok(());
         }
         if pages >= wal_max {
-            // Soon again, if queries were in the way for all that time.
+            // Retries soon if queries blocked it for all that time.
             self.checkpointed_at = pages - checkpoint + retry;
             return self.begin_again();
         }
@@ -119,8 +119,8 @@ impl Writing {
         Ok(())
     }
 
-    /// Moves everything to the main file, and waits a moment for the queries that still read the WAL: the next
-    /// transaction begins at its front. With queries without a pause no checkpoint beside them would reach the end.
+    /// Moves everything to the main file, and waits a moment for queries that still read the WAL: the
+    /// next transaction restarts it. Under continuous queries no concurrent checkpoint would complete.
     fn begin_again(&self) -> rusqlite::Result<()> {
         let busy_max: u32 =
             self.connection.pragma_query_value(None, "busy_timeout", |row| row.get(0))?;
@@ -156,7 +156,7 @@ fn make_checkpoints(connection: &Connection, requested: &Receiver<()>) -> rusqli
     Ok(())
 }
 
-/// Whatever else than the disk is in the way, the next one may get further.
+/// Ignores all but disk failures: the next one may get further.
 fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result<()> {
     match connection.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), mode) {
         Ok(_) => Ok(()),
@@ -168,7 +168,7 @@ fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result
     }
 }
 
-/// Writes a copy of a file as it is at one moment, also while another process writes it, and waits for the disk.
+/// Writes a snapshot of a file, also while another process writes it, and waits for the disk.
 ///
 /// # Errors
 /// The file cannot be read or is damaged, the copy is there already or cannot be written.
@@ -216,7 +216,7 @@ mod tests {
         };
         let mut writing = Writing::new(connection, &path, |error| panic!("{error}")).unwrap();
         let megabyte = vec![7_u8; 1 << 20];
-        // The writer stops when one is due: a transaction beside it may bound how far it gets, as any reader.
+        // The writer stops when one is due: a concurrent transaction may limit it, as any reader.
         while writing.checkpointed_at == 0 {
             writing.connection.execute("INSERT INTO blobs VALUES (?)", [&megabyte]).unwrap();
             writing.checkpoint_if_due().unwrap();
@@ -235,7 +235,7 @@ mod tests {
         assert!(size("") > 20 << 20);
     }
 
-    /// Two numbers in the header of the WAL, which are others when it begins at its front again.
+    /// The salts in the header of the WAL, which change when it restarts.
     fn salts(path: &Path) -> [u8; 8] {
         std::fs::read(path).unwrap()[16..24].try_into().unwrap()
     }

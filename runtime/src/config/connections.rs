@@ -1,4 +1,4 @@
-//! `[server]`: what one client may leave open.
+//! `[server]`: limits on connections.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Secrets that a configuration file has itself: others who can read it have them too.
+//! Secrets inside a configuration file: every reader of the file has them.
 
 use toml::{Table, Value};
 

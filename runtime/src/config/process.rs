@@ -22,7 +22,7 @@ pub struct Process {
     pub admin_listen: Option<SocketAddr>,
     /// URL of the API for customers, without a slash at the end.
     pub public_url: Option<String>,
-    /// The proxies whose `X-Forwarded-For` is believed.
+    /// The proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<Network>,
     /// Limits on connections of the API's clients.
     pub connections: Connections,

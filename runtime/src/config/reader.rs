@@ -129,7 +129,7 @@ impl Reader {
         })
     }
 
-    /// A whole number within bounds; its absence is a problem, answered by the lower bound.
+    /// A whole number within bounds; its absence is a problem, and returns the lower bound.
     pub fn integer(&mut self, key: &str, bounds: RangeInclusive<u64>) -> u64 {
         if !self.table.contains_key(key) {
             self.missing(key, "is missing");
@@ -145,7 +145,7 @@ impl Reader {
         })
     }
 
-    /// A duration such as `"90s"`, `"250ms"`, `"24h"`; its absence is a problem, answered by zero.
+    /// A duration such as `"90s"`, `"250ms"`, `"24h"`; its absence is a problem, and returns zero.
     pub fn duration(&mut self, key: &str) -> Duration {
         if !self.table.contains_key(key) {
             self.missing(key, "is missing");
@@ -158,7 +158,7 @@ impl Reader {
         self.take(key, "a duration such as \"90s\" or \"24h\"", |v| parse_duration(v.as_str()?))
     }
 
-    /// `true` or `false`; its absence is a problem, answered by `false`.
+    /// `true` or `false`; its absence is a problem, and returns `false`.
     pub fn flag(&mut self, key: &str) -> bool {
         if !self.table.contains_key(key) {
             self.missing(key, "is missing");
@@ -205,8 +205,8 @@ impl Reader {
         text.filter(|text| !text.is_empty())
     }
 
-    /// A secret that somebody else has too, who gives it in a header or reads it from a file of theirs: white space
-    /// around it and control characters get lost there, and nothing would be equal.
+    /// A secret shared with another party, who sends it in a header or reads it from a file: white
+    /// space around it and control characters get lost there, and no comparison would succeed.
     pub fn shared_secret(&mut self, key: &str) -> Option<Secret> {
         let text = self.secret_text(key)?;
         if text.trim() != text || text.contains(char::is_control) {
