@@ -8,7 +8,7 @@ fn main() {
     }
     let file = "src/kafka/leader_change.c";
     println!("cargo::rerun-if-changed={file}");
-    // Nothing in Rust refers to it, so that the linker would leave it out.
+    // No Rust code refers to it, so the linker would omit it.
     cc::Build::new()
         .file(file)
         .link_lib_modifier("+whole-archive")

@@ -132,7 +132,7 @@ mod tests {
         assert!(open.apply(alert(1, 40)), "it begins again");
     }
 
-    /// Whatever the topic has.
+    /// For any topic content.
     #[test]
     fn what_is_read_and_kept_is_bounded() {
         let end = Offset(RECORDS_MAX + 30_000);

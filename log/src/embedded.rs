@@ -1,7 +1,7 @@
 //! The embedded log: one SQLite file, one process, one thread that writes.
 //!
-//! Appends and steps queue up for the committer, which writes all that wait in one transaction (so that
-//! they share one fsync), then publishes them to the readers, then answers. Live readers are served from
+//! Appends and steps queue up for the committer, which writes all queued ones in one transaction (they
+//! share one fsync), then publishes them to the readers, then replies. Live readers are served from
 //! memory, others by read-only connections. Groups exist in memory: all members are in this process.
 //!
 //! **Invariants:** acknowledged writes survive a crash, except the latest steps without records
@@ -287,7 +287,7 @@ impl Log for EmbeddedLog {
         let shared = &self.handle.shared;
         let epoch = shared.writer_epochs.fetch_add(1, Ordering::SeqCst);
         let name = name.to_owned();
-        // Answered once every step that was queued before it has ended.
+        // Completes once all earlier queued steps have ended.
         shared.queue.submit_blocking(Work::Fence { name: name.clone(), epoch })?;
         Ok(Box::new(EmbeddedWriter { handle: self.handle.clone(), name, epoch }))
     }

@@ -40,7 +40,7 @@ impl Failure {
     }
 }
 
-/// A worker is ready once it has joined its group and restored what it was assigned, and while the log
+/// A worker is ready once it has joined its group and restored its assignment, and while the log
 /// can be read.
 pub struct WatchedLog {
     readiness: Readiness,
@@ -105,7 +105,7 @@ impl WorkerLayer for WatchedWorker {
                     assigned.iter().map(|one| one.partition.partition).collect();
                 partitions.sort_unstable();
                 partitions.dedup();
-                // The next poll sets it ready: until then what was assigned may be restored.
+                // The next poll sets it ready: the assignment is restored before.
                 self.failure = Failure::default();
                 (self.joining_since, self.to, self.at) = (None, partitions.len(), 0);
             }

@@ -135,7 +135,7 @@ pub fn continue_installation(
     })
 }
 
-/// Writes to a file that nobody has open, all of it or nothing.
+/// Changes a file that no process has open, atomically.
 fn write(
     path: &Path,
     change: impl FnOnce(&Connection) -> rusqlite::Result<()>,

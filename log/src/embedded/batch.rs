@@ -1,8 +1,8 @@
 //! A batch: records of one partition that one transaction appended, stored as one row.
 //!
-//! The row's id has the first offset; one append time serves all. The checksum covers id and time too, so
-//! that a batch in the wrong row is damaged as well. For each record the blob has the distance of its
-//! offset from the first one, then key, value and headers, each behind its length.
+//! The row's id has the first offset; one append time serves all. The checksum covers id and time
+//! too, so that a batch in the wrong row counts as damaged. For each record the blob has its offset
+//! relative to the first one, then key, value and headers, each with a length prefix.
 
 use schemas::{Headers, UnixMicros};
 

@@ -1,5 +1,5 @@
-//! The only thread that writes: takes all waiting requests, writes them in one transaction, publishes the
-//! result to the readers, then answers. Steps of offsets alone are answered before they are written.
+//! The only thread that writes: takes all queued requests, writes them in one transaction, publishes the
+//! result to the readers, then replies. Steps of offsets alone get the reply before the write.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -61,8 +61,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Calls `visit` with the batches that begin at `from` or after it, some at a time: no snapshot is held
-    /// between two pages, and nobody else changes what is on them.
+    /// Calls `visit` with the batches that begin at `from` or after it, page by page: no snapshot
+    /// is held between two pages, and no other thread changes their batches.
     fn each_page(
         &mut self,
         mut from: Offset,

@@ -55,7 +55,7 @@ impl Rewrite {
 pub(super) enum Author {
     /// Never fenced.
     Producer,
-    /// A member of the group, which owns its partitions until the answer.
+    /// A member of the group, which owns its partitions until the reply.
     Group(&'static str),
     Writer {
         name: String,

@@ -1,4 +1,4 @@
-//! Clients of librdkafka: their settings, what they report, and what their errors mean.
+//! Clients of librdkafka: settings, reports and the classification of errors.
 
 pub(super) mod context;
 pub(super) mod fault;

@@ -1,4 +1,4 @@
-//! A member of a group: what it is assigned, how far the group and the member have read, and its steps.
+//! A member of a group: its assignment, the positions of the group and the member, and its steps.
 
 mod assignment;
 mod cursor;

@@ -49,8 +49,8 @@ impl Shared {
         self.fail_next.swap(false, Ordering::SeqCst)
     }
 
-    /// Checks that these partitions exist, and that their topics on the broker have the partition counts
-    /// of the layout. The broker is asked once a topic.
+    /// Checks that these partitions exist, and that their topics on the broker have the partition
+    /// counts of the layout. Queries the broker once a topic.
     pub(super) fn verify(&self, of: impl IntoIterator<Item = TopicPartition>) -> Result<(), Error> {
         for of in of {
             if !self.names.partition(of)?.is_verified() {

@@ -64,8 +64,8 @@ impl KafkaWriter {
         self.producer.close();
         self.claim.hold(&self.shared)?;
         self.producer.renew()?;
-        // A writer that claimed the name between the first check and the start of the producer was fenced
-        // by it; this check makes the older of the two give way.
+        // A writer that claimed the name between the first check and the start of the producer was
+        // fenced by it; this check makes the older one yield.
         self.claim.hold(&self.shared).inspect_err(|_| self.producer.close())
     }
 

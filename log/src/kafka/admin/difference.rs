@@ -32,7 +32,7 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
     // Two of three brokers must have a record before it counts; one alone could lose it.
     let in_sync = if replication >= 3 { 2 } else { 1 };
     let mut settings = vec![
-        // Machines take the append time as time: it must come from the broker, not from the producer.
+        // Append times are the machines' clock: they must come from the broker, not the producer.
         ("message.timestamp.type", "LogAppendTime".to_owned()),
         ("min.insync.replicas", in_sync.to_string()),
         ("max.message.bytes", BATCH_BYTES_MAX.to_string()),
@@ -51,7 +51,7 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
             ("min.cleanable.dirty.ratio", "0.5".to_owned()),
             ("segment.bytes", CHANGELOG_SEGMENT_BYTES.to_string()),
             ("segment.ms", DAY_MILLIS.to_string()),
-            // Longer than any restore takes: one that has read a value must meet its tombstone.
+            // Longer than any restore: one that read a value must also read its tombstone.
             ("delete.retention.ms", (7 * DAY_MILLIS).to_string()),
             // Longer than any lookup of a step's outcome.
             ("min.compaction.lag.ms", (10 * 60 * 1000).to_string()),

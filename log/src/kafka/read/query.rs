@@ -76,7 +76,7 @@ impl Query {
         id.ok_or_else(|| Error::transient("the brokers have not reported the id of their cluster"))
     }
 
-    /// The oldest record, and the end of what is committed.
+    /// The oldest record, and the end of committed records.
     pub(crate) fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
         self.watermarks(&self.committed, of)
     }

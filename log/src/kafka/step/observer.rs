@@ -24,7 +24,7 @@ pub enum StepPoint {
 
 /// Called at every point that a step passes, on the thread of the step.
 pub trait StepObserver: Send + Sync {
-    /// The step has come to this point. It continues when this returns.
+    /// Called at a point of the step, which continues on return.
     fn reached(&self, point: StepPoint);
 }
 

@@ -74,7 +74,7 @@ fn a_name_lost_while_a_producer_starts_is_lost() {
     let world = start();
     let mut writer = KafkaWriter::open(world.1.clone(), None, NAME).unwrap();
     writer.producer.close();
-    // As one that expired: it is taken anew.
+    // An expired claim: it is taken anew.
     writer.claim = Claim::new(NAME, CLAIMS);
     let renewed = claim_between(&world, || writer.renew());
     assert!(matches!(renewed, Err(Error::Fenced(_))), "{renewed:?}");

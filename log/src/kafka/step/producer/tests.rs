@@ -56,7 +56,7 @@ fn a_step_without_a_broker_ends_in_time() {
     cluster.broker_down(1).unwrap();
     let failure = commit_offsets(producer, &shared.config).unwrap_err();
     assert_eq!((failure.outcome, failure.producer_usable), (Outcome::Aborted, false));
-    // A successor commits once the broker is back, whatever became of the call that was left behind.
+    // A successor commits once the broker is back, whatever the abandoned call did.
     cluster.broker_up(1).unwrap();
     let started = Instant::now();
     let successor = loop {
