@@ -10,7 +10,7 @@ use crate::scalar::from_bytes;
 
 /// Digits after the point that an amount can hold: `decimal(38,18)` in every schema.
 const SCALE: u32 = 18;
-/// 10^18: what one whole unit of a stablecoin is in an [`Amount`].
+/// 10^18: one whole unit of a stablecoin in an [`Amount`].
 const ONE: u128 = 1_000_000_000_000_000_000;
 /// The largest value of `decimal(38,18)`, without its point.
 const MAX: u128 = 10_u128.pow(38) - 1;

@@ -10,7 +10,7 @@ use crate::{Address, AddressFamily, Hash, OrderId};
 /// The byte before the 20 bytes of a Tron account, as on Tron itself.
 const TRON_PREFIX: u8 = 0x41;
 
-/// A value with a form of its own in bytes.
+/// A value with a binary form.
 pub(crate) trait Binary: Sized {
     const WHAT: &'static str;
     fn bytes(&self) -> Cow<'_, [u8]>;

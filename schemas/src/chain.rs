@@ -27,9 +27,9 @@ vocabulary! {
     }
 }
 
-/// Seconds of chain time for which a settled transfer is remembered: an observation that comes
-/// again is a duplicate, one that comes later is too old to be acted upon without a person. So a
-/// chain that goes back further than that could pay twice.
+/// Seconds of chain time for which a settled transfer is remembered: a repeated observation is a
+/// duplicate, a later one is too old to be acted upon without a person. So a reorganisation deeper
+/// than that could pay twice.
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
 impl Blockchain {

@@ -131,8 +131,8 @@ pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
     }
 }
 
-/// `true` if a value begins as some version of a record does, whatever its schema id is: later
-/// versions have what the earlier ones have, and more.
+/// `true` if a value begins like some version of a record, for any schema id: later versions extend
+/// earlier ones.
 #[must_use]
 pub fn resembles(name: SchemaName, bytes: &[u8]) -> bool {
     let body = bytes.get(HEADER_BYTES..).unwrap_or_default();

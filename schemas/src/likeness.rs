@@ -1,4 +1,4 @@
-//! Likeness of an amount that arrived to one that was asked for.
+//! Likeness of a received amount to a requested one.
 
 use crate::Amount;
 

@@ -1,7 +1,7 @@
 //! Policy for receivers of webhooks: keeps their URLs from reaching into the operator's network.
 //!
-//! Addresses and local names in a URL are judged here, when an order is created and at every attempt. What a
-//! name resolves to is judged when it is called, with [`ReceiverPolicy::permits`].
+//! Addresses and local names in a URL are checked here, when an order is created and at every
+//! attempt; the addresses of a name at each call, with [`ReceiverPolicy::permits`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! The records of the topics: what a reader of the log sees, as Rust types.
+//! The records of the topics as Rust types.
 //!
 //! Records with several kinds are enums here and, on the wire, a `kind` with one nullable part for each
 //! kind: that form can grow without breaking old readers. Each field is described in its schema, in
@@ -54,7 +54,7 @@ pub trait Record: Sized {
     /// The shape of the schema in serde's terms.
     type Wire: DeserializeOwned;
 
-    /// This record as the schema has it: a [`Record::Wire`], or what is serialized like one.
+    /// The record in its schema's form: a [`Record::Wire`], or a value serialized like one.
     fn to_wire(&self) -> impl Serialize;
 
     /// Builds a record from its wire form.

@@ -27,7 +27,7 @@ pub enum SignatureError {
     /// More than [`SIGNATURE_AGE_MAX`] away from now, or a link past its time.
     #[error("signature timestamp is out of range")]
     Expired,
-    /// Made over something else, or with another key.
+    /// Made for other data, or with another key.
     #[error("signature does not match")]
     Mismatch,
 }
@@ -126,7 +126,7 @@ fn checkout_text(order: OrderId, expires_at: UnixSeconds) -> String {
     format!("checkout.v1.{order}.{expires_at}")
 }
 
-/// The `sig` of a checkout link: binds it to one order and an end, and to nothing else.
+/// The `sig` of a checkout link: binds it to one order and an expiry time only.
 pub fn sign_checkout(secret: &Secret, order: OrderId, expires_at: UnixSeconds) -> String {
     URL_SAFE_NO_PAD.encode(digest(secret, &[checkout_text(order, expires_at).as_bytes()]))
 }
@@ -154,7 +154,7 @@ pub fn draw_digits(
     Draws(digest(secret, &[text.as_bytes()]).try_into().unwrap_or_default())
 }
 
-/// Checks that a checkout link was made for this order and still holds.
+/// Checks that a checkout link is for this order and not expired.
 pub fn verify_checkout(
     secrets: &[Secret],
     order: OrderId,

@@ -98,7 +98,7 @@ vocabulary! {
 
     OrderCause {
         Created = "created",
-        /// A chain and stablecoin were chosen; a deposit was asked for.
+        /// A chain and stablecoin were chosen; a deposit was requested.
         PaymentChosen = "payment_chosen",
         /// The same choice again: the reply is the open deposit.
         PaymentRepeated = "payment_repeated",
@@ -290,7 +290,7 @@ vocabulary! {
         ResendTransfer = "resend_transfer",
         /// A transfer that pays nothing is an order's payment.
         AttachTransfer = "attach_transfer",
-        /// A dead letter is put back to where it was.
+        /// A dead letter is returned to its topic.
         ReplayDeadLetter = "replay_dead_letter",
         /// A record that no version can read is moved to the dead letters.
         SkipRecord = "skip_record",

@@ -107,7 +107,7 @@ fn needs_default(name: &str, field: &str, spec: &Value, how: &str, found: &mut V
     }
 }
 
-/// A type without what may change in it: records are compared by themselves.
+/// A type without its changeable parts: records are compared separately.
 fn shape(part: &Value) -> Value {
     match part {
         Value::String(name) => name.rsplit('.').next().into(),

@@ -383,7 +383,7 @@ fn full_name(schema: &Json) -> String {
     format!("tidemark.{}", schema["name"].as_str().unwrap())
 }
 
-/// A value with those of its fields that a schema has, and null for the others.
+/// A value reduced to a schema's fields, with null for missing ones.
 fn fitted(value: Value, schema: &Json) -> Value {
     let Value::Record(fields) = value else { panic!("{value:?}") };
     let mut fields: BTreeMap<_, _> = fields.into_iter().collect();
@@ -430,8 +430,8 @@ fn old_and_new_schemas_read_each_other() {
     assert!(matches!(decode::<Order>(&second), Err(CodecError::SchemaId { .. })));
 }
 
-/// Whatever field may be missing in a version: without it, the record is read all the same. So the Rust
-/// types have the defaults that the schemas promise.
+/// A record is read without any field that a version may lack, so the Rust types have the defaults
+/// that the schemas promise.
 #[test]
 fn what_a_version_may_lack_gets_its_default() {
     fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) -> usize {

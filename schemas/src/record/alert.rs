@@ -18,7 +18,7 @@ pub struct Alert {
     pub message: String,
     /// Time when it was seen; for a resolved one, when it ended.
     pub raised_at: UnixMicros,
-    /// Names what it is about: see [`Alert::id`].
+    /// Identifies the alert: see [`Alert::id`].
     #[serde(default)]
     pub alert_id: String,
     #[serde(default = "raised")]

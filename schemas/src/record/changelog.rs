@@ -56,7 +56,7 @@ pub struct LaneEntry {
     /// Stops of operators.
     #[serde(default)]
     pub stopped: Vec<StopScope>,
-    /// The partition in the ids that the lane gives, where it is not its own: after a move to another number of lanes.
+    /// Partition in the lane's ids, if not the lane's own: after a change of the number of lanes.
     #[serde(default)]
     pub id_partition: Option<i32>,
 }

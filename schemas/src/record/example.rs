@@ -1,4 +1,4 @@
-//! One example of every record: what the golden files hold, and what documents show.
+//! One example of every record, for the golden files and the documents.
 
 use uuid::Uuid;
 

@@ -51,7 +51,7 @@ pub struct Order {
 }
 plain_record!(Order);
 
-/// A deposit as its order knows it.
+/// State of a deposit in its order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderDeposit {
     /// Its number among the order's requests, from 0.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plain_record;
 
-/// A record of `processor.matching.steps` or `processor.orders.steps`: what the machine of this partition took in one step.
+/// A record of `processor.matching.steps` or `processor.orders.steps`: inputs of the machine in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessorStep {
     /// In the order in which they were taken. Never empty.

@@ -8,7 +8,7 @@ use crate::{
     UnixSeconds, UnknownReason,
 };
 
-/// A record of the `transfers.*` topics behind `transfers.raw`: the whole transfer (spec 2.5).
+/// A record of the `transfers.*` topics after `transfers.raw`: the whole transfer (spec 2.5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
     /// Its id: stays the same when its transaction moves to another block.

@@ -1,4 +1,4 @@
-//! Webhooks on their way, and the attempts made.
+//! Webhooks in flight, and their attempts.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct Delivery {
     pub body: String,
     /// The number of the next attempt, from 1.
     pub attempt: i32,
-    /// An operator asked for it.
+    /// Requested by an operator.
     pub manual: bool,
     pub emitted_at: UnixMicros,
     /// Time when it is to be sent, by the clock of the process that wrote it; zero is at once.
@@ -101,7 +101,7 @@ pub struct Attempt {
     /// Reason for a missing response, for a person.
     #[serde(default)]
     pub cause: String,
-    /// Beginning of the answer's body.
+    /// Beginning of the response body.
     #[serde(default)]
     pub answer: String,
 }
