@@ -2,9 +2,9 @@
 //!
 //! Nothing here reads before it writes. Each record becomes rows of the tables of
 //! `migrations/0001_tables.cql`, written with the record's version clock as their write timestamp,
-//! so that the servers themselves keep the newest. What else lists rely on: of an order its creation
-//! time and reference never change, of a deposit its start, order, chain and stablecoin, of a
-//! transfer its creation time, wallet, chain and stablecoin; and statuses change only as
+//! so that the servers themselves keep the newest. Lists also rely on columns that never change: an
+//! order's creation time and reference, a deposit's start, order, chain and stablecoin, a
+//! transfer's creation time, wallet, chain and stablecoin; and statuses change only as
 //! `list_partition` lists.
 
 mod connection;

@@ -131,7 +131,7 @@ pub struct Origin {
 pub struct Position {
     pub topic: Topic,
     pub partition: Partition,
-    /// Nothing before it is missing.
+    /// All earlier rows are present.
     pub next: i64,
 }
 
@@ -198,7 +198,7 @@ pub trait Store: Send + Sync + 'static {
     /// The webhook attempts for an order or a transfer, the latest first, with those that made no request.
     async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error>;
 
-    /// Returns the scan progress of each chain, by the chain's index; after it, that of its lanes.
+    /// Returns the progress of each chain, by its index, followed by that of its lanes.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error>;
 
     /// The days before this one that have orders or transfers, the oldest first.

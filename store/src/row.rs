@@ -1,4 +1,4 @@
-//! Rows as the queries give them, and the changes that make them.
+//! Rows as queries return them, and the changes behind them.
 
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer};
 use schemas::{DepositState, OrderStatus, TransferStatus, UnixMicros, UnixSeconds};

@@ -7,8 +7,8 @@ use runtime::readiness::Part;
 
 use crate::{Change, Error, LayeredStore, Position, Store, StoreLayer};
 
-/// Ready while changes can be applied, with the positions that precede and follow them. For the projector, which waits
-/// for the tables when they cannot be written; a process that only reads them reports it in its answers.
+/// Ready while changes and positions can be written and positions read. For the projector, which
+/// waits for unwritable tables; a process that only reads them returns errors in its responses.
 pub struct WatchedStore {
     part: Part,
 }

@@ -36,7 +36,7 @@ const TABLES: [(Statement, Read); 3] = [
 
 impl CqlStore {
     /// Writes every row to other tables, with its version, and returns the number of changes; none if `report` ended
-    /// it. What is written meanwhile may be missing there. Rows that nobody can read are left out, and logged.
+    /// it. Concurrent writes may be missing there. Rows that nobody can read are left out, and logged.
     ///
     /// # Errors
     /// As of reads and writes, if they fail for a minute, and a row that a newer program wrote.

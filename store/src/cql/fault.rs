@@ -13,7 +13,7 @@ use scylla::errors::{
 use crate::Error;
 use crate::error::Cause;
 
-/// An error of the driver. Nodes that are away, busy or slow come back, and a write may be repeated.
+/// An error of the driver. Unavailable, busy or slow nodes recover, and writes are idempotent.
 /// Everything else is a defect, a wrong configuration, or tables of another program.
 pub(super) trait Fault: std::error::Error + Send + Sync + Sized + 'static {
     fn may_pass(&self) -> bool;

@@ -1,4 +1,4 @@
-//! The directory rows that this process wrote a moment ago, and need not write again.
+//! Cache of recently written directory rows, which need no second write.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};

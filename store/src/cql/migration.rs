@@ -241,7 +241,7 @@ async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), 
             let (keyspace, configured) = (config.keyspace.clone(), config.replication);
             Err(Error::Replication(Replication { keyspace, datacenter, found, configured }))
         }
-        // Nothing that can be compared: an operator made the keyspace in another way.
+        // Not comparable: an operator made the keyspace in another way.
         Some(_) | None => Ok(()),
     }
 }

@@ -31,7 +31,7 @@ use crate::{Change, Error, retry};
 
 /// Orders or transfers that are read, exported and removed together.
 const PART_ROWS: i32 = 500;
-/// Rows in one page of what belongs to an order or a transfer.
+/// Rows in one page of an order or transfer and its attempts.
 const WHOLE_ROWS: i32 = 500;
 /// Rows that are read side by side. Few: not urgent.
 const AT_ONCE: usize = 16;

@@ -116,7 +116,7 @@ impl Writes {
                 let by_order = [&by_order[..], &filters].concat();
                 self.insert(Statement::InsertDepositByOrder, version, by_order);
             }
-            // Also if it was never seen: its older record may come later.
+            // Even if unseen: its older record may follow.
             DepositState::Requested
             | DepositState::Replaced
             | DepositState::Closed

@@ -1,8 +1,8 @@
-//! A transaction that reads nothing and stays open for a moment, so that the queries beside it need no lock of the file.
+//! An idle transaction that stays open briefly, so that concurrent queries need no file lock.
 //!
-//! SQLite locks the file by a system call when a query begins, and unlocks it by another one: a tenth of all that a
-//! request for one order costs. Of queries of one process on the same state of the file only the first and the last do
-//! so. Each query still begins with the newest commit; one after it locks the file again until the next anchor.
+//! SQLite locks the file by a system call when a query begins, and unlocks it by another: a tenth of the cost of a
+//! request for one order. Of concurrent queries of one process on one state of the file only the first and the last do
+//! so. Each query still begins with the newest commit; those of a later commit lock again until the next anchor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

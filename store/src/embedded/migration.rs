@@ -10,7 +10,7 @@ use crate::Error;
 /// change one that was released: add another.
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_tables.sql")];
 
-/// Applies what is missing, all of it or none.
+/// Applies pending migrations, all or none.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     apply(connection, MIGRATIONS)
 }

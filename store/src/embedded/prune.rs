@@ -17,7 +17,7 @@ use crate::prune::{Day, Export, Kept, Pruned};
 use crate::row::is_waiting;
 use crate::{Change, Error};
 
-/// Orders or transfers that are removed in one transaction at most, with what belongs to them: other writers wait for it.
+/// Orders or transfers that are removed in one transaction at most, with dependent rows: other writers wait for it.
 const PART_ROWS: u32 = 250;
 
 const WALLETS: &str = "WITH RECURSIVE w (wallet) AS ( \
@@ -73,7 +73,7 @@ enum List {
 /// Some rows of a list.
 #[derive(Debug, Default)]
 struct Part {
-    /// An order or a transfer, then what belongs to it.
+    /// An order or a transfer, then its dependent rows.
     old: Vec<Vec<Change>>,
     kept: Kept,
     /// The position of the last row; none if the list ends.
@@ -242,7 +242,7 @@ fn records<R: Record>(connection: &Connection, sql: &str, key: &Value) -> Result
     Ok(found)
 }
 
-/// Deletes an order or a transfer, and then what belongs to it.
+/// Deletes an order or a transfer, and then its dependent rows.
 fn deletions(rows: &[Change]) -> Vec<Upsert> {
     let attempts = rows.iter().filter(|row| matches!(row, Change::Attempt(_))).count();
     let attempts = i64::try_from(attempts).unwrap_or(i64::MAX);
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::embedded::{FILE, open_writer};
 
-    /// Beside a shop with years of rows, only those of the day are read.
+    /// With years of rows in the tables, only those of the day are read.
     #[test]
     fn every_read_is_by_an_index() {
         let dir = tempfile::tempdir().unwrap();

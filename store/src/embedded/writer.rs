@@ -38,7 +38,7 @@ pub(super) fn run(mut file: Writing, disk: &Disk, mut queue: mpsc::Receiver<Job>
             vec![Err(error); group.len()]
         });
         for (job, result) in group.into_iter().zip(results) {
-            // A caller that no longer waits has lost nothing.
+            // A caller that stopped waiting needs no result.
             drop(job.done.send(result));
         }
         if let Err(cause) = file.checkpoint_if_due() {
@@ -53,8 +53,8 @@ pub(super) fn run(mut file: Writing, disk: &Disk, mut queue: mpsc::Receiver<Job>
     }
 }
 
-/// Writes each call's rows in one transaction and answers for each call. A call that fails is undone
-/// alone; if the transaction itself fails, so do all of them.
+/// Writes each call's rows in one transaction, with one result per call. A call that fails is
+/// undone alone; if the transaction itself fails, so do all of them.
 fn commit<'a>(
     connection: &mut Connection,
     calls: impl Iterator<Item = &'a [Upsert]>,
