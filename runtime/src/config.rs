@@ -280,7 +280,7 @@ fn merge(base: &mut Table, over: Table) {
     }
 }
 
-/// Sets the value of a variable; returns the whole name of its key, or none if it leads into what is not a section.
+/// Sets the value of a variable; returns the whole name of its key, or none if a parent is not a section.
 fn set(table: &mut Table, keys: &[String], text: String) -> Option<String> {
     let (first, rest) = keys.split_first()?;
     // Variables have no lower case, some keys have an upper one.

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Enough for every limit of the configuration; some systems allow any number, and pay for each.
 const WANTED: u64 = 1 << 20;
 
-/// Raises the limit as far as the system lets this process, and returns what it is then; none is no limit.
+/// Raises the limit as far as the system lets this process, and returns the new limit; none is no limit.
 ///
 /// Shells and service managers start processes with 1024 or so, and let them raise that.
 #[must_use]

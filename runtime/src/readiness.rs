@@ -80,7 +80,7 @@ impl Readiness {
         self.parts().alarms.values().cloned().collect()
     }
 
-    /// A part that has details to show to a person who asks for them. None are shown before [`Detail::set`].
+    /// Adds details of a part, shown on request. None are shown before [`Detail::set`].
     #[must_use]
     pub fn detail(&self) -> Detail {
         let mut parts = self.parts();
@@ -124,7 +124,7 @@ fn log_ready(ready_after: Option<Duration>) {
     }
 }
 
-/// One thing that a process may have to wait for.
+/// A dependency that a process may wait for.
 #[derive(Debug)]
 pub struct Part {
     readiness: Readiness,
@@ -176,7 +176,7 @@ impl Part {
 /// Change of a part, as it is logged.
 struct Change {
     name: String,
-    /// `true` if the end of its wait is of interest.
+    /// `true` if the end of its wait gets logged.
     is_due: bool,
     /// The whole process is ready for the first time.
     ready_after: Option<Duration>,
@@ -192,7 +192,7 @@ impl Drop for Part {
     }
 }
 
-/// Something that needs a person.
+/// A condition for an operator.
 #[derive(Debug)]
 pub struct Alarm {
     readiness: Readiness,
@@ -213,7 +213,7 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// Replaces what is shown.
+    /// Replaces the details.
     pub fn set(&self, value: Value) {
         self.readiness.parts().details.insert(self.number, value);
     }

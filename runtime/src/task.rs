@@ -14,7 +14,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum Phase {
     /// Takes requests and follows chains: stops first.
     Intake,
-    /// Turns what came in into results.
+    /// Turns input into results.
     Process,
     /// Delivers the results: tables and webhooks.
     Deliver,
@@ -77,7 +77,7 @@ impl Tasks {
     /// Starts a part on a thread of its own, for work that blocks.
     ///
     /// # Errors
-    /// Whatever the system says when it cannot make a thread.
+    /// The system's error if it cannot create a thread.
     pub fn thread<F>(
         &mut self,
         phase: Phase,
@@ -143,7 +143,7 @@ impl Tasks {
         first.map_or(Ok(()), Err)
     }
 
-    /// Takes note of a part that ended: its name, and what went wrong.
+    /// Takes note of a part that ended: its name, and its error.
     fn ended(
         &mut self,
         ended: Result<(String, Result<(), BoxError>), tokio::task::JoinError>,

@@ -150,7 +150,7 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets(&COUNTS)?.set_buckets_for_metric(is_time, &SECONDS)
 }
 
-/// The answer of `/metrics` in Prometheus' text format: every series that has a value.
+/// Response of `/metrics` in Prometheus' text format: every series that has a value.
 #[must_use]
 pub fn exposition(metrics: &PrometheusHandle) -> String {
     let mut text = metrics.render();
@@ -182,8 +182,8 @@ pub async fn upkeep(metrics: PrometheusHandle) {
     }
 }
 
-/// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or 503
-/// with what is waited for, and either way what needs a person; `/ready?verbose=1` adds the details of
+/// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or
+/// 503 with the parts waited for, and either way the alarms; `/ready?verbose=1` adds the details of
 /// [`Readiness::details`]. `/live` answers 200 as long as the process runs.
 ///
 /// # Errors

@@ -28,18 +28,18 @@ const BOUNDS: Bounds = Bounds {
 /// Maximum wait of a copy while the file is being recovered.
 const COPY_AWAITED: Duration = Duration::from_secs(5);
 
-/// The pages of 4 KiB after which a checkpoint is due, and what it waits for.
+/// Limits of checkpoints: pages of 4 KiB, and waits.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// Minimum number of new pages for which a checkpoint is worth its flushes.
     checkpoint: i32,
-    /// Pages from which the writer itself makes the checkpoints: only without writes beside it does
-    /// one reach the end, and the next transaction begins at the front of the file again.
+    /// Pages from which the writer itself checkpoints: only without concurrent writes does one
+    /// complete, so that the next transaction restarts the WAL.
     wal_max: i32,
     /// Number of new pages after which such a checkpoint is tried again.
     retry: i32,
     /// Time that such a checkpoint waits for queries, twice at most: those by an id take
-    /// microseconds, pages of lists some milliseconds, and on a busy machine each is put off.
+    /// microseconds, pages of lists some milliseconds, and on a busy machine each is delayed.
     readers_awaited: Duration,
 }
 

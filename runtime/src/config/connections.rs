@@ -16,7 +16,7 @@ pub struct Connections {
     pub header_timeout: Duration,
     /// Maximum time between a response and the first byte of the next request.
     pub idle_timeout: Duration,
-    /// Maximum time for a request's body, and for a response of which the client takes nothing.
+    /// Maximum time for a request's body, and for a response that the client does not read.
     pub body_timeout: Duration,
     /// Maximum time for a request under way to finish at an orderly stop.
     pub stop_grace: Duration,
@@ -44,7 +44,7 @@ impl Connections {
     }
 }
 
-/// A time after which something ends: zero would end everything.
+/// A time-out: zero would end everything at once.
 fn timeout(section: &mut Reader, key: &str) -> Duration {
     let time = section.optional_duration(key);
     if time.is_some_and(|time| time.is_zero() || time > TIMEOUT_MAX) {

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use schemas::parse_network;
 
-/// The addresses that begin with the same bits, such as `10.0.0.0/8`; without `/` a single one. An IPv4 address is the
-/// same as its IPv6 form `::ffff:a.b.c.d`.
+/// Addresses with a common prefix, such as `10.0.0.0/8`; without `/` a single one. An IPv4 address
+/// is the same as its IPv6 form `::ffff:a.b.c.d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network(IpNet);
 

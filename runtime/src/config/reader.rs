@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use super::{Kind, Shared, readers};
 
-/// One section. Take its keys, then [`Reader::finish`] it: what was not taken is unknown.
+/// One section. Take its keys, then [`Reader::finish`] it: other keys are unknown.
 #[derive(Debug)]
 pub struct Reader {
     pub(super) path: String,
@@ -54,7 +54,7 @@ impl Reader {
         read
     }
 
-    /// A text, or none if the key is absent. That of a variable is taken as it is.
+    /// A text, or none if the key is absent. A variable's is taken verbatim.
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
         let text = match self.table.remove(key)? {
             Value::String(text) => Some(text),
