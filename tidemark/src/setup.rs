@@ -1,4 +1,4 @@
-//! `tidemark topics`, `tidemark schema` and `tidemark tables`: what is done to the back ends by hand.
+//! `tidemark topics`, `tidemark schema` and `tidemark tables`: manual work on the back ends.
 
 pub(crate) mod backup;
 pub(crate) mod prune;

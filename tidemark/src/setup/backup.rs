@@ -33,7 +33,7 @@ const PAGE: usize = 4096;
 /// Copies both files of an installation, which may run, to a new folder. Blocks.
 ///
 /// # Errors
-/// There is no whole copy.
+/// The copy is incomplete.
 pub(crate) fn back_up(settings: &Settings, into: &Path) -> anyhow::Result<Outcome> {
     let data = data_dir(settings)?;
     if into.exists() {
@@ -43,7 +43,7 @@ pub(crate) fn back_up(settings: &Settings, into: &Path) -> anyhow::Result<Outcom
     remove_files(&part)?;
     data_folder::prepare(&part).with_context(|| format!("cannot make {}", part.display()))?;
     let now = SystemClock.now();
-    // The tables first: nothing in them is of a record that the log lacks then.
+    // The tables first: the copied log then has the record of every row.
     tables_file::copy(data, &part)?;
     log_file::copy(data, &part, now)?;
     let copy = Backup::read(&part)?;
@@ -65,8 +65,8 @@ pub(crate) fn back_up(settings: &Settings, into: &Path) -> anyhow::Result<Outcom
 /// Puts a backup in the place of an installation that does not run. Blocks.
 ///
 /// # Errors
-/// The backup is not whole, or not of this installation; a process runs. Then the files are as they were, or the start
-/// refuses what there is, and this can be run again.
+/// The backup is not whole, or not of this installation; a process runs. Then the files are unchanged, or a start is
+/// refused until the restore is run again.
 pub(crate) fn restore(settings: &Settings, from: &Path) -> anyhow::Result<Outcome> {
     let data = data_dir(settings)?;
     telemetry::init_log(&settings.telemetry)?;
@@ -107,7 +107,7 @@ fn misuse(problem: &str) -> anyhow::Error {
     Problems(vec![problem.to_owned()]).into()
 }
 
-/// Both files of a backup, by what they say of themselves.
+/// Identity and positions of the two files of a backup.
 struct Backup {
     log: Identity,
     tables: Vec<Position>,
@@ -146,9 +146,9 @@ struct Gap {
 }
 
 impl Gap {
-    /// Finds that period: from the backup to the newest readable record of the replaced files.
+    /// Finds the period: from the backup to the newest readable record of the replaced files.
     fn of(copy: &Backup, data: &Path, now: UnixMicros) -> anyhow::Result<Self> {
-        // Those that are damaged say nothing.
+        // Damaged files have no identity.
         let present = Identity::read(data).ok().flatten();
         let (log, taken_at) = (&copy.log, copy.taken_at);
         if let Some(present) =
@@ -206,13 +206,13 @@ fn stage(
     for name in FILES {
         let (from, to) = (from.join(name), staging.join(name));
         std::fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
-        // The copy of a backup that is write-protected is so, too.
+        // The copy of a read-only backup would be read-only.
         std::fs::set_permissions(&to, Permissions::from_mode(0o600))?;
     }
     begin_anew(staging, layout, copy, gap)
 }
 
-/// Makes the copies in a folder the files of the new incarnation.
+/// Starts the new incarnation in the copied files.
 fn begin_anew(dir: &Path, layout: Layout, copy: &Backup, gap: &Gap) -> anyhow::Result<()> {
     let incarnation = gap.incarnation;
     log_file::begin(dir, incarnation, projector::GROUP, &copy.positions())?;
@@ -235,7 +235,7 @@ fn begin_anew(dir: &Path, layout: Layout, copy: &Backup, gap: &Gap) -> anyhow::R
     Ok(())
 }
 
-/// Lets every lane and every order give names that it has not given yet, and alerts operators.
+/// Makes every lane and every order assign new ids in this incarnation, and alerts operators.
 fn write_anew(log: &EmbeddedLog, gap: &Gap) -> anyhow::Result<()> {
     let (layout, incarnation) = (log.layout(), gap.incarnation);
     let mut records = Vec::new();
@@ -255,7 +255,7 @@ fn write_anew(log: &EmbeddedLog, gap: &Gap) -> anyhow::Result<()> {
     Ok(log.writer("restore")?.commit(records)?)
 }
 
-/// The last entry of each key of a changelog that is wanted and not gone.
+/// The newest entry of each wanted, undeleted key of a changelog.
 fn newest(
     log: &EmbeddedLog,
     of: TopicPartition,
@@ -275,7 +275,7 @@ fn newest(
     }
 }
 
-/// Puts the new files in the place of the old ones, which are kept. False: there were none.
+/// Replaces the old files, which are kept, with the new ones. `false` if there were none.
 fn replace(data: &Path, staging: &Path, aside: &Path) -> anyhow::Result<bool> {
     let mut has_replaced = false;
     for name in FILES.iter().flat_map(|file| BESIDE.map(|end| format!("{file}{end}"))) {
@@ -308,7 +308,7 @@ fn remove_files(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the disk has it.
+/// Syncs a file or folder.
 fn sync(path: &Path) -> anyhow::Result<()> {
     let synced = File::open(path).and_then(|file| file.sync_all());
     synced.with_context(|| path.display().to_string())

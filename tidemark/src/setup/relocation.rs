@@ -1,10 +1,10 @@
 //! `tidemark export` and `tidemark import`: an installation moves to other back ends, or to another layout, while none of
 //! its processes runs.
 //!
-//! An export is the records that the log keeps, in a file a partition, how far each group has read them, and the rows of
-//! the tables. An import writes the records to an empty log, deals them to its partitions, and translates what names an
-//! offset: positions of groups, of the tables and of sinks, and where the processor's state continues. Which inputs each
-//! step took is left out, as it names offsets of records that are in another order.
+//! An export is the records that the log keeps, in a file a partition, the positions of groups, and the rows of the
+//! tables. An import writes the records to the partitions of an empty log, and translates offsets: positions of groups,
+//! of the tables, of sinks and of the processor's state. The inputs of each step are left out, as they are offsets of
+//! records in another order.
 
 mod dealing;
 mod export;
@@ -45,7 +45,7 @@ fn groups() -> Vec<(&'static str, Vec<Topic>)> {
     ]
 }
 
-/// `true` if records of the topic stay behind.
+/// `true` if the topic is not exported.
 fn stays_behind(topic: Topic) -> bool {
     matches!(topic, Topic::MatchingSteps | Topic::OrdersSteps)
 }

@@ -1,4 +1,4 @@
-//! `tidemark tables`: the tables, made again from the log.
+//! `tidemark tables`: rebuilds the tables from the log.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ pub(crate) struct Options {
     into: Option<String>,
 }
 
-/// Makes the tables again: embedded ones beside the old, whose place they take when they are complete; on CQL in use, or
-/// in another keyspace.
+/// Rebuilds the tables: embedded ones in a new file, which replaces the old one when complete; on CQL in place, or in
+/// another keyspace.
 ///
 /// # Errors
 /// The log or the tables failed, or it was interrupted; run it again.
@@ -104,7 +104,7 @@ enum Work {
     Into(Box<[CqlConfig; 2]>),
 }
 
-/// Makes the tables, and says what was made. Blocks.
+/// Rebuilds the tables, returns the counts. Blocks.
 fn make(
     log: &dyn Log,
     tables: &dyn Store,
@@ -119,7 +119,7 @@ fn make(
     Ok((line, made))
 }
 
-/// Makes the rows, and reads each one back: deletions that are newer than it would hide it. Blocks.
+/// Writes the rows, and reads each one back: newer tombstones would hide it. Blocks.
 fn in_place(log: &dyn Log, tables: &dyn Store, mut shown: Shown) -> anyhow::Result<Outcome> {
     let (made, _) = make(log, tables, &mut shown)?;
     print(&made);
@@ -127,7 +127,7 @@ fn in_place(log: &dyn Log, tables: &dyn Store, mut shown: Shown) -> anyhow::Resu
     let report = &mut |at| shown.made(at);
     let compared = projector::verify(log, tables, &Handle::current(), report, &mut |difference| {
         match difference.defect {
-            // It came since, and a projector beside this has not written it yet.
+            // A newer record, which the running projector has not written yet.
             _ if !difference.is_read => {}
             Defect::Missing | Defect::Older => hidden += 1,
             Defect::Newer | Defect::Changed => others += 1,
@@ -152,7 +152,7 @@ fn in_place(log: &dyn Log, tables: &dyn Store, mut shown: Shown) -> anyhow::Resu
 }
 
 fn replace(dir: &std::path::Path, log: &Arc<dyn Log>, mut shown: Shown) -> anyhow::Result<Outcome> {
-    // Old tables that cannot be read are refused in the end.
+    // Old tables that cannot be read are refused later.
     let created = if are_in(dir) { create_dropped(dir).unwrap_or_default() } else { Vec::new() };
     for table in created {
         print(&format!("created table {table}, which the old tables lacked: it is empty"));
@@ -213,7 +213,7 @@ async fn into(
     tokio::task::spawn_blocking(follow).await?
 }
 
-/// Shows how far the work is.
+/// Progress of a rebuild.
 pub(super) struct Shown {
     stop: Arc<AtomicBool>,
     begun: Instant,

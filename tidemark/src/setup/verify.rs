@@ -1,4 +1,4 @@
-//! `tidemark tables verify`: the rows of the tables beside the newest versions on the log.
+//! `tidemark tables verify`: compares rows of the tables with the newest records.
 
 use std::sync::Arc;
 

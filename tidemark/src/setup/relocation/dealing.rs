@@ -17,7 +17,7 @@ pub(super) struct Dealing {
 }
 
 impl Dealing {
-    /// `true` if each partition of the topic is the same one in both.
+    /// `true` if both layouts have the same partitions of the topic.
     pub(super) fn keeps(self, topic: Topic) -> bool {
         let Self { from, to } = self;
         match topic.spec().key {
@@ -28,8 +28,8 @@ impl Dealing {
         }
     }
 
-    /// Returns the new partition of a record. Records by lane have their wallet as key; those
-    /// without one go to the first lane of their chain: nobody reads them again.
+    /// Returns the new partition of a record. Records by lane have their wallet as key; others go to the first lane of
+    /// their chain: no stage reads them again.
     pub(super) fn partition(self, from: TopicPartition, key: &[u8]) -> Partition {
         if self.keeps(from.topic) {
             return from.partition;
@@ -76,7 +76,7 @@ pub(super) fn records(files: &Files, of: TopicPartition) -> anyhow::Result<Recor
     Ok(Box::new(files.read::<Line>(&name_of(of))?.map(read)))
 }
 
-/// Several partitions in the order of the times of their records; each keeps its own order.
+/// Several partitions merged by record time; each keeps its order.
 pub(super) struct Merged(Vec<Peekable<Records>>);
 
 impl Merged {

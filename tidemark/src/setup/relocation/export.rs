@@ -44,8 +44,7 @@ fn misuse(problem: String) -> anyhow::Error {
 /// Writes the installation to a new folder. Blocks.
 ///
 /// # Errors
-/// A process runs, log and tables do not belong together, or something cannot be read or written. There is no folder
-/// then.
+/// A process runs, log and tables do not belong together, or something cannot be read or written. No folder is left.
 pub(crate) fn export(settings: &Settings, into: &Path) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     if into.exists() {
@@ -155,7 +154,7 @@ impl Stopped {
         Ok(manifest)
     }
 
-    /// The file of a partition, and the last text of a changelog that says where its state continues.
+    /// Writes the file of a partition; of a changelog returns the last entry with input positions.
     fn write_partition(
         &self,
         files: &mut NewFiles,
@@ -259,7 +258,7 @@ fn put(rows: &mut Lines, count: &mut u64, row: &Change) -> anyhow::Result<()> {
     rows.put(&Row::of(row)?)
 }
 
-/// Waits until no group has a member: one that was stopped is a member until its session ends.
+/// Waits until no group has a member: a killed process is a member until its session expires.
 fn await_silence(log: &KafkaLog, session: Duration) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
@@ -280,7 +279,7 @@ fn await_silence(log: &KafkaLog, session: Duration) -> anyhow::Result<()> {
 }
 
 /// # Errors
-/// A group of the processor was set by hand: its position is not where the state continues.
+/// A position of the processor was changed manually: it is not the state's.
 fn check_states<M: Wire>(
     manifest: &Manifest,
     states: &BTreeMap<TopicPartition, Vec<u8>>,

@@ -1,5 +1,5 @@
-//! The folder of an export: a file of lines a partition, one of the rows, the manifest, and a checksum of each in the
-//! form of `sha256sum`.
+//! The folder of an export: a file of lines per partition, a file of rows, the manifest, and checksums as of
+//! `sha256sum`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -18,7 +18,7 @@ use super::manifest::Manifest;
 const MANIFEST: &str = "manifest.json";
 const SUMS: &str = "SHA256SUMS";
 pub(super) const ROWS: &str = "tables.jsonl";
-/// Mode of the files, for the owner alone: they have what orders and transfers hold.
+/// Mode of the files, for the owner alone: they contain orders and transfers.
 const MODE: u32 = 0o600;
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -54,7 +54,7 @@ impl NewFiles {
         Ok(Lines { name: name.to_owned(), file: BufWriter::new(file), digest: Sha256::new() })
     }
 
-    /// Waits until the disk has a file.
+    /// Syncs a file and closes it.
     ///
     /// # Errors
     /// The file cannot be written.

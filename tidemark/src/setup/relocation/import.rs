@@ -1,4 +1,4 @@
-//! `tidemark import`: an export becomes the installation of this configuration.
+//! `tidemark import`: loads an export into the configured back ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,8 +32,8 @@ const ROWS_AT_ONCE: usize = 500;
 /// Fills an empty log and empty tables from a folder. Blocks.
 ///
 /// # Errors
-/// The folder is no whole export, or something is there already; nothing was changed. Or something could not be written:
-/// then a start is refused, and this can be run again.
+/// The export is incomplete, or the target is not empty: nothing was changed. Or a write failed: a start is refused
+/// until the import is run again.
 pub(crate) fn import(settings: &Settings, from: &Path) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let files = Files::open(from)?;
@@ -72,11 +72,11 @@ fn next_incarnation(manifest: &Manifest, now: UnixMicros) -> anyhow::Result<Inca
     })
 }
 
-/// Records can be dealt to other partitions only where the processor has taken them: those of two partitions that become
-/// one have no order.
+/// Checks that the processor has read all records that change partitions: merging two partitions would leave these
+/// unordered.
 ///
 /// # Errors
-/// The processor has not taken all records.
+/// The processor has not read all records.
 fn check_taken(manifest: &Manifest, dealing: Dealing) -> anyhow::Result<()> {
     let (lanes, orders) = (dealing.from.lanes, dealing.from.orders);
     for (group, inputs) in MACHINES {
@@ -123,7 +123,7 @@ impl Work<'_> {
         self.close(copy)
     }
 
-    /// A partition that stays one. What the deliverer of webhooks has done comes first: its position says no more.
+    /// Copies a kept partition. Completed webhooks come first: the deliverer's new position is one offset.
     fn partition(&mut self, copy: &mut Copy, of: TopicPartition) -> anyhow::Result<()> {
         let has_holes = exact(&copy.readings).is_some_and(|reading| reading.reader.sink.is_none())
             && of.topic.spec().schema == schemas::SchemaName::Delivery;
@@ -142,7 +142,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// `true` for the progress of a lane, where the new layout has other lanes.
+    /// `true` for the progress of a lane, if the new layout has other lanes.
     fn is_of_lane(&self, old: &Old) -> anyhow::Result<bool> {
         if old.from.topic != Topic::Chains || self.dealing.keeps(Topic::TransfersRaw) {
             return Ok(false);
@@ -152,7 +152,7 @@ impl Work<'_> {
         Ok(progress.lane.is_some())
     }
 
-    /// Partitions that become others.
+    /// Copies to other partitions.
     fn dealt(&mut self, copy: &mut Copy) -> anyhow::Result<()> {
         let passes: &[Option<bool>] = match exact(&copy.readings) {
             Some(_) => &[Some(true), Some(false)],
@@ -177,7 +177,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Deals chain records to the new lanes. The processor has taken all of them.
+    /// Deals chain records to the new lanes. The processor has read all of them.
     fn raw(&mut self, copy: &mut Copy) -> anyhow::Result<()> {
         for blockchain in Blockchain::ALL {
             let mut of_chain = Vec::new();
@@ -232,7 +232,7 @@ impl Work<'_> {
         parts.any(|part| part.partition == of.partition.0 && part.has_expired)
     }
 
-    /// Notes where each reader of the topic continues.
+    /// Sets the position of each reader of the topic.
     fn close(&mut self, copy: Copy) -> anyhow::Result<()> {
         let keeps = self.dealing.keeps(copy.topic);
         for partition in copy.topic.all_partitions(&self.dealing.to) {
@@ -261,7 +261,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The changelogs: the newest entry of each key. The last one of a partition says where the state continues.
+    /// Copies the newest entry of each changelog key. The last one of a partition has the input positions.
     fn states(&mut self) -> anyhow::Result<()> {
         let lanes = self.lanes()?;
         self.machine::<matching::State>(lanes)?;
@@ -321,7 +321,7 @@ impl Work<'_> {
         relaid::lanes(&all, &self.dealing.from, &self.dealing.to).map_err(anyhow::Error::msg)
     }
 
-    /// The entries of a changelog whose keys say where they belong.
+    /// The entries of a changelog whose keys give the partition.
     fn keyed(&self, topic: Topic) -> anyhow::Result<Vec<NewRecord>> {
         let mut records = Vec::new();
         for part in self.files.manifest.parts_of(topic) {
@@ -388,7 +388,7 @@ impl Copy {
         exact(&self.readings).is_none_or(has)
     }
 
-    /// Says in the first record of a partition that there were older ones.
+    /// Marks the first record of a partition that had older ones.
     fn mark(&mut self, record: &mut NewRecord) {
         if self.begun.insert(record.to)
             && self.has_expired
@@ -399,7 +399,7 @@ impl Copy {
     }
 }
 
-/// The last entry of each key of a changelog that is not gone.
+/// The newest entry of each undeleted key of a changelog.
 fn newest(files: &Files, of: TopicPartition) -> anyhow::Result<Vec<Entry>> {
     debug_assert!(of.topic.spec().cleanup == Cleanup::Compact);
     let mut newest: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! A chain's records, dealt to another number of lanes. Every lane has every head, so the heads are
-//! the places where the lanes are equally far: records between two of them stay between them.
+//! A chain's records, dealt to another number of lanes. Every lane has every head, so the heads synchronize the lanes:
+//! records between two heads stay between them.
 
 use anyhow::{Context, bail};
 use log::{NewRecord, TopicPartition};
@@ -9,10 +9,10 @@ use schemas::{Blockchain, Layout, Partition, Topic, UnixMicros};
 use super::dealing::{Old, Records};
 use super::line::put_time;
 
-/// Gives the records of a chain in their new lanes.
+/// Deals a chain's records to new lanes by `take`.
 ///
 /// # Errors
-/// A lane has another head than the others, or what cannot be read; or an error of `take`.
+/// A lane has another head than the others or an unreadable record; or an error of `take`.
 pub(super) fn deal(
     blockchain: Blockchain,
     mut lanes: Vec<Lane>,
@@ -47,8 +47,7 @@ pub(super) fn deal(
     }
 }
 
-/// Lanes may have forgotten another number of old records: those before the first head that all of them have are left
-/// out.
+/// Skips to the first head that all lanes have, as retention may have removed different numbers of records.
 fn align(blockchain: Blockchain, lanes: &mut [Lane]) -> anyhow::Result<()> {
     let forgotten = lanes.iter().any(|lane| lane.has_expired);
     if !forgotten {

@@ -61,7 +61,7 @@ struct TablesPosition {
     next: i64,
 }
 
-/// The name and the copy of an installation.
+/// Name and incarnation of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) installation: String,
@@ -156,7 +156,7 @@ impl Manifest {
             .collect();
     }
 
-    /// Returns the offset up to which the tables have a partition.
+    /// Returns the position of the tables in a partition.
     pub(super) fn in_tables(&self, of: TopicPartition) -> Offset {
         let is_of = |at: &&TablesPosition| {
             (at.topic.as_str(), at.partition) == (of.topic.name(), of.partition.0)

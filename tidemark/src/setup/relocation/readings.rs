@@ -10,7 +10,7 @@ use schemas::{Partition, Topic};
 use super::manifest::Manifest;
 use super::{DISPATCHER, HERALD, PROJECTOR, groups};
 
-/// The groups of the machines, with what they take.
+/// The groups of the machines, and their inputs.
 pub(super) const MACHINES: [(&str, &[Topic]); 2] = [
     (matching::State::GROUP, matching::State::INPUTS),
     (orders::State::GROUP, orders::State::INPUTS),
@@ -23,7 +23,7 @@ pub(super) struct Reader {
     pub(super) sink: Option<String>,
 }
 
-/// Records that a reader has taken of a topic of the old log.
+/// Records of an old topic that a reader has processed.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) reader: Reader,
@@ -33,13 +33,13 @@ pub(super) struct Reading {
 #[derive(Debug)]
 struct Taken {
     before: Offset,
-    /// Later offsets that are complete all the same.
+    /// Later offsets that are also complete.
     also: BTreeSet<Offset>,
     metadata: String,
 }
 
 impl Reading {
-    /// `true` if the reader has taken this record.
+    /// `true` if the reader is done with the record.
     pub(super) fn has(&self, partition: Partition, offset: Offset) -> bool {
         let of = self.taken.get(&partition);
         of.is_some_and(|taken| offset < taken.before || taken.also.contains(&offset))
@@ -71,7 +71,7 @@ pub(super) fn of_topic(manifest: &Manifest, topic: Topic) -> Vec<Reading> {
         for (of, at) in positions.into_iter().filter(|(of, _)| of.topic == topic) {
             let also = if group == deliverer { webhooks::completed(&at) } else { BTreeSet::new() };
             let before = match group {
-                // Nothing of it may be missing in the tables.
+                // The tables may lack no record before it.
                 PROJECTOR => at.offset.min(manifest.in_tables(of)),
                 _ => at.offset,
             };
@@ -90,7 +90,7 @@ pub(super) fn of_topic(manifest: &Manifest, topic: Topic) -> Vec<Reading> {
     readings
 }
 
-/// A partition with records that the processor has not taken.
+/// A partition with records that the processor has not read.
 pub(super) fn untaken(manifest: &Manifest) -> Option<TopicPartition> {
     MACHINES.into_iter().find_map(|(group, inputs)| {
         inputs.iter().find_map(|topic| untaken_of(manifest, group, *topic))
@@ -108,7 +108,7 @@ pub(super) fn untaken_of(manifest: &Manifest, group: &str, topic: Topic) -> Opti
     })
 }
 
-/// The reading that may be given no record twice, where records are dealt anew: what it has comes first.
+/// The reader that may see no record twice in new partitions: its processed records come first.
 pub(super) fn exact(readings: &[Reading]) -> Option<&Reading> {
     let (deliverer, _) = webhooks::deliverer_inputs();
     let is_exact = |reading: &&Reading| [DISPATCHER, deliverer].contains(&reading.reader.group);
@@ -140,7 +140,7 @@ impl Continued {
         Some(own)
     }
 
-    /// The positions of a group in all partitions of its topics; none where it never read.
+    /// The positions of a group in all partitions; `None` where it never read.
     pub(super) fn group(
         &self,
         group: &str,

@@ -62,7 +62,7 @@ impl Target {
     /// Makes an empty log and finds empty tables. What an interrupted import of `export` left is removed first.
     ///
     /// # Errors
-    /// Something is there already, or cannot be made.
+    /// The target is not empty, or cannot be created.
     pub(super) fn begin(settings: &Settings, export: &str, name: &Name) -> anyhow::Result<Self> {
         let (layout, handle) = (settings.log.layout, Handle::current());
         let data = settings.process.data_dir.clone();
@@ -137,7 +137,7 @@ impl Target {
     /// Returns the offset of the next record of a partition.
     ///
     /// # Errors
-    /// The log cannot be written, or asked.
+    /// The log cannot be written or read.
     pub(super) fn end(&mut self, of: TopicPartition) -> anyhow::Result<Offset> {
         self.flush()?;
         Ok(self.log.log().bounds(of)?.end)
@@ -152,7 +152,7 @@ impl Target {
         Ok(self.handle.block_on(store::retry(|| tables.apply(rows.clone())))?)
     }
 
-    /// The log is complete up to the positions of groups, the tables up to theirs, and processes may start.
+    /// Completes the import: writes the positions of groups and tables, after which processes may start.
     ///
     /// # Errors
     /// Something cannot be written: a start is refused, and the import can be run again.
@@ -208,7 +208,7 @@ impl Target {
                 "set in section [log] of every process, before it starts: continues = \"{continues}\""
             ));
         }
-        // Until now a start on the files is refused.
+        // Allows a start again.
         if self.lock.is_some() {
             let removed = std::fs::remove_dir_all(&self.staging);
             removed.with_context(|| self.staging.display().to_string())?;
@@ -217,10 +217,10 @@ impl Target {
     }
 }
 
-/// Takes the folder if files are made in it, and removes what an interrupted import left there.
+/// Locks the folder if files are made in it, and removes the files of an interrupted import.
 ///
 /// # Errors
-/// A process uses the folder, or there are files of anything else.
+/// A process uses the folder, or it has files of another origin.
 fn make_room(files: &[&str], data: &Path, staging: &Path) -> anyhow::Result<Option<Lock>> {
     if files.is_empty() {
         return Ok(None);
@@ -232,7 +232,7 @@ fn make_room(files: &[&str], data: &Path, staging: &Path) -> anyhow::Result<Opti
         if !path.exists() {
             continue;
         }
-        // It was moved from there, and nothing has used it since.
+        // Moved from staging by an interrupted import: unused.
         let is_left = staging.exists() && !staging.join(file).exists();
         ensure!(
             is_left,
@@ -247,7 +247,7 @@ fn make_room(files: &[&str], data: &Path, staging: &Path) -> anyhow::Result<Opti
     Ok(Some(lock))
 }
 
-/// The files that the back ends have.
+/// Files of the embedded back ends.
 fn files(settings: &Settings) -> Vec<&'static str> {
     let mut files = Vec::new();
     if let BackEnd::Embedded = settings.log.back_end {
@@ -290,7 +290,7 @@ async fn check_empty(tables: &dyn Store, under_way: &str, name: &Name) -> anyhow
     Ok(())
 }
 
-/// Moves a file, with nothing beside it that belongs to it.
+/// Moves a database file whose WAL is empty, durably.
 fn put_in_place(staging: &Path, data: &Path, file: &str) -> anyhow::Result<()> {
     let wal = staging.join(format!("{file}-wal"));
     if wal.metadata().is_ok_and(|wal| wal.len() > 0) {
