@@ -1,4 +1,4 @@
-//! Commands that only read an installation, also beside its processes: what happened, and whether it is well.
+//! Commands that only read an installation, also while it runs: its history and its health.
 
 pub(crate) mod alerts;
 pub(crate) mod doctor;

@@ -1,5 +1,5 @@
-//! `tidemark reconcile`: compares what a period has on the chains, on the topics, in the tables, in webhooks and in the shop's
-//! books. Only reads: it joins no group, and opens no transaction.
+//! `tidemark reconcile`: compares a period on the chains, on the topics, in the tables, in webhooks and in the shop's
+//! books. Read-only: joins no group and opens no transaction.
 
 mod chains;
 mod deliveries;
@@ -125,7 +125,7 @@ impl Report {
         self.joined.waiting = self.joined.waiting.saturating_add(joined.waiting);
     }
 
-    /// Adds what the endpoints of a chain have.
+    /// Adds the survey of a chain's endpoints.
     fn survey(
         &mut self,
         blockchain: Blockchain,
@@ -204,7 +204,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     };
     let code = report.code();
     match output::stdout().text(&text) {
-        // The reader has seen enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
         written => written.map(|()| code).context("the output is not complete"),
     }
@@ -400,9 +400,9 @@ async fn tables(settings: &Settings, log: &Logged, report: &mut Report) -> anyho
     let is_cql = matches!(settings.store, store::config::BackEnd::Cql(_));
     let joined = compare_rows(rows, |state| match state {
         _ if !is_cql => "tidemark tables rebuild",
-        // A copy would have what was changed by hand.
+        // A copy would keep a manual change.
         RowState::Newer | RowState::Other => verify::MADE_ANEW,
-        // A deletion by hand hides what is written in place.
+        // Newer tombstones would hide rows written in place.
         RowState::Same | RowState::Missing | RowState::Older | RowState::NotYet => {
             "tidemark tables rebuild --into NEW_KEYSPACE"
         }
@@ -447,7 +447,7 @@ async fn webhooks(
     Ok(())
 }
 
-/// Shows a person how far it came.
+/// Shows progress on a terminal.
 fn progress(line: &str) {
     let mut output = output::stderr();
     if output.is_terminal() {

@@ -1,6 +1,6 @@
-//! `tidemark alerts`: what needs an operator, and the end of what was dealt with.
+//! `tidemark alerts`: lists alerts, and ends those that were dealt with.
 //!
-//! With the embedded log the process that runs writes the end, asked by its Admin API.
+//! With the embedded log the running process writes the end, by its Admin API.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -98,10 +98,10 @@ fn object(alert: &Alert) -> anyhow::Result<String> {
     Ok(value.to_string())
 }
 
-/// Ends an open alert, with an entry in `audit` of who did.
+/// Ends an open alert, with an entry in `audit`.
 ///
 /// # Errors
-/// None of the name is open, or neither the log can be written nor the API be asked.
+/// No open alert has the name, or neither the log nor the API can be reached.
 pub(crate) async fn resolve(settings: Settings, options: Ending) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Ending { alert_id, reason, api } = options;
@@ -145,7 +145,7 @@ fn unknown(alert_id: &str) -> String {
     format!("no alert {alert_id:?} is open: `tidemark alerts list` has those that are")
 }
 
-/// Sends a message to one sink, or to each. Success is that all of them took it.
+/// Sends a message to one sink, or to each. Succeeds if all accept it.
 ///
 /// # Errors
 /// There is no such sink, or no client can be made.

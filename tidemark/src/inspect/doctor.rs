@@ -1,4 +1,4 @@
-//! `tidemark doctor`: whether everything that the configuration names is there and serves what is needed.
+//! `tidemark doctor`: checks that all configured endpoints, the log and the tables can be used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// A chain, and what was found of its endpoints.
+/// A chain, and the results of its endpoints.
 struct Chain {
     blockchain: Blockchain,
     endpoints: Vec<Examination>,
@@ -40,7 +40,7 @@ impl Chain {
     }
 }
 
-/// Examines everything. Success is a log and tables that can be used, and an endpoint for each chain.
+/// Examines everything. Succeeds with a usable log and tables, and an endpoint for each chain.
 ///
 /// # Errors
 /// No HTTP client can be made.

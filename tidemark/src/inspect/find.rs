@@ -1,5 +1,5 @@
-//! `tidemark find`: the story of a payment or an order on one screen. It only reads, also beside processes that run: the
-//! tables for what they have an index of, the topics for the rest.
+//! `tidemark find`: the history of a payment or an order on one screen. Read-only, also beside running processes:
+//! indexed fields from the tables, the rest from the topics.
 
 mod elsewhere;
 
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Success is that something was found.
+/// Succeeds if something was found.
 ///
 /// # Errors
 /// The log or the tables cannot be read.
@@ -147,7 +147,7 @@ fn line(hit: &Hit, is_json: bool) -> String {
     format!("{time}  {kind:<8}  {}: tidemark find {id}", hit.text)
 }
 
-/// The places that were searched, and the transaction where an endpoint knows it.
+/// Lists the searched sources, and the transaction if an endpoint has it.
 async fn missing(
     settings: &Settings,
     wanted: &Wanted,

@@ -1,7 +1,7 @@
-//! `tidemark replay`: lets the processor's machines take their inputs again, in the order that the log has of each step,
-//! and compares what follows with what was emitted.
+//! `tidemark replay`: replays the inputs of the processor's machines in the logged order of their steps, and compares
+//! the outputs with the emitted ones.
 //!
-//! It only reads, as `tidemark tail` does: no group, no transaction. With `--into` it writes to topics of its own.
+//! Read-only, as `tidemark tail`: no group, no transaction. With `--into` it writes to new topics.
 
 mod course;
 mod driver;

@@ -1,4 +1,4 @@
-//! `tidemark status`: the health of an installation on one screen. It only reads, also beside processes that run.
+//! `tidemark status`: the health of an installation on one screen. Read-only, also while processes run.
 
 mod ask;
 mod text;
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 pub(crate) enum Health {
     Well,
     NotWell,
-    /// A part could not be asked, and nothing else is wrong.
+    /// A part did not respond, and nothing else is wrong.
     Unknown,
 }
 
@@ -94,7 +94,7 @@ async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
         Err(error) => (None, Some(format!("the tables: {error:#}"))),
     };
     let has_tables = tables.is_some();
-    // The log of an installation with one process has no list of members: the process answers for itself.
+    // The embedded log has no list of members: the process itself is queried.
     let not_ready = match settings.telemetry.listen {
         Some(_) if is_embedded => health::ask(&settings.telemetry).await.err(),
         Some(_) | None => None,

@@ -17,7 +17,7 @@ const DISPATCH_MICROS: i64 = 5 * 60 * 1_000_000;
 /// Stages whose lag is no difference.
 const STAGES: [&str; 2] = ["processor", "webhooks"];
 
-/// The time from which records may not have been processed: the last minutes, or since a stage is behind.
+/// The time from which records may not have been processed: minutes ago, or the start of a stage's lag.
 ///
 /// # Errors
 /// The log cannot be read.

@@ -21,7 +21,7 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// Reads the orders of the period, and `paying`: orders that are wanted whenever they changed.
+    /// Reads the orders of the period, and `paying`: orders of any time.
     ///
     /// # Errors
     /// As of [`Reader::partition`].

@@ -1,4 +1,4 @@
-//! Reads the records of a topic from the period on, up to where the topic ends now.
+//! Reads the records of a topic from the period on, up to the topic's end.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct Newest<T> {
     pub(super) offset: Offset,
 }
 
-/// Reads the records that a period may have.
+/// Reader of the records of a period.
 pub(super) struct Reader<'a> {
     source: &'a Source,
     layout: Layout,
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a partition: of a compacted topic all of it. What no version can read is passed over: it is a dead letter.
+    /// Reads a partition; of a compacted topic all of it. Skips records that no version can read (dead letters).
     ///
     /// # Errors
     /// The log cannot be read, has a record of a newer version, or no longer has the whole period.
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         let from = From::Time(begin).find(self.source, of)?;
         if first > Offset(0) && from <= first && !is_short(of.topic) {
             let record: Option<Arc<Record>> = self.source.read(of, from, 1)?.into_iter().next();
-            // All that a partition had may have been older than the period.
+            // Without a record, all may have been older than the period.
             let Some(appended) = record.map(|record| record.appended_at) else { return Ok(from) };
             let Cleanup::Delete { hours } = of.topic.spec().cleanup else { return Ok(from) };
             let kept_from = SystemClock.now().seconds().plus(-3600 * i64::from(hours));
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `true` for a topic that keeps only webhooks on their way.
+/// `true` for a topic that keeps only webhooks in flight.
 fn is_short(topic: Topic) -> bool {
     matches!(topic, Topic::WebhooksDispatch | Topic::WebhooksRetry(_) | Topic::WebhooksDefer(_))
 }

@@ -87,7 +87,7 @@ struct Record {
 /// The tables cannot be read.
 pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Vec<Row>> {
     let tables = Tables::open(settings).await?;
-    // What was read of the log is older than this.
+    // Read after the log, so newer than its records.
     let (positions, pruned) = tables.extent().await?;
     let positions: BTreeMap<TopicPartition, i64> = positions
         .into_iter()
@@ -111,13 +111,13 @@ pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Ve
         let is_applied = record.is_applied;
         let state = match agreement {
             Agreement::Same => RowState::Same,
-            // A record that came since.
+            // A newer record.
             Agreement::Newer if again(settings, &tables, &record).await? => RowState::Same,
             Agreement::Newer => RowState::Newer,
             Agreement::Missing | Agreement::Older | Agreement::Other if !is_applied => {
                 RowState::NotYet
             }
-            // It was removed, as it was final.
+            // Pruned as final.
             Agreement::Missing if record.change.was_final_before(pruned) => continue,
             Agreement::Missing => RowState::Missing,
             Agreement::Older => RowState::Older,

@@ -1,4 +1,4 @@
-//! The endpoints' answers about a transaction that the installation does not know.
+//! The endpoints' receipts of a transaction that the installation has not seen.
 
 use ingest::{Answer, ChainConfig, Mined, Moved};
 use schemas::{Blockchain, TxHash};

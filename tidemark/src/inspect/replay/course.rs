@@ -1,5 +1,4 @@
-//! The course of a replay: the steps of all machines in the order of their times, and the lines that they are compared
-//! with.
+//! The course of a replay: all machines' steps in time order, and the emitted records they are compared with.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -90,7 +89,7 @@ impl<'a> Course<'a> {
             KeyKind::Chain => chains.is_empty() || chains.iter().any(|chain| chain.index() == of.0),
             KeyKind::Order | KeyKind::Event | KeyKind::Single => true,
         };
-        // Before the ends of the steps: what is emitted up to here follows from one of them.
+        // Read before the ends of the steps: these outputs all follow from one of them.
         for topic in Topic::ALL.into_iter().filter(|topic| is_output_of::<matching::State>(*topic))
         {
             let all: Vec<_> =
@@ -112,7 +111,7 @@ impl<'a> Course<'a> {
                 course.add_driver::<orders::State>((partition, layout), state.as_ref())?;
             }
         }
-        // After the ends of the steps: whatever they emitted is before.
+        // Read after the ends of the steps: includes all outputs.
         for (of, line) in &mut course.lines {
             line.extend(source.stable_end(*of)?);
         }
@@ -176,7 +175,7 @@ impl<'a> Course<'a> {
         topics
     }
 
-    /// Takes all steps. False if it was stopped before.
+    /// Replays all steps. `false` if stopped earlier.
     ///
     /// # Errors
     /// The log cannot be read or written, or a machine finds an invariant broken.
@@ -255,7 +254,7 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// Reports what was emitted and follows from no step.
+    /// Reports emitted records that follow from no step.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -295,14 +294,14 @@ impl<'a> Course<'a> {
     }
 }
 
-/// The state of now.
+/// Current state.
 ///
 /// # Errors
 /// The log cannot be read, or a changelog is damaged.
 pub(super) fn present(source: &Source, layout: Layout) -> anyhow::Result<State> {
     let mut state = State::default();
     let outputs = || Topic::ALL.into_iter().filter(|topic| is_output(*topic));
-    // Before the changelogs: what is emitted up to here follows from steps that the state has.
+    // Read before the changelogs: these outputs follow from steps that the state includes.
     for topic in outputs() {
         for partition in topic.all_partitions(&layout) {
             let of = TopicPartition { topic, partition };

@@ -1,4 +1,4 @@
-//! One machine of a partition that takes its inputs again, step by step.
+//! Replay of one machine of a partition, step by step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,9 +70,9 @@ pub(super) struct Driver<M: Wire> {
 struct Input {
     pages: Pages,
     end: Offset,
-    /// `true` if `pages` is at the end of the state; otherwise the first step decides.
+    /// `true` if `pages` starts at a known position; otherwise the first step sets it.
     is_placed: bool,
-    /// `true` if the machine has read nothing: then its steps have every input.
+    /// `true` if the machine starts empty: its steps then have every input.
     begins: bool,
 }
 

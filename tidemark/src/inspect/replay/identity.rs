@@ -3,7 +3,7 @@
 use schemas::{Topic, decode_json};
 use serde_json::Value;
 
-/// A field in which a record differs from the one that was made again.
+/// A field in which a record differs from the replayed one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Field {
     /// Its path, with a dot between a field and one inside it.
@@ -12,7 +12,7 @@ pub(super) struct Field {
     pub(super) replayed: Value,
 }
 
-/// The fields that name an output of this topic: no two of its records have all of them in common.
+/// The fields that identify an output of this topic: their combination is unique.
 fn names(topic: Topic) -> &'static [&'static str] {
     match topic {
         Topic::Orders => &["order_id", "version"],

@@ -1,7 +1,7 @@
-//! The records that were emitted to a partition, taken one by one by what the replay makes again.
+//! The records emitted to a partition, matched one by one with the replayed ones.
 //!
-//! Several machines may write to a partition, and a replay takes their steps in the order of their times, which is nearly
-//! that of the records. So a record is searched for among those near the last one that was found.
+//! Several machines may write to a partition. A replay takes their steps in time order, which is nearly that of the
+//! records: a record is searched for near the last one found.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -33,7 +33,7 @@ pub(super) enum Found {
 #[derive(Debug)]
 pub(super) struct Line {
     pages: Pages,
-    /// An earlier record may follow from a step before the replay, one from the end on from a step after it.
+    /// Offsets to compare: records outside may follow from steps before or after the replay.
     judged: Range<Offset>,
     /// Records emitted and not made again yet.
     pending: BTreeMap<Offset, Arc<Record>>,
@@ -66,7 +66,7 @@ impl Line {
         self.pages.extend(end);
     }
 
-    /// Finds what was emitted for a record that was made. `extra` gets what follows from nothing.
+    /// Finds the emitted record for a replayed one. Adds records without a step to `extra`.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -100,15 +100,15 @@ impl Line {
         let place = places.and_then(|places| self.first_pending(places));
         let found = place.and_then(|offset| self.remove(offset));
         if found.is_none() {
-            // So that the search gets past many records that follow from nothing.
+            // Moves the window past many records without a step.
             self.passed = self.passed.next();
         }
         self.evict(extra);
         Ok(found.map_or(Found::Missing, Found::Different))
     }
 
-    /// Passes all that is left, up to records that `is_young` and, behind them, those of later steps: what follows from
-    /// nothing is added to `extra`, the rest remains pending.
+    /// Reads on until `is_over`. Records without a step are added to `extra`; young ones and those past the compared
+    /// range remain pending.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -140,12 +140,12 @@ impl Line {
         Ok(())
     }
 
-    /// The position behind it, and the earlier records that are not judged.
+    /// The next offset to read, and the records before it that are pending.
     pub(super) fn position(&self) -> (Offset, Vec<Offset>) {
         (self.pages.position(), self.pending.keys().copied().collect())
     }
 
-    /// Records before this are judged by nobody.
+    /// First offset that is compared.
     pub(super) fn judged_from(&self) -> Offset {
         self.judged.start
     }
@@ -185,7 +185,7 @@ impl Line {
         places.iter().find(|offset| self.pending.contains_key(offset)).copied()
     }
 
-    /// Gives up pending records far behind the last one found: they follow from nothing.
+    /// Evicts pending records far behind the last one found: no step emits them.
     fn evict(&mut self, extra: &mut Vec<Arc<Record>>) {
         let behind = Offset(self.passed.0.saturating_sub(WINDOW)).min(self.judged.end);
         while let Some((offset, _)) = self.pending.first_key_value()

@@ -52,7 +52,7 @@ impl Pages {
         Ok(self.page.front())
     }
 
-    /// As [`Pages::peek`], and passes it.
+    /// As [`Pages::peek`], consuming it.
     ///
     /// # Errors
     /// As [`Pages::peek`].
@@ -66,7 +66,7 @@ impl Pages {
         (self.end, self.is_over) = (end, self.next >= end);
     }
 
-    /// The first position that is not passed.
+    /// The offset of the next record.
     pub(super) fn position(&self) -> Offset {
         self.page.front().map_or(self.next, |record| record.offset)
     }

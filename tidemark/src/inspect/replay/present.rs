@@ -1,7 +1,7 @@
-//! The state of now, from the changelogs.
+//! Current state, from the changelogs.
 //!
-//! They are read to their end, and then what was written meanwhile: no entry is missed which compaction removed because of
-//! a later one. The steps that the state has are then those before the first one with a later input.
+//! They are read to the end twice, so that no entry is missed which compaction replaced by a later one. The state then
+//! includes the steps before the first one with a later input.
 
 use std::collections::BTreeMap;
 
@@ -46,11 +46,11 @@ pub(super) fn of<M: Wire>(
     let steps = first_after(source, at(M::STEPS), committed, &next)?;
     let row = |(key, entry)| anyhow::Ok((key, schemas::encode(&entry)?));
     let rows = machine.snapshot().into_iter().map(row).collect::<Result<_, _>>()?;
-    // Where the inputs are, the next step says: those between are of steps that changed nothing.
+    // The next step gives the input positions: inputs between are of steps without changes.
     Ok((Position { steps, inputs: BTreeMap::new() }, rows))
 }
 
-/// The first step, from one on, that took an input which a state does not have.
+/// The first step from `from` on with an input that the state lacks.
 fn first_after(
     source: &Source,
     of: TopicPartition,

@@ -16,11 +16,11 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// A difference between the emitted and the replayed records.
 #[derive(Debug)]
 pub(super) enum Difference<'a> {
-    /// A record that follows from an input, and is not there.
+    /// A replayed record that was not emitted.
     Missing { input: (TopicPartition, Offset), made: &'a NewRecord },
-    /// A record that follows from no input.
+    /// An emitted record without an input.
     Extra(&'a Record),
-    /// A record with other fields than follow from its input.
+    /// An emitted record that differs from the replayed one.
     Different { input: (TopicPartition, Offset), made: &'a NewRecord, emitted: &'a Record },
     /// An input that no step took.
     Untaken(&'a Record),
@@ -86,7 +86,7 @@ impl Difference<'_> {
 
     fn text(&self) -> String {
         let (kind, place, about) = (self.kind().replace('_', " "), self.place(), self.about());
-        // Others may have written it: it must not begin a line of its own.
+        // The text is untrusted: it must not begin a new line.
         let about = about.replace(['\n', '\t'], " ");
         let mut text = format!("{kind:<9}  {place}  {about}");
         if let Some(input) = self.input() {
@@ -217,7 +217,7 @@ impl Progress {
         Self { begun: now, shown: now, is_terminal: output::stderr().is_terminal() }
     }
 
-    /// Shows it, now and then.
+    /// Prints at the interval.
     pub(super) fn show(&mut self, totals: &Totals, (passed, all): (u64, u64)) {
         let interval = if self.is_terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL };
         if self.shown.elapsed() < interval {

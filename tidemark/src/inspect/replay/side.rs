@@ -1,4 +1,4 @@
-//! Records that the replay makes, written to topics of their own.
+//! Replayed records, written to separate topics.
 
 use anyhow::Context;
 use log::config::{BackEnd, KafkaConfig};
@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use crate::settings::Settings;
 
-/// Records that one append takes.
+/// Records per append.
 const APPEND_RECORDS: usize = 5000;
 
 /// Topics beside those of the installation.
@@ -44,10 +44,10 @@ impl Side {
         if self.waiting.len() < APPEND_RECORDS { Ok(()) } else { self.flush() }
     }
 
-    /// Writes what waits.
+    /// Writes the queue.
     ///
     /// # Errors
-    /// The brokers do not take it.
+    /// The brokers refuse it.
     pub(super) fn flush(&mut self) -> anyhow::Result<()> {
         let records = std::mem::take(&mut self.waiting);
         Ok(Handle::current().block_on(self.log.produce(records))?)

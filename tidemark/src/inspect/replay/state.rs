@@ -1,4 +1,4 @@
-//! A state that is saved: where each machine is, what it holds, and how far its outputs are compared.
+//! Saved state of a replay: position and entries of each machine, and compared offsets.
 //!
 //! One file: a line of JSON, then the rows of each machine, each as the length and the bytes of its key and of its entry
 //! as the changelog has it.
@@ -21,7 +21,7 @@ const FILE: &str = "state";
 /// Name of the file until it is whole.
 const FILE_NEW: &str = "state.new";
 const FORMAT: i64 = 1;
-/// Mode of the file, for the owner alone: it has what orders and transfers hold.
+/// Mode of the file, for the owner alone: it contains orders and transfers.
 const MODE: u32 = 0o600;
 /// Maximum length of a key or an entry; a longer one is damage.
 const BYTES_MAX: u32 = 16 * 1024 * 1024;
@@ -44,7 +44,7 @@ pub(super) struct Compared {
     pub(super) next: Offset,
     /// First record to judge: earlier ones may be outputs of steps before the state.
     pub(super) judged_from: Offset,
-    /// Records before `next` that no replayed step has made yet.
+    /// Records before `next` that no step has emitted yet.
     pub(super) pending: Vec<Offset>,
 }
 

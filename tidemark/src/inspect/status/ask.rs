@@ -1,4 +1,4 @@
-//! Asks the log and the tables. Nothing is joined, committed or written. Its calls block.
+//! Reads the log and the tables: joins no group and writes nothing. Its calls block.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::tail::Source;
 
 /// A stage, its group, and the topics that the group has to have read.
 type Row = (&'static str, &'static str, &'static [Topic]);
-/// All groups. The deliverer has only topics due at once: a webhook that waits is not lag.
+/// All groups. The deliverer has only topics due at once: a delayed webhook is no lag.
 const GROUPS: [Row; 7] = [
     ("ingest", "ingest", &[]),
     ("processor", "processor.matching", &[Topic::TransfersRaw, Topic::DepositsCommands]),
@@ -24,7 +24,7 @@ const GROUPS: [Row; 7] = [
     ("projector", projector::GROUP, &projector::TOPICS),
     ("webhooks", "webhooks.dispatcher", &[Topic::Orders, Topic::TransfersUnknown]),
     ("webhooks", DELIVERER, &[Topic::WebhooksDispatch]),
-    // A sink that is away holds its position back.
+    // An unreachable sink delays its position.
     ("webhooks", "webhooks.alerts", &[Topic::DeadLetters]),
 ];
 const DELIVERER: &str = "webhooks.deliverer";
