@@ -1,4 +1,4 @@
-//! Opens the back ends that the configuration names, and waits for what is not there yet.
+//! Opens the configured back ends, and waits for those that are unavailable.
 
 pub(crate) mod announce;
 pub(crate) mod data_folder;
@@ -30,11 +30,10 @@ use crate::settings::Settings;
 /// First and longest wait before another attempt; it doubles each time.
 const WAIT: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Maximum silence on the first attempt before it is logged. The attempt continues: it ends with a
-/// cause.
+/// Duration of the first attempt after which the wait is reported. The attempt continues.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Reason to wait for topics that are there.
+/// Reason to wait for existing topics.
 const IMPORTING: &str = "the topics: an import into them is under way; if it was interrupted run `tidemark import` again";
 
 /// The longest wait for tables that are only read.
@@ -44,14 +43,14 @@ const TABLES_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 enum Availability<T> {
     There(T),
-    /// It may come; the reason to wait for it.
+    /// Not available yet, with the reason.
     NotYet(String),
 }
 
 /// Opens the log; on Kafka it returns once the broker answers and has the topics.
 ///
 /// # Errors
-/// A failure that will not pass: a damaged or used file, topics of another layout.
+/// A permanent failure: a damaged file or one in use, topics of another layout.
 pub(crate) async fn open_log(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
@@ -72,7 +71,7 @@ pub(crate) async fn open_log(
     Ok(log)
 }
 
-/// As [`open_log`], for work by hand: an embedded log that is not there is not made.
+/// As [`open_log`], for manual commands: a missing embedded log is not created.
 ///
 /// # Errors
 /// As [`open_log`], and if there is no embedded log.
@@ -90,7 +89,7 @@ pub(crate) async fn open_existing_log(
 /// Opens the tables; on CQL it returns once the nodes answer and have the schema.
 ///
 /// # Errors
-/// A failure that will not pass: a damaged file, a schema of a later version.
+/// A permanent failure: a damaged file, a schema of a later version.
 pub(crate) async fn open_tables(
     settings: &Settings,
     readiness: &Readiness,
@@ -104,7 +103,7 @@ pub(crate) async fn open_tables(
     }
 }
 
-/// The tables, to be read only; none if they are embedded and not there yet. Does not wait.
+/// Opens the tables for reading; `None` if the embedded file is missing. Does not wait.
 ///
 /// # Errors
 /// They cannot be read, or the nodes do not answer.
@@ -139,7 +138,7 @@ async fn open_kafka(
         let checked = config.clone();
         let check = move || {
             let differences = admin::check_topics(&checked, &layout)?;
-            // Asked after the topics: an import says so before it makes the first of them.
+            // Read after the topics: an import is marked before it creates topics.
             Ok((differences, admin::is_importing(&checked, &layout)?))
         };
         match tokio::task::spawn_blocking(check).await? {
@@ -160,9 +159,9 @@ async fn open_kafka(
 pub(crate) struct Verdict {
     /// Differences on which no process may run: ids and record order depend on the partitions.
     pub(crate) wrong: Vec<String>,
-    /// `tidemark topics create` makes these right.
+    /// `tidemark topics create` corrects these.
     pub(crate) lacking: Vec<String>,
-    /// An operator may have meant these.
+    /// These may be intended.
     pub(crate) odd: Vec<String>,
 }
 
@@ -226,7 +225,7 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
     Ok(Arc::new(tables.await?))
 }
 
-/// Tries until it is there. Only a stop of the whole process, which drops this, ends it earlier.
+/// Retries until the back end is available. Only a stop, which drops the future, cancels it.
 async fn wait_for<T, F: Future<Output = anyhow::Result<Availability<T>>>>(
     part: &Part,
     who: &str,

@@ -1,5 +1,5 @@
-//! `tidemark chain`: how far chains are, taking one back by hand after a reorganisation below its finalized height, and
-//! deciding about transfers that endpoints disagree about.
+//! `tidemark chain`: progress of chains, manual rewind after a reorganisation below the finalized height, and decisions
+//! about held transfers.
 
 pub(crate) mod rescan;
 pub(crate) mod stop;
@@ -68,7 +68,7 @@ pub(crate) struct Status {
     stopped: BTreeSet<StopScope>,
 }
 
-/// All chains that the log knows, one a line. Also while processes run.
+/// Lists all chains in the log, one a line. Also while processes run.
 pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outcome> {
     let mut unreadable = Vec::new();
     let all = all(&Source::open(settings)?, &mut unreadable)?;
@@ -82,7 +82,7 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
     Ok(Outcome::success(lines, "no chain was followed yet"))
 }
 
-/// All chains that the log knows, as far as its records can be read. The others are added to `unreadable`.
+/// All chains in the log. Records that cannot be read are added to `unreadable`.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -147,10 +147,10 @@ impl Status {
     }
 }
 
-/// Takes a chain back, once the operator has agreed to what that takes back.
+/// Rewinds a chain, once the operator has confirmed what is retracted.
 ///
 /// # Errors
-/// The chain cannot be taken back to that height, or the log cannot be read or written.
+/// The chain cannot be rewound to that height, or the log cannot be read or written.
 pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
@@ -165,7 +165,7 @@ pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Resu
     tokio::task::spawn_blocking(move || rewind_on(&*log, &chain, target, yes, now)).await?
 }
 
-/// The block at a height: a published one, or where the log has none that of the endpoints.
+/// The block at a height: the published one, or the endpoints' if the log has none.
 async fn target_at(
     log: Arc<dyn Log>,
     chain: &ChainConfig,
@@ -228,7 +228,7 @@ fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
     lines
 }
 
-/// Writes what the operator decided about the held transfers of a transaction.
+/// Writes the operator's decision about the held transfers of a transaction.
 ///
 /// # Errors
 /// None of the transfers is held, or the log cannot be read or written.

@@ -1,4 +1,4 @@
-//! `tidemark dead-letters`: what stages could not process, and putting it back.
+//! `tidemark dead-letters`: inputs that stages rejected, and their replay.
 
 pub(crate) mod skip;
 
@@ -45,8 +45,8 @@ pub(crate) struct Which {
     without_original: Option<i64>,
 }
 
-/// Appends the records of some dead letters, or of all, to where they were, and prints each with what it says. Success is
-/// that all were.
+/// Appends the records of some dead letters, or of all, to their partitions, and prints each. Succeeds if all were
+/// appended.
 ///
 /// # Errors
 /// The log cannot be read or written; what was printed before was put back.
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Writes a record to where a letter says it was, and returns the letter.
+    /// Writes the original record of a letter, and returns the letter.
     async fn original(log: &dyn Log, letter: DeadLetter) -> DeadLetter {
         let topic = Topic::named(&letter.topic).unwrap();
         let to = TopicPartition { topic, partition: Partition(0) };

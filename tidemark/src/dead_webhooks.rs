@@ -1,7 +1,6 @@
-//! `tidemark webhook dead`: webhooks whose attempts are used up, and sending what they announced again.
+//! `tidemark webhook dead`: webhooks whose attempts are exhausted, and their redrive.
 //!
-//! It is the api that sends again, by order or transfer: a record that was put back could bring an old status after a
-//! newer one.
+//! The api resends, by order or transfer: a replayed record could deliver an old status after a newer one.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -106,7 +105,7 @@ pub(crate) fn list(settings: &Settings, filter: &Filter) -> anyhow::Result<Outco
     Ok(Outcome::success(found.iter().map(line).collect(), "there are none"))
 }
 
-/// The path of what a webhook is about in the Admin API.
+/// Admin API path of a webhook's order or transfer.
 fn path(subject: Subject) -> String {
     match subject {
         Subject::Order(id) => format!("orders/{id}"),
@@ -114,7 +113,7 @@ fn path(subject: Subject) -> String {
     }
 }
 
-/// Sends what they announced again, unless it was delivered since. Success is that none was refused.
+/// Resends current webhooks of the subjects not delivered since. Succeeds if none is refused.
 ///
 /// # Errors
 /// The API does not answer or refuses the secret. Run it again: what was delivered meanwhile is not sent again.
@@ -133,7 +132,7 @@ pub(crate) async fn redrive(
     let (mut sent, all) = (0_u64, latest.len());
     let mut is_success = true;
     let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate.get());
-    // After an answer that took long no more are sent in a second.
+    // A slow response is followed by no burst.
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for (number, (subject, given_up)) in (1_u64..).zip(latest) {
         turns.tick().await;
@@ -167,7 +166,7 @@ fn is_delivered(attempts: &[Value], given_up: UnixMicros) -> bool {
 
 impl Api {
     /// # Errors
-    /// The URL is not the Admin API: there, what is not found would be taken for gone.
+    /// The URL is not the Admin API: its 404 would be taken for a deleted order.
     async fn is_there(&self) -> anyhow::Result<()> {
         let (status, text) = self.ask(Method::GET, "wallets", None).await?;
         ensure!(
@@ -178,7 +177,7 @@ impl Api {
         Ok(())
     }
 
-    /// The latest attempts to deliver its webhooks; none if the tables do not have it, as they forget what is old.
+    /// The latest delivery attempts of a subject; `None` if its row was pruned from the tables.
     async fn attempts(&self, subject: &str) -> anyhow::Result<Option<Vec<Value>>> {
         let (status, text) = self.ask(Method::GET, &format!("{subject}/webhooks"), None).await?;
         if status == StatusCode::NOT_FOUND {
@@ -187,7 +186,7 @@ impl Api {
         Ok(Some(serde_json::from_str(&text)?))
     }
 
-    /// Queues it, or says why it is not to be sent.
+    /// Queues a resend, or returns the refusal.
     async fn resend(&self, subject: &str) -> anyhow::Result<Result<(), String>> {
         let path = format!("{subject}/resend-webhook");
         let (status, text) = self.ask(Method::POST, &path, None).await?;
@@ -210,7 +209,7 @@ mod tests {
     use super::*;
 
     const START: UnixMicros = UnixMicros(1_790_000_000_000_000);
-    /// An order that the tables have no more. It comes before the others.
+    /// An order that the tables no longer have. Its id sorts first.
     const GONE: OrderId = OrderId(uuid::Uuid::nil());
 
     /// A log with webhooks that were given up, one a minute: of an order, of two more, of a transfer, and of an order that
@@ -249,7 +248,7 @@ mod tests {
         orders
     }
 
-    /// An Admin API that notes what is to be sent again: an order was delivered since, a transfer is refused.
+    /// An Admin API that records resends: one order was delivered since, and a transfer is refused.
     async fn serve(delivered: OrderId) -> (String, Arc<Mutex<Vec<String>>>) {
         let posted: Arc<Mutex<Vec<String>>> = Arc::default();
         let noted = posted.clone();
@@ -328,7 +327,7 @@ mod tests {
         let sent = format!("orders/{}/resend-webhook", orders[2]);
         assert_eq!(*posted.lock().unwrap(), [sent, "transfers/7/resend-webhook".to_owned()]);
         assert_eq!(run(false, None).await, ["2 of 5 were queued"], "those after one that is gone");
-        // Nothing is there, so nothing is gone.
+        // No route: every request gets 404.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
         tokio::spawn(async move { axum::serve(listener, Router::new()).await });

@@ -33,7 +33,7 @@ use shop::ShopClient;
 
 const MERCHANT_SECRET: &str = "demo-merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 const ADMIN_SECRET: &str = "demo-admin-7Qx2mV9kT4wZ";
-/// The demo shop's wallet: nobody has its key, as nobody needs one.
+/// The demo shop's wallet. Its key is unknown and not needed.
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// Maximum wait of the script for a webhook.
 const WEBHOOK_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -157,7 +157,7 @@ async fn start_chain(blockchain: Blockchain) -> anyhow::Result<Devnet> {
     Ok(Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await?)
 }
 
-/// No network's own id: no wallet in the browser can take the demo's page for one where money is.
+/// A chain id that no real network has: a browser wallet cannot send real money from the demo.
 fn chain_id(blockchain: Blockchain) -> u64 {
     31_337 + u64::from(blockchain.index())
 }
@@ -219,7 +219,7 @@ fn settings(
     Ok(Settings::parse(&text, &Stage::ALL)?)
 }
 
-/// A folder that goes when the demo ends.
+/// A folder removed when the demo ends.
 struct DataDir(PathBuf);
 
 impl DataDir {
@@ -233,7 +233,7 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // Nothing depends on it; the system clears its temporary folder as well.
+        // A failure is harmless: the system clears its temporary folder.
         drop(std::fs::remove_dir_all(&self.0));
     }
 }

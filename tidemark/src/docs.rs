@@ -19,7 +19,7 @@ fn assert_fresh(name: &str, text: &str) {
     panic!("docs/{name} was out of date; this test has written it: commit it");
 }
 
-/// The crate that a metric's name says it belongs to.
+/// The crate in the name of a metric.
 fn crate_of(name: &str) -> &str {
     match name.strip_prefix("tidemark_") {
         Some("build_info") => "runtime",

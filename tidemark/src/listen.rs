@@ -1,4 +1,5 @@
-//! `tidemark webhook listen`: a receiver for developers. It verifies what comes, prints it, and answers as it was asked to.
+//! `tidemark webhook listen`: a receiver for developers. It verifies webhooks, prints them, and returns the given
+//! status.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! Everything that commands print: results to standard output, messages and progress to standard error. Part of it was
-//! written by others (merchants, receivers, nodes), and a terminal obeys what is in it.
+//! Everything that commands print: results to standard output, messages and progress to standard error. Part of it
+//! comes from merchants, receivers and nodes, so control characters are escaped.
 
 use std::fmt;
 use std::io::{BufRead, IsTerminal, Result, StderrLock, StdoutLock, Write};
 
-/// A text in which nothing moves a cursor, begins an escape sequence or reorders what is shown. The characters that could
-/// are written as JSON has them, so that a line of JSON remains the same value. Ends of lines and tabs are kept.
+/// A text without control characters of terminals. These are written as JSON escapes, so that a line of JSON keeps its
+/// value. Ends of lines and tabs are kept.
 struct Printable<'a>(&'a str);
 
 impl fmt::Display for Printable<'_> {
@@ -70,7 +70,7 @@ impl<W: Write> Output<W> {
         self.0.flush()
     }
 
-    /// As [`Output::text`], in the place of the whole screen.
+    /// As [`Output::text`], replacing the whole screen.
     ///
     /// # Errors
     /// As [`Output::text`].
@@ -79,7 +79,7 @@ impl<W: Write> Output<W> {
         self.0.flush()
     }
 
-    /// As [`Output::text`], in the place of the line that is shown.
+    /// As [`Output::text`], replacing the current line.
     ///
     /// # Errors
     /// As [`Output::text`].
@@ -95,17 +95,17 @@ impl Output<StderrLock<'_>> {
     }
 }
 
-/// Prints a line of a result. A closed pipe is no reason to stop.
+/// Prints a line of a result. A closed pipe is ignored.
 pub(crate) fn print(line: &str) {
     drop(stdout().line(line));
 }
 
-/// Prints a message. A closed pipe is no reason to stop.
+/// Prints a message. A closed pipe is ignored.
 pub(crate) fn say(line: &str) {
     drop(stderr().line(line));
 }
 
-/// Shows what would be done, and asks a person to confirm it.
+/// Shows the planned actions, and asks for confirmation.
 ///
 /// # Errors
 /// The lines cannot be shown, or the answer cannot be read.

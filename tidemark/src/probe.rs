@@ -1,4 +1,4 @@
-//! `tidemark webhook test`: whether a receiver can be called from here, and what it answers.
+//! `tidemark webhook test`: sends a test webhook to a receiver, and reports the response.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use webhooks::Report;
 
 use crate::setup::Outcome;
 
-/// Sends one webhook to `url`, and reports what came of it. Success is an acknowledgement.
+/// Sends one webhook to `url`, and reports the result. Succeeds if it is acknowledged.
 ///
 /// # Errors
 /// There is no secret to sign with, or no HTTP client can be made.

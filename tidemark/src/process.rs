@@ -51,13 +51,12 @@ struct Service<'a> {
     is_started: bool,
 }
 
-/// Runs stages until SIGINT or SIGTERM. Metrics and readiness are served before any back end is opened;
-/// while one is unavailable, the process waits. SIGHUP has the configuration file read again: if it is valid, the stages
-/// stop in order and start with it, while connections wait; if not, nothing changes. Why it ends is a line of the log,
-/// whatever its format.
+/// Runs stages until SIGINT or SIGTERM. Metrics and readiness are served before any back end is opened; while one is
+/// unavailable, the process waits. SIGHUP has the configuration file read again: if it is valid, the stages stop in
+/// order and start with it, while connections wait; if not, nothing changes. The cause of its end is logged.
 ///
 /// # Errors
-/// A failure that will not pass by waiting, and a part that failed.
+/// A permanent failure, or a failed part of the process.
 pub(crate) async fn run(
     settings: Settings,
     file: Option<&Path>,
@@ -184,7 +183,7 @@ impl Service<'_> {
         None
     }
 
-    /// Reads the configuration, and refuses what the stages would refuse once the present ones have stopped.
+    /// Reads the configuration, and checks it as the stages will, before the present ones are stopped.
     async fn read_again(&self, log: Arc<dyn Log>) -> anyhow::Result<Settings> {
         let next = Settings::load(self.file, self.stages)?;
         if self.stages.contains(&Stage::Ingest) {
@@ -253,7 +252,7 @@ fn refuse(error: &anyhow::Error) {
 /// has a test buyer.
 ///
 /// # Errors
-/// A failure that will not pass by waiting.
+/// A permanent failure.
 pub(crate) async fn start(
     tasks: &mut Tasks,
     settings: &Settings,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const MEDIA_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 const COMPATIBILITY: &str = "FULL_TRANSITIVE";
-/// A subject's modes: it takes versions with the ids that they come with, or gives them ids of its own.
+/// A subject's modes: it accepts given ids, or assigns them.
 const IMPORT: &str = "IMPORT";
 const READ_WRITE: &str = "READWRITE";
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -112,7 +112,7 @@ impl Registry<'_> {
                 ));
             }
         }
-        // As a run that was killed while it imported leaves it.
+        // Left by a run that was killed during the import.
         let path = format!("mode/{subject}");
         let (_, mode) = self.ask(Method::GET, &path, None).await?;
         if mode["mode"] == IMPORT {

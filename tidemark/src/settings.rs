@@ -73,7 +73,7 @@ impl Settings {
         is_here.then(|| self.process.data_dir.clone())
     }
 
-    /// Level of the log lines about payments: with an embedded log, the only sign of life.
+    /// Level of log lines about payments: INFO with an embedded log, DEBUG on Kafka.
     pub(crate) fn life_level(&self) -> projector::Level {
         match &self.log.back_end {
             log::config::BackEnd::Embedded => projector::Level::INFO,
@@ -83,7 +83,7 @@ impl Settings {
 
     /// Facts about the chains that customers have to know.
     pub(crate) fn chain_terms(&self) -> Vec<api::ChainTerms> {
-        // A tag comes when the network says so, whatever the depth.
+        // A tag is set by the network, independent of the depth.
         let depth = |tier: &ingest::Tier| tier.depth.filter(|_| tier.tag.is_none());
         let terms = |chain: &ingest::ChainConfig| api::ChainTerms {
             blockchain: chain.blockchain,
@@ -145,7 +145,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// A stop waits for the requests under way for half of its time at most.
+    /// A stop waits for in-flight requests for half its deadline at most.
     fn misfit_of_times(&self) -> Option<String> {
         let (timeout, stop) = (self.webhooks.timeout, self.process.stop_deadline);
         let fits = timeout.saturating_add(Duration::from_secs(1)) <= stop / 2;
@@ -279,7 +279,7 @@ mod tests {
         check(&[short], &[], &[]);
     }
 
-    /// Their files may be for the process alone that sends.
+    /// Only the sending process may have read access.
     #[test]
     fn keys_of_sinks_are_for_those_who_send() {
         let sink = "[[alerts.sinks]]\nname = \"a\"\ntype = \"webhook\"\nurl_file = \"/no/such/file\"\nsecret = \"s\"\n";

@@ -76,7 +76,7 @@ fn topic(name: &str) -> Result<Topic, String> {
     })
 }
 
-/// A log that is only read.
+/// A read-only log.
 pub(crate) enum Source {
     Kafka(KafkaLog),
     Embedded(ReadOnlyLog),
@@ -118,7 +118,7 @@ impl Source {
         }
     }
 
-    /// The members of a group; none where the log has no list of them.
+    /// The members of a group; `None` on the embedded log.
     pub(crate) fn members(&self, group: &str) -> Result<Option<Vec<GroupMember>>, Error> {
         match self {
             Self::Kafka(log) => log.members(group).map(Some),
@@ -141,7 +141,7 @@ impl Source {
         Ok(page)
     }
 
-    /// Returns the end of a partition: whatever was committed before now is before it.
+    /// Returns the offset after every record committed before the call.
     pub(crate) fn stable_end(&self, of: TopicPartition) -> Result<Offset, Error> {
         match self {
             Self::Kafka(log) => log.stable_end(of),
@@ -174,10 +174,10 @@ impl Pages for Source {
     }
 }
 
-/// Decodes all that a partition has from `from` on. `page` reads from an offset on, at most the given number of records.
+/// Decodes the records of a partition from `from` on. `page` reads at most the given number of records.
 ///
 /// # Errors
-/// The log cannot be read, or holds what this version cannot.
+/// The log, or a record of it, cannot be read.
 pub(crate) fn read_all<T: schemas::record::Record>(
     of: TopicPartition,
     from: Offset,
@@ -189,7 +189,7 @@ pub(crate) fn read_all<T: schemas::record::Record>(
     refuse_unreadable(&unreadable)
 }
 
-/// As [`read_all`], but skips unreadable records and adds their place and error to `unreadable`.
+/// As [`read_all`], but skips unreadable records and adds position and error to `unreadable`.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -214,12 +214,12 @@ pub(crate) fn read_readable<T: schemas::record::Record>(
 }
 
 /// # Errors
-/// There is such a record.
+/// A record is unreadable.
 pub(crate) fn refuse_unreadable(unreadable: &[String]) -> anyhow::Result<()> {
     unreadable.first().map_or(Ok(()), |first| Err(anyhow::anyhow!("{first}")))
 }
 
-/// Prints until it is stopped, or has printed all that was asked for.
+/// Prints until a stop, or until all requested records are printed.
 ///
 /// # Errors
 /// The log cannot be read, or the options do not fit the topic.
@@ -287,7 +287,7 @@ fn partitions(layout: Layout, options: &Options) -> anyhow::Result<Vec<Partition
     Ok(vec![wanted])
 }
 
-/// The decoded value, null for a tombstone; or why it is not a record of its topic.
+/// The decoded value, null for a tombstone; or the decoding error.
 fn value(record: &Record) -> Result<Value, String> {
     let decode = |bytes| decode_json(record.from.topic.spec().schema, bytes);
     let decoded = record.value.as_deref().map(decode).transpose();
@@ -321,7 +321,7 @@ fn text(record: &Record, value: Result<Value, String>) -> String {
     format!("{time} {}@{} {key} {value}", record.from, record.offset)
 }
 
-/// Text where it is text, otherwise hexadecimal digits.
+/// Text if it is UTF-8, otherwise hexadecimal digits.
 fn readable(bytes: &[u8]) -> Value {
     std::str::from_utf8(bytes).map_or_else(|_| readable_hex(bytes).into(), Value::from)
 }

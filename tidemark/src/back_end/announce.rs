@@ -1,5 +1,5 @@
-//! The first lines of a process: by which configuration it runs, and whose orders it continues. Another folder is another,
-//! empty shop, and nothing else shows that.
+//! The first log lines of a process: its configuration, and the state of its data folder. Nothing else shows that
+//! another folder is an empty shop.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use store::embedded;
 
 use crate::settings::Settings;
 
-/// Says which configuration was read.
+/// Logs the configuration file.
 pub(crate) fn configuration(process: &Process) {
     if let Some(file) = &process.config_file {
         tracing::info!(
@@ -35,7 +35,7 @@ impl Found {
         Self { is_new: !ReadOnlyLog::is_in(dir) && !embedded::are_in(dir) }
     }
 
-    /// Says where the log and the tables are, once they are open.
+    /// Logs the location of the open log and tables.
     pub(crate) fn announce(&self, settings: &Settings) {
         let dir = &settings.process.data_dir;
         let folder = absolute(dir);

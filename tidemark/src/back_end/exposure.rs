@@ -1,4 +1,4 @@
-//! Secrets that others can read or guess: on this machine, on the way to a back end, or by trying.
+//! Secrets that others can read on this machine or in transit, or that are easy to guess.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

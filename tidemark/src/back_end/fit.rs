@@ -1,6 +1,6 @@
-//! Checks that log and tables are of one copy of one installation, and the log is not older.
+//! Checks that log and tables are of the same incarnation, and that the log is not older.
 //!
-//! Tables that are older than the log are found by the projector, which knows how far its group has read.
+//! The projector detects older tables, by the position of its group.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ const RESTORE: &str = "put both from one backup in place (`tidemark restore`)";
 const REBUILD: &str =
     "move the tables away and make them again from this log (`tidemark tables rebuild`)";
 
-/// Compares them, and notes in new tables which log they are made from.
+/// Compares them, and records the origin in new tables.
 ///
 /// # Errors
-/// They do not belong together: what is wrong, and what to do.
+/// They do not belong together; the error names the remedy.
 pub(crate) async fn check(log: &Arc<dyn Log>, tables: &dyn Store) -> anyhow::Result<()> {
     let asked = log.clone();
     let Some(log_is) = blocking(move || origin(&*asked)).await? else { return Ok(()) };
@@ -39,7 +39,7 @@ pub(crate) async fn check(log: &Arc<dyn Log>, tables: &dyn Store) -> anyhow::Res
     Ok(())
 }
 
-/// Asks the log until it answers; none if the process stops.
+/// Queries the log, with retries; `None` after a stop.
 async fn blocking<T: Send + 'static>(
     ask: impl Fn() -> Result<T, log::Error> + Send + 'static,
 ) -> anyhow::Result<Option<T>> {

@@ -1,4 +1,4 @@
-//! Presence of the tables: without them an api is not ready until they are made again.
+//! Presence of the tables: without them an api is not ready.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Asks from time to time, until `stop`. Tables that cannot be asked are reported by the answers of the api.
+/// Polls until `stop`. Tables that do not respond are reported by the api's responses.
 pub(crate) async fn watch(tables: Arc<dyn Store>, part: Part, stop: CancellationToken) {
     loop {
         match tables.check().await {

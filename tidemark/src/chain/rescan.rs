@@ -1,4 +1,4 @@
-//! `tidemark rescan`: asks the endpoints of a chain again for blocks that were scanned, and publishes what is missing.
+//! `tidemark rescan`: requests scanned blocks again from the endpoints of a chain, and publishes missing transfers.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub(crate) struct Options {
     yes: bool,
 }
 
-/// Publishes what is missing, once the operator has agreed. Success is that all endpoints were asked
-/// and nothing is left unproven.
+/// Publishes missing transfers once the operator confirms. Succeeds if all endpoints were asked and nothing is left
+/// unproven.
 ///
 /// # Errors
 /// The blocks cannot be asked for, or the log cannot be read or written.
@@ -111,7 +111,7 @@ fn describe(chain: &ChainConfig, found: &Rescan) -> Vec<String> {
     lines
 }
 
-/// Shows a person how far it came.
+/// Shows progress on a terminal.
 fn progress(asked: i64, all: i64) {
     let mut output = output::stderr();
     if output.is_terminal() {

@@ -1,6 +1,6 @@
 //! `tidemark stop`: the emergency stop of a wallet, a coin, a contract or a chain, and its end.
 //!
-//! A record commands each lane. With the embedded log the process that runs writes it, asked by its Admin API.
+//! Each lane is sent a command record. With the embedded log the running process writes it, by its Admin API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 /// Commands the lanes, or prints what is in force.
 ///
 /// # Errors
-/// The subject is not valid, or neither the log can be written nor the API be asked.
+/// The subject is not valid, or neither the log nor the API can be reached.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Options { subject, chain, end, api } = options;
@@ -119,7 +119,7 @@ fn whole(source: &Source) -> anyhow::Result<BTreeMap<Blockchain, BTreeSet<StopSc
     refuse_unreadable(&unreadable).map(|()| stopped)
 }
 
-/// As [`whole`], as far as the records can be read. The others are added to `unreadable`.
+/// As [`whole`], but records that cannot be read are added to `unreadable`.
 ///
 /// # Errors
 /// The log cannot be read.

@@ -71,7 +71,7 @@ pub(super) fn show(text: &str) -> ExitCode {
     }
 }
 
-/// Prints the findings of a command, or why it could not find them.
+/// Prints the findings of a command, or its error.
 pub(super) fn answer(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(outcome) => report(Ok(outcome)),

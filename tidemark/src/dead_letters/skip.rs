@@ -26,7 +26,7 @@ const MEMBER: &str = "skip";
 /// Number of records read at once.
 const PAGE: usize = 500;
 
-/// The place of a record, as the error of a stage has it.
+/// Position of a record, as a stage's error prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     of: TopicPartition,
@@ -67,7 +67,7 @@ pub(crate) struct Options {
     yes: bool,
 }
 
-/// Moves it, with an entry on `audit`. While no process of its stage runs.
+/// Moves the record, with an `audit` entry. Its stage must be stopped.
 ///
 /// # Errors
 /// The record may not be moved, or the log cannot be read or written. Nothing was done.
@@ -138,7 +138,7 @@ fn unreadable(record: &Record) -> anyhow::Result<String> {
     }
 }
 
-/// The group that reads a topic alone, and stops at a record.
+/// The only group of a topic, which stopped at a record.
 struct Group {
     name: &'static str,
     topics: Vec<Topic>,
@@ -193,7 +193,7 @@ impl Group {
     }
 }
 
-/// The offsets of the records from a position to a place.
+/// The offsets of the records from `next` to a place.
 fn before(log: &dyn Log, mut next: Offset, place: Place) -> anyhow::Result<Vec<Offset>> {
     let mut offsets = Vec::new();
     while next < place.offset {

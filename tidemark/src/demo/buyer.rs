@@ -1,4 +1,4 @@
-//! The buyer: pays on a chain what a customer owes.
+//! The buyer: pays a customer's due on a chain.
 
 use anyhow::Context;
 use api::{TestBuyer, TestPayment};

@@ -63,8 +63,7 @@ impl Chain {
         Ok(())
     }
 
-    /// The buyer's wallet sends base units of a stablecoin; the next block takes it. Returns the
-    /// transaction.
+    /// Sends base units of a stablecoin from the buyer's wallet into the next block; returns the transaction.
     pub(super) async fn pay(
         &self,
         contract: &StablecoinContract,
@@ -77,8 +76,7 @@ impl Chain {
         }
     }
 
-    /// Replaces the last two blocks: what the transaction did in the first of them, it does in the
-    /// second one of the new.
+    /// Replaces the last two blocks: the transaction moves from the first of them to the second new one.
     pub(super) async fn move_to_next_block(&self, tx: &str) -> anyhow::Result<()> {
         match self {
             Self::BuiltIn(devnet) => {
@@ -92,7 +90,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Lets time pass on the chain, whose blocks carry it. False: this chain's time cannot be moved.
+    /// Advances the chain's block time. `false` if this chain's time cannot be moved.
     pub(super) async fn jump(&self, seconds: i64) -> anyhow::Result<bool> {
         let Self::BuiltIn(devnet) = self else { return Ok(false) };
         let then = u64::try_from(SystemClock.now().seconds().plus(seconds).0)?;
@@ -109,7 +107,7 @@ impl Chain {
     }
 }
 
-/// The buyer's wallet sends base units of a stablecoin on a chain of this process. Returns the transaction.
+/// Sends base units of a stablecoin on a built-in chain, from the buyer's wallet. Returns the transaction.
 pub(super) fn pay_built_in(
     chain: &devnet::Chain,
     contract: &StablecoinContract,
@@ -120,7 +118,7 @@ pub(super) fn pay_built_in(
     Ok(chain.transfer(token, buyer, to.parse()?, units.try_into()?)?.to_string())
 }
 
-/// A node that runs the EVM, with accounts that it signs for itself.
+/// An EVM node that signs for its own accounts.
 pub(super) struct Anvil {
     url: String,
     http: reqwest::Client,

@@ -86,7 +86,7 @@ async fn until_followed(log: &dyn Log, chains: [Blockchain; 2]) -> anyhow::Resul
     Ok(())
 }
 
-/// The merchant is where the installation sends its unknown transfers.
+/// Starts the merchant at the URL for unknown transfers.
 async fn start_merchant(settings: &Settings) -> anyhow::Result<Merchant> {
     let shop = &settings.shop;
     let url = shop.merchant.unknown_transfer_webhook_url.clone();

@@ -1,4 +1,4 @@
-//! A sample merchant: takes webhooks and believes only those whose signature verifies.
+//! A sample merchant: accepts only webhooks whose signature verifies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::listen::check;
 
-/// Maximum number of webhooks that wait to be taken.
+/// Maximum number of queued webhooks.
 const INBOX_MAX: usize = 1024;
 /// Path of its webhook URL.
 const PATH: &str = "/webhooks";
@@ -31,7 +31,7 @@ pub(super) struct Merchant {
 
 struct Inbox {
     incoming: mpsc::Receiver<Value>,
-    /// Received while something else was waited for.
+    /// Received while waiting for another one.
     kept: Vec<Value>,
 }
 
@@ -57,7 +57,7 @@ impl Merchant {
             .with_context(|| format!("the merchant cannot listen on {listen}"))?;
         let here = listener.local_addr()?;
         let url = url.unwrap_or_else(|| format!("http://{here}{PATH}"));
-        // It ends with the process: nobody waits for a sample.
+        // It ends with the process, without a shutdown.
         drop(tokio::spawn(async move { axum::serve(listener, routes).await }));
         Ok(Self { url, patience, inbox: Mutex::new(Inbox { incoming, kept: Vec::new() }) })
     }
@@ -89,7 +89,7 @@ impl Merchant {
             .with_context(|| format!("no webhook with {field} {value} came"))
     }
 
-    /// The next verified webhook of any kind; none once the server is gone.
+    /// The next verified webhook; `None` once the server has ended.
     pub(super) async fn next(&self) -> Option<Value> {
         self.inbox.lock().await.incoming.recv().await
     }

@@ -115,7 +115,7 @@ impl Script<'_> {
         let forgotten = self.create("E-1", "50.00").await?;
         self.choose(&forgotten, "polygon").await?;
         self.polygon.mine(4).await?;
-        // Where the match window is short it is unknown at once.
+        // With a short match window it is already unknown.
         let is_confirmed = |t: &Value| t["status"] != "waiting_for_confirmation";
         let query = "blockchain=polygon";
         self.transfer(&due, query, |t| t["txn_hash"] == tx && is_confirmed(t)).await?;
@@ -202,7 +202,7 @@ impl Script<'_> {
         Ok(event)
     }
 
-    /// Waits until the operator's list shows a transfer like this.
+    /// Waits until the operator's list has a matching transfer.
     async fn transfer(
         &self,
         due: &Due,

@@ -55,8 +55,8 @@ impl ShopClient {
         .await
     }
 
-    /// The merchant creates an order for a customer with a browser: the link to its checkout page. The other chain's
-    /// time is ahead by then.
+    /// Creates an order for a customer with a browser, and returns its checkout link. Only on eth, as the other chain's
+    /// time is ahead.
     pub(super) async fn checkout(&self, reference: &str, amount: &str) -> anyhow::Result<String> {
         let order = json!({
             "order_id": reference, "amount": amount, "webhook_url": self.webhook_url,
@@ -66,7 +66,7 @@ impl ShopClient {
         Ok(format!("{}/checkout/{id}?{}", self.base, self.link(&id)?))
     }
 
-    /// Value of the payment of an order, by the operator's list; `None` until it has one.
+    /// Paid value of an order in the operator's list; `None` until it is paid.
     pub(super) async fn received(&self, reference: &str) -> anyhow::Result<Option<String>> {
         let response = self
             .http
@@ -109,7 +109,7 @@ impl ShopClient {
         Ok(blockchains.iter().all(is_offered))
     }
 
-    /// The customer chooses chain and stablecoin and learns what to pay.
+    /// Chooses chain and stablecoin; returns the payment due.
     pub(super) async fn choose(
         &self,
         order_id: &str,

@@ -1,4 +1,4 @@
-//! The Admin API of a running process, for commands that only it can carry out.
+//! Client of a running process's Admin API, for commands that need the process.
 
 use std::time::Duration;
 

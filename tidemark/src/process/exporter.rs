@@ -1,4 +1,4 @@
-//! Sends spans to a collector, by OTLP over HTTP in JSON. A collector that is away costs spans and nothing else.
+//! Sends spans to a collector, by OTLP over HTTP in JSON. Spans are dropped while the collector is unavailable.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) struct Exporter {
     url: String,
     /// Resource attributes of the process.
     resource: Value,
-    /// `true` if the collector did not take the last spans.
+    /// `true` if the last request to the collector failed.
     is_away: bool,
 }
 
@@ -69,7 +69,7 @@ impl Exporter {
         Ok(Self { http, url: otlp.url.clone(), resource, is_away: false })
     }
 
-    /// Sends spans until `stop`, and then those that wait.
+    /// Sends spans until `stop`, then the queued ones.
     pub(super) async fn run(mut self, mut spans: Receiver<Span>, stop: CancellationToken) {
         while let Some(first) = next(&mut spans, &stop).await {
             let mut batch = vec![first];
@@ -100,7 +100,7 @@ impl Exporter {
         answer.and_then(reqwest::Response::error_for_status).map(drop)
     }
 
-    /// One line when the collector is away, and one when it is back.
+    /// Logs a line when the collector fails and when it recovers.
     fn report(&mut self, sent: reqwest::Result<()>) {
         let was_away = std::mem::replace(&mut self.is_away, sent.is_err());
         match sent {

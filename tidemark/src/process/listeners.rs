@@ -21,7 +21,7 @@ pub(crate) enum Purpose {
 pub(crate) struct Listeners(Mutex<Vec<(Purpose, SocketAddr, TcpListener)>>);
 
 impl Listeners {
-    /// The socket of a purpose at an address, which is made where it is not there.
+    /// Returns the socket of a purpose at an address, or opens it.
     ///
     /// # Errors
     /// The address cannot be listened on.
@@ -51,7 +51,7 @@ impl Listeners {
         Ok(listener)
     }
 
-    /// Makes those that a process with other settings needs, while it runs by the present ones.
+    /// Opens the additional sockets of new settings, before the present ones are replaced.
     ///
     /// # Errors
     /// An address cannot be listened on.

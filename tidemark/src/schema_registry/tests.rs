@@ -1,4 +1,4 @@
-//! Registration against a registry that keeps Confluent's rules.
+//! Registration with a registry that has Confluent's rules.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -140,7 +140,7 @@ async fn put_level(State(kept): Shared, Path(subject): Path<String>, body: Bytes
     answer(&body)
 }
 
-/// A running registry, and the configuration that leads to it.
+/// A running registry, and the configuration for it.
 async fn serve(kept: Kept) -> (Arc<Mutex<Kept>>, Config) {
     let kept = Arc::new(Mutex::new(kept));
     let router = Router::new()
@@ -211,7 +211,7 @@ async fn taken_id_leaves_the_subject_writable() {
     assert_eq!(kept.lock().unwrap().modes["transfers.raw-value"], "READWRITE");
 }
 
-/// As a run that was killed leaves it: other programs may write anything to such a subject.
+/// Left by a killed run: other programs could register any schema there.
 #[tokio::test]
 async fn subject_left_in_import_mode_is_made_writable() {
     let (kept, config) = serve(Kept::default()).await;

@@ -33,7 +33,7 @@ impl Condition {
     }
 }
 
-/// A list fits if one of its items does.
+/// A list matches if an item does.
 fn holds(value: &Value, path: &[String], wanted: &str) -> bool {
     match (value, path) {
         (Value::Array(items), _) => items.iter().any(|item| holds(item, path, wanted)),
@@ -57,7 +57,7 @@ impl Filter {
     /// A filter for a topic's records.
     ///
     /// # Errors
-    /// They have no such field: a slip would otherwise show nothing for ever.
+    /// They have no such field: a misspelt name would match no record.
     pub(super) fn new(
         topic: Topic,
         key: Option<String>,

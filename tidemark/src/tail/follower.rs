@@ -15,7 +15,7 @@ const PAGE_RECORDS: usize = 500;
 struct PartitionReader {
     of: TopicPartition,
     next: Offset,
-    /// Records from here on are not wanted.
+    /// Offset at which reading stops.
     until: Option<Offset>,
     read: VecDeque<Arc<Record>>,
     /// `true` if the last read returned nothing.
@@ -29,7 +29,7 @@ pub(super) struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    /// Begins at a place, which is an error if no partition is as long, and with `until_end` stops where the partitions end now.
+    /// Starts at a place, an error if past the end of all partitions; with `until_end` stops at their present ends.
     pub(super) fn open(
         source: &'a Source,
         topic: Topic,
@@ -57,8 +57,7 @@ impl<'a> Follower<'a> {
         Ok(Self { source, readers })
     }
 
-    /// The next record; none if there is none now. Records that were appended before others come before
-    /// them, as far as they are there.
+    /// The next record, or `None` at the end. Records come in append order, as far as they are readable now.
     pub(super) fn next(&mut self) -> Result<Option<Arc<Record>>, Error> {
         for reader in
             self.readers.iter_mut().filter(|reader| reader.read.is_empty() && !reader.at_end)

@@ -75,9 +75,9 @@ impl From {
     }
 }
 
-/// The least offset from which on all records were appended at or after `time`. Append times do not
-/// decrease within a partition while the brokers' clocks do not step back, so halving finds it;
-/// `first_from` gives the first record at or after an offset, as offsets have gaps.
+/// The least offset from which on all records were appended at or after `time`, by binary search: append times of a
+/// partition never decrease unless a broker's clock does. `first_from` returns the first record at or after an offset,
+/// as offsets have gaps.
 fn search(
     start: Offset,
     end: Offset,
