@@ -1,13 +1,13 @@
-//! A proxy in front of the nodes of a chain that answers as endpoints are known to, and an oracle that reads the
-//! chain itself.
+//! A proxy in front of the nodes of a chain with the known faults of endpoints, and an oracle that reads the chain
+//! itself.
 //!
-//! **What it promises**, so that there is one truth to find (decision 69): a block that an endpoint serves is one of the
-//! chain or, for a while, of a fork that the chain left, unless the endpoint is of another chain altogether for a
+//! **What it promises**, so that there is one truth to find (decision 69): a block that an endpoint serves is one of
+//! the chain or, for a while, of a fork that the chain left, unless the endpoint is of another chain altogether for a
 //! while. Of two endpoints at most one lies about a transaction, by inventing it or by leaving its log out, be it for a
-//! moment, by serving a fork that grows, or by tags that are too young. One that is alone does not lie: what it leaves out
-//! is there 5 s after the block came, by the chain's time. A reorganisation is less deep than what confirms a block.
-//! Everything else may happen at any time, to any request, and ends. The numbers of logs are no lie: the identity of
-//! a transfer is its transaction, its parties and its value.
+//! moment, by serving a fork that grows, or by tags that are too young. A single endpoint does not lie: omitted logs
+//! appear 5 s after the block, in chain time. A reorganisation is less deep than the confirmation depth. Any other
+//! fault may hit any request at any time, and ends. Log indexes may differ: the identity of a transfer is its
+//! transaction, its parties and its value.
 //!
 //! All choices are the caller's: equal seeds give equal faults. The proxy reads JSON as any client would, and shares no
 //! code with ingest.

@@ -1,5 +1,5 @@
-//! Shared parts of the black-box tests: the built executable as one process or as many, a real EVM
-//! node, a merchant that receives, a client that signs.
+//! Shared parts of the black-box tests: the executable as one process or several, a real EVM node, a merchant's
+//! receiver, a signing client.
 
 mod anvil;
 mod client;

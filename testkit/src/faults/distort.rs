@@ -1,4 +1,4 @@
-//! Distortion of a node's answers by the faults of an endpoint.
+//! Distortion of a node's replies by the faults of an endpoint.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ const LOGS: &str = "eth_getLogs";
 pub(super) const RECEIPT: &str = "eth_getTransactionReceipt";
 
 impl Behaviour {
-    /// The calls as the endpoint understands them.
+    /// The calls as the endpoint forwards them.
     pub(super) fn as_seen(
         &self,
         fault: Option<Fault>,
@@ -38,7 +38,7 @@ impl Behaviour {
         calls
     }
 
-    /// The answer to one call, from what a node answers.
+    /// The reply to one call, from the node's reply.
     pub(super) fn distort(
         &self,
         fault: Option<Fault>,
@@ -92,7 +92,7 @@ impl Behaviour {
         reply
     }
 
-    /// The logs that the block does not have and of which there are receipts: invented ones, and one of a left fork.
+    /// Logs with receipts that are not in the block: invented ones, and one of an orphaned fork.
     fn with_receipt(&self, fault: Option<Fault>, node_state: &NodeState) -> Vec<Value> {
         let invented = self.invents.iter().filter(|(_, has_receipt)| *has_receipt);
         let removed = node_state.removed().filter(|_| fault == Some(Fault::Removed));
@@ -174,7 +174,7 @@ impl Behaviour {
         is_young && trails
     }
 
-    /// Counts logs in another way. `first` is the place of the first log of each transaction.
+    /// Renumbers logs. `first` is the index of the first log of each transaction.
     pub(super) fn renumber(&self, replies: &mut [Value], first: &HashMap<String, u64>) {
         if self.numbering == Numbering::Block {
             return;
@@ -191,7 +191,7 @@ impl Behaviour {
     }
 }
 
-/// Each log of answers: of those about logs, and of receipts.
+/// Visits each log of the replies and of receipts.
 pub(super) fn each_log(replies: &mut [Value], change: &mut impl FnMut(&mut Value)) {
     let mut change_all = |logs: &mut Value| {
         let logs = logs.as_array_mut().into_iter().flatten();
@@ -214,7 +214,7 @@ fn receipt(log: &Value) -> Value {
     })
 }
 
-/// A block has the transactions of these logs.
+/// Lists these logs' transactions in a block.
 fn list(block: &mut Value, logs: &[Value]) {
     let hash = block["hash"].clone();
     if let Some(listed) = block.get_mut("transactions").and_then(Value::as_array_mut) {
@@ -249,7 +249,7 @@ fn fits(filter: &Value, log: &Value) -> bool {
     number >= hex_number(&filter["fromBlock"]) && number <= hex_number(&filter["toBlock"])
 }
 
-/// A node that lags has no later block.
+/// Removes later blocks (lagging node).
 fn hide_above(height: u64, method: &str, reply: &mut Value) {
     let Some(result) = reply.get_mut("result") else { return };
     let is_above = |number: &Value| hex_number(number).is_some_and(|number| number > height);
@@ -270,7 +270,7 @@ fn hide_above(height: u64, method: &str, reply: &mut Value) {
     }
 }
 
-/// Reply to a request as a whole; `None` if its calls are answered one by one.
+/// Reply to a request as a whole; `None` if its calls have separate replies.
 pub(super) fn whole(fault: Option<Fault>) -> Option<Reply> {
     Some(match fault? {
         Fault::RefusesBatch(words) => {

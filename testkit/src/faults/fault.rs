@@ -16,7 +16,7 @@ pub enum Fault {
     /// HTTP 429; `Some` adds a `retry-after` of 0 or 1 second.
     Rate(Option<u8>),
     Unavailable,
-    /// HTTP 401: the API key is not valid any more.
+    /// HTTP 401: the API key is no longer valid.
     Unauthorized,
     Html,
     /// HTTP 200 without a body.
@@ -28,28 +28,28 @@ pub enum Fault {
     Cut,
     Drip,
     Silence,
-    /// Every second answer of the batch is missing.
+    /// Every second reply of the batch is missing.
     PartialBatch,
-    /// Ids are text, and a batch has a `null` more.
+    /// Ids are text, a batch has an extra `null`.
     Loose,
     NullBlocks,
     /// All logs are missing.
     NoLogs,
     /// The last log of each answer is missing.
     PartialLogs,
-    /// The head lags by this many blocks; where logs of later ones are asked for, there are none.
+    /// The head lags by this many blocks; requests for later logs return none.
     Behind(u64),
-    /// Every block is of a fork that the chain left, which may grow.
+    /// Every block is of an orphaned fork, which may grow.
     Stale,
-    /// Logs are of that fork as far as it goes, and blocks of the chain.
+    /// Logs are of that fork up to its head, and blocks of the chain.
     Mixed,
-    /// A log of that fork is there too, marked removed.
+    /// A log of that fork is included, marked removed.
     Removed,
     /// Every log comes twice.
     Stutter,
     /// Two different logs have one index.
     Collides,
-    /// Another chain answers.
+    /// Serves another chain.
     Foreign,
 }
 
@@ -65,7 +65,7 @@ pub enum Numbering {
     Zero,
 }
 
-/// Behaviour of an endpoint, until it is set anew.
+/// Behaviour of an endpoint, until it is changed.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
     /// The fault, and the number of requests that it still applies to.
@@ -84,19 +84,17 @@ pub struct Behaviour {
     /// Logs that are in no block, with `true` for those that have receipts.
     pub invents: Vec<(Value, bool)>,
     pub numbering: Numbering,
-    /// Transactions of which it has no receipt, though their blocks list them. It does not serve the receipts of whole
-    /// blocks then.
+    /// Transactions without a receipt, though their blocks list them. It then serves no receipts of whole blocks.
     pub lacks_receipts: HashSet<String>,
     /// Reply to each request for the receipts of a whole block.
     pub block_receipts: Option<Value>,
     /// `safe` and `finalized` are its newest block.
     pub tags_are_young: bool,
-    /// It holds its answers back until the newest block of the chain is as old as this, in seconds. Time must pass for a
-    /// change to be seen.
+    /// Age in seconds that the newest block must reach before replies are sent. The chain's time must advance for it.
     pub answers_after: i64,
     /// Logs and receipts of the blocks below this height are deleted.
     pub pruned_below: u64,
-    /// Another backend at the same address, which answers every second request.
+    /// Another backend at the same address, which serves every second request.
     pub backend: Option<Box<Behaviour>>,
 }
 

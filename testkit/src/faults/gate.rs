@@ -1,4 +1,4 @@
-//! Lets requests through one by one, so that the world changes between them and at no other time.
+//! Passes requests one by one, so that the chain changes only between requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,7 +37,7 @@ impl Gate {
     }
 }
 
-/// Counts a request also if it is given up.
+/// Counts a request even if cancelled.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl<'a> Waits<'a> {

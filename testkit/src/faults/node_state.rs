@@ -18,7 +18,7 @@ pub struct NodeState {
 pub(super) struct Parts {
     /// URL of the chain's own node.
     pub(super) chain: String,
-    /// URL of a node that stayed on a fork which the chain left.
+    /// URL of a node that stayed on an orphaned fork.
     pub(super) stale: Option<String>,
     /// URL of a node of another chain.
     pub(super) foreign: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct Parts {
 }
 
 impl NodeState {
-    /// NodeState of the node at this URL.
+    /// State for the node at this URL.
     pub fn of(chain: &str) -> Self {
         let node_state = Self::default();
         node_state.parts().chain = chain.to_owned();
@@ -85,7 +85,7 @@ impl NodeState {
         parts.born.insert(hash.to_owned(), (number, now));
     }
 
-    /// Waits until the newest block is as old as is asked for, in seconds. That may change meanwhile.
+    /// Waits until the newest block has this age, in seconds. `seconds` may change meanwhile.
     pub(super) async fn head_is_old(&self, seconds: impl Fn() -> i64) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());

@@ -18,7 +18,7 @@ use super::{Behaviour, Fault, Gate, NodeState, Numbering};
 /// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The head, and whether an earlier block is still there.
+    /// The head, and the check of an earlier block.
     Tip,
     /// A range of logs.
     Scan,
@@ -82,7 +82,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// An endpoint without faults; with a gate its requests wait there.
+    /// An endpoint without faults; requests wait at the gate, if any.
     pub async fn start(node_state: Arc<NodeState>, gate: Option<Arc<Gate>>) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
@@ -119,7 +119,7 @@ impl Proxy {
         self.shared.held.load(Ordering::SeqCst) > 0
     }
 
-    /// Lets the next request of a kind wait for ever, and returns once there is one.
+    /// Blocks the next request of a kind for ever; the receiver gets its arrival.
     pub fn hold(&self, kind: Kind) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         *self.shared.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some((kind, sender));
@@ -132,7 +132,7 @@ impl Shared {
         self.behaviour.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a request that is to be reset.
+    /// `true` for a request to reset; counts it.
     fn resets(&self) -> bool {
         let mut behaviour = self.behaviour();
         let resets = matches!(behaviour.fault, Some((Fault::Reset, _)));
@@ -230,7 +230,7 @@ impl Shared {
         Some(replies)
     }
 
-    /// The place of the first log of each transaction in the blocks of some answers.
+    /// The index of the first log of each transaction in the blocks of some replies.
     async fn first_logs(&self, node: &str, replies: &mut [Value]) -> Option<HashMap<String, u64>> {
         let mut blocks = HashSet::new();
         each_log(replies, &mut |log| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Time between two bytes of a slow answer.
+/// Time between two bytes of a slow reply.
 const DRIP: Duration = Duration::from_millis(40);
 /// Maximum size of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -54,7 +54,7 @@ async fn connection<F: Future<Output = Reply>>(
     let mut first = [0];
     while stream.peek(&mut first).await? > 0 {
         if resets() {
-            // The system resets a connection that is closed with unread bytes.
+            // The kernel resets a connection closed with unread bytes.
             return Ok(());
         }
         let body = request(&mut stream).await?;

@@ -1,5 +1,5 @@
-//! The oracle: what the chain itself says was paid, read from the receipts of each of its blocks, beside what the books
-//! say. It knows nothing of logs that were searched, of endpoints, heads or confirmations.
+//! The oracle: compares the payments in the receipts of all blocks with the pipeline's results. It does not use log
+//! queries, endpoints, heads or confirmations.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::node_state::{TRANSFER, hex_number};
 /// Blocks that are read at once.
 const BATCH_BLOCKS: u64 = 200;
 
-/// A transfer that the chain holds.
+/// A transfer on the chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Payment {
     pub tx: String,
@@ -28,7 +28,7 @@ pub struct Claim {
     pub to: String,
     pub units: u128,
     pub is_confirmed: bool,
-    /// `true` if the books say that it left the chain.
+    /// `true` if it is retracted in the books.
     pub has_left: bool,
     /// The order that it paid.
     pub order: Option<String>,
@@ -39,14 +39,14 @@ pub struct Claim {
 pub struct Ordered {
     pub id: String,
     pub status: String,
-    /// Address that the customer was asked to pay, and the amount (`units`).
+    /// Address that the customer is to pay, and the amount (`units`).
     pub to: String,
     pub units: u128,
     /// The last second of a block whose transfers pay it.
     pub expires_at: i64,
 }
 
-/// The books: what the pipeline says in the end.
+/// The books: final results of the pipeline.
 #[derive(Debug, Clone, Default)]
 pub struct Booked {
     pub claims: Vec<Claim>,
@@ -71,8 +71,8 @@ impl Verdict {
     }
 }
 
-/// The identity of a transfer. Equal ones of a transaction are counted: a place in the block is no part of it, as
-/// nodes differ about that.
+/// The identity of a transfer, without the log index, about which nodes differ. Equal transfers of a transaction are
+/// counted.
 type Key<'a> = (&'a str, &'a str, u128);
 
 impl Payment {
@@ -162,7 +162,7 @@ async fn payments(url: &str, token: &str, wallets: &[String]) -> Vec<Payment> {
     payments
 }
 
-/// The payment that a log is, if it is one to us.
+/// The payment in a log, if it is to a wallet.
 fn payment(log: &Value, token: &str, wallets: &[String], time: i64) -> Option<Payment> {
     let topics = log["topics"].as_array()?;
     let [signature, _, to] = topics.as_slice() else { return None };

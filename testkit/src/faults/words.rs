@@ -1,9 +1,9 @@
-//! Known answers of nodes and providers in place of the requested data.
+//! Known refusals of nodes and providers in place of requested data.
 
 /// Meaning of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// The range or its result is too large; the first and last block of one that would do, if it says so.
+    /// The range or its result is too large; first and last block of an accepted range, if suggested.
     Size(Option<(i64, i64)>),
     Rate,
     /// The node does not have the block yet, or no longer has it.

@@ -11,7 +11,7 @@ use crate::process::given;
 
 /// USDT on Ethereum.
 pub const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
-/// The same for a chain that runs no EVM.
+/// The same for a non-EVM chain.
 pub fn usdt() -> devnet::Token {
     let address = USDT.parse().expect("an address");
     devnet::Token { address, decimals: 6, symbol: "USDT".into() }
@@ -34,7 +34,7 @@ pub struct Anvil {
     _states: tempfile::TempDir,
 }
 
-/// USDT of a chain: of its issuer where there is one, else a bridged one.
+/// USDT of a chain: native if there is one, else a bridged one.
 pub fn usdt_of(blockchain: Blockchain) -> StablecoinContract {
     let bridged = || {
         let mut bridged = bridged_contracts(blockchain).map(|(_, contract)| contract);

@@ -48,8 +48,8 @@ impl Client {
         Self { base: base.to_owned(), http, on_servers: false }
     }
 
-    /// For a service whose tables are on servers: on a busy machine they miss the time that a read may take, and the
-    /// service answers 500. The reads of this client that are repeated are repeated then, too.
+    /// For a service whose tables are on servers: on a busy machine a read may time out, and the service returns 500.
+    /// This client's polls are then repeated.
     pub fn on_servers(self) -> Self {
         Self { on_servers: true, ..self }
     }
@@ -119,7 +119,7 @@ impl Client {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// As [`Client::create`] with a key, and again until there is an answer.
+    /// As [`Client::create`] with a key, retried while unavailable.
     pub async fn create_keyed(
         &self,
         reference: &str,

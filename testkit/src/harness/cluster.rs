@@ -1,4 +1,4 @@
-//! Every stage in processes of its own, on Kafka and CQL.
+//! Every stage in separate processes, on Kafka and CQL.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -31,25 +31,25 @@ const PROCESSES: [(&str, &str); 9] = [
 /// Gives each process its own port for `/ready`.
 const LISTEN: &str = "TIDEMARK__TELEMETRY__LISTEN";
 
-/// Topics and tables of their own on the servers that the tests share, and the configuration for them.
+/// Separate topics and tables on the shared servers of the tests, and the configuration for them.
 #[derive(Debug, Clone)]
 pub struct Installation {
     dir: PathBuf,
     file: PathBuf,
     port: u16,
     blockchains: Vec<&'static str>,
-    /// Configuration of its processes beside the file.
+    /// Additional configuration of its processes.
     variables: Vec<(&'static str, String)>,
 }
 
 impl Installation {
-    /// Writes the configuration into `dir`. Topics and tables are not there yet. `more` is further TOML.
+    /// Writes the configuration into `dir`. Topics and tables do not exist yet. `more` is further TOML.
     pub fn new(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         let (kafka, cql) = (given("TIDEMARK_TEST_KAFKA"), given("TIDEMARK_TEST_CQL"));
         Self::on((&kafka, &cql), dir, chains, webhook_url, more)
     }
 
-    /// As [`Installation::new`], on a broker and a node of the caller's. `more` continues section `[log]`.
+    /// As [`Installation::new`], on a given broker and node. `more` continues section `[log]`.
     pub fn on(
         (kafka, cql): (&str, &str),
         dir: &Path,
@@ -82,7 +82,7 @@ prefix = "{id}."
         Self { variables: variables.to_vec(), ..self }
     }
 
-    /// The same installation as a process sees it whose configuration has one wallet more.
+    /// Returns the installation with one more wallet in the configuration.
     pub fn with_wallet(&self, blockchain: &str, address: &str) -> Self {
         let text = std::fs::read_to_string(&self.file).expect("config");
         let wallet = format!(
@@ -93,7 +93,7 @@ prefix = "{id}."
         Self { file, ..self.clone() }
     }
 
-    /// The same by a configuration of another name, in which one text is replaced.
+    /// Returns the installation with a text of the configuration replaced.
     pub fn changed(&self, name: &str, from: &str, to: &str) -> Self {
         let text = std::fs::read_to_string(&self.file).expect("config");
         assert!(text.contains(from), "{from} is not in {text}");
@@ -132,7 +132,7 @@ prefix = "{id}."
         }
     }
 
-    /// Copies the tables to another keyspace by `tables rebuild --into`, and ends it once that has everything.
+    /// Copies the tables to another keyspace by `tables rebuild --into`, and stops it once complete.
     pub fn copy_tables(&self, keyspace: &str) {
         let mut command = Command::new(executable());
         command.args(["tables", "rebuild", "--into", keyspace, "--config"]).arg(&self.file);
@@ -189,7 +189,7 @@ impl Member {
         self.waiting_for("nothing", |lines| lines.is_empty()).await;
     }
 
-    /// Waits until what it waits for is as wanted, and returns it.
+    /// Waits until its pending conditions match, and returns them.
     pub async fn waiting_for(
         &mut self,
         what: &str,

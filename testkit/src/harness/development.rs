@@ -1,4 +1,4 @@
-//! Development chains whose times are near the clock's.
+//! Development chains, in time with the system clock.
 
 use std::net::Ipv4Addr;
 
@@ -12,7 +12,7 @@ const BLOCK_SECONDS: u64 = 3;
 /// Account that pays.
 const PAYER: [u8; 20] = [0x22; 20];
 
-/// A node of a chain with USDT and a block a second, the first of them this many seconds ago.
+/// A node of a chain with USDT and one block per second, the first one `age` seconds ago.
 pub async fn evm_node(chain_id: u64, age: u64, height: u64) -> Devnet {
     let config = devnet::Config {
         chain_id,

@@ -1,4 +1,4 @@
-//! A line to a server, which a test can cut.
+//! A TCP proxy that a test can cut off.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// A port of this machine behind which a server is, until it is cut: connections are refused then.
+/// A local port that forwards to a server until it is cut: then connections are refused.
 #[derive(Debug)]
 pub struct Line {
     url: String,
@@ -17,7 +17,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line to a URL of this machine.
+    /// Forwards to a local URL.
     pub async fn to(url: &str) -> Self {
         let (host, path) = url.strip_prefix("http://").expect("http").split_once('/').map_or_else(
             || (url.trim_start_matches("http://"), String::new()),
@@ -47,12 +47,12 @@ impl Line {
         &self.url
     }
 
-    /// Number of connections made over it.
+    /// Number of connections so far.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::SeqCst)
     }
 
-    /// Cuts it, and waits until nothing goes over it any more.
+    /// Closes it, and waits until all connections are closed.
     pub async fn cut(&mut self) {
         self.task.abort();
         drop((&mut self.task).await);

@@ -1,4 +1,4 @@
-//! A merchant's receiver: keeps everything that is POSTed to it.
+//! A merchant's receiver: records every POST.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::MERCHANT_SECRET;
 
-/// One webhook as it came.
+/// A received webhook.
 #[derive(Debug, Clone)]
 pub struct Received {
     /// `Webhook-Id`: the same whenever an event is sent again.

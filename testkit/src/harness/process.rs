@@ -75,7 +75,7 @@ impl Process {
         }
     }
 
-    /// SIGKILL: no chance to tidy up.
+    /// SIGKILL, without cleanup.
     pub fn kill(mut self) {
         assert!(self.ended().is_none(), "{} ended before the kill:\n{}", self.name, self.log());
         self.child.kill().expect("kill");

@@ -1,4 +1,4 @@
-//! Receivers of webhooks that do what a script says, and remember what they were sent.
+//! Receivers of webhooks that reply by a script, and record the requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,15 +16,15 @@ use super::eventually;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
     Status(u16),
-    /// Nothing, until the other side gives up.
+    /// No reply, until the client times out.
     Silence,
-    /// Closes the connection: the answer is lost.
+    /// Closes the connection: the reply is lost.
     Loss,
     /// Waits for the status of [`Receiver::release`].
     Hold,
 }
 
-/// A POST that came.
+/// A received POST.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// `Webhook-Id`.
@@ -32,7 +32,7 @@ pub struct Call {
     /// `Webhook-Attempt`.
     pub attempt: i32,
     pub at: Instant,
-    /// The same by the clock that the records of attempts have.
+    /// The same by the clock of the attempts' records.
     pub time: UnixMicros,
     pub reply: Reply,
 }
@@ -72,7 +72,7 @@ impl Receiver {
                 let shared = accepting.clone();
                 shared.open.fetch_add(1, Ordering::SeqCst);
                 drop(tokio::spawn(async move {
-                    // A connection that breaks is over, too.
+                    // A broken connection has ended, too.
                     drop(shared.serve(stream).await);
                     shared.open.fetch_sub(1, Ordering::SeqCst);
                 }));
@@ -95,9 +95,9 @@ impl Receiver {
         self.shared.released.send_replace(Some(status));
     }
 
-    /// Waits until all is seen that was sent by processes that have ended since: every connection is closed.
+    /// Waits until all requests of ended processes are received: every connection is closed.
     pub async fn drained(&self) {
-        // Connections are accepted in their order: before this one, all of theirs.
+        // Connections are accepted in order: all of theirs before this one.
         let mut last = TcpStream::connect(("127.0.0.1", self.port)).await.expect("connected");
         last.shutdown().await.expect("an end");
         let closed = last.read_to_end(&mut Vec::new()).await;
@@ -114,7 +114,7 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers what comes over a connection until its end.
+    /// Serves a connection until its end.
     async fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let mut buffer = Vec::new();
         while let Some((event_id, attempt)) = read_request(&mut stream, &mut buffer).await? {
@@ -139,7 +139,7 @@ impl Shared {
     }
 }
 
-/// The event and the attempt of the next request; none at the end of the connection.
+/// Event and attempt of the next request; `None` at the end of the connection.
 async fn read_request(
     stream: &mut TcpStream,
     buffer: &mut Vec<u8>,

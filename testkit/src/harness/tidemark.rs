@@ -52,7 +52,7 @@ impl Tidemark {
         tidemark
     }
 
-    /// Writes a configuration into `dir` and starts all stages on it. `more` is further TOML; `variables` go over it.
+    /// Writes a configuration into `dir` and starts all stages on it. `more` is further TOML; `variables` override.
     pub fn spawn(
         dir: &Path,
         chains: &[Chain],
@@ -108,7 +108,7 @@ impl Tidemark {
         self.process.log()
     }
 
-    /// SIGKILL: no chance to tidy up.
+    /// SIGKILL, without cleanup.
     pub fn kill(self) {
         self.process.kill();
     }
@@ -119,8 +119,8 @@ impl Tidemark {
     }
 }
 
-/// Base configuration of every test; sections of its own may follow. Timeouts are longer than any
-/// delay on a busy machine: an attempt that ends late would be made again.
+/// Base configuration of every test; a test may append sections. Timeouts exceed any delay on a busy machine: a late
+/// attempt would be retried.
 pub(super) fn configuration(port: u16, chains: &[Chain], webhook_url: &str) -> String {
     let mut text = format!(
         r#"
