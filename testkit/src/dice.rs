@@ -1,4 +1,4 @@
-//! Choices that follow from a seed.
+//! Random choices from a seed.
 
 /// A source of choices: splitmix64.
 #[derive(Debug, Clone, Copy)]

@@ -28,26 +28,25 @@ pub const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 /// Timeout of one poll in the checks.
 const POLL: Duration = Duration::from_millis(20);
 
-/// One storage of a back end, and what only its back end can do to it.
+/// Storage of a back end, with operations specific to it.
 pub trait Fixture: Sync {
-    /// Opens the log. Called again once everything from the last time was dropped, it opens what that
-    /// left behind.
+    /// Opens the log. It may be called again once the last log is dropped, and then opens the same storage.
     fn open(&self) -> Arc<dyn Log>;
 
-    /// The name of another installation on the same back end.
+    /// Name of another installation on the same back end.
     fn stranger(&self) -> String;
 
-    /// Makes silent members of groups lose their partitions after this time instead of ten seconds.
+    /// Sets the time after which silent members lose their partitions, by default ten seconds.
     fn set_session_timeout(&self, timeout: Duration);
 
-    /// Makes the next step, or call of `produce`, fail for a passing reason.
+    /// Makes the next step, or call of `produce`, fail transiently.
     fn fail_next_commit(&self);
 
     /// Moves the clock of the log forward.
     fn advance(&self, by: Duration);
 
-    /// Deletes what is expired and compacts, now. Returns when it is done. It may append records of the
-    /// key [`FILLER`] to compacted topics: Kafka never compacts what was appended last.
+    /// Deletes expired records and compacts. Blocks until done. It may append records of the key [`FILLER`] to
+    /// compacted topics: Kafka never compacts the last segment.
     fn maintain(&self);
 }
 
@@ -98,7 +97,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("an emptied partition keeps counting", cleanup::an_emptied_partition_keeps_counting),
 ];
 
-/// Runs every check on storage of its own, some at a time.
+/// Runs every check on separate storage, some at a time.
 pub fn run<F: Fixture>(fixture: impl Fn() -> F + Sync, at_a_time: usize) {
     crate::run_checks(CHECKS, at_a_time, |check| check(&fixture()));
 }
@@ -138,7 +137,7 @@ fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
     range.map(|n| n.to_string()).collect()
 }
 
-/// Reads a partition from a place to its end, a few records at a time.
+/// Reads a partition from an offset to its end, by small pages.
 fn read_from(log: &Arc<dyn Log>, of: TopicPartition, mut from: Offset) -> Vec<Arc<Record>> {
     let mut all: Vec<Arc<Record>> = Vec::new();
     loop {

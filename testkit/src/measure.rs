@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::harness::{Chain, now, usdt};
 
-/// Chain time of what is measured without an ingestor.
+/// Chain time of measurements without an ingestor.
 pub const TIME: UnixSeconds = UnixSeconds(1_800_000_000);
 
 /// The contract of the stablecoin.
@@ -42,12 +42,12 @@ pub fn cpu_time(pid: u32) -> Duration {
     Duration::from_millis(times.sum::<u64>() * 10)
 }
 
-/// A chain on which nothing happens, and how to follow it.
+/// A chain without transfers, and its configuration.
 pub async fn idle_chain() -> (Devnet, Chain) {
     chain(20, String::new()).await
 }
 
-/// A chain whose blocks are final when they come, without a block of its own accord.
+/// A chain whose blocks are final at once, and mined on request only.
 pub async fn final_chain() -> (Devnet, Chain) {
     chain(0, "confirmations = \"finalized\"".to_owned()).await
 }
@@ -55,7 +55,7 @@ pub async fn final_chain() -> (Devnet, Chain) {
 async fn chain(finalized_depth: u64, more: String) -> (Devnet, Chain) {
     let config = devnet::Config {
         chain_id: 1,
-        // Of this moment: a chain whose time is ahead of the clock is not believed.
+        // The present: a chain ahead of the clock is refused.
         genesis_timestamp: now().unsigned_abs(),
         block_interval_secs: 1,
         finalized_depth,
@@ -77,7 +77,7 @@ pub fn percent() -> usize {
     })
 }
 
-/// The time that this part of the calls took at most; nothing of none.
+/// The duration at this percentile; zero without calls.
 pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or_default()
 }
@@ -87,12 +87,12 @@ pub fn rate(count: usize, time: Duration) -> u64 {
     u64::try_from(count as u128 * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
 }
 
-/// The wallet that everything is paid to.
+/// The wallet of all payments.
 pub fn wallet() -> Address {
     Address::new(AddressFamily::Evm, [0x11; 20])
 }
 
-/// An amount of its own for each number.
+/// A distinct amount for each number.
 pub fn amount(number: usize) -> Amount {
     Amount::from_parts((number as u128 + 1) * 1_000_000_000_000).expect("small")
 }
@@ -140,7 +140,7 @@ pub fn transfer(number: usize, height: usize) -> ChainRecord {
     )
 }
 
-/// Payments to the wallet are seen from here on.
+/// The start of the watch of the wallet.
 pub fn watch(height: usize) -> ChainRecord {
     record(height, ChainBody::Watch(Watch { wallet_address: wallet(), contracts: vec![CONTRACT] }))
 }
@@ -165,7 +165,7 @@ pub fn raw(record: &ChainRecord, layout: &Layout) -> NewRecord {
     NewRecord::encode(Topic::TransfersRaw, lane, wallet().to_string(), record).expect("encodable")
 }
 
-/// Asks for a deposit of the order's own amount.
+/// Requests a deposit of the order's amount.
 pub fn request() -> PaymentRequest {
     PaymentRequest {
         blockchain: Blockchain::Eth,

@@ -1,4 +1,4 @@
-//! A log that reports what its workers do, and into which a bug can be put.
+//! A log that reports its workers' events, and can have a planted bug.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +12,10 @@ use log::{
 use schemas::record::{DepositCommand, DepositCommandBody};
 use schemas::{Partition, Topic};
 
-/// Gets the reports, and may end the process between two halves of a step.
+/// Receives the reports, and may kill the process within a step.
 pub trait Observer: Send + Sync + 'static {
     fn report(&self, report: &Report);
-    /// A worker is at this point. It may not return; if it returns false, the worker dies.
+    /// Called by a worker at this point. It may block; on `false` the worker dies.
     fn reached(&self, group: &str, point: &str) -> bool;
 }
 
@@ -50,7 +50,7 @@ pub struct Report {
     pub text: String,
 }
 
-/// Remembers how far the groups are, and lets a worker die between two halves of a step.
+/// Records the positions of groups, and kills a worker between two halves of a step.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub positions: Mutex<BTreeMap<TopicPartition, Offset>>,
@@ -75,9 +75,9 @@ impl Observer for Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     None,
-    /// Offsets are committed on their own, before the outputs.
+    /// Offsets are committed separately, before the outputs.
     OffsetsFirst,
-    /// Offsets are committed on their own, after the outputs.
+    /// Offsets are committed separately, after the outputs.
     OffsetsLast,
 }
 
@@ -90,7 +90,7 @@ impl Bug {
     }
 }
 
-/// Between the two halves of a step that holds an answer of an order to a lane.
+/// Point between the halves of a step with an order's reply to a lane.
 pub const BETWEEN_ANSWERS: &str = "BetweenAnswers";
 
 impl Report {
@@ -106,7 +106,7 @@ impl Report {
         format!("{what:?} {group} {} {text}", positions.join(","))
     }
 
-    /// Reads such a line; none for any other.
+    /// Parses such a line; else `None`.
     pub fn parse(line: &str) -> Option<Self> {
         let [what, group, positions, text] = line.splitn(4, ' ').collect::<Vec<_>>()[..] else {
             return None;
@@ -155,7 +155,7 @@ impl ObservedWorker {
         self.observer.report(&Report { positions, ..Report::new(what, self.group, text) });
     }
 
-    /// The bug: what must be one step is two.
+    /// The bug: commits one step as two.
     fn commit_in_two(&self, worker: &mut dyn Worker, step: Step) -> Result<(), StepError> {
         let answers = step.records.iter().any(is_answer);
         let outputs = Step { records: step.records, offsets: Vec::new() };
@@ -170,7 +170,7 @@ impl ObservedWorker {
     }
 }
 
-/// `true` if a record is an order's answer to a lane about a transfer.
+/// `true` if a record is an order's reply to a lane about a transfer.
 fn is_answer(record: &NewRecord) -> bool {
     let value = record.value.as_deref().unwrap_or_default();
     record.to.topic == Topic::DepositsCommands

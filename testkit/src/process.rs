@@ -1,4 +1,4 @@
-//! Child processes, and what they are given.
+//! Child processes, and test variables.
 
 use std::path::PathBuf;
 use std::process::{Child, Output};
@@ -19,13 +19,13 @@ pub fn text(output: &Output) -> String {
     String::from_utf8([&output.stdout[..], &output.stderr].concat()).expect("UTF-8")
 }
 
-/// A child process that is killed with this value.
+/// A child process that is killed on drop.
 #[derive(Debug)]
 pub struct Killed(pub Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited.
         drop(self.0.kill());
         drop(self.0.wait());
     }

@@ -1,5 +1,5 @@
-//! An installation that moves: a shop with orders that are paid before, during and after it, and what must be true of
-//! them then.
+//! Relocation of an installation: a shop with orders that are paid before, during and after it, and the checks of
+//! these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ const WALLETS: [&str; 2] =
 const CALLS: usize = 16;
 /// Maximum number of orders created before both chains get another block.
 const CREATED: usize = 100;
-/// Webhooks that wait for another attempt when the installation moves.
+/// Number of webhooks that wait for a retry during the relocation.
 pub const WAITING: usize = 3;
 
-/// Every time in it is longer than a busy machine takes.
+/// All timeouts exceed the delays of a busy machine.
 pub const SETTINGS: &str = r#"
 [orders]
 ttl = "20h"
@@ -87,7 +87,7 @@ impl Shop {
         self.devnets[chain].chain()
     }
 
-    /// Each chain has this many blocks more, of the present time.
+    /// Mines this many blocks on each chain, at the present time.
     pub fn mine(&self, blocks: usize) {
         for chain in 0..CHAINS.len() {
             let node = self.node(chain);
@@ -97,8 +97,8 @@ impl Shop {
         }
     }
 
-    /// Creates this many orders, and has the first of them paid: webhooks about the first [`WAITING`] of these are
-    /// refused. Gives a payment that pays nothing.
+    /// Creates this many orders and pays the first of them; webhooks about the first [`WAITING`] of these are refused.
+    /// Returns a transfer that pays nothing.
     pub async fn begin(&mut self, client: &Client, count: usize, paid: usize) -> Value {
         self.create(client, count).await;
         let (waiting, acknowledged) = self.orders[..paid].split_at(WAITING);
@@ -148,7 +148,7 @@ impl Shop {
         transfer_usdt(&self.node(chain), to, units).to_string()
     }
 
-    /// A payment that no order awaits; its transfer, once that is known.
+    /// Sends a payment without an order; returns its transfer.
     async fn stray(&self, client: &Client) -> Value {
         let deposit = &self.orders[0].deposit;
         let hash = self.transfer(0, deposit, 7_777_777);
@@ -157,7 +157,7 @@ impl Shop {
         client.transfer_with_status(wallet, &hash, "no_matched_deposit").await
     }
 
-    /// An operator lets it pay an order, which no more than one may be.
+    /// Attaches it to two orders: only the first attempt succeeds.
     pub async fn attach(&self, client: &Client, transfer: &Value, orders: &[Order; 2]) {
         let mut answers = Vec::new();
         for order in orders {
@@ -210,7 +210,7 @@ impl Shop {
         self.receiver.drained().await;
     }
 
-    /// Creates each order once more by its key: it is the same one.
+    /// Creates each order again by its key: returns the same one.
     pub async fn are_known(&self, client: &Client) {
         let (url, orders) = (self.url(), self.orders.clone());
         each(orders.into_iter().enumerate().collect(), |(number, order)| {
@@ -223,21 +223,21 @@ impl Shop {
         .await;
     }
 
-    /// A deposit that is still open is as it was.
+    /// Checks that an open deposit is unchanged.
     pub async fn is_open(&self, client: &Client, order: &Order) {
         assert_eq!(client.deposit(&order.id).await["id"], order.deposit["id"]);
         assert_eq!(client.deposit(&order.id).await["value"], order.deposit["value"]);
     }
 
-    /// No number names two deposits.
+    /// Checks unique deposit ids.
     pub fn assert_names(&self) {
         let ids: BTreeSet<String> =
             self.orders.iter().map(|order| order.deposit["id"].to_string()).collect();
         assert_eq!(ids.len(), self.orders.len());
     }
 
-    /// Each of these orders was announced as paid once. Where processes share partitions, those at the front may come again:
-    /// who takes a partition over sends what was under way there.
+    /// Checks that each of these orders was announced as paid once. The first `repeatable` may be announced again: the
+    /// new owner of a partition resends webhooks in flight.
     pub fn assert_webhooks(&self, orders: &[Order], repeatable: usize) {
         let calls = self.receiver.calls();
         let may_repeat = |id: &str| orders[..repeatable].iter().any(|order| order.id == id);
@@ -258,7 +258,7 @@ impl Shop {
     }
 }
 
-/// The log knows each attempt once, by the lines of `tidemark tail webhooks.attempts`.
+/// Checks that each attempt is logged once, in `tidemark tail webhooks.attempts`.
 pub fn assert_attempts(lines: &str) {
     let mut attempts = BTreeSet::new();
     for line in lines.lines() {
@@ -284,7 +284,7 @@ async fn create(client: &Client, number: usize, url: &str) -> Order {
     Order { reference: format!("A-{number}"), chain: number % CHAINS.len(), id, deposit }
 }
 
-/// Does something for each, some at a time; the results in their order.
+/// Runs `work` for each, some at a time; results in order.
 async fn each<T, R, F>(all: Vec<T>, mut work: impl FnMut(T) -> F) -> Vec<R>
 where
     R: Send + 'static,

@@ -21,7 +21,7 @@ use crate::log_suite::{LAYOUT, on_kafka};
 
 const INPUT: TopicPartition = at(Topic::Orders);
 const OUTPUT: TopicPartition = at(Topic::OrdersChangelog);
-/// Both get a record of every step of the writer.
+/// Both receive a record of every writer step.
 const WRITTEN: [TopicPartition; 2] = [at(Topic::TransfersRaw), at(Topic::Alerts)];
 /// Number of input records produced before the copying worker needs them.
 const INPUT_AHEAD: usize = 5_000;
@@ -34,7 +34,7 @@ const fn at(topic: Topic) -> TopicPartition {
     TopicPartition { topic, partition: Partition(0) }
 }
 
-/// Points of a step at which its broker is killed, one after the other.
+/// Points of a step at which the broker is killed, in turn.
 const POINTS: [StepPoint; 6] = [
     StepPoint::BeforeOffsets,
     StepPoint::AfterSend,
@@ -44,7 +44,7 @@ const POINTS: [StepPoint; 6] = [
     StepPoint::AfterOffsets,
 ];
 
-/// Sends a message when a step reaches the point that is awaited.
+/// Sends a message when a step reaches the awaited point.
 struct Trap {
     awaited: Mutex<Option<(StepPoint, Sender<()>)>>,
 }
@@ -70,12 +70,12 @@ impl Trap {
 pub struct Outcome {
     pub written: usize,
     pub copied: usize,
-    /// Number of times the worker ended because another instance has its name. There is none, so 0:
-    /// a broker that takes it for its own predecessor fences it, and it joins again by its claim.
+    /// Number of times the worker ended because another instance has its name. None has, so 0: if a broker fences it as
+    /// its own predecessor, it rejoins by its claim.
     pub fenced: usize,
     /// Other errors after which a process has to end.
     pub failures: Vec<String>,
-    /// The longest time from a restart until both worked again.
+    /// The longest time from a restart until both made steps.
     pub slowest_recovery: Duration,
 }
 
@@ -161,7 +161,7 @@ impl Load {
         self.failures.lock().expect("not poisoned").push(format!("{role}: {error}"));
     }
 
-    /// Keeps input ahead of the worker. What is uncertain is produced again: only its order counts.
+    /// Keeps input ahead of the worker. Uncertain appends are retried: only the order counts.
     fn produce(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let mut n = 0;

@@ -55,8 +55,8 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     }),
 ];
 
-/// Cases of which the outcome depends on the copies that answer. The others have the same statements, which one copy
-/// answers as three do.
+/// Cases whose outcome depends on the replicas that respond. Statements of the others behave alike with one replica and
+/// three.
 const OF_COPIES: [&str; 8] = [
     "lists are those of the reference",
     "rows read back exactly",
@@ -68,8 +68,7 @@ const OF_COPIES: [&str; 8] = [
     "a prune that was cut off is repeated",
 ];
 
-/// Runs on several nodes what can differ there, one case at a time: nodes need seconds to agree about each other's changes
-/// of the schema.
+/// Runs [`OF_COPIES`] on several nodes, one case at a time: nodes need seconds to agree on schema changes.
 pub fn run_on_copies(back_end: BackEnd) {
     let runtime = Runtime::new().unwrap();
     let of_copies = |(name, _): &&(&str, Case)| OF_COPIES.contains(name);
@@ -78,7 +77,7 @@ pub fn run_on_copies(back_end: BackEnd) {
     crate::run_checks(&cases, 1, |case| case(&Tables::new(back_end), &runtime));
 }
 
-/// Runs every case on tables of its own, some at a time.
+/// Runs every case on separate tables, some at a time.
 pub fn run(back_end: BackEnd, at_a_time: usize) {
     let runtime = Runtime::new().unwrap();
     crate::run_checks(CASES, at_a_time, |case| case(&Tables::new(back_end), &runtime));

@@ -1,4 +1,4 @@
-//! Tables to test with, on each back end, and everything that is in them.
+//! Tables to test with, on each back end, and dumps of them.
 
 pub mod cql;
 
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// A future of a [`BackEnd`].
 pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Tables that say which log the others are made from, and how far: no part of a [`Dump`].
+/// Tables with the log's identity and positions in it: no part of a [`Dump`].
 const ABOUT_THE_LOG: [&str; 2] = ["origin", "positions"];
 
 /// Every row of every table, each as a text.
@@ -28,14 +28,12 @@ pub struct BackEnd {
     pub name: &'static str,
     /// Number of random cases: few long ones where tables take seconds to make.
     pub cases: u32,
-    /// Opens the tables that belong to a folder, making them if there are none; again, after they were
-    /// closed, with what they held.
+    /// Opens the tables of a folder, creating them if missing; can be called again after they were closed.
     pub open: fn(PathBuf) -> Pending<Arc<dyn Store>>,
     pub dump: fn(PathBuf) -> Pending<Dump>,
-    /// Makes empty tables for the second folder, perhaps out of those of the first, which are not
-    /// used any more. Blocks.
+    /// Creates empty tables for the second folder, or reuses those of the first, which are no longer used. Blocks.
     pub renew: fn(&Path, &Path),
-    /// Removes what of them is not in the folder. Blocks.
+    /// Removes data outside the folder. Blocks.
     pub remove: fn(&Path),
 }
 
@@ -61,7 +59,7 @@ pub fn chosen() -> BackEnd {
     CQL
 }
 
-/// Tables of a back end that belong to a folder of their own, and go with this value.
+/// Tables of a back end in a temporary folder, removed on drop.
 #[derive(Debug)]
 pub struct Tables {
     back_end: BackEnd,
@@ -109,7 +107,7 @@ impl Drop for Tables {
     }
 }
 
-/// Changes the tables in a folder by hand, as an operator would.
+/// Changes the tables in a folder by SQL, as an operator would.
 pub fn change_by_hand(dir: &Path, sql: &str) {
     let connection = rusqlite::Connection::open(dir.join("tables.sqlite")).unwrap();
     let changed = connection.execute(sql, []).unwrap();

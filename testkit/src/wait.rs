@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that is waited for, on a busy machine too: it costs only when red.
+/// Longer than any awaited condition takes on a busy machine; reached only by failures.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 /// Interval between two checks of a condition.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Between two blocks that are mined while a condition is polled.
+/// Interval of mined blocks while a condition is polled.
 const BLOCK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The pace at which blocks are mined while a condition is polled: a block is a second of its chain's time, and one a
-/// poll would expire orders before a block is old enough by the clock to be confirmed.
+/// The pace at which blocks are mined while a condition is polled: each block adds a second of chain time, and one per
+/// poll would expire orders before a block is confirmed by the clock.
 #[derive(Debug)]
 pub struct Pace {
     interval: Duration,
@@ -51,7 +51,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(
     eventually_or(what, check, String::new).await
 }
 
-/// Waits until `check` finds something; `explain` is asked for the failure's details.
+/// Waits until `check` finds something; `explain` returns the failure's details.
 pub async fn eventually_or<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut check: impl FnMut() -> F,

@@ -91,7 +91,7 @@ pub(super) fn readers_see_whole_steps(fixture: &dyn Fixture) {
     let (first, second) = (at(Topic::Orders, 0), at(Topic::TransfersRaw, 5));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The one that is read later must not be behind: steps only add.
+        // The count read later must not be lower: steps only append.
         for (earlier, later) in [(first, second), (second, first)] {
             let (log, done) = (log.clone(), &done);
             scope.spawn(move || {

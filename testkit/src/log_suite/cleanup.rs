@@ -1,4 +1,4 @@
-//! Forgetting: retention and compaction.
+//! Retention and compaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(super) fn compaction_keeps_the_last_of_each_key(fixture: &dyn Fixture) {
     check(log);
     let log = fixture.open();
     check(log.clone());
-    // A second time there is nothing to do; what is appended then supersedes what was left.
+    // A second run changes nothing; later records supersede the remaining ones.
     fixture.maintain();
     check(log.clone());
     let removals = (0..50).map(|key| keyed(1, key, None)).collect();
@@ -97,7 +97,7 @@ pub(super) fn a_restore_reads_one_moment(fixture: &dyn Fixture) {
     let expected = state(read_all(&log, of));
     let mut worker = worker(&log, "a", &[Topic::OrdersCommands]);
     let mut restored = Vec::new();
-    // The tombstones go while the restore has only read what they hide.
+    // Compaction removes the tombstones during the restore.
     worker
         .restore(of, &mut |record| {
             if restored.is_empty() {
@@ -131,7 +131,7 @@ pub(super) fn expired_records_go(fixture: &dyn Fixture) {
         assert_eq!(bounds.start, young[0].offset);
         assert_eq!(read_from(&log, orders, bounds.start), young);
         assert_eq!(texts(&kept(&log, changelog)), numbers(0..1));
-        // A group that never read starts with what is left.
+        // A new group starts at the first kept record.
         let mut worker = worker(&log, "a", &[Topic::Orders]);
         assigned(worker.as_mut());
         let mut seen = Vec::new();

@@ -1,4 +1,4 @@
-//! The embedded log, in a folder of its own.
+//! The embedded log, in a temporary folder.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ impl Embedded {
 impl Fixture for Embedded {
     fn open(&self) -> Arc<dyn Log> {
         let mut current = self.log.lock().unwrap();
-        // Closes the last one: the check has dropped whatever it had of it.
+        // Closes the last one: the check has dropped its references.
         *current = None;
         let log = EmbeddedLog::open(self.dir.path(), LAYOUT, self.clock.clone()).unwrap();
         let log = log.with_session_timeout(*self.session_timeout.lock().unwrap());

@@ -1,4 +1,4 @@
-//! Several members of a group: which owns what, and which may commit.
+//! Several members of a group: assignments, and the right to commit.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::wait_until;
 const PAIR: [Topic; 2] = [Topic::TransfersRaw, Topic::DepositsCommands];
 const ONLY: [Topic; 1] = [Topic::Orders];
 
-/// A member that notes its events.
+/// A member with recorded events.
 struct Noted {
     worker: Box<dyn Worker>,
     owned: BTreeSet<TopicPartition>,
@@ -65,7 +65,7 @@ fn share_out(members: &mut [&mut Noted], topics: &[Topic]) {
     let share = all_of(topics) / members.len();
     wait_until("the partitions are shared", || {
         members.iter_mut().for_each(|member| member.poll());
-        // The member with the newest event is up to date; the events of the others are on their way.
+        // The member with the newest event is up to date; other members may still get events.
         members.sort_by_key(|member| std::cmp::Reverse(member.gained_at));
         let mut owned = HashSet::new();
         for member in members.iter_mut() {
@@ -121,7 +121,7 @@ pub(super) fn kept_partitions_give_no_events(fixture: &dyn Fixture) {
     a.events.clear();
     b.events.clear();
     let kept = (a.owned.clone(), b.owned.clone());
-    // A third one takes from some; what the others keep causes no event.
+    // A third member takes over some; kept partitions cause no event.
     let mut c = Noted::join(&log, "c", &ONLY);
     share_out(&mut [&mut a, &mut b, &mut c], &ONLY);
     for (member, before) in [(&a, &kept.0), (&b, &kept.1)] {
@@ -152,7 +152,7 @@ pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
         assert_eq!(b.poll(POLL).unwrap(), Event::Idle);
         a.commit(up_to(of, Offset(n), "by a")).unwrap();
     }
-    // Members learn of each other at different moments: on Kafka a learns of b by its next heartbeat.
+    // Members detect each other at different times: on Kafka a detects b at its next heartbeat.
     let (mut lost, mut gained, mut seen) = (Vec::new(), Vec::new(), Vec::new());
     wait_until("the partition moved", || {
         match a.poll(POLL).unwrap() {
@@ -161,7 +161,7 @@ pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
         }
         match b.poll(POLL).unwrap() {
             Event::Assigned(assigned) => gained.extend(assigned),
-            // By then nothing of a counts any more, whether a knows it or not.
+            // By then a is fenced, even before its Revoked event.
             Event::Records(records) if !gained.is_empty() => seen.extend(records),
             other => assert_eq!(other, Event::Idle),
         }
@@ -262,7 +262,7 @@ pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
         step.records = vec![record(output, "late")];
         step
     };
-    // On a busy machine the group may share out once more: that aborts a step, and says nothing about it.
+    // On a busy machine another rebalance may abort the step, which is no refusal.
     let mut outcome = a.worker.commit(step());
     wait_until("it is refused or done", || {
         let is_rebalancing = matches!(outcome, Err(StepError::Aborted(_)));
@@ -275,7 +275,7 @@ pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
     });
     assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
     assert_eq!(read_all(&log, output), []);
-    // All of its partitions are lost with that, and come back by polling.
+    // It has lost all partitions, and polls to regain them.
     a.owned.clear();
     share_out(&mut [&mut a, &mut b], &ONLY);
     wait_until("the other one commits", || {
@@ -310,7 +310,7 @@ pub(super) fn groups_do_not_disturb_each_other(fixture: &dyn Fixture) {
     assert!(assigned(two.unwrap().as_mut()).iter().all(|a| a.committed.is_none()));
 }
 
-/// Members come and go while records are copied step by step; each arrives once.
+/// Members join and leave while records are copied by steps: exactly once.
 pub(super) fn a_crowd_reads_everything_once(fixture: &dyn Fixture) {
     const COUNT: u32 = 300;
     let log = fixture.open();

@@ -24,7 +24,7 @@ const fn at(topic: Topic, partition: u32) -> TopicPartition {
     TopicPartition { topic, partition: Partition(partition) }
 }
 
-/// Appends in four ways without end and reports what was acknowledged.
+/// Appends in four ways until killed, and reports acknowledgements.
 pub fn append_until_killed(log: &dyn Log) {
     std::thread::scope(|scope| {
         scope.spawn(|| produce_forever(log));
@@ -52,14 +52,14 @@ fn write_steps_forever(log: &dyn Log) {
     }
 }
 
-/// Copies the input one by one: the offset says how many copies there are.
+/// Copies the input one by one: the offset is the number of copies.
 fn copy_forever(log: &dyn Log) {
     step_forever(log, "copies", |n| {
         (vec![number(OUTPUT, n)], Box::new(move || acknowledge("copied", n)))
     });
 }
 
-/// Writes a number for every second input: the other steps are offsets alone.
+/// Writes a number for every second input: other steps commit only offsets.
 fn halve_forever(log: &dyn Log) {
     step_forever(log, "halves", |n| {
         let outputs = if n % 2 == 0 { vec![number(HALVES, n / 2)] } else { vec![] };
@@ -69,7 +69,7 @@ fn halve_forever(log: &dyn Log) {
 
 type Planned = (Vec<NewRecord>, Box<dyn FnOnce()>);
 
-/// Commits a step for each number of the input, and then calls what was planned with it.
+/// Commits a step for each number of the input, then calls the step's callback.
 fn step_forever(log: &dyn Log, group: &'static str, plan: impl Fn(usize) -> Planned) {
     let mut worker = join(log, group);
     loop {
@@ -101,7 +101,7 @@ fn number(to: TopicPartition, n: usize) -> NewRecord {
     }
 }
 
-/// Appends until the disk refuses a write, and reports what was acknowledged: nothing after that.
+/// Appends until the disk refuses a write, and reports acknowledgements: none after that.
 pub fn append_until_refused(log: &dyn Log) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let first = numbers(log, NUMBERED);
@@ -119,7 +119,7 @@ pub fn append_until_refused(log: &dyn Log) {
     assert!(log.writer("late").is_err());
 }
 
-/// `child` makes a process that calls [`append_until_refused`] on a disk that will fail.
+/// `child` starts a process that calls [`append_until_refused`] on a failing disk.
 pub fn a_failed_disk_ends_the_log_and_loses_nothing(
     open: impl Fn() -> Arc<dyn Log>,
     mut child: Command,
@@ -139,7 +139,7 @@ pub fn a_failed_disk_ends_the_log_and_loses_nothing(
     runtime.block_on(log.produce(vec![number(NUMBERED, found)])).unwrap();
 }
 
-/// All numbers of a partition; each must be whole and follow its predecessor.
+/// Count of numbers in a partition; each must follow its predecessor.
 fn numbers(log: &dyn Log, of: TopicPartition) -> usize {
     let mut count = 0;
     let mut next = log.bounds(of).unwrap().start;
@@ -161,8 +161,8 @@ fn acknowledge(what: &str, n: usize) {
     out.flush().unwrap();
 }
 
-/// Kills the process that `child` makes again and again, and compares what is on the log with what the
-/// process reported. It must call [`append_until_killed`] on the same log.
+/// Kills the process that `child` starts `kills` times, and compares the log with the acknowledgements. It must call
+/// [`append_until_killed`] on the same log.
 pub fn acknowledged_appends_survive_sigkill(
     open: impl Fn() -> Arc<dyn Log>,
     child: impl Fn() -> Command,
@@ -172,7 +172,7 @@ pub fn acknowledged_appends_survive_sigkill(
     for kill in 0..kills {
         let mut child = Killed(child().stdout(Stdio::piped()).spawn().expect("the child starts"));
         let lines = lines_of(child.0.stdout.take().unwrap());
-        // After this many acknowledgements, and then at any point of what is under way.
+        // The kill follows this many acknowledgements, at any point of a write.
         let wanted = 20 + usize::from(RandomState::new().hash_one(kill) as u8);
         let mut seen = 0;
         while seen < wanted {
@@ -200,7 +200,7 @@ fn lines_of(stdout: impl std::io::Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// Notes an acknowledgement: how many of each kind there are. False for any other line.
+/// Counts an acknowledgement by kind. `false` for any other line.
 fn note(line: &str, acknowledged: &mut [usize; 4]) -> bool {
     let Some((what, n)) = line.strip_prefix("ack ").and_then(|ack| ack.split_once(' ')) else {
         return false;
@@ -224,7 +224,7 @@ fn check_after_kill(log: &dyn Log, [produced, steps, copied, halved]: [usize; 4]
     assert_eq!(position(log, "copies"), found, "kill {kill}: half a step");
     let found = numbers(log, HALVES);
     assert!(found >= halved, "kill {kill}: {halved} halves acknowledged, {found} there");
-    // After the input of the last one, or of the step without records that follows it.
+    // After the input of the last output, or of the next step, which has none.
     let possible = (2 * found).saturating_sub(1)..=2 * found;
     let position = position(log, "halves");
     assert!(possible.contains(&position), "kill {kill}: {found} halves, position {position}");

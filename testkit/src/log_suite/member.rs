@@ -1,4 +1,4 @@
-//! One member of a group: what it reads, commits, and reads again.
+//! One member of a group: reads, commits and repeated reads.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) fn assigned(worker: &mut dyn Worker) -> Vec<Assigned> {
     all
 }
 
-/// Polls until `count` records came; none of another kind of event may come meanwhile.
+/// Polls until `count` records arrived; fails on another kind of event.
 pub(super) fn records(worker: &mut dyn Worker, count: usize) -> Vec<Arc<Record>> {
     let mut all = Vec::new();
     wait_until("the records are there", || {
@@ -126,7 +126,7 @@ pub(super) fn an_aborted_step_is_read_again(fixture: &dyn Fixture) {
     for n in 0..4 {
         produce_numbers(&log, first, n..n + 1);
         produce_numbers(&log, second, 50 + n..51 + n);
-        // Each record has a time of its own.
+        // Each record has a distinct time.
         fixture.advance(Duration::from_millis(2));
     }
     let mut member = worker(&log, "a", &ONLY);
@@ -173,7 +173,7 @@ pub(super) fn what_is_written_ahead_is_part_of_a_step(fixture: &dyn Fixture) {
     ahead(member.as_mut(), &mut left, outputs(&["1", "2"]));
     ahead(member.as_mut(), &mut left, vec![record(state, "s"), record(other_state, "t")]);
     ahead(member.as_mut(), &mut left, outputs(&["3"]));
-    // To read would be to wait for the end of the step.
+    // Reading would block until the end of the step.
     assert_eq!(log.bounds(output).unwrap().end, Offset(0));
     member.commit(step(left, outputs(&["4"]), 1)).unwrap();
     assert_eq!(texts(&read_all(&log, output)), ["1", "2", "3", "4"]);
@@ -188,14 +188,14 @@ pub(super) fn what_is_written_ahead_is_part_of_a_step(fixture: &dyn Fixture) {
     let again = records(member.as_mut(), 2);
     assert_eq!(texts(&again), ["1", "2"]);
 
-    // Without a step it never happens.
+    // Without a step it is discarded.
     ahead(member.as_mut(), &mut Vec::new(), outputs(&["never"]));
     assert_eq!(member.poll(POLL).unwrap(), Event::Idle);
     member.commit(step(outputs(&["5"]), vec![record(state, "u")], 3)).unwrap();
     assert_eq!(texts(&read_all(&log, output)), ["1", "2", "3", "4", "5"]);
     assert_eq!(texts(&read_all(&log, state)), ["s", "u"]);
 
-    // A step may be nothing else.
+    // A step of nothing else.
     let mut left = Vec::new();
     ahead(member.as_mut(), &mut left, outputs(&["6"]));
     member.commit(Step { records: left, offsets: Vec::new() }).unwrap();

@@ -1,4 +1,4 @@
-//! Topics of one check on a real broker, and what only Kafka's administration can do to them.
+//! Topics of one check on a real broker, and retention and compaction by Kafka's tools.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,15 +27,15 @@ const TOPICS: [Topic; 8] = [
     Topic::WebhooksDispatch,
     Topic::Alerts,
 ];
-/// Retention: [`Fixture::advance`] by less changes nothing here, by more it makes records old.
+/// Retention of the topics: [`Fixture::advance`] by more than this makes records old.
 const OLD: Duration = Duration::from_secs(24 * 3600);
-/// Age difference between the last records and the next ones: enough for a broker on a busy machine
-/// to delete the former before the latter are due too.
+/// Age difference between old records and the next ones: a broker on a busy machine has to delete the former before the
+/// latter expire.
 const GAP: Duration = Duration::from_secs(20);
 /// Distance of the first retention cut from the beginning of the gap.
 const CUT: Duration = Duration::from_millis(500);
 
-/// Topics with a prefix of their own, on the broker of the test run. Deleted when dropped.
+/// Topics with a unique prefix, on the broker of the test run. Deleted when dropped.
 pub struct OnKafka {
     config: Mutex<KafkaConfig>,
     log: Mutex<Option<KafkaLog>>,
@@ -57,7 +57,7 @@ impl OnKafka {
         admin::alter_topic(&self.config(), &LAYOUT, topic, &settings).unwrap();
     }
 
-    /// Lets retention delete what is old, and nothing else.
+    /// Lets retention delete old records only.
     fn expire(&self) {
         let old_before = self.old_before.load(Ordering::SeqCst);
         if old_before == i64::MIN {
@@ -76,7 +76,7 @@ impl OnKafka {
                 continue;
             }
             wait_until("the old records are gone", || {
-                // Again and again: a broker that is late must not take newer records for old ones.
+                // Set repeatedly, so that a late broker does not expire newer records.
                 let age = now_millis() - old_before;
                 self.alter(topic, &[("retention.ms", &age.to_string())]);
                 !has_old()
@@ -85,7 +85,7 @@ impl OnKafka {
         }
     }
 
-    /// Lets the cleaner work until nothing is left to clean.
+    /// Waits until the cleaner has compacted all.
     fn compact(&self) {
         let log = self.log();
         for topic in forgetting(|cleanup| cleanup == Cleanup::Compact) {
@@ -104,7 +104,7 @@ impl OnKafka {
                 if dirty.is_empty() {
                     return true;
                 }
-                // A new segment ends the one before, which can then be cleaned.
+                // A new segment closes the previous one for compaction.
                 let filler = |of: &TopicPartition| NewRecord {
                     to: *of,
                     key: FILLER.to_vec(),
@@ -161,7 +161,7 @@ impl Fixture for OnKafka {
         let cut = i64::try_from(CUT.as_millis()).unwrap();
         self.old_before.store(now_millis() + cut, Ordering::SeqCst);
         let started = Instant::now();
-        // Age is made of time alone: there is nothing else to wait for.
+        // Records age by time alone: there is no other condition.
         while let Some(left) = GAP.checked_sub(started.elapsed()) {
             std::thread::park_timeout(left);
         }
@@ -175,7 +175,7 @@ impl Fixture for OnKafka {
 
 impl Drop for OnKafka {
     fn drop(&mut self) {
-        // The broker is gone after the tests anyway, and a check that failed has more to say.
+        // The broker ends with the tests, and the failure of the check matters more.
         drop(admin::delete_topics(&self.config(), &LAYOUT, &TOPICS));
     }
 }
@@ -185,16 +185,16 @@ pub fn brokers() -> String {
     given("TIDEMARK_TEST_KAFKA")
 }
 
-/// A configuration with a prefix of its own. From now on the process logs warnings.
+/// A configuration with a unique prefix. Enables logging of warnings.
 pub fn config(brokers: &str) -> KafkaConfig {
     let telemetry = Telemetry { listen: None, filter: "warn".to_owned(), json: false, otlp: None };
-    // Another test of this process may have been first.
+    // Another test may have initialized it.
     drop(init_log(&telemetry));
     KafkaConfig {
         brokers: brokers.to_owned(),
         prefix: format!("check-{}.", uuid::Uuid::now_v7().simple()),
         replication: 1,
-        // Longer than a busy machine keeps a broker from answering: what ends by one of them has its own.
+        // Longer than a busy broker's delays. Tests of the timeouts set their own values.
         session_timeout: Duration::from_secs(30),
         transaction_timeout: Duration::from_secs(25),
         security: KafkaSecurity::default(),
@@ -204,7 +204,7 @@ pub fn config(brokers: &str) -> KafkaConfig {
 
 /// Opens the log of a prefix that processes are killed on.
 pub fn open(prefix: &str) -> Arc<dyn Log> {
-    // A transaction that the killed process left open holds readers up until its time-out.
+    // A killed process's open transaction blocks readers until its timeout.
     let config = KafkaConfig {
         prefix: prefix.to_owned(),
         session_timeout: Duration::from_secs(10),

@@ -143,7 +143,7 @@ pub(super) async fn rows_read_back_exactly(tables: &Tables) {
     store.apply(Vec::new()).await.unwrap();
 }
 
-/// Each filter of spec 4.2, on rows that differ in that one thing.
+/// Each filter of spec 4.2, on rows that differ in that field.
 pub(super) async fn each_filter_gives_its_rows(tables: &Tables) {
     let store = tables.open().await;
     let mut changes = Vec::new();
@@ -211,8 +211,8 @@ pub(super) async fn each_filter_gives_its_rows(tables: &Tables) {
     }
 }
 
-/// Lists go by time alone, wherever a store keeps the rows of a status or of a day: rows that still
-/// move are older than some that do not, and the other way round.
+/// Lists are ordered by time alone, whatever partition a store has for a status or a day: some rows that can change are
+/// older than final ones, and some newer.
 pub(super) async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
     const DAY_SECONDS: i64 = 86_400;
     let store = tables.open().await;
@@ -264,7 +264,7 @@ pub(super) async fn read_on<T, F: Future<Output = Result<Vec<T>, Error>>>(
     }
 }
 
-/// The position of a page's last row gives the next page: rows of one second, of one day and of others.
+/// The cursor of a page's last row gives the next page: rows of one second, of one day and of others.
 pub(super) async fn a_list_continues_behind_a_row(tables: &Tables) {
     let store = tables.open().await;
     let mut changes = Vec::new();
@@ -316,8 +316,8 @@ pub(super) async fn a_list_continues_behind_a_row(tables: &Tables) {
     }
 }
 
-/// Older versions never overwrite newer ones, in whichever order they come; a deposit whose closing
-/// was seen before its opening never shows.
+/// Older versions never overwrite newer ones, in any order of arrival; a deposit closed before its opening arrives is
+/// never listed.
 pub(super) async fn newer_versions_win_in_any_order(tables: &Tables) {
     let store = tables.open().await;
     let order = |version: i64, status| {
@@ -351,7 +351,7 @@ pub(super) async fn newer_versions_win_in_any_order(tables: &Tables) {
     }
 }
 
-/// The counters of spec 2.3, whichever comes first, the order or its attempts.
+/// The counters of spec 2.3, whether the order or its attempts arrive first.
 pub(super) async fn attempts_are_counted_once(tables: &Tables) {
     let store = tables.open().await;
     let attempt = |number: i32, manual, second: i64, outcome| {
@@ -461,7 +461,7 @@ pub(super) async fn deposits_show_the_last_scan_of_their_chain(tables: &Tables) 
 pub(super) async fn rows_survive_a_restart(tables: &Tables) {
     let changes: Vec<_> = (0..5_u8)
         .flat_map(|table| {
-            // Of the last table only nine: two rows must not be two contents of one lane.
+            // Of the last table only nine, so that no lane has two rows.
             let rows = if table == 4 { 9 } else { 12 };
             (0..rows).map(move |row| sample::change(7, table, row, 1))
         })
@@ -474,7 +474,7 @@ pub(super) async fn rows_survive_a_restart(tables: &Tables) {
     }
 }
 
-/// Many callers at once, on rows of their own and on the same rows: none is lost, the newest stays.
+/// Concurrent callers, on separate and on shared rows: no write is lost, the newest version wins.
 pub(super) async fn concurrent_calls_all_count(tables: &Tables) {
     const CALLERS: u64 = 16;
     const CALLS: u64 = 12;

@@ -1,4 +1,4 @@
-//! Rows that were acknowledged survive SIGKILL, which leaves a process no time for anything.
+//! Acknowledged rows survive SIGKILL.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -38,8 +38,7 @@ pub async fn write_until_killed(store: Arc<dyn Store>, round: i64) {
     while callers.join_next().await.is_some() {}
 }
 
-/// Kills the process that `child` makes for a folder and a round, again and again. It must call
-/// [`write_until_killed`].
+/// Kills the process that `child` starts for a folder and a round, repeatedly. It must call [`write_until_killed`].
 pub async fn acknowledged_rows_survive_sigkill(
     tables: &Tables,
     child: impl Fn(&Path, usize) -> Command,

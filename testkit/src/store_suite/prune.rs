@@ -36,7 +36,7 @@ fn rows(tables: &Tables) -> i64 {
     if tables.back_end().name == "embedded" { 620 } else { 160 }
 }
 
-/// An hour from now: what was written a moment ago in another process is not touched on CQL.
+/// A clock one hour ahead: on CQL, recent writes of another process are not pruned.
 fn later() -> ManualClock {
     ManualClock::new(UnixMicros(SystemClock.now().0 + HOUR.as_micros() as i64))
 }
@@ -71,7 +71,7 @@ fn texts(rows: &[Change]) -> BTreeSet<String> {
     rows.iter().map(|row| format!("{row:?}")).collect()
 }
 
-/// Removed rows that the back end had kept at all: on CQL a closed deposit is deleted.
+/// Pruned rows that the back end had: on CQL a closed deposit is deleted earlier.
 fn kept_by(tables: &Tables, rows: Vec<Change>) -> Vec<Change> {
     let keeps_closed = tables.back_end().name == "embedded";
     rows.into_iter().filter(|row| keeps_closed || !matches!(row, Change::Deposit(_))).collect()
@@ -81,8 +81,7 @@ async fn prune_all(store: &dyn Store, before: Day, export: &dyn Export) -> Resul
     prune(store, before, &later(), export, |_, _| {}).await
 }
 
-/// Random rows and days: what goes and what every list shows afterwards is what the reference says; a second time nothing
-/// goes.
+/// Random rows and days: removed rows and all lists afterwards equal the reference; a second run removes nothing.
 pub(super) fn what_goes_is_what_the_reference_says(
     tables: &Tables,
     runtime: &tokio::runtime::Runtime,
@@ -114,7 +113,7 @@ pub(super) fn what_goes_is_what_the_reference_says(
             let second = prune_all(&*store, day, &again).await.unwrap();
             assert_eq!((second.removed, again.rows().len()), (Removed::default(), 0));
             assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-            // Of a day with something final that stays the log may be needed again.
+            // Final rows that stay may need the log again.
             let is_noted = store.pruned_before().await.unwrap() == Some(day.start());
             assert!(is_noted || second.kept.open > 0, "{:?}", second.kept);
         });
@@ -123,13 +122,13 @@ pub(super) fn what_goes_is_what_the_reference_says(
     result.unwrap();
 }
 
-/// The first day that stays.
+/// The first kept day.
 fn before() -> Day {
     "2026-03-04".parse().unwrap()
 }
 
-/// A day with more rows than are removed at once, another one a month before, and the day that stays. Of twenty rows one
-/// stays: an order is pending or has an open deposit, a transfer waits.
+/// A day with more rows than one batch removes, a day a month before, and the first kept day. One row in twenty is
+/// kept: an order is pending or has an open deposit, a transfer waits.
 fn story(rows: i64) -> Vec<Change> {
     let mut changes = Vec::new();
     for number in 0..rows {
@@ -185,7 +184,7 @@ async fn written(tables: &Tables) -> (std::sync::Arc<dyn Store>, Reference) {
     (store, reference)
 }
 
-/// Everything that the story has, page by page.
+/// Lists all rows of the story, page by page.
 async fn list_all(store: &dyn Store) -> [Vec<String>; 3] {
     let cursor = |row: &store::OrderRow| row.cursor();
     let orders = read_on(90, cursor, |within, page| {
@@ -232,7 +231,7 @@ fn lines(rows: &[Change]) -> BTreeSet<String> {
     rows.iter().map(|row| line(row).to_string()).collect()
 }
 
-/// Kept rows keep everything that belongs to them; the file has exactly the removed rows.
+/// Kept rows keep their dependent rows; the file has exactly the removed rows.
 pub(super) async fn what_waits_stays_with_all_of_its_own(tables: &Tables) {
     let (store, mut reference) = written(tables).await;
     assert_eq!(list_all(&*store).await, all_of(&reference));
@@ -282,7 +281,7 @@ pub(super) async fn what_waits_stays_with_all_of_its_own(tables: &Tables) {
     }
 }
 
-/// Reads the lists before any of these rows goes: none fails, has a row that never was, or lacks one that stays.
+/// Reads the lists before each removal: no list fails, has an unknown row, or lacks a kept row.
 struct Reading<'a> {
     store: &'a dyn Store,
     before: [BTreeSet<String>; 3],
@@ -322,7 +321,7 @@ pub(super) async fn lists_are_read_while_rows_go(tables: &Tables) {
     assert_eq!(list_all(&*store).await, all_of(&reference));
 }
 
-/// Drops a future after this number of polls; none if that was before its end.
+/// Drops a future after this number of polls; `None` if it was not done.
 async fn cut_off<T>(polls: usize, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut left) = (pin!(work), polls);
     poll_fn(|context| {
@@ -335,7 +334,7 @@ async fn cut_off<T>(polls: usize, work: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// A full disk under the export, and an end at any point: no row goes without a copy, and the next one continues.
+/// A full disk under the export, and cancellation at any point: no row is lost without a copy, and a rerun continues.
 pub(super) async fn a_prune_that_was_cut_off_is_repeated(tables: &Tables) {
     let (store, mut reference) = written(tables).await;
     let gone = kept_by(tables, reference.prune(before()));
@@ -369,11 +368,11 @@ pub(super) async fn a_prune_that_was_cut_off_is_repeated(tables: &Tables) {
     assert_eq!(last.removed, Removed::default());
 }
 
-/// Rows that were kept are removed once they have ended, and leave nothing behind.
+/// Kept rows are removed completely once they are final.
 pub(super) async fn what_waited_goes_when_it_has_ended(tables: &Tables) {
     let (store, _) = written(tables).await;
     prune_all(&*store, before().next(), &WithoutExport).await.unwrap();
-    // Another process: on CQL this one remembers for some seconds what it wrote in the directory.
+    // A new store: on CQL the old one caches its directory writes for seconds.
     drop(store);
     let store = tables.open().await;
     let version = UnixMicros(later().now().0 + HOUR.as_micros() as i64);

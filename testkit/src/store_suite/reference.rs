@@ -1,4 +1,4 @@
-//! The tables as plain maps: what the back ends are compared with.
+//! The tables as plain maps: the reference for the back ends.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -149,7 +149,7 @@ impl Reference {
         gone
     }
 
-    /// Everything that the queries give.
+    /// Results of all queries.
     pub(super) fn snapshot(&self) -> Snapshot {
         let all = TransferFilter::default();
         let mut chains: Vec<_> = self.chains.values().cloned().collect();
@@ -179,7 +179,7 @@ fn keep<K: Ord, R>(rows: &mut BTreeMap<K, R>, key: K, row: R, version: impl Fn(&
     }
 }
 
-/// Everything that the queries of a store give.
+/// Results of all queries of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     pub orders: Vec<OrderRow>,

@@ -7,7 +7,7 @@ use store::{Change, DepositFilter, DepositRow, OrderFilter, OrderRow, Page, Stor
 use crate::Dice;
 use crate::tables::{BackEnd, Dump, EMBEDDED, Tables, assert_same};
 
-/// Tables of which rows go back to older states if versions do not count, on either back end.
+/// Tables whose rows would revert to older states without versions, on either back end.
 const VERSIONED: [&str; 6] =
     ["orders", "orders_pending", "transfers", "transfers_waiting", "deposits", "deposits_open"];
 /// Number of records applied by one call.
@@ -25,16 +25,16 @@ fn shuffle(changes: &mut [Change], dice: &mut Dice) {
     }
 }
 
-/// All of them twice, in an order of its own for each seed.
+/// All of them twice, in an order that depends on the seed.
 fn twice_shuffled(changes: &[Change], seed: u64) -> Vec<Change> {
     let mut all = [changes, changes].concat();
     shuffle(&mut all, &mut Dice(seed));
     all
 }
 
-/// A test of nothing proves nothing.
+/// Checks for sufficient test data.
 fn assert_rich(changes: &[Change], dump: &Dump) {
-    // Of what was removed, and nothing is.
+    // Of pruned days; none is pruned.
     let empty = dump.iter().filter(|(table, rows)| rows.is_empty() && *table != "pruned");
     let empty: Vec<_> = empty.collect();
     assert!(empty.is_empty(), "{empty:?}");
@@ -60,13 +60,13 @@ pub async fn replays_change_nothing(back_end: BackEnd, changes: &[Change], repla
         apply(&*store, &twice_shuffled(changes, seed)).await;
         assert_same(&before, &tables.dump().await, &format!("after replay {seed}"));
     }
-    // The order in which rows come first does not matter either.
+    // The order of the first writes does not matter either.
     let others = tables.others();
     apply(&*others.open().await, &twice_shuffled(changes, 99)).await;
     assert_same(&before, &others.dump().await, "when shuffled from the start");
 }
 
-/// The changes for a store that takes what comes last for what is newest.
+/// The changes, renumbered so that the last write wins.
 fn forget_versions(changes: &[Change], clock: &mut UnixMicros) -> Vec<Change> {
     let mut forget = |change: &Change| {
         *clock = clock.next(UnixMicros(0));
@@ -93,7 +93,7 @@ async fn lists(store: &dyn Store) -> [Vec<String>; 2] {
     [orders.iter().map(order).collect(), deposits.iter().map(deposit).collect()]
 }
 
-/// The comparison of replays is no formality: without versions, rows go back to older states.
+/// Checks that the comparison can fail: without versions, rows revert to older states.
 pub async fn versions_matter(back_end: BackEnd, changes: &[Change]) {
     let mut clock = UnixMicros(0);
     let in_order = forget_versions(changes, &mut clock);

@@ -1,4 +1,4 @@
-//! Random rows out of few values, so that rows meet: same times, same references, same filters.
+//! Random rows of few values, so that rows share times, references and filters.
 
 use proptest::prelude::{Strategy, any};
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer, example};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::Dice;
 
-/// Two EVM wallets, and a Tron wallet with the bytes of the first: another wallet all the same.
+/// Two EVM wallets, and a Tron wallet with the bytes of the first, which is another wallet.
 pub(super) const WALLETS: [Address; 3] = [
     Address::new(AddressFamily::Evm, [0x11; 20]),
     Address::new(AddressFamily::Evm, [0x12; 20]),
@@ -34,13 +34,12 @@ pub(super) fn order_id(number: u64) -> OrderId {
     OrderId(Uuid::from_u128(u128::from(number)))
 }
 
-/// Version `version` of row `row` of one of the five tables: always the same one for the same
-/// numbers. What the log never changes of a row is the same in all its versions, and statuses go
-/// the ways that the log lets them go.
+/// Version `version` of row `row` of one of the five tables: a function of the numbers. Fields that the log never
+/// changes are equal in all versions of a row, and statuses follow the transitions of the log.
 pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
     let place = (u64::from(table) << 32) ^ (row << 16);
     let dice = |place: u64| Dice(seed ^ place.wrapping_mul(0xff51_afd7_ed55_8ccd));
-    // Draws for fields that stay, and for fields that each version has anew.
+    // Draws for fixed fields, and for fields that change by version.
     let (mut fixed, mut dice) = (dice(place), dice(place ^ version));
     let updated_at = UnixMicros(version.cast_signed() * 1_500_000);
     match table {
@@ -56,7 +55,7 @@ pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
             ..example::deposit()
         }),
         2 => Change::Transfer(transfer(row, version, updated_at, (&mut fixed, &mut dice))),
-        // Attempts have no versions: the same attempt is the same record.
+        // Attempts have no versions: one attempt is one record.
         3 => Change::Attempt(attempt(row, &mut fixed)),
         _ => Change::Chain(ChainProgress {
             blockchain: CHAINS[usize::try_from(row % 3).unwrap_or(0)],
@@ -89,7 +88,7 @@ pub(super) fn subjects() -> impl Iterator<Item = Subject> {
     orders.chain((0..2).map(|number| Subject::Transfer(TransferId(number))))
 }
 
-/// Pending, then what ends it; and perhaps an operator marks it as paid after that.
+/// Pending, then final; perhaps marked as paid by an operator afterwards.
 fn order(row: u64, version: u64, updated_at: UnixMicros, fixed: &mut Dice) -> Order {
     let end = fixed.of(&[OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled]);
     let (ended_at, marked_at) = (1 + fixed.below(6) as u64, 2 + fixed.below(9) as u64);
@@ -112,7 +111,7 @@ fn order(row: u64, version: u64, updated_at: UnixMicros, fixed: &mut Dice) -> Or
     }
 }
 
-/// Unsettled, one way or another, and then matched or unknown for good.
+/// In an unsettled status, then finally matched or unknown.
 fn transfer(
     row: u64,
     version: u64,
@@ -143,8 +142,7 @@ fn transfer(
 pub(super) fn calls() -> impl Strategy<Value = Vec<Vec<Change>>> {
     let places = proptest::collection::vec((0..5_u8, 0..12_u64, 1..8_u64), 0..80);
     (any::<u64>(), proptest::collection::vec(places, 1..4)).prop_map(|(seed, calls)| {
-        // The chain of row 4 is that of row 1: their numbers must not give two contents of one
-        // version.
+        // Row 4 has the chain of row 1: one version must not have two contents.
         let row = |table, row| if table == 4 { row % 3 } else { row };
         let change = |(t, r, v): (u8, u64, u64)| change(seed, t, row(t, r), v);
         calls.into_iter().map(|places| places.into_iter().map(change).collect()).collect()
@@ -157,7 +155,7 @@ fn perhaps<T: Copy + std::fmt::Debug + 'static>(
     proptest::option::of(proptest::sample::select(all))
 }
 
-/// Any part of the rows' time: mostly all of it, or from a row's own position.
+/// A part of the rows' time range: from a second on, before a cursor.
 fn within() -> impl Strategy<Value = Within> {
     let second = || proptest::sample::select(&SECONDS[..]).prop_map(UnixSeconds);
     let before = (second(), 0..12_u128).prop_map(|(at, id)| Cursor { at, id });
