@@ -1,5 +1,4 @@
-//! The process that tests kill: until then it writes to the back end that its arguments name, or runs a
-//! processor on it.
+//! The process that tests kill: it writes to the back end in its arguments, or runs a processor on it.
 
 mod processor;
 

@@ -1,5 +1,4 @@
-//! A processor on Kafka: reports on standard output what its workers do, and takes commands on standard
-//! input.
+//! A processor on Kafka: reports its workers' events on standard output, and takes commands on standard input.
 
 use std::io::{BufRead, Write};
 use std::sync::atomic::Ordering;
@@ -39,7 +38,7 @@ struct Gate {
 
 #[derive(Default)]
 struct State {
-    /// Group, point, and how often it may still be reached.
+    /// Group, point, and the number of passages left.
     requested: Option<(String, String, u32)>,
     is_held: bool,
     is_open: bool,
@@ -71,7 +70,7 @@ impl Gate {
 impl Observer for Gate {
     fn report(&self, report: &Report) {
         let mut out = std::io::stdout().lock();
-        // The test that reads it may have ended.
+        // The reading test may have ended.
         drop(writeln!(out, "\n{}", report.line()).and_then(|()| out.flush()));
     }
 
@@ -154,7 +153,7 @@ fn run_machine(
     let outcome = machine(&StageContext { log, clock, member, handle, stop: stopped });
     let outcome = outcome.map_or_else(|error| error.to_string(), |()| "well".to_owned());
     gate.report(&Report::new(What::Ended, group, &outcome));
-    // A process whose machine failed ends: its supervisor starts it again.
+    // A process ends with its machine: its supervisor restarts it.
     gate.open();
     stop.cancel();
 }

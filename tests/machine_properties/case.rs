@@ -26,7 +26,7 @@ pub(crate) enum Happening {
     Cancel {
         order: usize,
     },
-    /// An operator's commands carry what tables show that are some versions behind.
+    /// An operator's command carries the order's row, `behind` versions old.
     Resend {
         order: usize,
         behind: usize,
@@ -35,19 +35,19 @@ pub(crate) enum Happening {
         order: usize,
         behind: usize,
     },
-    /// An operator attaches a transfer that paid nothing, one of the last ones.
+    /// An operator attaches one of the last transfers that paid nothing.
     Attach {
         order: usize,
         transfer: usize,
         behind: usize,
     },
-    /// The merchant repeats a create: it is sent only while the tables do not have the order.
+    /// The merchant repeats a create; sent only while the tables lack the order.
     Repeat {
         order: usize,
         behind: usize,
     },
-    /// A customer sends the amount that a deposit of the order names, more or less, from the account that
-    /// the order expects or from the zero address: the last deposit, or one that was opened earlier.
+    /// A customer pays the last or an earlier deposit of the order, exactly or a bit more or less, from the expected
+    /// account or the zero address.
     Pay {
         order: usize,
         earlier: usize,
@@ -58,7 +58,7 @@ pub(crate) enum Happening {
         /// `true` for another contract of the coin.
         other: bool,
     },
-    /// An operator stops the chain, a coin, a contract or a wallet, or ends that; once more is all ended.
+    /// An operator stops the chain, a coin, a contract or a wallet, or ends one or all stops.
     Stop {
         chain: usize,
         what: usize,
@@ -82,11 +82,11 @@ pub(crate) enum Happening {
         seconds: i64,
         transactions: usize,
         each: bool,
-        /// The logs of the last block come with the next scan.
+        /// The last block's logs lag until the next scan.
         late: bool,
     },
-    /// The last blocks are replaced. For each of their transactions two bits of `fates`: kept in its
-    /// place, moved to the last new block, back to the mempool, lost.
+    /// The last blocks are replaced. For each of their transactions two bits of `fates`: kept in its block, moved to
+    /// the last new block, back to the mempool, lost.
     Fork {
         chain: usize,
         depth: usize,
@@ -95,37 +95,37 @@ pub(crate) enum Happening {
         seconds: i64,
         back: bool,
     },
-    /// Time passes, with everything read after each block, until every window has ended; or until orders
-    /// that have ended are forgotten.
+    /// Time passes, with all queues read after each block, until every window has ended; or until ended orders are
+    /// forgotten.
     Rest {
         long: bool,
     },
-    /// A payment leaves the chain for hours or days, most often while its order reads nothing.
+    /// A payment is orphaned for hours or days, mostly while its order reads nothing.
     Away(Away),
     /// Endpoints disagree about a transfer that is not confirmed yet.
     Dispute {
         chain: usize,
         transfer: usize,
     },
-    /// A dispute ends: what was held is there, or the first of it is not.
+    /// A dispute ends: all held transfers accepted, or the first rejected.
     Decide {
         chain: usize,
         rejects: bool,
     },
-    /// Blocks that were never scanned are gone from every endpoint, or they are not.
+    /// Unscanned blocks disappear from every endpoint, or return.
     Gap {
         chain: usize,
         begins: bool,
     },
-    /// An operator takes a chain back by more than a day.
+    /// An operator rewinds a chain by more than a day.
     Rewind(Rewind),
-    /// An order of a shop that accepts late payments has been offered on two chains: a late payment on one of them is disputed
-    /// until long after the other one has passed the deadline.
+    /// An order that accepts late payments is offered on two chains: a late payment on one is disputed until long after
+    /// the deadline on the other.
     Linger {
         chain: usize,
         price: usize,
     },
-    /// No endpoint of a chain answers any more, though it continues; or one does again.
+    /// All endpoints of a running chain stop responding, or one responds again.
     Unsee {
         chain: usize,
         begins: bool,
@@ -136,19 +136,19 @@ pub(crate) enum Happening {
     Watch {
         chain: usize,
     },
-    /// No block for a while, and ingest says so. Nothing waits for days to be read.
+    /// No block for a while, reported by ingest. No queue waits for days.
     Wait {
         chain: usize,
         seconds: i64,
     },
-    /// Ingest of a chain and the api start again with another configuration.
+    /// Ingest of a chain and the api restart with another configuration.
     Configure {
         chain: usize,
         other: bool,
     },
 }
 
-/// Course of a payment that leaves the chain, and of its order.
+/// Course of a payment that is orphaned, and of its order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Away {
     pub(crate) chain: usize,
@@ -157,18 +157,18 @@ pub(crate) struct Away {
     pub(crate) long: bool,
     /// Its customer chooses another coin before the payment, which is for the first one.
     pub(crate) replaced: bool,
-    /// The payment leaves the chain, with this number of blocks.
+    /// Number of blocks orphaned with the payment.
     pub(crate) depth: usize,
     pub(crate) fates: u16,
     /// Hours per block.
     pub(crate) hours: i64,
-    /// The order reads all at once, so that the payment leaves with its verdict.
+    /// The order reads at once: the payment is orphaned after its verdict.
     pub(crate) answers: bool,
     /// An operator ends the order before it reads that it is paid.
     pub(crate) ended: bool,
-    /// Before the payment comes back there is another order of this price.
+    /// Another order of this price exists before the payment returns.
     pub(crate) rival: bool,
-    /// Mempool transactions return in the first of these blocks, which may leave the chain too.
+    /// Mempool transactions return in the first of these blocks, which may be orphaned too.
     pub(crate) back: usize,
     pub(crate) again: bool,
 }
@@ -180,15 +180,15 @@ pub(crate) struct Rewind {
     pub(crate) price: usize,
     /// Days without events before it.
     pub(crate) days: usize,
-    /// The operator names the transfers that are taken back.
+    /// The operator names the retracted transfers.
     pub(crate) named: bool,
-    /// The branch is the same as before, as one must be of which nothing is named; else its transactions are in a new block.
+    /// The branch is the same as before, always if no transfer is named; else its transactions are in a new block.
     pub(crate) same: bool,
     /// Before that there is another order of this price.
     pub(crate) rival: bool,
 }
 
-/// An order is paid since the backup, and a stranger pays; nothing of it is known any more.
+/// An order and a stranger's payment since the backup, which the restore loses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restore {
     pub(crate) chain: usize,
@@ -209,7 +209,7 @@ pub(crate) struct Case {
     pub(crate) ahead: [i64; 2],
 }
 
-/// One chain is busier, so that more of what happens is about the same.
+/// One chain is busier, so that events concern the same objects.
 fn chain() -> impl Strategy<Value = usize> {
     prop_oneof![3 => Just(0_usize), 1 => Just(1)]
 }
@@ -255,7 +255,7 @@ fn deal() -> impl Strategy<Value = Happening> {
 }
 
 fn away() -> impl Strategy<Value = Away> {
-    // Most of what leaves a chain for a day is to come back.
+    // Most payments orphaned for a day return.
     let fates = prop_oneof![2 => Just(0xaaaa), 1 => any::<u16>()];
     let answers = prop_oneof![
         5 => Just((false, false)),
@@ -324,7 +324,7 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
         }
     };
     let fork_seconds = if world == World::Wild { 1..30_i64 } else { 1..2 };
-    // As long as ended orders are kept, while other chains continue.
+    // The retention of ended orders, while other chains continue.
     let days = u32::from(world == World::Wild);
     let seconds_short = if world == World::Wild { 200 } else { 1 };
     let wait_seconds = prop_oneof![2 => Just(seconds_short), days => Just(8 * DAY)];
@@ -360,11 +360,11 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
 }
 
 pub(crate) fn case(world: World) -> impl Strategy<Value = Case> {
-    // Boxed, as a tree of all that could happen is large, and moved with each happening.
+    // Boxed: the tree of all events is large, and moved with each.
     let happening = prop_oneof![23 => deal().boxed(), 22 => event(world).boxed()];
     let happenings = proptest::collection::vec((happening, any::<u64>()), 6..48);
-    // What is never read is asked again in time, and how it ends then is not determined. A repetition of it
-    // would be the first that is read.
+    // An unread question is repeated after a time, with an undetermined outcome. A repetition could
+    // be the first one read.
     let ahead = || prop_oneof![2 => Just(0), 1 => Just(CLOCKS), 1 => Just(-CLOCKS)];
     let ahead = (ahead(), ahead()).prop_map(<[i64; 2]>::from);
     (happenings, any::<[bool; 4]>(), ahead).prop_map(move |(happenings, tricks, ahead)| {

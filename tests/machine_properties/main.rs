@@ -1,8 +1,8 @@
 //! Properties of the processor's machines: the invariants of `docs/internals/invariants.md` under an
 //! adversary, and the outcomes against an independent model.
 //!
-//! A case is a list of things that happen outside, each with dice for what the adversary does next. A
-//! failing case is shrunk and printed, and its seed kept in `main.regressions`.
+//! A case is a list of external events, each with dice for the adversary's next actions. A failing case is shrunk and
+//! printed, and its seed kept in `main.regressions`.
 
 mod case;
 mod outcome;
@@ -62,7 +62,7 @@ fn outcomes_equal_the_model() {
     });
 }
 
-/// The checks can fail: each defect, put in from outside, is found as what it is.
+/// Control: the checks find each injected defect.
 #[test]
 fn sabotage_is_found() {
     let machine = "found by the machine";
@@ -138,7 +138,7 @@ fn sabotage_is_found() {
     }
 }
 
-/// The comparison with the model can fail, too, where every record that was written keeps the invariants.
+/// Control: the model finds defects whose records keep the invariants.
 #[test]
 fn the_model_finds_wrong_outcomes() {
     for sabotage in [
@@ -161,9 +161,9 @@ fn the_model_finds_wrong_outcomes() {
     }
 }
 
-/// Outcomes that only races lead to.
+/// Outcomes that only races cause.
 const WILD: [&str; 4] = ["not_watched", "payment_unavailable", ASKED_ABOUT, STALE];
-/// The cases are worth their time: every way in which an order or a transfer can end is among them.
+/// The cases cover every way in which an order or a transfer can end.
 #[test]
 fn cases_reach_every_outcome() {
     for world in [World::Wild, World::Settled] {
@@ -176,7 +176,7 @@ fn cases_reach_every_outcome() {
         let statuses = TransferStatus::ALL.iter().map(|status| status.as_str());
         let reasons = UnknownReason::ALL.iter().map(|reason| reason.as_str());
         let refusals = RefusalReason::ALL.iter().map(|reason| reason.as_str());
-        // Where the outcome is determined everything is watched.
+        // In the settled world every wallet is watched.
         let elsewhere = |what: &&str| {
             world == World::Settled && (WILD.contains(what) || RETURNS.contains(what))
         };

@@ -12,7 +12,7 @@ impl Play {
         Ledger::of(&self.chains, &self.pipeline.delivered)
     }
 
-    /// The invariants over everything that came out.
+    /// Checks the invariants over all outputs.
     pub(crate) fn check(&self) -> Result<Ledger<'_>, Violation> {
         let ledger = self.ledger()?;
         ledger.check_end()?;

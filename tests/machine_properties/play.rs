@@ -29,7 +29,7 @@ struct Sold {
 pub(crate) struct Play {
     world: World,
     pub(crate) chains: [Chain; 2],
-    /// Everything that happened, for the model.
+    /// All external events, for the model.
     pub(crate) facts: Vec<Fact>,
     pub(crate) pipeline: Pipeline,
     terms: Terms,
@@ -39,9 +39,9 @@ pub(crate) struct Play {
     now: UnixMicros,
     /// Kind of the events not read yet.
     unread: Kind,
-    /// `true` if a payment keeps an amount that is released once the answer about it is read.
+    /// `true` if a payment reserves an amount until the reply about it is read.
     keeps_longer: bool,
-    /// Things that ids named before restores.
+    /// Ids before restores, with objects.
     pub(crate) names: Names,
     incarnation: Incarnation,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Play {
 /// Kind of event; where the outcome must be determined, only commuting kinds are queued together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Commands about orders that ended or are new: their place does not matter.
+    /// Commands about ended or new orders: their order does not matter.
     Neutral,
     /// Events of this chain alone.
     Of(usize),
@@ -94,7 +94,7 @@ impl Play {
         play
     }
 
-    /// Everything happens, then time passes until nothing waits any more.
+    /// Plays all events, then lets time pass until all queues are empty.
     pub(crate) fn run(&mut self, case: &Case) -> Result<(), Violation> {
         for (happening, dice) in &case.happenings {
             let mut dice = Dice(*dice);
@@ -110,7 +110,7 @@ impl Play {
             }
             if let Happening::Rest { long } = happening {
                 if self.world == World::Settled {
-                    // Orders are forgotten meanwhile, and what they answer then is not determined.
+                    // Orders may be forgotten meanwhile: their replies are not determined.
                     self.agree(&mut dice)?;
                 }
                 let days = std::iter::repeat_n(2 * DAY, if *long { 5 } else { 0 });
@@ -155,12 +155,12 @@ impl Play {
         let blocks = usize::try_from(self.world.policy().finality + 2).unwrap();
         let calm = std::iter::repeat_n(1, blocks);
         let leaps = || std::iter::repeat_n(LEAP, 11);
-        // The chain may be weeks behind: forks take long blocks back.
+        // The chain may be weeks behind: forks orphan long blocks.
         let ended = leaps().chain([30 * DAY]).chain(leaps()).chain([2 * DAY; 2]);
         self.pass_time(calm.chain(ended).chain([30 * DAY; 2]), &mut Dice(7))
     }
 
-    /// Endpoints of all chains have the same, one chain after the other: both may bring a payment of one order.
+    /// Ends all disputes, chain by chain: both may then have a payment of one order.
     fn agree(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         for chain in 0..CHAINS.len() {
             self.chains[chain].agree();
@@ -197,7 +197,7 @@ impl Play {
 
     fn kind(&self, happening: &Happening) -> Kind {
         match *happening {
-            // Without a choice: a chosen deposit gets another amount if a transfer waits.
+            // Without a choice: a waiting transfer changes a chosen deposit's amount.
             Happening::Create { choice: None, .. }
             | Happening::Pay { .. }
             | Happening::PayAll { .. }
@@ -215,8 +215,7 @@ impl Play {
         }
     }
 
-    /// Time of the next block of a chain: the same as elsewhere, except for a chain that hurries
-    /// where anything may race.
+    /// Time of the next block of a chain: in step with other chains, except a fast chain in the wild world.
     fn next_time(&self, chain: usize, seconds: i64) -> UnixSeconds {
         let next = self.chains[chain].time().plus(seconds);
         if self.world == World::Wild && seconds == 1 {
@@ -231,7 +230,7 @@ impl Play {
         self.next_time(chain, seconds) >= self.chains[chain].time().plus(LEAP / 2)
     }
 
-    /// `true` if a block is read with all answers before the next one is mined.
+    /// `true` if a block and all replies are read before the next one is mined.
     fn is_single(&self, leaps: bool) -> bool {
         self.world == World::Settled && (leaps || self.keeps_longer)
     }
@@ -328,7 +327,7 @@ impl Play {
     }
 
     fn pick(&self, order: usize) -> Option<&Sold> {
-        // The newest orders are the ones that something happens to.
+        // Events concern the newest orders.
         self.sold.iter().rev().nth(order % self.sold.len().clamp(1, 4))
     }
 
@@ -396,7 +395,7 @@ impl Play {
         }
     }
 
-    /// `true` if the shop accepts late payments at the moment.
+    /// `true` if the shop accepts late payments now.
     fn accepts_late(&self) -> bool {
         self.sold.len().is_multiple_of(3)
     }
@@ -473,8 +472,7 @@ impl Play {
             let time = self.next_time(chain, seconds);
             let chain = &mut self.chains[chain];
             if self.world == World::Settled && time >= chain.time().plus(DAY / 4) {
-                // A failed transfer is forgotten after a day: if it came back it would be another
-                // transfer.
+                // A failed transfer is forgotten after a day: a return would be a new transfer.
                 chain.mempool.clear();
             }
             let pool = &mut chain.mempool;
@@ -530,7 +528,7 @@ impl Play {
         Ok(())
     }
 
-    /// Plays an order of which a candidate is left: it asks for the outcome of that.
+    /// Plays an order with a remaining candidate, whose outcome it requests.
     fn linger(&mut self, chain: usize, price: usize, dice: &mut Dice) -> Result<(), Violation> {
         let (other, seconds) = (1 - chain, self.world.ttl_seconds(false));
         for chain in [chain, other] {
@@ -556,7 +554,7 @@ impl Play {
         self.pipeline.drain(dice)
     }
 
-    /// An order is paid, and days pass. Then the chain is taken back to before its payment.
+    /// Pays an order, and days later rewinds the chain to before the payment.
     fn rewind(&mut self, rewind: &Rewind, dice: &mut Dice) -> Result<(), Violation> {
         let Rewind { chain, price, days, named, same, rival } = *rewind;
         self.happen(&Happening::Unsee { chain, begins: false });
@@ -582,14 +580,14 @@ impl Play {
             let now = self.now.seconds().plus(self.chains[chain].ahead);
             let time = self.chains[chain].time().max(now).plus(12);
             self.chains[chain].mine(transactions, time);
-            // What replaces it would be as old as what was taken back: too old to be seen.
+            // A replacement as old as the retracted payment would be too old to be seen.
             self.mine_and_read(chain, (depth, 12, 0), dice)?;
         }
         self.publish();
         self.pipeline.drain(dice)
     }
 
-    /// Since the backup an order was paid and a stranger paid. Ingest reads the chain again; the commands are lost.
+    /// Restores a backup from before two payments. Ingest rescans the chain; commands are lost.
     fn restore(&mut self, restore: Restore, dice: &mut Dice) -> Result<(), Violation> {
         let Restore { chain, price, depth, rival, early } = restore;
         self.happen(&Happening::Unsee { chain, begins: false });
@@ -699,7 +697,7 @@ fn digits_of(order: OrderId) -> AmountRule {
     AmountRule { exact_first: false, digits: 3, limit, draws }
 }
 
-/// Row that a command about an order carries: only that of an ended one.
+/// Row in a command about an order: only of an ended order.
 fn ended(row: Option<Order>) -> EndedOrder {
     row.filter(|order| order.status != OrderStatus::Pending).map(Box::new)
 }

@@ -1,4 +1,4 @@
-//! States that the cases lead to.
+//! States that the cases reach.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,14 +16,14 @@ use crate::world::DAY;
 pub(crate) const AT_SIGHT: &str = "confirmed at sight";
 /// An order that had been forgotten.
 pub(crate) const REMEMBERED: &str = "remembered";
-/// An order that waits for nothing else is answered that a payment may still come.
+/// An order without other candidates gets the reply that a payment may still come.
 pub(crate) const ASKED_ABOUT: &str = "asked about";
-/// A transfer that heads held, and then did not.
+/// A transfer held by heads, then released.
 pub(crate) const HELD: [&str; 2] = ["held, then confirmed", "held, then gone"];
-/// A payment that a lane has forgotten comes again.
+/// A payment that a lane has forgotten reappears.
 pub(crate) const STALE: &str = "stale_transfer";
-/// Transfers that leave the chain and come back, and answers to those that failed meanwhile. An order counts on a
-/// transfer that failed before its answer was read.
+/// Transfers that are orphaned and return, and replies to those that failed meanwhile. "Counted on": failed before the
+/// order's reply was read.
 pub(crate) const RETURNS: [&str; 22] = [
     "gone waiting_for_confirmation",
     "gone waiting_for_confirmation, counted on",
@@ -60,9 +60,9 @@ struct Seen {
     /// Time since which it has this status.
     at: UnixSeconds,
     is_gone: bool,
-    /// The order that it asks.
+    /// Order of its settle.
     asks: Option<OrderId>,
-    /// The order that had not answered when it failed.
+    /// Order whose reply was pending at its failure.
     counted_on: Option<OrderId>,
 }
 
@@ -180,7 +180,7 @@ impl Reached {
         }
     }
 
-    /// Its block left the chain, or it is in a block of this time.
+    /// Its block was orphaned, or it is in a block of this time.
     fn note_move(
         &mut self,
         transfers: &mut HashMap<PaymentKey, Seen>,

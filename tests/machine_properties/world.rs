@@ -1,4 +1,4 @@
-//! The two worlds in which cases are played, and what is configured in them.
+//! The two worlds in which cases are played, and their configuration.
 
 use oracle::machine_model::chain::{CONTRACT, OTHER_CONTRACT, Policy, WALLETS, account};
 use schemas::record::StopScope;
@@ -13,7 +13,7 @@ pub(crate) const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
 /// The third is the sender of a mint: the zero address.
 pub(crate) const SENDERS: [Address; 3] = [account(0x21), account(0x22), account(0)];
 
-/// Every tenth sender is a wallet of the shop's own.
+/// Every tenth sender is a wallet of the shop.
 pub(crate) fn sender_of(number: usize) -> Address {
     if number == 9 { WALLETS[0] } else { SENDERS[number % 3] }
 }
@@ -28,19 +28,19 @@ pub(crate) const STOPS: [StopScope; 5] = [
     StopScope { address: Some(OTHER_CONTRACT), ..EVERYTHING },
 ];
 
-/// Few, next to each other, one of them large: choices collide, and raised into each other.
+/// Few adjacent prices and a large one, so that amounts collide, also when raised.
 pub(crate) const PRICES: [u128; 3] = [1_000, 1_001, 6_000];
 
-/// In the settled world blocks take a second, and every window ends between two leaps.
+/// In the settled world blocks take one second, and windows end between leaps.
 pub(crate) const LEAP: i64 = 1000;
 
-/// The two worlds: one in which anything may race, and one in which the outcome is determined.
+/// The two worlds: one with all races, and one with a determined outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum World {
     Wild,
-    /// Deadlines are passed only by leaps of a [`LEAP`], with all queues read before and after, confirmed
-    /// blocks stay, and so does the configuration. While a payment keeps a closed deposit's amount beyond its late window
-    /// each block is read with all answers: the head after the answer lets go of it.
+    /// Deadlines are passed only by leaps of a [`LEAP`], with all queues read before and after, and confirmed blocks
+    /// and the configuration are fixed. While a payment reserves a closed deposit's amount beyond its late window, each
+    /// block is read with all replies: the next head releases it.
     Settled,
 }
 
@@ -85,13 +85,14 @@ impl World {
     pub(crate) fn terms(self) -> Terms {
         match self {
             Self::Wild => Terms {
-                // Longer than a closed deposit keeps its amount where others need it.
+                // Longer than a full wallet reserves a closed deposit's amount.
                 late_window_seconds: 7200,
                 head_age_max_seconds: 1_500,
                 cents_most: 1,
             },
             Self::Settled => Terms {
-                // A transfer seen by then is confirmed or given up: how long it holds its amount is open.
+                // Transfers are decided before its end: how long they reserve an amount is
+                // undetermined.
                 late_window_seconds: u32::try_from(9 * LEAP + 500).unwrap(),
                 // A choice may be read before blocks that were mined earlier.
                 head_age_max_seconds: 100 * LEAP as u32,

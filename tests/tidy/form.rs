@@ -58,8 +58,7 @@ fn no_async_function_is_too_long() {
     assert_none(&found);
 }
 
-/// A reader finds them at one place: before the first function, type, trait or `impl`. Tables of a file's own types may
-/// follow the types.
+/// Constants precede the first function, type, trait or `impl`. Tables of a file's own types may follow the types.
 #[test]
 fn constants_come_before_the_first_item() {
     let words = |line: &str| {

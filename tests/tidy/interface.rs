@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{assert_none, has_test, numbered, read, root};
 
-/// A row, or a sentence that leaves something open, by its section and its name in there.
+/// Section and name of a row, or of a sentence that leaves something open.
 type RowName = (String, String);
 
 /// The cells of a line of a table.
@@ -104,7 +104,7 @@ impl Interface {
     }
 }
 
-/// The test of a row, and the decision by which the row is read where it cannot be taken literally.
+/// The test of a row, and the decision that interprets the row if it is not literal.
 struct Test {
     name: String,
     file: String,

@@ -1,5 +1,5 @@
-//! Coverage of the limits that production code promises: each variant of a public error, and each
-//! limit, is named in a test, or in `unnamed.txt` below the reason why in none.
+//! Coverage of the limits that production code promises: each variant of a public error, and each limit, is named in a
+//! test, or in `unnamed.txt` with a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::tree::{is_test, production_and_tests, tests_of};
 use super::{assert_none, files, read};
 
-/// The ends of the names of limits. Time-outs of calls and sizes of buffers are none: with others the results are the same.
+/// Suffixes of the names of limits. Timeouts and buffer sizes are none: they do not change results.
 const LIMITS: [&str; 5] = ["MAX", "MIN", "LIMIT", "DELAY", "SECONDS"];
 /// Folders without production code.
 const OTHERS: [&str; 3] = ["devnet", "xtask", "examples"];
@@ -16,7 +16,7 @@ const LIST: &str = "tests/tidy/unnamed.txt";
 /// A variant or a limit: its file and its name.
 type Item = (PathBuf, String);
 
-/// The variants of public enums that are errors. Those that only carry another error on say nothing of their own.
+/// The variants of public error enums, without those that only wrap another error.
 fn variants(code: &str) -> Vec<String> {
     let (mut found, mut derives, mut name, mut above) = (Vec::new(), false, None, "");
     for line in code.lines() {
@@ -86,7 +86,7 @@ impl Tests {
         Self(files("rs").into_iter().filter(|path| !is_tidy(path)).map(of).collect())
     }
 
-    /// `Error` is the name of many: a test of another crate says whose it means.
+    /// `Error` is ambiguous: a test of another crate must name the crate.
     fn name(&self, (path, name): &Item) -> bool {
         let folder = path.components().next().unwrap();
         let crate_name = folder.as_os_str().to_str().unwrap();
@@ -97,7 +97,7 @@ impl Tests {
     }
 }
 
-/// The list: what is in it, each below a reason.
+/// The listed items, each below a reason.
 fn list(text: &str) -> Result<BTreeSet<Item>, String> {
     let (mut found, mut has_reason) = (BTreeSet::new(), false);
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 
 use super::{files, read};
 
-/// Folders of nothing but tests and what they need.
+/// Folders of tests and their support alone.
 const TEST_FOLDERS: [&str; 3] = ["tests", "testkit", "oracle"];
 
-/// `true` if all of a file is tests.
+/// `true` if a file is all tests.
 pub(super) fn is_test(path: &Path) -> bool {
     static TESTS: OnceLock<BTreeSet<PathBuf>> = OnceLock::new();
     TESTS.get_or_init(find).contains(path)

@@ -5,12 +5,12 @@ use std::path::Path;
 use super::tree::tests_of;
 use super::{assert_none, files, hits, read};
 
-/// A comment that begins with this, directly above, says why time itself is waited for.
+/// Prefix of a comment directly above that justifies a wait for time.
 const NO_CONDITION: &str = "// No condition: ";
-/// A comment that begins with this says what else ends a loop.
+/// Prefix of a comment that names another end of a loop.
 const NO_DEADLINE: &str = "// No deadline: ";
 
-/// A line with its number in the file, and what it is without a comment.
+/// A line with its number in the file, and its code without comments.
 struct Line<'a> {
     number: usize,
     text: &'a str,
@@ -42,7 +42,7 @@ fn is_explained(above: &[Line<'_>], mark: &str) -> bool {
     comment.last().is_some_and(|line| line.text.trim().starts_with(mark))
 }
 
-/// The lines from the first on that belong to it: to the next one that is no deeper.
+/// The block of the first line: up to the next line that is not indented deeper.
 fn block<'a, 'b>(lines: &'a [Line<'b>]) -> &'a [Line<'b>] {
     let Some((first, rest)) = lines.split_first() else { return lines };
     // The signature of a function may be several lines.
@@ -65,7 +65,7 @@ fn statement(lines: &[Line<'_>]) -> String {
     joined(&lines[..end])
 }
 
-/// A time-out as a pause: nothing else is waited for, or it does not count what ended the wait.
+/// A time-out as a pause: without another condition, or with its result unused.
 fn is_pause(statement: &str) -> bool {
     let is_limited = ["timeout(", "timeout_at("].iter().any(|word| statement.contains(word));
     let is_used = [".unwrap", ".expect(", "?;", ".is_err()", ".is_ok()"];
@@ -93,7 +93,7 @@ fn pauses(path: &Path, text: &str) -> Vec<String> {
     found.map(|at| format!("{}:{}: time passes", path.display(), lines[at].number)).collect()
 }
 
-/// Loops that ask again and again, and whose function has no deadline.
+/// Loops that poll, in functions without a deadline.
 fn endless(path: &Path, text: &str) -> Vec<String> {
     let lines = lines(text);
     let is_loop = |line: &Line<'_>| {
@@ -103,7 +103,7 @@ fn endless(path: &Path, text: &str) -> Vec<String> {
     let found = (0..lines.len()).filter(|at| {
         let asks = joined(block(&lines[*at..]));
         let polls = ["yield_now()", ".tick().await"].iter().any(|word| asks.contains(word));
-        // Sends a piece at a time, until the other end has enough.
+        // Sends in pieces, until the peer closes.
         is_loop(&lines[*at]) && polls && !asks.contains("write_all(") && !has_deadline(&lines, *at)
     });
     let found = found.filter(|at| !is_explained(&lines[..*at], NO_DEADLINE));
@@ -125,7 +125,7 @@ fn has_deadline(lines: &[Line<'_>], at: usize) -> bool {
 fn tests_wait_for_conditions_not_for_time() {
     let banned =
         [concat!("thread::", "sleep"), concat!("time::", "sleep("), concat!("park_", "timeout")];
-    // A broker's clock, writers that try again, and a worker without an event.
+    // A broker's clock, retrying writers, and a worker without an event.
     let allowed = ["on_kafka.rs", "restarts.rs", "scripted.rs", "wait.rs"];
     let mut found = Vec::new();
     for path in files("rs").into_iter().filter(|path| !path.starts_with("tests/tidy")) {
@@ -137,8 +137,8 @@ fn tests_wait_for_conditions_not_for_time() {
     assert_none(&found);
 }
 
-/// A defect would hold the whole binary until the runner ends it, with the results of all its tests. Measurements take as
-/// long as they are asked to.
+/// A defect would block the test binary until the runner kills it, losing the results of its tests. Measurements run as
+/// long as configured.
 #[test]
 fn no_test_waits_for_ever() {
     let is_judged = |path: &Path| {

@@ -1,11 +1,11 @@
-//! Texts for people are in the field's own words, each with one meaning.
+//! Texts use the field's terms, each with one meaning.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{assert_none, files, hits, read, root};
 
-/// It is read in terminals, beside the code. Rows of tables are not wrapped.
+/// For reading in terminals. Rows of tables are not wrapped.
 #[test]
 fn architecture_is_wrapped() {
     let text = read(Path::new("ARCHITECTURE.md"));
@@ -55,7 +55,7 @@ fn prose(path: &Path) -> String {
         before = if before == '\\' { ' ' } else { c };
         match c {
             '\n' => kept.push_str(" \n "),
-            // `{name}` in a text is code, and gets a word of its own by its brace.
+            // `{name}` in a text is code, made a separate word by its brace.
             _ if part != Part::Code && (matches!(c, '_' | '-' | '{') || c.is_alphanumeric()) => {
                 kept.extend(c.to_lowercase());
             }
