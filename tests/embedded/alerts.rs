@@ -1,4 +1,4 @@
-//! Alerts as operators meet them: listed, sent to a sink, resolved by a command.
+//! Alerts as operators see them: listed, sent to a sink, resolved by a command.
 
 use std::path::Path;
 use std::process::Command;
@@ -67,7 +67,7 @@ async fn an_alert_is_sent_and_resolved_once() {
     assert!(!tidemark.log().contains(key), "{}", tidemark.log());
     assert!(tidemark.stop().await.success());
 
-    // And by the command, while none does.
+    // By the command without a process.
     let (code, text) = run(dir, &resolve);
     assert!(code == Some(1) && text.contains("no alert \"payments_stopped"), "{text}");
     let all = run(dir, &["alerts", "list", "--all"]).1;

@@ -1,5 +1,5 @@
-//! `tidemark backup` beside a running process, and `tidemark restore`: what happened since the backup is not known any
-//! more, and no name that was given then names anything else.
+//! `tidemark backup` beside a running process, and `tidemark restore`: events since the backup are lost, and no id
+//! assigned since is assigned again.
 
 use std::collections::HashMap;
 use std::fs;
@@ -61,7 +61,7 @@ impl Shop {
         (id, deposit)
     }
 
-    /// Sends this many units, and mines until the match window of the payment is over.
+    /// Sends this many units, and mines past the match window of the payment.
     fn pay(&self, units: u128) -> String {
         let node = self.node();
         let hash = transfer_usdt(&node, WALLET, units);
@@ -79,7 +79,7 @@ async fn attach(client: &Client, transfer: &Value, order: &str) -> (StatusCode, 
     client.send(Method::POST, &path, &headers, Some(body)).await.unwrap()
 }
 
-/// Both files are copied while orders are created and paid, and what came after is lost with a disk.
+/// Backs up while orders are created and paid, and loses the later changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_gives_no_name_a_second_time() {
     let shop = Shop::open().await;
@@ -95,7 +95,7 @@ async fn a_restore_gives_no_name_a_second_time() {
     let again = command(dir, &["backup", backup]);
     assert_eq!(again.status.code(), Some(64), "{}", text(&again));
 
-    // The lost time.
+    // Lost period.
     let (lost, deposit) = shop.order(&client, "B-1").await;
     let deposits_before = deposit["id"].as_i64().unwrap();
     let paid = shop.pay(units(&deposit["value"]));
@@ -118,7 +118,7 @@ async fn a_restore_gives_no_name_a_second_time() {
     assert!(text(&restored).contains("restored from the backup of "), "{}", text(&restored));
     let tidemark = shop.start().await;
     let client = tidemark.client();
-    // The chain is read again: the same payments, and orders that are not there.
+    // The chain is scanned again: the same payments, whose orders are lost.
     let stray_now = client.transfer_with_status(WALLET, &stray, "no_matched_deposit").await;
     assert_eq!(stray_now["id"], stray_before);
     let paid_now = client.transfer_with_status(WALLET, &paid, "no_matched_deposit").await;
@@ -158,7 +158,7 @@ fn assert_one_name_each(merchant: &Merchant) {
     }
 }
 
-/// Both files of the data folder, as they are while nothing runs.
+/// Saves both files of the data folder, while no process runs.
 fn save(shop: &Shop, name: &str) {
     fs::create_dir(shop.path(name)).unwrap();
     for file in ["log.sqlite", "tables.sqlite"] {
@@ -249,7 +249,7 @@ async fn what_is_no_backup_of_this_shop_is_refused() {
     fs::write(&tables, bytes).unwrap();
     let refused = command(dir, &["restore", own.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
-    // Nothing of it is in place.
+    // None of it is installed.
     assert!(shop.start().await.stop().await.success());
     fs::create_dir(shop.path("data/restore.part")).unwrap();
     assert!(refusal(&shop).contains("run `tidemark restore` again"));

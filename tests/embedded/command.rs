@@ -1,4 +1,4 @@
-//! The command line as a user meets it.
+//! The command line as a user sees it.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -52,7 +52,7 @@ fn all_configuration_errors_and_exit_64() {
     assert!(!printed.contains("hush-hush"), "a secret was printed:\n{printed}");
 }
 
-/// Nobody issued DAI on Tron.
+/// Tron has no DAI.
 #[test]
 fn a_coin_that_is_not_on_its_chain_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn defaults_and_two_secrets_suffice() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// A collector of logs gets the one line that matters.
+/// A log collector gets the cause as a line.
 #[test]
 fn the_reason_a_process_ends_is_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn the_reason_a_process_ends_is_in_the_log() {
     assert_eq!(*last, format!("tidemark: {cause}"));
 }
 
-/// A start on a folder that others can open works, and says so once.
+/// A start on a folder that others can open works, with one warning.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_data_folder_is_closed_to_others() {
     let root = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ fn the_demo_runs_and_exits_0() {
     assert!(!printed.contains('\u{1b}'), "readable without colour");
 }
 
-/// Opens the link that the demo prints, chooses, and presses the test buyer's button, as a browser without scripts does.
+/// Opens the printed checkout link, chooses, and presses the test buyer's button, as a browser without scripts does.
 async fn press_the_button(printed: &str, story: &Path) {
     drop(rustls::crypto::ring::default_provider().install_default());
     let redirects = reqwest::redirect::Policy::none();

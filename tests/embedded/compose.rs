@@ -1,5 +1,5 @@
-//! docker-compose.yml and the Dockerfile, as far as they can be tested without a container engine: what
-//! they start is taken by the executable, and all that they name is there.
+//! docker-compose.yml and the Dockerfile, as far as they can be tested without a container engine: the executable
+//! accepts their commands, and all files that they name exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn every_process_runs_a_known_command() {
     assert_eq!(ours.keys().filter(builds).count(), 1, "one image, one build");
     for (name, arguments) in &ours {
         let service = &services(&compose)[*name];
-        // With the flag to check: the right command, known keys, the secrets that it needs, and no others.
+        // With the flag to check: command, keys and the required secrets alone.
         let check = if arguments.first() == Some(&"run") { "--check-config" } else { "--help" };
         let (is_valid, error) = tidemark(service, &[arguments.as_slice(), &[check]].concat());
         assert!(is_valid, "{name}: {error}");
@@ -143,7 +143,7 @@ fn the_image_has_every_file_that_is_compiled_in() {
     const DOCUMENT: &str = "docs/openapi.json";
     assert!(read("api/src/reference.rs").contains(&format!("include_str!(\"../../{DOCUMENT}\")")));
     let ignored = read(".dockerignore");
-    // The last line that fits counts.
+    // The last matching line counts.
     let mut lines = ignored.lines().filter(|line| line.trim_start_matches('!').starts_with("docs"));
     assert_eq!(lines.next_back(), Some(&*format!("!{DOCUMENT}")), "{ignored}");
     assert!(lines.eq(["docs/*"]), "a folder that is left out cannot have files that are not");

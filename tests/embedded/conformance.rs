@@ -1,4 +1,4 @@
-//! The embedded log and tables do what every back end must do.
+//! Conformance suites on the embedded log and tables.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Damages of the two embedded files: each is found by a command that names what mends it, and gone after that.
+//! Damages of the two embedded files: each is found by a command that names the cure, and is gone after it.
 
 use rusqlite::Connection;
 
@@ -6,7 +6,7 @@ use testkit::process::text;
 
 use super::backup::{Shop, command, refusal};
 
-/// Changes a file of the data folder by hand.
+/// Changes a data file by SQL.
 fn by_hand(shop: &Shop, file: &str, sql: &str) {
     Connection::open(shop.path("data").join(file)).unwrap().execute_batch(sql).unwrap();
 }
@@ -38,7 +38,7 @@ async fn a_dropped_table_is_made_again() {
     assert!(tidemark.stop().await.success());
 }
 
-/// There is no tool for the groups of the embedded log: who changes their positions has SQLite's.
+/// The embedded log has no tool for positions of groups: they are changed by SQLite's.
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_changed_by_hand_are_refused() {
     let shop = Shop::open().await;

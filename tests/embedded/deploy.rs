@@ -1,4 +1,4 @@
-//! The files of `deploy/`: what they start is taken by the executable, and what they forward is public.
+//! The files of `deploy/`: the executable accepts their commands, and they forward only public routes.
 
 use std::path::Path;
 use std::process::Command;

@@ -122,7 +122,7 @@ fn with_slash(url: &str) -> String {
     format!("{}/", url.trim_end_matches('/'))
 }
 
-/// Any token is a contract, not only those that are known.
+/// Any contract is detected, not only known tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wallet_with_code_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
@@ -199,7 +199,7 @@ async fn on_tron_the_native_interface_is_checked_too() {
     let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));
     assert_eq!(code, 1, "{text}");
     has(&text, &["FAILURE  native       no answer (", "no payment would be confirmed"]);
-    // One that was configured must work: what is final is asked of it too, although JSON-RPC has the tag.
+    // A configured native API must work: it is queried for finality besides the JSON-RPC tag.
     let dead = NativeFault::Body { status: 200, text: devnet::tron::LITE_NODE };
     devnet.chain().break_native(Some(dead));
     let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));

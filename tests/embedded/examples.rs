@@ -31,7 +31,7 @@ impl Receiver {
         Self { child, lines, url }
     }
 
-    /// All that it printed; it is ended.
+    /// Ends it; returns its output.
     fn printed(mut self) -> Vec<Value> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -39,7 +39,7 @@ impl Receiver {
     }
 }
 
-/// Creates the order A-1 with `signed_client`; its id, and the query of its checkout link.
+/// Creates the order A-1 with `signed_client`; returns its id and its checkout query.
 fn create(tidemark: &Tidemark, receiver: &Receiver) -> (String, String) {
     let base = format!("http://{}", tidemark.address());
     let output =

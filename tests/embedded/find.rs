@@ -1,4 +1,4 @@
-//! `tidemark find` on a planted history, and its questions to endpoints.
+//! `tidemark find` on a planted history, and its requests to endpoints.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -22,12 +22,12 @@ use store::{Change, Store};
 use testkit::harness::{USDT, evm_node, executable, transfer_usdt};
 use uuid::Uuid;
 
-/// Of a configuration that says nothing else.
+/// The default of the configuration.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 const CREATED: i64 = 1_790_000_000;
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const STRANGER: &str = "0x00000000000000000000000000000000DeaDBeef";
-/// The history is older than what is searched by default.
+/// The history is older than the default search period.
 const SINCE: [&str; 2] = ["--since", "2026-09-21T00:00:00Z"];
 
 fn at(second: i64) -> UnixMicros {
@@ -86,7 +86,7 @@ fn transfer(number: i64, second: i64, status: TransferStatus) -> Transfer {
     }
 }
 
-/// An installation without a process, as it writes its records.
+/// Planted records of an installation without a process.
 struct Planted {
     log: Arc<EmbeddedLog>,
     tables: EmbeddedStore,
@@ -118,7 +118,7 @@ impl Planted {
         self.tables.apply(vec![Change::Transfer(transfer)]).await.unwrap();
     }
 
-    /// One order that was paid as most are, with a webhook that came through at the second attempt.
+    /// A normally paid order, with a webhook delivered at the second attempt.
     async fn paid(&self) {
         use OrderStatus::{Paid, Pending};
         self.order(order(1, 1, 0, OrderCause::Created, Pending)).await;
@@ -187,7 +187,7 @@ impl Planted {
         self.write(Topic::Audit, Partition(0), "", &entry).await;
     }
 
-    /// One that expired, and whose payment came 20 seconds too late and a little too small.
+    /// An expired order, whose payment was 20 seconds late and slightly too small.
     async fn late(&self) {
         self.order(order(2, 1, 0, OrderCause::Created, OrderStatus::Pending)).await;
         self.order(order(2, 2, 1801, OrderCause::Expired, OrderStatus::Expired)).await;

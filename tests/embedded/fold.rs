@@ -1,4 +1,4 @@
-//! The fold itself, on a log that needs no broker: it explains a good run and finds every flaw.
+//! The fold itself, on the embedded log: it accepts a correct run and finds every flaw.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -89,7 +89,7 @@ impl Run {
             shop.trade();
         }
         shop.pass_all_windows();
-        // So long that orders that have ended are forgotten.
+        // Long enough that ended orders are forgotten.
         moved.0.fetch_add(10 * 24 * 3600 * 1_000_000, Ordering::SeqCst);
         loop {
             wait_until_taken(log, progress);
@@ -97,7 +97,7 @@ impl Run {
             shop.pass_all_windows();
             wait_until_taken(log, progress);
             processor.stop();
-            // A timer that was due at the last moment needs another day.
+            // A timer that became due last needs another day.
             if is_all_taken(log, progress) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Recovery of a halted chain: records that are gone, and a reorganisation below finality.
+//! Recovery of a halted chain: expired records, and a reorganisation below finality.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ use testkit::harness::{
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const YEAR_MICROS: i64 = 365 * 24 * 3600 * 1_000_000;
-/// Of a configuration that says nothing else.
+/// The default of the configuration.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 async fn node(chain_id: u64) -> Devnet {
@@ -30,7 +30,7 @@ fn chain(blockchain: &'static str, devnet: &Devnet) -> Chain {
     Chain::of(blockchain, devnet, WALLET, "confirmations = 3\nreorg_window = 8\n")
 }
 
-/// Queues what an order asks for.
+/// Queues an order's payment.
 async fn pay(client: &Client, node: &Node, order: &str) -> TxHash {
     let deposit = client.deposit(order).await;
     transfer_usdt(node, WALLET, units(&deposit["value"]))
@@ -130,12 +130,12 @@ async fn chain_without_records_continues_where_it_was_final() {
     assert!(!succeeded && errors.contains(&expected), "{errors}");
 }
 
-/// State of a chain's records when the chain is taken back.
+/// State of a chain's records at its rewind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Records {
     Whole,
     Gone,
-    /// The records were gone at the chain's restart, and begin above the fork.
+    /// The records had expired at the restart, and begin above the fork.
     Anew,
 }
 
@@ -167,7 +167,7 @@ fn status(dir: &Path) -> Value {
     serde_json::from_str::<Value>(&text).unwrap()[0].take()
 }
 
-/// The first chain is halted, and its operator is shown the way out.
+/// The first chain is halted, and the output names the remedy.
 async fn halted(dir: &Path) {
     let halted = eventually("the chain to be halted", || async {
         let text = command(dir, &["status"]);
@@ -192,7 +192,7 @@ async fn confirmed_to_the_end(dir: &Path, eth: &Node) {
     .await;
 }
 
-/// Three payments are matched in their new blocks; the one that is gone for good has failed.
+/// Three payments are matched in their new blocks; the dropped one has failed.
 async fn shown_but_one(client: &Client, gone: TxHash) {
     let shown = eventually("each payment in its new block", || async {
         let shown = transfers(client).await?;
@@ -205,7 +205,7 @@ async fn shown_but_one(client: &Client, gone: TxHash) {
     assert_eq!(failed[0]["txn_hash"], gone.to_string());
 }
 
-/// `tidemark chain rewind`, by a height where the records of the chain are gone; what it prints.
+/// `tidemark chain rewind`, by a height if the records are gone; returns its output.
 fn taken_back(dir: &Path, records: Records, fork: u64) -> String {
     if records != Records::Whole {
         return command(dir, &["rewind", "eth", &fork.to_string(), "--yes"]);
@@ -244,7 +244,7 @@ async fn left_what_was_final(records: Records) {
 
     eth.reorg(eth.head().number - fork, Reorg::Drop(gone)).unwrap();
     halted(dir.path()).await;
-    // In time, on the fork that nobody scans; then its time continues.
+    // Paid in time on the unscanned fork, whose time then advances.
     pay(&client, &eth, &open).await;
     mine_now(&eth);
     eth.mine_at(eth.head().timestamp + 1200).unwrap();

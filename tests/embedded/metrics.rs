@@ -1,4 +1,4 @@
-//! Metrics that a process exports before anything has happened.
+//! Metrics that a process exports at its start.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::path::Path;
 use testkit::eventually_or;
 use testkit::harness::{Chain, Tidemark};
 
-/// Gauges of what a process without an endpoint, orders and rows does not know: 0 would be a statement.
+/// Gauges without a value in a process without endpoints, orders and rows: 0 would be false.
 const UNKNOWN: [&str; 17] = [
     "tidemark_log_lag_records",
     "tidemark_log_queue_requests",
@@ -49,7 +49,7 @@ async fn exported(address: &str) -> BTreeSet<String> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(name).collect()
 }
 
-/// A series that appears with its first event cannot be alerted on by its increase.
+/// A series that appears with its first event shows no increase to alert on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_process_exports_every_metric() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The rules of `deploy/prometheus/` by Prometheus' own program, their pages, and the dashboard.
+//! The rules of `deploy/prometheus/` by promtool, their pages, and the dashboard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

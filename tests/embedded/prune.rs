@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// One that has ended, with all that may belong to it, and one that is pending.
+/// Writes an ended order with all dependent rows, and a pending one.
 async fn write(store: &dyn Store, created_at: UnixSeconds) {
     let order = |number: u128, status| Order {
         order_id: OrderId(Uuid::from_u128(number)),
@@ -110,7 +110,7 @@ fn rows_never_go_by_mistake() {
     assert!(!dir.path().join("data").exists());
 }
 
-/// With a retention the service does it by itself.
+/// With a retention the service prunes by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_service_keeps_what_its_retention_says() {
     let dir = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ use testkit::tables::change_by_hand;
 use testkit::{Pace, eventually_or};
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
-/// Longer than a confirmation takes for each of the blocks that it needs.
+/// Longer than the confirmation time per required block.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(2);
 const MORE: &str = "[matching]\nmatch_window = \"5s\"\n";
 
@@ -29,7 +29,7 @@ fn tidemark(dir: &Path, arguments: &[&str]) -> Output {
     Command::new(executable()).args(arguments).args(config).output().unwrap()
 }
 
-/// The whole of a statement, which has a line for each day in UTC.
+/// Sum of a statement, which has a line per day in UTC.
 fn total(report: &Value) -> Value {
     let days = report["statement"].as_array().unwrap();
     let part = |name: &str| {
@@ -75,7 +75,7 @@ impl World {
         self.devnet.chain()
     }
 
-    /// Starts it; a webhook that is not acknowledged at once is given up.
+    /// Starts it with one attempt per webhook.
     async fn start(&self) -> Tidemark {
         let chains = [Chain::of("eth", &self.devnet, WALLET, "confirmations = 3\n")];
         let once = [("TIDEMARK__WEBHOOKS__MAX_ATTEMPTS", "1".to_owned())];
@@ -97,7 +97,7 @@ impl World {
         (output.status.code(), report.unwrap_or_else(|_| panic!("{}", text(&output))))
     }
 
-    /// Mines until all of it agrees; gives the report.
+    /// Mines until all agrees; returns the report.
     async fn agrees(&self, received: u64) -> Value {
         let last = Mutex::new(Value::Null);
         let check = || async {
@@ -114,7 +114,7 @@ impl World {
         eventually_or("the period to agree", check, explain).await
     }
 
-    /// The one difference that is found, and the exit code that says so.
+    /// The only difference; checks the exit code.
     fn differs(&self) -> Value {
         let (code, report) = self.report();
         assert_eq!(code, Some(2), "{report:#}");
@@ -179,7 +179,7 @@ impl World {
         let (late, due) = self.order(client, "L-1", "20.00").await;
         self.transfer([0x5a; 20], "0x2222222222222222222222222222222222222222", 1);
         self.sweep(5_000_000);
-        // Beyond the time that the order has.
+        // Beyond the order's expiry.
         self.node().mine_at(now().unsigned_abs() + 2000).unwrap();
         self.ended(client, &late, "expired").await;
         self.pay(due);
@@ -255,7 +255,7 @@ fn books(world: &World, paid: &str) {
     assert!(csv.contains("\"difference\",\"orders = books\""), "{csv}");
 }
 
-/// Rows that are gone, or were changed by hand.
+/// Rows that were deleted or changed manually.
 fn rows(world: &World, paid: &str) {
     let data = world.dir.path().join("data");
     for (sql, kind) in [
@@ -276,7 +276,7 @@ fn rows(world: &World, paid: &str) {
         let (code, report) = world.report();
         assert_eq!(code, Some(0), "{report:#}");
     }
-    // A node that has no archive: the rest is compared all the same.
+    // A node without an archive: the rest is still compared.
     world.node().forget_states();
     let output = world.reconcile(&[]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
@@ -285,7 +285,7 @@ fn rows(world: &World, paid: &str) {
     let output = world.reconcile(&["--against", "chain,raw,topics,tables,webhooks"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     world.node().clear_faults();
-    // A chain that is in the configuration no more.
+    // A chain removed from the configuration.
     let file = world.dir.path().join("tidemark.toml");
     let whole = std::fs::read_to_string(&file).unwrap();
     let (before, rest) = whole.split_once("[[wallets]]").unwrap();
@@ -299,7 +299,7 @@ fn rows(world: &World, paid: &str) {
     std::fs::write(&file, whole).unwrap();
 }
 
-/// A webhook that nobody acknowledged, until its receiver was up again.
+/// An abandoned webhook, resent once its receiver is up.
 async fn webhooks(world: &World, client: &Client) {
     let calls = AtomicUsize::new(0);
     let first_fails = move |_: &str, _| match calls.fetch_add(1, Ordering::SeqCst) {
@@ -338,7 +338,7 @@ async fn a_hidden_transfer_is_found_and_mended() {
     process.client().offers(&["eth"]).await;
     world.pay(2_000_000);
     world.agrees(1).await;
-    // Its logs trail by more than any check, and nothing else shows them.
+    // Its logs lag beyond any check, without receipts to show them.
     world.node().lag_logs(1_000_000);
     world.node().refuse_block_receipts();
     let hidden = world.pay(7_000_000);

@@ -1,4 +1,4 @@
-//! SIGHUP: another configuration while customers and the shop go about their business.
+//! SIGHUP: a reload of the configuration under load.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn change(file: &Path, from: &str, to: &str) {
     std::fs::write(file, text.replace(from, to)).unwrap();
 }
 
-/// Creates orders, each over a connection of its own, until the end; how many.
+/// Creates orders, each over a new connection, until the end; counts them.
 async fn create_until(end: Arc<AtomicBool>, base: String) -> usize {
     let mut created = 0;
     while !end.load(Ordering::Relaxed) {

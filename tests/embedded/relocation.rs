@@ -99,7 +99,7 @@ async fn a_shop_moves_to_another_layout_and_back() {
     shop.are_known(&client).await;
     shop.create(&client, 4 * PART + 9).await;
     shop.assert_names();
-    // The one that was attached is one of them.
+    // The attached transfer is one of them.
     agrees(&shop, back, 4 * PART as u64 + 1).await;
     assert!(tidemark.stop().await.success());
     succeeds(back, &["tables", "verify"]);
@@ -128,7 +128,7 @@ fn arrive(dir: &Path, from: &str) {
     assert!(again.contains("is there already"), "{again}");
 }
 
-/// Mines until a reconciliation of everything agrees, with as many payments that paid an order.
+/// Mines until a full reconciliation agrees, with this number of matched payments.
 async fn agrees(shop: &Shop, dir: &Path, matched: u64) {
     let (from, to) = ((now() - 7200).to_string(), (now() + 7200).to_string());
     let arguments = ["reconcile", "--from", &from, "--to", &to, "--json"];
@@ -152,7 +152,7 @@ async fn what_is_not_a_whole_move_is_refused() {
     let (moved, to) = folder(old, "moved");
     succeeds(old, &["export", &to]);
 
-    // An installation is there.
+    // The target is not empty.
     let there = refused(old, &["import", &to], 1);
     assert!(there.contains("log.sqlite is there already"), "{there}");
     configure(old, new, None);
@@ -170,7 +170,7 @@ async fn what_is_not_a_whole_move_is_refused() {
     assert!(other.contains("import it with that version"), "{other}");
     fs::write(&manifest, text).unwrap();
 
-    // It was interrupted.
+    // Interrupted import.
     fs::create_dir_all(new.join("data/import.part")).unwrap();
     let half = refused(new, &["run"], 1);
     assert!(half.contains("run `tidemark import` again"), "{half}");

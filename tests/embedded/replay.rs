@@ -1,4 +1,4 @@
-//! `tidemark replay` over the log of a shop that trades: what it made is made again, and each damage is found alone.
+//! `tidemark replay` over the log of a trading shop: outputs are reproduced, and each damage is the only difference.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Replayed {
         self.totals()[of].as_i64().unwrap_or_else(|| panic!("no {of}: {}", self.messages))
     }
 
-    /// All of it was the same; returns the inputs.
+    /// Checks for equality; returns the inputs.
     #[track_caller]
     fn equal(&self) -> i64 {
         assert_eq!(self.code, Some(0), "{:?} {}", self.lines.first(), self.messages);
@@ -91,7 +91,7 @@ fn largest(log: &EmbeddedLog, topic: Topic) -> TopicPartition {
     partitions.max_by_key(|of| all(log, *of).len()).unwrap()
 }
 
-/// A copy of a log in which something is changed.
+/// A modified copy of a log.
 fn copy(
     log: &EmbeddedLog,
     change: impl Fn(TopicPartition, &mut Vec<Arc<Record>>),

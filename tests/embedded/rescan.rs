@@ -1,5 +1,5 @@
-//! `tidemark rescan` finds transfers that the endpoint left out of confirmed blocks, proves them,
-//! and publishes each once.
+//! `tidemark rescan` finds transfers omitted from confirmed blocks by the endpoint, proves them, and publishes each
+//! once.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -63,7 +63,7 @@ async fn what_was_left_out_is_published_once_and_pays() {
     let order = order["order_id"].as_str().unwrap().to_owned();
     let deposit = client.deposit(&order).await;
 
-    // The logs of the node trail for longer than any check waits, and no receipts show them.
+    // The logs of the node lag beyond any check, without receipts to show them.
     node.lag_logs(1_000_000);
     node.refuse_block_receipts();
     transfer_usdt(&node, WALLET, units(&deposit["value"]));
@@ -121,8 +121,7 @@ fn a_command_that_makes_no_sense_is_refused() {
     assert!(!data.exists());
 }
 
-/// A transfer that only one endpoint has is not published, even while the other one is down: it
-/// would be believed alone then.
+/// A transfer of one endpoint is not published, even while the other is down: a single endpoint would be trusted then.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_endpoint_invents_is_not_published() {
     let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);
@@ -165,7 +164,7 @@ async fn on_tron_its_own_interface_proves_what_was_missing() {
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     confirmed(&tidemark.client(), &node, node.head().number).await;
     assert!(tidemark.stop().await.success());
-    // After a long outage ingest asks for logs alone, without receipts.
+    // After a long outage ingest requests logs only, without receipts.
     node.lag_logs(1_000_000);
     let token = (*usdt.address.bytes()).into();
     let pay = || node.transfer(token, [0x22; 20].into(), evm, U256::from(10_000_000)).unwrap();

@@ -1,4 +1,4 @@
-//! `tidemark dead-letters skip`: a record that no version can read ends a stage until a person moves it.
+//! `tidemark dead-letters skip`: a record that no version can read ends a stage until it is moved.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ use schemas::{AuditAction, Headers, Layout, Partition, Topic};
 use testkit::harness::{Process, Tidemark, executable};
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-/// As the configuration has it by default.
+/// The default of the configuration.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 /// The wire format with a schema id that no version has, and no content of any record.
 const GARBAGE: [u8; 9] = [0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff];
@@ -25,7 +25,7 @@ fn open(dir: &Path) -> EmbeddedLog {
     EmbeddedLog::open(&dir.join("data"), LAYOUT, Arc::new(SystemClock)).unwrap()
 }
 
-/// Writes a value to the first partition of a topic, and returns where it is.
+/// Writes a value to the first partition of a topic; returns its position.
 async fn write(dir: &Path, topic: Topic, value: &[u8]) -> String {
     let (log, to) = (open(dir), first(topic));
     let offset = log.bounds(to).unwrap().end;
@@ -53,7 +53,7 @@ fn refused(dir: &Path, arguments: &[&str], code: i32) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A process that ends by itself; what it says.
+/// Log of a process that ends by itself.
 async fn ended(dir: &Path) -> String {
     let file = dir.join("tidemark.toml").display().to_string();
     let process = Process::start("ends", dir, &["run", "--config", &file], &[]);

@@ -1,4 +1,4 @@
-//! First log lines of a process, and the place of its files: another folder is another, empty shop.
+//! First log lines of a process, and the location of its files: another folder is an empty shop.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -10,7 +10,7 @@ use testkit::process::Killed;
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
-/// A process with the configuration of `folder`, which works in `here`, and the file with its log.
+/// Starts a process with the configuration of `folder` in `here`; returns it and its log file.
 fn run(folder: &Path, here: &Path, port: u16) -> (Killed, std::path::PathBuf) {
     let config = format!(
         "[server]\nlisten = \"127.0.0.1:{port}\"\n[telemetry]\nlisten = \"\"\n[admin]\nsecret_file = \"admin-secret\"\n\

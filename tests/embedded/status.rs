@@ -1,4 +1,4 @@
-//! `tidemark status` on planted installations: each thing that is wrong, and the exit codes.
+//! `tidemark status` on planted installations: each problem, and the exit codes.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -22,7 +22,7 @@ use store::{Change, Store};
 use testkit::harness::{Chain, Tidemark, eventually, evm_node, executable, free_port, now};
 use uuid::Uuid;
 
-/// Of a configuration that says nothing else.
+/// The default of the configuration.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const FIRST: Partition = Partition(0);
@@ -49,7 +49,7 @@ fn configure(dir: &Path, listen: &str) {
     std::fs::write(dir.join("tidemark.toml"), text).unwrap();
 }
 
-/// An installation without a process, in which nothing is wrong.
+/// A healthy installation without a process.
 struct Planted {
     log: EmbeddedLog,
     tables: EmbeddedStore,
@@ -98,7 +98,7 @@ fn head(block: Block) -> Head {
     head
 }
 
-/// The one thing that is wrong, and what helps.
+/// The only problem, and its remedy.
 #[track_caller]
 fn wrong(dir: &Path) -> (String, String) {
     let (code, text) = status(dir, &["--json"]);
@@ -174,7 +174,7 @@ async fn a_halted_chain_is_shown_first() {
     );
     let (_, screen) = status(dir.path(), &[]);
     assert!(screen.contains("no endpoint answers \\u009b31m"), "{screen}");
-    // A later scan alone is no end: its owner writes that.
+    // A later scan does not end the alert: its owner does.
     let later = ChainProgress { updated_at: planted.ago(0), ..planted.progress() };
     planted.write(Topic::Chains, "eth", &later).await;
     assert_eq!(status(dir.path(), &[]).0, Some(1));
@@ -212,7 +212,7 @@ async fn what_a_chain_lacks_is_named() {
     is_wrong(dir.path(), "payments are stopped: eth: ", "tidemark stop SUBJECT --end");
 }
 
-/// It may hide how far a chain is: the rest is shown all the same.
+/// It may hide the progress of a chain: the rest is still shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_nobody_can_read_is_named() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! `tidemark stop`: on a running process, on none, and while the chain is not followed. And contracts that nobody
-//! was offered.
+//! `tidemark stop`: with a running process, without one, and while the chain is not followed. And unoffered contracts.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +18,7 @@ const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const BRIDGED: &str = "0x94b008aA00579c1307B0EF2c499aD98a8ce58e58";
 const NOT_FOLLOWED: &str = "payments on the selected chain cannot be seen at present";
 
-/// Optimism with two contracts that are USDT to people.
+/// Optimism with two USDT contracts.
 async fn node() -> Devnet {
     let bridged = Token { address: BRIDGED.parse().unwrap(), ..usdt() };
     let config = Config {
@@ -38,7 +37,7 @@ fn chain(devnet: &Devnet) -> Chain {
     Chain::of("op", devnet, WALLET, "confirmations = 3\nreorg_window = 8\n")
 }
 
-/// Queues what an order asks for, in a contract.
+/// Queues an order's payment, in a contract.
 async fn pay(client: &Client, node: &Node, order: &str, contract: &str) -> TxHash {
     let units = units(&client.deposit(order).await["value"]);
     let (token, to) = (contract.parse().unwrap(), WALLET.parse().unwrap());
@@ -56,7 +55,7 @@ async fn status(client: &Client, order: &str) -> Option<Value> {
     serde_json::from_str::<Value>(&text).ok().map(|order| order["status"].clone())
 }
 
-/// Mines until something is so.
+/// Mines until `check` passes.
 async fn until<T>(what: &str, node: &Node, check: impl AsyncFn() -> Option<T>) -> T {
     let pace = Pace::default();
     eventually(what, || async {
@@ -89,7 +88,7 @@ fn stop(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// The lane says what is stopped.
+/// Waits for a stop in the list.
 async fn in_force(client: &Client, dir: &Path, what: &str) {
     eventually(&format!("{what:?} to be in force"), || async {
         let listed = stop(dir, &[]).unwrap();
@@ -184,7 +183,7 @@ async fn a_known_contract_that_is_not_chosen_is_reported() {
     assert!(tidemark.stop().await.success());
 }
 
-/// Its open deposits are paid in it; new ones are shown the other.
+/// Its open deposits are paid in it; new ones use the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retired_contract_pays_what_was_offered_with_it() {
     let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);

@@ -124,7 +124,7 @@ async fn new_records_are_shown_as_they_come() {
     assert_eq!(ended(closed).await, Some(0), "a closed pipe");
 }
 
-/// Both formats escape the same, and JSON remains the same value.
+/// Both formats escape alike, and JSON keeps its value.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_obeys_nothing_that_is_shown() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Traces as a collector gets them: a payment is one trace, from the create of its order to the webhook that says so.
+//! Traces as a collector gets them: a payment is one trace, from the create of its order to its webhook.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -97,7 +97,7 @@ async fn a_payment_is_one_trace() {
         create(&client, merchant.url(), reference, traceparent).await
     };
 
-    // A collector that is away costs spans, and no order.
+    // An unavailable collector loses spans, but no order.
     create("A-1", None).await;
     logged(&tidemark, "telemetry.otlp_endpoint takes no spans").await;
     let order = create("A-2", Some(&format!("00-{TRACE}-{CALLER}-01"))).await;

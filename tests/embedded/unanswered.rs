@@ -1,5 +1,5 @@
-//! The executable is killed while it waits for an answer of an endpoint, for each kind of question that it asks: what it
-//! knew is in the log, and what it asked for is asked for again. What the chain itself holds is compared in the end.
+//! The executable is killed while it waits for a response of an endpoint, for each kind of request: its state is in the
+//! log, and the request is repeated. The result is compared with the chain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, evm_node, now,
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const TTL_SECONDS: i64 = 600;
-/// All of them, in an order that makes each come up: a search follows a reorganisation, and receipts are asked for where an
+/// All kinds, in an order in which each occurs: a search follows a reorganisation, and receipts are requested where an
 /// endpoint contradicts itself.
 const KINDS: [Kind; 6] =
     [Kind::Tip, Kind::Scan, Kind::Check, Kind::Verify, Kind::Search, Kind::Receipts];
@@ -40,7 +40,7 @@ impl Shop {
         self.node_state.mined(block.number, &block.hash.to_string());
     }
 
-    /// An order that waits for its payment; what to pay.
+    /// Creates an order; returns the amount to pay.
     async fn order(&mut self, reference: &str) -> U256 {
         let created = self.client.create(reference, "10.00", "eth", WEBHOOK).await;
         let id = created["order_id"].as_str().unwrap().to_owned();
@@ -56,7 +56,7 @@ impl Shop {
         U256::from(units)
     }
 
-    /// Its payment, in a block that every endpoint serves; the transaction.
+    /// Pays in a block that every endpoint serves; returns the transaction.
     fn pay(&self, value: U256) -> String {
         let (token, to) = (USDT.parse().unwrap(), WALLET.parse().unwrap());
         let transaction = self.node.transfer(token, Address::repeat_byte(0x22), to, value).unwrap();
@@ -64,7 +64,7 @@ impl Shop {
         transaction.to_string()
     }
 
-    /// Until a request of this kind waits for its answer, which it will not get.
+    /// Waits until a request of this kind is held without a response.
     async fn held(&self, kind: Kind) {
         let [first, second] = &self.proxies;
         let (first, second) = (first.hold(kind), second.hold(kind));
