@@ -1,5 +1,5 @@
-//! All eight chains at once, through one process: each pays an order by its default policy, although its payment is
-//! reorganised, the process is killed and its first endpoint dies.
+//! All eight chains at once, through one process: each pays an order by its default policy, despite a reorganisation, a
+//! kill of the process and the loss of its first endpoint.
 
 use std::net::Ipv4Addr;
 
@@ -13,7 +13,7 @@ use testkit::harness::{
 };
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-/// Each chain with its default lag: how many blocks above one must be there before it is scanned.
+/// Each chain with its default lag: the number of blocks required above a scanned block.
 const CHAINS: [(Blockchain, u64); 8] = [
     (Blockchain::Eth, 0),
     (Blockchain::Polygon, 1),
@@ -24,11 +24,11 @@ const CHAINS: [(Blockchain, u64); 8] = [
     (Blockchain::Avaxc, 1),
     (Blockchain::Tron, 0),
 ];
-/// `safe` is so far behind the head, `finalized` twice as far.
+/// Lag of `safe` behind the head; twice as far for `finalized`.
 const EPOCH_SLOTS: u64 = 16;
 /// An epoch of such blocks lasts as long as one of Ethereum's.
 const BLOCK_SECONDS: u64 = 25;
-/// More than every default policy asks for.
+/// More than every default policy requires.
 const CONFIRMATIONS: u64 = 80;
 
 enum Node {
@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// Mines enough blocks, as far apart as makes the tags as old as those of the chains.
+    /// Mines enough blocks, at the interval that gives tags their real age.
     async fn confirm(&self) {
         match self {
             Self::Evm(anvil) => anvil.mine_apart(CONFIRMATIONS, BLOCK_SECONDS).await,
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Puts a payment into the pool, and gives its hash.
+    /// Puts a payment into the pool; returns its hash.
     async fn pay(&self, units: u128) -> String {
         match self {
             Self::Evm(anvil) => anvil.transfer(&[(WALLET, units)]).await,
@@ -77,14 +77,14 @@ impl Node {
                 let wallet = WALLET.parse().unwrap();
                 let token = (*usdt.address.bytes()).into();
                 let pay = || chain.transfer(token, [0x22; 20].into(), wallet, U256::from(units));
-                // One of the same amount runs out of time first, and leaves its log behind.
+                // One of the same amount times out first, and leaves its log.
                 chain.fail_transaction(pay().unwrap());
                 pay().unwrap().to_string()
             }
         }
     }
 
-    /// Replaces the last blocks, the first of which has the payment: the second one has it then.
+    /// Replaces the last blocks: the payment moves from the first to the second.
     async fn reorg(&self, depth: u64, tx: &str) {
         match self {
             Self::Evm(anvil) => {
@@ -143,7 +143,7 @@ impl NodeState {
         self.node.mine(self.mined()).await;
     }
 
-    /// Blocks on top of each other, the lowest with the payment, of which that one is scanned and not confirmed.
+    /// Number of blocks to mine so that the lowest, with the payment, is scanned and not confirmed.
     fn mined(&self) -> u64 {
         (self.lag + 1).max(2)
     }

@@ -1,5 +1,5 @@
-//! Programs that are not ours, in other languages and with other people's libraries, read every topic,
-//! book payments while they are killed, and write `transfers.raw`: `tests/clients`.
+//! Clients in other languages with third-party libraries (`tests/clients`) read every topic, book payments while they
+//! are killed, and write `transfers.raw`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -82,7 +82,7 @@ fn read(lines: Vec<String>) -> Read {
     read
 }
 
-/// The topics of an installation, its API with the registry, and the log as our own code has it.
+/// The topics of an installation, its API with the registry, and the log by our own code.
 struct Fixture {
     config: KafkaConfig,
     registry: String,
@@ -189,7 +189,7 @@ impl Fixture {
         }
     }
 
-    /// Payments with these ids on `transfers.matched`, in one partition, each before a record that is none.
+    /// Payments with these ids on `transfers.matched`, in one partition, each followed by a non-payment.
     fn publish_payments(&self, ids: std::ops::RangeInclusive<i64>) {
         let to = TopicPartition { topic: Topic::TransfersMatched, partition: Partition(0) };
         let record = |value| NewRecord {
@@ -260,7 +260,7 @@ impl Fixture {
     }
 }
 
-/// The recipe that books payments, which waits after each record that it read and has not booked.
+/// The recipe that books payments, paused between the read and the booking of each record.
 struct Booking {
     child: Child,
     stdin: ChildStdin,
@@ -306,7 +306,7 @@ impl Booking {
         }
     }
 
-    /// Lets it book what it read last.
+    /// Lets it book the payment read.
     fn book(&mut self) {
         self.stdin.write_all(b"\n").unwrap();
         while !self.lines.recv_timeout(Duration::from_secs(120)).unwrap().starts_with("booked ") {}
@@ -314,7 +314,7 @@ impl Booking {
 }
 
 impl Drop for Booking {
-    /// SIGKILL, wherever it is.
+    /// SIGKILL at any point.
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -374,7 +374,7 @@ async fn a_killed_reader_loses_no_payment() {
     });
 }
 
-/// The test above can fail: with the client's automatic commits the same death loses a payment.
+/// Control of the test above: with automatic commits the same kill loses a payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn automatic_commits_lose_a_payment() {
     let (fixture, dir) = (Fixture::start().await, tempfile::tempdir().unwrap());

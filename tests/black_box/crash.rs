@@ -1,5 +1,5 @@
-//! The process is killed at random moments while orders are created and paid. In the end nothing is
-//! lost, nothing is doubled, no id has changed.
+//! The process is killed at random moments while orders are created and paid. No order or payment is lost or
+//! duplicated, and no id changes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -30,7 +30,7 @@ struct Order {
     tx: Option<String>,
 }
 
-/// Facts that must never change once they were seen.
+/// Facts that must never change once observed.
 #[derive(Default)]
 struct Facts {
     deposit_of_order: HashMap<String, (Value, Value)>,
@@ -42,13 +42,13 @@ struct Shop {
     merchant: Merchant,
     orders: Vec<Order>,
     facts: Facts,
-    /// Number of requests that broke off.
+    /// Number of interrupted requests.
     broken: usize,
 }
 
 impl Shop {
-    /// One round of a shop's life: a new order, deposits queried, payments sent, a block mined. Any
-    /// request may break off because the process is killed; then it is tried again in another round.
+    /// One round of a shop's life: a new order, deposits queried, payments sent, a block mined. A kill may interrupt
+    /// any request, which is then retried in another round.
     async fn round(&mut self, client: &Client) -> reqwest::Result<()> {
         if self.orders.last().is_none_or(|order| order.id.is_some()) {
             self.orders.push(Order::default());
@@ -76,7 +76,7 @@ impl Shop {
     }
 }
 
-/// Works in rounds for this long, then ends by `kill`. Returns how many rounds the kill broke off.
+/// Works in rounds for this long, until `kill`. Returns the number of interrupted rounds.
 pub(crate) async fn live(
     life: Duration,
     kill: impl FnOnce(),
@@ -104,7 +104,7 @@ pub(crate) async fn live(
     tokio::join!(end, rounds).1
 }
 
-/// `true` if the kills met a shop at work.
+/// `true` if kills interrupted enough work.
 fn is_enough(paid: usize, broken: usize) -> bool {
     paid >= 20 && broken >= 10
 }
@@ -123,7 +123,7 @@ impl Facts {
     }
 }
 
-/// Creates with an idempotency key, so that trying again after a broken answer is safe.
+/// Creates with an idempotency key, so that a retry after a lost response is safe.
 async fn create(client: &Client, reference: &str, webhook: &str) -> reqwest::Result<String> {
     let body = json!({
         "order_id": reference, "amount": "10.00", "webhook_url": webhook,
@@ -181,7 +181,7 @@ async fn kills_lose_nothing() {
         }
         let mut tidemark = spawn(dir.path(), &chain, &merchant);
         let client = tidemark.client();
-        // Every other life may end while it starts and restores.
+        // Every other process may be killed while it restores.
         if kill % 2 == 0 {
             tidemark.healthy().await;
             client.offers(&["eth"]).await;
@@ -206,7 +206,7 @@ async fn kills_lose_nothing() {
     check_webhooks(&shop, undisturbed);
 }
 
-/// Each order has one event. Only a kill has it sent again.
+/// Each order has one event, resent only after a kill.
 fn check_webhooks(shop: &Shop, undisturbed: usize) {
     for (number, order) in shop.orders.iter().enumerate() {
         let received = shop.merchant.with("order_id", &json!(order.id));

@@ -75,7 +75,7 @@ async fn processes_wait_for_topics_and_tables() {
     let log = projector.process.log();
     assert_eq!(log.matches("`tidemark topics create`").count(), 1, "logged once:\n{log}");
 
-    // Another number of partitions would change ids: the process ends, and says why.
+    // Another number of partitions would change ids: the process ends with an error.
     let wrong = [("TIDEMARK__LOG__LANES", "2".to_owned())];
     let file = installation.file().display().to_string();
     let arguments = ["run", "processor", "--config", &file];
@@ -130,9 +130,9 @@ async fn the_demo_runs_against_an_installation() {
     cluster.stop().await;
 }
 
-/// The killed process always owns one of two chains: one is in the first half of the chains and one
-/// in the second, and each member has a half. Of eight orders, both members of a stage own some.
-/// `tests/kafka_crash/` and `webhook_crash.rs` kill processors and senders of webhooks.
+/// The killed process owns exactly one of the two chains, as each member has one half of the chains. Of eight orders,
+/// both members of a stage own some. `tests/kafka_crash/` and `webhook_crash.rs` kill processors and senders of
+/// webhooks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_is_replaced() {
     let anvils = [Anvil::start().await, Anvil::start().await];

@@ -1,4 +1,4 @@
-//! The code blocks of `docs/merchant/guide.md`, in their order: who copies them gets a paid order.
+//! The code blocks of `docs/merchant/guide.md`, run in order, lead to a paid order.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use testkit::harness::{eventually, executable, free_port};
 use xtask::Guard;
 
-/// Those of the demo and the receiver in the guide; here each has a free one.
+/// Ports of demo and receiver in the guide, replaced here by free ones.
 const PORTS: [&str; 2] = ["8080", "9000"];
 const SECRET: (&str, &str) = ("MERCHANT_SECRET", "demo-merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5");
 
@@ -82,7 +82,7 @@ async fn every_block_works_as_it_is_written() {
     let _receiver = Running::start(&mut python, &webhooks);
     printed(&story, "It stays up until Ctrl-C").await;
 
-    // One terminal for all of the rest, which ends at a command that fails.
+    // One terminal for the other blocks, which ends at a failing command.
     let terminal = dir.path().join("terminal");
     let mut bash = Command::new("bash")
         .args(["-euo", "pipefail"])

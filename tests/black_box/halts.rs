@@ -1,6 +1,5 @@
-//! Repairs and stops by an operator on Kafka, with ingest running or down. A chain that left a
-//! final block is taken back, even after the topic of its records was deleted and made anew;
-//! transfers that an endpoint left out are found.
+//! Repairs and stops by an operator on Kafka, with ingest running or down. A chain that orphaned a final block is
+//! rewound, even after its topic was deleted and recreated; transfers omitted by an endpoint are found.
 
 use alloy_primitives::TxHash;
 use devnet::{Chain as Node, Devnet, Reorg};
@@ -17,7 +16,7 @@ use testkit::process::text;
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const STAGES: [&str; 4] = ["ingest", "processor", "projector", "api"];
-/// Of a configuration that says nothing else.
+/// The default of the configuration.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 struct World {
@@ -68,7 +67,7 @@ impl World {
         order["order_id"].as_str().unwrap().to_owned()
     }
 
-    /// Queues what an order asks for.
+    /// Queues an order's payment.
     async fn pay(&self, order: &str) -> TxHash {
         let deposit = self.client.deposit(order).await;
         transfer_usdt(&self.node, WALLET, units(&deposit["value"]))
@@ -108,7 +107,7 @@ impl World {
         .await;
     }
 
-    /// The chain leaves what was final, with a transaction.
+    /// Reorganises final blocks, dropping a transaction.
     async fn halt(&self, fork: u64, without: TxHash) {
         self.node.reorg(self.node.head().number - fork, Reorg::Drop(without)).unwrap();
         eventually("the chain to be halted", || async {
@@ -176,7 +175,7 @@ async fn a_chain_is_taken_back_with_and_without_its_records() {
     world.halt(fork, left).await;
     world.stop().await;
     world.lose_records();
-    // The controller answers before the broker has deleted it.
+    // The controller responds before the broker deletes it.
     eventually("the topic to be gone", || async {
         let check = world.installation.errand(&["topics", "check"]);
         (!check.status.success()).then_some(())
@@ -206,7 +205,7 @@ async fn a_chain_is_taken_back_with_and_without_its_records() {
 async fn rescan_publishes_beside_a_running_ingest() {
     let mut world = World::start().await;
     let (order, next) = (world.order("A-1").await, world.order("B-1").await);
-    // Its logs trail by more than any check, and nothing else shows them.
+    // Its logs lag beyond any check, without receipts to show them.
     world.node.lag_logs(1_000_000);
     world.node.refuse_block_receipts();
     let transaction = world.pay(&order).await.to_string();
@@ -224,7 +223,7 @@ async fn rescan_publishes_beside_a_running_ingest() {
     world.client.order_with_status(&order, "paid").await;
     let again = world.errand(&["rescan", "eth", &from, &to, "--yes"]);
     assert!(again.contains("0 transfers are missing, 0 more are not proven"), "{again}");
-    // Ingest, which was fenced by the step, continues by itself.
+    // Ingest, fenced by the command's step, continues by itself.
     world.pay(&next).await;
     world.ended(&next, "paid").await;
     world.client.transfer_with_status(WALLET, &transaction, "matched").await;
@@ -233,7 +232,7 @@ async fn rescan_publishes_beside_a_running_ingest() {
     world.stop().await;
 }
 
-/// While ingest is down the lanes get the command all the same, and say so at once.
+/// While ingest is down the lanes still receive the command, and report it at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_are_stopped_while_ingest_is_down() {
     let mut world = World::start().await;

@@ -1,4 +1,4 @@
-//! The executable as a merchant, an operator and a consumer of topics meet it.
+//! The executable as a merchant, an operator and a consumer of topics see it.
 
 mod chains;
 mod consumers;

@@ -1,4 +1,4 @@
-//! A broker that checks rights: each stage has a name of its own, and the rights that `docs/consume/contract.md` lists for it.
+//! A broker with ACLs: each stage has its own user, with the rights that `docs/consume/contract.md` lists for it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ const PASSWORD: &str = "correct-horse";
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "api", "webhooks"];
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
-/// A client without a name may do everything: brokers, and the operator who makes topics and gives rights.
+/// Clients without a user have all rights: brokers, and the operator who creates topics and grants rights.
 fn properties(port: u16) -> String {
     let users = STAGES.map(|stage| format!(" user_{stage}=\"{PASSWORD}\"")).concat();
     format!(
@@ -82,7 +82,7 @@ fn grant(brokers: &str, rights: &[String]) {
     assert_eq!(String::from_utf8_lossy(printed).trim(), rights.len().to_string(), "{failure}");
 }
 
-/// A process of a stage, under the stage's name.
+/// A process of a stage, as the stage's user.
 fn start(installation: &Installation, brokers: &str, stage: &str) -> Member {
     let variables = [
         ("TIDEMARK__LOG__BROKERS", brokers),

@@ -62,8 +62,7 @@ async fn on_embedded_with(more: &str, scenario: impl AsyncFnOnce(&World)) {
 }
 
 impl World {
-    /// A scenario ends, in which the merchant received this many webhooks: another order that ends shows
-    /// that nothing else was on its way.
+    /// Ends a scenario with this many webhooks: the webhook of a further order shows that no other was in flight.
     async fn end(&self, webhooks: usize) {
         let before = self.webhooks.get();
         let last = self.unpriced_order(&format!("last-{before}")).await;
@@ -95,7 +94,7 @@ impl World {
         order["order_id"].as_str().unwrap().to_owned()
     }
 
-    /// The merchant received this many webhooks of a paid order, and the operator sees that.
+    /// Checks the number of webhooks of a paid order, also in the Admin API.
     async fn assert_delivered(&self, order: &str, reference: &str, times: usize) {
         let shown = eventually("the count of deliveries", || async {
             let path = format!("/orders?merchant_order_id={reference}");
@@ -110,7 +109,7 @@ impl World {
         assert!(received.iter().all(|webhook| webhook.event["status"] == "paid"));
     }
 
-    /// The one webhook of an order, which has its status now and says what the order is.
+    /// Checks the only webhook of an order: its status and its fields.
     async fn assert_notified_once(&self, order: &str, status: &str) -> Received {
         let shown = self.client.order_with_status(order, status).await;
         let received = eventually("the webhook", || async {
@@ -138,7 +137,7 @@ async fn a_payment_becomes_a_webhook(world: &World) {
     world.anvil.mine(1).await;
     let seen = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
     assert_eq!(seen["blockchain_confirmed"], false);
-    // One block short of the policy: another transfer in that block shows that it was scanned.
+    // One block short of confirmation: another transfer in it shows that it was scanned.
     world.anvil.mine(CONFIRMATIONS - 3).await;
     let dust = world.anvil.transfer(&[(WALLET, 1)]).await;
     world.anvil.mine(1).await;
@@ -157,7 +156,7 @@ async fn a_payment_becomes_a_webhook(world: &World) {
     assert_eq!(paid["id"], seen["id"]);
     assert!(paid["fulfillment_id"].is_i64());
     assert_eq!(paid["value"], "12.50");
-    // Nothing comes for the other transfer within its match window.
+    // The other transfer gets no deposit in its match window.
     world.anvil.call("evm_increaseTime", json!([MATCH_WINDOW_SECONDS + 60])).await;
     world.anvil.mine(CONFIRMATIONS).await;
     let dust = world.client.transfer_with_status(WALLET, &dust, "no_matched_deposit").await;
@@ -174,7 +173,7 @@ async fn a_reorganised_payment_pays_once(world: &World) {
     let tx = world.anvil.transfer(&[(WALLET, 30_000_000)]).await;
     world.anvil.mine(2).await;
     let seen = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
-    // anvil drops the two blocks and mines others; the transaction is put into the second of them.
+    // anvil replaces the two blocks; the transaction is in the second new one.
     let raw = world.anvil.call("eth_getRawTransactionByHash", json!([tx])).await;
     world.anvil.call("anvil_reorg", json!([2, [[raw, 1]]])).await;
     world.anvil.mine(1).await;
@@ -197,7 +196,7 @@ async fn a_reorganised_payment_pays_once(world: &World) {
 
 async fn a_batch_payout_pays_two_orders(world: &World) {
     let first = world.order("B-1", "10.00").await;
-    // Orders of different partitions reach the lane in any order: wait, so that this one is the first.
+    // Orders of different partitions reach the lane in any order: wait until this one has.
     let one = world.client.deposit(&first).await;
     let second = world.order("B-2", "10.00").await;
     let two = world.client.deposit(&second).await;
@@ -211,7 +210,7 @@ async fn a_batch_payout_pays_two_orders(world: &World) {
         world.client.order_with_status(order, "paid").await;
         world.assert_notified_once(order, "paid").await;
     }
-    // A second payment of a paid order is unknown at once: its amount is still kept for it.
+    // A second payment of a paid order is unknown at once: the amount is still reserved.
     let tx = world.anvil.transfer(&[(WALLET, 10_000_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
     let unknown = world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
@@ -225,14 +224,14 @@ async fn a_batch_payout_pays_two_orders(world: &World) {
     });
     assert_eq!(webhook.event, body);
     assert!(webhook.is_signed());
-    // An operator has it sent again.
+    // An operator resends it.
     let path = format!("/transfers/{}/resend-webhook", unknown["id"]);
     assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
     eventually("the resent webhook", || async {
         (world.merchant.with("transfer_id", &unknown["id"]).len() == 2).then_some(())
     })
     .await;
-    // So does an order's, and each delivery is counted (spec 2.3).
+    // And an order's; each delivery is counted (spec 2.3).
     world.assert_delivered(&first, "B-1", 1).await;
     let path = format!("/orders/{first}/resend-webhook");
     assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
@@ -264,7 +263,7 @@ async fn customers_cancel_operators_mark_paid(world: &World) {
     })
     .await;
     assert_eq!(statuses.collect::<Vec<_>>(), ["cancelled", "paid"]);
-    // Another one runs out of time.
+    // Another order expires.
     let late = world.order("C-2", "6.00").await;
     world.client.deposit(&late).await;
     world.anvil.call("evm_increaseTime", json!([ORDER_TTL_SECONDS + 60])).await;
@@ -300,7 +299,7 @@ async fn what_the_merchant_fixed_is_kept(world: &World) {
     let other = json!({ "blockchain": "polygon", "stablecoin": "USDT" });
     let (status, _) = world.client.user(Method::POST, &theirs, "payment", Some(other)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    // The right amount from another sender pays nothing, once no deposit for that sender can open any more.
+    // The amount from another sender is unknown once no deposit for that sender can open.
     let tx = world.anvil.transfer(&[(WALLET, 8_000_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
     world.anvil.call("evm_increaseTime", json!([MATCH_WINDOW_SECONDS + 60])).await;
@@ -318,11 +317,11 @@ async fn what_the_merchant_fixed_is_kept(world: &World) {
     let (status, text) = world.client.user(Method::POST, &theirs, "cancel", None).await;
     assert_eq!(status, StatusCode::OK, "{text}");
     world.assert_notified_once(&theirs, "cancelled").await;
-    // With that of the stranger's transfer.
+    // Including the other sender's.
     world.end(3).await;
 }
 
-/// Somebody floods the wallet. The shop sees each of them, and is called for none.
+/// A flood of dust at the wallet: the shop lists each, and gets no webhook.
 async fn dust_is_recorded_and_not_announced(world: &World) {
     const COUNT: usize = 1_000;
     let dust = vec![(WALLET, 9_999); COUNT / 4];
@@ -334,7 +333,7 @@ async fn dust_is_recorded_and_not_announced(world: &World) {
     world.anvil.call("evm_increaseTime", json!([MATCH_WINDOW_SECONDS + 60])).await;
     world.anvil.mine(1).await;
     let shown = eventually("every transfer to be unknown", || async {
-        // Rows that come while this reads move others to the next page.
+        // Rows added while reading move others to the next page.
         let mut all = BTreeMap::new();
         for offset in (0..=COUNT).step_by(200) {
             let page = "status=no_matched_deposit&limit=200";
@@ -392,8 +391,7 @@ mod embedded {
 mod distributed {
     use super::*;
 
-    /// One after the other on one cluster. The first counts the transfers on the chain; the last lets more
-    /// time pass than an order has.
+    /// In sequence on one cluster. The first counts the transfers on the chain; the last exceeds an order's lifetime.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_scenario_on_one_cluster() {
         let (anvil, merchant, chain, dir) = surroundings().await;

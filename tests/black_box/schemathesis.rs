@@ -1,4 +1,4 @@
-//! schemathesis calls every operation of the OpenAPI document with what its schemas allow, and with what they do not.
+//! schemathesis calls every operation of the OpenAPI document with valid and invalid inputs.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,12 +11,12 @@ use testkit::harness::{
 use testkit::process::given;
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
-/// All but the events, which never end, and the document that is tested.
+/// All but the endless event stream and the document itself.
 const OPERATIONS: usize = 30;
 /// No alert is open here, so none is resolved: the rows of `api/tests/http/operators.rs` do that.
 const REFUSED: usize = 1;
 
-/// Transfers that pay nothing, once they are known to.
+/// Transfers that pay nothing, after their verdict.
 async fn stray(devnet: &Devnet, tidemark: &Tidemark) -> [Value; 2] {
     let chain = devnet.chain();
     for value in [1_234_567, 2_345_678] {
@@ -67,7 +67,7 @@ async fn every_answer_is_as_the_document_says() {
     let tested = format!("Tested: {OPERATIONS}");
     let done = std::fs::read_to_string(dir.path().join("done")).unwrap();
     assert!(text.lines().any(|line| line.trim() == tested), "{done}\n{text}");
-    // Otherwise nothing but refusals was compared.
+    // Otherwise only refusals were compared.
     assert_eq!(
         done.lines().count(),
         OPERATIONS - REFUSED,

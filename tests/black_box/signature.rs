@@ -1,4 +1,4 @@
-//! Our signatures are those of Python's standard library, which shares no code with ours.
+//! Our signatures equal those of Python's standard library, an independent implementation.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! The programs of `examples/` in other languages, and our own code, agree with `examples/vectors.json`; a running service
-//! takes what they sign, and they take its webhooks.
+//! The programs of `examples/` in other languages, and our own code, agree with `examples/vectors.json`; a running
+//! service accepts their signatures, and they its webhooks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +46,7 @@ fn vectors() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The arguments of each call of a program, and what it has to print.
+/// The arguments of each call of a program, and its expected output.
 fn calls(vectors: &Value) -> Vec<(Vec<String>, String)> {
     let rows = |name: &str| vectors[name].as_array().unwrap().iter();
     let text = |value: &Value| match value {
@@ -71,7 +71,7 @@ fn calls(vectors: &Value) -> Vec<(Vec<String>, String)> {
     calls
 }
 
-/// Answer of our own code.
+/// Result of our own code.
 fn ours(secret: &str, arguments: &[String]) -> String {
     let secret = Secret::new(secret);
     let seconds = |text: &String| UnixSeconds(text.parse().unwrap());
@@ -114,7 +114,7 @@ fn every_program_agrees_with_the_vectors() {
     }
 }
 
-/// The Python of `docs/merchant/checkout.md`, as it is written there: its link is ours, and holds for a day after the order.
+/// The Python of `docs/merchant/checkout.md`, unmodified: its link equals ours, and is valid for a day after the order.
 #[test]
 fn python_of_the_document_makes_our_links() {
     let document = examples().join("../docs/merchant/checkout.md");

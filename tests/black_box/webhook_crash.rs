@@ -1,6 +1,6 @@
 //! Processes that deliver webhooks are killed at random moments, while receivers fail, are silent or lose their
-//! answers, and orders change whose webhooks are still on their way. What the receivers saw is
-//! judged beside what the log says (invariants 9 and 12).
+//! replies, and orders change whose webhooks are in flight. The receivers' calls are compared with the log
+//! (invariants 9 and 12).
 
 mod shop;
 mod verdict;
@@ -58,12 +58,12 @@ fn evidence(dir: &Path, receiver: &Receiver, kills: &[Instant]) -> Evidence {
     })
 }
 
-/// `true` if the kills met a shop at work.
+/// `true` if kills interrupted enough work.
 fn is_enough(orders: usize, broken: usize) -> bool {
     orders >= 50 && broken >= 10
 }
 
-/// Lets everything end that has begun, and judges it.
+/// Waits until all events end, and judges them.
 async fn close(
     dir: &Path,
     shop: &mut Shop,
@@ -82,7 +82,7 @@ async fn close(
     while begun.elapsed() < END_MAX && !is_over(&evidence(dir, receiver, kills)) {
         ticks.tick().await;
     }
-    // The topics are read one after another: only what rests is read as it is.
+    // The topics are read in sequence: consistent only once all is idle.
     let evidence = evidence(dir, receiver, kills);
     let mut flaws = judge(&evidence);
     flaws.extend(shop.check_counters(client, &evidence).await);
@@ -105,7 +105,7 @@ async fn embedded_kills_keep_webhooks_in_order() {
         }
         let mut tidemark = start();
         let client = tidemark.client();
-        // Every other life may end while it starts and restores.
+        // Every other process may be killed while it restores.
         if kill % 2 == 0 {
             tidemark.healthy().await;
         }
@@ -145,7 +145,7 @@ async fn distributed_kills_keep_webhooks_in_order() {
         shop.orders_max = shop.orders() + 4 * ORDERS;
         let name = victim.process.name().to_owned();
         let kill = || {
-            // Started again at once under its name: it has its partitions until its session ends.
+            // Restarted at once under its name: the old session keeps the partitions.
             let killed = std::mem::replace(victim, start(&name));
             killed.process.kill();
         };

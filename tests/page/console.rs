@@ -16,7 +16,7 @@ use crate::{CHAIN_ID, chain, play};
 
 /// Admin secret with the scope `read`.
 const READER: &str = "books-9pT4hD6sJ3mZ2kLw8vQx";
-/// As the configuration has it by default.
+/// The default of the configuration.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 /// Prepares failures: an abandoned webhook of a paid order, a dead-letter command, an open alert.

@@ -1,5 +1,5 @@
-//! Customers pay on the checkout page, and operators work on the console, in a real Chromium: the scripts are the people, the
-//! chains are ours and anvil.
+//! Customers pay on the checkout page, and operators work on the console, in a real Chromium: scripts are the users, on
+//! development chains and anvil.
 
 mod console;
 mod states;
@@ -16,16 +16,16 @@ use tokio::sync::Mutex;
 
 /// A wallet of the shop.
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-/// No real network's: its coins are worth nothing, and the page says so.
+/// Not a real network's: the page marks it as a test network.
 const CHAIN_ID: u64 = 31_337;
 
 /// Variable with a folder for pictures of every state; without it none are taken.
 const PICTURES: &str = "TIDEMARK_TEST_PICTURES";
 
-/// One browser at a time: beside another it could miss its time-outs.
+/// One browser at a time: two could exceed their timeouts.
 static BROWSER: Mutex<()> = Mutex::const_new(());
 
-/// Runs a script of this folder. Its pictures are in the folder of its name below [`PICTURES`].
+/// Runs a script of this folder. Its pictures are in its folder below [`PICTURES`].
 async fn play(script: &str, variables: &[(&str, &str)]) {
     let modules = ["TIDEMARK_TEST_PLAYWRIGHT", "TIDEMARK_TEST_AXE"].map(given);
     let mut command = Command::new("node");
@@ -53,7 +53,7 @@ fn chain(blockchain: &'static str, rpc: &str, chain_id: u64) -> Chain {
     Chain { blockchain, rpc: rpc.to_owned(), wallet: WALLET, more }
 }
 
-/// Runs a script against a Tidemark of its own, whose first chain it may mine; the shop.
+/// Runs a script against a new Tidemark whose first chain it may mine; returns the shop.
 async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -> Merchant {
     let dir = tempfile::tempdir().unwrap();
     let merchant = Merchant::start().await;
@@ -67,7 +67,7 @@ async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -
     let base = format!("http://{}", tidemark.address());
     let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
     play(script, &[&variables, more_variables].concat()).await;
-    // The page may show what is still to be announced.
+    // The page may precede the webhooks.
     eventually("the webhooks of what was paid", || async {
         let paid = tidemark.client().admin("/orders?status=paid&limit=200").await.ok()?;
         let is_announced =
@@ -81,7 +81,7 @@ async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn customers_pay_on_the_page() {
-    // The customer mines it, a block a second.
+    // The script mines it, a block a second.
     let devnet = evm_node(CHAIN_ID, 60, 60).await;
     let chains = [chain("eth", devnet.url(), CHAIN_ID)];
     // Another shop, which admits one request a second.

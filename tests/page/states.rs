@@ -1,5 +1,5 @@
-//! Every state of the page, from rows alone: `states.cjs` opens each of [`STATES`], inspects it, and fails if a text of
-//! the page is in none of them.
+//! Every state of the page, from rows alone: `states.cjs` opens each of [`STATES`], inspects it, and fails for texts of
+//! the page in no state.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use uuid::Uuid;
 
 use crate::play;
 
-/// Another one than Base's own: its coins are worth nothing.
+/// Not Base's chain id: a test network, without real money.
 const TEST_CHAIN_ID: u64 = 84_532;
 const DUE: &str = "49.904217";
-/// The query that asks for the transaction of every transfer here.
+/// The query for the transaction of every transfer here.
 const BY_NUMBER: &str = "tx=0202020202020202020202020202020202020202020202020202020202020202";
 /// The states that are inspected in every language.
 const IN_ALL_LANGUAGES: [&str; 11] = [
@@ -53,7 +53,7 @@ type Rows = fn(i64) -> (Order, Option<Transfer>);
 /// A contract that is stopped.
 const STOPPED: Address = Address::new(AddressFamily::Evm, [0x5e; 20]);
 
-/// A state: its name, a text that only it shows, the query of the page, its rows.
+/// A state: its name, a text unique to it, the query of the page, its rows.
 const STATES: [(&str, &str, &str, Rows); 53] = [
     ("choose", "Choose how to pay", "", |n| (of_eth(n), None)),
     ("choose-test", "Test network", "", |n| (order(n), None)),
@@ -155,7 +155,7 @@ const STATES: [(&str, &str, &str, Rows); 53] = [
         (awaiting(n), Some(stray(n, "40.904217", UnknownReason::AmountMismatch)))
     }),
     ("underpaid-seen", "less than asked for", "", |n| {
-        // The one that fits has no row yet.
+        // The match has no row yet.
         let order = Order { candidates: vec![TransferId(n + 1000)], ..awaiting(n) };
         (order, Some(stray(n, "40.904217", UnknownReason::AmountMismatch)))
     }),
@@ -189,12 +189,12 @@ fn wallet(blockchain: Blockchain) -> Address {
     Address::new(blockchain.address_family(), [0xab; 20])
 }
 
-/// Wallet that the order with this number pays to: a payment for one is not near another.
+/// Wallet of the order with this number, distinct so that payments match only it.
 fn wallet_of(blockchain: Blockchain, n: i64) -> Address {
     Address::new(blockchain.address_family(), [u8::try_from(n).unwrap(); 20])
 }
 
-/// Order whose way to pay is not chosen yet.
+/// Order without a chosen payment.
 fn order(n: i64) -> Order {
     Order {
         order_id: id(n),
@@ -294,7 +294,7 @@ fn stray(n: i64, value: &str, reason: UnknownReason) -> Transfer {
     }
 }
 
-/// The button is there; nobody presses it.
+/// A test buyer whose button is not used.
 struct Nobody;
 
 #[async_trait]
@@ -304,7 +304,7 @@ impl TestBuyer for Nobody {
     }
 }
 
-/// An api on tables of its own.
+/// An api on separate tables.
 struct Shop {
     store: Arc<dyn Store>,
     log: Arc<dyn Log>,
@@ -327,7 +327,7 @@ impl Shop {
         Self { store, log, feed, stop }
     }
 
-    /// Serves it at an address of its own.
+    /// Serves it at a new address.
     async fn serve(&self, buyer: Option<Arc<dyn TestBuyer>>, late: LatePayments) -> String {
         use Blockchain::{Base, Eth, Linea, Polygon, Tron};
         let text = format!(
@@ -404,7 +404,7 @@ fn followed() -> impl Iterator<Item = Change> {
     })
 }
 
-/// The languages that a state is inspected in, beside English.
+/// Languages besides English in which a state is inspected.
 fn languages(state: &str) -> &'static [&'static str] {
     if IN_ALL_LANGUAGES.contains(&state) { &["de", "es", "ar", "zh"] } else { &[] }
 }

@@ -1,5 +1,5 @@
-//! Damages of an installation on Kafka and CQL: each is planted beside its processes, a command finds it and prints what mends
-//! it, and finds nothing once that was done. `docs/operate/damages.md` lists them.
+//! Damages of an installation on Kafka and CQL: each is planted beside its processes, found by a command that prints
+//! the cure, and no longer found after the cure. `docs/operate/damages.md` lists them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use uuid::Uuid;
 use super::{WALLET, text, tools};
 
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "webhooks", "api"];
-/// As the configuration has it by default.
+/// The default of the configuration.
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-/// Settings of section `[log]`: a group is inactive once its members have been silent that long.
+/// Settings of section `[log]`: a group is inactive after its members' session timeout.
 const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
-/// Longer than a confirmation takes for each of the blocks that it needs.
+/// Longer than the confirmation time per required block.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A process of each stage, a chain, and a shop whose receiver may be down.
@@ -112,7 +112,7 @@ impl Shop {
         hash.to_string()
     }
 
-    /// Runs what is printed as a cure, and returns what it prints.
+    /// Runs a printed cure, and returns its output.
     fn cure(&self, command: &str, more: &[&str]) -> String {
         let arguments = command.strip_prefix("tidemark ").unwrap().split(' ');
         let arguments: Vec<_> = arguments.chain(more.iter().copied()).collect();
@@ -138,7 +138,7 @@ impl Shop {
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or(json!(printed)))
     }
 
-    /// Mines until a report is as wanted.
+    /// Mines until a report matches.
     async fn reports<T>(
         &self,
         what: &str,
@@ -165,7 +165,7 @@ impl Shop {
         self.reports("the period to agree", wanted).await
     }
 
-    /// The one difference that is found.
+    /// The only difference.
     async fn differs(&self) -> Value {
         let wanted = |code, report: &Value| {
             let differences = report["differences"].as_array()?;
@@ -214,7 +214,7 @@ fn new_keyspace() -> String {
     format!("t_{}", Uuid::now_v7().simple())
 }
 
-/// Of one installation, one after the other: to start another one takes longer than most of them.
+/// In sequence on one installation, whose start takes longer than most of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn damages_are_found_and_mended_on_servers() {
     let mut shop = Shop::open().await;
@@ -246,7 +246,7 @@ async fn damages_are_found_and_mended_on_servers() {
     what_does_not_fit_is_refused(&shop.installation).await;
 }
 
-/// Tables of another log, and tables that are behind theirs.
+/// Tables of another log, and tables older than their log.
 async fn what_does_not_fit_is_refused(installation: &Installation) {
     let prefix = installation.prefix();
     let other = installation.changed("other-log", &prefix, &format!("other-{prefix}"));
@@ -273,7 +273,7 @@ async fn webhook_lost(shop: &Shop, order: &str) {
     shop.agrees(2).await;
 }
 
-/// Retention was shorter than a stop of the processor.
+/// Records expired while the processor was stopped.
 async fn topic_truncated(shop: &mut Shop) {
     shop.stop("processor").await;
     let hash = shop.pay(9_000_000);
@@ -287,7 +287,7 @@ async fn topic_truncated(shop: &mut Shop) {
     tools::delete_records(installation, "transfers.raw", 0);
     shop.start("processor");
     shop.ready(&["processor"]).await;
-    // The topic has lost the transfers that were decided before, too.
+    // The topic has lost decided transfers, too.
     shop.from = i64::try_from(time).unwrap();
     shop.settled(time).await;
     let log = shop.members["processor"].process.log();
@@ -296,7 +296,7 @@ async fn topic_truncated(shop: &mut Shop) {
     let found = shop.differs().await;
     let cure = format!("tidemark rescan eth {number} {number}");
     assert_eq!((&found["kind"], &found["command"]), (&json!("not_in_log"), &json!(cure)));
-    // The log does not know what was published before it begins, so that is scanned again.
+    // Expired records must be scanned again, as the log no longer has them.
     let block = number.to_string();
     let refused = text(&shop.installation.errand(&["rescan", "eth", &block, &block, "--yes"]));
     assert!(refused.contains("`tidemark chain rewind CHAIN HEIGHT`"), "{refused}");
@@ -331,7 +331,7 @@ async fn group_reset(shop: &mut Shop, order: &str) {
     shop.agrees(1).await;
 }
 
-/// The tables of yesterday: the projector's group has read on since.
+/// Old tables: the projector's group has advanced since.
 async fn tables_restored(shop: &mut Shop, backup: &str) {
     for stage in ["projector", "api"] {
         shop.stop(stage).await;
@@ -348,7 +348,7 @@ async fn tables_restored(shop: &mut Shop, backup: &str) {
     shop.agrees(1).await;
 }
 
-/// One order was deleted by hand, and another one changed.
+/// One order was deleted manually, and another changed.
 async fn rows_changed(shop: &Shop, from: i64, [deleted, changed]: [&str; 2]) {
     let keyspace = shop.keyspace();
     let forged = Order {

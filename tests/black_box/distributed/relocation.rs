@@ -52,7 +52,7 @@ async fn agrees(shop: &Shop, reconcile: impl Fn(&[&str]) -> Output) {
     .await;
 }
 
-/// Topics that are there, and not complete: no process takes them for the whole.
+/// Incomplete topics of an import: processes wait.
 async fn is_waited_for(installation: &Installation) {
     let brokers = on_kafka::brokers();
     let config = KafkaConfig { prefix: installation.prefix(), ..on_kafka::config(&brokers) };
@@ -67,7 +67,7 @@ async fn is_waited_for(installation: &Installation) {
     assert!(waiting.process.stop().await.success());
 }
 
-/// Brings an export to servers; the installation that continues there.
+/// Imports an export on servers; returns the new installation.
 async fn arrive(installation: Installation, from: &str) -> Installation {
     succeeded(&installation.errand(&["schema", "migrate"]));
     is_waited_for(&installation).await;
@@ -78,7 +78,7 @@ async fn arrive(installation: Installation, from: &str) -> Installation {
     assert_eq!(again.status.code(), Some(1), "{}", text(&again));
     assert!(text(&again).contains("the tables have this installation already"), "{}", text(&again));
 
-    // Without the line the tables are somebody else's.
+    // Without the line the tables are refused.
     let projector = installation.start("foreign", "projector").process;
     let log = installation.file().with_file_name("foreign.log");
     assert_eq!(projector.end().await.code(), Some(1));
@@ -152,7 +152,7 @@ async fn a_shop_moves_to_servers_and_back() {
     assert_attempts(&succeeded(&command(back, &["tail", "webhooks.attempts", "--until-end"])));
 }
 
-/// Every order that somebody paid is paid, and no name is given twice.
+/// Every order with a payment is paid, and no id is assigned twice.
 async fn last(
     shop: &mut Shop,
     client: &Client,

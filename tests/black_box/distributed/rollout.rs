@@ -1,5 +1,5 @@
-//! A configuration that reaches one process before another: customers are shown what is watched, whichever
-//! process has read it first.
+//! A configuration that reaches one process before another: customers are offered watched wallets only, whatever the
+//! order.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{WALLET, chain};
 
 const SECOND: &str = "0x2234567812345678123456781234567812345678";
 const THIRD: &str = "0x3234567812345678123456781234567812345678";
-/// The wallet of an order is drawn: of this number one would have a new wallet, if it were offered.
+/// Wallets of orders are drawn: of this number, one would have a new wallet if offered.
 const ORDERS: usize = 20;
 
 /// The processes of a shop, each of which may have another configuration.
@@ -70,12 +70,12 @@ impl Shop {
     }
 }
 
-/// Ends a process beside its successor, which has another configuration.
+/// Replaces a process by one with another configuration.
 async fn update(old: Member, name: &str, installation: &Installation) -> Member {
     let stage = name.split('-').next().unwrap();
     let start = || installation.start(name, stage);
     let stop = async || assert!(old.process.stop().await.success());
-    // One of the api takes the port of the one before.
+    // A new api process needs the port of the old one.
     let mut new = if stage == "api" {
         stop().await;
         start()
@@ -98,14 +98,14 @@ async fn a_wallet_is_added_to_one_process_after_another() {
     let three = two.with_wallet("eth", THIRD);
     let mut shop = Shop::start(&one, merchant.url()).await;
 
-    // The api has it first: nobody watches the new wallet, so nobody is sent there.
+    // The api reads it first: the new wallet is not watched, so not offered.
     shop.api = update(shop.api, "api-2", &two).await;
     shop.client.offers(&["eth"]).await;
     assert_eq!(shop.wallets().await, BTreeSet::from([WALLET.to_owned()]));
     shop.ingest = update(shop.ingest, "ingest-2", &two).await;
     shop.sells_at(SECOND, &anvil).await;
 
-    // Ingest has it first: the new wallet is watched, and offered by none.
+    // Ingest reads it first: the new wallet is watched, and not offered.
     shop.ingest = update(shop.ingest, "ingest-3", &three).await;
     let before = [WALLET, SECOND].map(str::to_owned);
     assert_eq!(shop.wallets().await, BTreeSet::from(before));
@@ -113,7 +113,7 @@ async fn a_wallet_is_added_to_one_process_after_another() {
     shop.client.offers(&["eth"]).await;
     shop.sells_at(THIRD, &anvil).await;
 
-    // Back: customers may still pay to the wallet that is gone from the file.
+    // Rollback: customers may still pay to the removed wallet.
     let old = std::mem::replace(&mut shop.ingest, two.start("ingest-4", "ingest"));
     assert!(old.process.stop().await.success());
     let refused = eventually("ingest to refuse", || {

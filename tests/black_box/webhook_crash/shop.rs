@@ -1,4 +1,4 @@
-//! Orders that change again before their webhooks are delivered.
+//! Orders that change before their webhooks are delivered.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const PLANS: [&[Act]; 5] = [
     &[Act::Cancel],
     &[Act::Cancel, Act::Resend, Act::MarkPaid],
 ];
-/// Receivers, each with an address of its own.
+/// Receivers, each with a separate address.
 const RECEIVERS: usize = 16;
 
 struct Order {
@@ -74,8 +74,8 @@ impl Shop {
         self.orders.iter().map(|order| order.done).sum()
     }
 
-    /// A new order, if it may be, and the next act of each. Any request may break off because the process is killed; then
-    /// it is tried again in another round.
+    /// A new order, if it may be, and the next act of each. A kill may interrupt any request, which is then retried in
+    /// another round.
     pub(super) async fn round(&mut self, client: &Client, creates: bool) -> reqwest::Result<()> {
         let is_complete = self.orders.last().is_none_or(|order| order.id.is_some());
         if creates && is_complete && self.orders.len() < self.orders_max {
@@ -110,7 +110,7 @@ impl Shop {
             let wanted = recorded.get(id).copied().unwrap_or_default();
             let shown = eventually("the row of an order", || async {
                 let shown = client.admin(&path).await.ok()?[0].clone();
-                // The tables follow the log: a count that is too small grows.
+                // The tables lag behind the log: a low count grows.
                 (shown["webhook_retry_count"].as_u64()? >= wanted.0 as u64).then_some(shown)
             })
             .await;
@@ -123,7 +123,7 @@ impl Shop {
     }
 }
 
-/// Creates with an idempotency key, so that trying again after a broken answer is safe.
+/// Creates with an idempotency key, so that a retry after a lost response is safe.
 async fn create(client: &Client, reference: &str, url: &str) -> reqwest::Result<Option<String>> {
     let body = json!({ "order_id": reference, "amount": "5", "webhook_url": url });
     let headers = [("Idempotency-Key", reference)];
@@ -136,7 +136,7 @@ async fn create(client: &Client, reference: &str, url: &str) -> reqwest::Result<
     Ok(Some(order["order_id"].as_str().unwrap().to_owned()))
 }
 
-/// Performs the act; `true` if it has happened, now or before an answer that broke off.
+/// Performs the act; `true` if it took effect, now or before a lost response.
 async fn happens(client: &Client, id: &str, act: Act) -> reqwest::Result<bool> {
     let admin = [("Service-Admin-Authorization", ADMIN_SECRET)];
     let (path, headers) = match act {
