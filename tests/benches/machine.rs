@@ -1,5 +1,5 @@
-//! The matching machine alone, on one core: inputs a second beside a million open deposits, what each of
-//! them costs in memory, and how long it takes to restore them from their changelog entries.
+//! The matching machine alone, on one core: inputs a second with a million open deposits, memory per deposit, and the
+//! time to restore them from their changelog entries.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const BLOCK: usize = 100;
 /// Inputs in a step: how often the state is committed.
 const STEP: usize = 4096;
 
-/// The answer that orders gives to a settle.
+/// The orders machine's reply to a settle.
 fn answer(effect: &Effect) -> Option<Input> {
     let Effect::Command(command) = effect else { return None };
     let OrderCommandBody::Settle(settle) = &command.body else { return None };
@@ -32,7 +32,7 @@ fn answer(effect: &Effect) -> Option<Input> {
     }))
 }
 
-/// The open deposits, and what they leave in the changelog.
+/// The open deposits, and their changelog entries.
 fn opened() -> State {
     let mut state = State::new(Blockchain::Eth, Partition(0));
     let mut effects = Vec::new();
@@ -80,7 +80,7 @@ fn main() {
 
     let mut inputs: Vec<Input> = Vec::new();
     for number in 0..PAID {
-        // Spread over all deposits, as buyers are.
+        // Spread over all deposits.
         inputs.push(Input::Chain(transfer(number * 7919 % OPEN, number / BLOCK)));
         if number % BLOCK == BLOCK - 1 {
             inputs.push(Input::Chain(head(number / BLOCK)));

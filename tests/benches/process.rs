@@ -1,4 +1,4 @@
-//! The built executable at rest: how soon it is healthy, how much memory it holds, how much of a core it uses.
+//! The built executable at rest: time until healthy, resident memory, CPU use.
 
 use std::time::{Duration, Instant};
 

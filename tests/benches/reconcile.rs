@@ -28,7 +28,7 @@ fn pay(node: &Node, transfers: usize) {
     node.mine_at(now().unsigned_abs()).expect("a block");
 }
 
-/// In the smallest unit, by the node.
+/// Balance by the node, in units.
 async fn balance(url: &str) -> U256 {
     let data = format!("0x70a08231{:0>64}", WALLET.trim_start_matches("0x"));
     let call = json!([{ "to": USDT, "data": data }, "latest"]);

@@ -1,4 +1,4 @@
-//! The ceiling: a bare axum handler that verifies the same signature and answers with what it has at hand.
+//! The ceiling: a bare axum handler that verifies the same signature and returns a constant response.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn status(headers: HeaderMap, body: Bytes) -> Response {
     }
 }
 
-/// A list of operators: as long as the answer of ours, which it has at hand.
+/// The operators' list: returns a stored response of ours.
 async fn list(State(list): State<Arc<str>>, headers: HeaderMap) -> Response {
     let secret = headers.get("service-admin-authorization").map(HeaderValue::as_bytes);
     if !secret.is_some_and(|given| Secret::new(ADMIN_SECRET).matches(given)) {
@@ -44,7 +44,7 @@ async fn list(State(list): State<Arc<str>>, headers: HeaderMap) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], list.to_string()).into_response()
 }
 
-/// Serves until the process ends, on threads of its own: as the executable is a process of its own.
+/// Serves until the process ends, on separate threads, as the executable is a separate process.
 pub(crate) async fn serve(listed: String) -> SocketAddr {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

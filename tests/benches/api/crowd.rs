@@ -17,7 +17,7 @@ use crate::{Shop, duration, print};
 const IDLE: usize = 2000;
 const DRIPPING: usize = 500;
 const WRONG: usize = 16;
-/// Between two bytes of a header: fast enough that the server waits for the rest.
+/// Interval of header bytes: short enough that the server waits for the rest.
 const DRIP: Duration = Duration::from_millis(500);
 const CLIENTS: usize = 16;
 /// Number of webhooks that are timed.
@@ -44,7 +44,7 @@ async fn drip(address: SocketAddr) {
     }
 }
 
-/// The times from the command of an operator to the webhook at its receiver.
+/// The times from an operator's command to the webhook at its receiver.
 async fn webhooks(address: SocketAddr, merchant: &Merchant) -> Vec<Duration> {
     let mut client = Client::connect(address).await;
     let secret = Secret::new(MERCHANT_SECRET);
@@ -87,7 +87,7 @@ async fn measure(shop: &Shop, asked: &Load, beside: &str) {
     shop.payments.run(&shop.node.client(), merchant, beside).await;
 }
 
-/// The same load alone and beside the crowd.
+/// The load alone and beside the crowd.
 pub(crate) async fn run(shop: &Shop, asked: &Load) {
     let address = shop.node.address();
     measure(shop, asked, "alone").await;

@@ -1,5 +1,5 @@
-//! Cost of strangers at the shop's own address: wrong signatures and secrets from the first second
-//! on, unfinished bodies, idle connections, requests for documents.
+//! Cost of hostile clients: wrong signatures and secrets from the first second on, unfinished bodies, idle connections,
+//! requests for documents.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::load::{Client, Load};
 
 /// Requests of each kind a second.
 const FLOOD: u32 = 2000;
-/// Wrong requests are answered after 50 ms: fewer connections would not carry the flood.
+/// Wrong requests get a response after 50 ms: fewer connections would limit the flood.
 const CONNECTIONS: u32 = 200;
 /// Requests of the shop and of its operator, one after the other.
 const REQUESTS: usize = 400;
 const PACE: Duration = Duration::from_millis(20);
 const HALF_SENT: usize = 1000;
 const IDLE: usize = 10_000;
-/// `server.max_connections`: more are refused, and more connections are the proxy's to refuse.
+/// `server.max_connections`: more are refused.
 pub(crate) const CONNECTIONS_MAX: usize = 10_500;
 const DOCUMENTS: usize = 100_000;
 const READERS: usize = 64;
 
-/// The times of a load at a steady pace; another status than the right one is a panic.
+/// Response times of a load at a steady pace; panics at an unexpected status.
 async fn paced(address: SocketAddr, load: Load, name: &str) -> Vec<Duration> {
     let mut client = Client::connect(address).await;
     let mut ticks = tokio::time::interval(PACE);
@@ -79,13 +79,13 @@ fn flood(address: SocketAddr) -> (JoinSet<()>, Arc<AtomicUsize>) {
     (tasks, answered)
 }
 
-/// A create of nobody, without the second half of its body.
+/// A create without a valid signature and half of its body.
 async fn half_sent(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.expect("connected");
     let head = "POST /api/v1/service/orders HTTP/1.1\r\nHost: localhost\r\nService-Signature: 1.AAAA\r\n\
                 Content-Length: 131072\r\n\r\n";
     let request = [head.as_bytes(), &[b'x'; 65_536]].concat();
-    // A body that was given up for a later one ends its connection.
+    // A body evicted for a later one closes its connection.
     drop(stream.write_all(&request).await);
     stream
 }
@@ -132,7 +132,7 @@ pub(crate) fn idle(open_files: Option<u64>) -> usize {
     IDLE.min(half.saturating_sub(CONNECTIONS_MAX - IDLE))
 }
 
-/// Each load alone on a process that has just started, and then beside it.
+/// Measures each load alone on a new process, and then under the flood.
 pub(crate) async fn run(alone: Tidemark, flooded: Tidemark, idle: usize) {
     measure(&alone, "alone").await;
     let started = Instant::now();

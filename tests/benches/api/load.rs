@@ -11,7 +11,7 @@ use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Orders whose status is asked for.
+/// Orders whose status is requested.
 const ASKED: usize = 1000;
 /// Orders of a list.
 pub(crate) const LISTED: usize = 20;
@@ -29,7 +29,7 @@ impl Client {
         Self { stream, buffer: Vec::with_capacity(4096) }
     }
 
-    /// The time from a request to its complete answer, which is `status`.
+    /// Time from a request to its complete response, which is `status`.
     pub(crate) async fn send(&mut self, request: &str, status: &str) -> Duration {
         let started = Instant::now();
         self.stream.write_all(request.as_bytes()).await.expect("sent");
@@ -122,7 +122,7 @@ fn create(name: &str, number: usize) -> String {
     )
 }
 
-/// Creates orders whose status is asked for.
+/// Creates orders whose status is requested.
 pub(crate) async fn orders(address: SocketAddr) -> Load {
     let mut client = Client::connect(address).await;
     let mut orders = Vec::new();
@@ -143,7 +143,7 @@ fn is_complete(answer: &[u8]) -> bool {
     length.is_some_and(|length| body.len() >= length)
 }
 
-/// The times of all answers, in order, to clients that send one request after another until the deadline.
+/// The sorted response times of clients that send sequential requests until the deadline.
 pub(crate) async fn run(
     address: SocketAddr,
     load: Load,

@@ -54,7 +54,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// A list of orders as it is answered.
+    /// Response of a list of orders.
     async fn listed(&self) -> String {
         let mut client = Client::connect(self.node.address()).await;
         Load::List(0).send(&mut client, "", 0).await;

@@ -1,4 +1,4 @@
-//! Orders that are paid on the development chain: from the block of a payment to the webhook at the receiver.
+//! Latency of payments on the development chain: from the block of a payment to the webhook at the receiver.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ pub(crate) struct Payments {
 }
 
 impl Payments {
-    /// A block with all that is in the pool, of this second or so much later than the last one.
+    /// Mines the pool in a block of this second, or `later` seconds after the last one.
     fn mine(&self, later: u64) {
         let time = now().unsigned_abs().max(self.chain.head().timestamp + later);
         self.chain.mine_at(time).expect("a block");
@@ -47,11 +47,11 @@ impl Payments {
         paid.expect("room in the pool");
     }
 
-    /// Makes and pays orders, and prints how long their webhooks took. All are paid.
+    /// Creates and pays orders, and prints the latency of their webhooks.
     pub(crate) async fn run(&self, client: &Client, merchant: &Merchant, beside: &str) {
         let (mut times, blocks) = (Vec::new(), (BLOCKS * percent() / 100).max(1));
         for block in 0..blocks {
-            // A chain whose newest block is old takes no orders.
+            // A chain with an old head takes no orders.
             self.mine(1);
             client.offers(&["eth"]).await;
             let mut orders = Vec::new();

@@ -1,4 +1,4 @@
-//! The same requests by wrk, which is nobody's own, where it is installed.
+//! The same requests by wrk, a third-party tool, if installed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tokio::process::Command;
 use crate::duration;
 use crate::load::Load;
 
-/// Requests that are signed before a run. They hold for five minutes, and are sent again when all were.
+/// Requests signed before a run: valid for five minutes, and sent repeatedly.
 const PREPARED: usize = 20_000;
 
 /// Paths of the files that wrk reads.
@@ -32,8 +32,8 @@ impl Wrk {
         Some(Self { script, requests: dir.join("wrk.requests") })
     }
 
-    /// Sends a load over some connections and prints what came of it; one thread of wrk is enough for both cores of
-    /// the other side. Every request has its right answer.
+    /// Sends a load over some connections and prints the result; one thread of wrk saturates both cores of the server.
+    /// Checks every response.
     pub(crate) async fn run(
         &self,
         address: SocketAddr,

@@ -1,4 +1,4 @@
-//! The logs of the measurement, kept apart by prefix, on a broker of its own.
+//! The logs of the measurement, separated by prefix, on one broker.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn config(brokers: &str, prefix: &str) -> KafkaConfig {
         brokers: brokers.to_owned(),
         prefix: prefix.to_owned(),
         replication: 1,
-        // Filling a log stops other things on these cores for seconds: nothing is given up for that.
+        // Filling a log stalls these cores for seconds: no session may expire.
         session_timeout: Duration::from_secs(60),
         transaction_timeout: Duration::from_secs(50),
         security: KafkaSecurity::default(),

@@ -1,5 +1,4 @@
-//! Latency of a steady trickle: from the call that produces a transfer to a committed record that says
-//! it is confirmed.
+//! Latency of a steady trickle: from the call that produces a transfer to the committed record of its confirmation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +15,10 @@ use crate::workload::{CHAINS, Form, heading, payment};
 const TICK: Duration = Duration::from_millis(10);
 pub(crate) const TRANSFERS_A_TICK: usize = 10;
 const POLL: Duration = Duration::from_millis(100);
-/// Far longer than anything that is on its way takes.
+/// Far longer than any record in flight takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Half and nearly all of the transfers were faster than this.
+/// Percentiles of the latency of transfers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Latency {
     pub(crate) p50: Duration,
@@ -38,7 +37,7 @@ pub(crate) struct Trickle {
 }
 
 impl Trickle {
-    /// Deposits that it pays: one before it begins, to see that it is answered.
+    /// Deposits that it pays: including one before it begins, as a check.
     pub(crate) fn transfers(&self) -> usize {
         self.ticks * TRANSFERS_A_TICK + 1
     }
@@ -49,8 +48,8 @@ impl Trickle {
     }
 }
 
-/// Sends transfers while they are processed, and notes when they were confirmed. `number` finds a
-/// deposit's number in a record of `transfers.confirmed`.
+/// Sends transfers while they are processed, and records confirmation times. `number` finds a deposit's number in a
+/// record of `transfers.confirmed`.
 pub(crate) async fn measure(
     log: &KafkaLog,
     trickle: Trickle,

@@ -1,7 +1,7 @@
-//! The pipeline on Kafka, beside its ceiling (read and write without logic) and its peer (the same join
-//! in Kafka Streams), on a broker of its own. Everything shares the cores of this machine.
+//! The pipeline on Kafka, beside its ceiling (read and write without logic) and its peer (the same join in Kafka
+//! Streams), on a separate broker. Everything shares the cores of this machine.
 //!
-//! With the arguments `restarts <count>` a broker is killed and started again under load instead; with `replay <transfers>`
+//! With the arguments `restarts <count>` a broker is killed and restarted under load instead; with `replay <transfers>`
 //! the processor's rate is compared with that of a replay.
 
 mod broker;

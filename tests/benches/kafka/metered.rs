@@ -1,4 +1,4 @@
-//! A log that counts what goes through its workers, and how long each part of a step takes.
+//! A log that counts its workers' records, and times each part of a step.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 use testkit::measure::{cpu_time, resident_bytes};
 use tokio_util::sync::CancellationToken;
 
-/// The first inputs are not counted: one in this many. The peer's compiler needs that time, and all are
-/// measured alike.
+/// One in this many inputs, the first, is not counted: warm-up for the peer's JIT compiler, for all alike.
 const WARM_UP: u64 = 5;
 
 /// Records written to one topic.
@@ -59,7 +58,7 @@ impl Report {
 #[derive(Debug)]
 struct Counts {
     report: Report,
-    /// All inputs, those before the counted ones too.
+    /// All inputs, including the warm-up.
     taken: u64,
     begun: Option<(Instant, Duration)>,
     restore_begun: Option<Instant>,
@@ -79,7 +78,7 @@ impl Tally {
         Self::begun(expected, None)
     }
 
-    /// Counts from now on, and expects no end.
+    /// Counts from now on, without a limit.
     pub(crate) fn endless() -> Arc<Self> {
         Self::begun(u64::MAX, Some((Instant::now(), cpu_time(std::process::id()))))
     }
@@ -110,7 +109,7 @@ impl Tally {
         }
     }
 
-    /// A step is committed.
+    /// Counts a commit.
     fn committed(&self, inputs: Taken, written: BTreeMap<Topic, Written>) {
         let mut counts = self.counts();
         counts.taken += inputs.records;
@@ -157,7 +156,7 @@ impl StepObserver for Tally {
     }
 }
 
-/// Counts into a tally what the workers of a log do.
+/// Counts the work of a log's workers into a tally.
 struct Metered(Arc<Tally>);
 
 /// A log that counts into `tally`.

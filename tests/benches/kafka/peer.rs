@@ -1,4 +1,4 @@
-//! The peer: `tests/peer/Join.java`, compiled here, as a process of its own.
+//! The peer: `tests/peer/Join.java`, compiled here, as a separate process.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ impl Peer {
         Self { classes, brokers: brokers.to_owned(), prefix, sizes }
     }
 
-    /// Takes all input that is there.
+    /// Reads all available input.
     pub(crate) fn drain(&self, threads: usize, commit_ms: u64) -> PeerReport {
         self.start("drain", threads, commit_ms).report()
     }
@@ -81,7 +81,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Waits until it has taken all input that was there.
+    /// Waits until it has read all available input.
     pub(crate) fn report(&mut self) -> PeerReport {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("readable");
@@ -98,7 +98,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Ended already is as good.
+        // It may have ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! The processor's rate, and that of `tidemark replay` over what it took.
+//! The processor's rate, and that of `tidemark replay` of its inputs.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use crate::workload::{CHAINS, Form, LAYOUT, beginning, fill, opening, payments};
 
 const PREFIX: &str = "replayed.";
 
-/// Lets matching take this number of transfers, and then a replay.
+/// Measures matching of this number of transfers, then a replay.
 pub(crate) async fn run(transfers: usize) {
     let dir = tempfile::tempdir().expect("a folder");
     let lib = broker::folder("TIDEMARK_TEST_KAFKA_LIB");

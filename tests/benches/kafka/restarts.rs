@@ -1,10 +1,10 @@
-//! A broker is killed and started again under load.
+//! A broker is killed and restarted under load.
 
 use testkit::restarts;
 
 use crate::broker;
 
-/// Restarts a broker `count` times and prints what that cost.
+/// Restarts a broker `count` times and prints recovery times.
 pub(crate) fn run(count: usize) {
     let lib = broker::folder("TIDEMARK_TEST_KAFKA_LIB");
     let outcome = restarts::run(&lib, count, |restart, recovery| {

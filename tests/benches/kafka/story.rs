@@ -24,7 +24,7 @@ const PEER: &str = "peer.";
 /// Bytes with the deposit number in a transfer of the peer: a part of the transaction's hash.
 const PEER_NUMBER: std::ops::Range<usize> = 50..58;
 
-/// Size of the measurement. A part of it shows that everything works.
+/// Size of the measurement. A fraction of it is a smoke test.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     deposits: usize,
@@ -148,7 +148,7 @@ impl Stage {
         Matching { live: [one, two], catching_up }
     }
 
-    /// The same inputs and as many records of the same size, through the same log, without logic.
+    /// The ceiling: the same inputs, and as many records of equal size, without logic.
     async fn ceiling(&self, matching: &Matching) {
         let [one, two] = &matching.live;
         let log = broker::create(&self.brokers, CEILING);
@@ -205,7 +205,7 @@ impl Stage {
         }
     }
 
-    /// Deposits and transfers, each a row of its own, into both stores.
+    /// Deposits and transfers, each a separate row, into both stores.
     async fn tables(&self, ours: &KafkaLog) {
         let tables = self.dir.path().join("tables");
         let store = EmbeddedStore::open(&tables).expect("tables");

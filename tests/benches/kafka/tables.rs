@@ -9,7 +9,7 @@ use store::Store;
 
 use crate::metered::{Report, Tally, metered};
 
-/// Projects all `rows` records of a log, each a row of its own.
+/// Projects all `rows` records of a log, each a separate row.
 pub(crate) async fn project(log: KafkaLog, store: Arc<dyn Store>, rows: u64) -> Report {
     let tally = Tally::new(rows);
     let kafka = log.with_observer(tally.clone());

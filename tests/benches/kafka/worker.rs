@@ -1,5 +1,4 @@
-//! Processes of their own for what is measured, so that their time and memory are theirs alone: this
-//! program, started again with a role.
+//! Measured processes, separate so that their time and memory can be measured: this program, started again with a role.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -24,10 +23,10 @@ use crate::workload;
 const POLL: Duration = Duration::from_millis(50);
 /// Maximum number of records in a step, as in the processor.
 const BATCH_MAX: usize = 4096;
-/// Records of each topic that the copying workers write again and again.
+/// Sampled records of each topic that copying workers write repeatedly.
 const SAMPLES: usize = 2000;
 
-/// A process that runs until it has taken what it should, or with `0` until it is stopped.
+/// A process that runs until it has read its inputs, or with `0` until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
@@ -37,8 +36,8 @@ impl Process {
         Self::start(&["matching", brokers, prefix, &workers.to_string(), &inputs.to_string()])
     }
 
-    /// Workers without logic. They write what `like` says was written for each input, sampled from the
-    /// log with the prefix `source`.
+    /// Workers without logic. They write as many records per input as `like` has, sampled from the log with the prefix
+    /// `source`.
     pub(crate) fn copying(
         brokers: &str,
         prefix: &str,
@@ -59,7 +58,7 @@ impl Process {
         Self(command.spawn().expect("this program starts again"))
     }
 
-    /// Waits until it has taken what it should.
+    /// Waits until it has read its inputs.
     pub(crate) fn report(mut self) -> Report {
         let mut text = String::new();
         let output = self.0.stdout.as_mut().expect("its output");
@@ -76,7 +75,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Ended already is as good.
+        // It may have ended.
         drop(self.0.kill());
         drop(self.0.wait());
     }

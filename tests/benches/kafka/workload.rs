@@ -13,7 +13,7 @@ use testkit::measure::{head, open, transfer, wallet, watch};
 
 /// One lane for each chain.
 pub(crate) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-/// The chains with payments: two of them for each of two workers, as `range` deals them.
+/// The chains with payments: two for each of two workers, as `range` assigns them.
 pub(crate) const CHAINS: [Blockchain; 4] =
     [Blockchain::Eth, Blockchain::Polygon, Blockchain::Op, Blockchain::Linea];
 /// Transfers of one chain in a block; each block ends with a head.
@@ -53,7 +53,7 @@ pub(crate) fn opening(number: usize, form: Form) -> NewRecord {
     }
 }
 
-/// Pays the deposit with this number. `confirmed`: as ingest says when it catches up.
+/// Pays the deposit with this number. `confirmed`: as set by ingest catching up.
 pub(crate) fn payment(number: usize, height: usize, confirmed: bool, form: Form) -> NewRecord {
     raw(ChainRecord { blockchain: chain(number), confirmed, ..transfer(number, height) }, form)
 }
@@ -98,7 +98,7 @@ pub(crate) async fn fill(log: &KafkaLog, records: impl Iterator<Item = NewRecord
     while records.peek().is_some() {
         let chunk: Vec<_> = records.by_ref().take(CHUNK).collect();
         count += chunk.len() as u64;
-        // One chunk is on its way while the next one is made.
+        // One chunk is in flight while the next is built.
         if let Some(before) = before.take() {
             before.await.expect("written");
         }
@@ -123,7 +123,7 @@ pub(crate) fn sample(log: &KafkaLog, topic: Topic, count: usize) -> Vec<NewRecor
     for partition in topic.all_partitions(&log.layout()) {
         let of = TopicPartition { topic, partition };
         let mut from = log.bounds(of).expect("bounds").start;
-        // Chains share what there is; orders are spread over partitions of their own number.
+        // Chains have equal shares; orders are spread over other partitions.
         let most = count.div_ceil(CHAINS.len());
         let mut left = most;
         while left > 0 {

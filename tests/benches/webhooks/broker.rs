@@ -1,4 +1,4 @@
-//! A Kafka broker of its own, and a new log on it for each measurement.
+//! A separate Kafka broker, and a new log on it for each measurement.
 
 use std::path::PathBuf;
 use std::sync::Arc;

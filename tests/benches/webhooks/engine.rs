@@ -1,4 +1,4 @@
-//! Dispatcher and deliverer on their threads over a log of their own, and the events that they get.
+//! Dispatcher and deliverer on threads over a separate log, and their events.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Engine {
         self.sent[event]
     }
 
-    /// An order is paid now for each of these receivers.
+    /// Writes a paid order for each of these receivers.
     pub(crate) async fn publish(&mut self, receivers: Vec<String>) {
         for chunk in receivers.chunks(CHUNK) {
             let (first, now) = (self.sent.len(), SystemClock.now());
@@ -81,7 +81,7 @@ impl Engine {
         }
     }
 
-    /// Events at an even pace, `url` of each number from 0; the events.
+    /// Writes events at an even pace, to `url(number)`; returns them.
     pub(crate) async fn pace(
         &mut self,
         per_second: u32,
@@ -111,7 +111,7 @@ impl Engine {
         ends.map(|of| self.log.bounds(of).expect("bounds").end.0).sum()
     }
 
-    /// Ends both loops, and with them what is under way.
+    /// Ends both loops, and aborts requests in flight.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         let join = move || {

@@ -40,7 +40,7 @@ pub(crate) async fn run(receivers: &mut Receivers) {
     );
 }
 
-/// The lags of healthy receivers alone, then twice beside as many events for others.
+/// Lags of healthy receivers alone, then twice beside as many events for others.
 async fn compare(
     receivers: &mut Receivers,
     pace: u32,

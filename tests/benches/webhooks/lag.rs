@@ -34,7 +34,7 @@ impl Lags {
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
         loop {
             ticks.tick().await;
-            // The first answer counts.
+            // First arrivals count.
             receivers.take().into_iter().for_each(|(event, time)| {
                 arrivals.entry(event).or_insert(time);
             });

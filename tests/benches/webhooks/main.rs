@@ -1,9 +1,10 @@
-//! Both loops of webhooks on the embedded log, as `tidemark run` has them, and on Kafka, and receivers in another process: deliveries a
-//! second beside a bare loop of HTTP requests, the time from an event to its 200, and what bad receivers
-//! do to good ones. Everything shares the cores of this machine.
+//! Both loops of webhooks on the embedded log, as `tidemark run` has them, and on Kafka, and receivers in another
+//! process: deliveries a second beside a bare loop of HTTP requests, the time from an event to its 200, and bad
+//! receivers' effect on good ones. Everything shares the cores of this machine.
 //!
-//! Every destination has an address of its own within 127.0.0.0/8. The arguments `rates`, `kafka`, `fairness`, `refusing` and
-//! `silent` (a million events for such a receiver) choose parts; none are all. `TIDEMARK_BENCH_PERCENT` shortens them.
+//! Every destination has a separate address within 127.0.0.0/8. The arguments `rates`, `kafka`, `fairness`, `refusing`
+//! and `silent` (a million events for such a receiver) choose parts; none are all. `TIDEMARK_BENCH_PERCENT` shortens
+//! them.
 
 mod broker;
 mod ceiling;

@@ -1,5 +1,5 @@
-//! A million events for a receiver that is dead for a while: memory, the healthy ones meanwhile, and the time until
-//! all are delivered once it is back.
+//! A million events for a receiver that is down for a while: memory, latency of healthy ones, and the time until all
+//! are delivered after its return.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use crate::lag::{Lags, change};
 use crate::receivers::{Kind, Receivers};
 
 const EVENTS: usize = 1_000_000;
-/// Time that the receiver stays dead once all events are there, and the part of it in which the
-/// first of the others wait behind them in the log.
+/// Time that the receiver stays down after all events are written, and its part in which the first of the others wait
+/// behind them in the log.
 const DEAD: Duration = Duration::from_secs(300);
 const TAKEN_IN: Duration = Duration::from_secs(20);
 /// Maximum time to drain, longer than the longest wait of a delivery.
@@ -73,7 +73,7 @@ impl<'a> Story<'a> {
         self.engine.stop().await;
     }
 
-    /// The receiver is back.
+    /// Wakes the receiver.
     async fn drain(&mut self, count: usize, before: &Lags) {
         self.resident.clear();
         self.receivers.wake();
@@ -98,7 +98,7 @@ impl<'a> Story<'a> {
         );
     }
 
-    /// Events for the healthy ones for a while.
+    /// Writes events for healthy receivers.
     async fn healthy(&mut self, duration: Duration) -> Lags {
         let (first, started) = (self.engine.events(), Instant::now());
         while let Some(left) = duration.checked_sub(started.elapsed()) {

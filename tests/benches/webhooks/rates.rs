@@ -47,7 +47,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Deliveries a second while there is always something to deliver.
+/// Deliveries a second with a constant backlog.
 async fn saturate(
     receivers: &mut Receivers,
     mut engine: Engine,
@@ -56,9 +56,9 @@ async fn saturate(
 ) -> u64 {
     receivers.take();
     let mut ticks = tokio::time::interval(Duration::from_millis(2));
-    // When the first was delivered.
+    // Time of the first delivery.
     let mut started = None;
-    // When the warm-up was over, and how many had been delivered.
+    // End of the warm-up, and the number delivered by then.
     let mut begun = None;
     loop {
         ticks.tick().await;

@@ -1,5 +1,5 @@
-//! Receivers of webhooks in a process of their own: one listener for all addresses of 127.0.0.0/8, which answers 200 or
-//! nothing, by the second byte of the address that is called.
+//! Receivers of webhooks in a separate process: one listener for all addresses of 127.0.0.0/8, which replies by the
+//! second byte of the called address.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The second byte of its addresses. Those that wake up are counted apart.
+    /// The second byte of its addresses. Kinds that wake are counted apart.
     fn byte(self) -> u8 {
         match self {
             Self::Healthy => 0,
@@ -89,7 +89,7 @@ impl Receivers {
         self.answer()
     }
 
-    /// The number of each event that such a receiver acknowledged since the last call, and when.
+    /// Number and time of each event that such a receiver acknowledged since the last call.
     pub(crate) fn take(&mut self) -> Vec<(usize, UnixMicros)> {
         self.order("take");
         let count: usize = self.answer();
@@ -107,13 +107,13 @@ impl Receivers {
         self.answer()
     }
 
-    /// Lets the receivers that are asleep or refuse answer from now on.
+    /// Makes asleep and refusing receivers reply from now on.
     pub(crate) fn wake(&mut self) {
         self.order("wake");
         let _: usize = self.answer();
     }
 
-    /// Puts the receivers back into their first state, and forgets the late events.
+    /// Resets the receivers, and clears the late events.
     pub(crate) fn lull(&mut self) {
         self.order("lull");
         self.refusing_port = self.answer();
@@ -175,7 +175,7 @@ pub(crate) async fn serve() {
     }
 }
 
-/// A socket that has a port and does not listen at it.
+/// A socket bound to a port without listening.
 fn refusing() -> TcpSocket {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind(([0, 0, 0, 0], 0).into()).expect("a port");
@@ -188,14 +188,14 @@ fn port(socket: Option<&TcpSocket>) -> u16 {
 
 async fn accept(listener: TcpListener, seen: Arc<Seen>) {
     loop {
-        // Without a file for it the connection waits.
+        // Without a descriptor the connection waits.
         if let Ok((stream, _)) = listener.accept().await {
             drop(tokio::spawn(receive(stream, seen.clone())));
         }
     }
 }
 
-/// Answers what comes over a connection until its end.
+/// Serves a connection until its end.
 async fn receive(mut stream: TcpStream, seen: Arc<Seen>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let IpAddr::V4(address) = stream.local_addr()?.ip() else { return Ok(()) };
@@ -235,7 +235,7 @@ impl Seen {
 /// The number of the event in a complete request, and the length of the request.
 fn request(bytes: &[u8]) -> Option<(u128, usize)> {
     let ((event, _), length) = parse_webhook(bytes)?;
-    // Events are named after orders, whose ids are the numbers of events.
+    // Event ids contain order ids, which are event numbers.
     let order = event.split('.').next().and_then(|id| Uuid::parse_str(id).ok());
     Some((order.expect("an order's id").as_u128(), length))
 }
