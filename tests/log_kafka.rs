@@ -1,4 +1,4 @@
-//! Tests of the Kafka log alone: topics to be made, brokers that go away and come back, passwords.
+//! Tests of the Kafka log alone: creation of topics, broker restarts, passwords.
 
 #![expect(clippy::unwrap_used, reason = "this file is tests from end to end")]
 
@@ -58,7 +58,7 @@ fn topics_are_made_corrected_and_checked() {
     assert_eq!(corrected, [format!("set retention.ms of {name} to 7862400000")]);
     assert_eq!(admin::check_topics(&config, &LAYOUT).unwrap(), []);
 
-    // Another layout than the topics were made with: nothing may be written, ids depend on it.
+    // Another layout than the topics': writes are refused, as ids depend on it.
     let other = Layout { orders: 8, ..LAYOUT };
     let found = admin::check_topics(&config, &other).unwrap();
     let partitions = Difference::Partitions { topic: name, actual: 4, wanted: 8 };
@@ -82,8 +82,8 @@ fn topics_are_made_corrected_and_checked() {
     admin::delete_topics(&config, &LAYOUT, &Topic::ALL).unwrap();
 }
 
-/// A version that knew one chain less, with a lane more of each, had as many partitions for lanes as this one has with
-/// as many lanes as it knew chains: so its log is opened here. What it wrote is where it was, and its groups continue.
+/// With one chain less and one lane more, an old version had the same number of lane partitions, so its topics can be
+/// opened here: records keep their partitions, and groups their positions.
 #[test]
 fn chains_are_added_at_the_end() {
     let config = on_kafka::config(&on_kafka::brokers());
@@ -112,7 +112,7 @@ fn chains_are_added_at_the_end() {
     });
     drop(worker);
 
-    // With another number of lanes most of that would be in the wrong place.
+    // With another number of lanes most records are in wrong partitions.
     let found = admin::check_topics(&config, &Layout { lanes: chains + 1, ..LAYOUT }).unwrap();
     let is_wrong = |found: &Difference| matches!(found, Difference::Partitions { .. });
     assert!(found.iter().any(is_wrong), "{found:?}");
@@ -158,7 +158,7 @@ fn chains_are_added_at_the_end() {
     admin::delete_topics(&config, &now, &Topic::ALL).unwrap();
 }
 
-/// Trying again what can never be written would hold its partition up for ever.
+/// A permanent failure that is retried would block its partition for ever.
 #[test]
 fn a_record_too_large_fails_for_good() {
     let config = on_kafka::config(&on_kafka::brokers());
@@ -181,8 +181,8 @@ fn a_record_too_large_fails_for_good() {
     admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
 }
 
-/// The broker forgets the claim of a writer that makes no step for a week. Nobody took it: the writer continues, with
-/// another producer, as its transactional id has expired by then too.
+/// The broker expires the claim of a writer without steps for a week. It is not fenced: it continues with a new
+/// producer, as its transactional id has expired too.
 #[test]
 fn a_writer_whose_claim_expired_continues() {
     let config = on_kafka::config(&on_kafka::brokers());
@@ -200,7 +200,7 @@ fn a_writer_whose_claim_expired_continues() {
     writer.commit(vec![record(output, 2)]).unwrap();
     assert_eq!(numbers(&log, output), [0, 2]);
 
-    // The claim is there again: a writer that takes it now fences the first one.
+    // The claim exists again: a second writer that takes it fences the first.
     let mut second = log.writer("steps").unwrap();
     let outcome = writer.commit(vec![record(output, 3)]);
     assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
@@ -209,7 +209,7 @@ fn a_writer_whose_claim_expired_continues() {
     admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
 }
 
-/// Notes the points that steps pass.
+/// Records points that steps pass.
 #[derive(Debug, Default)]
 struct Course(Mutex<Vec<StepPoint>>);
 
@@ -251,7 +251,7 @@ fn long_steps_are_written_ahead() {
     assert!(!course.take().contains(&BeforeBegin), "the step is one transaction");
     assert_eq!(numbers(&log, output), [0, 1, 2]);
 
-    // One that has no end is aborted at once: readers of what is committed would wait for it.
+    // An unfinished step is aborted at once: `read_committed` readers would wait for it.
     worker.write_ahead(&mut vec![record(output, 3)]);
     drop(worker);
     assert!(course.take().ends_with(&[BeforeAbort, AfterAbort]));
@@ -264,8 +264,7 @@ fn member(name: &str, topics: Vec<Topic>) -> WorkerSpec {
     WorkerSpec { group: "checks", member: name.to_owned(), topics, batch_max: 20 }
 }
 
-/// A broker is killed and started again while steps are made. Each of them is there once, whatever it was
-/// doing at that moment.
+/// A broker is killed and restarted during steps. Each step is on the log exactly once.
 #[test]
 fn restarted_brokers_have_every_step() {
     let outcome = restarts::run(&kafka_lib(), 4, |_, _| {});
@@ -277,7 +276,7 @@ fn restarted_brokers_have_every_step() {
 const USER: &str = "tidemark";
 const PASSWORD: &str = "correct-horse";
 
-/// A certificate for 127.0.0.1 that signed itself, for Java and for us.
+/// A self-signed certificate for 127.0.0.1, for Java and for us.
 fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
     let (store, pem) = (dir.join("broker.p12"), dir.join("ca.pem"));
     let keytool = |arguments: &[&str]| {

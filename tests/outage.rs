@@ -1,5 +1,5 @@
-//! The log, then the tables, are away for longer than any session or transaction lasts, while orders are
-//! paid: no process ends, nothing is lost, and `/ready` names what is away.
+//! The log, then the tables, are down for longer than session and transaction timeouts, while orders are paid: no
+//! process ends, nothing is lost, and `/ready` names the outage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use testkit::process::given_path;
 use xtask::{cassandra, kafka};
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
-/// Shorter than the defaults, in section `[log]`: an outage is to be longer than each.
+/// Shorter than the defaults, in section `[log]`: the outage must exceed each.
 const TIMEOUTS: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
-/// Longer than [`TIMEOUTS`] and the silence that a member may keep.
+/// Longer than [`TIMEOUTS`] and the allowed silence of a member.
 const OUTAGE: Duration = Duration::from_secs(20);
 
 struct World {
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// The attempt is on record: what comes now is another one.
+    /// Waits until the attempt is recorded, and not repeated.
     async fn recorded(&self, order: &str) {
         eventually(&format!("the record of the webhook of {order}"), || async {
             let row = self.client.admin(&format!("/orders/{order}")).await.ok()?;
@@ -55,7 +55,7 @@ impl World {
         .await;
     }
 
-    /// These orders had one event each, under one id, and came once but for those that may have been repeated.
+    /// Checks that each order has one event with one id, delivered once except for `repeated`.
     fn check_webhooks(&self, once: &[&String], repeated: &[&String]) {
         let mut events: BTreeMap<_, BTreeMap<_, usize>> = BTreeMap::new();
         for webhook in self.merchant.received() {
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// The outage takes its time; meanwhile every process runs.
+    /// Waits through the outage, while every process runs.
     async fn endure(&mut self, since: Instant) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         while since.elapsed() < OUTAGE {
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// A process says at `/ready` what it misses.
+    /// Waits until `/ready` names the outage.
     async fn misses(&mut self, stage: &str, what: &str) {
         for member in self.cluster.members() {
             if member.process.name().starts_with(stage) {
@@ -160,7 +160,7 @@ async fn an_outage_of_log_and_tables() {
 
     cql.kill();
     let since = Instant::now();
-    // The log alone decides, pays and notifies.
+    // Payments do not need the tables.
     let unseen = world.order("unseen", "3.00").await;
     world.pay(3_000_000).await;
     world.notified_paid(&unseen).await;
@@ -177,7 +177,7 @@ async fn an_outage_of_log_and_tables() {
         world.client.order_with_status(order, "paid").await;
         world.recorded(order).await;
     }
-    // The one that was sent while the broker came back may have been sent before it could be recorded.
+    // A webhook sent while the broker restarted may be repeated, as it was not recorded.
     world.check_webhooks(&[&before, &unseen], &[&waiting]);
     world.cluster.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Kafka and CQL do what every back end must do.
+//! Conformance suites on Kafka and CQL.
 
 use std::process::Command;
 
@@ -32,8 +32,8 @@ fn acknowledged_appends_survive() {
 
 #[test]
 fn the_cql_tables_pass_every_case() {
-    // Several nodes need seconds to agree about each other's changes of the schema. One that empties the tables of more
-    // cases at once may take more than the two seconds after which it gives up a write.
+    // Several nodes need seconds to agree about each other's changes of the schema. A node that
+    // truncates tables of more cases at once may exceed the two-second write timeout.
     let at_a_time = if cql::nodes().len() > 1 { 1 } else { 2 };
     store_suite::run(CQL, at_a_time);
 }

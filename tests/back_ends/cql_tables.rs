@@ -1,5 +1,5 @@
-//! Tests of the tables in CQL alone: a schema that may be another program's, servers that go away,
-//! and lists stored apart from their rows.
+//! Tests of the tables in CQL alone: a schema of another version, servers that fail, and lists stored apart from their
+//! rows.
 
 mod between;
 
@@ -20,7 +20,7 @@ use uuid::Uuid;
 use xtask::cassandra;
 
 const PAGE: Page = Page { limit: 10, offset: 0 };
-/// Requests of a page of twenty rows at most, where its rows lie close together.
+/// Maximum number of requests for a page of twenty adjacent rows.
 const REQUESTS_MAX: u64 = 35;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,14 +53,14 @@ async fn tables_of_another_version_are_refused() {
     run("INSERT INTO KS.migrations (component, version, name) VALUES ('tables', 2, 'x')").await;
     refused("have version 2, this program knows versions up to 1").await;
     assert!(matches!(migrate(&config).await, Err(Error::SchemaNewer { .. })));
-    // A newer program that only added something leaves the older one a way back.
+    // After additions by a newer program, an older one can still run.
     run("UPDATE KS.migrations SET readable_from = 1 WHERE component = 'tables' AND version = 2")
         .await;
     CqlStore::open(&config).await.unwrap();
     assert_eq!(migrate(&config).await.unwrap(), Migrated::default());
     run("DELETE FROM KS.migrations WHERE component = 'tables' AND version = 2").await;
 
-    // Copies that are configured and were never made would be missed when a machine is lost.
+    // Replicas that are configured but absent would be missed when a node is lost.
     let more = store::config::CqlConfig { replication: 3, ..config.clone() };
     let difference = "keeps 1 copies of each row in datacenter1, store.replication says 3";
     for refusal in [CqlStore::open(&more).await.map(drop), migrate(&more).await.map(drop)] {
@@ -70,7 +70,7 @@ async fn tables_of_another_version_are_refused() {
         assert!(text.contains(difference) && text.contains("ALTER KEYSPACE"), "{text}");
     }
 
-    // Tables that somebody dropped are made again.
+    // Dropped tables are created again.
     run("DROP TABLE KS.orders_by_day").await;
     run("DROP TABLE KS.wallets").await;
     let missing = refused("lacks orders_by_day, wallets").await;
@@ -83,15 +83,14 @@ async fn tables_of_another_version_are_refused() {
     run("DELETE FROM KS.migrations WHERE component = 'tables'").await;
     run("DROP TABLE KS.chains").await;
     refused("run `tidemark schema migrate`").await;
-    // Two at once do no harm.
+    // Concurrency is safe.
     let both = tokio::join!(migrate(&config), migrate(&config));
     assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
     let store = CqlStore::open(&config).await.unwrap();
     store.apply(vec![Change::Chain(example::chain_progress())]).await.unwrap();
 }
 
-/// A row of a list may be left behind, by a server that missed its deletion for one. Lists go by
-/// the records themselves.
+/// A list entry may be stale, for example by a missed deletion. Lists check the records themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn list_entries_are_checked() {
     let tables = Tables::new(CQL);
@@ -105,7 +104,7 @@ async fn list_entries_are_checked() {
     let changes = [(1, OrderStatus::Pending), (2, OrderStatus::Expired), (3, OrderStatus::Pending)];
     store.apply(changes.map(|(number, status)| order(number, status, 5)).to_vec()).await.unwrap();
     let session = cql::session().await;
-    // The expired one comes back among the pending ones, and with it one that never was.
+    // The expired order reappears among the pending ones, and one that never existed.
     for number in [2_u8, 4] {
         let created_at = example::order().created_at;
         let statement = format!(
@@ -132,11 +131,11 @@ async fn list_entries_are_checked() {
     // The first reader deleted the entry that contradicts its record, as it would shift every page
     // for ever. It kept the entry that may be of an order about to be written.
     assert_eq!(entries().await, 3);
-    // A page is filled up from behind.
+    // Later entries fill the page.
     assert_eq!(list(Some(OrderStatus::Pending), Page { limit: 2, offset: 0 }).await, [3, 1]);
 }
 
-/// A writer that put rows of a day there a moment ago may put more there: it is left to it.
+/// A day with recent writes is not pruned: its writer may add more rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_day_that_is_being_written_is_not_pruned() {
     let tables = Tables::new(CQL);
@@ -158,8 +157,8 @@ async fn a_day_that_is_being_written_is_not_pruned() {
     assert_eq!(store.order(id).await.unwrap(), None);
 }
 
-/// Changes are written later than they were asked for. One that was on its way while its order was removed stays, and one
-/// of the last hour is no final word.
+/// Changes are written with a lag. One in flight while its order was removed stays, and a row changed in the last hour
+/// is not pruned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_on_its_way_outlives_a_removal() {
     let tables = Tables::new(CQL);
@@ -171,7 +170,7 @@ async fn a_change_on_its_way_outlives_a_removal() {
     let pruned = store.prune_day(day, later(90), &WithoutExport).await.unwrap();
     assert_eq!(pruned.removed, Removed { orders: 1, ..Removed::default() });
 
-    // This process remembers the day for some seconds as being in the directory.
+    // The old store caches for seconds that the day is in the directory.
     let store = tables.open().await;
     let updated_at = later(-60);
     let paid = Order { status: OrderStatus::Paid, updated_at, ..expired };
@@ -195,8 +194,8 @@ async fn a_change_on_its_way_outlives_a_removal() {
     assert_eq!(shown().await, (None, 0));
 }
 
-/// A minute of pending orders leaves the directory when all of them have ended, so that nobody steps over their deletions
-/// again; an order that comes late brings it back.
+/// A minute of pending orders leaves the directory when all have ended, so that readers skip its tombstones; a late
+/// order adds it again.
 #[tokio::test(flavor = "multi_thread")]
 async fn minutes_that_are_empty_are_swept() {
     let tables = Tables::new(CQL);
@@ -234,7 +233,7 @@ async fn minutes_that_are_empty_are_swept() {
     store.sweep().await.unwrap();
     assert_eq!(minutes().await, [second, first], "something was put there a moment ago");
 
-    // As if both had been quiet for two minutes.
+    // As if without writes for two minutes.
     let quiet = now.0 - 120_000_000;
     session.query_unpaged(format!("TRUNCATE {name}.list_partitions"), ()).await.unwrap();
     for minute in [first, second] {
@@ -253,14 +252,14 @@ async fn minutes_that_are_empty_are_swept() {
     store.sweep().await.unwrap();
     assert!(minutes().await.is_empty());
 
-    // Another process is late with a partition of the topic.
+    // Another process lags in a partition of the topic.
     let late = tables.open().await;
     late.apply(vec![order(4, first, pending, 1)]).await.unwrap();
     assert_eq!(minutes().await, [first]);
     assert_eq!(listed(&*store).await, [4]);
 }
 
-/// In a rolling update an older program meets rows that it cannot read.
+/// In a rolling update an older program finds unreadable rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn unreadable_row_is_left_out_of_lists() {
     let tables = Tables::new(CQL);
@@ -280,7 +279,7 @@ async fn unreadable_row_is_left_out_of_lists() {
     assert!(matches!(store.order(id(2)).await, Err(Error::Fatal(_))));
 }
 
-/// Partitions do not go by the chain of a deposit: among thousands of one chain there are a few of another.
+/// Partitions are not by the chain of a deposit: thousands of one chain hide a few of another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_finds_few_among_many() {
     let tables = Tables::new(CQL);
@@ -301,8 +300,8 @@ async fn a_filter_finds_few_among_many() {
     assert_eq!(ids(DepositFilter::default(), 3, 5_900).await, [99, 98, 97]);
 }
 
-/// Every request may wait for a node, so a page is as slow as there are many: it is those of the directory, of the
-/// partitions of the newest bucket and of its rows, however much there is.
+/// Requests determine the latency of a page: those for the directory, for the newest bucket's partitions and for the
+/// rows, independent of the table size.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_takes_few_requests_and_a_status_one() {
     let tables = Tables::new(CQL);
@@ -354,8 +353,8 @@ async fn a_page_takes_few_requests_and_a_status_one() {
     }
 }
 
-/// While no server answers, calls fail as what may pass, and soon; when it is back, so are they,
-/// through the same store. What was acknowledged before is there.
+/// While no server responds, calls soon fail as transient; after its return they succeed through the same store.
+/// Acknowledged rows are kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absent_server_is_waited_for() {
     let lib = given_path("TIDEMARK_TEST_CASSANDRA_LIB");

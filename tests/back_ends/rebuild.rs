@@ -1,4 +1,4 @@
-//! Tables in CQL that are made again from the log: in place, and in another keyspace.
+//! Rebuild of tables in CQL from the log: in place, and in another keyspace.
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
@@ -18,10 +18,10 @@ use testkit::tables::{CQL, Tables, assert_same, cql};
 use uuid::Uuid;
 use xtask::Guard;
 
-/// As the configuration has it by default.
+/// The default of the configuration.
 pub(super) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
-/// The record that made a change, where the versions of its row are.
+/// The record of a change, in the partition of its row's versions.
 pub(super) fn record(change: &Change) -> NewRecord {
     let encoded = |topic: Topic, id: u128| {
         let of = topic.partitions(&LAYOUT);
@@ -90,7 +90,7 @@ async fn cql_tables_made_again_are_the_live_ones() {
     let log = write_log(dir.path(), &changes).await;
     let (tables, store) = live(&changes).await;
     let before = tables.dump().await;
-    // In place: what is there stays as it is.
+    // In place: existing rows are unchanged.
     rebuild(&log, &store).await;
     assert_same(&before, &tables.dump().await, "in place");
     // All rows were lost.
@@ -124,7 +124,7 @@ async fn another_keyspace_has_the_rows_of_both() {
         let file = file.to_str().unwrap().to_owned();
         ["tables", "rebuild", "--into", into, "--config", &file].map(str::to_owned)
     };
-    // To the servers both are the keyspace in use.
+    // Both names are the keyspace in use.
     for same in [keyspace.clone(), keyspace.to_uppercase()] {
         let misused = Command::new(executable()).args(arguments(&same)).output().unwrap();
         assert_eq!(misused.status.code(), Some(64), "{misused:?}");

@@ -1,4 +1,4 @@
-//! Tables in CQL that are made again from a log on Kafka, by the command, as an operator does it.
+//! Rebuild of tables in CQL from a log on Kafka by the command, as an operator does it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::rebuild::{LAYOUT, record};
 
-/// Topics and tables on servers, with what a shop's day published: each step a transaction, which leaves a marker.
+/// Topics and tables on servers, with a shop's records of a day: each step a transaction, with a marker.
 struct Shop {
     installation: Installation,
     log: Arc<dyn Log>,
@@ -41,7 +41,7 @@ impl Shop {
         self.installation.changed(keyspace, &self.keyspace, keyspace)
     }
 
-    /// Changes the tables by hand.
+    /// Changes the tables by CQL.
     async fn by_hand(&self, statement: &str) {
         let statement = statement.replace("KS", &self.keyspace);
         cql::session().await.query_unpaged(statement, ()).await.unwrap();
@@ -73,7 +73,7 @@ async fn lag(member: &Member, topic: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.strip_prefix(&name)?.to_owned()))
 }
 
-/// The end of a partition on Kafka counts the marker of the last transaction, which no reader ever gets.
+/// The end offset of a partition includes the last transaction's marker, which no reader receives.
 #[tokio::test(flavor = "multi_thread")]
 async fn markers_of_kafka_are_no_lag() {
     let dir = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ async fn markers_of_kafka_are_no_lag() {
     assert_same(&old, &new, "in another keyspace");
 }
 
-/// A deletion made by hand is newer than every version of its row: in place it hides what is made again.
+/// A manual deletion is newer than every version of its row: it hides rows rebuilt in place.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_rows_come_back_by_into() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ async fn deleted_rows_come_back_by_into() {
     let changes = history(5);
     shop.publish(&changes);
     let installation = &shop.installation;
-    // Nothing has been read into these tables yet.
+    // These tables are still empty.
     let (_, said) = errand(installation, &["tables", "verify"], 2);
     assert!(said.contains("are not as the log has them"), "{said}");
     let (printed, _) = errand(installation, &["tables", "rebuild"], 0);
@@ -164,7 +164,7 @@ async fn dropped_tables_are_made_again() {
     assert!(said.contains("run `tidemark schema migrate`"), "{said}");
     let (printed, _) = errand(installation, &["schema", "migrate", "--check"], 1);
     assert_eq!(printed, "table orders_by_day was dropped and is to be created again\n");
-    // The copy has what the dropped table had: it is made of the log and of other tables.
+    // The copy has the dropped table's rows, from the log and other tables.
     let into = format!("t_{}", Uuid::now_v7().simple());
     installation.copy_tables(&into);
     assert_same(&before, &cql::dump(&cql::nodes(), &into).await, "in another keyspace");

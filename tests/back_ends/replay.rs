@@ -1,5 +1,5 @@
-//! `tidemark replay` on Kafka, beside processors at work: it changes nothing of the installation, and writes to topics of its
-//! own if it is asked to.
+//! `tidemark replay` on Kafka, beside running processors: it changes nothing of the installation, and writes to
+//! separate topics on request.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -20,7 +20,7 @@ pub(crate) enum Call {
     Apply,
 }
 
-/// One that succeeded.
+/// A successful one.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) call: Call,
@@ -29,7 +29,7 @@ pub(crate) struct Sample {
     pub(crate) rows: usize,
 }
 
-/// The calls that began within a time, which was `length` long.
+/// The calls that began within a period of this `length`.
 #[derive(Debug)]
 pub(crate) struct Figures {
     what: &'static str,
@@ -39,7 +39,7 @@ pub(crate) struct Figures {
     pub(crate) progress: Vec<usize>,
 }
 
-/// Progress is counted by it.
+/// Window of the progress.
 const WINDOW: Duration = Duration::from_secs(5);
 
 impl Figures {
@@ -63,8 +63,8 @@ impl Figures {
         Self { what, length, by_call, progress }
     }
 
-    /// `true` if 95 of 100 callers of each kind had their answers in this time. A third of all
-    /// statements go to each node first: while it does not answer, more of every kind wait.
+    /// `true` if the 95th percentile of each kind of call is below this. A third of all statements go to each node
+    /// first: if callers waited for a lost node, more would be slower.
     pub(crate) fn are_within(&self, max: Duration) -> bool {
         let answered = [Call::Create, Call::CreatedRow, Call::Status, Call::List];
         answered.iter().all(|call| percentile(&self.by_call[call], 95) < max)

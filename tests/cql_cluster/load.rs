@@ -1,4 +1,4 @@
-//! A projector that writes, an api that creates, and readers, each at a rate that two processors have time for.
+//! A projector that writes, an api that creates, and readers, each at a rate that two cores can sustain.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -29,9 +29,9 @@ const FULL_AFTER: u64 = 40;
 const BEGUN: u64 = 5;
 /// Number of calls from the beginning of an order or transfer to its end.
 const ENDED_AFTER: u64 = 25;
-/// As the api waits for the row of a create: `ROW_TIMEOUT` in `api/src/commands.rs`.
+/// The api's wait for the row of a create: `ROW_TIMEOUT` in `api/src/commands.rs`.
 const ROW_TIMEOUT: Duration = Duration::from_millis(250);
-/// Rows that are read side by side at the end.
+/// Rows read concurrently at the end.
 const READS: usize = 32;
 const PAGE: Page = Page { limit: 20, offset: 0 };
 
@@ -97,12 +97,12 @@ impl Load {
         self.shared.samples.lock().unwrap().clone()
     }
 
-    /// No more creates and reads: only the projector writes.
+    /// Stops creates and reads: only the projector writes.
     pub(crate) fn stop_api(&self) {
         self.stop_api.cancel();
     }
 
-    /// Waits for the calls that are under way; then what was acknowledged, and what failed.
+    /// Waits for calls in flight; returns acknowledged rows, and failures.
     pub(crate) async fn stop(self) -> (Acknowledged, Vec<String>) {
         self.stop_api.cancel();
         self.stop_writer.cancel();
@@ -113,7 +113,7 @@ impl Load {
     }
 }
 
-/// Begins a call at each tick, whether or not those before it have ended.
+/// Begins a call at each tick, without waiting for earlier ones.
 async fn offer(
     shared: Arc<Shared>,
     stop: CancellationToken,
@@ -121,7 +121,7 @@ async fn offer(
     call: fn(Arc<Shared>, u64) -> JoinHandle<()>,
 ) {
     let mut ticks = tokio::time::interval(every);
-    // After a pause of the machine there is no burst.
+    // No burst after a pause of the machine.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut running = Vec::new();
     for number in 0.. {
@@ -136,7 +136,7 @@ async fn offer(
 }
 
 impl Shared {
-    /// Notes how long a call took, or how it failed.
+    /// Records a call's duration or failure.
     async fn note<T>(
         &self,
         call: Call,
@@ -232,7 +232,7 @@ fn transfer(number: u64) -> Change {
     })
 }
 
-/// The version of it that leaves its list.
+/// The version that ends its listing.
 fn end(change: Change) -> Change {
     let updated_at = SystemClock.now();
     match change {

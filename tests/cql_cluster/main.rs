@@ -1,4 +1,4 @@
-//! Three Cassandra nodes with three copies of each row, of which one hangs, another is killed, and comes back.
+//! Three Cassandra nodes with three copies of each row: one hangs, another is killed and restarted.
 
 mod figures;
 mod load;
@@ -16,15 +16,15 @@ use store::cql::{CqlStore, migrate};
 use testkit::tables::{BackEnd, CQL, cql};
 use testkit::{eventually, store_suite};
 
-/// Duration of a measurement while a node is away, longer than driver and servers take to avoid it.
+/// Duration of a measurement while a node is down, longer than driver and servers take to avoid it.
 const AWAY: Duration = Duration::from_secs(22);
 /// Time in which only the projector writes.
 const UNREAD: Duration = Duration::from_secs(8);
 /// Warm-up before the first measurement, until lists are full.
 const WARM: Duration = Duration::from_secs(10);
-/// Timeout of a read (`READ_TIMEOUT` in `store/src/cql/statement.rs`). A node that hangs is avoided
-/// only after several times as much, so a caller with an earlier answer has not waited for it. The
-/// time saved is printed, and depends on the machine.
+/// Timeout of a read (`READ_TIMEOUT` in `store/src/cql/statement.rs`). A hanging node is avoided only after several
+/// times as much, so a caller with an earlier reply has not waited for it. The time saved is printed, and depends on
+/// the machine.
 const NODE_WAITED_FOR: Duration = Duration::from_secs(2);
 /// Time before a kill whose writes the killed node may lack: it reads its commit log up to the last
 /// mark, made every 100 ms. Later writes are on the two other nodes, without a hint.
@@ -39,7 +39,7 @@ fn one_node_hangs_and_one_is_killed() {
     let config = cql::config(nodes.addresses(), "tidemark".into());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        // Nodes that met a moment ago may not have agreed about the schema before a change of it gives up.
+        // On new nodes a schema change may time out before they agree.
         let made = || async { migrate(&config).await.ok() };
         eventually("the tables to be made", made).await;
         nodes.all_reach_all(&config.keyspace).await;
@@ -61,7 +61,7 @@ async fn away(nodes: &mut Nodes, config: &CqlConfig) {
     come_back(nodes, config, load, &api, killed_at).await;
 }
 
-/// Time passes, and the load runs: what is measured is what happens meanwhile.
+/// Measures the load for this length of time.
 async fn measure(what: &'static str, load: &Load, length: Duration) -> Figures {
     let from = Instant::now();
     let mut ticks = tokio::time::interval(Duration::from_millis(500));
@@ -73,7 +73,7 @@ async fn measure(what: &'static str, load: &Load, length: Duration) -> Figures {
     figures
 }
 
-/// No caller waited for the node that is away, and rows were written all the while.
+/// Checks that no caller waited for the lost node, and writes continued.
 fn assert_endured(figures: &Figures) {
     assert!(figures.progress.iter().all(|rows| *rows > 0), "{:?}", figures.progress);
     assert!(figures.are_within(NODE_WAITED_FOR), "callers waited for the node: {figures}");
@@ -96,7 +96,7 @@ async fn kill(nodes: &mut Nodes, load: &Load) -> UnixMicros {
     killed_at
 }
 
-/// Nobody reads from now on, so that no read mends what the node missed: hints do.
+/// Stops reads, so that hints restore the missed writes, not read repair.
 async fn come_back(
     nodes: &mut Nodes,
     config: &CqlConfig,

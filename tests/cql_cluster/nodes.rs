@@ -31,7 +31,7 @@ impl Nodes {
         self.servers.iter().map(Server::address).collect()
     }
 
-    /// Waits until each node knows of each that it is there.
+    /// Waits until each node sees all others as up.
     pub(crate) async fn all_reach_all(&self, keyspace: &str) {
         for node in self.addresses() {
             let what = format!("{node} to reach the others");
@@ -40,7 +40,7 @@ impl Nodes {
         }
     }
 
-    /// Waits until no node keeps a hint: a write for a node that was away.
+    /// Waits until no node keeps a hint: a write for a node that was down.
     pub(crate) async fn hints_are_delivered(&self) {
         let hints = || {
             let nodes = std::fs::read_dir(self.dir.path()).unwrap().flatten();
@@ -51,7 +51,7 @@ impl Nodes {
         eventually("the hints to be delivered", || async { (!hints()).then_some(()) }).await;
     }
 
-    /// Everything that one node has itself: the others cannot be asked meanwhile.
+    /// Rows of one node's replica, while the other nodes are suspended.
     pub(crate) async fn own_rows(&self, number: usize, keyspace: &str) -> Dump {
         let others = || {
             let servers = self.servers.iter().enumerate();
@@ -67,11 +67,11 @@ impl Nodes {
     }
 }
 
-/// The lists of what ended: their rows are keys alone, which have no write time, and were written when it ended.
+/// Lists of ended orders and transfers: their rows are keys without a write time, written at the end.
 const WITHOUT_TIMES: [&str; 2] = ["orders_ended", "transfers_ended"];
 
-/// The rows that are not among a node's own: those that were written within `excepted`, and the others. What has
-/// no write time of its own was written with the newest version of its order or transfer.
+/// The rows that a node lacks: those written within `excepted`, and the others. Rows without a write time were written
+/// with the newest version of their order or transfer.
 pub(crate) fn missing(
     own: &Dump,
     all: &Dump,
@@ -99,7 +99,7 @@ pub(crate) fn missing(
     [within, outside]
 }
 
-/// The large numbers of a row: its write times, and in lists when it was created.
+/// The large numbers of a row: its write times, and in lists its creation time.
 fn numbers(row: &str) -> impl Iterator<Item = i64> {
     let parts = row.split("BigInt(").skip(1);
     parts.filter_map(|part| part.split(')').next()?.parse().ok())

@@ -1,4 +1,4 @@
-//! The broker is killed in a transaction and restarted with its data, again and again.
+//! The broker is repeatedly killed in a transaction and restarted with its data.
 
 use testkit::process::given_path;
 use xtask::{Server, kafka};
@@ -8,8 +8,7 @@ use crate::scenario::{Scenario, first_about, has_committed};
 use crate::{MATCHING, ORDERS};
 
 impl Scenario {
-    /// The broker is killed while a processor is in a step, and restarted. No load meanwhile: its writes
-    /// would wait, too.
+    /// Kills the broker while a processor is in a step, and restarts it. Without load, whose writes would wait, too.
     fn lose_broker(&mut self, broker: &mut Server, group: &str, point: &str) {
         let victim = if group == MATCHING { self.a } else { self.b };
         self.hold_at(victim, group, point, 2);
@@ -26,8 +25,8 @@ impl Scenario {
         self.b = self.recover(self.b, "b");
     }
 
-    /// Until a processor works again. A call that does not return although the broker is back ends its
-    /// process, and its supervisor starts another one.
+    /// Waits until a processor works again. A call that does not return after the broker's restart ends its process,
+    /// which is restarted.
     fn recover(&mut self, id: ProcessId, member: &str) -> ProcessId {
         let seen = self.installation.report_count(id);
         let is_over = |p: &Installation| p.is_gone(id) || has_committed(p.reports_since(id, seen));

@@ -1,4 +1,4 @@
-//! Topics of their own on a broker, processors as processes, and what is known of them.
+//! Separate topics on a broker, processors as processes, and their reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -188,7 +188,7 @@ impl Installation {
         assert!(status.success(), "kill -{name}");
     }
 
-    /// Stops it as a supervisor does, and waits until it ended.
+    /// Stops it as a supervisor does; waits for its end.
     pub(crate) fn stop(&mut self, id: ProcessId) {
         self.process(id).commands = None;
         self.wait_until("a processor to stop", |this| this.is_gone(id));
@@ -235,7 +235,7 @@ impl Installation {
         self.owned(id, MATCHING) == all(MATCHING) && self.owned(id, ORDERS) == all(ORDERS)
     }
 
-    /// Trades until something is true.
+    /// Trades until a condition holds.
     pub(crate) fn trade_until(&mut self, shop: &mut Shop, what: &str, is: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         loop {
@@ -252,7 +252,7 @@ impl Installation {
         }
     }
 
-    /// Waits until something is true, without trade.
+    /// Waits until a condition holds, without trade.
     pub(crate) fn wait_until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         loop {
@@ -285,7 +285,7 @@ impl Installation {
         }
     }
 
-    /// Receives what was reported, waiting for the first report only.
+    /// Receives queued reports, waiting only for the first.
     fn receive(&mut self, timeout: Duration) {
         let mut next = self.reports.recv_timeout(timeout);
         while let Ok((id, report)) = next {
@@ -308,7 +308,7 @@ impl Installation {
             }
             What::Committed => self.advance(positions),
             What::Revoked => self.process(id).owned.retain(|of| !positions.contains_key(of)),
-            // A fenced member has lost everything; it gets no revocation.
+            // A fenced member loses its partitions without revocation.
             What::Failed if text.contains("fenced") => {
                 let inputs = inputs(group);
                 self.process(id).owned.retain(|of| !inputs.contains(&of.topic));
@@ -355,7 +355,7 @@ impl Installation {
         }
     }
 
-    /// Lets every window of the shop end, and reads what is there then.
+    /// Lets every window of the shop end, and returns an audit.
     pub(crate) fn finish(&mut self, shop: &mut Shop, running: &[ProcessId]) -> Audit {
         shop.pass_all_windows();
         let members: Vec<_> = running.iter().map(|id| self.process(*id).member.clone()).collect();
@@ -365,20 +365,19 @@ impl Installation {
             let ahead: Vec<_> = members.iter().map(|name| start(self, name)).collect();
             self.wait_until_all_is_taken();
             shop.ask_about_ended();
-            // Deposits and questions that were opened while the windows ended need one more head to
-            // end.
+            // Deposits and questions opened meanwhile need one more head to end.
             shop.pass_all_windows();
             self.wait_until_all_is_taken();
             ahead.iter().for_each(|id| self.stop(*id));
             let audit = self.audit();
-            // A timer that was due at the last moment needs another day.
+            // A timer that became due last needs another day.
             if audit.reading.is_taken(&audit.committed) {
                 return audit;
             }
         }
     }
 
-    /// Reads everything, and learns how far the groups are. No processor may run.
+    /// Reads the log, and the positions of the groups. No processor may run.
     pub(crate) fn audit(&self) -> Audit {
         let committed = committed(&*self.log, DEADLINE).unwrap();
         Audit { committed, reading: Reading::of(&*self.log).unwrap() }
@@ -416,14 +415,14 @@ impl Drop for Installation {
             drop(process.child.kill());
             drop(process.child.wait());
         }
-        // The broker of a test that failed may be away.
+        // After a failure the broker may be down.
         if !std::thread::panicking() {
             admin::delete_topics(&self.config, &LAYOUT, &Topic::ALL).unwrap();
         }
     }
 }
 
-/// Does something again while the broker is not ready for it.
+/// Retries while the broker is not ready.
 fn retry<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
     let begun = Instant::now();
     loop {

@@ -47,7 +47,7 @@ impl Scenario {
         }
     }
 
-    /// No restart: the other one takes over once the session has ended.
+    /// No restart: the other one takes over after the session timeout.
     fn kill_without_restart(&mut self) {
         for (group, point) in [(MATCHING, "AfterOffsets"), (ORDERS, "BeforeCommit")] {
             self.kill_at(self.a, group, point, 2);
@@ -56,7 +56,7 @@ impl Scenario {
         }
     }
 
-    /// Both are killed at once; what is written then is explained by what is committed then.
+    /// Kills both at once: records on the log must follow from committed inputs.
     fn kill_both(&mut self) {
         let (a, b) = (self.a, self.b);
         self.installation.request_hold(a, MATCHING, "AfterDrain", 2);
@@ -75,7 +75,7 @@ impl Scenario {
         self.trade_until("both to work again", |p| p.works(a) && p.works(b));
     }
 
-    /// One is suspended in a step and the other takes over; resumed, it is fenced and writes nothing.
+    /// Suspends one in a step; the other takes over. The first is fenced on resume.
     fn suspend(&mut self, group: &str, point: &str) {
         let (fenced, successor) = (self.b, self.a);
         self.hold_at(fenced, group, point, 1);
@@ -94,7 +94,7 @@ impl Scenario {
         self.trade_until("the fenced member to work again", |p| p.works(fenced));
     }
 
-    /// One is suspended in a step, and another process is started under its name: the old one ends.
+    /// Suspends one in a step, and starts another process under its name: the old one ends.
     fn suspend_and_replace(&mut self) {
         let old = self.a;
         self.hold_at(old, ORDERS, "AfterDrain", 1);
@@ -104,14 +104,14 @@ impl Scenario {
         let seen = self.installation.report_count(old);
         self.installation.resume(old);
         self.trade_until("the old process to end", |p| p.is_gone(old));
-        // Its other machine was not held: it may have committed a step before, and report it only now.
+        // Its other machine was not held: a step committed before may be reported only now.
         let since = self.installation.reports_since(old, seen);
         let first = first_about(since, ORDERS);
         assert!(!first.is_some_and(|report| is_commit(report, ORDERS)), "{first:?}");
         println!("the replaced process: {since:?}");
     }
 
-    /// Others join and leave in a row: one at once, one by SIGKILL.
+    /// Others join and leave: one is stopped, one is killed.
     fn join_and_leave(&mut self) {
         let joiner = self.start("c");
         self.installation.stop(joiner);
@@ -144,7 +144,7 @@ fn killed_processors_lose_nothing() {
     scenario.close(2_000);
 }
 
-/// A processor with a bug is killed between the two halves of a step; all else is as it should be.
+/// Kills a processor with a bug between two halves of a step; returns the flaw found.
 fn flaw_of(bug: Bug) -> (FlawKind, String) {
     let mut installation = Installation::with_session(&brokers(), SLOW_SESSION);
     let victim = installation.start_as("a", bug, 0);
@@ -167,8 +167,8 @@ fn flaw_of(bug: Bug) -> (FlawKind, String) {
 #[test]
 fn offsets_outside_the_step_are_found() {
     let (kind, text) = flaw_of(Bug::OffsetsFirst);
-    // The victim may have been between the halves of a step of its other group as well. What a lost head would have
-    // confirmed there, the next one confirms later: the same record with another time.
+    // The victim may have been between the halves of a step of its other group as well. The next
+    // head then confirms the transfers of a lost one: the same record with another time.
     match kind {
         FlawKind::Lost => {
             let is_lost = text.contains("is not on") || text.contains("no step took");

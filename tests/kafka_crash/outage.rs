@@ -1,4 +1,4 @@
-//! The server of the tables is away for a while, in which records flow.
+//! The server of the tables is down while records flow.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -22,9 +22,9 @@ use xtask::{Server, cassandra};
 
 use crate::scenario::Scenario;
 
-/// Time that the server is away.
+/// Length of the outage.
 const AWAY: Duration = Duration::from_secs(20);
-/// Between two rounds of the load meanwhile.
+/// Interval of the load's rounds meanwhile.
 const TRADE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Two projectors as threads.
@@ -84,8 +84,8 @@ fn tables(server: &Server, keyspace: &str, runtime: &Runtime) -> Arc<dyn Store> 
     Arc::new(store)
 }
 
-/// Takes out what is left to the readers of lists: a transfer that failed and came back is in the list of failed ones
-/// until one of them meets it. Tables that are made again never had it there.
+/// Removes stale list entries: a transfer that failed and returned is in the list of failed ones until a reader deletes
+/// the entry. Rebuilt tables never had it.
 fn without_what_came_back(kept: &mut Dump, made: &Dump) {
     for table in ["list_partitions", "transfers_ended"] {
         let made: BTreeSet<_> = made[table].iter().collect();
@@ -98,7 +98,7 @@ fn without_what_came_back(kept: &mut Dump, made: &Dump) {
 fn tables_are_complete_after_an_outage() {
     let lib = given_path("TIDEMARK_TEST_CASSANDRA_LIB");
     let dir = tempfile::tempdir().unwrap();
-    // Alone, it must not forget what it acknowledged.
+    // Durable, as it is the only node.
     let mut server = cassandra::start_durable(&lib, dir.path()).unwrap();
     let runtime = Runtime::new().unwrap();
     let store = tables(&server, "kept", &runtime);

@@ -1,4 +1,4 @@
-//! Two processors, the load on them, and what happens to them.
+//! Two processors, the load on them, and their faults.
 
 use oracle::load::Shop;
 use oracle::verdict::{Seldom, counts, judge};
@@ -16,7 +16,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// Starts on a broker, with topics of its own.
+    /// Starts on a broker, with new topics.
     pub(crate) fn new(brokers: &str) -> Self {
         let mut installation = Installation::new(brokers);
         let (a, b) = (installation.start("a"), installation.start("b"));
@@ -26,25 +26,25 @@ impl Scenario {
         scenario
     }
 
-    /// Trades until something is true.
+    /// Trades until a condition holds.
     pub(crate) fn trade_until(&mut self, what: &str, is: impl Fn(&Installation) -> bool) {
         self.installation.trade_until(&mut self.shop, what, is);
     }
 
-    /// A processor is killed at a point of a step, when it reaches it for the `count`-th time.
+    /// Kills a processor when it reaches a point of a step for the `count`-th time.
     pub(crate) fn kill_at(&mut self, victim: ProcessId, group: &str, point: &str, count: u32) {
         self.hold_at(victim, group, point, count);
         self.installation.kill(victim);
     }
 
-    /// A processor is held at a point of a step.
+    /// Holds a processor at a point of a step.
     pub(crate) fn hold_at(&mut self, victim: ProcessId, group: &str, point: &str, count: u32) {
         self.installation.request_hold(victim, group, point, count);
         let what = format!("{victim:?} to reach {point} of {group}");
         self.trade_until(&what, |p| p.is_at(victim, group));
     }
 
-    /// A new process under the name, until it works.
+    /// Starts a process; waits until it works.
     pub(crate) fn start(&mut self, member: &str) -> ProcessId {
         let id = self.installation.start(member);
         self.trade_until("a processor to work", |p| p.works(id));

@@ -1,5 +1,5 @@
-//! A process that delivers webhooks is suspended in an attempt, or loses its broker between the receiver's answer and
-//! the record of it.
+//! A process that delivers webhooks is suspended in an attempt, or loses its broker between the receiver's response and
+//! its record.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +18,12 @@ use tokio::task::block_in_place;
 use uuid::Uuid;
 use xtask::{Server, kafka};
 
-/// In section `[log]`: a successor need not wait for long.
+/// In section `[log]`: a successor waits briefly.
 const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
-/// A member that is without its broker for longer than a session loses its partitions, and their attempts with them.
+/// A member without its broker for longer than its session loses its partitions and their attempts.
 const SESSION_LONG: &str = "session_timeout = \"60s\"\ntransaction_timeout = \"30s\"\n";
 
-/// A broker of its own, and receivers.
+/// A separate broker, and receivers.
 struct Fixture {
     broker: Server,
     installation: Installation,
@@ -37,7 +37,7 @@ impl Fixture {
         let lib = given_path("TIDEMARK_TEST_KAFKA_LIB");
         let dir = tempfile::tempdir().unwrap();
         let broker = kafka::start(&lib, &dir.path().join("kafka"), "").unwrap();
-        // These processes have no use for tables.
+        // These processes need no tables.
         let servers = (broker.address(), "127.0.0.1:1");
         let installation = Installation::on((&servers.0, servers.1), dir.path(), &[], "", session);
         let created = installation.errand(&["topics", "create"]);
@@ -49,7 +49,7 @@ impl Fixture {
         Self { broker, installation, log, receiver, _dir: dir }
     }
 
-    /// Orders with these numbers are paid.
+    /// Publishes paid orders (numbers).
     fn publish(&self, numbers: impl Iterator<Item = u128>) {
         let paid = |number| {
             let order = Order {

@@ -1,4 +1,4 @@
-//! Two processes at once: one makes all requests of a call between two requests of the other one, at each place.
+//! Two interleaved processes: one makes a whole call between two requests of the other, at every position.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,17 +20,17 @@ use uuid::Uuid;
 const PAGE: Page = Page { limit: 10, offset: 0 };
 const PENDING: Option<OrderStatus> = Some(OrderStatus::Pending);
 
-/// Longer than a partition without writes is kept in the directory, and than a store remembers that it is there.
+/// Longer than an idle partition stays in the directory, and than a store caches its presence.
 const LONG: Duration = Duration::from_secs(90);
 
-/// Requests in turns, of which one may wait for the other process.
+/// Serialized requests; one may wait for the other process.
 #[derive(Debug, Default)]
 struct Place {
     /// Requests before the one that waits.
     left: Arc<Mutex<Option<usize>>>,
     is_reached: Notify,
     is_over: Notify,
-    /// Seconds that have passed beside those of the clock.
+    /// Seconds by which the clock is advanced.
     passed: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ impl Place {
         self.passed.fetch_add(time.as_secs(), Ordering::SeqCst);
     }
 
-    /// Makes `call`, and `other` before its request of this number. False if it makes fewer.
+    /// Makes `call`, and `other` before its request of this number. `false` if it has fewer.
     async fn run(
         &self,
         number: usize,
@@ -115,12 +115,12 @@ async fn is_listed(
     rows.iter().any(|row| row.order.order_id == id(number))
 }
 
-/// Those of all numbers have one shard.
+/// All of them have one shard.
 fn id(number: u128) -> OrderId {
     OrderId(Uuid::from_u128(number * 4))
 }
 
-/// The last second of a minute that every sweep checks: it is read first.
+/// The last second of the minute that a sweep reads first.
 fn a_moment_ago() -> UnixSeconds {
     UnixSeconds(SystemClock.now().seconds().0 / 60 * 60 - 121)
 }
@@ -138,12 +138,12 @@ fn order(number: u128, created_at: UnixSeconds) -> [Vec<Change>; 2] {
         .map(|order| vec![Change::Order(order)])
 }
 
-/// A time by which what is written now has been quiet for long enough.
+/// A time at which present writes count as idle.
 fn later() -> UnixMicros {
     UnixMicros(SystemClock.now().0 + LONG.as_micros() as i64)
 }
 
-/// The other process sweeps when a call has lasted for long: the partitions that it has listed are empty yet.
+/// The other process sweeps during a long call, whose listed partitions are still empty.
 #[tokio::test]
 async fn sweeps_between_requests_of_a_write_lose_nothing() {
     let (_tables, writer, sweeper) = two_processes().await;
@@ -184,7 +184,7 @@ async fn writes_between_requests_of_a_sweep_stay() {
             assert!(is_listed(&writer, late, PENDING).await, "written before request {number}");
             writer.store.apply(expired).await.unwrap();
         }
-        // The sixty reads of a minute are alike.
+        // The sixty reads of a minute are equal.
         number += 5;
     }
 }
@@ -199,7 +199,7 @@ impl Export for Beside {
     }
 }
 
-/// Its change was asked for long ago, as where the pipeline lags: the partitions are deleted by a later time.
+/// Its change is old, as with a lagging pipeline: the partitions are deleted with a later write time.
 #[tokio::test]
 async fn an_order_written_beside_a_removal_stays_listed() {
     let (_tables, pruner, writer) = two_processes().await;
