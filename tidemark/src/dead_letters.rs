@@ -49,7 +49,7 @@ pub(crate) struct Which {
 /// appended.
 ///
 /// # Errors
-/// The log cannot be read or written; what was printed before was put back.
+/// The log cannot be read or written; printed letters were replayed.
 pub(crate) async fn replay(settings: Settings, which: Which) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());

@@ -113,10 +113,10 @@ fn path(subject: Subject) -> String {
     }
 }
 
-/// Resends current webhooks of the subjects not delivered since. Succeeds if none is refused.
+/// Resends the webhooks of subjects without a delivery since. Succeeds if none is refused.
 ///
 /// # Errors
-/// The API does not answer or refuses the secret. Run it again: what was delivered meanwhile is not sent again.
+/// The API does not respond or refuses the secret. A rerun skips webhooks delivered meanwhile.
 pub(crate) async fn redrive(
     settings: Settings,
     filter: Filter,
@@ -212,8 +212,7 @@ mod tests {
     /// An order that the tables no longer have. Its id sorts first.
     const GONE: OrderId = OrderId(uuid::Uuid::nil());
 
-    /// A log with webhooks that were given up, one a minute: of an order, of two more, of a transfer, and of an order that
-    /// is gone.
+    /// A log with dead webhooks, one a minute: of an order, of two more, of a transfer, and of an order that is pruned.
     async fn given_up(dir: &std::path::Path, layout: Layout) -> [OrderId; 3] {
         let clock = Arc::new(ManualClock::new(START));
         let log = EmbeddedLog::open(dir, layout, clock.clone()).unwrap();

@@ -1,5 +1,5 @@
-//! `tidemark health`: asks the process that runs by the same configuration whether it is ready. For
-//! container health checks, since the image has no other HTTP client.
+//! `tidemark health`: queries the readiness of the process with the same configuration. For container health checks,
+//! since the image has no other HTTP client.
 
 pub(crate) mod admin_api;
 

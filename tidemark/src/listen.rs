@@ -69,7 +69,7 @@ async fn receive(
 ) -> StatusCode {
     let checked = check(&receiver.secrets, &headers, &body);
     let status = if checked.is_ok() { receiver.answer } else { StatusCode::UNAUTHORIZED };
-    // One line, or a stranger could add one that says "signature verified".
+    // One line, or a body could forge the line "signature verified".
     let shown = String::from_utf8_lossy(&body).replace(['\r', '\n'], " ");
     let verdict = match checked {
         Ok(()) => "signature verified".to_owned(),

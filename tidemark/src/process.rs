@@ -155,7 +155,7 @@ impl Service<'_> {
         let log = started.log;
         let ended = tasks.run(async { next = self.next_settings(settings, log).await }).await;
         match ended {
-            // The stages start again all the same.
+            // The stages are started anyway.
             Err(error @ task::Error::Stuck(_)) if next.is_some() => {
                 tracing::error!(cause = %error, "a part of the process did not stop in time");
             }

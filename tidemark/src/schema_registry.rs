@@ -58,7 +58,7 @@ impl Config {
     }
 }
 
-/// Registers what the registry does not have yet. Returns a line for each change.
+/// Registers schemas that the registry lacks. Returns a line for each change.
 ///
 /// # Errors
 /// The registry cannot be reached or refuses, or it has one of our schemas under another id.

@@ -73,7 +73,7 @@ pub(crate) async fn check_topics(log: log::Config) -> anyhow::Result<Outcome> {
     Ok(Outcome { is_success, ..Outcome::success(lines, "all topics match the configuration") })
 }
 
-/// Applies the migrations that the tables lack, and creates again what was dropped; or says what is to be done.
+/// Applies missing migrations, and recreates dropped tables; or lists the pending steps.
 pub(crate) async fn migrate_schema(
     store: store::config::BackEnd,
     is_check: bool,

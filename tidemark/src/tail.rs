@@ -1,8 +1,8 @@
 //! `tidemark tail TOPIC`: the records of a topic as a person or a script can read them, from either back
 //! end.
 //!
-//! It only reads: it joins no group, commits nothing, and sees what `read_committed` readers see. The
-//! embedded log is read beside the process that has it open.
+//! Read-only: it joins no group, commits nothing, and reads with `read_committed`. The embedded log is read beside the
+//! process that has it open.
 
 mod filter;
 mod follower;
@@ -126,7 +126,7 @@ impl Source {
         }
     }
 
-    /// As [`Source::read`], up to an end that is known to be stable.
+    /// As [`Source::read`], up to a stable end.
     pub(crate) fn read_before(
         &self,
         of: TopicPartition,

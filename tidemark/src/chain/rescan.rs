@@ -36,7 +36,7 @@ pub(crate) struct Options {
 /// unproven.
 ///
 /// # Errors
-/// The blocks cannot be asked for, or the log cannot be read or written.
+/// The blocks cannot be requested, or the log not read or written.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());

@@ -42,7 +42,7 @@ pub(crate) struct Options {
     api: Option<Url>,
 }
 
-/// Commands the lanes, or prints what is in force.
+/// Commands the lanes, or lists stops in force.
 ///
 /// # Errors
 /// The subject is not valid, or neither the log nor the API can be reached.

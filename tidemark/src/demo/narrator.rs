@@ -1,4 +1,4 @@
-//! Prints what happens, in plain words with times.
+//! Prints the demo's events with times.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ impl Narrator {
         print(&format!("\n{number}. {text}"));
     }
 
-    /// One thing that happened just now.
+    /// Prints an event, with its time.
     pub(super) fn say(&self, text: &str) {
         let elapsed = self.started.elapsed();
         let tenths = elapsed.subsec_millis() / 100;

@@ -1,4 +1,4 @@
-//! The scripted story: five things that happen to payments.
+//! The scripted story: five courses of a payment.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use schemas::{
 
 use super::records::{Newest, Reader};
 
-/// The topics of verdicts, and of what comes before them.
+/// The topics of verdicts, and of earlier statuses.
 pub(super) const TRANSFERS: [Topic; 5] = [
     Topic::TransfersDetected,
     Topic::TransfersConfirmed,

@@ -12,12 +12,12 @@ use crate::inspect::status::groups;
 use crate::settings::Settings;
 use crate::tail::Source;
 
-/// Time that the dispatcher may take: after a restart it has to catch up.
+/// Allowed lag of the dispatcher, which catches up after a restart.
 const DISPATCH_MICROS: i64 = 5 * 60 * 1_000_000;
 /// Stages whose lag is no difference.
 const STAGES: [&str; 2] = ["processor", "webhooks"];
 
-/// The time from which records may not have been processed: minutes ago, or the start of a stage's lag.
+/// The time from which records may be unprocessed: the last minutes, or the oldest lag of a stage.
 ///
 /// # Errors
 /// The log cannot be read.

@@ -24,7 +24,7 @@ use super::Outcome;
 use crate::back_end::{data_folder, fit};
 use crate::settings::Settings;
 
-/// The files of both back ends, with what SQLite puts beside them.
+/// The files of both back ends, and suffixes of SQLite's files.
 const FILES: [&str; 2] = [log::embedded::FILE, tables_file::FILE];
 const BESIDE: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 /// Number of changelog entries read at once.
@@ -62,7 +62,7 @@ pub(crate) fn back_up(settings: &Settings, into: &Path) -> anyhow::Result<Outcom
     Ok(Outcome::success(vec![line], ""))
 }
 
-/// Puts a backup in the place of an installation that does not run. Blocks.
+/// Replaces a stopped installation by a backup. Blocks.
 ///
 /// # Errors
 /// The backup is not whole, or not of this installation; a process runs. Then the files are unchanged, or a start is
@@ -295,7 +295,7 @@ fn replace(data: &Path, staging: &Path, aside: &Path) -> anyhow::Result<bool> {
     Ok(has_replaced)
 }
 
-/// Removes what an interrupted copy left.
+/// Removes files of an interrupted copy.
 fn remove_files(dir: &Path) -> anyhow::Result<()> {
     for name in FILES.iter().flat_map(|file| BESIDE.map(|end| format!("{file}{end}"))) {
         match std::fs::remove_file(dir.join(name)) {

@@ -1,4 +1,4 @@
-//! `tidemark tables prune`: removes what is old and final from the tables, with a copy of each row in a file.
+//! `tidemark tables prune`: removes old final rows from the tables, with a copy of each in a file.
 
 use std::fmt;
 use std::path::PathBuf;

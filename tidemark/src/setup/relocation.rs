@@ -23,15 +23,15 @@ use schemas::Topic;
 pub(crate) use self::export::export;
 pub(crate) use self::import::import;
 
-/// Begins the name of the origin of tables into which an import is under way.
+/// Prefix of the tables' origin during an import.
 pub(crate) const UNDER_WAY: &str = "import/";
 
-/// The group of the projector's own positions, which the tables have as well.
+/// Group of the projector, whose positions the tables also have.
 const PROJECTOR: &str = projector::GROUP;
 const DISPATCHER: &str = "webhooks.dispatcher";
 const HERALD: &str = "webhooks.alerts";
 
-/// Every group, with what it reads.
+/// Every group, with its topics.
 fn groups() -> Vec<(&'static str, Vec<Topic>)> {
     let (deliverer, deliveries) = webhooks::deliverer_inputs();
     vec![

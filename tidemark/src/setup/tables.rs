@@ -80,7 +80,7 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
             tokio::task::spawn_blocking(replace).await?
         }
         Work::InPlace => {
-            // Nodes that do not answer are waited for.
+            // Waits for nodes that do not respond.
             let tables = tokio::select! {
                 tables = open_tables(&settings, &readiness) => tables?,
                 () = stopped.cancelled() => bail!(INTERRUPTED),

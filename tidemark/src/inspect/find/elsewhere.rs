@@ -6,7 +6,7 @@ use schemas::{Blockchain, TxHash};
 /// The most moved tokens of a transaction that are shown.
 const MOVED_MAX: usize = 5;
 
-/// Asks every endpoint of every chain for the receipt: what the transaction did, or what the hash may be.
+/// Requests the receipt from every endpoint of every chain: its transfers, or possible causes of a miss.
 ///
 /// # Errors
 /// No HTTP client can be made.

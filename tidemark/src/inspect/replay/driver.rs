@@ -105,7 +105,7 @@ impl<M: Wire> Driver<M> {
         Ok(Self { machine, partition, layout, steps, inputs, effects: Vec::new() })
     }
 
-    /// Passes the inputs before `first`, which no step has taken.
+    /// Skips the inputs before `first`, which no step took.
     fn skip_to(
         &mut self,
         (topic, first): (usize, Offset),

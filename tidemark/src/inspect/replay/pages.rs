@@ -7,11 +7,11 @@ use log::{Error, Offset, Record, TopicPartition};
 
 use crate::tail::Source;
 
-/// Records of the first page, and of the largest: each further page that is asked for has twice as many.
+/// Records of the first page, and of the largest: each further page has twice as many.
 const FIRST_PAGE_RECORDS: usize = 250;
 const LARGE_PAGE_RECORDS: usize = 4000;
 
-/// A position in a partition, and what was read ahead of it.
+/// A position in a partition, and records read ahead.
 #[derive(Debug)]
 pub(super) struct Pages {
     pub(super) of: TopicPartition,

@@ -107,7 +107,7 @@ pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec
     Ok(groups)
 }
 
-/// The webhooks that wait, and those that were given up.
+/// The waiting and the dead webhooks.
 ///
 /// # Errors
 /// The log or the tables cannot be read.

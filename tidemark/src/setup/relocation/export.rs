@@ -1,4 +1,4 @@
-//! `tidemark export`: writes an installation whose processes are stopped to a folder.
+//! `tidemark export`: writes a stopped installation to a folder.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -75,7 +75,7 @@ pub(crate) fn export(settings: &Settings, into: &Path) -> anyhow::Result<Outcome
     Ok(Outcome::success(lines, ""))
 }
 
-/// An installation whose processes are stopped.
+/// A stopped installation.
 struct Stopped {
     source: Source,
     name: Name,

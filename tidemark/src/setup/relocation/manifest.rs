@@ -134,7 +134,7 @@ impl Manifest {
         }));
     }
 
-    /// Returns the positions at which a group continues.
+    /// Returns the positions of a group.
     pub(super) fn group(&self, group: &str) -> Positions {
         let of_group = self.groups.iter().filter(|position| position.group == group);
         let position = |at: &GroupPosition| {
