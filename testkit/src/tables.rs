@@ -52,7 +52,7 @@ pub const EMBEDDED: BackEnd = BackEnd {
     remove: |_| {},
 };
 
-/// The back end that the tests of this process were asked to use: SQLite unless `TIDEMARK_TEST_TABLES` is `cql`.
+/// The back end of the tests of this process: SQLite unless `TIDEMARK_TEST_TABLES` is `cql`.
 pub fn chosen() -> BackEnd {
     let Some(name) = std::env::var_os("TIDEMARK_TEST_TABLES") else { return EMBEDDED };
     assert_eq!(name, CQL.name, "TIDEMARK_TEST_TABLES");

@@ -223,7 +223,7 @@ fn list(block: &mut Value, logs: &[Value]) {
     }
 }
 
-/// The lowest block whose logs or receipts a call asks for.
+/// The lowest block whose logs or receipts a call requests.
 fn lowest(call: &Value, reply: &Value, node_state: &NodeState) -> Option<u64> {
     let asked = &call["params"][0];
     let of_hash = |hash: &Value| node_state.born(hash.as_str()?).map(|(number, _)| number);

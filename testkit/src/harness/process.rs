@@ -108,7 +108,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // It may have exited.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -36,7 +36,7 @@ pub fn append_until_killed(log: &dyn Log) {
 
 fn produce_forever(log: &dyn Log) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    // One record at a time: what one call appends is no atomic step.
+    // One record at a time: a call of `produce` is not atomic.
     for (n, input) in (numbers(log, NUMBERED)..).zip(numbers(log, INPUT)..) {
         runtime.block_on(log.produce(vec![number(NUMBERED, n)])).unwrap();
         acknowledge("produced", n);

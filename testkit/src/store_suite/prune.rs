@@ -113,7 +113,7 @@ pub(super) fn what_goes_is_what_the_reference_says(
             let second = prune_all(&*store, day, &again).await.unwrap();
             assert_eq!((second.removed, again.rows().len()), (Removed::default(), 0));
             assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-            // Final rows that stay may need the log again.
+            // Not noted while ended orders with open deposits stay.
             let is_noted = store.pruned_before().await.unwrap() == Some(day.start());
             assert!(is_noted || second.kept.open > 0, "{:?}", second.kept);
         });

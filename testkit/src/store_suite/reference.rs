@@ -120,7 +120,7 @@ impl Reference {
         self.transfers.get(&id).cloned()
     }
 
-    /// Removes what was created before a day and is final.
+    /// Removes final rows created before a day.
     pub(super) fn prune(&mut self, before: Day) -> Vec<Change> {
         let is_old = |at: UnixSeconds| at < before.start();
         let deposits: Vec<Deposit> = self.deposits.values().cloned().collect();
