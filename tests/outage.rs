@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// Waits until the attempt is recorded, and not repeated.
+    /// Waits until the attempt is recorded.
     async fn recorded(&self, order: &str) {
         eventually(&format!("the record of the webhook of {order}"), || async {
             let row = self.client.admin(&format!("/orders/{order}")).await.ok()?;
@@ -93,9 +93,9 @@ impl World {
         }
     }
 
-    /// Checks that a request which cannot be answered is refused: with 503 a POST, with 500 others.
+    /// Checks that a request fails: with 503 for POST, with 500 for others.
     async fn is_refused(&self, method: Method, path: &str, body: &serde_json::Value) {
-        // A create that the log has not answered may still be there.
+        // A create without a response may still be on the log.
         let (answer, expected) = if method == Method::POST {
             let answer = self.client.service(path, body, &[]).await;
             (answer, StatusCode::SERVICE_UNAVAILABLE)

@@ -55,7 +55,7 @@ impl Shop {
     }
 }
 
-/// Runs an errand that ends with this exit code, and returns what it prints: results, then messages.
+/// Runs an errand that ends with this exit code; returns its standard output and standard error.
 fn errand(installation: &Installation, arguments: &[&str], code: i32) -> (String, String) {
     let output = installation.errand(arguments);
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -100,7 +100,7 @@ impl Node {
     }
 }
 
-/// A chain of the shop, and what happens on it.
+/// A chain of the shop, and the payment on it.
 struct NodeState {
     blockchain: Blockchain,
     lag: u64,

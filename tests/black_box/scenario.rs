@@ -295,7 +295,7 @@ async fn what_the_merchant_fixed_is_kept(world: &World) {
     assert_eq!(deposit["user_address"], stranger);
     assert_eq!(deposit["blockchain"], "eth");
     assert_eq!(deposit["token"], "USDT");
-    // The customer cannot change what the merchant fixed.
+    // The customer cannot change the merchant's choice.
     let other = json!({ "blockchain": "polygon", "stablecoin": "USDT" });
     let (status, _) = world.client.user(Method::POST, &theirs, "payment", Some(other)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);

@@ -12,7 +12,7 @@ const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const STOPPED: &str = "payments_stopped/eth/USDT/alone";
 
-/// The exit code of a command, and what it prints.
+/// The exit code and the output of a command.
 fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(executable());
     let output = command.args(arguments).arg("--config").arg(dir.join("tidemark.toml")).output();

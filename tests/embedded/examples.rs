@@ -15,7 +15,7 @@ fn example(name: &str) -> Command {
     command
 }
 
-/// A running `webhook_receiver`, and what it prints.
+/// A running `webhook_receiver`, and its output.
 struct Receiver {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,

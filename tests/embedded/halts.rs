@@ -81,7 +81,7 @@ fn run(dir: &Path, arguments: &[&str]) -> (bool, String, String) {
     (output.status.success(), String::from_utf8(output.stdout).unwrap(), errors)
 }
 
-/// Deletes what the log keeps for 91 days.
+/// Expires records of a 91-day retention.
 fn expire(dir: &Path) {
     let clock = MovedClock(YEAR_MICROS.into());
     let log = EmbeddedLog::open(&dir.join("data"), LAYOUT, Arc::new(clock)).unwrap();

@@ -1,4 +1,4 @@
-//! `tidemark tables rebuild`: tables that were deleted come back from the log, row for row.
+//! `tidemark tables rebuild`: deleted tables are rebuilt from the log, row for row.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -61,7 +61,7 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
     assert!(tidemark.stop().await.success());
 
     let file = dir.path().join("data/tables.sqlite");
-    // In the place of the old ones, and of none.
+    // Replacing old tables, and without any.
     for is_first in [true, false] {
         let printed = rebuild(dir.path(), &[]);
         assert_eq!(printed.status.code(), Some(0), "{printed:?}");

@@ -33,7 +33,7 @@ fn command(dir: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The exit code, and what is printed.
+/// The exit code and the output.
 fn status(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let output = command(dir, arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();

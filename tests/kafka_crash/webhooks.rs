@@ -49,7 +49,7 @@ impl Fixture {
         Self { broker, installation, log, receiver, _dir: dir }
     }
 
-    /// Publishes paid orders (numbers).
+    /// Publishes paid orders.
     fn publish(&self, numbers: impl Iterator<Item = u128>) {
         let paid = |number| {
             let order = Order {

@@ -41,7 +41,7 @@ pub(crate) struct Play {
     unread: Kind,
     /// `true` if a payment reserves an amount until the reply about it is read.
     keeps_longer: bool,
-    /// Ids before restores, with objects.
+    /// Objects named by ids before restores.
     pub(crate) names: Names,
     incarnation: Incarnation,
 }

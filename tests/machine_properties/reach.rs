@@ -88,7 +88,7 @@ impl Reached {
         *self.0.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// Adds what a play has led to.
+    /// Adds the states of a play.
     pub(crate) fn add(&mut self, delivered: &[Delivered]) {
         for delivered in delivered {
             match delivered {
@@ -238,7 +238,7 @@ fn note_transfer(transfers: &mut HashMap<PaymentKey, Seen>, effect: &matching::E
     }
 }
 
-/// `true` if an order asks for the outcome of a payment.
+/// `true` if an order requests a payment's outcome.
 fn is_candidate(input: &matching::Input) -> bool {
     use DepositCommandBody::Candidate;
     matches!(input, matching::Input::Command(question) if matches!(question.body, Candidate { .. }))

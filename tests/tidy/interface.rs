@@ -1,4 +1,5 @@
-//! Every row of the interface has a test, and what it does not show has a decision: `docs/internals/interface-tests.md` names them.
+//! Every row of the interface has a test, and every gap in it a decision: `docs/internals/interface-tests.md` names
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Test code, by the tree of modules: files in a folder of tests or below `#[cfg(test)] mod name;`,
-//! with all modules of their own, and `mod tests { … }` at the end of another file.
+//! Test code, by the tree of modules: files in a folder of tests or below `#[cfg(test)] mod name;`, with all their
+//! modules, and `mod tests { … }` at the end of another file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -49,7 +49,7 @@ fn find() -> BTreeSet<PathBuf> {
     found
 }
 
-/// A module with a file of its own.
+/// A module with a separate file.
 struct Module {
     file: PathBuf,
     is_test: bool,

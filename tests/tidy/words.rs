@@ -74,7 +74,7 @@ fn prose(path: &Path) -> String {
     kept
 }
 
-/// A noun or a verb: a clause hides what the item is.
+/// Doc comments open with a noun or a verb.
 #[test]
 fn doc_comments_do_not_open_with_a_clause() {
     const CLAUSES: [&str; 9] =

@@ -1,4 +1,4 @@
-//! A bare loop of signed POSTs: what the client alone reaches.
+//! A bare loop of signed POSTs: the rate of the client alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

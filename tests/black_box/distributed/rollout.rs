@@ -36,7 +36,7 @@ impl Shop {
         shop
     }
 
-    /// Creates an order, and returns it with the wallet that it is to be paid to and the amount.
+    /// Creates an order; returns its id, wallet and amount.
     async fn order(&mut self) -> (String, String, u128) {
         self.orders += 1;
         let reference = format!("R-{}", self.orders);

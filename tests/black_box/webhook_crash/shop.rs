@@ -74,7 +74,7 @@ impl Shop {
         self.orders.iter().map(|order| order.done).sum()
     }
 
-    /// A new order, if it may be, and the next act of each. A kill may interrupt any request, which is then retried in
+    /// Creates an order if allowed; next act of each. A kill may interrupt any request, which is then retried in
     /// another round.
     pub(super) async fn round(&mut self, client: &Client, creates: bool) -> reqwest::Result<()> {
         let is_complete = self.orders.last().is_none_or(|order| order.id.is_some());
