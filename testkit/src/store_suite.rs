@@ -68,7 +68,7 @@ const OF_COPIES: [&str; 8] = [
     "a prune that was cut off is repeated",
 ];
 
-/// Runs [`OF_COPIES`] on several nodes, one case at a time: nodes need seconds to agree on schema changes.
+/// Runs `OF_COPIES` on several nodes, one case at a time: nodes need seconds to agree on schema changes.
 pub fn run_on_copies(back_end: BackEnd) {
     let runtime = Runtime::new().unwrap();
     let of_copies = |(name, _): &&(&str, Case)| OF_COPIES.contains(name);
