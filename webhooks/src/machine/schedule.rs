@@ -332,7 +332,8 @@ mod tests {
                 if reason == Reason::Busy {
                     assert_eq!([0, 1, 9].map(after), [first, second, second]);
                     // No number of them makes the first minute of an outage the last of a day.
-                    for (before, expected) in [(10, 11), (11, 11), (100, 100)] {
+                    let most = BUSY_DEFERRALS_MAX;
+                    for (before, expected) in [(most - 1, most), (most, most), (100, 100)] {
                         let delivery = Delivery { deferrals: before, ..delivery.clone() };
                         let verdict = decide_deferral(&delivery, reason, UnixMicros(5), 12);
                         assert_eq!(verdict.next.unwrap().1.deferrals, expected);
