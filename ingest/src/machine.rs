@@ -1,18 +1,18 @@
-//! The cursor of one chain: which question comes next, and what an answer makes known.
+//! Cursor of one chain: chooses the next question and applies each answer.
 //!
 //! Pure: no I/O, no clock, no configuration file. A step is three questions, each one request:
 //!
-//! 1. *tip*: the endpoint's head, our last block, the tags. Is there more, and is ours still there?
-//! 2. *scan*: the end of the range, our last block again, the first block, whose parent it must be, and the
-//!    logs of the range; in a range of at most 16 blocks each of the others too.
+//! 1. *tip*: the endpoint's head, our last block, the tags: finds new blocks and reorganisations.
+//! 2. *scan*: the end of the range, our last block again, the first block, which must be its child, and the
+//!    logs of the range; in a range of at most 16 blocks, every block.
 //! 3. *verify*: our last block once more, and each block of such a short range, or of a longer one
 //!    each with hits and the end, fetched by number with its logs searched again by hash; on
 //!    Tron, the outcome of each transaction. Only if the blocks agree is the step published; logs that only one of
 //!    the two answers has are settled by receipts before.
 //!
-//! Our last block was there before and after the end of the range was read, so the one descends
-//! from the other; if the chain changes later, the next tip shows it. A last block that is gone
-//! leads to *search*: anchors from the newest down, until one is canonical.
+//! Our last block is read before and after the end of the range, so the end descends from it; a later
+//! reorganisation shows at the next tip. If our last block is gone, *search* tries anchors from the
+//! newest down, until one is canonical.
 
 mod blocks;
 mod compare;
@@ -48,7 +48,7 @@ pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) blockchain: Blockchain,
-    /// Its contracts and wallets.
+    /// Contracts and wallets.
     pub(crate) watch: Watch,
     pub(crate) policy: Policy,
     pub(crate) reorg_window: i64,
@@ -56,7 +56,7 @@ pub(crate) struct Rules {
     pub(crate) lag: i64,
     /// Most blocks of one range.
     pub(crate) range_max: i64,
-    /// The first block to scan when nothing was published yet; none begins after the head.
+    /// First block to scan when nothing was published yet; `None`: the one after the head.
     pub(crate) start_block: Option<i64>,
     /// `true` if failed transactions may keep their logs, so that each hit needs its receipt.
     pub(crate) needs_receipts: bool,
@@ -64,24 +64,24 @@ pub(crate) struct Rules {
     pub(crate) has_second: bool,
     /// Amounts below this are confirmed by one endpoint while no other answers.
     pub(crate) alone_below: Amount,
-    /// Number of polls for which a head that nobody needs is held back.
+    /// Number of polls for which a head without news is held back.
     pub(crate) idle_polls: u32,
-    /// Most polls before a second check that failed is tried again.
+    /// Maximum backoff after a failed second check, in polls.
     pub(crate) check_wait_polls: u32,
     /// Published with each head.
     pub(crate) match_window_seconds: i64,
-    /// Point to begin again at if the records of the chain are gone.
+    /// Point to restart from if the records of the chain are gone.
     pub(crate) lost: Option<Lost>,
 }
 
 /// Last known state of a chain whose records are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// No record of the chain had a newer one.
+    /// Newest epoch of any of its records.
     pub(crate) epoch: Epoch,
-    /// The blocks after this one are to be scanned again.
+    /// Last block that is not scanned again.
     pub(crate) number: i64,
-    /// No record of its progress was later.
+    /// Time of its last progress record.
     pub(crate) observed_at: UnixMicros,
 }
 
@@ -125,7 +125,7 @@ pub(crate) enum Note {
 }
 
 impl Note {
-    /// Returns why the answer of a second check could not be used, and the block it was about.
+    /// Returns the reason and the block of a second check that could not be used.
     pub(crate) fn check(notes: &[Self]) -> Option<(Difference, Block)> {
         notes.iter().find_map(|note| match note {
             Self::Check { why, block } => Some((*why, *block)),
@@ -171,7 +171,7 @@ pub(crate) enum Next {
     Ask,
     /// After the poll interval: everything is scanned.
     AtTip,
-    /// After a short wait: the endpoint does not have what was scanned already.
+    /// After a short wait: the endpoint lacks blocks that were scanned.
     Behind,
     /// After backing off: the answers contradict each other.
     Retry(&'static str),

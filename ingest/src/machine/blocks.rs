@@ -1,4 +1,4 @@
-//! Choice of the blocks of a range to fetch one by one before its logs are believed.
+//! Choice of the blocks of a range to fetch one by one to verify its logs.
 
 use schemas::record::Block;
 

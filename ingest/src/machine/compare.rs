@@ -45,7 +45,7 @@ pub(crate) fn difference(ours: &[Observation], theirs: &[Observation]) -> Compar
     }
     for (_, one) in theirs.iter().enumerate().filter(|(at, _)| is_first(theirs, *at)) {
         let (mine, mut other) = (equal(ours, one), equal(theirs, one));
-        // Last those whose logs we do not know, if the numbering is the same.
+        // Unknown log numbers come last, if the numbering is the same.
         other.sort_by_key(|seen| mine.iter().all(|known| known.log_index != seen.log_index));
         difference.extra.extend(other.into_iter().enumerate().skip(mine.len()));
     }
@@ -118,7 +118,7 @@ fn includes<'a>(
 pub(crate) struct Merged {
     /// Logs that both have, each as often as both have it under numbers of its own.
     pub(crate) certain: Vec<EventLog>,
-    /// Logs of one answer alone, and copies under one number: a stutter, or equal transfers.
+    /// Logs of one answer alone, and copies under one number: duplicates or equal transfers.
     pub(crate) doubted: Vec<EventLog>,
     /// `true` if one has logs that the other one lacks.
     pub(crate) differ: bool,
@@ -176,7 +176,7 @@ impl<'a> Equal<'a> {
     }
 }
 
-/// The first position among equal payments of a transaction that none has: those that were published keep theirs.
+/// First free ordinal among equal payments of a transaction: published ones keep theirs.
 pub(crate) fn next_ordinal(
     history: &History,
     number: i64,
@@ -216,7 +216,7 @@ mod tests {
             (&[0], &[3, 4], &[3], &[4], true),
             (&[0, 0], &[3, 4], &[3], &[4], true),
             (&[3, 4], &[0, 0, 0], &[3], &[4, 4], true),
-            // A stutter, or two transfers that are counted alike.
+            // A duplicate, or two transfers with one number.
             (&[3, 3], &[3], &[3], &[3], false),
             (&[0, 0], &[0, 0], &[0], &[0], false),
             (&[0], &[0, 0, 0], &[0], &[0, 0], false),

@@ -1,5 +1,5 @@
-//! The cursor: the open question, and what each answer does to it. The first step is in [`begin`],
-//! a reorganisation in [`reorg`], the second check in [`second`], what two answers differ in in [`settle`].
+//! The cursor: the open question, and its change by each answer. The first step is in [`begin`],
+//! a reorganisation in [`reorg`], the second check in [`second`], differences of two answers in [`settle`].
 
 mod begin;
 mod check;
@@ -41,11 +41,11 @@ enum Phase {
     Begin,
     /// The block before the first one to scan, and some below it.
     Base { number: i64 },
-    /// Is there more?
+    /// Head and tags.
     Tip,
-    /// The logs of a range; `again` if there is more to ask at once after it.
+    /// The logs of a range; `again` if the next range follows at once.
     Scan { from: i64, to: i64, again: bool },
-    /// Does a second answer agree?
+    /// Verification of a scan.
     Verify(Scanned),
     /// Search for the newest anchor below this height that is still canonical.
     Search { below: i64 },
@@ -53,9 +53,9 @@ enum Phase {
     Check(Check),
     /// The blocks of ours that the other endpoint has.
     Common { check: Check, blocks: Vec<Block>, why: Option<Difference> },
-    /// Do receipts have the transfers in which two answers differ?
+    /// Receipts for the transfers in which two answers differ.
     Settle { found: Found, questions: Vec<Question> },
-    /// Do receipts have the logs in which an endpoint contradicted itself?
+    /// Receipts for the logs in which an endpoint contradicted itself.
     Doubt(Scanned),
 }
 
@@ -63,7 +63,7 @@ enum Phase {
 pub(crate) struct Cursor {
     rules: Rules,
     history: Option<History>,
-    /// The last block that was scanned, if none up to it had anything to publish.
+    /// Last scanned block, if it is above the last published head.
     ahead: Option<Block>,
     /// Known blocks that were not checked twice.
     blocks_ahead: Vec<Block>,
@@ -71,31 +71,31 @@ pub(crate) struct Cursor {
     newest: Option<UnixSeconds>,
     /// Polls since the last head.
     held_back: u32,
-    /// Polls since then that brought nothing at all: what is left on a chain that stops is checked as well.
+    /// Polls since the last head without news. After enough, the last blocks of an idle chain are checked.
     quiet: u32,
     pub(super) evidence: Evidence,
-    /// Height up to which the endpoint of this step says that its chain is final.
+    /// Height up to which the endpoint of this step reports finality.
     final_to: i64,
     range: RangeSize,
     checks: Checks,
     late_watch: LateWatch,
     phase: Phase,
-    /// Watches that the log does not have yet: the next step announces them.
+    /// Watches to publish with the next step.
     unannounced: Vec<Announced>,
-    /// Refusals of a range for no reason that shrinks it, since the last published one.
+    /// Refusals since the last published range, for reasons that do not shrink it.
     refused: u32,
     /// Searches in a row that found no common ancestor.
     fruitless: u32,
-    /// Blocks that come next are gone from every endpoint: heads say so.
+    /// `true` if every endpoint pruned the next blocks; sent with heads.
     has_gap: bool,
-    /// An endpoint contradicted itself about blocks up to this one, which are not published yet.
+    /// Height up to which an endpoint contradicted itself about unpublished blocks.
     doubted_to: i64,
     #[cfg(test)]
     pub(crate) defects: super::defects::Defects,
 }
 
 impl Cursor {
-    /// Continues where the published records end. The next step says that `unannounced` is watched.
+    /// Continues where the published records end. The next step publishes `unannounced`.
     pub(crate) fn new(
         rules: Rules,
         mut history: Option<History>,
@@ -164,7 +164,7 @@ impl Cursor {
         self.evidence.vouched_to().min(self.last().number)
     }
 
-    /// The published transfers that one endpoint alone confirms above a height.
+    /// Number of published transfers that one endpoint alone confirms.
     pub(crate) fn confirmed_alone(&self) -> usize {
         let (two, any) = (self.evidence.checked(), self.evidence.checked_by_any());
         self.known().between(two + 1, any).len()
@@ -180,7 +180,7 @@ impl Cursor {
         self.evidence.held()
     }
 
-    /// Second checks in a row that came to nothing.
+    /// Consecutive failed second checks.
     pub(crate) fn failed_checks(&self) -> u32 {
         self.checks.failures
     }
@@ -203,12 +203,12 @@ impl Cursor {
         }
     }
 
-    /// Another endpoint than before shows the tip: tags are an endpoint's own.
+    /// Drops the tags: another endpoint shows the tip, with its own.
     pub(crate) fn switch_tip(&mut self) {
         self.evidence.switch();
     }
 
-    /// The question what became of a log's transaction.
+    /// Question for the outcome of a log's transaction.
     fn outcome(&self, log: &EventLog) -> Outcome {
         let (number, block_hash) = (log.block_number, log.block_hash);
         Outcome { transaction: log.tx_hash, number, block_hash, is_final: self.is_final(number) }
@@ -273,8 +273,8 @@ impl Cursor {
         Ask { blocks, logs, ..Ask::default() }
     }
 
-    /// Takes the answer to [`Cursor::ask`]. What is to be published counts as published: it must
-    /// be, before the cursor is asked again.
+    /// Applies the answer to [`Cursor::ask`]. Assumes that the records of the decision are published
+    /// before the next call.
     pub(crate) fn answer(&mut self, answer: Answer, now: UnixMicros) -> Decision {
         let start = if self.history.is_some() { Phase::Tip } else { Phase::Begin };
         let phase = std::mem::replace(&mut self.phase, start);
@@ -296,7 +296,7 @@ impl Cursor {
         }
     }
 
-    /// Begins the step again: there is no answer.
+    /// Restarts the step after a failed request.
     pub(crate) fn fail(&mut self, refusal: Refusal) -> Next {
         let start = if self.history.is_some() { Phase::Tip } else { Phase::Begin };
         let phase = std::mem::replace(&mut self.phase, start);
@@ -323,7 +323,7 @@ impl Cursor {
                 Next::Retry("a single block is too large for the endpoint")
             }
             Refusal::Timeout => {
-                // The range may be what takes so long; if it is not, it grows back.
+                // A large range may cause the timeout; if not, it grows back.
                 self.range.shrink(used, None);
                 Next::Retry("the endpoint does not answer in time")
             }
@@ -332,7 +332,7 @@ impl Cursor {
             | Refusal::Transient
             | Refusal::Pruned
             | Refusal::Fatal => {
-                // As well, in words that nobody knows yet.
+                // May be a size error in unknown words.
                 self.refused += 1;
                 if used > 1 && self.refused.is_multiple_of(REFUSED_MAX) {
                     self.range.shrink(used, None);
@@ -342,7 +342,7 @@ impl Cursor {
         }
     }
 
-    /// The blocks that come next are gone from every endpoint: no deposit opens until they were scanned.
+    /// Publishes a gap: every endpoint pruned the next blocks. No deposit opens until they are scanned.
     pub(crate) fn report_gap(&mut self, now: UnixMicros) -> Decision {
         let next = self.fail(Refusal::Pruned);
         if self.history.is_none() || std::mem::replace(&mut self.has_gap, true) {
@@ -373,7 +373,7 @@ impl Cursor {
             Some(header) if header.block.number != ours.number => {
                 return Next::Retry("the endpoint answered with another block").into();
             }
-            // Nothing was said about it.
+            // Nothing was published.
             Some(header) if header.block.hash != ours.hash && self.ahead.take().is_some() => {
                 let last = self.last().number;
                 self.blocks_ahead.retain(|block| block.number <= last);
@@ -391,8 +391,8 @@ impl Cursor {
         // Asked in this order: finalized, then safe. A policy without tags asks neither.
         let mut tag = || blocks.next().flatten().map(|header| header.block.number);
         let tags = Tags { finalized: tag(), safe: tag() };
-        // A tag is about this endpoint's chain, which is ours up to our last block: its tags for
-        // later blocks may not hold for the ones that another node will show us.
+        // This endpoint's chain is known to be ours only up to our last block: a higher tag may be
+        // about blocks that another endpoint does not have.
         let ahead = tags.finalized.max(tags.safe) > Some(ours.number);
         self.evidence.scanner_says(tags.up_to(ours.number));
         self.checks.is_asked = false;
@@ -408,7 +408,7 @@ impl Cursor {
         self.check_or_proceed((target > ours.number).then_some(range), now)
     }
 
-    /// Nothing new was mined, but the tags may confirm more, or a head has waited long enough.
+    /// Publishes a head without new blocks, if the tags confirm more or it waited long enough.
     fn publish_tip(&mut self, now: UnixMicros) -> Decision {
         let (last, epoch) = (self.last(), self.known().epoch());
         let head = self.head(last.number, &[last], &self.blocks_ahead);

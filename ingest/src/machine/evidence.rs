@@ -8,8 +8,8 @@
 //! | vouched | two endpoints have shown the block, by number and hash: depth and tags count no further |
 //! | alone | one endpoint was asked twice while no other answered: amounts below a bound need no more |
 //!
-//! Tags count as the lower of what two endpoints say. With one configured endpoint nothing else vouches: `vouched`
-//! does not bound, and its own tags count. What endpoints disagree about is held ([`Held`]), and bounds nothing else.
+//! The lower of two endpoints' tags counts. With one configured endpoint `vouched` does not bound, and its own tags
+//! count. A transfer that endpoints disagree about is held ([`Held`]); it bounds no height.
 
 use schemas::Amount;
 use schemas::record::{Block, ConfirmedTier, Held, Observation};
@@ -57,7 +57,7 @@ impl Verdict {
 /// Heights up to which each kind of proof reaches.
 #[derive(Debug)]
 pub(crate) struct Evidence {
-    /// Split where one endpoint alone is enough.
+    /// Its tiers are split at `alone_below`.
     policy: Policy,
     has_second: bool,
     /// Amounts below this need one endpoint while no other answers.
@@ -65,7 +65,7 @@ pub(crate) struct Evidence {
     checked: i64,
     vouched: i64,
     alone: i64,
-    /// No other endpoint was there to vouch, the last time.
+    /// `true` if no other endpoint vouched the last time.
     is_lonely: bool,
     /// Tags of the endpoint that scans.
     own_tags: Tags,
@@ -75,7 +75,7 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// Continues where the last head ends. What was confirmed for the largest amounts had all proofs.
+    /// Continues where the last head ends. Blocks confirmed for the largest amounts had all proofs.
     pub(crate) fn new(
         policy: &Policy,
         has_second: bool,
@@ -112,7 +112,7 @@ impl Evidence {
         tiers
     }
 
-    /// The heights that the endpoint that scans would confirm: what is worth asking another one for.
+    /// Heights that the scanning endpoint alone would confirm: worth a second check.
     pub(crate) fn wanted(&self, number: i64) -> Vec<ConfirmedTier> {
         self.policy.confirmed(number, self.own_tags)
     }
@@ -153,7 +153,7 @@ impl Evidence {
         self.is_lonely || self.alone > self.checked
     }
 
-    /// No other endpoint is there to vouch: what was checked may be confirmed by one, below the bound.
+    /// Notes that no other endpoint vouches: one may confirm checked blocks, below the bound.
     pub(crate) fn note_alone(&mut self) {
         self.is_lonely = true;
         self.alone = self.alone.max(self.checked);
@@ -163,7 +163,7 @@ impl Evidence {
         &self.held
     }
 
-    /// Nothing up to the block before the first one is scanned, so nothing is missed there.
+    /// Starts all heights at the block before the first scanned one.
     pub(crate) fn begin(&mut self, number: i64) {
         (self.checked, self.vouched, self.alone) = (number, number, -1);
     }
@@ -181,7 +181,7 @@ impl Evidence {
         self.other_tags.merge(tags);
     }
 
-    /// Another endpoint has another block above this height.
+    /// Notes a fork of another endpoint above this height.
     pub(crate) fn contest(&mut self, number: i64) {
         self.vouched = self.vouched.min(number);
         self.other_tags = Tags::default();

@@ -1,7 +1,7 @@
-//! Published records of a chain, as far back as they may still be taken back.
+//! Published records of a chain, as far back as a rewind may reach.
 //!
 //! The published records are the only source: a running cursor applies each step it publishes, and
-//! a restart applies the same records read back from the log. So both know the same.
+//! a restart applies the same records read back from the log. So both agree.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Takes the next record of a lane or chain. What comes before the first head is below it, and
-    /// so beyond any retract.
+    /// Applies the next record of a lane or chain. Those before the first head are below it, and so
+    /// beyond any retract.
     pub(crate) fn fold(history: Option<Self>, record: &ChainRecord) -> Option<Self> {
         match (history, &record.body) {
             (Some(mut history), _) => {
@@ -80,7 +80,7 @@ impl History {
         }
     }
 
-    /// Forgets what no rewind and no second check reaches any more: all below the newest anchor at or below
+    /// Drops state that no rewind and no second check needs: all below the newest anchor at or below
     /// [`History::reach`].
     pub(crate) fn prune(&mut self, window: i64) {
         let Some(keep) = self.anchor_at_or_below(self.reach(window)).map(|b| b.number) else {
@@ -100,7 +100,7 @@ impl History {
         largest.max(self.head.finalized)
     }
 
-    /// The height above which a rewind, or a comparison with a second check, must know everything.
+    /// Height above which rewinds and second checks need the whole history.
     pub(crate) fn reach(&self, window: i64) -> i64 {
         self.floor(window).min(self.checked())
     }
@@ -110,7 +110,7 @@ impl History {
         self.head.finalized.max(self.last.number.saturating_sub(window))
     }
 
-    /// Adds what another lane of the same chain knows, if both end at the same head.
+    /// Merges another lane of the same chain, if both end at the same head.
     #[must_use]
     pub(crate) fn absorb(&mut self, lane: Self) -> bool {
         let is_same = (lane.epoch, lane.last) == (self.epoch, self.last);
@@ -193,7 +193,7 @@ impl History {
     }
 }
 
-/// Adds a transfer in its place: lanes are read one by one, and know the same in the end.
+/// Inserts a transfer in order, so that lanes can be read one by one.
 fn insert(live: &mut BTreeMap<i64, Vec<(Block, Observation)>>, transfer: (Block, Observation)) {
     let block = live.entry(transfer.0.number).or_default();
     let place = |(_, seen): &(Block, Observation)| (seen.log_index, seen.payment());

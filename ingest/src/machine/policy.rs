@@ -3,12 +3,12 @@
 use schemas::Amount;
 use schemas::record::ConfirmedTier;
 
-/// A block tag of the node's (`eth_getBlockByNumber`): how certain it is of a block.
+/// Block tag of a node (`eth_getBlockByNumber`): its certainty of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
-    /// Unlikely to be taken back; on a rollup, written to its parent chain.
+    /// Unlikely to be orphaned; on a rollup, written to its parent chain.
     Safe,
-    /// Not taken back short of a catastrophe.
+    /// Not orphaned short of a catastrophe.
     Finalized,
 }
 

@@ -7,9 +7,9 @@ use schemas::{BlockHash, TxHash};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
     Latest,
-    /// The `safe` tag; an endpoint without it answers none.
+    /// The `safe` tag; `None` from an endpoint without it.
     Safe,
-    /// The `finalized` tag; an endpoint without it answers none.
+    /// The `finalized` tag; `None` from an endpoint without it.
     Finalized,
     /// The block at a height of the endpoint's chain.
     Number(i64),
@@ -22,8 +22,8 @@ pub(crate) enum Span {
     Range { from: i64, to: i64 },
     /// One block: an endpoint that does not have it refuses, where a range finds nothing.
     Block(BlockHash),
-    /// All blocks from one height to another, each by the outcomes of all of its transactions where the endpoint serves
-    /// those (`eth_getBlockReceipts`, on Tron its own interface), else as [`Span::Range`].
+    /// All blocks from one height to another, each by the receipts of all its transactions where the endpoint serves
+    /// them (`eth_getBlockReceipts`, on Tron the native interface), else as [`Span::Range`].
     Receipts { from: i64, to: i64 },
 }
 
@@ -33,9 +33,9 @@ pub(crate) enum Role {
     /// The one that the step began with.
     #[default]
     First,
-    /// Another one than those that scanned what is asked about, where there is one.
+    /// One that did not scan the blocks in question, where there is one.
     Second,
-    /// Another one than gave the second answer: what a single one has is evidence, and no proof.
+    /// One that did not give the second answer: a single endpoint's answer is no proof.
     Witness,
 }
 
@@ -53,8 +53,8 @@ impl Role {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) role: Role,
-    /// First height that a second answer is about, so that its scanner is not asked; beyond all
-    /// blocks if the tip is what counts. `None` for the endpoint that was asked before.
+    /// First height of a second answer, whose scanner is not asked; beyond all blocks if only the tip
+    /// counts. `None` for the endpoint that was asked before.
     pub(crate) about: Option<i64>,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
@@ -67,16 +67,16 @@ pub(crate) struct Outcome {
     pub(crate) transaction: TxHash,
     /// The height of its block.
     pub(crate) number: i64,
-    /// Its block: asked for by this where the endpoint has no receipt.
+    /// Hash of its block, fetched where the endpoint has no receipt.
     pub(crate) block_hash: BlockHash,
-    /// `true` if an endpoint with a separate interface for final blocks is to answer from that.
+    /// `true` to use the separate interface for final blocks, where there is one.
     pub(crate) is_final: bool,
 }
 
 /// Answer to an [`Ask`], position by position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// The blocks; none where the endpoint has none.
+    /// The blocks; `None` for a missing one.
     pub(crate) blocks: Vec<Option<Header>>,
     /// The logs, as the endpoint gave them.
     pub(crate) logs: Vec<Vec<EventLog>>,
@@ -86,7 +86,7 @@ pub(crate) struct Answer {
     pub(crate) by_receipts: bool,
     /// The blocks whose outcomes were read: backends behind one address may be on different forks.
     pub(crate) read: Vec<(i64, BlockHash)>,
-    /// The endpoint that scanned the range gives the second answer too: no other one answers.
+    /// `true` if the scanner gave the second answer too, as no other one responds.
     pub(crate) is_alone: bool,
     /// The endpoint is the one that the step began with.
     pub(crate) is_first: bool,
@@ -98,7 +98,7 @@ pub(crate) enum Proof {
     Receipt(Receipt),
     /// The block does not list the transaction.
     Unlisted,
-    /// Nothing: it has no receipt, and does not say that the block lacks the transaction.
+    /// Neither a receipt nor a list of the block without the transaction.
     Unknown,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Header {
 pub(crate) struct EventLog {
     pub(crate) address: [u8; 20],
     pub(crate) topics: Vec<[u8; 32]>,
-    /// The other arguments.
+    /// Unindexed arguments.
     pub(crate) data: Vec<u8>,
     pub(crate) block_number: i64,
     pub(crate) block_hash: BlockHash,
@@ -141,10 +141,10 @@ pub(crate) struct EventLog {
     pub(crate) removed: bool,
 }
 
-/// Reason for a missing answer. Endpoints share no error codes; `rpc` sorts their words into these.
+/// Class of a failed request. Endpoints share no error codes; `rpc` classifies their messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The range or its result is too large; the endpoint may name a range that would do.
+    /// The range or its result is too large; the endpoint may suggest a smaller one.
     Size {
         hint: Option<(i64, i64)>,
     },
@@ -154,7 +154,7 @@ pub(crate) enum Refusal {
     Timeout,
     /// Anything that may pass: connection, 5xx, nonsense.
     Transient,
-    /// The endpoint deleted the block, or what is asked about it: waiting never helps.
+    /// The endpoint pruned the block or its data: a retry never helps.
     Pruned,
     /// The endpoint will not serve this: an operator must act.
     Fatal,

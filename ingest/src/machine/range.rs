@@ -1,4 +1,4 @@
-//! Number of blocks to ask for at once: it grows while the endpoint keeps up, and else shrinks.
+//! Adaptive number of blocks per request: grows on success, shrinks on refusal.
 
 /// The adaptive size of a range, in blocks: at least 1, at most what is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -63,7 +63,7 @@ fn turn(cursor: &mut Cursor, node: &Node) -> Decision {
     turn_by(cursor, node, node)
 }
 
-/// One question, answered by the node that is to.
+/// One question, answered by its role's node.
 fn turn_by(cursor: &mut Cursor, first: &Node, second: &Node) -> Decision {
     let ask = cursor.ask();
     let node = match ask.role {

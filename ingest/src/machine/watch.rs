@@ -16,7 +16,7 @@ mod abi {
     }
 }
 
-/// A log of a block that the endpoint holds to be orphaned has no place in an answer about its chain.
+/// Logs of orphaned blocks do not belong to an answer about the chain.
 const REMOVED: &str = "a log is marked removed: the endpoint reorganises its chain, or keeps a log of a block that is gone";
 /// First topic of every Transfer event.
 pub(crate) const TRANSFER_TOPIC: [u8; 32] = abi::Transfer::SIGNATURE_HASH.0;
@@ -55,8 +55,8 @@ impl Watch {
         Self { blockchain, contracts, wallets: topics(wallets), own: topics(own) }
     }
 
-    /// The logs that are Transfer events of our contracts to our wallets, in order, with every copy: a stutter, or an
-    /// equal transfer that the node counts alike. Foreign ones are ignored: the endpoint answered more than was asked.
+    /// The logs that are Transfer events of our contracts to our wallets, in order, with every copy: a duplicate, or an
+    /// equal transfer under the same number. Foreign ones, which were not requested, are ignored.
     ///
     /// # Errors
     /// The answer contradicts the question or itself, so that none of it can be used.
@@ -108,7 +108,7 @@ impl Watch {
         Ok(ours)
     }
 
-    /// The payments among the sifted logs of one block, and what could not be read. Zero values are
+    /// The payments among the sifted logs of one block, and unreadable events. Zero values are
     /// dropped: anyone can emit them for free in anyone's name.
     pub(crate) fn observe(&self, logs: &[EventLog]) -> (Vec<Observation>, Vec<Skipped>) {
         let (mut seen, mut skipped) = (Vec::new(), Vec::new());

@@ -26,8 +26,8 @@ impl Cursor {
     }
 
     /// The first step: a head at the block before the first one to scan, after heads at some blocks
-    /// below it. Those cover no transfers; they are anchors for a reorganisation that takes
-    /// the beginning itself away. Where the records are gone there are none: below, it was final.
+    /// below it. Those cover no transfers; they are anchors for a reorganisation of that block itself.
+    /// If its records are gone there are none: lower blocks were final.
     pub(super) fn base(
         &mut self,
         number: i64,

@@ -5,7 +5,7 @@ use schemas::record::{Block, Observation};
 use crate::machine::evidence::Verdict;
 use crate::machine::{Note, Role};
 
-/// The range to scan after the tip, and whether there is more to ask at once after it; none at the tip.
+/// The range to scan after the tip, `true` if the next one follows at once; `None` at the tip.
 pub(super) type Then = Option<(i64, i64, bool)>;
 
 /// A question to another endpoint.
@@ -14,9 +14,9 @@ pub(super) struct Check {
     /// The range whose transfers are asked for again; empty if only the tip is.
     pub(super) from: i64,
     pub(super) to: i64,
-    /// A block of ours at or after the end: an endpoint that has it has ours before it too.
+    /// Our block at or after the end: an endpoint that has it has ours before it too.
     pub(super) anchor: Block,
-    /// The height that it is to vouch for.
+    /// Height to be vouched for.
     pub(super) candidate: Option<i64>,
     /// `true` if the range was checked before, and is final now.
     pub(super) is_rescan: bool,

@@ -10,7 +10,7 @@ use super::check::Check;
 use crate::machine::History;
 use crate::machine::range::RangeSize;
 
-/// Minimum time since a block's scan for its logs to be believed complete. Nodes, and backends of
+/// Minimum time since a block's scan for its logs to count as complete. Nodes, and backends of
 /// one address, show a header up to 3 s before its logs, mostly less than 1 s. A block's own time
 /// counts only if it was final when scanned: any other may be new by a reorganisation.
 pub(super) const CHECK_AGE_SECONDS: i64 = 6;
@@ -35,7 +35,7 @@ pub(super) struct Checks {
     pub(super) failures: u32,
     /// Recent scan times, each with the last block scanned by then.
     pub(super) scanned_at: VecDeque<(i64, UnixMicros)>,
-    /// The last blocks in a row that were final when they were scanned: the first and the last of them.
+    /// First and last of the newest run of blocks that were final when they were scanned.
     scanned_final: (i64, i64),
     /// Steps to begin without a check.
     pub(super) wait: u32,
@@ -49,7 +49,7 @@ pub(super) struct Checks {
     held_asks: u32,
     /// Time another endpoint was last asked for the blocks that one checked alone.
     pub(super) alone_at: UnixMicros,
-    /// `true` if it was reported last that one endpoint confirms alone.
+    /// `true` if the last report was that one endpoint confirms alone.
     pub(super) is_alone: bool,
     /// The height that another endpoint is to show, while it is behind.
     pub(super) candidate: Option<i64>,
@@ -59,7 +59,7 @@ pub(super) struct Checks {
     pub(super) shown: Option<Block>,
     /// `true` if another endpoint was asked to vouch since the last tip.
     pub(super) is_asked: bool,
-    /// Last blocks before another endpoint took over the scan. A check ends there, as it must be by
+    /// Last blocks before each change of the scanner. A check ends there, as it must be by
     /// another endpoint than the scan.
     pub(super) switches: VecDeque<i64>,
     /// Height up to which it is unknown which endpoint scanned: two endpoints are asked for these
@@ -75,7 +75,7 @@ fn confirmed_time(history: &History) -> Option<UnixSeconds> {
 }
 
 impl Checks {
-    /// Checks of a cursor that continues behind the last head.
+    /// Checks of a cursor that continues after the last head.
     pub(super) fn new(history: Option<&History>, range_max: i64) -> Self {
         Self {
             rescanned: history.map_or(-1, |history| history.head().finalized),
@@ -203,7 +203,7 @@ impl Cursor {
                 self.checks.time = self.checks.time.max(Some(check.anchor.timestamp));
             }
             if !check.is_alone {
-                // Another endpoint is there: blocks that one checked alone are asked for next.
+                // Another endpoint responds: blocks that one checked alone are next.
                 self.checks.alone_at = UnixMicros(0);
             }
             if !is_alone {

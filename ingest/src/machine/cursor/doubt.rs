@@ -1,7 +1,7 @@
 //! An endpoint that contradicts itself: one answer has logs of a block that another one lacks. Receipts of the same
-//! endpoint settle it. What a receipt proves counts, whichever answer had it; what has no receipt is published and held.
-//! Until that step is published ranges stay so short that every block is asked for by its hash: no retry asks a weaker
-//! question than the attempt that failed.
+//! endpoint settle it. A log that a receipt proves counts, whichever answer had it; without one it is published and
+//! held. Until that step is published ranges stay so short that every block is asked for by its hash: no retry is
+//! weaker than the attempt that failed.
 
 use schemas::UnixMicros;
 use schemas::record::Observation;
@@ -18,7 +18,7 @@ impl Cursor {
         Ask { blocks, receipts, ..Ask::default() }
     }
 
-    /// Examines what two answers do not both have, before anything of the range is published.
+    /// Examines doubted logs before anything of the range is published.
     pub(super) fn doubt(&mut self, scanned: Scanned) -> Decision {
         let highest = scanned.doubted.iter().map(|log| log.block_number).max();
         self.doubted_to = self.doubted_to.max(highest.unwrap_or(-1));

@@ -61,7 +61,7 @@ impl Cursor {
 
     /// The newest known block up to a height that was scanned long enough ago.
     fn old_anchor(&self, due: i64, checked: i64, now: UnixMicros) -> Option<Block> {
-        // A block's time counts by our clock: another one's may be invented.
+        // Bounded by our clock, as a node may invent a block's time.
         let present = self.newest?.min(now.seconds());
         let is_old = |block: &Block| {
             let is_settled = block.timestamp.plus(CHECK_AGE_SECONDS) <= present
@@ -121,7 +121,7 @@ impl Cursor {
         Check { from, to, is_rescan, ..Check::of_tip(anchor, to, then) }
     }
 
-    /// Asks about what is held, now and then.
+    /// Asks about held transfers when due.
     fn next_held(&mut self, then: Then, now: UnixMicros) -> Option<(Found, Vec<Question>)> {
         if self.evidence.held().is_empty() || !self.checks.ask_held(now) {
             return None;

@@ -1,4 +1,4 @@
-//! The records of a step, and what its head says.
+//! The records of a step, and the head's fields.
 
 use schemas::record::{Block, ChainBody, ChainRecord, ConfirmedTier, Head};
 use schemas::{Epoch, UnixMicros};
@@ -6,8 +6,8 @@ use schemas::{Epoch, UnixMicros};
 use super::{Cursor, Phase};
 use crate::machine::{Decision, History, Next};
 
-/// Maximum lead of the clock over the chain's newest block: longer than a chain pauses. Were a
-/// clock believed that has jumped, no later record could have an earlier time.
+/// Maximum lead of the clock over the chain's newest block: longer than a chain pauses. Times only
+/// increase: a clock that jumped ahead would keep all later records there.
 const AHEAD_MAX_SECONDS: i64 = 600;
 
 impl Cursor {
@@ -22,7 +22,7 @@ impl Cursor {
         is_held_back
     }
 
-    /// Returns `true` if a head that brings nothing can wait.
+    /// Returns `true` if a head without news can wait.
     pub(super) fn may_hold_back(&self) -> bool {
         self.unannounced.is_empty() && self.held_back < self.rules.idle_polls
     }
@@ -43,8 +43,8 @@ impl Cursor {
     /// Returns the head at `number`. `fresh` are the anchors that the same step adds, `blocks`
     /// other known ones.
     ///
-    /// Finalized is a promise never to go back below it, and a rewind ends at an anchor: so it is
-    /// the height of one, or below all of them. What was not checked twice is neither final nor confirmed.
+    /// Ingest never rewinds below the finalized height, and a rewind ends at an anchor: so it is the height
+    /// of one, or below all of them. Blocks not checked twice are neither final nor confirmed.
     pub(super) fn head(&self, number: i64, fresh: &[Block], blocks: &[Block]) -> Head {
         let history = self.history.as_ref();
         let newest = |blocks: &[Block], limit: i64| {
@@ -116,7 +116,7 @@ impl Cursor {
             history.prune(self.rules.reorg_window);
         }
         self.ahead = None;
-        // Known until they are checked twice: the time of one that is confirmed ends deposits.
+        // Kept until they are checked twice: deposits expire by the time of a confirmed block.
         let checked = self.evidence.checked();
         self.blocks_ahead.retain(|block| block.number >= checked);
         self.held_back = 0;

@@ -1,4 +1,4 @@
-//! A range: its logs, the blocks that make them believed, and the step that publishes it.
+//! A range: its logs, the blocks that verify them, and the step that publishes it.
 
 use schemas::record::{Block, ChainBody};
 use schemas::{PaymentKey, UnixMicros};
@@ -12,10 +12,10 @@ use crate::machine::{Answer, Decision, EventLog, Header, Next, Note, Outcome};
 #[derive(Debug)]
 pub(super) struct Scanned {
     pub(super) to: Block,
-    /// `true` if there is more to ask at once after it.
+    /// `true` if the next range follows at once.
     pub(super) again: bool,
     pub(super) logs: Vec<EventLog>,
-    /// Logs of one answer alone, and copies under one number: a stutter, or equal transfers.
+    /// Logs of one answer alone, and copies under one number: duplicates or equal transfers.
     pub(super) doubted: Vec<EventLog>,
     /// The highest block that the endpoint contradicted itself about.
     pub(super) contradicted: Option<Block>,

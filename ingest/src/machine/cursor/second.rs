@@ -1,10 +1,10 @@
-//! The second check ([`super::due`] says when): how the answers of two endpoints are compared, and what waits for that. What it proves is
-//! noted in [`crate::machine::evidence`]; differences are settled by receipts ([`super::settle`]).
+//! The second check, scheduled by [`super::due`]: compares the answers of two endpoints. Its proofs are kept in
+//! [`crate::machine::evidence`]; differences are settled by receipts ([`super::settle`]).
 //!
 //! One request asks another endpoint for the transfers of a range at its depth, for a block near the tip, and for its
-//! tags. Where it shows that block as ours, everything up to it is vouched for; where it has another one, the newest block
-//! that both have bounds what is confirmed from then on. One that is behind is asked for the same block until it has it.
-//! Nothing here stops the scan: what fails is asked again later, and the heads confirm less.
+//! tags. If that block is ours, everything up to it is vouched for; if not, the newest common block bounds confirmation
+//! from then on. An endpoint that is behind is asked for the same block until it has it. A failed check does not stop
+//! the scan: it is retried later, and the heads confirm less.
 
 use schemas::record::{Block, Observation};
 use schemas::{BlockHash, PaymentKey, UnixMicros};
@@ -17,15 +17,15 @@ use crate::machine::{
     Tag, Tags,
 };
 
-/// Most blocks of a check that asks for the outcomes of all transactions of each; more are asked for by their logs.
+/// Most blocks of a check by block receipts; longer ranges are checked by their logs.
 pub(super) const RECEIPT_BLOCKS_MAX: i64 = 16;
-/// Most steps that begin before a check is tried again where the endpoint does not have the block yet.
+/// Maximum backoff of a check, in steps, where the endpoint does not have the block yet.
 const BEHIND_WAIT_MAX: u32 = 2;
 /// Blocks of ours that one request asks another endpoint for, to find the newest that both have.
 const COMMON_MAX: usize = 32;
 
 impl Cursor {
-    /// The height up to which no head promises more than was checked.
+    /// Limit that the checks set on the finalized height.
     pub(super) fn final_max(&self) -> i64 {
         let rescanned =
             if self.rules.policy.is_shallow() { self.checks.rescanned } else { i64::MAX };
@@ -119,7 +119,7 @@ impl Cursor {
         Some(self.last()).filter(is).or(ahead).or_else(|| self.known().anchor_at(number))
     }
 
-    /// Takes note of a block that was scanned where another endpoint has shown one.
+    /// Vouches for a scanned block if another endpoint has shown the same.
     pub(super) fn vouch_shown(&mut self, end: Block) {
         let Some(shown) = self.checks.shown.take() else { return };
         if shown == end {
@@ -261,7 +261,7 @@ impl Cursor {
         questions
     }
 
-    /// The check is over, and brought nothing to publish.
+    /// Ends a check without records to publish.
     pub(super) fn end_check(&mut self, found: Found, now: UnixMicros) -> Decision {
         let Found { check, notes } = found;
         if self.is_half(check) {
@@ -288,7 +288,7 @@ impl Cursor {
         is_unknown && !check.is_empty() && !check.is_rescan && check.role == Role::Second
     }
 
-    /// The answer cannot be used: the step continues, and the check is tried again later.
+    /// Postpones a check whose answer cannot be used; the step continues.
     pub(super) fn check_later(
         &mut self,
         check: Check,
@@ -302,7 +302,7 @@ impl Cursor {
         with_notes(self.proceed(check.then, now), vec![note])
     }
 
-    /// There is no answer: the step begins again, without a check unless a shorter range may do.
+    /// Restarts the step after a refused check: with a shorter range, or without a check.
     pub(super) fn check_refused(&mut self, check: Check, refusal: Refusal) -> Next {
         let used = check.to - check.from + 1;
         let shrunk = match refusal {
@@ -324,7 +324,7 @@ impl Cursor {
         };
         if !shrunk {
             self.checks.failed(self.rules.check_wait_polls);
-            // As in a scan, whatever the words are.
+            // As in a scan, for any refusal.
             if used > 1 && self.checks.failures.is_multiple_of(REFUSED_MAX) {
                 self.checks.range.shrink(used, None);
             }

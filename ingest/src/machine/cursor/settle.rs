@@ -1,6 +1,6 @@
-//! Differences between two answers are settled by receipts: of the endpoint that gave the second answer, then of another
-//! one. There is no vote. What both prove is published or stays; what both deny, several times in a row, is taken back;
-//! everything else is held: it is published, stays unconfirmed, and is asked about again until they agree.
+//! Differences between two answers are settled by receipts: of the endpoint that gave the second answer, then of
+//! another one. There is no vote. Transfers that both prove are published or stay; those that both deny, several times
+//! in a row, are retracted; all others are held: published, unconfirmed, and checked again until both agree.
 
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Address, Epoch, UnixMicros};
@@ -30,7 +30,7 @@ enum Settled {
     Dropped,
 }
 
-/// Wallets with contracts that are watched in the blocks after a height only.
+/// Pairs of wallet and contract that are watched only above a height.
 #[derive(Debug, Default)]
 pub(super) struct LateWatch {
     added: Vec<(Address, Address)>,
@@ -45,13 +45,13 @@ impl LateWatch {
 }
 
 impl Cursor {
-    /// Notes what is watched from the next block on, and was not in the blocks scanned before.
+    /// Notes the pairs that are watched only from the next block on.
     pub(crate) fn watch_from_here(&mut self, added: Vec<(Address, Address)>) {
         let to = self.history.as_ref().map_or(-1, |history| history.last().number);
         self.late_watch = LateWatch { added, to };
     }
 
-    /// Asks for receipts of the transactions; the blocks show that they are of our chain.
+    /// Asks for receipts of the transactions, and for the blocks, to check the fork.
     pub(super) fn ask_receipts(&self, check: &Check, questions: &[Question], is_own: bool) -> Ask {
         let blocks = questions.iter().map(|question| Point::Number(question.block.number));
         let blocks = std::iter::once(Point::Number(check.anchor.number)).chain(blocks);
@@ -69,7 +69,7 @@ impl Cursor {
         }
     }
 
-    /// Asks about what is left open, or settles it.
+    /// Asks the open questions, or ends the check.
     pub(super) fn settle(
         &mut self,
         found: Found,
@@ -107,7 +107,7 @@ impl Cursor {
                 return Next::Ask.into();
             }
         }
-        // One that is its own witness proves nothing more.
+        // An endpoint cannot be its own witness.
         let others = (!is_own && !found.check.is_alone).then_some(verdicts);
         let settled: Vec<_> = (0..questions.len())
             .map(|at| {
@@ -146,8 +146,8 @@ impl Cursor {
             question.block = shown;
             let (block, seen, rank) = (&question.block, &question.seen, question.rank);
             let verdict = Verdict::of(proof, &self.rules.watch, block, seen, rank);
-            // Some nodes serve the log of a transaction that no block of theirs lists: the log is not denied by that.
-            // Nor is what the receipts of its whole block have.
+            // Some nodes serve the log of a transaction that no block of theirs lists: that is no
+            // denial. Nor is a receipt that contradicts the block's receipts.
             let shows = !question.is_published && question.own.is_none();
             let contradicts = *proof == Proof::Unlisted || question.by_receipts;
             let denies = verdict == Verdict::Denied;
@@ -171,7 +171,7 @@ impl Cursor {
         let own = question.own.unwrap_or(Unknown);
         let key = (block.number, block.hash, seen.payment());
         let (denials, denied_at) = self.checks.denied.remove(&key).unwrap_or_default();
-        // Where the other endpoint is only away, what is held or found late waits for it.
+        // While the other endpoint is down, held transfers and late finds wait for it.
         let waits = self.rules.has_second && (*is_held || !*is_published);
         match (own, other) {
             (Proven, None) if *is_published && !*is_held => Settled::Counts,
@@ -180,7 +180,7 @@ impl Cursor {
             // A transaction that failed, or a log that its endpoint takes back.
             (Denied, _) if !*is_published => Settled::Dropped,
             (Denied, Some(Denied) | None) if other.is_some() || !self.rules.has_second => {
-                // Denials of one moment are one.
+                // Simultaneous denials are one.
                 let is_new = denials == 0 || now.0 >= denied_at.0.saturating_add(AGAIN_MICROS);
                 let (denials, at) = if is_new { (denials + 1, now) } else { (denials, denied_at) };
                 self.checks.denied.insert(key, (denials, at));
@@ -190,8 +190,8 @@ impl Cursor {
         }
     }
 
-    /// One step with late finds, and without what all endpoints deny. The epoch says that something was taken back; the
-    /// blocks stay.
+    /// Publishes late finds, and retracts of transfers that every endpoint denies. Retracts begin a new epoch;
+    /// the blocks stay.
     fn publish_settled(
         &mut self,
         mut found: Found,

@@ -342,7 +342,7 @@ fn a_range_with_too_many_hits_is_split() {
 
 #[test]
 fn a_lag_keeps_clear_of_logs_that_trail_their_headers() {
-    // Silently truncated answers: a single endpoint cannot be seen through, except by distance.
+    // Silently truncated answers: with one endpoint, only a lag helps.
     for (lag, published) in [(0, 0), (1, 1)] {
         let mut node = Node::new(10);
         node.logs_lag = 1;

@@ -1,4 +1,4 @@
-//! Findings of a second check, what it takes back, and what waits for it.
+//! Second check: findings, retracts, and delayed confirmations.
 
 use std::time::Duration;
 

@@ -75,7 +75,7 @@ fn second_check_asks_for_outcomes_of_few_blocks() {
     );
 }
 
-/// Nobody knows which of the two scanned before a restart: both must prove what waits.
+/// The scanner before a restart is unknown: both must prove what waits.
 #[test]
 fn after_a_restart_two_endpoints_prove_what_waits() {
     let rules = || {

@@ -1,4 +1,4 @@
-//! Effects of a reorganisation: what it takes back, and what it never does.
+//! Effects of a reorganisation: retracts, and their limits.
 
 use super::*;
 
