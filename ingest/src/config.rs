@@ -1,4 +1,4 @@
-//! `[chains.*]`: which chains to follow, where, and when their blocks count as confirmed.
+//! `[chains.*]`: followed chains, their endpoints, contracts and confirmation policies.
 
 mod contract;
 mod endpoint;
@@ -22,14 +22,14 @@ const IDLE_POLLS_MAX: u32 = 15;
 /// Most time, and most polls, before a second check that failed is tried again.
 const CHECK_WAIT_MAX: Duration = Duration::from_secs(30);
 const CHECK_WAIT_POLLS_MAX: u32 = 16;
-/// Most blocks to stay behind: eight seconds of Arbitrum's.
+/// Maximum `lag`: eight seconds of Arbitrum's blocks.
 const LAG_MAX: u64 = 32;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// From this amount on, chains with slow finality wait for it.
+/// Amount from which chains with slow finality wait for it.
 const LARGE: &str = "10000";
 /// Below this amount one endpoint is enough while no other answers.
 const ALONE: &str = "100";
-/// Depths beyond this are typing errors.
+/// Largest plausible depth.
 const DEPTH_MAX: u64 = 100_000;
 
 /// `[chains]`.
@@ -39,8 +39,8 @@ pub struct Config {
     pub chains: Vec<ChainConfig>,
 }
 
-/// One section of `[chains]`, with what the shop has on that chain. A chain without wallets is
-/// followed too, so that deposits at a wallet that was removed still run out.
+/// One section of `[chains]`, with the shop's wallets on that chain. A chain without wallets is
+/// followed too, so that deposits at a removed wallet still expire.
 #[derive(Debug, Clone)]
 pub struct ChainConfig {
     pub blockchain: Blockchain,
@@ -53,16 +53,16 @@ pub struct ChainConfig {
     pub contracts: Vec<StablecoinContract>,
     /// Contracts no longer offered: they pay only what was offered with them.
     pub retired: Vec<StablecoinContract>,
-    /// Known contracts of the coins that no order is offered: a transfer of them is reported.
+    /// Known contracts of the coins that are not offered: their transfers are reported.
     pub unlisted: Vec<StablecoinContract>,
-    /// Coins that its wallets take; their contracts are checked before they are believed.
+    /// Coins that its wallets take; their contracts are checked at each endpoint.
     pub stablecoins: BTreeSet<Stablecoin>,
     /// Wallets that payments may arrive at.
     pub wallets: Vec<Address>,
     /// Every configured wallet of this family of addresses: one key holds an address on all of its chains.
     pub own: Vec<Address>,
     pub policy: Policy,
-    /// The first block to scan on the first start; none begins after the endpoint's head.
+    /// First block to scan on the first start; `None`: the one after the endpoint's head.
     pub start_block: Option<i64>,
     /// Wait between polls once everything is scanned.
     pub poll_interval: Duration,
@@ -78,7 +78,7 @@ pub struct ChainConfig {
     pub match_window: Duration,
 }
 
-/// Used where a chain's section is silent.
+/// Values for absent keys.
 struct Defaults {
     policy: Policy,
     poll_interval: Duration,
@@ -89,8 +89,8 @@ struct Defaults {
 /// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for
 /// everyday amounts and finality for large ones. Windows cover the deepest reorganisations seen and
 /// the time to finality; polls come about once a block. The lag is about two seconds of blocks, for nodes whose logs
-/// trail their headers: a payment is then seen at first, and the second check need not find it. Where a
-/// block takes longer none is worth its wait.
+/// trail their headers: the first scan then finds a payment, not only the second check. Chains with
+/// longer block times have no lag.
 fn defaults(blockchain: Blockchain) -> Defaults {
     let small = |depth, tag| Tier { below: Amount::parse(LARGE).ok(), depth, tag };
     let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };
@@ -116,7 +116,7 @@ pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
         (Blockchain::Eth, Tag::Safe) => 8 * MINUTE,
         // Two epochs, and a part of the third.
         (Blockchain::Eth, Tag::Finalized) => 19 * MINUTE,
-        // Written to Ethereum every few minutes, final when it is.
+        // Batched to Ethereum every few minutes, final with it.
         (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Safe) => 10 * MINUTE,
         (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Finalized) => 30 * MINUTE,
         // Proven on Ethereum after hours.
@@ -125,8 +125,8 @@ pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
     }
 }
 
-/// Returns the minimum age of a tag, in seconds behind the newest block: an endpoint whose tag is
-/// younger is not believed. 0 for any chain that is not the public one.
+/// Returns the minimum age of a tag, in seconds behind the newest block: a younger tag of an
+/// endpoint is rejected. 0 for any chain that is not the public one.
 pub(crate) fn tag_age_min(blockchain: Blockchain, chain_id: u64, tag: Tag) -> i64 {
     /// Of Ethereum: 32 slots of 12 s.
     const EPOCH: i64 = 384;
@@ -150,7 +150,7 @@ impl Config {
     pub const DEFAULTS: &str = include_str!("config/default.toml");
 
     /// Reads the section. Every chain with a wallet needs one inside it, and a contract for each
-    /// stablecoin that its wallets take; what is wrong is noted in `source`.
+    /// stablecoin that its wallets take; problems are noted in `source`.
     #[must_use]
     pub fn read(source: &mut Source, wallets: &[Wallet], match_window: Duration) -> Self {
         let mut section = source.section("chains");
@@ -176,7 +176,7 @@ impl Config {
         Self { chains }
     }
 
-    /// The contracts of all chains that are followed: what an order is offered. The first of a coin is shown.
+    /// The contracts that orders are offered, of all followed chains. The first of a coin is shown.
     pub fn contracts(&self) -> Vec<StablecoinContract> {
         self.chains.iter().flat_map(|chain| chain.contracts.iter().copied()).collect()
     }

@@ -1,9 +1,9 @@
-//! The endpoints of a chain. One of them is asked for a whole step, the best that works; a second answer comes
-//! from another one, where there is one.
+//! The endpoints of a chain. The best one that works serves a whole step; a second answer comes from another one,
+//! where there is one.
 //!
 //! An endpoint that refuses, contradicts itself, is behind the others, on another fork or of another chain is put
-//! aside, and its name goes to the log. That the next one differs is no reorganisation: where it lacks our last
-//! block it is behind, and where it has another one in its place the others are asked which is canonical.
+//! aside and logged. A difference of the next one is no reorganisation yet: without our last block it is behind; with
+//! another block in its place, the others are asked which is canonical.
 
 mod health;
 mod second;
@@ -37,7 +37,7 @@ pub(crate) struct Endpoints {
     wrong: Vec<Option<String>>,
     /// `true` once it was reported that no endpoint is of this chain.
     is_reported: bool,
-    /// `true` for each endpoint that has deleted what the scan needs.
+    /// `true` for each endpoint that pruned blocks of the scan.
     pruned: Vec<bool>,
     /// Failures of each endpoint, by class.
     errors: Vec<BTreeMap<&'static str, u64>>,
@@ -57,12 +57,12 @@ pub(crate) enum NotBegun {
     Refused(usize, Failure),
 }
 
-/// A question, and what an endpoint answered.
+/// A question and its result.
 pub(crate) struct Fetched {
     pub(crate) index: usize,
     pub(crate) ask: Ask,
     pub(crate) result: Result<Answer, Failure>,
-    /// `true` if the endpoint was asked at all.
+    /// `true` if a request was sent.
     pub(crate) is_asked: bool,
 }
 
@@ -74,11 +74,11 @@ impl Fetched {
     }
 }
 
-/// Clients for all endpoints of the chain, each with a name of its own.
+/// Clients for all endpoints of the chain, each with a unique name.
 pub(crate) fn clients(chain: &ChainConfig) -> Result<Vec<Endpoint>, Error> {
     let mut list: Vec<Endpoint> = Vec::with_capacity(chain.endpoints.len());
     for config in &chain.endpoints {
-        // Several plans of one provider differ only in what is not shown.
+        // Plans of one provider may differ only in the masked part.
         let same = chain.endpoints.iter().take(list.len());
         let same = same.filter(|other| other.url.to_string() == config.url.to_string());
         list.push(Endpoint::new(chain, config, same.count())?);
@@ -87,7 +87,7 @@ pub(crate) fn clients(chain: &ChainConfig) -> Result<Vec<Endpoint>, Error> {
 }
 
 impl Endpoints {
-    /// Clients for all endpoints of the chain. None is asked yet.
+    /// Clients for all endpoints of the chain. Sends no request.
     pub(crate) fn new(chain: Arc<ChainConfig>, pauses: Pauses) -> Result<Self, Error> {
         let list = clients(&chain)?;
         list.iter().for_each(Endpoint::register);
@@ -113,7 +113,7 @@ impl Endpoints {
         self.list.get(index).map_or("", Endpoint::name)
     }
 
-    /// Returns the time without progress of a chain after which a person must know.
+    /// Returns the time without progress of a chain after which an alarm is raised.
     pub(crate) fn stalled(&self) -> Duration {
         self.health.pauses().stalled
     }
@@ -122,7 +122,7 @@ impl Endpoints {
         self.first == index
     }
 
-    /// The endpoint that gave this step's second answer, else this one.
+    /// Name of this step's second endpoint, else of this one.
     pub(crate) fn second_name(&self, index: usize) -> &str {
         self.name(self.second.unwrap_or(index))
     }
@@ -132,7 +132,7 @@ impl Endpoints {
         self.name(self.first)
     }
 
-    /// Returns the state of each endpoint for people, without its keys.
+    /// Returns the readable state of each endpoint, without its keys.
     pub(crate) fn details(&self) -> Value {
         let now = Instant::now();
         let detail = |(index, endpoint): (usize, &Endpoint)| {
@@ -315,8 +315,8 @@ impl Endpoints {
         Ok(self.wrong[index].is_none())
     }
 
-    /// Returns how an endpoint differs from the configuration: in its chain id; if nothing is known
-    /// of it, in the contracts too.
+    /// Returns the difference of an endpoint from the configuration: in its chain id; if it was never
+    /// checked, in contracts too.
     async fn wrong_at(&self, index: usize) -> Result<Option<Error>, Failure> {
         let (blockchain, expected) = (self.chain.blockchain, self.chain.chain_id);
         let endpoint = &self.list[index];
@@ -360,7 +360,7 @@ impl Endpoints {
     fn serves_other(&mut self, index: usize, cause: String) {
         self.failed(index, Fault::Wrong, &cause);
         let name = self.chain.blockchain.as_str();
-        // One line for each wrong chain, however often the endpoint is asked.
+        // Logged once for each cause, however often it is asked.
         let is_new = self.wrong[index].as_ref() != Some(&cause);
         self.wrong[index] = Some(cause);
         if !is_new {
@@ -381,7 +381,7 @@ impl Endpoints {
         self.failed(index, fault, &failure.message);
     }
 
-    /// Takes note of what is wrong with an endpoint.
+    /// Takes note of a fault of an endpoint.
     pub(crate) fn failed(&mut self, index: usize, fault: Fault, cause: &str) {
         let (name, class) = (self.chain.blockchain.as_str(), fault.class());
         if fault != Fault::Behind {

@@ -1,9 +1,9 @@
-//! The client of one endpoint: every question of the cursor is one batch of JSON-RPC. On Tron its own HTTP
-//! interface answers what is final (`native.rs`).
+//! The client of one endpoint: every question of the cursor is one batch of JSON-RPC. On Tron its HTTP
+//! interface serves final blocks (`native.rs`).
 //!
-//! An answer is whole or a [`Failure`], in whose text what may be a key is masked. The one thing that is tried
-//! again here is a batch that the endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that
-//! chains with other headers are served by the same code.
+//! An answer is complete or a [`Failure`], in whose text possible keys are masked. The only retry here is of a batch
+//! that the endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that the
+//! same code serves chains with other headers.
 
 mod block;
 mod failure;
@@ -85,7 +85,7 @@ pub(crate) struct Endpoint {
     batch_calls: AtomicUsize,
     /// Receipts of whole blocks.
     outcomes: Support,
-    /// The contracts, as a filter has them.
+    /// Contracts in the form of a filter.
     contracts: Value,
     /// The topics, one list for each filter.
     topics: Vec<Value>,
@@ -116,14 +116,14 @@ impl Watched {
 }
 
 impl Endpoint {
-    /// A client for one of the chain's endpoints; connects when first asked.
+    /// A client for one of the chain's endpoints; connects on first use.
     /// `same` others before it have the same name.
     pub(crate) fn new(
         chain: &ChainConfig,
         endpoint: &EndpointConfig,
         same: usize,
     ) -> Result<Self, Error> {
-        // An error means that another part of the process installed it first.
+        // Fails only if the process has a provider already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let key = endpoint.api_key.iter().filter_map(|api| {
             let mut value = HeaderValue::from_bytes(api.key.expose()).ok()?;
@@ -170,7 +170,7 @@ impl Endpoint {
         &self.name
     }
 
-    /// Counts no request and no failure of it, so that the first one is an increase.
+    /// Initializes its counters to zero, so that the first count is an increase.
     pub(crate) fn register(&self) {
         let (blockchain, endpoint) = (self.blockchain.as_str(), &*self.name);
         let labels = [("blockchain", blockchain.to_owned()), ("endpoint", endpoint.to_owned())];
@@ -185,13 +185,13 @@ impl Endpoint {
         }
     }
 
-    /// Publishes whether it is asked, and whether it is put aside.
+    /// Sets its gauges: in use, and put aside.
     pub(crate) fn measure(&self, is_used: bool, is_aside: bool) {
         self.set(names::ENDPOINT_IN_USE, f64::from(u8::from(is_used)));
         self.set(names::ENDPOINT_ASIDE, f64::from(u8::from(is_aside)));
     }
 
-    /// This process asks it no more: neither is published.
+    /// Clears its gauges: this process uses it no more.
     pub(crate) fn withdraw(&self) {
         self.set(names::ENDPOINT_IN_USE, NO_VALUE);
         self.set(names::ENDPOINT_ASIDE, NO_VALUE);
@@ -287,8 +287,8 @@ impl Endpoint {
     }
 
     /// Sends calls in as few requests as the endpoint takes, one after another. A batch that is
-    /// refused as such is halved until it is answered; only an answer makes the smaller size stay,
-    /// so that an outage does not.
+    /// refused as such is halved until it succeeds; only a success keeps the smaller size, so that an
+    /// outage does not.
     async fn call(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let first = self.batch_calls.load(Ordering::Relaxed).min(calls.len()).max(1);
         let mut size = first;
@@ -323,8 +323,8 @@ impl Endpoint {
         Ok(results)
     }
 
-    /// Masks what may be a key in a failure that quotes the endpoint: in a refusal, which `send` and `send_one` mask, or
-    /// in a result that does not parse, which its caller masks.
+    /// Masks possible keys in a failure that quotes the endpoint: `send` and `send_one` call it for refusals, their
+    /// callers for results that do not parse.
     fn masked<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         result.map_err(|failure| failure.masked(&self.secrets))
     }
@@ -348,7 +348,7 @@ impl Endpoint {
         self.post_to(url, &wire::body(calls), calls.len(), bytes_max).await
     }
 
-    /// The body of a success. A failure has the pause in it that the endpoint asks for.
+    /// The body of a success. A failure has the pause that the endpoint asks for.
     async fn post_to(
         &self,
         url: reqwest::Url,

@@ -35,7 +35,7 @@ pub(super) fn read(
     (contracts, retired.unwrap_or_default())
 }
 
-/// The known contracts beside these; none on a development chain, where their addresses are nobody's.
+/// The known contracts beside these; none on a development chain, where they do not exist.
 pub(super) fn unlisted(
     blockchain: Blockchain,
     chain_id: u64,
@@ -48,7 +48,7 @@ pub(super) fn unlisted(
     known_contracts(blockchain).filter(is_new).copied().collect()
 }
 
-/// Money that is sent to a token's own contract is lost. Known contracts are refused where the wallets are read.
+/// Refuses a contract as a wallet: payments to it are lost. Known ones are refused where the wallets are read.
 pub(super) fn check_wallets(section: &Reader, contracts: &[StablecoinContract], all: &[Wallet]) {
     for StablecoinContract { stablecoin, address, .. } in contracts {
         let is_unknown = known_contract(*address).is_none();
@@ -86,7 +86,7 @@ fn chosen(
     contracts
 }
 
-/// Says what to do about a coin that a wallet takes and that has no contract.
+/// Reports a wallet's coin without a contract, with the remedy.
 fn report_missing(
     blockchain: Blockchain,
     section: &Reader,
@@ -119,7 +119,7 @@ fn report_missing(
     }
 }
 
-/// Those that are offered, and the retired ones.
+/// Offered and retired contracts.
 fn read_listed(
     blockchain: Blockchain,
     section: &mut Reader,

@@ -4,7 +4,7 @@ use reqwest::header::HeaderName;
 use runtime::config::Reader;
 use schemas::{Blockchain, Secret};
 
-/// A whole number that leaves space above and below.
+/// Default weight, between possible others.
 const WEIGHT: u64 = 100;
 /// Header in which TronGrid expects the key.
 const TRON_HEADER: &str = "tron-pro-api-key";
@@ -39,14 +39,14 @@ pub struct ApiKey {
 }
 
 impl EndpointConfig {
-    /// An endpoint about which nothing else is configured.
+    /// An endpoint with defaults.
     #[must_use]
     pub fn new(url: RpcUrl) -> Self {
         Self { url, weight: WEIGHT, requests_per_second: None, api_key: None, native: None }
     }
 
-    /// An endpoint of a chain about which nothing else is configured: on Tron with a guess where its own interface is,
-    /// because providers serve both at one address.
+    /// An endpoint of a chain with defaults: on Tron with a guessed address of the native interface, because providers
+    /// serve both at one address.
     #[must_use]
     pub fn of(blockchain: Blockchain, url: RpcUrl) -> Self {
         let native = (blockchain == Blockchain::Tron).then(|| url.before("jsonrpc")).flatten();

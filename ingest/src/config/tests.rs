@@ -1,4 +1,4 @@
-//! Reading `[chains.*]`: what is accepted, what is refused, what is hidden.
+//! Reading `[chains.*]`: accepted, refused and masked values.
 
 use runtime::config::Problems;
 use schemas::AddressFamily;

@@ -1,4 +1,4 @@
-//! Several endpoints over real sockets; which one is asked for a second answer, and what is repeated of a key.
+//! Several endpoints over real sockets: choice of the second endpoint, and masking of keys.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -101,7 +101,7 @@ async fn second_answer_comes_from_another_endpoint() {
     assert_eq!(endpoints.second(&ask).await, Some(0));
 }
 
-/// Each range is another one's: who confirms the one may have scanned the other.
+/// Ranges differ in scanner: the checker of one may have scanned the other.
 #[tokio::test]
 async fn the_second_endpoint_is_chosen_for_each_range() {
     let (a, b) = (ids(vec!["0x1"]).await, ids(vec!["0x1"]).await);
@@ -127,7 +127,7 @@ async fn paused_second_endpoint_holds_confirmation() {
     endpoints.failed(1, Fault::Refused(Refusal::Rate, None), "");
     let ask = Ask { about: Some(10), ..Ask::default() };
     assert_eq!(endpoints.second(&ask).await, None);
-    // Nor does it bear witness to itself, when it gave the second answer.
+    // Nor is it its own witness, when it gave the second answer.
     endpoints.second = Some(0);
     assert_eq!(endpoints.witness().await, Some(1));
 }
@@ -177,7 +177,7 @@ async fn contracts_must_be_as_configured() {
             found.map(|found| format!("{token} {found} where decimals() = 6 is configured"));
         assert_eq!(wrong, expected);
         assert_eq!(endpoints.check(0).await, found.is_none());
-        // Nobody takes the coin: its contract may be anything.
+        // No wallet takes it: the contract is not checked.
         take(&mut endpoints, &[]);
         assert!(endpoints.wrong_at(0).await.unwrap().is_none());
     }
@@ -206,7 +206,7 @@ async fn keys_are_sent_and_never_repeated() {
     assert_eq!(served.header("x-key"), "s3cr3t-k3y");
     let names = [endpoints.name(0), endpoints.name(1)].join(" ");
     assert!(names.ends_with(" (2)") && !names.contains("0123456789abcdef"), "{names}");
-    // Nobody is there: the error of the connection has the address in it.
+    // Connection refused: the error contains the address.
     drop(served);
     let text = endpoints.list[1].fetch_chain_id().await.unwrap_err().message;
     assert!(!text.contains("0123456789abcdef"), "{text}");

@@ -26,7 +26,7 @@ fn no_logs() -> Failure {
 }
 
 impl Endpoint {
-    /// Asks a question of the cursor. Where it is about single blocks, their size is no reason to refuse it.
+    /// Asks a question of the cursor. A single block that is too large is fetched in parts.
     ///
     /// # Errors
     /// [`Failure`] if any part of it has no answer; a tag that the endpoint does not have is none.

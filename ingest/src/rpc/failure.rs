@@ -7,20 +7,20 @@ use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 
 use crate::machine::Refusal;
 
-/// Longest message that is kept until the secrets are masked in it: what is parsed may have megabytes.
+/// Longest message that is kept for masking: a body may have megabytes.
 const UNMASKED_CHARS_MAX: usize = 1000;
 /// Longest message that is shown.
 const MESSAGE_CHARS_MAX: usize = 200;
-/// An endpoint that asks for a longer pause is asked again after this one.
+/// Maximum of the pauses that endpoints ask for.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// The word in a refusal of a batch as such.
 const BATCH: &str = "batch";
 /// Replacement of a secret in texts.
 const MASK: &str = "***";
-/// A shorter part of a secret at the end of a text is not masked: it may be another word.
+/// Minimum length of a cut secret that is masked: a shorter one may be another word.
 const SECRET_PART_CHARS_MIN: usize = 4;
 
-/// The code of a method that is not there, in a message of ours.
+/// Part of our message about an unknown method.
 const NO_METHOD: &str = "error -32601:";
 /// Error texts about a method that is missing, or not in the plan, in lower case.
 const NOT_SERVED: [&str; 6] =
@@ -33,8 +33,7 @@ pub(crate) struct Failure {
     pub(crate) refusal: Refusal,
     /// Message of the endpoint or the network, without any URL.
     pub(crate) message: String,
-    /// The request as a whole was refused for no reason that is known: it may have been too many
-    /// calls.
+    /// `true` if the whole request was refused for an unknown reason, perhaps its number of calls.
     pub(crate) smaller_batch_may_do: bool,
     /// Pause that the endpoint asks for.
     pub(crate) retry_after: Option<Duration>,
@@ -51,20 +50,20 @@ impl Failure {
         Self::new(Refusal::Transient, "no answer")
     }
 
-    /// Returns `true` if the endpoint made the call, and it was the contract that refused it.
+    /// Returns `true` if the contract reverted the call.
     pub(crate) fn is_revert(&self) -> bool {
         let message = self.message.to_lowercase();
         ["revert", "invalid opcode"].iter().any(|words| message.contains(words))
     }
 
-    /// Returns `true` if the endpoint does not have such a method, or not for us.
+    /// Returns `true` if the endpoint lacks the method, or our plan does.
     pub(crate) fn lacks_method(&self) -> bool {
         let message = self.message.to_lowercase();
         let is_refused = || NOT_SERVED.iter().any(|words| message.contains(words));
         message.contains(NO_METHOD) || message.contains("method") && is_refused()
     }
 
-    /// Returns `true` if the refusal is about how much is asked for, not about what.
+    /// Returns `true` if a rate or size limit was exceeded.
     pub(crate) const fn is_limit(&self) -> bool {
         matches!(self.refusal, Refusal::Rate | Refusal::Size { .. })
     }
@@ -113,7 +112,7 @@ impl Failure {
         }
     }
 
-    /// From a body in another form than asked for: some endpoints refuse in a form of their own.
+    /// From a body that is no JSON-RPC: some endpoints refuse in another form.
     pub(crate) fn from_body(body: &str) -> Self {
         let refusal = classify(None, body);
         // Other nonsense is a broken answer, not a refusal.
@@ -170,7 +169,7 @@ fn suspended(body: &str) -> Option<Duration> {
     digits.parse().ok().map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
 }
 
-/// The classes, without what goes with them.
+/// Classes of refusals, without their data.
 #[derive(Debug, Clone, Copy)]
 enum Class {
     Behind,
@@ -186,8 +185,8 @@ fn names_batch(message: &str) -> bool {
     message.to_lowercase().contains(BATCH)
 }
 
-/// Words in the error messages of nodes and providers, in lower case; the first that fits counts,
-/// so the more special ones come first. Who uses which is in the tests.
+/// Words in the error messages of nodes and providers, in lower case; the first match counts, so
+/// the more specific ones come first. Their sources are in the tests.
 const WORDS: &[(Class, &str)] = &[
     (Class::Pruned, "pruned history"),
     (Class::Pruned, "has been pruned"),
@@ -219,7 +218,7 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Rate, "frequency"),
     (Class::Rate, "request rate exceeded"),
     (Class::Rate, "server is suspended"),
-    // Not the range is too large then, so the words about sizes must not count.
+    // Before the words about sizes: a batch limit is no limit of the range.
     (Class::Batch, BATCH),
     (Class::Size, "returned more than"),
     (Class::Size, "block range"),
@@ -257,7 +256,7 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Fatal, "unavailable due to config"),
 ];
 
-/// `4444` is of EIP-4444. `-32005` is "limit exceeded"; where the words do not say which limit, it is the rate.
+/// `4444` is of EIP-4444. `-32005` is "limit exceeded": without words about a limit, it is the rate.
 const CODES: &[(Class, i64)] =
     &[(Class::Rate, -32_005), (Class::Rate, 429), (Class::Pruned, 4444), (Class::Fatal, -32_601)];
 

@@ -1,8 +1,8 @@
-//! Tron's own HTTP interface, as a second source beside JSON-RPC: the solidified block, and what became of every
-//! transaction of one (decision 37).
+//! Tron's native HTTP interface, a second source beside JSON-RPC: the solidified block, and the outcomes of a
+//! block's transactions (decision 37).
 //!
-//! Its forms differ: no `0x`, times in milliseconds, errors with HTTP 200, and nothing that names the block's hash. So
-//! what it says of a block is compared with the transactions that JSON-RPC lists in it.
+//! Its format differs: no `0x`, times in milliseconds, errors with HTTP 200, outcomes without the block's hash.
+//! Outcomes are therefore compared with the transactions that JSON-RPC lists in the block.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
@@ -55,7 +55,7 @@ impl Endpoint {
         self.native.as_ref().filter(|native| !native.is_absent())
     }
 
-    /// Asks JSON-RPC, and the native interface about what is final, where there is one.
+    /// Asks JSON-RPC, and for final blocks the native interface, where there is one.
     pub(super) async fn fetch_by_both(&self, ask: &Ask) -> Result<Answer, Failure> {
         let asks_final = ask.blocks.contains(&Point::Finalized)
             || ask.receipts.iter().any(|outcome| outcome.is_final);
@@ -71,7 +71,7 @@ impl Endpoint {
         }
     }
 
-    /// Adds to what JSON-RPC answered, position by position, what it was not asked.
+    /// Adds the native results to the answer of JSON-RPC, at their positions.
     async fn fetch_native(
         &self,
         native: &Native,
@@ -294,7 +294,7 @@ fn receipts(listed: &Listed, infos: Vec<WireInfo>) -> Result<Vec<(TxHash, Receip
     Ok(receipts)
 }
 
-/// A log counts its index through the block, as that of JSON-RPC does.
+/// Log with a block-wide index, as in JSON-RPC.
 fn event(log: &WireLog, block: Block, tx_hash: TxHash, log_index: i32) -> Option<EventLog> {
     let topics: Option<Vec<[u8; 32]>> = log.topics.iter().map(|t| Some(hash(t)?.0)).collect();
     Some(EventLog {

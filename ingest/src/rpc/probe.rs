@@ -1,4 +1,4 @@
-//! Questions of the doctor to an endpoint, beyond what following a chain needs.
+//! Requests of the doctor that a scan does not need.
 
 use std::time::{Duration, Instant};
 
@@ -49,14 +49,14 @@ impl Endpoint {
         self.masked(wire::receipt(shown))
     }
 
-    /// Measures the time of the smallest question.
+    /// Measures the latency of a small request.
     pub(crate) async fn latency(&self) -> Result<Duration, Failure> {
         let begun = Instant::now();
         self.one("eth_blockNumber", json!([])).await?;
         Ok(begun.elapsed())
     }
 
-    /// The endpoint's clock; none if it does not show it.
+    /// Endpoint's clock; `None` without a `Date` header.
     pub(crate) async fn date(&self) -> Option<UnixSeconds> {
         let body = wire::body(&[Call { method: "eth_blockNumber", params: json!([]) }]);
         let answer = self.client.post(self.url.url().clone()).json(&body).send().await.ok()?;
@@ -130,7 +130,7 @@ impl Endpoint {
         (single, whole.map(|receipts| receipts.is_some()))
     }
 
-    /// Returns `true` if an address is a contract. A delegating account has its key all the same.
+    /// Returns `true` if an address is a contract. A delegating account (EIP-7702) is none.
     pub(crate) async fn is_contract(&self, address: Address) -> Result<bool, Failure> {
         let Call { method, params } = Call::code(address);
         let code = wire::output(&self.one(method, params).await?)?;
@@ -176,13 +176,13 @@ impl Endpoint {
     }
 }
 
-/// The input of the question for a wallet's balance.
+/// Call data of `balanceOf` for a wallet.
 fn balance_of(wallet: Address) -> String {
     let wallet = wire::hex(wallet);
     format!("{BALANCE_OF}{:0>64}", wallet.trim_start_matches("0x"))
 }
 
-/// A number of one word; none for anything else.
+/// Number in a 32-byte word; `None` otherwise.
 fn word(output: Option<Vec<u8>>) -> Option<U256> {
     let word = output.filter(|word| word.len() == 32)?;
     Some(U256::from_be_slice(&word))

@@ -8,7 +8,7 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(600);
 /// Longest time of `null` about blocks that the endpoint shows. Most nodes need seconds to index a new block.
 pub(super) const SILENT_MAX: Duration = Duration::from_secs(30);
 
-/// Knowledge of one method.
+/// State of one method.
 #[derive(Debug, Default)]
 pub(super) struct Support {
     state: Mutex<State>,

@@ -124,7 +124,7 @@ async fn a_block_that_is_too_large_is_asked_for_in_parts() {
     let logs: Vec<_> = (0..12).map(|index| wire_log(index, (index % 3) as u8, index % 4)).collect();
     let span = Span::Block(Hash([5; 32]));
     let one = Ask { blocks: vec![Point::Latest], logs: vec![span], ..Ask::default() };
-    // Those without a value are of no interest.
+    // Logs of zero value are dropped.
     let expected: Vec<_> = (0..12).filter(|index| index % 4 != 0).collect();
     for (logs_max, requests) in [(100, 1), (8, 5), (4, 7)] {
         let (endpoint, served) = endpoint(fat_block(logs.clone(), logs_max, true)).await;
@@ -257,7 +257,7 @@ async fn logs_of_blocks_need_not_agree_with_their_bloom() {
     }
 }
 
-/// Beyond it memory would be the endpoint's to fill.
+/// Without it an endpoint could exhaust memory.
 #[tokio::test]
 async fn an_answer_has_a_limit_of_bytes() {
     for (bytes, refusal) in

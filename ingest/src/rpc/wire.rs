@@ -1,4 +1,4 @@
-//! JSON-RPC as it travels: calls out, replies in. Every field from outside is checked here.
+//! Wire format of JSON-RPC: calls and replies. Every field from outside is checked here.
 
 use std::time::Duration;
 
@@ -64,12 +64,12 @@ impl Call {
     }
 }
 
-/// A number as JSON-RPC writes it.
+/// JSON-RPC encoding of a number.
 pub(super) fn quantity(number: i64) -> String {
     format!("{number:#x}")
 }
 
-/// The body of a request; ids are positions. A single call is no batch: some endpoints take none.
+/// The body of a request; ids are positions. A single call is no batch: some refuse batches.
 pub(super) fn body(calls: &[Call]) -> Value {
     let mut list = Vec::with_capacity(calls.len());
     for (id, Call { method, params }) in calls.iter().enumerate() {
@@ -112,7 +112,7 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
     all.ok_or_else(|| Failure::new(Refusal::Transient, "a call of the batch was not answered"))
 }
 
-/// The call that a reply is to, by its id. Some send it back as text.
+/// Position of a reply's call, by its id. Some endpoints return text.
 fn position(id: &Value) -> Option<usize> {
     match id.as_str() {
         Some(text) => text.parse().ok(),
@@ -120,7 +120,7 @@ fn position(id: &Value) -> Option<usize> {
     }
 }
 
-/// The result of a single call, parsed as what it is to be, or none for `null`.
+/// The result of a single call, parsed as `T`, or `None` for `null`.
 pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Failure> {
     #[derive(Deserialize)]
     #[serde(bound(deserialize = "T: Deserialize<'de>"))]
@@ -138,14 +138,14 @@ pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Fail
     }
 }
 
-/// A field that is there, be it `null`.
+/// A present field, even if `null`.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     field: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(field).map(Some)
 }
 
-/// A pause that an endpoint asks for, if it is one.
+/// Requested pause, if it is a valid duration.
 fn pause_of(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().map(|pause| pause.min(RETRY_AFTER_MAX))
 }
@@ -153,10 +153,10 @@ fn pause_of(seconds: f64) -> Option<Duration> {
 fn error(error: &Value) -> Failure {
     let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
-    // Some put the words that separate range from rate into `data`.
+    // Some endpoints distinguish range from rate in `data` only.
     let data = error.get("data").and_then(Value::as_str).unwrap_or_default();
     let failure = Failure::from_rpc(code, format!("{message} {data}").trim());
-    // Infura's way to say it.
+    // Infura's field for it.
     let pause = error.pointer("/data/rate/backoff_seconds").and_then(Value::as_f64);
     Failure { retry_after: pause.and_then(pause_of), ..failure }
 }
@@ -321,19 +321,19 @@ pub(super) fn hex(address: Address) -> String {
     alloy_primitives::hex::encode_prefixed(address.bytes())
 }
 
-/// Bytes, none if there are none.
+/// Bytes, `None` if empty.
 pub(super) fn output(value: &Value) -> Result<Option<Vec<u8>>, Failure> {
     let output = value.as_str().and_then(bytes).ok_or_else(|| malformed("output", &"not bytes"))?;
     Ok(Some(output).filter(|output| !output.is_empty()))
 }
 
-/// A number of one word; none for anything else.
+/// Number in a 32-byte word, if below 256.
 pub(super) fn small_number(output: &[u8]) -> Option<u8> {
     let (number, zeros) = output.split_last()?;
     (output.len() == 32 && zeros.iter().all(|byte| *byte == 0)).then_some(*number)
 }
 
-/// A text: an ABI string, or the 32 bytes that some old tokens answer.
+/// A text: an ABI string, or the 32 bytes that some old tokens return.
 pub(super) fn text(output: &[u8]) -> Option<String> {
     let text = match output.get(32..64).and_then(small_number) {
         Some(length) => output.get(64..64 + usize::from(length))?,
@@ -359,7 +359,7 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 
 fn parse_quantity(text: &str) -> Option<i64> {
     let digits = text.strip_prefix("0x")?;
-    // The parser of the standard library would take a sign.
+    // The standard library's parser accepts a sign.
     let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     i64::from_str_radix(digits, 16).ok().filter(|_| plain)
 }

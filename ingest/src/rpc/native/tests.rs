@@ -1,4 +1,4 @@
-//! Both interfaces of a node at one address: which is asked for what, and what is not believed.
+//! Both interfaces of a node at one address: their use, and the answers that are rejected.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -151,7 +151,7 @@ async fn each_block_is_asked_once() {
     let expected = [Proof::Unknown, Proof::Unlisted, Proof::Unknown];
     assert_eq!(endpoint.fetch(&ask).await.unwrap().receipts, expected);
     assert_eq!(served.sizes(), [3, 1, 1]);
-    // That there is no such method is known now.
+    // The missing method is known now.
     endpoint.fetch(&ask).await.unwrap();
     assert_eq!(served.sizes()[3..], [3, 1]);
 }
