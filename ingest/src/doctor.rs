@@ -1,7 +1,7 @@
-//! Examines the endpoints of a chain by hand: whether they serve what is configured, and how much of it.
+//! Manual examination of a chain's endpoints against the configuration.
 //!
-//! It asks an endpoint some dozens of questions, and changes nothing. What keeps an endpoint from being used is a
-//! failure; what makes it a worse one is a warning.
+//! It sends an endpoint some dozens of requests, and changes nothing. A failure makes an endpoint unusable; a warning
+//! only worse.
 
 mod depth;
 mod native;
@@ -21,15 +21,15 @@ use crate::machine::{Ask, Header, Point, Tag};
 use crate::rpc::{Endpoint, Failure, Probed};
 use crate::{ChainConfig, Error};
 
-/// Questions by which the usual time of an answer is found.
+/// Requests to measure the usual latency.
 const SAMPLES: usize = 5;
-/// Slower answers make a chain late.
+/// Latency above which a chain lags.
 const LATENCY_MILLIS_MAX: u128 = 2000;
-/// A block that is older is not the newest of a chain that works.
+/// Maximum age of the newest block of a live chain.
 const HEAD_AGE_SECONDS_MAX: i64 = 120;
-/// Clocks that differ by more are not set by anything.
+/// Maximum skew of synchronized clocks.
 const SKEW_SECONDS_MAX: i64 = 10;
-/// Longer ranges are not tried.
+/// Largest range that is tried.
 const RANGE_TRIED_MAX: i64 = 100_000;
 /// Maximum distance from the head at which a transaction is searched for, in blocks.
 const TRANSACTION_BLOCKS: i64 = 16;
@@ -50,7 +50,7 @@ pub struct Finding {
     /// Name of the check, for programs.
     pub check: &'static str,
     pub level: Level,
-    /// For people: what is there, and what to do if that is bad.
+    /// For people: the result, and the remedy if it is bad.
     pub text: String,
     /// For programs: the same as values, null if there is none.
     pub value: Value,

@@ -5,38 +5,38 @@
 //! Writes: `transfers.raw` (watched wallets, transfers, retracts, heads) and `chains` (progress).
 //!
 //! **Invariants**
-//! - The log is the cursor: there is no other state. What a restart knows is what was published. Where `chains` knows
-//!   a chain whose records are gone, it begins with the next epoch at its finalized height (`lost.rs`), never at the tip.
+//! - The log is the only state: a restart restores the cursor from published records. If `chains` has progress of a
+//!   chain whose records are gone, it begins with the next epoch at its finalized height (`lost.rs`), never at the tip.
 //! - A chain is followed by one process at a time: the group assigns it, and each chain's writer
 //!   fences the one before.
 //! - A wallet is published as watched before the first head that covers payments to it, so a deposit that
-//!   opens after that record misses none. What was watched once may not leave the configuration.
+//!   opens after that record misses none. No watched address may leave the configuration.
 //! - A head is published in one atomic step with every transfer up to it, so no head
 //!   ever covers a range that was not published whole.
-//! - No head confirms a block that was not asked for twice; with one endpoint, unless it was final and old at first sight.
+//! - A head confirms only blocks that were fetched twice; with one endpoint, also those final and old at first sight.
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
 //!   counts only if the last scanned block is still there before and after it.
 //! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
-//!   epoch at a block that both chains have. Below the published finalized height nothing is ever
-//!   taken back: a chain that would need it is halted with an alarm, until an operator takes it back ([`Rewind`]).
+//!   epoch at a block that both chains have. Below the published finalized height nothing is
+//!   retracted: a chain that would need it is halted with an alarm, until an operator rewinds it ([`Rewind`]).
 //!
 //! **What one endpoint can hide.** No payment is confirmed by one answer (decision 69):
 //! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and
-//!   its logs by hash. What only one of the two answers has is settled by receipts of the same endpoint;
-//!   what has none is published and held. Until then ranges stay as short.
+//!   its logs by hash. A log in one of the two answers only is settled by receipts of the same endpoint;
+//!   without, it is published and held. Until then ranges stay as short.
 //! - In a longer range, as when catching up, only the blocks in which the range had logs, its first and its
 //!   end are fetched again.
-//! - Before a block is confirmed its transfers are asked for a second time, at its depth and 6 s of age, of an
-//!   endpoint that did not scan it, where there is one, and by the receipts of whole blocks, where those are served. What is
-//!   found late and proven is published, what both endpoints deny is taken back, and anything else is held.
+//! - Before a block is confirmed, at its depth and 6 s of age, its transfers are fetched again: from an endpoint that
+//!   did not scan it, where there is one, and by the receipts of whole blocks, where those are served. Late finds with
+//!   a proof are published, transfers denied by both endpoints retracted, all others held.
 //! - Depth and tags count as far as two endpoints have shown the chain (`machine/evidence.rs`).
 //! - Not covered: what all endpoints leave out or invent, amounts below a bound while no other endpoint answers, and
 //!   what the only endpoint of a chain does in blocks that were final and old when they were scanned.
 //!
-//! **Which endpoint is asked** (`endpoints.rs`): the same one for a whole step, the best of those that work. When it
-//! fails the next one takes over from the last scanned block; if that one shows another block there, the others are
-//! asked first, so that a switch is no reorganisation. Before an endpoint is asked for blocks, its chain id and the
-//! code and `decimals()` of each contract of a coin that a wallet takes are compared with the configuration.
+//! **Choice of an endpoint** (`endpoints.rs`): the same one for a whole step, the best that works. When it fails the
+//! next one continues from the last scanned block; if it shows another block there, the others are asked first, so
+//! that a switch is no reorganisation. Before an endpoint is asked for blocks, its chain id and the code and
+//! `decimals()` of each contract of a coin that a wallet takes are compared with the configuration.
 //!
 //! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a
 //! reorganisation that is too deep, when its past records cannot be read back, and while all its

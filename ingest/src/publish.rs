@@ -6,7 +6,7 @@ use log::NewRecord;
 use schemas::record::{ChainBody, ChainProgress, ChainRecord, Watch};
 use schemas::{CodecError, Layout, Partition, Topic};
 
-/// The atomic step of some records, in their order. `watched` is all that is watched after it.
+/// The atomic step of some records, in their order. `watched` are all watches after it.
 ///
 /// # Errors
 /// [`CodecError`] if a record does not fit its schema, which is a defect of this program.

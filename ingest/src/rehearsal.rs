@@ -1,13 +1,12 @@
 //! The whole pipeline behind endpoints with faults, played from seeds: blocks are mined and reorganised while orders
-//! are paid in time, late, wrongly or not at all, and ingest is stopped, killed and started again. In the end what is in the
-//! tables is what the chain itself says.
+//! are paid in time, late, wrongly or not at all, and ingest is stopped, killed and started again. In the end the
+//! tables must equal the chain.
 //!
-//! Requests pass a gate one by one, and the world changes only while it is closed: what a run does follows from its
-//! seed, but for what time-outs and threads add. Chain time and the clock of all stages are one and the same, so that the
-//! waits of the second check take no time; only the pauses between requests to an endpoint that failed are shorter than
-//! outside.
+//! Requests pass a gate one by one, and the world changes only while it is closed: a run is a function of its seed,
+//! except for time-outs and thread scheduling. Chain time is the clock of all stages, so that the waits of the second
+//! check take no time; only the backoff of endpoints that failed is shorter than in production.
 //!
-//! `TIDEMARK_FAULT_SEEDS` is how many seeds are played, or a range such as `17..18`.
+//! `TIDEMARK_FAULT_SEEDS` is the number of seeds, or a range such as `17..18`.
 
 pub(crate) mod chain;
 mod customer;
@@ -29,9 +28,9 @@ use crate::sabotage::Defect;
 const SEEDS: u64 = 12;
 /// Number of seeds of which one must find a planted defect.
 const PLANTED_SEEDS: u64 = 24;
-/// Played at the same time: they mostly wait.
+/// Concurrent runs, which mostly wait.
 const AT_ONCE: usize = 4;
-/// Minimum counts of a full run by kind: half of the counts of the day they were set, and less of rare kinds.
+/// Minimum counts of a full run by kind: half of those at the time of writing, less of rare kinds.
 const COUNTS_MIN: [(&str, usize); 13] = [
     ("payments", 95),
     ("paid", 43),
@@ -114,7 +113,7 @@ async fn a_run_that_panics_is_a_red_one() {
     assert!(problem.contains("out of the way"), "{problem}");
 }
 
-/// A planted defect is found, in one of these words.
+/// Expects a failure with one of these words.
 async fn found(defect: Defect, words: &[&str]) {
     for seeds in (0..PLANTED_SEEDS).step_by(AT_ONCE).map(|from| from..from + AT_ONCE as u64) {
         for (seed, outcome) in play_all(seeds, defect).await {

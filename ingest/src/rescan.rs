@@ -1,9 +1,8 @@
-//! Asks again for blocks that were scanned, by hand, and publishes what is missing of them.
+//! Manual rescan: fetches scanned blocks again and publishes missing transfers.
 //!
-//! Every endpoint is asked for the whole range. What one of them has and the log has not must be proven by receipts:
-//! of two endpoints, where two are configured. Then one atomic step has it, and the last head once more, as a late
-//! find. Nothing is fenced before that; the writer is opened for that step alone, and what was published meanwhile is
-//! compared again.
+//! Every endpoint is asked for the whole range. A transfer that the log lacks must be proven by receipts: of two
+//! endpoints, where two are configured. It is then published with the last head in an atomic step, as a late find. The
+//! writer is opened, which fences ingest, for that step alone; transfers published meanwhile are left out.
 
 mod survey;
 
@@ -27,7 +26,7 @@ use crate::rpc::{Endpoint, Failure};
 use crate::{ChainConfig, Error, publish, restore, watched};
 pub use survey::{Survey, Wealth};
 
-/// Maximum attempts at a question before an endpoint is given up.
+/// Maximum attempts at a question to an endpoint.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Transfers of one step.
@@ -61,14 +60,13 @@ pub struct Rescan {
     pub to: i64,
     /// Number of endpoints that answered for all of these blocks.
     pub endpoints: usize,
-    /// Endpoints that did not, with the cause; and those that gave no answer about a receipt.
+    /// Endpoints that failed, with the cause, for a block or a receipt.
     pub left_out: Vec<String>,
     /// Transfers to publish.
     pub missing: Vec<(Block, Observation)>,
     /// Transfers that too few receipts prove.
     pub unproven: Vec<(Block, Observation)>,
-    /// Time before which the processor reports the transfers of a block, as too old, and matches
-    /// none.
+    /// Block time before which the processor reports transfers as too old and matches none.
     pub stale_before: UnixSeconds,
     epoch: Epoch,
 }
@@ -104,7 +102,7 @@ fn numbered(
     transfers.into_iter().map(&mut number_of).collect()
 }
 
-/// The places of what was published from one height to another.
+/// Places of the transfers published between two heights.
 fn published(history: &History, from: i64, to: i64) -> BTreeSet<Place> {
     let transfers = history.between(from, to).into_iter();
     let transfers = transfers.map(|(block, seen)| (block.number, block.hash, seen));
@@ -129,8 +127,8 @@ async fn known(log: &Arc<dyn Log>, chain: &ChainConfig, from: i64) -> Result<His
 }
 
 impl Rescan {
-    /// Asks every endpoint for the blocks from one height to another. `progress` is called with the number of blocks
-    /// asked for and of all there are to ask for.
+    /// Asks every endpoint for the blocks from one height to another. `progress` is called with the numbers of blocks
+    /// fetched so far and in total.
     ///
     /// # Errors
     /// [`RescanError`].
@@ -177,7 +175,7 @@ impl Rescan {
         if complete.is_empty() {
             return Err(RescanError::NoEndpoint(left_out.join("; ")));
         }
-        // A second endpoint that is down must not make the first one believed alone.
+        // An outage of the second endpoint must not lower the proof needed.
         let needed = chain.endpoints.len().min(2);
         let (mut missing, mut unproven) = (Vec::new(), Vec::new());
         for ((number, hash, ..), seen) in found {
@@ -199,10 +197,10 @@ impl Rescan {
         Ok(Self { from, to, endpoints, left_out, missing, unproven, stale_before, epoch })
     }
 
-    /// Fences the ingest of the chain and publishes what is still missing. Returns how many transfers that were. Blocks.
+    /// Fences the ingest of the chain and publishes the transfers still missing. Returns their number. Blocks.
     ///
     /// # Errors
-    /// [`RescanError`]; of a long list the first steps may be written then, and are not missing any more.
+    /// [`RescanError`]; the first steps of a long list may have been written.
     pub fn write(
         &self,
         log: &dyn Log,
@@ -235,7 +233,7 @@ impl Rescan {
     }
 }
 
-/// The step that publishes some transfers: they, and the last head once more.
+/// Records of a step that publishes transfers: they, and the last head again.
 fn records(
     chain: &ChainConfig,
     history: &History,
@@ -284,8 +282,8 @@ fn words(failure: &Failure) -> String {
     format!("{}: {}", failure.refusal.class(), failure.message)
 }
 
-/// The height up to which an endpoint says that its chain is final, where it does; an error unless it serves the configured
-/// chain, and the fork that was scanned.
+/// Finalized height that an endpoint reports, else -1; an error unless it serves the configured chain and the scanned
+/// fork.
 async fn final_of(
     endpoint: &Endpoint,
     chain: &ChainConfig,
@@ -372,8 +370,8 @@ struct Tally {
     denials: usize,
 }
 
-/// Asks each endpoint for the block of a transfer and the outcome of its transaction, on Tron by
-/// its own interface once an endpoint calls the block final. An endpoint that is behind, or on
+/// Fetches from each endpoint the block of a transfer and the outcome of its transaction, on Tron by
+/// the native interface if the block is final. An endpoint that is behind, or on
 /// another fork than the scan, proves nothing. One that gives no answer is added to `left_out`.
 async fn prove(
     endpoints: &[Endpoint],
@@ -413,7 +411,7 @@ async fn prove(
     tally
 }
 
-/// Asks until there is an answer, or the endpoint is given up.
+/// Sends a question, with up to `ATTEMPTS` attempts.
 async fn ask(endpoint: &Endpoint, asked: &Ask) -> Result<Answer, Failure> {
     for _ in 1..ATTEMPTS {
         match endpoint.fetch(asked).await {

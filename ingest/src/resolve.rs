@@ -1,7 +1,8 @@
-//! Decides about transfers that endpoints disagree about, by hand: each head holds them until the endpoints agree.
+//! Manual decision on transfers that endpoints disagree about: heads hold them until the endpoints agree.
 //!
-//! One atomic step. What is accepted is in the last head no more, and so confirmed by its height. What is rejected is
-//! retracted, and a head at the same block in the next epoch follows. Opening the chain's writer fences a running ingest.
+//! One atomic step. Accepted transfers leave the last head's list, so its height confirms them. Rejected ones are
+//! retracted, and a head at the same block in the next epoch follows. Opening the chain's writer fences a running
+//! ingest.
 
 use log::Log;
 use schemas::record::{ChainBody, ChainRecord, Head, Held};
@@ -60,7 +61,7 @@ impl Resolution {
         now: UnixMicros,
     ) -> Result<Self, ResolveError> {
         let history = || restore::restore(log, chain)?.ok_or(ResolveError::Unknown);
-        // Before anybody is fenced.
+        // Fails before fencing.
         Self::of(&history()?, tx_hash, verdict)?;
         let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
         let history = history()?;
@@ -108,7 +109,7 @@ impl Resolution {
     }
 }
 
-/// The transactions of which something is held.
+/// The transactions of held transfers.
 fn names(held: &[Held]) -> String {
     let mut names: Vec<_> = held.iter().map(|held| held.transfer.tx_hash.to_string()).collect();
     names.dedup();

@@ -1,8 +1,8 @@
-//! Reads back what was published about a chain: the log is the cursor.
+//! Restores the history of a chain from the log.
 //!
 //! Each lane is read backwards in pages until a head at or below the floor, the height above which a
-//! rewind and a second check must know everything. Everything before that head in the lane is at or below it, so
-//! nothing that matters is missed.
+//! rewind and a second check need the whole history. Earlier records in the lane are at or below it, so none of
+//! those is missed.
 
 use log::{self, Log, Offset, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
@@ -176,7 +176,7 @@ mod tests {
     use crate::publish;
     use crate::simulation::{MemoryLog, Node, Payment, chain};
 
-    /// A memory with a chain that was followed for some blocks, and what the cursor knows of it.
+    /// A log with some followed blocks of a chain, and the cursor's history.
     fn followed() -> (ChainConfig, MemoryLog, History) {
         let chain = chain(Policy::flat(Some(3), None));
         let (mut node, mut memory) = (Node::new(12), MemoryLog::new());

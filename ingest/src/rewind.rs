@@ -1,11 +1,10 @@
-//! Takes a chain back below its finalized height, by hand: what ends a halt after a reorganisation that is deeper
-//! than was promised.
+//! Manual rewind of a chain below its finalized height: ends a halt after a reorganisation deeper than that.
 //!
-//! One atomic step, as ingest writes for a reorganisation: retracts of what is live above a block, and a head at it in
-//! the next epoch. That block is final from then on. Opening the chain's writer fences a running ingest.
+//! One atomic step, as ingest writes for a reorganisation: retracts of the live transfers above a block, and a head at
+//! it in the next epoch. It is final from then on. Opening the chain's writer fences a running ingest.
 //!
-//! Records that are gone, or begin above the height, cannot be retracted by name. The target is the
-//! endpoints' block there, and only the head of the next epoch takes back what lanes know above it.
+//! Records that are gone, or begin above the height, cannot be retracted singly. The target is the endpoints' block
+//! there, and only the head of the next epoch drops the lanes' state above it.
 
 mod fork;
 
@@ -27,7 +26,7 @@ pub enum RewindError {
     Unknown,
     #[error("the chain is scanned up to {0}: give a height below that")]
     NotBelow(i64),
-    /// [`Target::Shown`] does without.
+    /// [`Target::Shown`] needs none.
     #[error("no block at or below that height was published: the log begins at {0}")]
     Gone(i64),
     #[error("the endpoints have the last scanned block {0}: there is nothing to take back")]
@@ -46,7 +45,7 @@ pub enum RewindError {
     TooOld(Block),
 }
 
-/// The block to go back to.
+/// Block to rewind to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The newest published one at or below a height.
@@ -59,14 +58,14 @@ impl Target {
     /// The block at a height, as the endpoints of the chain have it.
     ///
     /// # Errors
-    /// [`RewindError::Endpoints`] unless at least one has it and no other one another in its place.
+    /// [`RewindError::Endpoints`] unless at least one has it and no other has a different block.
     pub async fn shown(chain: &ChainConfig, height: i64) -> Result<Self, RewindError> {
         Self::shown_or_gone(chain, height)
             .await?
             .ok_or_else(|| RewindError::Endpoints(height, "no endpoint has it".to_owned()))
     }
 
-    /// The same; none where every endpoint answers that it has no such block.
+    /// The same; `None` if every endpoint lacks the block.
     async fn shown_or_gone(chain: &ChainConfig, height: i64) -> Result<Option<Self>, RewindError> {
         let (mut shown, mut failures) = (Vec::new(), Vec::new());
         for endpoint in clients(chain)? {
@@ -113,7 +112,7 @@ async fn block_of(
     Ok(header.map(|header| header.block).filter(|block| block.number == height))
 }
 
-/// Plan of a rewind: the blocks and transfers that it takes back.
+/// Plan of a rewind: the blocks and transfers to retract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind {
     /// The last scanned block.
@@ -121,8 +120,7 @@ pub struct Rewind {
     /// The new last one.
     pub to: Block,
     pub epoch: Epoch,
-    /// The transfers after it, and whether they counted as confirmed; none where their records are gone: lanes take back
-    /// what they know of them.
+    /// The transfers after it, `true` for confirmed ones; none if their records are gone: lanes drop those they have.
     pub retracted: Vec<(Block, Observation, bool)>,
     /// `true` if the records are gone.
     pub is_lost: bool,
@@ -240,7 +238,8 @@ impl Rewind {
         now: UnixMicros,
     ) -> Result<Self, RewindError> {
         let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
-        // Before anybody is fenced: what is watched is written anew, and nothing of it may vanish unseen.
+        // Before fencing: the configured watches replace those of the log, and may lack none of
+        // them.
         if Self::plan(log, chain, target, now)?.is_lost {
             watched::check(chain.blockchain, Some(chain), &known)?;
         }
@@ -272,7 +271,7 @@ impl Rewind {
     }
 }
 
-/// The head at the block after which a chain is scanned: nothing up to it could be unconfirmed.
+/// First head, at the block before the first scanned one: all up to it counts as confirmed.
 fn first_head(chain: &ChainConfig, to: Block) -> Head {
     let rules = chain.rules();
     let mut confirmed = rules.policy.confirmed(to.number, Tags::default());

@@ -1,4 +1,4 @@
-//! Follows one chain: fetches what the cursor asks for, publishes what it decides.
+//! Follows one chain: sends the cursor's questions, publishes its decisions.
 
 mod alerts;
 mod backoff;
@@ -31,7 +31,7 @@ use crate::rpc::Failure;
 use crate::tags::TagCheck;
 use crate::{ChainConfig, Error, lost, publish, restore, watched};
 
-/// The longest wait for an endpoint that is behind: mostly for a moment, even where blocks are rare.
+/// Longest wait for an endpoint that is behind: the lag is mostly short, even where blocks are rare.
 const BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Follows the chain until `stop`. Transient failures are retried. A chain that was reorganised
@@ -55,7 +55,7 @@ pub async fn follow(
 
 enum Ended {
     Stopped,
-    /// Reason, and what ends it.
+    /// Reason and remedy.
     Halted(String),
     Failed(Error),
 }
@@ -67,7 +67,7 @@ struct Opened {
     lost: Option<Lost>,
     /// Watches to be announced.
     unannounced: Vec<Watch>,
-    /// Each wallet with each contract that the log does not say is watched.
+    /// Pairs of wallet and contract without a watch on the log.
     added: Vec<(Address, Address)>,
 }
 
@@ -84,9 +84,9 @@ pub(crate) struct Runner {
     log: Arc<dyn Log>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
-    /// Alerts that the topic does not have yet.
+    /// Alerts to publish.
     alerts: Vec<Alert>,
-    /// Open alerts, including those that the topic does not have yet.
+    /// Open alerts, including unpublished ones.
     open: OpenAlerts,
     /// Time the topic was last read for open alerts.
     alerts_read_at: Option<UnixMicros>,
@@ -190,7 +190,8 @@ impl Runner {
                 Err(failure) => (cursor.fail(failure.refusal).into(), Some(failure)),
             };
             self.note_scanner(scanned, cursor.last_scanned());
-            // A second check that was refused is asked again in any case: it can be of a block that is too large.
+            // A refused second check always continues with `Next::Ask`, even if its range cannot
+            // shrink.
             let is_shorter = decision.next == Next::Ask && cursor.failed_checks() == failed_checks;
             if is_asked {
                 self.judge(index, ask.role, &decision, failure.as_ref(), is_shorter);
@@ -233,7 +234,7 @@ impl Runner {
                 backoff.behind();
                 self.wait(self.chain.poll_interval.min(BEHIND_WAIT_MAX)).await?;
             }
-            // The endpoints know how long to wait, or which other one to ask.
+            // The endpoints choose the wait, or another endpoint.
             (Next::Retry(_), Some(failure)) => {
                 backoff.failed(self.endpoints.name(index), failure);
             }
@@ -269,7 +270,7 @@ impl Runner {
         cursor
     }
 
-    /// Takes note of which endpoint scanned what.
+    /// Takes note of the scanner of new blocks.
     fn note_scanner(&mut self, before: Option<Block>, last: Option<Block>) {
         let Some(last) = last.filter(|last| Some(*last) != before) else { return };
         if before.is_some_and(|before| before.number > last.number) {
@@ -279,7 +280,7 @@ impl Runner {
         }
     }
 
-    /// Takes note of how well an endpoint answered.
+    /// Notes a success or a fault of an endpoint.
     fn judge(
         &mut self,
         index: usize,
@@ -289,7 +290,7 @@ impl Runner {
         is_shorter: bool,
     ) {
         match (failure, &decision.next) {
-            // A shorter range is asked for at once.
+            // Retried at once with a shorter range.
             (Some(Failure { refusal: Refusal::Size { .. }, .. }), _) if is_shorter => {
                 self.endpoints.count(index, Refusal::Size { hint: None }.class());
             }
@@ -304,7 +305,7 @@ impl Runner {
         }
     }
 
-    /// Takes note of how well a second endpoint answered. One endpoint with two answers is not asked less.
+    /// Notes the result of a second check. The first endpoint is not put aside by its own.
     fn judge_second(&mut self, index: usize, notes: &[Note]) {
         match Note::check(notes) {
             None => self.endpoints.served(index),
@@ -347,7 +348,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Fetches what the cursor asks for. Dropped at a stop: nothing depends on it.
+    /// Sends the cursor's question. A stop drops the request.
     async fn fetch(&mut self, cursor: &Cursor) -> Result<Fetched, Ended> {
         loop {
             let fetched = tokio::select! {
@@ -384,8 +385,8 @@ impl Runner {
         }
     }
 
-    /// Fences a predecessor, then reads what it and we published: in this order nothing is missed. Also
-    /// what of the configuration it does not say is watched.
+    /// Fences a predecessor, then reads the published records: in this order none is missed. Also finds the
+    /// configured watches that they lack.
     async fn open(&self) -> Result<Opened, Ended> {
         let mut backoff = Backoff::new(self.chain.blockchain);
         loop {

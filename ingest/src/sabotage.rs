@@ -1,8 +1,8 @@
-//! Defects that are planted where ingest asks its endpoints: runs that do not find them are worth nothing.
+//! Defects planted in the handling of endpoints by ingest: the random runs must find them.
 
 use crate::machine::{Answer, Cursor, Defects};
 
-/// Part that is switched off.
+/// Disabled mechanism.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Defect {
     #[default]
@@ -34,7 +34,7 @@ impl Defect {
         };
     }
 
-    /// The answer as it is understood.
+    /// Answer after the defect.
     pub(crate) fn answer(self, mut answer: Answer) -> Answer {
         if self == Self::Removed {
             answer.logs.iter_mut().flatten().for_each(|log| log.removed = false);

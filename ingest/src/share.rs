@@ -1,4 +1,4 @@
-//! This process's share of the chains: those whose partition of `chains` its member of the group has.
+//! This process's share of the chains: those whose partitions of `chains` its group member owns.
 //!
 //! The group assigns chains, and the name of a chain's writer fences: a process that missed its
 //! heartbeats and continues is refused by the log once its successor has opened the writer.
@@ -23,12 +23,12 @@ use crate::{ChainConfig, Config, Error, follow, watched};
 /// The pause before a chain is followed again after another process published for it.
 const FENCED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Follows the chains that the group gives to this process, until it stops. Chains of processes that are
-/// gone are continued where they stopped. `readiness` says which are halted. Blocks: run it on a thread of its own.
+/// Follows the chains that the group assigns to this process, until it stops. Chains of lost processes
+/// resume where they stopped. `readiness` reports halted ones. Blocks: run it on a separate thread.
 ///
 /// # Errors
-/// [`Error`]: the log or this process failed, or at the start the configuration lacks what the log says is
-/// watched. A failure of one chain alone halts that chain ([`follow`]).
+/// [`Error`]: the log or this process failed, or at the start the configuration lacks a watch of the log.
+/// A failure of one chain alone halts that chain ([`follow`]).
 pub fn run(config: Config, readiness: Readiness, context: &StageContext) -> Result<(), Error> {
     let share = Share::new(config.chains, readiness, context);
     for blockchain in Blockchain::ALL {
@@ -138,7 +138,7 @@ impl Share {
         true
     }
 
-    /// Chains are no longer ours. Returns once nothing of this process publishes for them.
+    /// Stops following chains. Returns once this process publishes nothing for them.
     fn give_up(&mut self, lost: &[Blockchain]) -> Result<(), Error> {
         let gone: Vec<_> =
             lost.iter().filter_map(|chain| Some((*chain, self.ours.remove(chain)?))).collect();

@@ -21,9 +21,9 @@ pub(crate) use served::{Answers, Served};
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
 use crate::{ChainConfig, EndpointConfig, RpcUrl, publish, restore, watched};
 
-/// Reorganisations are not deeper.
+/// Maximum reorganisation depth.
 const DEPTH_MAX: usize = 6;
-/// Just above that, so that what is forgotten too early is missed.
+/// Just above that: state dropped too early is missed.
 const WINDOW: i64 = 8;
 /// Number of random histories, unless `TIDEMARK_TEST_CASES` has another one.
 const CASES: u32 = 500;
@@ -120,7 +120,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// State of a reader of the records; checks each step against what was promised.
+/// State of a reader of the records; checks each step against the invariants.
 #[derive(Debug, Default)]
 struct Reader {
     head: Option<(Epoch, Block)>,
@@ -203,7 +203,7 @@ impl Reader {
     }
 }
 
-/// Everything there is.
+/// Simulation state.
 struct World {
     chain: ChainConfig,
     depth: Option<i64>,

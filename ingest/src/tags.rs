@@ -1,5 +1,5 @@
-//! Checks of the tags that the policy waits for. Without one nothing is confirmed any more, and
-//! nothing else says so.
+//! Checks of the tags that the policy waits for: without one, confirmation stops, and nothing else
+//! reports it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::ChainConfig;
 use crate::config::{normal_age, tag_age_min};
 use crate::machine::{Answer, Ask, History, Point, Role, Tag};
 
-/// Polls in a row without a good tag that are worth a line in the log.
+/// Polls in a row without a good tag before it is logged.
 const FAULTS_MAX: u32 = 10;
 
 /// Fault of a tag.
@@ -47,7 +47,7 @@ impl Tag {
     }
 }
 
-/// The tags of a chain, and for how many polls in a row each was bad.
+/// The tags of a chain, each with its bad polls in a row.
 #[derive(Debug)]
 pub(crate) struct TagCheck {
     blockchain: Blockchain,
@@ -109,7 +109,7 @@ impl TagCheck {
             }
             let count = self.faults.entry((ask.role == Role::First, tag.name())).or_default();
             *count = fault.map_or(0, |_| count.saturating_add(1));
-            // Asked for without need, it may be absent.
+            // An unneeded tag may be absent.
             let fault = fault.filter(|_| self.needed.contains(&tag));
             found.extend(fault.map(|fault| (tag, fault, *count == FAULTS_MAX)));
         }
@@ -165,7 +165,7 @@ mod tests {
         }
         assert_eq!(check(Some(header(&node, 150))), []);
         assert_eq!(check(None), [(Tag::Safe, TagFault::Absent, false)]);
-        // Nobody waits for the other one.
+        // The policy needs no tag.
         let mut depth = check_of(Policy::flat(Some(3), None));
         let (ask, mut answer) = poll(&node, None);
         assert_eq!(depth.check(&ask, &mut answer, None), []);

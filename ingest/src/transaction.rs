@@ -12,7 +12,7 @@ use crate::{ChainConfig, Error};
 pub struct Answer {
     /// Scheme, host and port: no part of it is a key.
     pub endpoint: String,
-    /// None if it knows no block that has the transaction; the text is why it did not answer.
+    /// `None` if no block of the endpoint has the transaction; the text is the failure.
     pub mined: Result<Option<Mined>, String>,
 }
 
@@ -21,7 +21,7 @@ pub struct Answer {
 pub struct Mined {
     /// A failed one moved nothing.
     pub succeeded: bool,
-    /// The block's height; none if it has no event that says so.
+    /// Height of its block; `None` without any event.
     pub block: Option<i64>,
     /// The tokens that it moved, in the order of its events.
     pub moved: Vec<Moved>,
@@ -69,7 +69,7 @@ fn mined(chain: &ChainConfig, receipt: &Receipt) -> Mined {
     }
 }
 
-/// The tokens that an event says were moved; none for another event.
+/// Tokens moved by a Transfer event; `None` for another event.
 fn moved(chain: &ChainConfig, log: &EventLog) -> Option<Moved> {
     let [event, from, to] = log.topics.as_slice() else { return None };
     let units: [u8; 32] = log.data.as_slice().try_into().ok()?;

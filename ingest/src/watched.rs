@@ -28,7 +28,7 @@ pub(crate) fn progress(
     Ok(last(log, blockchain)?.map(|(progress, _)| progress))
 }
 
-/// The same, and when the log took it.
+/// The same, with its append time.
 ///
 /// # Errors
 /// [`log::Error`].
@@ -54,10 +54,10 @@ pub(crate) fn last(
     Ok(None)
 }
 
-/// Fails if the configuration of a chain lacks something that the log says is watched.
+/// Fails if a chain's configuration lacks a watch of the log.
 ///
 /// # Errors
-/// [`Error::Vanished`], with what to do.
+/// [`Error::Vanished`], with the remedy.
 pub(crate) fn check(
     blockchain: Blockchain,
     chain: Option<&ChainConfig>,
@@ -82,7 +82,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Fails if a configuration lacks something that the log says is watched: ingest would not start with it. Blocks.
+/// Fails if a configuration lacks a watch of the log: ingest would not start with it. Blocks.
 ///
 /// # Errors
 /// [`Error::Vanished`], or [`Error::Log`].
@@ -105,7 +105,7 @@ impl ChainConfig {
         self.watched().into_iter().filter(|watch| !known.contains(watch)).collect()
     }
 
-    /// Each wallet with each contract that is not known to be watched.
+    /// Each pair of wallet and contract without a known watch.
     pub(crate) fn added(&self, known: &[Watch]) -> Vec<(Address, Address)> {
         let is_known = |wallet: &Address, contract: &Address| {
             known.iter().any(|w| w.wallet_address == *wallet && w.contracts.contains(contract))

@@ -1,4 +1,4 @@
-//! Tron's own interface: whether it proves what is final.
+//! Check of Tron's native interface for finality.
 
 use schemas::Blockchain;
 use schemas::record::Block;

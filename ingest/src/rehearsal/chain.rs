@@ -164,7 +164,7 @@ impl Chain {
         self.stale = Some(twin);
     }
 
-    /// The node that stayed behind, for as long as it is the last one.
+    /// Node on the last fork that the chain left.
     pub(crate) fn stale(&self) -> Option<devnet::Chain> {
         self.stale.as_ref().map(Devnet::chain)
     }

@@ -26,7 +26,7 @@ const TURN: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum duration of the end if a planted defect must make the run red.
 const PATIENCE_IF_PLANTED: Duration = Duration::from_secs(6);
-/// Seconds in which a block is checked, while nothing is in the way.
+/// Seconds in which a block is checked, without faults.
 const CHECK_SECONDS: u64 = 12;
 /// Blocks by which one endpoint of two extends a fork that the chain left: more than confirm a
 /// block.

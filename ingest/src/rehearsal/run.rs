@@ -55,7 +55,7 @@ impl Run {
         ended.map_err(|error| format!("ingest ended: {error}"))
     }
 
-    /// The process is gone between two instructions.
+    /// Aborts the task, as a crash would.
     pub(crate) async fn kill(self) {
         self.task.abort();
         drop(self.task.await);

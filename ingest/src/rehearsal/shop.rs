@@ -95,7 +95,7 @@ impl Shop {
         Self { log, clock, store, deposits, stop, threads, orders, opened, _dir: dir }
     }
 
-    /// A new order of its own amount.
+    /// New order of a unique amount.
     pub(crate) async fn order(&mut self, wallet: Address, ttl_seconds: i64) -> OrderId {
         let amount = 11 + self.orders.len() as u128;
         self.order_of(wallet, amount, ttl_seconds).await

@@ -17,13 +17,13 @@ pub type Wealth = BTreeMap<Stablecoin, Amount>;
 /// The answers of the endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// For each time that was asked for, the first block at it or later.
+    /// For each requested time, the first block at it or later.
     pub blocks: Vec<i64>,
     /// Number of endpoints that answered for the whole period.
     pub endpoints: usize,
-    /// The others, and why; and those that had no answer about a receipt.
+    /// Endpoints that failed, with the cause, for a block or a receipt.
     pub left_out: Vec<String>,
-    /// Transfers to wallets that an endpoint shows, but for those that receipts deny.
+    /// Transfers to wallets in any endpoint's logs, except those that receipts deny.
     pub received: Vec<(i64, BlockHash, Observation)>,
     /// Transfers from wallets, with their heights.
     pub sent: Vec<(i64, Observation)>,
@@ -32,9 +32,9 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Asks every endpoint for the blocks from the first time to the last one. `last` is a published block behind them, which
-    /// an endpoint must have; `known` are the transfers that the log has. `progress` is called with the number of blocks asked
-    /// for and of all there are to ask for.
+    /// Asks every endpoint for the blocks from the first time to the last one. `last` is a published block after them,
+    /// which an endpoint must have; `known` are the transfers on the log. `progress` is called with the numbers of
+    /// blocks fetched so far and in total.
     ///
     /// # Errors
     /// [`RescanError::NoEndpoint`], [`RescanError::Ingest`].
@@ -90,7 +90,7 @@ fn no_endpoint(left_out: &[String], why: &str) -> RescanError {
     RescanError::NoEndpoint(all.join("; "))
 }
 
-/// The endpoints that are on the chain that was scanned, the others with the reason, and the height that is final.
+/// The endpoints on the scanned fork, the others with the reason, and the final height.
 async fn serving(
     chain: &ChainConfig,
     rules: &Rules,
@@ -112,7 +112,7 @@ async fn serving(
     Ok((useful, left_out, finalized))
 }
 
-/// For each time the first block at it or later, by the first endpoint that has them all; one above `last` where none is.
+/// First block at or after each time, by the first endpoint that has them all; one above `last` where none is.
 async fn blocks_at(
     endpoints: &[Endpoint],
     last: Block,
@@ -171,7 +171,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Those that the log has, and those that not all receipts deny.
+    /// Keeps those on the log, and those that not all receipts deny.
     async fn undenied(
         &mut self,
         shown: BTreeMap<Place, Observation>,
@@ -194,7 +194,7 @@ impl Asked<'_> {
         kept
     }
 
-    /// Those whose transactions did not fail: some nodes of Tron keep the logs of others.
+    /// Drops transfers of failed transactions, whose logs some Tron nodes keep.
     async fn moved(&self, shown: BTreeMap<Place, Observation>) -> Vec<(i64, Observation)> {
         let mut kept = Vec::with_capacity(shown.len());
         for ((number, block_hash, _), seen) in shown {
@@ -252,12 +252,12 @@ async fn wealth_by(
     for block in blocks {
         let coins = chain.read_contracts().map(|contract| contract.stablecoin);
         let mut wealth: Wealth = coins.map(|coin| (coin, Amount::ZERO)).collect();
-        // Before the first block nobody had anything.
+        // Balances before the first block are zero.
         if let Some(number) = block.checked_sub(1).filter(|number| *number >= 0) {
             let units = endpoint.balances_at(&pairs, number).await;
             let units = units.map_err(|failure| words(&failure))?;
             for ((contract, _), units) in all().zip(units) {
-                // A contract that is not there yet answers nothing.
+                // A contract not yet deployed returns nothing.
                 let units = units.unwrap_or_default();
                 let value = Amount::from_units(units, contract.decimals);
                 let sum = wealth.entry(contract.stablecoin).or_default();

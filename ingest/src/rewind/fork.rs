@@ -1,4 +1,4 @@
-//! The newest published block that the endpoints still have: where a chain is taken back to.
+//! The newest published block that the endpoints still have: the target of a rewind.
 
 use std::sync::Arc;
 

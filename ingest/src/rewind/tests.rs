@@ -100,7 +100,7 @@ async fn serving(hash: Option<u8>) -> Served {
     .await
 }
 
-/// One that has it is enough; two that have different ones say nothing.
+/// One that has it is enough; two that differ are an error.
 #[tokio::test]
 async fn endpoints_say_which_block_a_height_is() {
     for (served, expected) in [

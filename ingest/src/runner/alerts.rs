@@ -16,13 +16,13 @@ pub(super) const CHECKS: &str = "checks";
 /// Signs in an attempt that an alert is over.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Signs<'a> {
-    /// Blocks were scanned, or there is none that was not.
+    /// Blocks were scanned, or all were already.
     pub(super) is_scanned: bool,
     /// A second check succeeded, and none fails.
     pub(super) is_checked: bool,
     /// One endpoint confirms alone.
     pub(super) is_alone: bool,
-    /// Blocks that come next are gone from every endpoint.
+    /// Every endpoint pruned the next blocks.
     pub(super) has_gap: bool,
     /// Transfers that endpoints disagree about.
     pub(super) held: &'a [Held],
@@ -36,7 +36,7 @@ impl<'a> Signs<'a> {
         Some(Self { is_scanned, is_checked, is_alone, has_gap, held })
     }
 
-    /// Returns how an alert about a chain has ended, if it has. An event does not end by itself.
+    /// Returns the reason why an alert is over, if it is. An event does not end by itself.
     fn ending(&self, alert: &Alert) -> Option<&'static str> {
         let is_about = |held: &Held| {
             let (chain, subject) = (alert.blockchain, held.transfer.tx_hash);
@@ -76,7 +76,7 @@ impl<'a> Signs<'a> {
 }
 
 impl Runner {
-    /// Takes note of what a second check found. `index` is the endpoint that answered last.
+    /// Notes the findings of a second check. `index` is the endpoint that answered last.
     pub(super) fn note_alerts(&mut self, notes: &[Note], index: usize) {
         let name = self.chain.blockchain.as_str();
         let endpoint = self.endpoints.second_name(index).to_owned();
@@ -149,7 +149,7 @@ impl Runner {
         }
     }
 
-    /// An alert begins. One that is open is not repeated, unless there is something else to say.
+    /// Queues an alert. An open one is repeated only with another message.
     pub(super) fn note_alert(&mut self, kind: AlertKind, subject: &str, message: String) {
         let (chain, now) = (Some(self.chain.blockchain), self.clock.now());
         let alert = Alert::raise(kind, chain, &subject, message, now);
@@ -163,7 +163,7 @@ impl Runner {
         self.open.get(&Alert::id(kind, Some(self.chain.blockchain), &subject)).is_some()
     }
 
-    /// Ends what is over, whichever process raised it.
+    /// Resolves alerts that are over, of any process.
     pub(super) fn end_alerts(&mut self, cursor: &Cursor, is_scanned: bool, is_checked: bool) {
         let Some(signs) = Signs::of(cursor, is_scanned, is_checked) else { return };
         let (chain, now) = (Some(self.chain.blockchain), self.clock.now());
@@ -182,7 +182,7 @@ impl Runner {
         }
     }
 
-    /// Reads what others have raised, if that was not done lately. The log may not answer: then it is tried again.
+    /// Reads alerts of other processes, if the last read is old. A transient failure is retried at the next call.
     pub(super) async fn read_alerts(&mut self) -> Result<(), Ended> {
         let now = self.clock.now();
         if self.alerts_read_at.is_some_and(|at| is_fresh(at, now)) {
@@ -205,7 +205,7 @@ impl Runner {
         encoded.collect::<Result<_, _>>().map_err(Error::Encode)
     }
 
-    /// Writes the alerts that come with no step. What the log refuses is tried again with the next answer.
+    /// Writes the alerts that come with no step. After a failure they are retried with the next answer.
     pub(super) async fn send_alerts(&mut self) -> Result<(), Ended> {
         if self.alerts.is_empty() {
             return Ok(());
@@ -221,7 +221,7 @@ impl Runner {
     }
 }
 
-/// Returns `true` if what was read is still believed; `false` after the clock was set back.
+/// Returns `true` if a read is recent; `false` after the clock was set back.
 fn is_fresh(read_at: UnixMicros, now: UnixMicros) -> bool {
     (0..KNOWN_MICROS_MAX).contains(&now.0.saturating_sub(read_at.0))
 }

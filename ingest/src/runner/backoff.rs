@@ -10,7 +10,7 @@ use crate::rpc::Failure;
 /// First wait after a failure; it doubles each time.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// An endpoint that is behind for this many polls in a row is worth a line in the log.
+/// Polls in a row after which an endpoint that is behind is logged.
 const BEHIND_POLLS_MAX: u32 = 10;
 
 /// Logs each new cause of a delay once.
@@ -54,7 +54,7 @@ impl Backoff {
         }
     }
 
-    /// The wait after a failure of the log, which may pass.
+    /// The wait after a transient failure of the log.
     pub(super) fn again(&mut self, cause: &str) -> Duration {
         self.note(cause);
         let delay = self.delay;

@@ -1,4 +1,4 @@
-//! A halt: it is shown where a person checks, and lasts until its cause is gone.
+//! A halt: it is reported by alarm and alert, and lasts until its cause is gone.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{Error, watched};
 const READ_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Runner {
-    /// Says why the chain is halted, and returns once it was rewound. A restart tries again as well: the halt itself is
-    /// no state.
+    /// Reports the halt of the chain, and returns once it was rewound. A restart retries too: the halt is not
+    /// persisted.
     pub(super) async fn halted(&mut self, reason: String) -> Result<(), Ended> {
         (self.scan, self.check) = (Stall::default(), Stall::default());
         let _alarm = self.raise_halt(&reason).await?;
@@ -26,7 +26,7 @@ impl Runner {
             if epoch > before {
                 return Ok(());
             }
-            // An operator may have resolved what lasts.
+            // An operator may have resolved the alert.
             self.read_alerts().await?;
             self.note_alert(AlertKind::ChainHalted, "", reason.clone());
             self.send_alerts().await?;
@@ -34,7 +34,7 @@ impl Runner {
         }
     }
 
-    /// Says that the chain is halted, wherever a person checks. It counts until the alarm is dropped.
+    /// Reports the halt of the chain, until the alarm is dropped.
     pub(super) async fn raise_halt(&mut self, reason: &str) -> Result<Alarm, Ended> {
         let name = self.chain.blockchain.as_str();
         tracing::error!(blockchain = name, reason, "chain halted");

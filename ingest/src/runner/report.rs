@@ -53,7 +53,7 @@ impl Runner {
         }
     }
 
-    /// Measures how far the endpoint's head is ahead of the last scanned block.
+    /// Measures the lag of the last scanned block behind the endpoint's head.
     pub(super) fn measure_lag(&mut self, ask: &Ask, answer: &Answer, scanned: Option<Block>) {
         let (Some(Point::Latest), Some(Some(head))) = (ask.blocks.first(), answer.blocks.first())
         else {

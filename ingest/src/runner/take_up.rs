@@ -1,4 +1,4 @@
-//! A chain is taken up: what the log says of it is shown and counts, before any endpoint was asked; and it is given up.
+//! Acquisition of a chain: its state on the log is shown and counts, before any request; and its release.
 
 use metrics::gauge;
 use runtime::metrics::NO_VALUE;
@@ -21,8 +21,8 @@ const OF_THE_FOLLOWER: [&str; 8] = [
 ];
 
 impl Runner {
-    /// Shows how far the chain is by the log. The time without progress counts from its last head, so that neither a
-    /// restart nor another owner begins it anew.
+    /// Shows the chain's height on the log. The time without progress counts from its last head, so that neither a
+    /// restart nor another owner resets it.
     pub(super) async fn take_up(&mut self) -> Result<(), Ended> {
         let mut backoff = Backoff::new(self.chain.blockchain);
         let last = loop {

@@ -1,5 +1,5 @@
-//! Random histories of a chain seen through two endpoints, of which the first has faults: what is published and
-//! confirmed is the chain's own in the end, each payment once.
+//! Random histories of a chain seen through two endpoints, of which the first has faults: in the end the chain's
+//! payments are published and confirmed, each once.
 
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ impl Sight {
     fn first_node(&self) -> Node {
         let mut node = self.chain.clone();
         node.logs_lag = i64::from(self.trails);
-        // Not in what is final: if it is old as well it is asked for once.
+        // Not in final blocks: old ones are fetched only once.
         let open: BTreeSet<TxHash> = (self.chain.transfers_after(self.chain.head().number - 7))
             .into_iter()
             .map(|(_, seen)| seen.tx_hash)
@@ -245,7 +245,7 @@ impl World {
         self.cursor.defects.is_blind = self.is_blind;
     }
 
-    /// The endpoints work again, but what the first one left out it leaves out for ever. All is confirmed.
+    /// Ends faults, except omissions of the first endpoint, and expects that all is confirmed.
     fn confirm_all(&mut self) -> Result<(), String> {
         self.sight.first = Fault::None;
         self.sight.second = Fault::None;

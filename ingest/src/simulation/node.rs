@@ -17,7 +17,7 @@ pub(crate) const TOKEN: [u8; 20] = [0xaa; 20];
 /// Transaction of the transfers that no block holds.
 pub(crate) const FORGED: TxHash = Hash([0xf0; 32]);
 const PAYER: Address = Address::new(AddressFamily::Evm, [0x77; 20]);
-/// Not below any reorganisation.
+/// Beyond any reorganisation.
 const FINALIZED_DEPTH: usize = 7;
 const SAFE_DEPTH: usize = 2;
 
@@ -46,15 +46,15 @@ pub(crate) struct Node {
     blocks: Vec<Mined>,
     fork: u64,
     count: u64,
-    /// Longest range that is answered, and whether a refusal says so.
+    /// Longest range that is served, `true` if refusals name it.
     pub(crate) limit: Option<(i64, bool)>,
-    /// `true` if the node knows tags.
+    /// `true` if the node has tags.
     pub(crate) tags: bool,
     /// Number of last blocks that are silently missing in the answers about logs.
     pub(crate) logs_lag: i64,
     /// Transactions that are left out of the answers about logs. Their receipts are complete.
     pub(crate) omitted: Vec<TxHash>,
-    /// A log index that is left out of them.
+    /// Log index that is left out of logs.
     pub(crate) hidden_index: Option<i32>,
     /// Transfers that no block holds, by block hash.
     pub(crate) forged: Vec<(BlockHash, Payment)>,
@@ -113,8 +113,8 @@ impl Node {
         self.append(transactions);
     }
 
-    /// Replaces the last `depth` blocks and adds one. Transactions move up by some blocks, as
-    /// `moves` says for each in turn, or go.
+    /// Replaces the last `depth` blocks and adds one. Transactions move up by their entries of `moves`
+    /// in turn, or are dropped.
     pub(crate) fn reorg(&mut self, depth: usize, moves: &[Option<usize>]) {
         let depth = depth.min(self.blocks.len() - 1);
         let old = self.blocks.split_off(self.blocks.len() - depth);
@@ -140,7 +140,7 @@ impl Node {
         node
     }
 
-    /// An empty block of a time of its own.
+    /// Mines an empty block with this time.
     pub(crate) fn mine_at(&mut self, timestamp: UnixSeconds) {
         self.append(Vec::new());
         self.blocks.last_mut().unwrap().header.block.timestamp = timestamp;
@@ -297,7 +297,7 @@ fn log(block: Block, tx_hash: TxHash, payment: &Payment, log_index: i32) -> Even
     }
 }
 
-/// The log of a transfer in a block, of one transaction whatever its number.
+/// The log of a transfer in a block, always of one transaction.
 pub(crate) fn event(block: Block, log_index: i32, units: u128) -> EventLog {
     log(block, Hash([1; 32]), &Payment { wallet: 1, value: units }, log_index)
 }

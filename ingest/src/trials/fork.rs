@@ -1,5 +1,5 @@
-//! Endpoints on a fork, endpoints that invent blocks, and tags that are believed too early: how far a block is confirmed is
-//! what two of them have shown.
+//! Endpoints on a fork, endpoints that invent blocks, and tags that come too early: confirmation reaches as far as
+//! two endpoints have shown the chain.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
     world.ends_well().await;
 }
 
-/// The newest block is final, says the first endpoint.
+/// The first endpoint tags the newest block as final.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_young_tag_pays_nothing() {
     let mut world = World::new(23, 2).await;

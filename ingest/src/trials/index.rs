@@ -1,4 +1,4 @@
-//! Endpoints that count the logs of a block in another way: the place of a log is no part of what a transfer is.
+//! Endpoints that number the logs of a block differently: a log's index is no part of a transfer's identity.
 
 use testkit::faults::{Behaviour, Numbering};
 
