@@ -1,4 +1,4 @@
-//! A chain with several endpoints, over real sockets: which one is asked, and that a switch loses nothing.
+//! A chain with several endpoints, over real sockets: their choice, and switches without loss.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn failover_ends_when_the_first_serves_again() {
         (200, "<html>"),
         (200, r#"{"id":null,"error":{"code":-32603,"message":"internal error"}}"#),
         (200, r#"{"id":null,"error":{"code":-32000,"message":"header not found"}}"#),
-        // No answer to a request in a form of its own.
+        // A malformed result.
         (200, r#"[{"id":0,"result":{"number":"0x"}}]"#),
     ] {
         let (devnet, first, second) = pair(20).await;

@@ -133,7 +133,7 @@ impl Front {
         self.shared.lock().unwrap().rule = None;
     }
 
-    /// Returns the number of requests for something since this was last called.
+    /// Returns the number of requests that contain a text since the last call.
     pub(crate) fn asked(&self, what: &str) -> usize {
         let asked = std::mem::take(&mut self.shared.lock().unwrap().asked);
         asked.iter().filter(|body| body.contains(what)).count()

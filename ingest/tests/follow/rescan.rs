@@ -1,4 +1,4 @@
-//! Blocks that are asked for again by hand: what is believed, and that it is published once.
+//! Manual rescans: acceptance of transfers, each published once.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn rescan_needs_the_receipts_of_two_endpoints() {
     let ask = async |from, to| Rescan::find(&log, &chain, (from, to), |_, _| {}).await;
     assert_eq!(ask(1, 99).await.unwrap().missing, [], "they still trail");
     node.clear_faults();
-    // The other one knows of no transfer, or is not there at all.
+    // The other one has no transfer, or is down.
     b.deny();
     let found = ask(1, 99).await.unwrap();
     assert_eq!((found.missing.len(), found.unproven.len(), found.endpoints), (0, 2, 2));
@@ -74,7 +74,7 @@ async fn rescan_needs_the_receipts_of_two_endpoints() {
         let now = SystemClock.now();
         block_in_place(|| found.write(&*log, &chain, now)).unwrap()
     };
-    // Somebody else found a part of it at the same time.
+    // A concurrent rescan found part of it.
     let mut some = ask(21, 21).await.unwrap();
     some.missing.truncate(1);
     assert_eq!((write(&some), write(&found), write(&some), write(&found)), (1, 1, 0, 0));

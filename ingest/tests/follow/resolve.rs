@@ -1,4 +1,4 @@
-//! Disputes that an operator decides: what is written, and that ingest continues from there.
+//! Disputes that an operator decides: the records, and ingest's continuation.
 
 use log::{Log, NewRecord};
 use runtime::{Clock, SystemClock};

@@ -1,4 +1,4 @@
-//! Several ingest processes share the chains out among themselves.
+//! Several ingest processes share the chains.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -20,7 +20,7 @@ const LAST: Blockchain = Blockchain::Tron;
 /// Members, each with a writer that it opened, in order.
 type Takeovers = Arc<Mutex<Vec<(&'static str, String)>>>;
 
-/// One process's log: notes which chains it takes up.
+/// Log of one process, recording opened writers.
 struct Noting {
     member: &'static str,
     takeovers: Takeovers,
@@ -105,7 +105,7 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
         world.until_head(FIRST, &first.chain());
         world.until_head(LAST, &last.chain());
     }
-    // Blocks of the time between the two owners are found by the new one.
+    // Blocks mined between the two owners are scanned by the new one.
     a.stop();
     sent.push((pay(&first.chain(), 1, 9), pay(&last.chain(), 1, 9)));
     first.chain().mine(2).unwrap();
@@ -164,7 +164,7 @@ async fn fenced_chain_that_is_still_ours_is_resumed() {
     world.until_head(LAST, &last.chain());
     drop(world.log.writer(&format!("ingest-{FIRST}")).unwrap());
     first.chain().mine(1).unwrap();
-    // The other chain does not notice.
+    // The other chain is unaffected.
     let sent = pay(&last.chain(), 0, 5);
     last.chain().mine(1).unwrap();
     world.until_head(LAST, &last.chain());
@@ -210,7 +210,7 @@ async fn what_is_watched_may_not_leave_the_configuration() {
         let text = ended.unwrap_err().to_string();
         assert!(text.contains(part) && text.contains("`retired = true`"), "{text}");
     }
-    // One that is added is seen from the next block on.
+    // An added wallet is seen from the next block on.
     let mut more = whole;
     let added = Address::new(FIRST.address_family(), wallet(7).0.0);
     more.wallets.push(added);

@@ -1,4 +1,4 @@
-//! A node of Tron, over real sockets: what is final and what succeeded is what its own interface says.
+//! A node of Tron, over real sockets: its native interface decides finality and success.
 
 use std::sync::Arc;
 
