@@ -9,7 +9,7 @@ use crate::block::{Block, Header, Transaction, salt};
 use crate::config::TIMESTAMP_MAX;
 use crate::{BlockId, Config, Error, TransferCall};
 
-/// Most transactions that wait for a block.
+/// Most pending transactions.
 pub const PENDING_COUNT_MAX: usize = 100_000;
 /// Most transfers in one transaction.
 pub const TRANSACTION_CALLS_MAX: usize = 1_000;
@@ -23,7 +23,7 @@ const HEIGHT_MAX: u64 = 10_000_000;
 pub enum Reorg {
     /// Every transaction is included again, at the same offset.
     Keep,
-    /// One transaction goes to another new block, after its other transactions; the rest is kept.
+    /// One transaction moves to another new block, after the others there; the rest is kept.
     Move {
         tx: TxHash,
         /// The new block: 0 is the lowest replaced one, `depth` is the extra block on top.
@@ -41,15 +41,15 @@ pub struct Reorged {
     pub added: Vec<BlockId>,
 }
 
-/// Everything an address received and sent of one token. Both sums wrap, so that a block can be
-/// taken back exactly.
+/// Sums that an address received and sent of one token. Both wrap, so that a block can be
+/// reverted exactly.
 #[derive(Debug, Clone, Copy, Default)]
 struct Flow {
     received: U256,
     sent: U256,
 }
 
-/// The canonical chain and the pool in front of it.
+/// Canonical chain and pending pool.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     config: Config,
@@ -275,7 +275,7 @@ impl Ledger {
         id
     }
 
-    /// Takes back every block above a number.
+    /// Removes every block above a number.
     fn remove_above(&mut self, number: u64) -> Vec<Block> {
         let removed = self.blocks.split_off(number as usize);
         for block in &removed {

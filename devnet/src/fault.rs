@@ -1,4 +1,4 @@
-//! Faults a test can switch on, and the counters of what was asked.
+//! Faults a test can switch on, and the counters of calls.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use alloy_primitives::TxHash;
 pub enum Fault {
     /// An HTTP status with a short text as body, such as 429.
     HttpStatus(u16),
-    /// A body as it is, such as an error in a form of the node's own.
+    /// A body as it is, such as an error in another format.
     Body { status: u16, text: &'static str },
     /// Every call in the request is answered by this JSON-RPC error.
     RpcError { code: i64, message: String },

@@ -1,4 +1,4 @@
-//! The filter of `eth_getLogs`: which blocks, which contracts, which topics.
+//! The filter of `eth_getLogs`: blocks, contracts, topics.
 
 use std::collections::HashSet;
 
@@ -43,7 +43,7 @@ impl Filter {
         })
     }
 
-    /// All matching logs of the chain, as far as the limits let them be seen.
+    /// All matching logs of the chain, within the limits.
     pub(crate) fn select<'a>(
         &self,
         ledger: &'a Ledger,

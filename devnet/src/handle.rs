@@ -9,7 +9,7 @@ use crate::fault::Switches;
 use crate::witness::solidified;
 use crate::{BlockId, Config, Error, Fault, NativeFault, Reorg, Reorged, TransferCall};
 
-/// A handle of one development chain. Its methods never wait for anything but each other.
+/// A handle of one development chain. Its methods block only on each other.
 #[derive(Debug, Clone)]
 pub struct Chain {
     shared: Arc<Shared>,

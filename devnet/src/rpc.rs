@@ -146,7 +146,7 @@ fn transaction_receipt(chain: &Chain, params: Params<'_>) -> Result<Value, RpcEr
     Ok(receipt.unwrap_or(Value::Null))
 }
 
-/// Gives the receipts of transactions that failed their status.
+/// Sets the status of receipts of failed transactions.
 fn fail(receipts: &mut [Value], failed: &HashSet<B256>) {
     for receipt in receipts {
         if parse_hash(&receipt["transactionHash"]).is_ok_and(|hash| failed.contains(&hash)) {
@@ -169,7 +169,7 @@ fn block_receipts(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> 
     Ok(receipts.map_or(Value::Null, Value::Array))
 }
 
-/// Only whether there is code means anything: the bytes are `PUSH0 PUSH0 REVERT`.
+/// Placeholder code of a token: the bytes are `PUSH0 PUSH0 REVERT`.
 fn code(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let address = parse_address(params.required(0)?)?;
     let is_token = chain.ledger().config().token(address).is_some();

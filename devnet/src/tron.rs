@@ -31,7 +31,7 @@ use crate::answer::{Served, as_is, respond};
 /// A node that has no capacity for the request: HTTP 200, on both interfaces.
 pub const BUSY: &str =
     r#"{"Error":"class java.lang.IllegalAccessException : lack of computing resources"}"#;
-/// A gateway that punishes too many requests: HTTP 403, or 503 with a key.
+/// Rate limit of a gateway: HTTP 403, or 503 with a key.
 pub const SUSPENDED: &str = r#"{"Error":"request rate exceeded the allowed_rps(10), and the query server is suspended for 1 s"}"#;
 /// A node without history, asked for blocks or outcomes: HTTP 200.
 pub const LITE_NODE: &str = "this API is closed because this node is a lite fullnode";
@@ -57,7 +57,7 @@ async fn wallet_solidity(state: State<Served>, method: Path<String>, body: Bytes
 }
 
 fn http(served: &Served, method: &str, body: &[u8], is_solid: bool) -> Response {
-    // No body is as good as an empty object.
+    // No body counts as an empty object.
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let (status, text) = native::answer(&served.chain, method, &body, is_solid);
     as_is(status, text)

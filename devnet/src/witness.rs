@@ -1,4 +1,4 @@
-//! Tron's witnesses: who makes a block, and up to which one the chain is solidified.
+//! Tron's witnesses: producers of blocks, and the solidified height.
 
 use std::collections::HashSet;
 
