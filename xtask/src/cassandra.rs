@@ -31,20 +31,20 @@ const LOGGING: &str = r#"<configuration>
 
 /// Setting of servers that replicate each write: an acknowledged one is on disk within a second.
 const SYNC_PERIODIC: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
-/// Time-outs of a node that is alone: on a busy machine it is slow, and nobody else would answer.
+/// Time-outs of a single node: on a busy machine it is slow, and no replica would answer.
 const TIMEOUTS: &str = "write_request_timeout: 10000ms\nread_request_timeout: 10000ms\n\
     range_request_timeout: 20000ms\n";
 /// Setting of a single node: an acknowledgement waits for the disk.
 const SYNC_EACH: &str = "commitlog_sync: batch\n";
 
-/// The memory of a node that is alone.
+/// Heap of a single node.
 const HEAP: &str = "-Xms512m -Xmx1g";
 /// Heap of each of several nodes: together they need that of one measured node.
 const HEAP_SMALL: &str = "-Xms256m -Xmx384m -XX:+UseSerialGC";
 
-/// Starts a node with the jars in `lib` and its data in `dir`. It is fast, and forgets the last writes
-/// when it is killed: of its commit log, only what lies before the last mark is read again, and it makes
-/// a mark every 100 ms.
+/// Starts a node with the jars in `lib` and its data in `dir`. It is fast, and loses the last writes
+/// when it is killed: its commit log is replayed only up to the last sync mark, and it writes
+/// one every 100 ms.
 ///
 /// # Errors
 /// If Java or the jars are missing, or it does not listen in time; with what it printed.
@@ -52,7 +52,7 @@ pub fn start(lib: &Path, dir: &Path) -> Result<Server> {
     Node::alone(SYNC_PERIODIC)?.start(lib, dir)
 }
 
-/// As [`start`], but what it acknowledged is there after [`Server::kill`].
+/// As [`start`], but acknowledged writes survive [`Server::kill`].
 ///
 /// # Errors
 /// As [`start`].
@@ -60,9 +60,9 @@ pub fn start_durable(lib: &Path, dir: &Path) -> Result<Server> {
     Node::alone(SYNC_EACH)?.start(lib, dir)
 }
 
-/// Starts nodes of one cluster, the first before the others, with small heaps and their data below `dir`. They listen on one port of
-/// 127.0.0.1, 127.0.0.2 and so on, which Linux has without being asked. That all listen does not mean that each
-/// knows that all are there: that takes them a moment.
+/// Starts nodes of one cluster, the first before the others, with small heaps and their data below `dir`. They listen
+/// on one port of 127.0.0.1, 127.0.0.2 and so on, which Linux has by default. They may discover each other a moment
+/// after all listen.
 ///
 /// # Errors
 /// As [`start`].
@@ -76,7 +76,7 @@ pub fn start_cluster(lib: &Path, dir: &Path, nodes: u8) -> Result<Vec<Server>> {
         node.start(lib, &dir.join(format!("node-{host}")))
     };
     let (first, others) = hosts.split_first().context("no nodes")?;
-    // It has the schema that the others take over. Had each made one, they would agree about it later, or not.
+    // The others copy its schema. Had each created one, they might never agree.
     let mut servers = vec![start(*first)?];
     std::thread::scope(|threads| {
         let starting: Vec<_> = others.iter().map(|host| threads.spawn(|| start(*host))).collect();

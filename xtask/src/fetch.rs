@@ -20,9 +20,9 @@ const AVRO: [&str; 1] = ["org.apache.avro:avro:1.12.1"];
 /// A real EVM node, as a package with a prebuilt binary.
 const ANVIL: &str = "@foundry-rs/anvil@1.7.1";
 const AVSC: &str = "avsc@5.7.9";
-/// Drives a browser that is installed; it fetches none.
+/// Drives an installed browser; downloads none.
 const PLAYWRIGHT: &str = "playwright-core@1.65.1";
-/// Finds what people with disabilities would stumble over.
+/// Checks accessibility.
 const AXE: &str = "axe-core@4.14.1";
 /// The Kafka client with what it needs for Avro. Its own list of extras asks for the newest
 /// certificates, which not every mirror has.
@@ -47,7 +47,7 @@ pub(crate) const KAFKA_LIB: &str = "TIDEMARK_TEST_KAFKA_LIB";
 /// The variable with the folder of Cassandra's jars.
 pub(crate) const CASSANDRA_LIB: &str = "TIDEMARK_TEST_CASSANDRA_LIB";
 
-/// Fetches what is needed and not there yet, and returns where it is.
+/// Downloads missing needs and returns variables with their paths.
 ///
 /// # Errors
 /// If a registry cannot be reached or the tools of [`crate::tools`] are missing.
@@ -97,8 +97,8 @@ fn anvil() -> Result<PathBuf> {
         .context("the npm package has no binary for this machine")
 }
 
-/// Prometheus' examiner of rules: the one that is installed, or that of Debian's package, which is unpacked and not
-/// installed, as it would start a server.
+/// Prometheus' checker of rules: the installed one, or that of Debian's package, which is only unpacked, as an
+/// installation would start a server.
 fn promtool() -> Result<PathBuf> {
     let runs = |command: &mut Command| command.output().is_ok_and(|out| out.status.success());
     if runs(Command::new("promtool").arg("--version")) {
@@ -173,7 +173,7 @@ fn cached(name: &str, part: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Res
     let base = base.context("neither XDG_CACHE_HOME nor HOME is set")?;
     let folder = base.join("tidemark").join(name);
     std::fs::create_dir_all(&folder)?;
-    // Two that fetch at once would write the same files.
+    // Concurrent fetches would write the same files.
     let lock = File::create(folder.join("lock"))?;
     lock.lock()?;
     let (part, complete) = (folder.join(part), folder.join("complete"));

@@ -9,8 +9,8 @@ const SCRIPT: &str = "trap '' INT TERM HUP; read -r _; kill -s KILL -- \"$0\"";
 
 /// Kills a child when this process ends, also by SIGKILL or an abort, where no destructor runs.
 ///
-/// A shell waits at a pipe that only this process can write to: it reads to the end when this process is
-/// gone. Keep the guard until the child was waited for; until then no other process has its id.
+/// A shell waits at a pipe that only this process can write to: it reads EOF when this process is
+/// gone. Keep the guard until the child was waited for, as its id may be reused afterwards.
 #[derive(Debug)]
 pub struct Guard(Child);
 
@@ -38,7 +38,7 @@ impl Guard {
         Ok(Self(command.spawn().context("cannot run sh")?))
     }
 
-    /// Kills what it guards now.
+    /// Kills its target now.
     pub fn kill(mut self) {
         drop(self.0.stdin.take());
         drop(self.0.wait());
@@ -47,7 +47,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // It is killed before its input is closed. Gone already is as good.
+        // Killed before its input is closed. May have ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }

@@ -13,11 +13,11 @@ pub(crate) enum Need {
     Clients,
     /// Signatures by Python's standard library.
     Python,
-    /// Chromium, and what drives and examines it.
+    /// Chromium, its driver and checker.
     Browser,
     /// A program that makes requests from an OpenAPI document.
     Schemathesis,
-    /// Prometheus' examiner of rules.
+    /// Prometheus' checker of rules.
     Promtool,
 }
 

@@ -7,15 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Result, bail};
 
 /// Below the ports that Linux gives to clients (`ip_local_port_range`) and to listeners that ask for
-/// any: one of those may be taken while a server that is to come back on it is away.
+/// any: one of those may be taken while a server restarts on it.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// Of each port that this process was given, the UDP port with the same number. It is held until the
-/// process ends, so that no other process is given the port, also while no server listens on it yet.
+/// UDP ports with the numbers of the ports that this process was given. Each is held until the process
+/// ends, which reserves the port, also while no server listens on it yet.
 static HELD: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
-/// A port that is free now, and that no process that asks here is given until this one ends.
+/// A free port, which other processes that ask here are not given until this one ends.
 ///
 /// # Errors
 /// If none is free.
@@ -23,7 +23,7 @@ pub fn free_port() -> Result<u16> {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     for _ in 0..COUNT {
         let given = u64::from(GIVEN.fetch_add(1, Ordering::Relaxed));
-        // Processes that begin one after another are far apart.
+        // Spreads processes with consecutive ids.
         let start = u64::from(std::process::id()) * 7_919;
         let port = u16::try_from((start + given) % u64::from(COUNT)).unwrap_or_default() + FIRST;
         let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) else { continue };

@@ -44,7 +44,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A part of a release; the first that fails ends it.
+/// A step of a release; the first failure ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Check,
@@ -214,7 +214,7 @@ fn archive(root: &Path, executable: &Path, folder: &Path, name: &str) -> Result<
     for document in ["LICENSE", "README.md", CHANGELOG] {
         fs::copy(root.join(document), content.join(document)).context(document)?;
     }
-    // The same files make the same archive: no owner, no clock.
+    // Reproducible archive: no owner, no clock.
     let time = git(root, &["log", "-1", "--format=--mtime=@%ct"])?;
     let (gzip, file) = ("--use-compress-program=gzip --no-name", format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");

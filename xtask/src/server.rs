@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::guard::Guard;
 
-/// Longer than any of the servers takes to start on a busy machine.
+/// Maximum time that a server takes to start on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A server of a test lives for seconds: Java's optimising compiler would take half of their processor
@@ -125,13 +125,13 @@ impl Server {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // May have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Every jar of a folder, as Java's class path has it.
+/// Java class path of every jar of a folder.
 pub(crate) fn class_path(lib: &Path) -> Result<String> {
     ensure!(lib.is_dir(), "no jars at {}: run `cargo xtask services`", lib.display());
     Ok(lib.join("*").display().to_string())

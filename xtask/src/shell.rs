@@ -1,4 +1,4 @@
-//! Runs other programs and prints which.
+//! Runs other programs and logs them.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program and gives what it printed.
+/// Runs a program and returns its output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot run {}", text(command)))?;
     ensure!(output.status.success(), "{} ended with {}", text(command), output.status);

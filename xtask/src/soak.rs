@@ -1,4 +1,4 @@
-//! Random cases for a night: other ones in each round, where `cargo xtask test` has the same ones each time.
+//! Random cases for a night: new ones in each round, unlike `cargo xtask test`.
 
 use anyhow::{Context, Result};
 

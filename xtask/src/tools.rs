@@ -17,15 +17,15 @@ pub(crate) enum Kit {
     Build,
     /// The check of the dependencies.
     Check,
-    /// Tests with servers, clients of other languages or code that is not ours.
+    /// Tests with servers, clients of other languages or third-party code.
     Services,
 }
 
-/// A program, how to see that it works, and where it comes from.
+/// A program, the command to test it, and its package.
 struct Tool {
     name: &'static str,
     command: &'static [&'static str],
-    /// The first number that the command prints, and no less.
+    /// Minimum of the first number that the command prints.
     version_min: Option<u32>,
     /// Debian's name.
     package: &'static str,
@@ -101,8 +101,7 @@ fn first_number(text: &str) -> Option<u32> {
     digits.and_then(|digits| digits.parse().ok())
 }
 
-/// Installs [`PROVIDED`] programs where apt is there and this is root's machine, as CI's is. Elsewhere [`check`] reports
-/// them.
+/// Installs [`PROVIDED`] programs where apt exists and the user is root, as in CI. Elsewhere [`check`] reports them.
 fn provide() {
     let runs = |program: &str, arguments: &[&str]| {
         Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())

@@ -1,4 +1,4 @@
-//! CQL servers that somebody else runs.
+//! CQL servers that run already.
 
 use std::fmt;
 use std::net::{TcpStream, ToSocketAddrs};

@@ -1,4 +1,4 @@
-//! Runs jobs from both ends of a queue, then those that must be alone, and prints what each of them printed.
+//! Runs jobs from both ends of a queue, then those that must be alone, and prints their output.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::fetch::Variables;
 use crate::services::Folder;
 use crate::shell::{print, say};
 
-/// Maximum number of panics of a job that its failure repeats.
+/// Maximum number of panics that a failure quotes.
 const PANICS_MAX: usize = 5;
 /// Number of lines of each.
 const PANIC_LINES: usize = 4;
@@ -133,7 +133,7 @@ struct Queue<'a> {
 
 impl<'a> Queue<'a> {
     fn work(&self, side: &str, next: fn(&mut VecDeque<Job<'a>>) -> Option<Job<'a>>) -> Result<()> {
-        // A variable of its own: the lock is released before the job runs.
+        // The braces release the lock before the job runs.
         while let Some(job) = { next(&mut lock(&self.jobs)) } {
             let name = format!("{} {}", job.binary.name, job.pattern.trim_end_matches("::"));
             let (name, tests) = (name.trim_end().to_owned(), job.tests.len());
@@ -212,7 +212,7 @@ mod tests {
         command.args(["-c", "(sleep 60; echo alive) & wait"]);
         let (mut output, writer) = std::io::pipe().unwrap();
         let end = run_limited(command.stdout(writer), Duration::from_millis(200)).unwrap();
-        // Its end comes when nobody can write any more.
+        // EOF comes once all writers are closed.
         drop(command);
         let mut text = String::new();
         output.read_to_string(&mut text).unwrap();
