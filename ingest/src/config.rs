@@ -51,7 +51,7 @@ pub struct ChainConfig {
     pub request_timeout: Duration,
     /// Contracts that orders are offered, and may be paid with.
     pub contracts: Vec<StablecoinContract>,
-    /// Contracts no longer offered: they pay only what was offered with them.
+    /// Contracts no longer offered, but watched for earlier deposits.
     pub retired: Vec<StablecoinContract>,
     /// Known contracts of the coins that are not offered: their transfers are reported.
     pub unlisted: Vec<StablecoinContract>,

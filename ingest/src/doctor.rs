@@ -292,7 +292,7 @@ impl Doctor {
         }
     }
 
-    /// The largest range that is served: down from what is configured, else up from there.
+    /// The largest range that is served: down from the configured one, else up from it.
     async fn range(&mut self, head: i64) {
         let (longest, wanted) = (head.saturating_add(1), self.chain.range_max);
         let mut blocks = wanted.min(longest);

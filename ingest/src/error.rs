@@ -2,7 +2,7 @@
 
 use schemas::{Address, Blockchain, CodecError, Stablecoin};
 
-/// Fatal: the process must stop, unless another one took the chain over ([`Error::is_fenced`]).
+/// Fatal: the process must stop, unless another one acquired the chain ([`Error::is_fenced`]).
 /// Only [`Error::ChainId`], [`Error::Contract`], [`Error::Restore`] and, after the start, [`Error::Vanished`] concern one chain
 /// alone: they halt it with an alarm that repeats their text, and [`crate::follow`] does not end.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum Error {
     },
     #[error("cannot make an HTTP client: check the root certificates of this system")]
     Client(#[source] reqwest::Error),
-    /// The log refused for good, or another ingest of the same chain took over.
+    /// A permanent failure of the log, or fencing by another ingest.
     #[error(transparent)]
     Log(#[from] log::Error),
     /// A step failed and cannot be retried.
@@ -66,7 +66,7 @@ pub enum RestoreError {
 }
 
 impl Error {
-    /// Returns `true` if another process took the chain over. Nothing was lost or doubled.
+    /// Returns `true` if another process acquired the chain. Nothing was lost or doubled.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         use log::{Error as LogError, StepError};

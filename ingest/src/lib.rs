@@ -1,7 +1,7 @@
 //! Follows chains block by block and publishes the transfers to the configured wallets.
 //!
-//! Reads: the JSON-RPC endpoints of each chain, one at a time, and its own past records on `transfers.raw`. Which
-//! chains a process follows comes from its membership in the group `ingest` over `chains`.
+//! Reads: the JSON-RPC endpoints of each chain, one at a time, and its own past records on `transfers.raw`. The group
+//! `ingest` over `chains` assigns the chains to processes.
 //! Writes: `transfers.raw` (watched wallets, transfers, retracts, heads) and `chains` (progress).
 //!
 //! **Invariants**

@@ -1,5 +1,5 @@
-//! Starting point of a chain whose records on `transfers.raw` are gone, or older than `chains`
-//! says: they expired while it was switched off, were deleted, or come from an older copy.
+//! Starting point of a chain whose records on `transfers.raw` are gone, or older than those on
+//! `chains`: they expired during downtime, were deleted, or come from an older copy.
 //!
 //! Lanes keep their state of its transfers, and ignore every record of an older epoch than theirs. So the chain
 //! begins with the next epoch, at a block up to which all lanes have read.

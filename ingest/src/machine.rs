@@ -5,10 +5,9 @@
 //! 1. *tip*: the endpoint's head, our last block, the tags: finds new blocks and reorganisations.
 //! 2. *scan*: the end of the range, our last block again, the first block, which must be its child, and the
 //!    logs of the range; in a range of at most 16 blocks, every block.
-//! 3. *verify*: our last block once more, and each block of such a short range, or of a longer one
-//!    each with hits and the end, fetched by number with its logs searched again by hash; on
-//!    Tron, the outcome of each transaction. Only if the blocks agree is the step published; logs that only one of
-//!    the two answers has are settled by receipts before.
+//! 3. *verify*: our last block once more, and blocks by number with their logs by hash: in such a short range
+//!    all, in a longer one the first, those with hits and the end; on Tron, also the outcome of each hit. The
+//!    step is published only if the blocks agree; receipts settle logs that only one of the two answers has.
 //!
 //! Our last block is read before and after the end of the range, so the end descends from it; a later
 //! reorganisation shows at the next tip. If our last block is gone, *search* tries anchors from the
@@ -112,9 +111,9 @@ pub(crate) enum Note {
     Omitted { block: Block, tx_hash: TxHash },
     /// Endpoints still disagree about a transfer, or none has a proof of it: it is held.
     Disputed { block: Block, tx_hash: TxHash },
-    /// Every endpoint denies a transfer, several times in a row: it is taken back.
+    /// Every endpoint denies a transfer, several times in a row: it is retracted.
     Forged { block: Block, tx_hash: TxHash },
-    /// The blocks after this one are gone from every endpoint.
+    /// Every endpoint pruned the blocks after this one.
     Gap { after: Block },
     /// Two answers of one endpoint about a block have different logs.
     Contradiction { block: Block },

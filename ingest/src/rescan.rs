@@ -342,7 +342,7 @@ async fn scan(
     Ok(all)
 }
 
-/// The logs of a range, as the endpoint gives them.
+/// The raw logs of a range.
 async fn fetch(
     endpoint: &Endpoint,
     flow: Flow,

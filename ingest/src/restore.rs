@@ -16,7 +16,7 @@ const PAGE: i64 = 1000;
 /// Returns the published history of the chain; `None` if nothing was published. Blocks.
 ///
 /// # Errors
-/// [`Error::Log`], transient or not; [`Error::Restore`] if the records are not what ingest writes.
+/// [`Error::Log`], transient or not; [`Error::Restore`] if the records are not ingest's.
 pub(crate) fn restore(log: &dyn Log, chain: &ChainConfig) -> Result<Option<History>, Error> {
     restore_by(PAGE, log, chain, i64::MAX)
 }
@@ -49,7 +49,7 @@ fn has_expired(log: &dyn Log, of: TopicPartition) -> Result<bool, log::Error> {
     Ok(first.first().is_some_and(|record| record.header(HEADER_EARLIER).is_some()))
 }
 
-/// As [`restore`], and with all that was published about blocks from this height on.
+/// As [`restore`], with all records of blocks from this height on.
 pub(crate) fn restore_down_to(
     log: &dyn Log,
     chain: &ChainConfig,

@@ -17,7 +17,7 @@ use crate::machine::{Ask, History, Lost, Point, Tags};
 use crate::rpc::Endpoint;
 use crate::{ChainConfig, Error, lost, publish, restore, watched};
 
-/// Reason why a chain cannot be taken back to a height.
+/// Reason why a chain cannot be rewound to a height.
 #[derive(Debug, thiserror::Error)]
 pub enum RewindError {
     #[error(transparent)]

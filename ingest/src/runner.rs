@@ -40,7 +40,7 @@ const BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
 /// the configured one.
 ///
 /// # Errors
-/// [`Error`] if another ingest took over, or the log or this process failed.
+/// [`Error`] if another ingest fences it, or the log or this process failed.
 pub async fn follow(
     chain: ChainConfig,
     readiness: Readiness,
@@ -90,13 +90,13 @@ pub(crate) struct Runner {
     open: OpenAlerts,
     /// Time the topic was last read for open alerts.
     alerts_read_at: Option<UnixMicros>,
-    /// While no endpoint serves what is configured.
+    /// Raised while every endpoint is wrong.
     alarm: Option<Alarm>,
     /// Scans that fail.
     scan: Stall,
     /// Second checks that fail.
     check: Stall,
-    /// Shown to a person who asks the process.
+    /// Its entry among the readiness details.
     detail: Detail,
     /// Blocks by which the endpoint's head was ahead of the last scanned one, at the last poll.
     lag_blocks: Option<i64>,

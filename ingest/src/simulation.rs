@@ -65,12 +65,12 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
 #[derive(Debug, Clone)]
 enum Action {
     Mine(Vec<Vec<Payment>>),
-    /// Replaces the last blocks; each of their transactions moves by some places, or goes for good.
+    /// Replaces the last blocks; each of their transactions moves by some blocks, or is dropped.
     Reorg {
         depth: usize,
         moves: Vec<Option<usize>>,
     },
-    /// The cursor gets this many answers.
+    /// Number of answers to the cursor.
     Poll(usize),
     /// Answers of a node that lacks the last blocks.
     Behind {

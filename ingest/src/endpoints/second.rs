@@ -1,4 +1,4 @@
-//! Second answers: the endpoint that gives one, and the next one where it refuses for long.
+//! Second answers: choice of the endpoint, and of the next one if it refuses for long.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::machine::{Answer, Ask, Role};
 use crate::rpc::Failure;
 
 impl Endpoints {
-    /// Asks another endpoint than the first one. None while the others pause.
+    /// Asks an endpoint other than the first. `None` while the others pause.
     ///
     /// One that has refused every second check for long is put aside at once, and the next one is asked: its pauses
     /// may be shorter than the time between two checks, so that it would be asked for ever.
@@ -36,7 +36,7 @@ impl Endpoints {
         }
     }
 
-    /// Another endpoint than those that refused. Where the first one did, it is the one that is left.
+    /// An endpoint that did not refuse; the scanner or the second one if no other is left.
     async fn another(&mut self, ask: &Ask, refused: &BTreeSet<usize>) -> Option<usize> {
         let second = self.second.unwrap_or(self.first);
         if ask.role == Role::Witness {
@@ -81,7 +81,7 @@ impl Endpoints {
         }
     }
 
-    /// The endpoint that confirms what the second answer alone has. None if it is of another chain.
+    /// The endpoint that confirms finds of the second answer. `None` if it is of another chain.
     pub(super) async fn witness(&mut self) -> Option<usize> {
         let second = self.second.unwrap_or(self.first);
         let index = self.health.witness(second, self.first, Instant::now());

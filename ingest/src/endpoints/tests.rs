@@ -90,7 +90,7 @@ async fn second_answer_comes_from_another_endpoint() {
     endpoints.scanned(20);
     let ask = Ask { about: Some(10), ..Ask::default() };
     assert_eq!(endpoints.second(&ask).await, Some(2));
-    // The same one for what is asked about the range.
+    // The same one for all questions about the range.
     assert_eq!((endpoints.second(&Ask::default()).await, b.sizes().len()), (Some(2), 1));
     endpoints.begin().await.unwrap();
     assert_eq!(endpoints.second, None);

@@ -116,7 +116,7 @@ fn includes<'a>(
 /// Two answers about a block, of the same endpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Merged {
-    /// Logs that both have, each as often as both have it under numbers of its own.
+    /// Logs that both have, each as often as it has distinct numbers in both.
     pub(crate) certain: Vec<EventLog>,
     /// Logs of one answer alone, and copies under one number: duplicates or equal transfers.
     pub(crate) doubted: Vec<EventLog>,

@@ -195,7 +195,7 @@ impl Cursor {
         matches!(self.phase, Phase::Begin | Phase::Tip)
     }
 
-    /// Another endpoint scans from here on.
+    /// Takes note of a change of scanner.
     pub(crate) fn switch(&mut self) {
         if self.history.is_some() {
             self.checks.switch(self.evidence.checked(), self.last().number);

@@ -168,13 +168,13 @@ impl Evidence {
         (self.checked, self.vouched, self.alone) = (number, number, -1);
     }
 
-    /// Two answers about every block up to this height were compared.
+    /// Raises the checked height, by two endpoints or by one.
     pub(crate) fn check(&mut self, number: i64, is_alone: bool) {
         let height = if is_alone { &mut self.alone } else { &mut self.checked };
         *height = (*height).max(number);
     }
 
-    /// Two endpoints have shown our block at this height; the tags are those of the one that did not scan.
+    /// Raises the vouched height; the tags are those of the endpoint that did not scan.
     pub(crate) fn vouch(&mut self, number: i64, tags: Tags) {
         self.is_lonely = false;
         self.vouched = self.vouched.max(number);
@@ -192,7 +192,7 @@ impl Evidence {
         self.own_tags.merge(tags);
     }
 
-    /// Another endpoint scans from here on.
+    /// Drops all tags: the scanner changes.
     pub(crate) fn switch(&mut self) {
         (self.own_tags, self.other_tags) = (Tags::default(), Tags::default());
     }
@@ -216,7 +216,7 @@ impl Evidence {
         is_new
     }
 
-    /// A transfer is held no longer: it is proven, or taken back.
+    /// Releases a held transfer: it is proven, or retracted.
     pub(crate) fn release(&mut self, block: &Block, transfer: &Observation) {
         self.held.retain(|held| !is_held(held, block, transfer));
     }

@@ -1,6 +1,6 @@
 //! Adaptive number of blocks per request: grows on success, shrinks on refusal.
 
-/// The adaptive size of a range, in blocks: at least 1, at most what is configured.
+/// The adaptive size of a range, in blocks: at least 1, at most `blocks_max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RangeSize {
     blocks: i64,

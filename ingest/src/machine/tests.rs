@@ -17,7 +17,7 @@ use crate::simulation::{Node, Payment, chain};
 
 const NOW: UnixMicros = UnixMicros(1_000);
 
-/// The time of an answer: each is six seconds after the last one of its test, so that what was scanned before it is old.
+/// The time of an answer: each is six seconds after the last one of its test, so that earlier scans are old.
 fn now() -> UnixMicros {
     thread_local!(static SECONDS: Cell<i64> = const { Cell::new(0) });
     UnixMicros(NOW.0 + SECONDS.replace(SECONDS.get() + 6) * 1_000_000)

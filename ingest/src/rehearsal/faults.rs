@@ -68,7 +68,7 @@ pub(super) fn omission(dice: &mut Dice) -> (Fault, u32) {
     (if dice.below(2) == 0 { Fault::NoLogs } else { Fault::PartialLogs }, requests)
 }
 
-/// Another way of counting logs, in all or in every second answer; or the right one again.
+/// Another numbering of logs, in all or in every second answer; or the usual one again.
 pub(super) fn renumber(dice: &mut Dice, behaviour: &mut Behaviour) {
     // Equal places are seen for what they are, where there are two payments in a block.
     let numbering = if dice.below(4) > 0 { Numbering::Transaction } else { Numbering::Zero };

@@ -147,7 +147,7 @@ impl Shop {
         order_id
     }
 
-    /// Takes note of what was published of deposits since the last call.
+    /// Reads the deposits published since the last call.
     fn read_deposits(&mut self) {
         let wait = Duration::from_millis(5);
         let records = tokio::task::block_in_place(|| self.deposits.poll(wait)).unwrap();

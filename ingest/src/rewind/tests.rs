@@ -56,7 +56,7 @@ fn what_lanes_have_forgotten_is_not_taken_back() {
     }
 }
 
-/// Wherever the forks part, the search finds it, or says why there is nothing to find.
+/// The search finds the fork point at any height, or reports why there is none.
 #[tokio::test]
 async fn the_newest_common_block_is_found() {
     let chain = chain(Policy::flat(Some(3), None));

@@ -30,7 +30,7 @@ const INFOS: &str = "walletsolidity/gettransactioninfobyblocknum";
 #[derive(Debug)]
 pub(super) struct Native {
     config: NativeConfig,
-    /// Outcomes: a guessed address may not serve them.
+    /// Support of outcomes: a guess may lack it.
     outcomes: Support,
 }
 

@@ -131,8 +131,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes note of `null` for the receipts of a block. While the endpoint shows the block, that lasts for a moment only,
-    /// or the method is not served.
+    /// Takes note of `null` for the receipts of a block. If the endpoint shows the block, that lasts for a moment, or
+    /// the method is not served.
     async fn note_null(&self, number: i64) -> Failure {
         if let Err(failure) = self.fetch_lists([number]).await {
             return failure;

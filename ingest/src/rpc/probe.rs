@@ -42,7 +42,7 @@ impl Endpoint {
         results.into_iter().next().ok_or_else(Failure::missing)?
     }
 
-    /// The receipt of a transaction; none if no block that the endpoint knows has it.
+    /// The receipt of a transaction; `None` if it is in no block of the endpoint.
     pub(crate) async fn receipt(&self, transaction: TxHash) -> Result<Option<Receipt>, Failure> {
         let Call { method, params } = Call::receipt(transaction);
         let shown = self.one(method, params).await?;

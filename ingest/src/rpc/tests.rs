@@ -134,7 +134,7 @@ async fn a_block_that_is_too_large_is_asked_for_in_parts() {
         assert_eq!(found, expected, "{logs_max}");
         assert_eq!(served.sizes().len(), requests, "{logs_max}");
     }
-    // Not even the payments to one wallet: what is left are the receipts.
+    // The payments to one wallet are too many: only receipts remain.
     let (by_receipts, _served) = endpoint(fat_block(logs.clone(), 3, true)).await;
     let answer = by_receipts.fetch(&one).await.unwrap();
     let found: Vec<_> = answer.logs[0].iter().map(|log| log.log_index).collect();

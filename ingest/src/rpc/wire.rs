@@ -241,7 +241,7 @@ pub(super) fn logs(value: Value) -> Result<Vec<EventLog>, Failure> {
     block_logs(list)
 }
 
-/// The logs without those whose value is zero: anybody can make any number of them.
+/// The logs without those of zero value, which anyone can emit in any number.
 pub(super) fn block_logs(list: Vec<WireLog>) -> Result<Vec<EventLog>, Failure> {
     let with_value = list.into_iter().filter(|wire| {
         let digits = wire.data.strip_prefix("0x").unwrap_or(&wire.data);

@@ -10,7 +10,7 @@ use crate::machine::{Cursor, Note};
 
 /// Maximum age of a read of the topic: another process that had the chain may have raised more.
 const KNOWN_MICROS_MAX: i64 = 60_000_000;
-/// The subject of a halt of second checks; that of a halt of the whole chain is its chain alone.
+/// Subject of a halt of second checks; a halt of the whole chain has none but the chain.
 pub(super) const CHECKS: &str = "checks";
 
 /// Signs in an attempt that an alert is over.

@@ -62,7 +62,7 @@ impl Backoff {
         delay
     }
 
-    /// Counts a poll of an endpoint that does not have what was scanned already.
+    /// Counts a poll of an endpoint that lacks blocks already scanned.
     pub(super) fn behind(&mut self) {
         self.behind = self.behind.saturating_add(1);
         if self.behind == BEHIND_POLLS_MAX {

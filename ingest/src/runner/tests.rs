@@ -29,7 +29,7 @@ const PAUSES: Pauses = Pauses {
     alone: Duration::ZERO,
     stuck: Duration::MAX,
     recheck: Duration::MAX,
-    // The first attempt that comes to nothing.
+    // At the first failed attempt.
     stalled: Duration::ZERO,
 };
 
@@ -112,7 +112,7 @@ impl World {
         .await;
     }
 
-    /// The endpoint has a log of a block that was at this height, and is gone.
+    /// Makes the endpoint serve a log of an orphaned block at this height.
     fn keep_removed(&self, number: u64) {
         let wallet: alloy_primitives::Address = (*wallet(0).bytes()).into();
         let parties = [TOKEN, PAYER, wallet].map(|address| address.to_string());

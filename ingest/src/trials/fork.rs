@@ -72,7 +72,7 @@ async fn alone_on_a_fork_pays_nothing_above_the_bound() {
     assert_eq!(world.ended(AlertKind::ConfirmingAlone), 1);
 }
 
-/// The liar answers when the head of the other one is old, and has blocks above it whose times have not come yet.
+/// The liar answers when the other's head is old, with blocks above it that are dated in the future.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
     const AHEAD: u64 = 6;

@@ -1,4 +1,4 @@
-//! Answers in other forms, and history that is gone.
+//! Answers in other formats, and pruned history.
 
 use schemas::AlertKind;
 use testkit::faults::Fault;

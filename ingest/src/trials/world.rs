@@ -236,7 +236,7 @@ impl World {
             }
             let problems = verdict.problems;
             assert!(started.elapsed() < PATIENCE, "{problems:?}; {}", self.shown());
-            // A transfer that was taken back fails once its old height is final.
+            // A retracted transfer fails once its old height is final.
             (0..8).for_each(|_| self.mine());
             self.settle().await;
         }

@@ -255,7 +255,7 @@ fn deny(front: &Front) {
     front.unlist();
 }
 
-/// A lone endpoint has no witness: what it has later must be what the block of the chain has.
+/// A lone endpoint has no witness: its late find must be in the block of the chain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn lone_endpoints_late_find_must_be_in_its_block() {
     let devnet = devnet(20).await;

@@ -1,4 +1,4 @@
-//! A question to another endpoint, and what it leaves open.
+//! A question to another endpoint, and open differences.
 
 use schemas::record::{Block, Observation};
 

@@ -1,4 +1,4 @@
-//! Checks that were made, and their times: [`super::due`] derives what is due from them.
+//! Past checks and their times, from which [`super::due`] derives the next ones.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -24,7 +24,7 @@ const SWITCHES_MAX: usize = 48;
 /// Number of questions about held transfers before they become rarer.
 const HELD_ASKS_OFTEN: u32 = 4;
 
-/// Checks that were made, and their times.
+/// Past checks and their times.
 #[derive(Debug)]
 pub(super) struct Checks {
     /// Height up to which every block was asked for again once it was final.
@@ -65,7 +65,7 @@ pub(super) struct Checks {
     /// Height up to which it is unknown which endpoint scanned: two endpoints are asked for these
     /// blocks.
     pub(super) unknown_to: i64,
-    /// The newest time that a second answer has confirmed, of a block or of one after it.
+    /// Newest block time that a second answer has confirmed.
     pub(super) time: Option<UnixSeconds>,
 }
 

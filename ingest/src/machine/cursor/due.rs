@@ -90,7 +90,7 @@ impl Cursor {
         })
     }
 
-    /// The next range that is due for a check of what is final, if any.
+    /// The next range of final blocks that is due for a check, if any.
     fn next_rescan(&self, then: Then) -> Option<Check> {
         let is_due = self.newest?.0 >= self.checks.rescanned_at.saturating_add(RESCAN_SECONDS);
         if !is_due || !self.rules.policy.is_shallow() {
@@ -127,7 +127,7 @@ impl Cursor {
             return None;
         }
         let last = self.last().number;
-        // One that is behind has shown that one.
+        // Even a lagging endpoint has that one.
         let vouched = self.evidence.vouched().min(last);
         let newest = self.evidence.held().iter().map(|held| held.block.number).max();
         let anchor = self.known().anchor_at_or_below(vouched);

@@ -177,7 +177,7 @@ impl Cursor {
             (Proven, None) if *is_published && !*is_held => Settled::Counts,
             (Proven, None) if !(has_other || waits) => Settled::Counts,
             (Proven, Some(Proven)) => Settled::Counts,
-            // A transaction that failed, or a log that its endpoint takes back.
+            // A failed transaction, or a log that its endpoint retracts.
             (Denied, _) if !*is_published => Settled::Dropped,
             (Denied, Some(Denied) | None) if other.is_some() || !self.rules.has_second => {
                 // Simultaneous denials are one.

@@ -63,7 +63,7 @@ fn an_endpoint_is_not_its_own_witness() {
         mine([&mut a, &mut b], &[]);
         loop {
             let ask = cursor.ask();
-            // The first one is gone: it scans, and the other one answers all else.
+            // The first endpoint only scans; the other one answers all else.
             let node = if ask.role == Role::First { &a } else { &b };
             let mut answer = node.answer(&ask).unwrap();
             answer.is_alone = ask.role == Role::Witness;
