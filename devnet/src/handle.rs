@@ -103,7 +103,7 @@ impl Chain {
         self.ledger().reorg(depth, reorg)
     }
 
-    /// Lets the next `count` HTTP requests fail, instead of what was set before. A JSON-RPC batch
+    /// Makes the next `count` HTTP requests fail, instead of an earlier fault. A JSON-RPC batch
     /// is one request, and so is a control call.
     pub fn fail_next(&self, count: u32, fault: Fault) {
         self.switches().arm(count, fault);

@@ -124,7 +124,7 @@ impl Devnet {
         self.set_miner(Miner(None));
     }
 
-    /// Refuses new requests, gives those under way a few seconds, and ends all tasks.
+    /// Refuses new requests, gives in-flight ones a few seconds, and ends all tasks.
     pub async fn shutdown(self) {
         self.stop_mining();
         self.cancel.disarm().cancel();

@@ -1,4 +1,4 @@
-//! The chain as a node of Tron shows it: java-tron's JSON-RPC and, beside it, its own HTTP interface.
+//! The chain as a Tron node serves it: java-tron's JSON-RPC and its native HTTP interface.
 //!
 //! **As documented** (java-tron 4.8, its documentation and source):
 //! - JSON-RPC: a state root without bytes, zeros for blooms, uncles, receipts root, mix hash, nonce and gas; the tags

@@ -22,7 +22,7 @@ async fn start() -> Devnet {
     Devnet::start(config, SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap()
 }
 
-/// Posts a body on a connection of its own; answers status and body.
+/// Posts a body on a separate connection; returns status and body.
 async fn post(devnet: &Devnet, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(devnet.address()).await.unwrap();
     let length = body.len();

@@ -10,12 +10,12 @@ use crate::shell::{self, cargo, output, print};
 use crate::test;
 use crate::tools::{self, Kit};
 
-/// Those that start servers of their own come last.
+/// Those that start servers come last.
 const NAMES: [&str; 7] = ["machine", "pipeline", WEBHOOKS, "api", "process", "reconcile", KAFKA];
 const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";
 
-/// Runs one measurement with arguments of its own, or all.
+/// Runs one measurement with its arguments, or all.
 pub(crate) fn run(name: Option<&str>, arguments: &[&str]) -> Result<()> {
     ensure!(name.is_none_or(|name| NAMES.contains(&name)), "there is {}", NAMES.join(", "));
     let commit = output(Command::new("git").current_dir(shell::root()).args([

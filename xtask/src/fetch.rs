@@ -24,7 +24,7 @@ const AVSC: &str = "avsc@5.7.9";
 const PLAYWRIGHT: &str = "playwright-core@1.65.1";
 /// Checks accessibility.
 const AXE: &str = "axe-core@4.14.1";
-/// The Kafka client with what it needs for Avro. Its own list of extras asks for the newest
+/// The Kafka client with its dependencies for Avro. Its own extras demand the newest
 /// certificates, which not every mirror has.
 const CONFLUENT_KAFKA: [&str; 7] = [
     "confluent-kafka==2.16.1",
@@ -140,7 +140,7 @@ fn python(name: &str, packages: &[&str]) -> Result<PathBuf> {
     })
 }
 
-/// The folder of these Maven artifacts and of what they depend on.
+/// The folder of these Maven artifacts and their dependencies.
 fn jars(name: &str, artifacts: &[&str]) -> Result<PathBuf> {
     let mut dependencies = String::new();
     for artifact in artifacts {

@@ -5,7 +5,7 @@
 pub(crate) enum Need {
     /// An EVM node.
     Anvil,
-    /// Jars of Kafka and Cassandra, and Java: the test starts servers of its own.
+    /// Jars of Kafka and Cassandra, and Java: the test starts its servers.
     Jars,
     /// A running Kafka and a running Cassandra.
     Servers,

@@ -56,7 +56,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes a folder whose lock nobody holds. One that belongs to another user stays.
+/// Removes a folder whose lock is free. One that belongs to another user stays.
 fn remove_unused(folder: &Path) {
     if let Ok(lock) = File::open(folder.join(LOCK))
         && lock.try_lock().is_ok()

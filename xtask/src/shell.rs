@@ -11,8 +11,8 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The cargo that runs us. Services for continuous integration set `CI`: nobody edits and builds again
-/// there, and without data for that a first build takes a quarter less for our own crates.
+/// The cargo that runs us. Without data for incremental builds, a first build of our crates takes a
+/// quarter less: set where `CI` is, as no second build follows there.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     if std::env::var_os("CI").is_some() {

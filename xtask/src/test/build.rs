@@ -65,7 +65,7 @@ fn run(arguments: &[&str]) -> Result<Built> {
 }
 
 impl Built {
-    /// Adds what one of cargo's messages says about an executable.
+    /// Adds the executable of a message of cargo, if any.
     fn add(&mut self, message: &Value) {
         let (Some(program), Some(manifest)) =
             (message["executable"].as_str(), message["manifest_path"].as_str())
