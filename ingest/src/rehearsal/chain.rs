@@ -20,7 +20,7 @@ pub(crate) const REORG_MAX: usize = 3;
 pub(crate) const DEPTH: i64 = 4;
 const INTERVAL_SECONDS: u64 = 2;
 
-/// Command that is repeated to make the same chain elsewhere.
+/// Command to replay for an equal chain.
 #[derive(Clone)]
 enum Command {
     Send(Vec<TransferCall>),

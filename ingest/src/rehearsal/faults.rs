@@ -3,10 +3,10 @@
 use testkit::Dice;
 use testkit::faults::{Behaviour, Class, Fault, Numbering, REFUSALS};
 
-/// Requests in a row for which a fault lasts that could be mistaken for the truth by a shop with one endpoint.
+/// Usual maximum of requests in a row of a fault that could deceive a shop with one endpoint.
 pub(super) const LONG: usize = 40;
 
-/// Returns `true` if a refusal passes, and is not about the size of an answer.
+/// Returns `true` if a refusal is temporary, and not about size.
 fn passes(class: Class) -> bool {
     matches!(class, Class::Rate | Class::Behind | Class::Timeout | Class::Transient | Class::Fatal)
 }

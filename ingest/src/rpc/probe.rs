@@ -30,7 +30,7 @@ pub(crate) struct Probed {
     pub(crate) transactions: Vec<TxHash>,
 }
 
-/// The part of a receipt that shows whether there are logs.
+/// The logs of a receipt, without content.
 #[derive(Deserialize)]
 struct Logs {
     logs: Vec<IgnoredAny>,

@@ -1,4 +1,4 @@
-//! Log lines of a chain that makes no progress, and the wait before the log is tried again.
+//! Log lines of a chain that makes no progress, and the backoff of the log.
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ impl Runner {
         Ok(alarm)
     }
 
-    /// The chain's epoch; none if the log does not answer.
+    /// The chain's epoch; `None` if it is unknown.
     async fn epoch(&self) -> Result<Option<Epoch>, Ended> {
         let (log, blockchain) = (self.log.clone(), self.chain.blockchain);
         let read = tokio::task::spawn_blocking(move || watched::progress(&*log, blockchain));

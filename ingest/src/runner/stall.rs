@@ -15,9 +15,9 @@ use crate::rpc::Failure;
 #[derive(Debug, Default)]
 pub(super) struct Stall {
     since: Option<UnixMicros>,
-    /// The last progress that the log has, until there is some in this process.
+    /// Last progress on the log, until there is some in this process.
     published: Option<UnixMicros>,
-    /// Cause of the last attempt that had one.
+    /// Last known cause of a failure.
     cause: String,
     alarm: Option<Raised>,
 }

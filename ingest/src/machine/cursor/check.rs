@@ -11,7 +11,7 @@ pub(super) type Then = Option<(i64, i64, bool)>;
 /// A question to another endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Check {
-    /// The range whose transfers are asked for again; empty if only the tip is.
+    /// The range to fetch again; empty for a check of the tip.
     pub(super) from: i64,
     pub(super) to: i64,
     /// Our block at or after the end: an endpoint that has it has ours before it too.

@@ -27,9 +27,9 @@ const HELD_ASKS_OFTEN: u32 = 4;
 /// Past checks and their times.
 #[derive(Debug)]
 pub(super) struct Checks {
-    /// Height up to which every block was asked for again once it was final.
+    /// Height up to which final blocks were checked again.
     pub(super) rescanned: i64,
-    /// The chain's time when no final block was left to be asked for again.
+    /// Chain time at which no final block was left to check again.
     pub(super) rescanned_at: i64,
     pub(super) range: RangeSize,
     pub(super) failures: u32,
@@ -51,9 +51,9 @@ pub(super) struct Checks {
     pub(super) alone_at: UnixMicros,
     /// `true` if the last report was that one endpoint confirms alone.
     pub(super) is_alone: bool,
-    /// The height that another endpoint is to show, while it is behind.
+    /// Height for a lagging endpoint to vouch for.
     pub(super) candidate: Option<i64>,
-    /// Block of ours that another endpoint is asked for until it shows it.
+    /// Our block that a lagging endpoint is asked for again.
     pub(super) anchor: Option<Block>,
     /// Block that another endpoint showed above our last one.
     pub(super) shown: Option<Block>,
@@ -148,7 +148,7 @@ impl Checks {
         self.scanned_final = (if is_next { self.scanned_final.0 } else { from }, to);
     }
 
-    /// Returns `true` if held transfers are to be asked about; counts as asked then.
+    /// Returns `true` if held transfers are due for a question, and counts it.
     pub(super) fn ask_held(&mut self, now: UnixMicros) -> bool {
         let doublings = self.held_asks.saturating_sub(HELD_ASKS_OFTEN).min(16);
         let wait = AGAIN_MICROS.saturating_mul(1 << doublings).min(HELD_WAIT_MAX_MICROS);
@@ -213,7 +213,7 @@ impl Cursor {
         self.checks.range.grow(check.to - check.from + 1);
     }
 
-    /// Counts blocks that are final at this check as asked for again.
+    /// Counts final blocks of this check as checked again.
     fn count_final(&mut self, from: i64, to: i64) {
         if self.checks.rescanned >= from - 1 {
             self.checks.rescanned = self.checks.rescanned.max(to.min(self.final_to));

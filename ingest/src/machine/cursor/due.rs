@@ -17,8 +17,8 @@ const PROVEN_BLOCKS_MAX: usize = 20;
 const OUTCOME_BLOCKS_MAX: i64 = 1200;
 
 impl Cursor {
-    /// Returns the next question to another endpoint, if transfers wait or a head is due: whether
-    /// it has our block at their depth, and its transfers in the unchecked blocks up to there.
+    /// Returns the next check by another endpoint, if transfers wait or a head is due: of our block at
+    /// their depth, and of the transfers in the unchecked blocks up to it.
     fn next_check(&self, then: Then, now: UnixMicros) -> Option<Check> {
         let last = self.last().number;
         let reach = then.map_or(last, |(_, to, _)| to);
@@ -37,7 +37,7 @@ impl Cursor {
             live.next().is_some_and(|(block, _)| block.number <= anchor.number)
         };
         let anchor = anchor.filter(|anchor| waits(anchor) || is_head_due);
-        // One that is behind is asked for the same block until it has it.
+        // A lagging endpoint is asked for one block until it has it.
         let pinned = self.checks.anchor.filter(|block| self.block_at(block.number) == Some(*block));
         let pinned = pinned.filter(|block| block.number <= last);
         let anchor = anchor.map(|anchor| match pinned {
@@ -75,7 +75,7 @@ impl Cursor {
         anchors.max_by_key(|block| block.number)
     }
 
-    /// Returns `true` if a transfer is unconfirmed only until another endpoint shows our chain.
+    /// Returns `true` if a transfer lacks only vouching to be confirmed.
     fn waits_for_vouching(&self, reach: i64) -> bool {
         let (wanted, now) = (self.evidence.wanted(reach), self.evidence.confirmed(reach));
         let lowest = now.iter().map(|tier| tier.number).min().unwrap_or(-1);

@@ -126,7 +126,7 @@ impl Cursor {
     }
 }
 
-/// Marks the transfers that a step's last head confirms: catching up takes half the records then.
+/// Marks the transfers that a step's last head confirms, which halves the records of a catch-up.
 fn mark_confirmed(records: &mut [ChainRecord]) {
     let Some((ChainRecord { block, body: ChainBody::Head(head), .. }, earlier)) =
         records.split_last_mut()

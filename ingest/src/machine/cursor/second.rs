@@ -89,8 +89,8 @@ impl Cursor {
         self.compare_range(check, answer, now)
     }
 
-    /// Takes the block that another endpoint shows at the height that it is to vouch for, and its
-    /// tags. Returns `true` if it has another block there.
+    /// Applies another endpoint's block at the height to vouch for, and its tags. Returns `true` if the
+    /// block differs from ours.
     fn is_contested(&mut self, check: &mut Check, shown: &[Option<Header>], newest: i64) -> bool {
         let Some(number) = check.candidate.take() else { return false };
         let mut shown = shown.iter().copied();
@@ -282,7 +282,7 @@ impl Cursor {
         (is_alone != was_alone).then_some(Note::Alone { begins: is_alone })
     }
 
-    /// Returns `true` if another endpoint is to be asked too, because this one may have scanned.
+    /// Returns `true` if a second endpoint must be asked too, as this one may be the scanner.
     pub(super) fn is_half(&self, check: Check) -> bool {
         let is_unknown = self.rules.has_second && check.to <= self.checks.unknown_to;
         is_unknown && !check.is_empty() && !check.is_rescan && check.role == Role::Second
