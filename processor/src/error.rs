@@ -9,20 +9,19 @@ pub enum Error {
     /// The log cannot be used.
     #[error(transparent)]
     Log(#[from] log::Error),
-    /// It is not known whether the last step was written.
+    /// The last step may have been committed.
     #[error("the outcome of a step is not known: {0}")]
     Step(#[from] log::StepError),
     /// An output does not fit its schema.
     #[error("an output cannot be encoded: {0}")]
     Encode(#[from] schemas::CodecError),
-    /// The changelog holds something that this version did not write, or that does not fit the
-    /// positions of the group.
+    /// The changelog has an invalid entry, or contradicts the positions of the group.
     #[error("the changelog {partition} cannot be restored: {cause}")]
     Changelog { partition: log::TopicPartition, cause: String },
-    /// An input has a schema or a word that this version does not have.
+    /// An input has a schema or an enum value of a newer version.
     #[error(transparent)]
     Newer(#[from] log::NewerRecord),
-    /// A decision of a machine contradicts what it has promised.
+    /// A decision breaks an invariant of its machine.
     #[error(
         "{cause} (at {at}). The partition stops before anything of this step is committed: this \
          version has a defect, or its changelog was damaged. Keep the log as it is and report it; a \

@@ -1,9 +1,9 @@
 //! The processor: matching joins transfers with deposits, orders decide what pays them.
 //!
-//! Reads `transfers.raw`, `deposits.commands` (matching) and `orders.commands` (orders). Writes
-//! `transfers.*`, `deposits`, `orders`, the two command topics, `alerts`, its changelogs, and what its steps took.
-//! **Invariants:** everything it writes is a function of what it read, committed in one step with how far
-//! it read; a state restored from the changelog equals the state that was lost.
+//! Reads `transfers.raw`, `deposits.commands` (matching) and `orders.commands` (orders). Writes `transfers.*`,
+//! `deposits`, `orders`, the two command topics, `alerts`, its changelogs, and each step's inputs.
+//! **Invariants:** outputs depend on its inputs alone and are committed in one step with its input positions; a state
+//! restored from the changelog equals the state that was lost.
 //!
 //! An invariant that does not hold where money moves ends the partition before the step is committed.
 //!

@@ -1,8 +1,7 @@
 //! The two state machines: pure, synchronous, without clock or configuration.
 //!
-//! Each takes a record of the log and returns effects; time is in the record. A machine remembers what
-//! it changed since the last commit: from that come the changelog and, if the step is aborted, the old
-//! state.
+//! Each takes a record of the log and returns effects; time is in the record. A machine journals its changes since the
+//! last commit: they become changelog entries or, if the step is aborted, are undone.
 
 use std::fmt::Debug;
 
@@ -11,8 +10,8 @@ use schemas::{Blockchain, CodecError, OrderId, Stablecoin, UnixSeconds, UnknownR
 
 use matching::Share;
 
-/// Reason with which a forgotten order refuses a transfer: it cannot know whether that transfer had
-/// paid it. No other refusal of an order has this reason.
+/// Refusal of a transfer by a forgotten order, which it may have paid. No other refusal of an order
+/// has this reason.
 const FORGOTTEN: UnknownReason = UnknownReason::NoDeposit;
 
 /// Ends a function with [`Broken`] if the rule `$number` of `docs/internals/invariants.md` does not hold.
@@ -69,10 +68,10 @@ pub trait Machine: Clone + Debug {
     /// A row of its state in the changelog.
     type Entry: Record + Clone + Debug + PartialEq;
 
-    /// Takes one input and adds what follows from it to `effects`.
+    /// Applies one input and appends its effects to `effects`.
     ///
     /// # Errors
-    /// [`Broken`]: the state is of no more use, and nothing of the step may be committed.
+    /// [`Broken`]: the state is unusable, and nothing of the step may be committed.
     fn decide(
         &mut self,
         input: &Self::Input,
@@ -85,16 +84,16 @@ pub trait Machine: Clone + Debug {
     /// The step is committed.
     fn commit(&mut self);
 
-    /// The step did not happen: the state is as it was before it.
+    /// Undoes the step: the state is as before it.
     ///
     /// # Errors
-    /// [`Broken`]: the state is of no more use.
+    /// [`Broken`]: the state is unusable.
     fn undo(&mut self) -> Result<(), Broken>;
 
-    /// Takes an entry of the changelog.
+    /// Restores a changelog entry.
     ///
     /// # Errors
-    /// [`RestoreError`]: the state is of no more use.
+    /// [`RestoreError`]: the state is unusable.
     fn restore(&mut self, key: &str, entry: Option<&Self::Entry>) -> Result<(), RestoreError>;
 
     /// The whole state as changelog entries, in a fixed order: two states are equal exactly when these
@@ -110,10 +109,10 @@ pub trait Machine: Clone + Debug {
     /// Number of rows it holds.
     fn rows(&self) -> usize;
 
-    /// Orders whose timers have passed at `now`, first due first, at most `max`. Each needs a `tick` on the
-    /// log. Of those that are to be forgotten it names one: a tick is for all of them.
+    /// Orders with a timer due at `now`, earliest first, at most `max`. Each needs a `tick` on the log. Of those to be
+    /// forgotten only one is returned: its tick applies to all.
     fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId>;
 
-    /// The order whose timer this input is a tick of.
+    /// Returns the order if the input is its tick.
     fn ticked(input: &Self::Input) -> Option<OrderId>;
 }

@@ -1,4 +1,4 @@
-//! Records of the topics that only the machines wrote: these a replay compares.
+//! Filter for records that only machines write: a replay compares these.
 
 use log::Record;
 use schemas::record::{Alert, Author, ChainProgress, DeadLetter, DepositCommand, OrderCommand};

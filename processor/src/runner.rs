@@ -73,7 +73,7 @@ impl<M: Wire> Handler for Runner<M> {
         M::INPUTS.to_vec()
     }
 
-    /// Restores the state of partitions. Both inputs of a lane announce it; one state serves.
+    /// Restores the state of partitions. Both inputs of a lane share one.
     fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
         for partition in assigned.iter().map(|input| input.partition.partition) {
             if !self.machines.contains_key(&partition) {
@@ -103,7 +103,7 @@ impl<M: Wire> Handler for Runner<M> {
         Ok(())
     }
 
-    /// One step: all inputs, all that follows from them, the changelog, what was taken, and the offsets.
+    /// Builds one step: the outputs of all inputs, the changelog, the inputs taken, and the offsets.
     fn step(&mut self, inputs: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
         let mut draft = Draft::for_inputs(inputs.len());
         for input in inputs {

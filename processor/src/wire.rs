@@ -1,4 +1,4 @@
-//! The machines on the log: which records their inputs are, and which their effects become. Pure.
+//! Encoding of the machines' inputs and effects as records of the log. Pure.
 
 pub mod anew;
 mod matching;
@@ -39,7 +39,7 @@ pub trait Wire: Machine {
     /// The reason why the record is not an input of this machine.
     fn parse(&self, record: &log::Record) -> Result<Self::Input, Unreadable>;
 
-    /// The record of an effect that the machine of `partition` had.
+    /// Encodes an effect of the machine of `partition`.
     ///
     /// # Errors
     /// [`CodecError`] if it does not fit its schema, which is a defect of this program.
@@ -56,11 +56,11 @@ pub trait Wire: Machine {
     fn alert(effect: &Self::Effect) -> Option<&Alert>;
 }
 
-/// Lets a machine take an input: `effects` becomes what follows, and their records are added to `outputs`. Returns the input;
-/// none if the record is garbage, which becomes a dead letter.
+/// Applies an input to a machine: fills `effects`, and adds their records to `outputs`. Returns the input; none if the
+/// record is garbage, which becomes a dead letter.
 ///
 /// # Errors
-/// [`Error::Newer`], [`Error::Broken`] or [`Error::Encode`]: the state is of no more use.
+/// [`Error::Newer`], [`Error::Broken`] or [`Error::Encode`]: the state is unusable.
 pub fn take<M: Wire>(
     machine: &mut M,
     (partition, layout): (Partition, &Layout),
@@ -122,7 +122,7 @@ pub fn restore<M: Wire>(
     machine.restore(&key, entry.as_ref())
 }
 
-/// The command that lets an order's own timer end it, written to the order's own partition.
+/// Command for an order's due timer, written to the order's partition.
 ///
 /// # Errors
 /// [`CodecError`] if it does not fit its schema, which is a defect of this program.

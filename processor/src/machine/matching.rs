@@ -1,13 +1,13 @@
-//! Matching: which transfer fits which deposit, on one lane.
+//! Matching of transfers with deposits, on one lane.
 //!
 //! A symmetric join: whichever side comes first waits for the other. Deposits hold a reservation of
 //! (wallet, coin, amount) that is unique among open ones and those in their late window. Transfers go
 //! from seen to confirmed by heads, then ask the order they fit; the order alone decides.
 //!
-//! **Invariants** (`docs/internals/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing
-//! is confirmed above the policy, after a retract or while a head holds it; 8 a deposit expires only when the chain's own time
-//! has passed its deadline; 10 reservations are unique; 14 a transfer of another contract, or of what is stopped, pays
-//! nothing.
+//! **Invariants** (`docs/internals/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing is
+//! confirmed above the policy, after a retract or while a head holds it; 8 a deposit expires only when the chain's own
+//! time has passed its deadline; 10 reservations are unique; 14 a transfer of another contract, or covered by a stop,
+//! pays nothing.
 
 mod amounts;
 mod anew;
@@ -46,16 +46,15 @@ pub use relaid::{lane_of, wallet_of};
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
-/// Time after its block for which an orphaned transfer is remembered if it has a verdict, or if an
-/// order that has not answered may count on it. Its transaction may be mined again, and must not
-/// pay a second time.
+/// Retention of an orphaned transfer after its block, if it has a verdict, or if an order that has
+/// not replied may count on it. Its transaction may be mined again, and must not pay twice.
 pub const FORGET_ORPHANED_SECONDS: i64 = 30 * FORGET_SECONDS;
 
-/// Chain time after which an order that has not answered is asked again. Answers take seconds.
+/// Chain time after which an unanswered request to an order is repeated. Replies take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 600;
 
-/// Minimum time, in chain time, for which an attached transfer is remembered: tables may be a week
-/// behind and show it as one that pays nothing.
+/// Minimum retention of an attached transfer, in chain time: tables may be a week behind and show
+/// it as unmatched.
 const ATTACHED_KEPT_SECONDS: i64 = 8 * FORGET_SECONDS;
 
 /// Inputs of the machine.
@@ -80,8 +79,8 @@ pub enum TransferStage {
 impl TransferStage {
     /// `true` if a transfer of status `before` may be published here as `after`. Matched and
     /// unknown are final, also when the transfer moves to another block. One exception: an unknown
-    /// transfer is matched if an operator attaches it to an order, or if an order that answers late
-    /// has counted on it.
+    /// transfer is matched if an operator attaches it to an order, or if a late reply of an order
+    /// accepts it.
     fn admits(self, before: Option<TransferStatus>, after: TransferStatus) -> bool {
         use TransferStatus as Status;
         match self {
@@ -106,7 +105,7 @@ impl TransferStage {
                 (before, after) == (Some(Status::WaitingForMatch), Status::NoMatchedDeposit)
             }
             Self::Failed => {
-                // One that was confirmed may leave the chain while it asks.
+                // A confirmed one may be orphaned while it settles.
                 matches!(before, Some(Status::WaitingForConfirmation | Status::WaitingForMatch))
                     && after == Status::FailedToConfirm
             }
@@ -127,7 +126,7 @@ pub enum Effect {
     Progress(ChainProgress),
 }
 
-/// Everything the machine knows of one lane.
+/// State of the machine for one lane.
 #[derive(Debug, Clone)]
 pub struct State {
     blockchain: Blockchain,
@@ -137,12 +136,12 @@ pub struct State {
     deposits: Deposits,
     transfers: Transfers,
     watches: Watches,
-    /// To be measured: no decision depends on it.
+    /// Metric: no decision depends on it.
     shares: BTreeMap<Stablecoin, Share>,
 }
 
 impl State {
-    /// A lane that has seen nothing.
+    /// Creates an empty lane.
     #[must_use]
     pub fn new(blockchain: Blockchain, partition: Partition) -> Self {
         Self {
@@ -179,7 +178,7 @@ impl State {
         MatchingEntry::Lane(self.lane.clone())
     }
 
-    /// The partition in the ids that the lane gives.
+    /// Partition in new ids of the lane.
     fn id_partition(&self) -> Partition {
         let other = self.lane.id_partition.and_then(|number| u32::try_from(number).ok());
         other.map_or(self.partition, Partition)
@@ -200,7 +199,7 @@ impl State {
         Self::command_order_by(effects, (order_id, None), issued_at, body);
     }
 
-    /// The same, where somebody waits for the answer to a command of the api.
+    /// The same, with the api command that waits for the reply.
     fn command_order_by(
         effects: &mut Vec<Effect>,
         (order_id, command_id): (OrderId, Option<CommandId>),

@@ -38,7 +38,7 @@ use super::{Broken, FORGOTTEN, Machine, RestoreError};
 /// An order may have at most this many deposits that are asked for or open; more choices are refused.
 pub const OPEN_MAX: usize = 3;
 
-/// Seconds after which a lane that has not answered is asked again. Answers take seconds.
+/// Seconds after which a request to a lane is repeated. Replies take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 300;
 
 /// Seconds after which a lane is asked about an open deposit or a candidate: longer than chains
@@ -53,12 +53,12 @@ pub enum Effect {
     Command(DepositCommand),
 }
 
-/// One order with what its record does not show.
+/// One order with its unpublished state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OrderRow {
     order: Order,
     pending: Vec<PendingChoice>,
-    /// The longest of the deposits it asked for.
+    /// Longest late window of its deposits.
     late_window_seconds: u32,
     /// Time of the last question to lanes about its open deposits or candidates.
     asked_at: Option<UnixSeconds>,
@@ -104,7 +104,7 @@ fn past(due: &Due, now: UnixSeconds) -> impl Iterator<Item = OrderId> {
 struct Timers {
     /// An order's own timer.
     own: Due,
-    /// Ended orders that are forgotten then.
+    /// Ended orders, by removal time.
     leaving: Due,
 }
 
@@ -129,7 +129,7 @@ impl Index<OrderRow> for Timers {
     }
 }
 
-/// Everything the machine knows of the orders of one partition.
+/// State of the orders of one partition.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     orders: Table<OrderRow, Timers>,
@@ -191,7 +191,7 @@ impl State {
         }
     }
 
-    /// The present status again, as a version of its own: its writer alone knows what is present.
+    /// Publishes the status again as a new version: only the orders machine has the current one.
     fn resend_webhook(
         &mut self,
         row: OrderRow,
@@ -210,7 +210,7 @@ impl State {
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        // An operator may mark one paid that has ended without a payment, too.
+        // Also if it ended: an operator may still mark it paid.
         let is_paid = row.order.status == OrderStatus::Paid;
         if is_paid || row.order.candidates.contains(&transfer_id) {
             return Ok(());
@@ -233,8 +233,8 @@ impl State {
         self.publish(row, command, OrderCause::CandidateGone, None, effects).map(drop)
     }
 
-    /// A confirmed transfer asks to pay: the first one does. An order that an operator marked paid takes what was on its way
-    /// then: it is no second payment.
+    /// Decides a settle: the first one pays. An order that an operator marked paid also accepts a candidate of that
+    /// time: it is no second payment.
     fn settle(
         &mut self,
         mut row: OrderRow,
@@ -264,21 +264,21 @@ impl State {
             Ok(end) => end,
             Err(reason) => {
                 effects.push(refuse(command, settle, reason));
-                // The same question again has the same answer, also once the order is marked paid.
+                // A repeated settle gets the same reply, even if the order is marked paid since.
                 return self.candidate_gone(row, command, payer, effects);
             }
         };
         let id = row.order.order_id;
         invariant!(2, paid_by.is_none(), "order {id} is paid by {paid_by:?} and {payer}");
         row.order.paid_by = Some(payer);
-        // A transfer has the units of the deposit that it pays.
+        // The transfer's amount is that of its deposit.
         row.order.paid_value =
             row.leave_slot(settle.slot, DepositState::Closed).and_then(|paid| paid.value);
         effects.push(answer(command, settle, settled));
         self.end(row, command, end, effects)
     }
 
-    /// Moves the order to a terminal state and lets go of its deposits.
+    /// Moves the order to a terminal state and closes its deposits.
     fn end(
         &mut self,
         mut row: OrderRow,
@@ -438,7 +438,7 @@ impl Machine for State {
 
     fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId> {
         let Timers { own, leaving } = &self.orders.index;
-        // One tick is for all that leave.
+        // One tick forgets all of them.
         past(leaving, now).take(1).chain(past(own, now)).take(max).collect()
     }
 
@@ -477,7 +477,7 @@ fn refuse(command: &OrderCommand, settle: &Settle, reason: UnknownReason) -> Eff
     answer(command, settle, DepositCommandBody::Refused { transfer_id, reason })
 }
 
-/// An answer to the lane that asked.
+/// Reply to the requesting lane.
 fn answer(command: &OrderCommand, settle: &Settle, body: DepositCommandBody) -> Effect {
     Effect::Command(DepositCommand {
         order_id: command.order_id,

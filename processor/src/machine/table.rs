@@ -1,5 +1,5 @@
-//! Rows with indexes, which remember what they were before the step, so that it can be undone or
-//! written to the changelog.
+//! Rows with indexes, and a journal of the step's old values, from which it is undone or written to
+//! the changelog.
 
 mod directory;
 mod lookup;
@@ -30,7 +30,7 @@ pub(super) trait Index<V: Row>: Default {
         new: Option<&V>,
     ) -> Result<(), Broken>;
 
-    /// Called once the step is over: drops what was kept to undo it.
+    /// Ends the step: drops what was kept to undo it.
     fn step_over(&mut self) {}
 }
 
@@ -111,8 +111,8 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
         self.step_over();
     }
 
-    /// Undoes the step: first all rows that it touched go, then those that were there come back. In
-    /// between no two rows claim the same entry of an index.
+    /// Undoes the step: removes all rows that it touched, then restores the old ones, so that no
+    /// two rows claim the same entry of an index.
     pub(super) fn undo(&mut self) -> Result<(), Broken> {
         let journal = self.rows.take_journal();
         for before in &journal {
@@ -154,8 +154,7 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
     }
 }
 
-/// Moves the entry of an index from one place to another. False if it was not where it should have
-/// been, or something else is where it goes.
+/// Moves an index entry. False if the old entry is missing or the new one is taken.
 pub(super) fn moved<T: Ord>(index: &mut BTreeSet<T>, from: Option<T>, to: Option<T>) -> bool {
     from == to
         || (from.is_none_or(|from| index.remove(&from)) && to.is_none_or(|to| index.insert(to)))

@@ -11,7 +11,7 @@ use schemas::{Topic, UnixMicros, UnixSeconds};
 use crate::metrics;
 
 /// Maximum lead of the clock over the newest block of all chains before timers wait for the chains:
-/// longer than any chain that is followed is without a block.
+/// longer than any followed chain goes without a block.
 const AHEAD_MAX_SECONDS: i64 = 600;
 /// Number of records before the end of a partition that are read at the start. The last one is
 /// enough, also a lane's, which is never ahead of its chain's; but offsets have gaps.
@@ -48,7 +48,7 @@ impl ChainTime {
     /// The time for timers: the clock's, but not far ahead of all chains.
     ///
     /// # Errors
-    /// The topic cannot be followed any more. While it is away, what is known counts.
+    /// The topic cannot be followed. On transient errors the last known time is used.
     pub(super) fn bound(&mut self, now: UnixMicros) -> Result<UnixMicros, log::Error> {
         match self.tail.poll(Duration::ZERO) {
             Ok(records) => self.note(&records)?,

@@ -11,21 +11,21 @@ use super::positions::OWN;
 /// Number of outputs that are offered to the log at once: it writes them while the rest is decided.
 /// Large, since it writes the records of a partition together.
 const OFFER_RECORDS: usize = 4096;
-/// About how many records follow from an input: growing a long list copies it again and again.
+/// Estimated number of outputs of an input, to allocate the list once.
 const OUTPUTS_PER_INPUT: usize = 5;
 
-/// Outputs so far, and how far the inputs are taken.
+/// Outputs so far, and the input positions.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) step: Step,
-    /// Number of outputs of each topic among those that the log has taken already.
+    /// Number of outputs of each topic that the log has written ahead.
     counts: BTreeMap<Topic, u64>,
     /// Minimum number of outputs before the log is offered some.
     offer_at: usize,
 }
 
 impl Draft {
-    /// With room for what follows from `count` inputs.
+    /// Has room for the outputs of `count` inputs.
     pub(super) fn for_inputs(count: usize) -> Self {
         let outputs = count.saturating_mul(OUTPUTS_PER_INPUT);
         let records = Vec::with_capacity(outputs.min(2 * OFFER_RECORDS));
@@ -50,7 +50,7 @@ impl Draft {
         }
     }
 
-    /// The step, and how many outputs each topic has.
+    /// The step, and its number of outputs by topic.
     pub(super) fn finish(self) -> (Step, BTreeMap<Topic, u64>) {
         let Self { mut step, mut counts, .. } = self;
         for (_, at) in &mut step.offsets {

@@ -74,8 +74,8 @@ impl<M: Wire> Owned<M> {
         Ok(())
     }
 
-    /// Returns `true` if the records of an input that this state has taken are gone, and those there are newer than the state.
-    /// Kafka deletes the positions of a topic with it.
+    /// `true` if the topic was recreated: the records that this state has taken are gone, and all present ones are
+    /// newer. Kafka deletes the positions of a topic with it.
     fn is_made_anew(&self, of: TopicPartition, log: &dyn Log) -> Result<bool, Error> {
         let is_known = self.known.of(of.topic).is_some_and(|next| next > Offset(0));
         if !is_known || log.bounds(of)?.start > Offset(0) {
@@ -124,7 +124,7 @@ impl<M: Wire> Owned<M> {
         Ok(())
     }
 
-    /// The step's entries, the first of which says where the next step begins; then which inputs it took.
+    /// Changelog entries of the step, the first with the next input positions; then its inputs.
     pub(super) fn records(&mut self) -> Result<Vec<NewRecord>, CodecError> {
         let mut records = wire::changelog(&self.machine, self.partition)?;
         self.traces.keep(&mut records);

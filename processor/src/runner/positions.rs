@@ -7,7 +7,7 @@ use std::fmt;
 use log::{Assigned, Committed, Offset};
 use schemas::Topic;
 
-/// Beside the positions that the processor commits. What other tools commit has none.
+/// Metadata of positions that the processor commits. Other tools commit none.
 pub const OWN: &str = "step";
 
 /// The next position in each input of a state, as the header [`crate::wire::NEXT_HEADER`] has it; none if it is no such text.
@@ -42,9 +42,9 @@ impl Positions {
         self.0.iter().find(|(of, _)| *of == topic).map(|(_, next)| *next)
     }
 
-    /// Returns why the group does not continue where this state ends, if it does not. A position of
-    /// the processor's own may differ: steps that change no row move the group alone, and a step of
-    /// the last owner may end while this one reads. The log finds that.
+    /// Returns the reason if the group does not continue where this state ends. A position that the
+    /// processor committed may differ: steps that change no row move the group alone, and a step of
+    /// the last owner may end during the restore. The log detects that.
     pub(super) fn misfit(&self, group: &str, input: &Assigned) -> Option<String> {
         let of = input.partition;
         let known = self.of(of.topic)?;

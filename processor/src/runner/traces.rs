@@ -1,5 +1,5 @@
-//! The trace of each order: that of the first request about it. What the chains and the clock cause belongs to it as well,
-//! so that a trace has the way from the create of an order to its last webhook.
+//! The trace of each order: that of the first request about it. Effects of the chains and the clock join it, so that
+//! one trace covers an order from its create to its last webhook.
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -1,5 +1,4 @@
-//! Entries of the changelogs that let a restored installation give no name a second time. They are written while no
-//! processor runs.
+//! Changelog entries that keep a restored installation from reusing ids. They are written while no processor runs.
 
 use log::NewRecord;
 use schemas::record::{MatchingEntry, OrdersEntry};
@@ -30,8 +29,8 @@ pub fn lane(
     NewRecord::encode(Topic::MatchingChangelog, partition, key, &entry)
 }
 
-/// The entry of an order: no version is given a second time, nor the id of a webhook that is made of it. `newest` is the
-/// value of its last one.
+/// The entry of an order: no version is reused, nor the id of a webhook derived from it. `newest` is the value of its
+/// last one.
 ///
 /// # Errors
 /// [`CodecError`] if that cannot be read.

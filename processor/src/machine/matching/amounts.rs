@@ -1,8 +1,8 @@
 //! Choice of a deposit's amount.
 //!
-//! A transfer says which order it pays by its amount alone. So an amount that a payer may send by mistake
-//! (the plain price, or one that is rounded) is given out only where a rule asks for it, and the digits of
-//! the others are drawn: nobody can ask for the amount of a payment that he has seen.
+//! The amount alone identifies the order that a transfer pays. So an amount that a payer may send by mistake (the plain
+//! price, or a rounded one) is assigned only where a rule requires it, and the digits of the others are drawn: nobody
+//! can request the amount of a payment that he has seen.
 
 use schemas::record::{AmountRule, DepositCommand, OpenDeposit};
 use schemas::{Address, Amount, CloseReason, Draws};
@@ -95,9 +95,9 @@ impl State {
             .any(|row| open.contracts.contains(&row.seen.contract) && sender(row.seen.from_address))
     }
 
-    /// `true` if this order had the amount before its customer chose another way to pay, and the
-    /// contracts that it was offered with still pay; or if it has the amount already, as this
-    /// command is a duplicate.
+    /// `true` if the amount is that of a replaced deposit of this order, free and with contracts
+    /// that still pay; or if the command is a duplicate, and a later deposit of the order has the
+    /// amount.
     fn is_own(&self, row: &DepositRow, command: &DepositCommand, open: &OpenDeposit) -> bool {
         let pay_still = self.deposits.contracts(row).iter().all(|of| open.contracts.contains(of));
         let gave_back = row.is_replaced() && !self.transfers.holds(row.id) && pay_still;
@@ -122,7 +122,7 @@ fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
     let unit = 10_u128.pow(18 - digits);
     let limit = rule.limit.parts();
     let finest = (CENT / unit - 1).min(limit / unit);
-    // The last digit is never zero, so that a rounded amount is no order's.
+    // The last digit is never zero, so that no order has a rounded amount.
     let below = u64::try_from(finest - finest / 10).unwrap_or_default();
     let fine = move |at: u64| u128::from(at / 9 * 10 + at % 9 + 1) * unit;
     let cents = u64::try_from(limit.saturating_sub(finest * unit) / CENT).unwrap_or(u64::MAX);
@@ -130,7 +130,7 @@ fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
     let exact = (rule.exact_first || below == 0).then_some(0);
     let tries = below.min(TRIES);
     let digits = (0..tries).map(move |number| fine(drawn(&draws, number, below)));
-    // From the least cents upwards, with digits of their own where there are any.
+    // From the least cents upwards, with drawn digits if the rule has any.
     let tries = if below == 0 { cents.min(TRIES) } else { TRIES.min(cents.saturating_mul(below)) };
     let with_cents = (0..tries).map(move |number| {
         let cent = if cents <= tries { number * cents / tries } else { number };
@@ -140,7 +140,7 @@ fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
     exact.into_iter().chain(digits).chain(with_cents)
 }
 
-/// A number below `count`, of which each is drawn once if all are tried.
+/// Draws a number below `count`: of up to [`TRIES`] numbers, each once.
 fn drawn(draws: &Draws, number: u64, count: u64) -> u64 {
     let round = number / Draws::COUNT as u64;
     let draw = |at: u64| u64::from(draws.get(at as usize));

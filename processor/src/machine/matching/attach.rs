@@ -1,5 +1,5 @@
-//! An operator says which order a transfer pays that fits no deposit. The transfer asks it like any other: the order
-//! alone decides.
+//! Attachment of a transfer without a deposit to an order that an operator names. The order alone decides, as for any
+//! transfer.
 
 use schemas::record::{
     Attach, AttachTransfer, DepositCommand, EndedOrder, OrderCommandBody, Transfer,
@@ -22,8 +22,8 @@ impl TransferRow {
             && (!self.unanswered || self.candidate_order == Some(order))
     }
 
-    /// The time of a first question to an order: clocks differ, and none is as old as one that was refused, or the repeated
-    /// refusal of that one would be taken for its own.
+    /// Time of a first request to an order: later than a refused one despite clock skew, or a repeated refusal of that
+    /// one would be taken for its own.
     fn next_question(&self, now: UnixMicros) -> UnixMicros {
         self.asked_at.map_or(now, |at| now.max(UnixMicros(at.0.saturating_add(1))))
     }
@@ -35,7 +35,7 @@ impl TransferRow {
 }
 
 impl State {
-    /// Asks the order that an operator names. Where the transfer may not pay it the order reports that.
+    /// Sends the attach to the order. If the transfer may not pay it, the order publishes the refusal.
     pub(super) fn attach(
         &mut self,
         command: &DepositCommand,
@@ -56,7 +56,7 @@ impl State {
                 self.ask_attached(row, order, asked_at)?;
                 self.command_attach(&row, order, asked_at, (id, ended), effects);
             }
-            // The same command again, or another one for the same order: it answers.
+            // A repeated command, or another one for the same order: sent again.
             Some(row) if row.order == Some(order) && row.may_ask_again() => {
                 if row.is_attaching() && row.asked_at < Some(now) {
                     self.ask_attached(row, order, now)?;
@@ -77,10 +77,10 @@ impl State {
         self.time_or(now).max(now.seconds()).plus(ATTACHED_KEPT_SECONDS)
     }
 
-    /// A transfer that was forgotten, as the tables have it. What is forgotten is known to be final.
+    /// A forgotten transfer, as it is in the tables. Forgotten transfers are final.
     fn remembered(&self, transfer: &Transfer, now: UnixMicros) -> Option<TransferRow> {
         let is_named_here = transfer.transfer_id.partition() == self.id_partition();
-        // Of one that another layout named, before a move, its wallet says whose it is.
+        // An id of an earlier layout, before a move: its wallet identifies the lane.
         let is_moved = self.lane.id_partition.is_some();
         let is_here =
             is_named_here || is_moved && self.watches.has(transfer.observation.to_address);
@@ -145,7 +145,7 @@ impl State {
         Self::command_order_by(effects, (order_id, command_id), issued_at, body);
     }
 
-    /// The question or its answer was lost. Nothing asks while it is off the chain.
+    /// Repeats a request without a reply, but not while it is off the chain.
     pub(super) fn ask_attached_again(
         &mut self,
         row: TransferRow,
@@ -160,7 +160,7 @@ impl State {
             let match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
             return self.transfers.put(TransferRow { match_deadline, ..row });
         }
-        // Clocks differ: no question is older than the one before it, or its refusal would be taken for that one's.
+        // Clock skew: no request is older than the previous one, or its refusal would be taken for that one's.
         let asked_at = row.asked_at.map_or(now, |at| at.max(now));
         self.command_attach(&row, order, asked_at, (None, None), effects);
         self.ask_attached(row, order, asked_at)
@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// The order is paid by another transfer, and stays so: this one is as it was.
+    /// Ends the attach that the order refused: the transfer is as before.
     pub(super) fn attach_refused(
         &mut self,
         command: &DepositCommand,
@@ -195,7 +195,7 @@ impl State {
         let is_asked = |row: &TransferRow| {
             row.is_attaching()
                 && row.order == Some(command.order_id)
-                // An answer has the time of its question.
+                // A reply has the time of its request.
                 && row.asked_at <= Some(command.issued_at)
         };
         let row = self.transfers.get(id).copied().filter(is_asked);

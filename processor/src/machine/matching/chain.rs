@@ -30,7 +30,7 @@ impl State {
             return Ok(());
         }
         let row = self.new_row(record, seen);
-        // The head of a step in a wrong place is ignored, so it confirms nothing.
+        // A misplaced head is ignored, so it confirms nothing.
         if record.confirmed && self.misplaced(record).is_none() {
             self.confirm_at_sight(row, record.observed_at, effects)
         } else {
@@ -38,8 +38,8 @@ impl State {
         }
     }
 
-    /// The payment's own id, or the next one that no other payment has. What is forgotten does not count: a new payment is
-    /// in a later window than it was.
+    /// The payment's id, or the next unused one. Forgotten payments need no check: a new one is in a later window of
+    /// ids.
     fn transfer_id(&self, record: &ChainRecord, seen: &Observation) -> TransferId {
         let payment = seen.payment();
         let mut id = TransferId::of_payment(self.id_partition(), &payment, record.block.timestamp);
@@ -74,8 +74,8 @@ impl State {
         }
     }
 
-    /// A transfer that its own step's head confirms asks at once, if it fits a deposit that no other waits
-    /// for. Else it takes its turn when the head comes.
+    /// Settles a transfer at once that the head of its own step confirms, if its deposit has no other waiting transfer.
+    /// Else it is confirmed with the head.
     fn confirm_at_sight(
         &mut self,
         mut row: TransferRow,
@@ -109,7 +109,7 @@ impl State {
         if old.is_nameless() {
             let how = "was taken back more than a day after its block, and is in another one: it may have paid before";
             self.report_stale(record, seen, how, effects);
-            // It is no new payment after a month either, if this block is younger.
+            // Restarts its retention from the younger block.
             let (block, forget_at) = (record.block, Some(record.block.timestamp));
             let is_younger = block.timestamp > old.block.timestamp;
             let row = TransferRow { block, forget_at, ..old };
@@ -164,7 +164,7 @@ impl State {
         self.publish(TransferStage::Detected, row, effects)
     }
 
-    /// Lets go of the deposit that a waiting transfer was tied to.
+    /// Unties a waiting transfer from its deposit.
     pub(super) fn untie(
         &mut self,
         row: &mut TransferRow,
@@ -216,8 +216,8 @@ impl State {
         self.orphan(old, record, effects)
     }
 
-    /// A rewind of more than a day takes back what is forgotten, and may have paid. Its transaction may come again in a new
-    /// block, and must not pay a second time: what is left of it is that it is no new payment.
+    /// Remembers a forgotten transfer that a rewind of more than a day retracts: it may have paid. If its transaction
+    /// is included in a new block, it must not count as a new payment.
     fn retract_forgotten(
         &mut self,
         record: &ChainRecord,
@@ -235,9 +235,9 @@ impl State {
         self.transfers.put(row)
     }
 
-    /// A head of a new epoch takes back all above it. Ingest retracts what it published there; where the records of that
-    /// are gone it cannot, and what is left is orphaned all the same. It waits to be seen again. The blocks that come above it
-    /// are younger than the deposits that opened before.
+    /// Orphans all transfers above the head of a new epoch, also those that ingest could not retract as their records
+    /// are gone. They wait to be seen again. Deposits that opened above count as opened at this head, as the new blocks
+    /// are younger.
     pub(super) fn orphan_above(
         &mut self,
         record: &ChainRecord,
@@ -285,7 +285,7 @@ impl State {
         self.publish(TransferStage::Detected, row, effects)
     }
 
-    /// All blocks up to this one are scanned: confirm, give up, expire and forget what is due.
+    /// All blocks up to this one are scanned: confirm, reject, expire and forget what is due.
     pub(super) fn run_to(
         &mut self,
         record: &ChainRecord,
@@ -317,8 +317,8 @@ impl State {
         Ok(())
     }
 
-    /// Confirms a transfer, unless its tier is not that far, or the head holds it: endpoints disagree about that one alone.
-    /// It keeps its deposit and its amount until then.
+    /// Confirms a transfer, unless it is above the confirmed height of its tier, or the head holds it, as endpoints
+    /// disagree about it. Until then it keeps its deposit.
     fn confirm(
         &mut self,
         id: TransferId,
@@ -339,7 +339,7 @@ impl State {
         let row = TransferRow {
             status: TransferStatus::WaitingForMatch,
             updated_at: old.updated_at.next(now),
-            // From its block: no deposit that is chosen later could take it.
+            // No deposit that opens later could match it.
             match_deadline: Some(old.block.timestamp.plus(self.lane.match_window_seconds)),
             ..old
         };
@@ -347,7 +347,7 @@ impl State {
         self.match_or_wait(row, now, effects)
     }
 
-    /// The blocks that replaced its own do not have a transfer that waits for its confirmation: that shows.
+    /// Publishes that the blocks that replaced its own do not include a waiting transfer.
     fn show_orphan(
         &mut self,
         id: TransferId,
@@ -396,7 +396,7 @@ impl State {
         Alert::raise(kind, Some(self.blockchain), subject, message, raised_at)
     }
 
-    /// Money that counts and is gone, or counts twice: a person has to know.
+    /// Raises the alert that a counted payment is gone or counts twice.
     pub(super) fn alert_of_payment(
         &self,
         id: TransferId,

@@ -16,7 +16,7 @@ impl State {
         self.chain_time().unwrap_or(now.seconds())
     }
 
-    /// Reserves an amount and waits for it.
+    /// Opens a deposit for a free amount.
     pub(super) fn open(
         &mut self,
         command: &DepositCommand,
@@ -84,7 +84,7 @@ impl State {
         Opening { above, position: self.lane.sequence }
     }
 
-    /// Says again what became of a deposit: its order has not had the answer.
+    /// Repeats the outcome of a deposit, as its order missed the reply.
     fn answer_again(row: &DepositRow, now: UnixMicros, effects: &mut Vec<Effect>) {
         let DepositRow { order, slot, id: deposit_id, value, .. } = *row;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id, value };
@@ -117,8 +117,8 @@ impl State {
         }
     }
 
-    /// The order lets go of a deposit, or asks what became of it. What has closed, or was replaced and stays so, is said again;
-    /// of one that is forgotten only that it has closed is known.
+    /// Closes a deposit, or reports its outcome. The outcome of a closed or replaced one is repeated; of a forgotten
+    /// one, only that it is closed.
     pub(super) fn close(
         &mut self,
         command: &DepositCommand,
@@ -147,7 +147,7 @@ impl State {
         self.close_deposit(row, reason, self.time_or(now), now, effects)
     }
 
-    /// The order asks whether a transfer may still pay it: that it will not may have been lost.
+    /// Repeats whether a transfer may still pay the order: a `CandidateGone` may be lost.
     pub(super) fn candidate(
         &self,
         command: &DepositCommand,
@@ -200,7 +200,7 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        // Tables that are behind may show one that was unknown so: it must not be attached to another order.
+        // Lagging tables may show it as unknown still: it must not be attached to another order.
         let forget_at = match row.status {
             TransferStatus::NoMatchedDeposit => self.attached_until(now),
             TransferStatus::WaitingForConfirmation
@@ -225,8 +225,8 @@ impl State {
         self.publish(TransferStage::Matched, row, effects)
     }
 
-    /// An answer came after a day: the transfer had left the chain for good, and its order is paid by it. A person
-    /// has to know. If it comes back, or was unknown before the answer came, it has paid that order.
+    /// Takes a reply that came after the transfer failed or became unknown, and raises an alert. The transfer pays that
+    /// order if it is confirmed, or once it is confirmed again.
     fn settled_late(
         &mut self,
         command: &DepositCommand,
@@ -252,7 +252,7 @@ impl State {
         self.transfers.put(row)
     }
 
-    /// Two orders count on one transfer: nothing can be decided about that any more, and a person has to know.
+    /// Raises an alert if two orders count on one transfer: both decisions are final.
     pub(super) fn report_second_order(
         &self,
         id: TransferId,
@@ -286,7 +286,7 @@ impl State {
         if deposit.is_some_and(|deposit| deposit.order != order) {
             return Ok(()); // Another order is asked by now.
         }
-        // An order that is forgotten may have answered an earlier question, and count on it.
+        // A forgotten order may have accepted an earlier settle, and count on it.
         let row = TransferRow { unanswered: is_forgotten, ..row };
         let reason = if is_forgotten { UnknownReason::Late } else { reason };
         self.reject(row, reason, Some(order), now, effects)
@@ -329,7 +329,7 @@ impl State {
         (row.candidate_order == Some(order) && is_open).then_some(row)
     }
 
-    /// The transfer, if the order was asked about it and this is the first answer.
+    /// The transfer, if its settle is in flight: this is the first reply.
     fn asked(&self, id: TransferId) -> Option<TransferRow> {
         self.transfers.get(id).copied().filter(|row| row.settling && !row.is_attaching())
     }

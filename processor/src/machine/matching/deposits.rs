@@ -18,7 +18,7 @@ pub(super) use contract_lists::ContractsNumber;
 pub(super) use likely::Likeliest;
 use wallet_coins::{WalletCoin, WalletCoinNumber, WalletCoins};
 
-/// One deposit, as decisions take it.
+/// One deposit, as used in decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DepositRow {
     pub(super) id: DepositId,
@@ -39,14 +39,13 @@ pub(super) struct DepositRow {
     pub(super) closed: Option<Closed>,
 }
 
-/// Progress of its lane when a deposit opened. Whatever the lane had by then is older, whatever the
-/// clocks say.
+/// Progress of its lane when a deposit opened. Records before it are older, regardless of clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opening {
-    /// The height of its head. Where a rewind has taken blocks back since, that of the block they followed: what replaced
-    /// them is younger.
+    /// Height of its head; after a rewind below it, height of the rewind's head, as the blocks that replace the old
+    /// ones are younger.
     pub(super) above: i64,
-    /// The lane's position: transfers that were listed have a lower one.
+    /// Sequence of the lane: transfers seen before have a lower one.
     pub(super) position: i64,
 }
 
@@ -61,7 +60,7 @@ impl Opening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Closed {
     pub(super) reason: CloseReason,
-    /// Chain time until which the amount stays reserved. Of one that was replaced its deadline: it expires then.
+    /// Chain time until which the amount stays reserved. For a replaced deposit its expiry.
     pub(super) release_at: UnixSeconds,
 }
 
@@ -73,7 +72,7 @@ pub(super) type Price = (Address, Stablecoin, Amount);
 pub(super) enum Holder {
     Nobody,
     One(DepositRow),
-    /// Deposits that take it from one sender each.
+    /// Deposits limited to one sender each.
     Named,
 }
 
@@ -130,8 +129,8 @@ impl DepositRow {
     }
 }
 
-/// One deposit, as it is kept. With a million of them each byte is felt: wallet and coin are a number, what
-/// few deposits have is in a box, and an amount is bytes, as a `u128` would align the row to 16.
+/// One deposit in memory, packed as there may be a million: wallet and coin are a number, rare fields are boxed, and an
+/// amount is bytes, as a `u128` would align the row to 16.
 #[derive(Debug, Clone)]
 struct KeptDeposit {
     id: DepositId,
@@ -201,8 +200,8 @@ struct DepositIndex {
     /// Reservations, open and late, by price and sender: one deposit each.
     by_price: Lookup,
     by_slot: Lookup,
-    /// By the second at which something is due. An entry stays when its row moves on, so a reader
-    /// compares it with the row.
+    /// By due time. An entry stays when the due time of its row changes, so readers compare it with
+    /// the row.
     due: BTreeMap<UnixSeconds, Vec<RowNumber>>,
 }
 
@@ -328,7 +327,7 @@ impl Deposits {
         self.0.len()
     }
 
-    /// The deposit that a transfer or a deadline names: it must be there.
+    /// The deposit that a transfer or a deadline names: it must exist.
     pub(super) fn named(&self, id: DepositId) -> Result<DepositRow, Broken> {
         self.0.named(id).map(|kept| self.row(kept))
     }
@@ -338,7 +337,7 @@ impl Deposits {
         self.0.index.contract_lists.get(row.contracts)
     }
 
-    /// The number that a row has for a list of contracts.
+    /// Number of a list of contracts in rows.
     pub(super) fn contracts_number(
         &mut self,
         contracts: &[Address],
@@ -419,7 +418,7 @@ impl Deposits {
         above.into_iter().map(|kept| self.row(kept)).collect()
     }
 
-    /// The deposits whose time is before `now`, in order.
+    /// Deposits due before `now`, in order.
     pub(super) fn due_before(&mut self, now: UnixSeconds) -> Vec<DepositId> {
         let (rows, due) = (&self.0.rows, &mut self.0.index.due);
         let (mut all, mut passed) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Rows of a lane as records: what readers see of them, and their entries in the changelog.
+//! Conversion of a lane's rows to published records and changelog entries.
 
 use schemas::record::{
     Block, Deposit, DepositEntry, MatchingEntry, Observation, Transfer, TransferEntry,

@@ -7,8 +7,8 @@ use super::deposits::{Closed, DepositRow};
 use super::{Broken, Effect, State};
 
 impl State {
-    /// The head has passed a deposit's time: one that its order waits for expires once a transfer that could pay it could
-    /// not come any more, another one releases its amount.
+    /// Handles a deposit that is due: an awaited one expires once the confirmed time has passed its deadline, any other
+    /// releases its amount.
     pub(super) fn deposit_due(
         &mut self,
         id: DepositId,

@@ -1,24 +1,24 @@
-//! Progress of the lane: the heads it takes, and what it publishes of them.
+//! Progress of the lane: accepted heads and published progress.
 
 use schemas::record::{Block, ChainProgress, ChainRecord, Head, LaneEntry};
 use schemas::{AlertKind, Epoch, UnixMicros, UnixSeconds};
 
 use super::{Broken, Effect, State};
 
-/// Minimum distance from the head of the last progress record, in chain time, for the next one: the
-/// clock of an ingestor may have jumped.
+/// Minimum chain time between two progress records, in either direction: the clock of an ingestor
+/// may have jumped.
 const PROGRESS_SECONDS: u64 = 30;
-/// Chain time without an ignored head after which the alert about it ends: of two ingestors, one
-/// that is behind stays behind for long, while the heads of the other one are taken.
+/// Chain time without an ignored head after which its alert ends. Of two ingestors, one may lag for
+/// long while the heads of the other are accepted.
 const QUIET_SECONDS: u64 = 3_600;
-/// Minimum distance, in chain time, between two noted ignored heads.
+/// Minimum chain time between two recorded ignored heads.
 const NOTED_SECONDS: u64 = 600;
 
 /// Maximum lead of a block's time over the clock of the ingestor that saw it. Most chains allow
 /// seconds, Arbitrum an hour; and a clock may be behind.
 const AHEAD_MAX_SECONDS: i64 = 2 * 3600;
 
-/// A lane that has seen nothing.
+/// An empty lane.
 pub(super) fn fresh_lane() -> LaneEntry {
     LaneEntry {
         epoch: Epoch(0),
@@ -43,9 +43,9 @@ pub(super) fn fresh_lane() -> LaneEntry {
 pub(super) enum Misplaced {
     /// Below the last head, or of an older epoch.
     Behind,
-    /// The chain has neither blocks nor reorganisations that fast: it is this long after the last head.
+    /// More blocks or epochs than the chain can have in the time since the last head.
     TooFar { seconds: i64 },
-    /// It was seen this long before its own time.
+    /// Its time is this far after it was seen.
     FromTheFuture { seconds: i64 },
 }
 
@@ -62,7 +62,7 @@ impl State {
         &mut self.lane
     }
 
-    /// Takes a head that can be the chain's next one. One that cannot is reported.
+    /// Applies a valid next head of the chain. An invalid one is reported.
     pub(super) fn advance(
         &mut self,
         record: &ChainRecord,
@@ -89,7 +89,7 @@ impl State {
         self.publish_progress(record, effects)
     }
 
-    /// Says how far the lane is, now and then: what reads the tables sees a processor that has stopped by its age.
+    /// Publishes the lane's progress periodically: readers of the tables detect a stopped processor by its age.
     fn publish_progress(
         &mut self,
         record: &ChainRecord,
@@ -103,7 +103,7 @@ impl State {
         self.publish_lane(record.observed_at, effects)
     }
 
-    /// Says how far the lane is and what is stopped in it; with the next head where it has none yet.
+    /// Publishes the lane's progress and stops; deferred to the first head if it has none.
     pub(super) fn publish_lane(
         &mut self,
         now: UnixMicros,
@@ -135,9 +135,9 @@ impl State {
         Ok(())
     }
 
-    /// Returns why the record's block cannot be the chain's next one, if it cannot. If a head that
-    /// is far too high were taken, every later one would be behind it; one with a false time would
-    /// end what waits for that time.
+    /// Returns the reason if the record's block cannot be the chain's next one. If a head far too
+    /// high were accepted, every later one would be behind it; one with a false time would expire
+    /// deposits early.
     pub(super) fn misplaced(&self, record: &ChainRecord) -> Option<Misplaced> {
         let (Block { number, timestamp, .. }, epoch) = (record.block, record.epoch);
         let seconds = timestamp.0.saturating_sub(record.observed_at.seconds().0);
@@ -212,7 +212,7 @@ impl State {
         effects.push(Effect::Alert(alert));
     }
 
-    /// A head is taken: what was said of others that were not is over, unless one was ignored a short time ago.
+    /// Resolves the alerts about ignored heads once a head is accepted, unless one was ignored lately.
     fn end_reports(&mut self, record: &ChainRecord, effects: &mut Vec<Effect>) {
         let (time, now) = (record.block.timestamp, record.observed_at);
         let is_over = |at: UnixSeconds| time.0.abs_diff(at.0) >= QUIET_SECONDS;

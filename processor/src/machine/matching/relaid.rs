@@ -1,5 +1,5 @@
-//! The lanes of a chain that become others: the installation moves to another number of lanes. A wallet moves as a
-//! whole, so all that is compared with each other stays in one lane.
+//! Move of a chain's lanes to another number of lanes. A wallet moves as a whole, so rows that are matched with each
+//! other stay in one lane.
 
 use schemas::record::{LaneEntry, MatchingEntry, StopScope};
 use schemas::{Address, Partition};
@@ -18,11 +18,11 @@ pub fn wallet_of(entry: &MatchingEntry) -> Option<Address> {
     }
 }
 
-/// The entry of a lane that continues these lanes of its chain, with its key: as far as all of them, with what any of
-/// them was asked to stop. It gives ids of a partition that none of them had, above a count that none of them reached.
+/// The entry, with its key, of a lane that continues these lanes of its chain: their common head, and the stops of all.
+/// Its ids have an unused partition, and a sequence that none of them passed.
 ///
 /// # Errors
-/// They are not equally far.
+/// Heads or epochs differ.
 pub fn lane_of(
     lanes: &[LaneEntry],
     ids: Partition,
@@ -48,7 +48,7 @@ pub fn lane_of(
         let more: Vec<_> = other.stopped.iter().filter(is_new).copied().collect();
         lane.stopped.extend(more);
     }
-    // Readers have to learn of the new lane what it watches.
+    // Readers need the new lane's watches.
     (lane.progress_time, lane.progress_due) = (None, true);
     lane.sequence = lane.sequence.max(sequence);
     lane.id_partition = Some(ids.0.cast_signed());

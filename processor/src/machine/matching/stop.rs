@@ -1,5 +1,5 @@
-//! The emergency stop: from its record to that of its end nothing that it covers is settled, and no deposit opens
-//! there. What is confirmed meanwhile is for a person.
+//! The emergency stop: until it ends no transfer in its scope settles, and no deposit opens there. Transfers confirmed
+//! meanwhile become unknown, for a person.
 
 use schemas::record::StopScope;
 use schemas::{Address, AlertKind, Stablecoin, UnixMicros};
@@ -36,7 +36,7 @@ impl State {
         self.publish_lane(now, effects)
     }
 
-    /// A chain that nobody follows has nothing to report. All lanes of it say the same.
+    /// No alert for a chain without heads. All its lanes raise the same one.
     fn report_stop(
         &self,
         scope: StopScope,
@@ -48,7 +48,7 @@ impl State {
             return;
         }
         let of = scope.subject();
-        // Stops of one thing on all chains and on one are two.
+        // A stop on all chains is not the one on this chain.
         let alone = if of.is_some() && scope.blockchain.is_some() { "/alone" } else { "" };
         let subject = format!("{}{alone}", of.as_deref().unwrap_or_default());
         let place = format!(

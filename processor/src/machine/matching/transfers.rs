@@ -22,12 +22,11 @@ pub(super) struct TransferRow {
     pub(super) block: Block,
     pub(super) seen: Observation,
     pub(super) created_at: UnixSeconds,
-    /// The lane's position when it was first seen.
+    /// The lane's sequence when it was first seen.
     pub(super) listed_at: i64,
     pub(super) status: TransferStatus,
     pub(super) fulfillment: Option<FulfillmentId>,
-    /// The order that it paid. One that answered too late has it before the transfer is matched, and one that an
-    /// operator names while it is asked.
+    /// The order that it paid. Before the match: one whose reply came late, or one that an operator attaches it to.
     pub(super) order: Option<OrderId>,
     /// While it waits: the deposit it fits. When matched: the one it paid.
     pub(super) deposit: Option<DepositId>,
@@ -41,19 +40,18 @@ pub(super) struct TransferRow {
     pub(super) orphaned_at: Option<UnixSeconds>,
     /// `true` while no record reports the orphan: it may be in the next blocks.
     pub(super) orphan_due: bool,
-    /// `true` if the order was asked and has not answered.
+    /// `true` while a request to its order is in flight.
     pub(super) settling: bool,
     /// It failed before `candidate_order` answered, or that order is forgotten, so that order may
     /// still count on it.
     pub(super) unanswered: bool,
-    /// Time of the last question to the order that an operator attached it to. It identifies the
-    /// question: a refusal of an earlier one is ignored. Kept after a refusal, as the next question
-    /// is newer.
+    /// Time of the last attach request to an order. It identifies the request: a refusal of an
+    /// earlier one is ignored. Kept after a refusal, as the next request must be newer.
     pub(super) asked_at: Option<UnixMicros>,
     /// Chain time at which it stops waiting for a deposit; while it settles, at which the order is asked
     /// again.
     pub(super) match_deadline: Option<UnixSeconds>,
-    /// Chain time until which its end is remembered at least.
+    /// Minimum chain time until which it is kept.
     pub(super) forget_at: Option<UnixSeconds>,
 }
 
@@ -126,8 +124,8 @@ impl TransferRow {
         (self.seen.to_address, self.seen.stablecoin, self.seen.value)
     }
 
-    /// Chain time from which it is forgotten. Not before its block is too old to be taken for new,
-    /// nor before no new payment can be given its id.
+    /// Chain time from which it is forgotten: once its block is too old for a new payment, and no
+    /// new payment can get its id.
     fn forget_at(&self) -> Option<UnixSeconds> {
         let counts = self.is_confirmed() || self.order.or(self.candidate_order).is_some();
         let is_long = self.unanswered || (counts && !self.is_included());
@@ -144,7 +142,7 @@ impl TransferRow {
     }
 }
 
-/// The order of transfers at one height or deadline: as they are in the block, where its node counts so. Any order would do.
+/// Order of transfers at one height or deadline: by log index, then id. Any order would do.
 type Place = (i32, TransferId);
 /// An entry of an index by height.
 type Height = (i64, Place);
@@ -189,11 +187,11 @@ pub(super) struct TransferIndex {
     orphaned: BTreeSet<Height>,
     /// Orphans that no record has reported yet.
     orphan_due: BTreeSet<Height>,
-    /// Waiting without a deposit, by what a deposit would have to be.
+    /// Waiting without a deposit, by the price a deposit needs.
     loose: BTreeMap<Price, BTreeSet<TransferId>>,
     deadlines: BTreeSet<(UnixSeconds, Place)>,
     forget: BTreeSet<(UnixSeconds, TransferId)>,
-    /// Number of waiting transfers that each deposit must not expire before.
+    /// Waiting transfers of each deposit, which delay its expiry.
     holds: HashMap<DepositId, u32>,
 }
 
@@ -317,7 +315,7 @@ impl Transfers {
         to_height(&self.index.orphaned, number)
     }
 
-    /// Orphans of which no record says so, though the chain is as high as they were.
+    /// Unpublished orphans up to this height.
     pub(super) fn orphan_due_to(&self, number: i64) -> Vec<TransferId> {
         to_height(&self.index.orphan_due, number)
     }
@@ -332,7 +330,7 @@ impl Transfers {
         before(&self.index.forget, now).collect()
     }
 
-    /// Waiting transfers that a deposit of exactly this would fit, oldest first.
+    /// Waiting transfers that a deposit of this price would fit, oldest first.
     pub(super) fn loose(&self, price: Price) -> Vec<TransferId> {
         self.index.loose.get(&price).map_or_else(Vec::new, |ids| ids.iter().copied().collect())
     }

@@ -42,7 +42,7 @@ impl DepositRow {
 
     /// Reason why a transfer that fits comes too late for this deposit, if it is closed.
     fn closed_reason(&self, row: &TransferRow) -> Option<UnknownReason> {
-        // The order decides about what it takes still.
+        // For admitted transfers the order decides.
         self.closed.filter(|_| !self.admits(row)).and_then(|closed| match closed.reason {
             CloseReason::Settled | CloseReason::OrderPaid => Some(UnknownReason::AlreadyPaid),
             CloseReason::Expired | CloseReason::OrderExpired => Some(UnknownReason::Late),
@@ -53,7 +53,7 @@ impl DepositRow {
 }
 
 impl State {
-    /// The deposit that keeps the amount of a transfer for its sender. None is for the merchant's own wallets.
+    /// Deposit that reserves a transfer's amount for its sender; none if that is an own wallet.
     pub(super) fn reserved_for(&self, row: &TransferRow) -> Option<DepositRow> {
         let reserved = self.deposits.reserved_by(row.price(), row.seen.from_address);
         reserved.filter(|deposit| row.may_pay(deposit.order))
@@ -125,8 +125,8 @@ impl State {
         Ok(())
     }
 
-    /// The question or its answer was lost: the order answers again what it answered. Nothing asks while it is
-    /// off the chain; what has left it for good fails after a day without an answer.
+    /// Repeats a settle without a reply: the order repeats its decision. Not sent while the transfer is off the chain;
+    /// a final orphan fails after a day without a reply.
     fn ask_again(
         &mut self,
         mut row: TransferRow,

@@ -7,8 +7,8 @@ use schemas::{Address, RefusalReason, UnixSeconds};
 
 use super::State;
 
-/// The contracts that are watched at each wallet. Nothing leaves: a wallet that is no longer offered is
-/// watched for ever.
+/// The contracts that are watched at each wallet. Never shrinks: a wallet that is no longer offered is watched for
+/// ever.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watches {
     wallets: BTreeMap<Address, Vec<Address>>,

@@ -1,4 +1,4 @@
-//! A transfer that an operator attached to an order asks to pay it.
+//! Payment of an order by a transfer that an operator attached.
 
 use schemas::record::{Attach, DepositCommand, DepositCommandBody, OrderCommand};
 use schemas::{OrderCause, OrderStatus};
@@ -6,8 +6,8 @@ use schemas::{OrderCause, OrderStatus};
 use super::{Broken, Effect, End, OrderRow, State};
 
 impl State {
-    /// It pays an order that no other transfer has paid: also one that has ended, or that an operator marked paid
-    /// without a transfer.
+    /// Accepts it if no other transfer has paid the order, even if the order has ended or was marked paid without a
+    /// transfer.
     pub(super) fn attach(
         &mut self,
         mut row: OrderRow,
@@ -42,7 +42,7 @@ impl State {
     }
 }
 
-/// The answer to the lane that asked.
+/// Reply to the requesting lane.
 pub(super) fn answer_attach(command: &OrderCommand, attach: &Attach, pays: bool) -> Effect {
     let transfer_id = attach.transfer_id;
     Effect::Command(DepositCommand {

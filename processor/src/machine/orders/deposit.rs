@@ -1,4 +1,4 @@
-//! A deposit was opened for an order, and what becomes of it.
+//! Deposits of an order: opening, outcome, closing.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use schemas::{Amount, CloseReason, DepositId, DepositState, OrderCause, UnixSeco
 use super::{ASK_OF_OPEN_SECONDS, Broken, Effect, OrderRow, State, close_reason, is_reserved};
 
 impl State {
-    /// A deposit is reserved. If the order ended meanwhile, it is let go of again.
+    /// Takes a reserved deposit; closes it if the order ended meanwhile.
     pub(super) fn deposit_opened(
         &mut self,
         mut row: OrderRow,
@@ -41,7 +41,7 @@ impl State {
 }
 
 impl State {
-    /// Asks what became of the transfers that wait, as far as the order knows. A lane answers for its own.
+    /// Requests the outcome of the order's candidates from each lane. A lane replies for its own.
     pub(super) fn ask_of_candidates(
         &mut self,
         mut row: OrderRow,
@@ -63,7 +63,7 @@ impl State {
 }
 
 impl OrderRow {
-    /// The command that lets go of a deposit, if the order has ended.
+    /// Command to close a deposit; none while the order is pending.
     pub(super) fn close_ended(
         &self,
         command: &OrderCommand,
@@ -72,15 +72,15 @@ impl OrderRow {
         Some(self.close(command, deposit, close_reason(self.order.status)?))
     }
 
-    /// The time past which lanes are asked what became of its deposits, or of its candidates where it has none: the
-    /// chain should have closed them, or the order has let go of them, and an answer may have been lost.
+    /// Time past which lanes are requested to report the outcome of its deposits, or of its candidates if it has none:
+    /// they should have ended by then, and a reply may have been lost.
     pub(super) fn asks_of_open_at(&self) -> UnixSeconds {
         let Order { expires_at, updated_at, .. } = self.order;
         let since = if self.is_pending() { expires_at } else { updated_at.seconds() };
         self.asked_at.map_or(since, |at| at.max(since)).plus(ASK_OF_OPEN_SECONDS)
     }
 
-    /// Asks them, if it is time.
+    /// Asks lanes if it is time.
     pub(super) fn ask_of_open(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) {
         let now = command.issued_at.seconds();
         if self.reserved().next().is_some() && self.asks_of_open_at() < now {
@@ -94,13 +94,12 @@ impl OrderRow {
         self.order.deposits.iter().filter(|deposit| deposit.state == DepositState::Open)
     }
 
-    /// The deposits that lanes keep amounts for.
+    /// Deposits with a reserved amount.
     pub(super) fn reserved(&self) -> impl Iterator<Item = &OrderDeposit> {
         self.order.deposits.iter().filter(|deposit| is_reserved(deposit))
     }
 
-    /// A deposit that was replaced gave its amount to this one. No other could have it: of one amount at a wallet a lane
-    /// has one deposit.
+    /// Removes the replaced deposit whose amount this one has: a lane has one deposit for an amount at a wallet.
     fn drop_taken_over(&mut self, opened: &OrderDeposit) {
         let place = |of: &OrderDeposit| (of.blockchain, of.stablecoin, of.wallet_address, of.value);
         let is_taken_over =

@@ -9,10 +9,10 @@ use super::payment::asks_again_at;
 use super::{Broken, Effect, End, OrderRow, State};
 
 impl OrderRow {
-    /// Due time of the order's timer: its expiry, or, while a lane has not answered, the next
-    /// question to that lane. An ended order asks, too: it is kept until it knows the outcome of
-    /// its deposits and of what may pay it. While a lane keeps an amount for it, the chain's time
-    /// decides when it expires.
+    /// Due time of the order's timer: its expiry or, while a lane has not replied, the next request
+    /// to it. An ended order has one, too: it is kept until the outcome of its deposits and
+    /// candidates is known. While a lane reserves an amount for it, the chain's time decides its
+    /// expiry.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_awaited_deposit() {
             let of_open = self.reserved().next().map(|_| self.asks_of_open_at());

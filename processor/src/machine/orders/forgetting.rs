@@ -1,5 +1,5 @@
-//! Departure of an ended order from memory and changelog, and its return. It stays in the tables: a
-//! command that may meet a forgotten order carries what its sender read there.
+//! Eviction of ended orders from memory and changelog, and their return. They stay in the tables: a
+//! command for an order that may be forgotten carries the row read there.
 
 pub use schemas::record::KEPT_SECONDS;
 use schemas::record::{Order, OrderCommand};

@@ -1,4 +1,4 @@
-//! The customer's choice of chain and stablecoin, on its way through the wallets.
+//! The customer's choice of chain and stablecoin, tried wallet by wallet.
 
 use schemas::record::{
     DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderDeposit, PaymentRequest,
@@ -8,11 +8,11 @@ use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason, UnixS
 
 use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_active, is_awaited};
 
-/// Choices of one order that may wait for answers of lanes. A lane that is away answers none.
+/// Maximum number of choices of an order that wait for lanes. A stopped lane answers none.
 pub const PENDING_MAX: usize = 16;
 
 impl State {
-    /// Asks for a deposit, or answers with the one that is there.
+    /// Requests a deposit, or replies with the existing one.
     pub(super) fn choose(
         &mut self,
         mut row: OrderRow,
@@ -30,11 +30,11 @@ impl State {
                 let cause = OrderCause::PaymentRepeated;
                 self.publish(row, command, cause, asker, effects).map(drop)
             }
-            // Without an answer its asker asks again.
+            // Without a reply its sender retries.
             Some(_) if row.pending.len() >= PENDING_MAX => Ok(()),
             Some((slot, _)) => {
-                // Asked for and not answered: this choice gets the same answer. It is not on the way
-                // to a wallet itself, so it keeps none to try.
+                // Requested already: this choice gets the same reply. It makes no request itself, so it keeps no
+                // wallets to try.
                 let payment = PaymentRequest { wallets: Vec::new(), ..payment.clone() };
                 let asked_at = command.issued_at.seconds();
                 row.pending.push(PendingChoice { slot, command_id: asker, asked_at, payment });
@@ -59,8 +59,8 @@ impl State {
                 .publish(row, command, OrderCause::PaymentRefused, asker, effects)
                 .map(drop);
         };
-        // A slot is never given twice. Of a chain and coin that was refused or closed, the new one alone
-        // is kept: to choose again costs nothing. What was replaced may still be paid.
+        // A slot is never reused. A refused or closed deposit of the same chain and coin is dropped, so that repeated
+        // choices cost nothing. Replaced ones may still be paid.
         let slot = row.order.deposits.iter().map(|deposit| deposit.slot + 1).max().unwrap_or(0);
         row.order.deposits.retain(|deposit| !is_for(deposit, payment) || is_awaited(deposit));
         row.order.deposits.push(OrderDeposit {
@@ -83,7 +83,7 @@ impl State {
         self.publish(row, command, OrderCause::PaymentChosen, asker, effects).map(drop)
     }
 
-    /// The wallet asked takes no deposit: try the next one, or give the choice up.
+    /// The wallet refused the deposit: try the next one, or refuse the choice.
     pub(super) fn deposit_refused(
         &mut self,
         mut row: OrderRow,
@@ -98,8 +98,8 @@ impl State {
             return Ok(()); // Answered already, or another wallet is asked by now.
         }
         let asked_at = row.pending.iter().find(|choice| choice.slot == slot).map(|c| c.asked_at);
-        // An answer has the time of its question. A wallet that was asked again answers that too, and may
-        // open then: only its last refusal counts.
+        // A reply has the time of its request. A wallet also replies to a repeated request, and may open then: only its
+        // last refusal counts.
         if asked_at.is_some_and(|at| command.issued_at.seconds() < at) {
             return Ok(());
         }
@@ -133,8 +133,8 @@ impl State {
         self.answer_choices(row, command, slot, cause, effects)
     }
 
-    /// Asks the lanes that have not answered in time: the question or its answer was lost. One asked this moment is
-    /// not asked again: of two questions of one second nobody could say which one a refusal answers.
+    /// Repeats requests that got no reply in time, never two in one second: a refusal identifies its request by the
+    /// second.
     pub(super) fn ask_again(
         &mut self,
         mut row: OrderRow,
@@ -189,13 +189,13 @@ impl OrderRow {
         self.order.deposits.iter_mut().find(|deposit| deposit.slot == slot)
     }
 
-    /// The choices that lanes were asked for and have not answered: the first of each deposit is the one on its way.
+    /// Choices without a reply of their lane: the first one of each requested deposit.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = &PendingChoice> {
         let requested = self.order.deposits.iter().filter(|d| d.state == DepositState::Requested);
         requested.filter_map(|d| self.pending.iter().find(|choice| choice.slot == d.slot))
     }
 
-    /// The deposit is closed or replaced. A choice that has no answer yet gets none: its asker asks again.
+    /// Marks the deposit closed or replaced. A choice without a reply gets none: its sender retries.
     pub(super) fn leave_slot(&mut self, slot: i32, state: DepositState) -> Option<&OrderDeposit> {
         self.pending.retain(|choice| choice.slot != slot);
         let deposit = self.deposit_mut(slot)?;
@@ -203,7 +203,7 @@ impl OrderRow {
         Some(deposit)
     }
 
-    /// The command that asks the deposit's present wallet.
+    /// Command to open the deposit at its wallet.
     fn ask(&self, command: &OrderCommand, slot: i32, payment: &PaymentRequest) -> Option<Effect> {
         let deposit = self.order.deposits.iter().find(|deposit| deposit.slot == slot)?;
         Some(Effect::Command(DepositCommand {

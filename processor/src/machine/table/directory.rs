@@ -10,7 +10,7 @@ use super::rows::RowNumber;
 /// Number of keys of a page: a page with a single key left costs four kilobytes.
 const PAGE_KEYS: i64 = 1024;
 
-/// A key of rows, with the way in which they are found.
+/// Key of rows, with its type of directory.
 pub(in crate::machine) trait Key: Copy {
     type Directory: Directory<Self>;
 }
@@ -49,8 +49,8 @@ macro_rules! scattered {
 
 scattered! { OrderId TransferId }
 
-/// For ids that a machine gives in sequence: neighbours are near each other in memory, and a row costs
-/// four bytes for each id given while it was there.
+/// Directory of sequential ids: neighbours are close in memory. A row costs four bytes for each id given during its
+/// life.
 #[derive(Debug, Clone, Default)]
 pub(in crate::machine) struct Pages(HashMap<i64, Page>);
 
@@ -61,7 +61,7 @@ struct Page {
 }
 
 impl Pages {
-    /// The page of an id, and where on it the id is.
+    /// Page of an id, and its index there.
     fn split(id: i64) -> (i64, usize) {
         let at = usize::try_from(id.rem_euclid(PAGE_KEYS)).unwrap_or_default();
         (id.div_euclid(PAGE_KEYS), at)

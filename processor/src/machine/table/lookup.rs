@@ -1,4 +1,4 @@
-//! Finds rows by what is in them.
+//! Finds rows by a value in them.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -7,8 +7,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::rows::RowNumber;
 
-/// The numbers of rows by the hash of something that they have, each different. What it is stays in the row,
-/// and half of its hash is here: to find one reads one row, to grow reads none.
+/// Unique index of rows by a hashed value. The value stays in the row, half of its hash is here: a search reads one
+/// row, growth reads none.
 #[derive(Debug, Clone, Default)]
 pub(in crate::machine) struct Lookup {
     rows: HashTable<(u32, RowNumber)>,
@@ -20,7 +20,7 @@ impl Lookup {
         (self.hasher.hash_one(of) >> 32) as u32
     }
 
-    /// The row with this, if `has` says so of one of those that may have it.
+    /// Row with this value, as confirmed by `has` for rows of its hash.
     pub(in crate::machine) fn find(
         &self,
         this: &impl Hash,
@@ -57,7 +57,7 @@ impl Lookup {
     }
 }
 
-/// As many bits as the table takes: it begins with the low ones and compares the high ones.
+/// Widens a hash: the table probes by the low bits and compares the high ones.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

@@ -20,7 +20,7 @@ impl RowNumber {
     }
 }
 
-/// The rows of a table. Numbers of rows that are gone are given again.
+/// Rows of a table. Numbers of removed rows are reused.
 #[derive(Debug, Clone)]
 pub(in crate::machine) struct Rows<V: Row> {
     list: Vec<Numbered<V>>,
@@ -73,12 +73,12 @@ impl<V: Row> Rows<V> {
         Some(number)
     }
 
-    /// Takes a number back that has no row.
+    /// Releases a number without a row.
     pub(super) fn take_number(&mut self, number: RowNumber) {
         self.vacant.push(number);
     }
 
-    /// Sets or removes a row. What it was before the step is remembered.
+    /// Sets or removes a row. Its value before the step is journaled.
     pub(super) fn set(&mut self, key: V::Key, number: RowNumber, row: Option<V>) {
         let next = u32::try_from(self.journal.len()).unwrap_or(u32::MAX);
         let numbered = &mut self.list[number.at()];
@@ -96,12 +96,12 @@ impl<V: Row> Rows<V> {
         &self.journal
     }
 
-    /// Empties the journal, as there is no way back.
+    /// Empties the journal: the step is final.
     pub(super) fn forget(&mut self) {
         self.journal.clear();
     }
 
-    /// Empties the journal, to go back.
+    /// Takes the journal for an undo.
     pub(super) fn take_journal(&mut self) -> Vec<Before<V>> {
         std::mem::take(&mut self.journal)
     }

@@ -64,7 +64,7 @@ impl Index<Named> for Indexes {
 /// Expected content of a table.
 type Model = BTreeMap<DepositId, Named>;
 
-/// Every row is found in every way, and nothing else is.
+/// Checks that all indexes find exactly the rows.
 fn check(table: &Table<Named, Indexes>, model: &Model) {
     assert_eq!(table.len(), model.len());
     assert_eq!(table.sorted(), model.values().collect::<Vec<_>>());

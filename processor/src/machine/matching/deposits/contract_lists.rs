@@ -1,9 +1,9 @@
-//! The lists of contracts that pay deposits, each written down once: there are as many as configurations.
+//! Interned lists of the contracts that pay deposits: as many as configurations.
 
 use hashbrown::HashMap;
 use schemas::Address;
 
-/// The number of a list. It names nothing outside of its machine.
+/// Number of a list, valid within its machine only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::machine::matching) struct ContractsNumber(u16);
 
@@ -14,7 +14,7 @@ pub(super) struct ContractLists {
 }
 
 impl ContractLists {
-    /// The contracts of a number; none of one that was never given.
+    /// Contracts of a list; none for an unknown number.
     pub(super) fn get(&self, number: ContractsNumber) -> &[Address] {
         self.lists.get(usize::from(number.0)).map_or(&[], |list| list)
     }

@@ -1,4 +1,4 @@
-//! The deposit that a transfer was meant for which fits none: a hint for people, on which no money depends.
+//! Likeliest deposit of a transfer that fits none: a hint for people, on which no money depends.
 
 use schemas::{Address, Amount, Likeness};
 
@@ -13,8 +13,8 @@ const SCAN_MAX: usize = 4096;
 type Rank = (Likeness, u128);
 
 impl Deposits {
-    /// The deposit of this kind that is clearly likelier than those of all other orders; none if none is. A fee makes the
-    /// lowest amount the nearest, also where another customer paid.
+    /// The likeliest deposit of this kind, and the best rank of another order. A deducted fee makes the lowest amount
+    /// the nearest, also if another customer paid.
     pub(in crate::machine::matching) fn likeliest(
         &self,
         (wallet, stablecoin, sent): Price,
@@ -36,7 +36,7 @@ impl Deposits {
     }
 }
 
-/// The likeliest deposit, and how likely that of another order is.
+/// The likeliest deposit, and the best rank of another order.
 #[derive(Debug, Default)]
 pub(in crate::machine::matching) struct Likeliest {
     first: Option<(Rank, DepositRow)>,
@@ -59,12 +59,12 @@ impl Likeliest {
         }
     }
 
-    /// The likeliest, also where it is not clearly so.
+    /// The likeliest, even if not clearly.
     pub(in crate::machine::matching) fn first(&self) -> Option<&DepositRow> {
         self.first.as_ref().map(|(_, row)| row)
     }
 
-    /// The first, if it says more than the second, or is less than half as far.
+    /// The first, if its likeness is better, or its distance less than half.
     pub(in crate::machine::matching) fn clear(self) -> Option<DepositRow> {
         let ((likeness, distance), row) = self.first?;
         let is_clear = self.second.is_none_or(|(second, other)| {

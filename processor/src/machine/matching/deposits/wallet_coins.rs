@@ -1,4 +1,4 @@
-//! The pairs of wallet and coin that deposits wait at, each written down once.
+//! Interned pairs of wallet and coin of deposits.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use schemas::{Address, AddressFamily, Amount, Stablecoin};
 
 use crate::machine::table::RowNumber;
 
-/// Least of all addresses: where a range begins.
+/// Lowest address: start of a range.
 pub(super) const LEAST: Address = Address::new(AddressFamily::Evm, [0; 20]);
 
 /// The number of a wallet and coin, for as long as an amount is reserved there.
@@ -42,8 +42,7 @@ pub(super) struct WalletCoins {
     list: Vec<WalletCoin>,
     vacant: Vec<WalletCoinNumber>,
     numbers: HashMap<(Address, Stablecoin), WalletCoinNumber>,
-    /// Pairs that the step left without an amount. Rows that the step removed name them until it
-    /// ends.
+    /// Pairs without an amount after the step. Its removed rows reference them until it ends.
     emptied: Vec<WalletCoinNumber>,
 }
 
