@@ -1,4 +1,4 @@
-//! Alerts to people: the sinks of `[[alerts.sinks]]`, what each is sent, and how.
+//! Delivery of alerts to people by the sinks of `[[alerts.sinks]]`.
 
 pub(crate) mod config;
 pub(crate) mod courier;

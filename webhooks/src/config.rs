@@ -29,9 +29,9 @@ pub struct Config {
     pub failing_after: Duration,
     /// Receivers that may be called.
     pub receivers: ReceiverPolicy,
-    /// Calls them in our place, and resolves their names.
+    /// Proxy for all requests; it also resolves names.
     pub proxy: Option<Proxy>,
-    /// Credentials of the proxy's URL, as its header has them.
+    /// Credentials of the proxy's URL, encoded for its header.
     pub proxy_credentials: Option<Secret>,
     /// Certificates trusted beside those of the system.
     pub certificates: Vec<Certificate>,
@@ -41,7 +41,7 @@ pub struct Config {
     pub concurrency_per_host: usize,
     /// Signs every request (spec 5.3).
     pub secret: Secret,
-    /// During a rotation: signs beside it, where there is room for two signatures.
+    /// During a rotation: adds a second signature, where there is room for two.
     pub previous_secret: Option<Secret>,
     /// URL for `unknown_transfer` (spec 6.2); none sends none.
     pub unknown_transfer_webhook_url: Option<String>,
@@ -96,8 +96,8 @@ impl Config {
         config
     }
 
-    /// Warns if the process may not have as many files open as its requests need: with connections that end, and beside
-    /// all else. Attempts beyond the limit are put off.
+    /// Warns if the limit of open files is too low for the requests, closing connections and all else. Attempts beyond
+    /// the limit are deferred.
     pub fn check_files(&self) {
         if let Some((limit, needed)) = self.lacking_files(getrlimit(Resource::Nofile).current) {
             tracing::warn!(
@@ -108,7 +108,7 @@ impl Config {
         }
     }
 
-    /// The limit and what is needed, if that is more.
+    /// The limit and the number needed, if higher.
     fn lacking_files(&self, limit: Option<u64>) -> Option<(u64, u64)> {
         let requests = u64::try_from(self.concurrency).unwrap_or(u64::MAX);
         let needed = requests.saturating_mul(2).saturating_add(256);

@@ -8,13 +8,13 @@ pub enum Error {
     /// The log failed for good.
     #[error("webhooks cannot read the log")]
     Log(#[from] log::Error),
-    /// It is not known whether a step was written.
+    /// The last step may have been committed.
     #[error("webhooks cannot commit")]
     Step(#[from] log::StepError),
-    /// A record has a schema or a word that this version does not have.
+    /// A record has a schema or an enum value of a newer version.
     #[error(transparent)]
     Newer(#[from] log::NewerRecord),
-    /// The changelog holds what this program did not write.
+    /// The changelog holds an invalid entry.
     #[error("webhooks cannot restore the order of events from {at}: {cause}")]
     Changelog { at: String, cause: String },
     /// A record of ours does not fit its schema: a defect of this program.

@@ -18,16 +18,16 @@ use url::Url;
 const LOOKUPS_MAX: usize = 16;
 /// Time for which an answer is used without a new look-up; the system does not return the TTL.
 const FRESH_FOR: Duration = Duration::from_secs(30);
-/// Time for which an answer is used while a newer one is looked up: if the name servers of some
-/// receivers are away, no other receiver is delayed.
+/// Time for which a stale answer is used during a new look-up: dead name servers of some receivers
+/// delay no others.
 const USED_FOR: Duration = Duration::from_secs(300);
 /// Maximum number of remembered names.
 const NAMES_MAX: usize = 4096;
-/// Maximum age of another name's answer that shows that our name servers work: then it is the
-/// unresolved name's own name servers that fail.
+/// Maximum age of another name's answer as proof that our name servers work, so that the failing
+/// ones are those of the unresolved name.
 const WORKING_FOR: Duration = Duration::from_secs(60);
 
-/// [`host_of`] a text; of one that is no URL, nothing.
+/// [`host_of`] a text; empty if it is no URL.
 pub(crate) fn host_key(text: &str) -> String {
     Url::parse(text).map_or_else(|_| String::new(), |url| host_of(&url))
 }
@@ -40,9 +40,9 @@ pub(crate) fn host_of(url: &Url) -> String {
 
 /// Resolves names and refuses a name as a whole if one of its addresses may not be called.
 ///
-/// The system's resolver blocks a thread for as long as name servers do not answer, longer than any attempt waits
-/// for it. So each name is asked for once at a time, however many attempts wait, and few names at once: a name
-/// server that is away costs one thread, and never those that the rest of the process needs.
+/// The system's resolver blocks a thread until name servers answer, longer than any attempt waits. So attempts share
+/// one look-up per name, and few run at once: a dead name server costs one thread, and never those that the rest of the
+/// process needs.
 pub(crate) struct GuardedResolver {
     receivers: ReceiverPolicy,
     lookup: Lookup,
@@ -53,13 +53,13 @@ pub(crate) struct GuardedResolver {
     names: Names,
 }
 
-/// Asks for the addresses of a name; blocks.
+/// Resolves a name; blocks.
 type Lookup = Arc<dyn Fn(&str) -> Found + Send + Sync>;
 type Found = Result<Vec<SocketAddr>, NotResolved>;
 type Names = Arc<Mutex<HashMap<String, Entry>>>;
 
 enum Entry {
-    /// A look-up is under way; what was known before it serves meanwhile.
+    /// A look-up is in flight; the old addresses are used meanwhile.
     Asked(watch::Receiver<Progress>, Option<Known>),
     Known(Known),
 }
@@ -81,10 +81,10 @@ struct Known {
 /// Reason why a name has no addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotResolved {
-    /// Name servers say that it has none.
+    /// Name servers return none.
     #[error("{0}")]
     Unknown(String),
-    /// No name server gave an answer, or not in time.
+    /// No name server answered in time.
     #[error("{0}")]
     Unanswered(String),
     /// As above, and the failure is on our side.
@@ -93,7 +93,7 @@ pub(crate) enum NotResolved {
 }
 
 impl GuardedResolver {
-    /// Asks the system's resolver.
+    /// Uses the system's resolver.
     pub(crate) fn new(receivers: ReceiverPolicy, patience: Duration) -> Self {
         Self::asking(receivers, patience, Arc::new(ask_system))
     }
@@ -127,7 +127,7 @@ impl GuardedResolver {
         known.map(|known| known.addresses).ok_or(answer)
     }
 
-    /// Resolves a name in the background. It ends by itself: who waits for it may have given up.
+    /// Resolves a name in a detached task: the attempts that wait for it may time out.
     fn look_up(&self, name: &str, old: Option<Known>, sender: watch::Sender<Progress>) {
         let (name, lookup) = (name.to_owned(), self.lookup.clone());
         let (threads, known) = (self.threads.clone(), self.names.clone());
@@ -135,7 +135,7 @@ impl GuardedResolver {
             let thread = threads.acquire_owned().await;
             {
                 let mut names = known.lock().unwrap_or_else(PoisonError::into_inner);
-                // The table has a receiver, too. Nobody else waits any more: others have their turn.
+                // The table has one receiver. If no attempt waits any more, the thread is freed.
                 if old.is_none() && sender.receiver_count() <= 1 {
                     names.remove(&name);
                     return;
@@ -195,7 +195,7 @@ async fn wait(mut answer: watch::Receiver<Progress>, patience: Duration) -> Foun
     }
 }
 
-/// No answer is the failure of our own name servers, unless they had one for another name a short time ago.
+/// Blames a missing answer on our name servers, unless they answered for another name lately.
 fn judge(error: NotResolved, name: &str, names: &Names) -> NotResolved {
     let NotResolved::Unanswered(cause) = error else { return error };
     let names = names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,7 +223,7 @@ fn ask_system(name: &str) -> Found {
         match kind {
             NoName | NoData => match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) {
                 Ok(_) => NotResolved::Unknown(cause),
-                // It says so too if it cannot ask at all.
+                // Also returned if it cannot send.
                 Err(error) => NotResolved::Local(format!("{cause}: {error}")),
             },
             IO | Memory | System => NotResolved::Local(cause),
@@ -235,8 +235,8 @@ fn ask_system(name: &str) -> Found {
     Ok(with_route(found.filter_map(|info| Some(info.ok()?.sockaddr)).collect()))
 }
 
-/// Without the addresses that no route leads to, if others are left: that this host has no IPv6, say, must not hide
-/// why those failed that it can reach.
+/// Drops addresses without a route if others are left: a host without IPv6 must not hide the failures of reachable
+/// addresses.
 fn with_route(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let (near, far): (Vec<_>, Vec<_>) = addresses.into_iter().partition(has_route);
     if near.is_empty() { far } else { near }
@@ -297,14 +297,14 @@ mod tests {
         assert_eq!(refused, Err(Refusal::Address(machine.into())));
     }
 
-    /// Look-ups that wait until they are let go, and how many began.
+    /// Look-ups that wait until released, and their number.
     fn waiting() -> (GuardedResolver, std::sync::mpsc::Sender<()>, Arc<AtomicUsize>) {
         let begun = Arc::new(AtomicUsize::new(0));
         let (go, gate) = std::sync::mpsc::channel::<()>();
         let (gate, count) = (Mutex::new(gate), begun.clone());
         let lookup = move |name: &str| {
             count.fetch_add(1, Ordering::SeqCst);
-            // Fails once nobody can let it go any more.
+            // Fails once the sender is dropped.
             let _ = gate.lock().unwrap().recv();
             if name.starts_with("no") {
                 Err(NotResolved::Unknown("no such name".to_owned()))
@@ -415,7 +415,7 @@ mod tests {
         let (resolver, go, _) = waiting();
         let resolver = GuardedResolver { patience: Duration::from_millis(1), ..resolver };
         for name in 0..=LOOKUPS_MAX {
-            // The last one was not even asked for.
+            // No look-up began for the last one.
             let class = class(&resolver, &format!("{name}.example")).await;
             assert!(matches!(class, NotResolved::Local(_)), "{name}: {class}");
         }

@@ -1,4 +1,4 @@
-//! A webhook on demand: whether a receiver can be called, and what it answers.
+//! Test webhook on demand, to check a receiver and its response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::sender::Sender;
 pub struct Report {
     pub outcome: AttemptOutcome,
     pub http_status: Option<u16>,
-    /// Until the status was there.
+    /// Time to the status.
     pub took: Duration,
     /// Reason why there was no status, for a person.
     pub cause: Option<String>,

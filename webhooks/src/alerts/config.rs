@@ -1,4 +1,4 @@
-//! `[alerts]`: who is sent alerts, and how.
+//! `[alerts]`: receivers and transports.
 
 use std::collections::BTreeSet;
 
@@ -26,20 +26,20 @@ pub struct AlertsConfig {
 pub struct Sink {
     /// Names it in metrics, log lines and commands.
     pub name: String,
-    /// Kinds of alerts that it is sent; none is all.
+    /// Alert kinds that it receives; none means all.
     pub(crate) kinds: Option<Vec<AlertKind>>,
     pub(crate) target: Target,
 }
 
-/// Way in which a sink is sent alerts.
+/// Transport of alerts to a sink.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
-    /// As merchants are sent webhooks.
+    /// By a webhook, as to merchants.
     Webhook {
         url: Secret,
         secret: Secret,
     },
-    /// By a request that the operator has written.
+    /// By a request that the operator configured.
     Http {
         method: Method,
         url: Secret,
@@ -49,7 +49,7 @@ pub(crate) enum Target {
     Mail(Mail),
 }
 
-/// A mail server, and who writes to whom.
+/// A mail server, sender and recipients.
 #[derive(Debug, Clone)]
 pub(crate) struct Mail {
     pub(crate) host: String,
@@ -63,9 +63,9 @@ pub(crate) struct Mail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encryption {
     None,
-    /// Begins in plain text, and nothing is sent before it is encrypted.
+    /// Starts in plain text; no message is sent before encryption.
     StartTls,
-    /// From the first byte.
+    /// Implicit TLS.
     Whole,
 }
 
@@ -103,7 +103,7 @@ impl AlertsConfig {
                     None
                 }
             };
-            // What was not read of a sink without a type is not unknown.
+            // Keys of a sink without a type are not reported as unknown.
             if target.is_some() {
                 reader.finish();
             }
@@ -126,7 +126,7 @@ fn read_kinds(reader: &mut Reader) -> Option<Vec<AlertKind>> {
     Some(kinds)
 }
 
-/// The address of a receiver. It may have a key in it, and so may be in a file.
+/// URL of a receiver. It may contain a key, so it can be read from a file.
 fn read_url(reader: &mut Reader, receivers: &ReceiverPolicy) -> Option<Secret> {
     let url = reader.required_secret("url");
     let text = String::from_utf8_lossy(url.expose()).into_owned();

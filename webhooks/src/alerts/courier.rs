@@ -1,4 +1,4 @@
-//! Brings an alert to one sink.
+//! Sends an alert to one sink.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::error::Error;
 use crate::machine::schedule::Answer;
 use crate::sender::{Call, Mask, Sender, shown};
 
-/// The longest dialogue with a mail server: one that greets or filters slowly has taken the message all the same.
+/// Maximum duration of an SMTP session: a server that greets or filters slowly may still accept the message.
 const MAIL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkReport {
     pub is_delivered: bool,
-    /// The answer, or why there was none, for a person. Nothing that was sent and is secret is in it.
+    /// The response, or the reason that there was none, for a person. Without secrets that were sent.
     pub text: String,
 }
 
@@ -73,7 +73,7 @@ impl Courier {
 
     /// Sends it once.
     pub(crate) async fn deliver(&self, alert: &Alert) -> SinkReport {
-        // The same on each attempt, another one when the alert begins again.
+        // Equal for all attempts, new when the alert is raised again.
         let event_id = format!("{}.{}.{}", alert.alert_id, alert.state, alert.raised_at.0);
         match &self.way {
             Way::Webhook { sender, url } => {

@@ -24,7 +24,7 @@ pub(super) struct Mailer {
 
 impl Mailer {
     /// # Errors
-    /// The server's name is none, or the system has no trusted certificates.
+    /// The host name is invalid, or the system has no trusted certificates.
     pub(super) fn new(config: &Mail, timeout: Duration) -> Result<Self, Error> {
         let mut builder =
             AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&config.host).port(config.port);
@@ -41,12 +41,12 @@ impl Mailer {
         Ok(Self { config: config.clone(), transport: builder.build(), timeout })
     }
 
-    /// Secrets to hide from the person who reads an answer.
+    /// Secrets to mask in responses.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.config.login.iter().map(|(_, password)| password)
     }
 
-    /// Returns what the server answered, or why it took nothing.
+    /// Returns the server's response, or the cause of a failure.
     pub(super) async fn send(&self, alert: &Alert, event_id: &str) -> Result<String, String> {
         let letter = self.letter(alert, event_id).map_err(|error| error.to_string())?;
         match tokio::time::timeout(self.timeout, self.transport.send(letter)).await {
@@ -66,10 +66,10 @@ impl Mailer {
         let mut text = format!("{message}\r\n\r\nalert: {alert_id}\r\n");
         let when = if *state == AlertState::Raised { "raised" } else { "resolved" };
         text.push_str(&format!("{when}: {}\r\n", raised_at.to_rfc3339()));
-        // The same on each attempt: a mail that came twice is seen to be one.
+        // Equal for all attempts, so that clients detect duplicates.
         let id: String =
             event_id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        // One mail: sent one by one, those who have it would get it again when another address is refused.
+        // One mail to all: a retry of separate mails would repeat those that were accepted.
         let builder = self.config.to.iter().fold(Message::builder(), |b, to| b.to(to.clone()));
         builder
             .from(self.config.from.clone())

@@ -1,10 +1,9 @@
-//! The body of a request, with the fields of an alert where `{{field}}` is: each as it is written between the quotes of a
-//! JSON text.
+//! Template of a request body: `{{field}}` is replaced by a field of the alert, escaped as in a JSON string.
 
 use schemas::record::Alert;
 use schemas::{AlertState, Blockchain, Secret};
 
-/// Shortest part of a body that counts as a key, if it has a digit.
+/// Minimum length of a word with a digit that is masked as a key.
 const KEY_CHARS_MIN: usize = 16;
 /// The names of all fields.
 const FIELDS: [(&str, Field); 9] = [
@@ -111,7 +110,7 @@ fn value(field: Field, alert: &Alert) -> String {
     }
 }
 
-/// A text as it is between the quotes of JSON.
+/// A text escaped as in a JSON string.
 fn escaped(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default().to_owned()

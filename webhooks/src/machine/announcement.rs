@@ -8,10 +8,9 @@ use schemas::{
     UnknownTransfer,
 };
 
-/// The webhook of an order's change: one when its status moved to paid, expired or cancelled, or an
-/// operator asked for it again (spec 6.1). The change names the event, so that every reading of it, from
-/// whichever log, gives the same name. A resend, and what pays an order that had ended otherwise, follow another event:
-/// by invariant 4 nothing else can.
+/// The webhook of an order's change: one if its status became paid, expired or cancelled, or an operator requested a
+/// resend (spec 6.1). The event id is derived from the change, so that a replay on any log gives the same id. Resends
+/// and payments of orders that had ended follow another event: by invariant 4 nothing else can.
 #[must_use]
 pub fn decide_order(order: &Order) -> Option<Delivery> {
     let manual = order.cause == OrderCause::WebhookResent;

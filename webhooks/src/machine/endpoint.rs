@@ -7,7 +7,7 @@ use schemas::UnixMicros;
 
 /// Interval between two reports of the same failing endpoint.
 const AGAIN_MICROS: i64 = 24 * 3600 * 1_000_000;
-/// Longer than a delivery ever waits for its next turn: in such a span each one that waits is seen at least once.
+/// Longer than any wait between turns of a delivery: each waiting one is seen in every span.
 const SPAN_MICROS: i64 = 2048 * 1_000_000;
 /// Maximum number of failing endpoints that are tracked; failures of others are only recorded.
 const ENDPOINTS_MAX: usize = 20_000;
@@ -24,7 +24,7 @@ pub(crate) struct Failing {
 #[derive(Debug)]
 struct Endpoint {
     since: UnixMicros,
-    /// The oldest event seen in the span that ends last, and in the one before.
+    /// The oldest event of the current span, and of the previous one.
     oldest: [UnixMicros; 2],
     span_ends: UnixMicros,
     named_at: Option<UnixMicros>,
@@ -61,7 +61,7 @@ impl Endpoints {
         Self { after_micros, failing: HashMap::new() }
     }
 
-    /// An attempt failed. Some if that is to be reported.
+    /// Counts a failure. Some if it is to be reported.
     pub(crate) fn failed(
         &mut self,
         host: &str,
@@ -88,7 +88,7 @@ impl Endpoints {
         Some(Failing { since: endpoint.since, oldest: endpoint.oldest() })
     }
 
-    /// An event waits on: it was deferred.
+    /// Notes a deferred event.
     pub(crate) fn deferred(&mut self, host: &str, emitted_at: UnixMicros, now: UnixMicros) {
         if let Some(endpoint) = self.failing.get_mut(host) {
             endpoint.saw(emitted_at, now);
@@ -100,7 +100,7 @@ impl Endpoints {
         self.failing.values().map(Endpoint::oldest).min()
     }
 
-    /// A webhook was acknowledged. Since when none had been, if that was reported.
+    /// Ends a failure by an acknowledgement. Returns its start if it was reported.
     pub(crate) fn acknowledged(&mut self, host: &str) -> Option<UnixMicros> {
         let endpoint = self.failing.remove(host)?;
         endpoint.named_at.map(|_| endpoint.since)

@@ -1,7 +1,7 @@
-//! Alerts still to be sent to one sink, and the offset before which it has had everything.
+//! Unsent alerts of one sink, and the offset before which all are done.
 //!
-//! Only the newest state of each alert waits, and only a bounded number of alerts: a sink that was
-//! away for long gets what counts now.
+//! Only the newest state of each alert waits, and a bounded number of them: a sink that was down
+//! for long gets the current states.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use schemas::record::Alert;
 pub(crate) const WAITING_MAX: usize = 100;
 /// Maximum age of an alert; older ones are not sent any more.
 pub(crate) const AGE_MAX_MICROS: i64 = 24 * 3600 * 1_000_000;
-/// The wait after a failure: it doubles up to the longest.
+/// Backoff after a failure: it doubles up to the maximum.
 const WAIT_MICROS: i64 = 1_000_000;
 const WAIT_MAX_MICROS: i64 = 300_000_000;
 
@@ -26,7 +26,7 @@ struct Waiting {
 /// Outbox of one sink.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Offset before which everything was sent, or will not be.
+    /// Offset before which everything was sent or dropped.
     from: Offset,
     waiting: BTreeMap<Offset, Waiting>,
     under_way: Option<Offset>,
@@ -43,7 +43,7 @@ impl Outbox {
         Self { from, ..Self::default() }
     }
 
-    /// An alert began or ended at a position. Returns how many older ones it displaced.
+    /// Adds an alert's new state. Returns the number of alerts dropped for it.
     pub(crate) fn push(&mut self, at: Offset, alert: &Alert, written_at: UnixMicros) -> u64 {
         if at < self.from {
             return 0;
@@ -62,7 +62,7 @@ impl Outbox {
         dropped
     }
 
-    /// Drops what is too old to be sent. Returns how many that are.
+    /// Drops alerts that are too old. Returns their number.
     pub(crate) fn expire(&mut self, now: UnixMicros) -> u64 {
         let (before, under_way) = (self.waiting.len(), self.under_way);
         self.waiting
@@ -73,7 +73,7 @@ impl Outbox {
     /// The alert to send now, if there is one: until [`Outbox::ended`] it is under way.
     pub(crate) fn take(&mut self, now: UnixMicros) -> Option<Alert> {
         let left = self.not_before.0.saturating_sub(now.0);
-        // After the clock was set back nothing waits for longer than ever.
+        // A clock that was set back must not lengthen the backoff.
         if self.under_way.is_some() || (0 < left && left <= WAIT_MAX_MICROS) {
             return None;
         }
@@ -103,7 +103,7 @@ impl Outbox {
         }
     }
 
-    /// Up to where everything was sent, when all before `next` was received.
+    /// Offset before which all was sent, if all before `next` was received.
     pub(crate) fn position(&self, next: Offset) -> Offset {
         self.waiting.keys().next().copied().unwrap_or(next.max(self.from))
     }

@@ -1,4 +1,4 @@
-//! The partitions that this worker owns: what is held back until it is due, and what is complete.
+//! Partitions that this worker owns: records held until due, and completions.
 //!
 //! Within a topic all waits are equal, and one process writes a partition, so the first record of a partition is
 //! the first that is due: nothing due waits behind something later.
@@ -13,11 +13,11 @@ use schemas::{Topic, UnixMicros};
 use super::schedule::due_after;
 use super::tracker::Tracker;
 
-/// Numbers the assignments, so that a completion of an earlier one is recognized.
+/// Number of an assignment, to recognize completions of earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ownership(u64);
 
-/// A record under work: where its completion belongs.
+/// Position of a record in work, for its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) from: TopicPartition,
@@ -54,7 +54,7 @@ impl Partitions {
         Self { latest: UnixMicros(0), ownership: Ownership::default(), partitions: HashMap::new() }
     }
 
-    /// Takes a partition over.
+    /// Acquires a partition.
     pub(crate) fn assign(&mut self, assigned: &Assigned) {
         self.revoke(assigned.partition);
         self.ownership = Ownership(self.ownership.0.saturating_add(1));
@@ -72,8 +72,8 @@ impl Partitions {
         self.partitions.remove(&partition);
     }
 
-    /// Holds a record, unless it is known already or its partition is not ours. What cannot be read is due as if it were
-    /// written now.
+    /// Holds a record, unless it is known already or its partition is not ours. An unreadable one is due as if written
+    /// now.
     pub(crate) fn receive(
         &mut self,
         record: Arc<Record>,
@@ -89,7 +89,7 @@ impl Partitions {
         owned.held.push_back(Held { record, delivery, due });
     }
 
-    /// The clock was set back: nothing is held for longer than its topic's delay from now.
+    /// Bounds all waits to the delay of their topic, as the clock was set back.
     fn bound_waits(&mut self, now: UnixMicros) {
         for (of, owned) in &mut self.partitions {
             for held in &mut owned.held {
@@ -98,8 +98,8 @@ impl Partitions {
         }
     }
 
-    /// A record that may be started at `now`, and its delivery: of `webhooks.dispatch` first, then, if those with a
-    /// delay are wanted, the longest-due of them.
+    /// Takes a due record and its delivery: of `webhooks.dispatch` first, then, with `with_delayed`, the longest-due of
+    /// the delayed topics.
     pub(crate) fn take_due(
         &mut self,
         now: UnixMicros,
@@ -130,7 +130,7 @@ impl Partitions {
         Some((position, held))
     }
 
-    /// A deferred delivery that is not due, and is wanted all the same. Only the first of a partition can be.
+    /// Takes a wanted deferred delivery before it is due. Only the first record of a partition is eligible.
     pub(crate) fn take_early(
         &mut self,
         wanted: impl Fn(&Delivery) -> bool,
@@ -153,15 +153,15 @@ impl Partitions {
         self.partitions.values().filter_map(first).min()
     }
 
-    /// `true` if work that began at `position` still counts.
+    /// `true` if `position` is of the current assignment.
     pub(crate) fn owns(&self, position: &Position) -> bool {
         self.partitions
             .get(&position.from)
             .is_some_and(|owned| owned.ownership == position.ownership)
     }
 
-    /// Marks a record as complete. False if its partition was lost meanwhile: then nothing that
-    /// came of it may be written.
+    /// Marks a record as complete. False if its partition was lost meanwhile: then its results must
+    /// not be written.
     pub(crate) fn complete(&mut self, position: &Position) -> bool {
         match self.partitions.get_mut(&position.from) {
             Some(owned) if owned.ownership == position.ownership => {

@@ -1,5 +1,5 @@
-//! The events of an order, in their order: one is sent only once each older one is over, or is known on the log as
-//! overtaken. So no crash, at whatever moment, sends an older one after a newer one.
+//! Serialization of an order's events: one is sent only once each older one has ended, or is recorded on the log as
+//! overtaken. So no crash sends an older one after a newer one.
 //!
 //! An order's first event needs no entry on the log, for nothing is older. A later event is marked
 //! ([`Turn::follows`]), is first written to `webhooks.changelog`, and is sent once that is
@@ -14,16 +14,15 @@ use schemas::{OrderId, UnixMicros};
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
 /// Retention of an entry: longer than the log keeps a delivery, which is a week.
 const KEPT_MICROS: i64 = 10 * 24 * HOUR_MICROS;
-/// Grace period in which a new owner keeps even older ones: until it has read what an earlier owner
-/// left.
+/// Grace period in which a new owner keeps even older ones, until it has read the backlog.
 const GRACE_MICROS: i64 = HOUR_MICROS;
 
-/// Place of a delivery among the events of its order.
+/// Position of a delivery in the events of its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) order: OrderId,
     pub(crate) version: i64,
-    /// An earlier event of the order may be on its way.
+    /// An earlier event of the order may be in flight.
     pub(crate) follows: bool,
 }
 
@@ -46,7 +45,7 @@ pub(crate) enum Admitted<J> {
         /// Older waiting event that this one replaces.
         overtaken: Option<J>,
     },
-    /// A newer one is on its way.
+    /// A newer one replaces it.
     Overtaken(J),
     /// The same one waits already.
     Repeated(J),
@@ -62,8 +61,8 @@ struct Work<J> {
     waiting: Option<(i64, J)>,
 }
 
-/// The orders of one partition. As large as what is under work, and one small entry for each order that had
-/// several events in the last days.
+/// The orders of one partition. Holds the deliveries in work, and a small entry for each order with several events in
+/// the last days.
 #[derive(Debug)]
 pub(crate) struct Sequence<J> {
     newest: HashMap<OrderId, WebhookEntry>,
@@ -87,7 +86,7 @@ impl<J> Sequence<J> {
         }
     }
 
-    /// Takes an entry from the log, the newest of its order so far.
+    /// Restores an entry, the newest of its order so far.
     pub(crate) fn restore(&mut self, entry: WebhookEntry) {
         self.forget(entry.order_id);
         self.by_age.insert((entry.dispatched_at, entry.order_id));
@@ -101,7 +100,7 @@ impl<J> Sequence<J> {
         }
     }
 
-    /// Takes a delivery that is due.
+    /// Admits a due delivery.
     pub(crate) fn admit(&mut self, turn: Turn, job: J, now: UnixMicros) -> Admitted<J> {
         let Turn { order, version, follows } = turn;
         if self.is_overtaken(turn)
@@ -137,8 +136,7 @@ impl<J> Sequence<J> {
         Admitted::Start(job)
     }
 
-    /// `true` if a newer event of the order is on its way, so that this one is not to be sent
-    /// again.
+    /// `true` if a newer event of the order waits or is announced, so that this one is not retried.
     pub(crate) fn is_overtaken(&self, turn: Turn) -> bool {
         let waiting = self.works.get(&turn.order).and_then(|work| work.waiting.as_ref());
         let announced = self.newest.get(&turn.order).map(|entry| entry.version);

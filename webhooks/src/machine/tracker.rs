@@ -23,7 +23,7 @@ pub(crate) struct Tracker {
     next: i64,
     /// Received and not complete.
     open: BTreeSet<i64>,
-    /// Complete before this owner took over, not received again yet.
+    /// Completed under an earlier owner, not received again yet.
     complete: BTreeSet<i64>,
 }
 
@@ -87,15 +87,14 @@ impl Tracker {
     }
 }
 
-/// The records behind the position of the deliverer's group that are complete all the same.
+/// Offsets above the committed position of the deliverer's group that are complete.
 #[must_use]
 pub fn completed(committed: &Committed) -> BTreeSet<Offset> {
     Tracker::restore(Some(committed)).complete.into_iter().map(Offset).collect()
 }
 
-/// Commit with which the deliverer's group continues without a record; `before` has the offsets
-/// between its position and that record. None if the record is complete already, or too far behind
-/// the position.
+/// Commit that skips a record of the deliverer's group; `before` has the offsets between its
+/// position and that record. None if the record is complete already, or too far above the position.
 #[must_use]
 pub fn without(
     committed: Option<&Committed>,

@@ -26,7 +26,7 @@ pub(super) struct Dispatcher {
     /// URL to which unknown transfers are delivered.
     url: Option<String>,
     dust_threshold: BTreeMap<Stablecoin, Amount>,
-    /// The dust of the step under way.
+    /// Dust of the current step.
     dust: Vec<Stablecoin>,
 }
 

@@ -17,7 +17,7 @@ const SHOWN_MAX: usize = 20;
 /// The endpoints of a process's deliveries.
 pub(super) struct Endpoints {
     all: endpoint::Endpoints,
-    /// Endpoints that the metric has.
+    /// Endpoints shown in the metric.
     shown: BTreeSet<String>,
     /// Alerts open on the topic, of all processes.
     open: OpenAlerts,
@@ -58,7 +58,7 @@ impl Endpoints {
         }
     }
 
-    /// An attempt has ended. Its step takes the alert, if there is one.
+    /// Notes an attempt. Its step must commit the alert, if any.
     ///
     /// # Errors
     /// [`CodecError`] if the alert does not fit its schema, which is a defect of this program.
@@ -103,7 +103,7 @@ impl Endpoints {
         self.write(host, alert).map(Some)
     }
 
-    /// A webhook was acknowledged: an alert that says otherwise is over, whichever process raised it.
+    /// Resolves the alert of an endpoint that acknowledged a webhook, whichever process raised it.
     fn end_failing(
         &mut self,
         host: &str,
@@ -118,7 +118,7 @@ impl Endpoints {
         self.write(host, known.resolve(message, now)).map(Some)
     }
 
-    /// An event to it was given up. Its step takes the alert; one that is open says it already.
+    /// Raises the alert of an abandoned event for its step, unless it is already open.
     ///
     /// # Errors
     /// As [`Endpoints::attempted`].
@@ -145,12 +145,12 @@ impl Endpoints {
         record
     }
 
-    /// A delivery was deferred.
+    /// Notes a deferral.
     pub(super) fn deferred(&mut self, host: &str, emitted_at: UnixMicros, now: UnixMicros) {
         self.all.deferred(host, emitted_at, now);
     }
 
-    /// The oldest event that waits for an endpoint that fails.
+    /// Oldest event waiting for a failing endpoint.
     pub(super) fn oldest(&self) -> Option<UnixMicros> {
         self.all.oldest()
     }
@@ -163,7 +163,7 @@ mod tests {
     const HOST: &str = "shop.example";
     const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
-    /// Does as a follower of the topic to which nothing was added.
+    /// Refreshes from a topic without new records.
     fn read_again(endpoints: &mut Endpoints) {
         let open = endpoints.open().clone();
         endpoints.set_open(open);

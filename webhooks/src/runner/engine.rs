@@ -94,7 +94,7 @@ impl Engine {
         locked(&self.0.endpoints)
     }
 
-    /// Knows from now on what is open on the topic `alerts`, until the process stops.
+    /// Follows the open alerts of the topic `alerts` until the process stops.
     pub(super) fn follow_alerts(&self, context: &StageContext) {
         // Once for all workers.
         if self.0.follows_alerts.swap(true, Ordering::Relaxed) {
@@ -105,7 +105,7 @@ impl Engine {
             loop {
                 let (mut open, log) = (engine.endpoints().open().clone(), log.clone());
                 let read = move || open.refresh(&*log).map(|()| open);
-                // A log that does not answer is asked again; what else is wrong with it ends its readers.
+                // Errors are retried here; fatal ones stop the other readers of the log.
                 if let Ok(Ok(open)) = tokio::task::spawn_blocking(read).await {
                     engine.endpoints().set_open(open);
                 }
@@ -117,7 +117,7 @@ impl Engine {
         }));
     }
 
-    /// A worker begins.
+    /// Adds a worker.
     pub(super) fn open_inbox(&self) -> Arc<Inbox<Back>> {
         let inbox = Arc::new(Inbox::new());
         let mut inboxes = locked(&self.0.inboxes);
@@ -126,7 +126,7 @@ impl Engine {
         inbox
     }
 
-    /// Brings a job to its receiver. One that cannot be sent soon, this or another one, goes back to its inbox.
+    /// Queues a job for its host. A job that cannot be sent soon, this or another, is returned to its inbox.
     pub(super) fn offer(&self, job: Job, now: UnixMicros) {
         let (host, emitted_at) = (job.host.clone(), job.delivery.emitted_at);
         let is_manual = job.delivery.manual;
@@ -134,8 +134,8 @@ impl Engine {
         given_back.into_iter().for_each(give_back);
     }
 
-    /// The host that a delivery goes to as this process is configured now, and why it may not be called. What its name
-    /// leads to is seen when it is.
+    /// Host of a delivery by the current configuration, and the reason if it may not be called. Its addresses are
+    /// checked when it is resolved.
     pub(super) fn find(&self, delivery: &mut Delivery) -> (String, Option<String>) {
         let config = self.config();
         if delivery.kind == DeliveryKind::UnknownTransfer {
@@ -160,7 +160,7 @@ impl Engine {
             && self.hosts().wants(&host_key(&delivery.url))
     }
 
-    /// Gives back what has waited for too long, and starts what may start.
+    /// Returns jobs that have waited for too long, and starts others.
     pub(super) fn turn(&self, now: UnixMicros) {
         let mut hosts = self.hosts();
         hosts.overdue(now).into_iter().for_each(give_back);
@@ -200,7 +200,7 @@ impl Engine {
         inbox.ended(Back::Ended(ended));
     }
 
-    /// Writes the metrics of what is shared.
+    /// Sets the metrics of shared state.
     pub(super) fn report(&self) {
         let now = self.0.clock.now();
         let inboxes = locked(&self.0.inboxes);

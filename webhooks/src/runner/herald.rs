@@ -61,7 +61,7 @@ pub(super) struct Herald {
     inboxes: Vec<Inbox>,
     /// Positions of sinks that only other processes have, whose configuration is older or newer.
     absent: BTreeMap<String, Offset>,
-    /// Dead letters of the step that is under way. What was received is not read again.
+    /// Dead letters of the current step. Received records are not read again.
     letters: Vec<NewRecord>,
     /// Offset before which all was received.
     next: Offset,
@@ -97,7 +97,7 @@ impl Handler for Herald {
         // The process stops.
         let Some((open, next)) = read else { return Ok(()) };
         let mut positions = sinks_of(&committed.metadata);
-        // What a new sink missed before it was there is not for it.
+        // A new sink gets no alerts from before it was added.
         let newest = positions.values().copied().max().unwrap_or(next);
         for inbox in &mut self.inboxes {
             let from = positions.get(&inbox.courier.name).copied().unwrap_or(newest);
@@ -200,8 +200,8 @@ impl Herald {
         })
     }
 
-    /// Takes a record of the topic: an alert that begins or ends by it waits for each sink that wants it. Returns a dead
-    /// letter if it is none.
+    /// Takes a record of `alerts`: queues a raised or resolved alert for each sink of its kind. Returns a dead letter
+    /// if it is garbage.
     fn receive(&mut self, record: &Record) -> Result<Option<NewRecord>, Error> {
         if record.offset < self.next {
             return Ok(None);
@@ -225,13 +225,13 @@ impl Herald {
         Ok(None)
     }
 
-    /// The alert that says that a topic has dead letters, unless it is open.
+    /// Raises the alert of a topic with dead letters, unless it is open.
     fn raise_of(
         &self,
         record: &Record,
         raised: &mut BTreeSet<String>,
     ) -> Result<Option<NewRecord>, CodecError> {
-        // A letter that cannot be read is one all the same.
+        // An unreadable letter raises the alert, too.
         let letter: Option<DeadLetter> = record.read().ok();
         let topic = letter.as_ref().map_or("unknown", |letter| letter.topic.as_str());
         let why = letter.as_ref().map_or_else(String::new, |letter| {
@@ -251,7 +251,7 @@ impl Herald {
         NewRecord::encode(Topic::Alerts, Partition(0), topic, &alert).map(Some)
     }
 
-    /// Takes what became of messages.
+    /// Takes outcomes of messages.
     fn land(&mut self) -> Result<(), Error> {
         let now = self.context.clock.now();
         for inbox in &mut self.inboxes {
@@ -266,7 +266,7 @@ impl Herald {
         Ok(())
     }
 
-    /// Sends what may be sent, to each sink by itself.
+    /// Starts the next message to each idle sink.
     fn launch(&mut self) {
         if self.drain_until.is_some() {
             return;

@@ -32,17 +32,17 @@ impl<B> Inbox<B> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker has its partitions: its jobs may start for a while.
+    /// Lets jobs start for [`OPEN_FOR`] after a turn of the worker.
     pub(super) fn open(&self, now: Instant) {
         self.state().open_until = Some(now + OPEN_FOR);
     }
 
-    /// No job of the worker starts any more.
+    /// Lets no more jobs start.
     pub(super) fn close(&self) {
         self.state().open_until = None;
     }
 
-    /// A job starts, if it may.
+    /// Starts a job if it may.
     pub(super) fn begin(&self, now: Instant) -> bool {
         let mut state = self.state();
         let may_start = state.open_until.is_some_and(|until| now < until);

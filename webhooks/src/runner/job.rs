@@ -1,4 +1,4 @@
-//! A delivery under work, and how it comes back to its worker.
+//! A delivery in work, and its return to its worker.
 
 use std::sync::Arc;
 
@@ -64,14 +64,14 @@ pub(super) fn end(mut span: Running, answer: Option<&Answer>) {
     }
 }
 
-/// A job that comes back to its worker.
+/// A job returned to its worker.
 #[derive(Debug)]
 pub(super) enum Back {
-    /// Its request has ended: without an answer if it was broken off.
+    /// Its request has ended: without an answer if it was cancelled.
     Ended(Result<(Job, Option<Answer>), JoinError>),
     /// It cannot be sent soon.
     Spilled(Job, Reason),
-    /// It could have started, but its worker was not there.
+    /// It could have started, but its inbox was closed.
     Unsent(Job),
 }
 

@@ -26,10 +26,10 @@ impl Sequences {
         Self { of: HashMap::new(), entries: Vec::new() }
     }
 
-    /// Takes a partition over, before any delivery of it. Nothing is taken if the process stops first.
+    /// Restores a partition before its deliveries. None is added if the process stops first.
     ///
     /// # Errors
-    /// [`Error`] if the log failed for good, or the changelog holds what is no entry.
+    /// [`Error`] if the log failed for good, or the changelog has an invalid entry.
     pub(super) fn restore(
         &mut self,
         partition: Partition,
@@ -51,13 +51,13 @@ impl Sequences {
         Ok(())
     }
 
-    /// Drops what waits in partitions that are lost.
+    /// Drops the sequences of lost partitions.
     pub(super) fn revoke(&mut self, lost: &[TopicPartition]) {
         self.of.retain(|partition, _| !lost.iter().any(|of| of.partition == *partition));
         self.entries.retain(|(of, _)| !lost.contains(of));
     }
 
-    /// Takes a delivery that is due, and keeps what is to be written of it.
+    /// Admits a due delivery, and keeps its entry for the next step.
     ///
     /// # Errors
     /// [`CodecError`] if an entry does not fit its schema, which is a defect of this program.
@@ -117,7 +117,7 @@ impl Sequences {
         !self.entries.is_empty() || self.of.values().any(Sequence::is_awaited)
     }
 
-    /// The step is durable. Returns the deliveries whose turn has come.
+    /// Ends a durable step. Returns the deliveries to send now.
     pub(super) fn committed(&mut self) -> Vec<Job> {
         self.entries.clear();
         self.of.values_mut().flat_map(Sequence::committed).collect()

@@ -1,4 +1,4 @@
-//! Both loops: turn by turn on a log whose every answer is scripted, and on their threads over the embedded log.
+//! Both loops: turn by turn on a scripted log, and on their threads over the embedded log.
 
 mod deliverer;
 mod dispatcher;

@@ -1,4 +1,4 @@
-//! Hosts by table, and by what must hold after any moves.
+//! Hosts: examples, and invariants under random moves.
 
 use super::*;
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ const LATER: UnixMicros = UnixMicros(NOW.0 + LONG_MICROS);
 const ANSWERED: Option<AttemptOutcome> = Some(AttemptOutcome::Status);
 const FAILED: Option<AttemptOutcome> = Some(AttemptOutcome::Timeout);
 
-/// Offers an event that is as old as its number says.
+/// Offers an event whose time is its number.
 fn offer(hosts: &mut Hosts<i64>, host: &str, job: i64) -> Option<i64> {
     hosts.offer(host, UnixMicros(job), false, job, NOW).map(|(job, _)| job)
 }
@@ -205,7 +205,7 @@ fn a_clock_that_went_back_holds_nothing() {
     assert_eq!(late(&mut hosts, UnixMicros(NOW.0 - HOUR_MICROS)), [1]);
 }
 
-/// A host with an open breaker, and when it lets a probe through.
+/// A host with an open breaker, and the time of its probe.
 fn opened() -> (Hosts<i64>, UnixMicros) {
     let mut hosts = Hosts::new(100, 50);
     for job in 0..5 {

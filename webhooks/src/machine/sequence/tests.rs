@@ -1,4 +1,4 @@
-//! Order within an order: by hand, and against random crashes.
+//! Sequence of an order's events: examples, random crashes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -69,7 +69,7 @@ fn the_newest_of_those_that_wait_is_sent() {
     assert_eq!(sequence.committed(), [7]);
 }
 
-/// A dead letter that was put back.
+/// A redriven dead letter.
 #[test]
 fn the_same_event_twice_is_sent_one_after_the_other() {
     let mut sequence = Sequence::new(NOW);

@@ -232,7 +232,7 @@ async fn event_with_a_lost_200_comes_again_under_its_id() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_of_our_own_is_no_attempt() {
     let log = Scripted::new();
-    // No connection can be made to every host of the network.
+    // The broadcast address cannot be connected to.
     let broadcast = "http://255.255.255.255/hooks";
     dispatch(&log, &["a"], broadcast);
     let mut deliverer = deliverer(&log, &config());

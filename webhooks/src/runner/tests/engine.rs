@@ -31,7 +31,7 @@ fn engine(log: &Scripted, config: &Config) -> Engine {
     Engine::new(config, log.clock(), Handle::current()).unwrap()
 }
 
-/// A inbox whose worker has had its turn.
+/// An open inbox.
 fn inbox(engine: &Engine) -> Arc<Inbox<Back>> {
     let inbox = engine.open_inbox();
     inbox.open(Instant::now() + HOUR);
@@ -178,7 +178,7 @@ impl Write for Written {
 async fn line_of_an_attempt_names_its_event_once() {
     let (written, log) = (Written::default(), Scripted::new());
     let writer = written.clone();
-    // With a single one, a line that another thread logs first counts as unwanted by all.
+    // With one dispatcher, a callsite first hit by another thread is disabled for all.
     let _second = tracing::Dispatch::new(NoSubscriber::default());
     let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
     let _collected = tracing::subscriber::set_default(lines.finish());
