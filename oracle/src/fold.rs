@@ -1,9 +1,10 @@
-//! Compares what the processor wrote with a pure fold of its machines over what it read.
+//! Compares the processor's outputs with a pure fold of its machines over the inputs.
 //!
-//! Every step has a record of its inputs in their order. [`explain`] takes the inputs in that order and checks that the machines write exactly the records that are there, each one byte
-//! for byte and in the order of their partitions, and that each step's changes are its entries. Any order of the inputs that
-//! explains all outputs proves that nothing is lost, nothing doubled and no id changed, so the claim needs
-//! no trust. If it does not hold, the [`Flaw`] says what follows from the inputs and what is there instead.
+//! Every step has a record of its inputs in their order. [`explain`] replays the inputs in that order and checks that
+//! the machines write exactly the records of the log, byte for byte and in partition order, and that each step's
+//! changes are its entries. Any order of the inputs that explains all outputs proves that nothing is lost, duplicated
+//! or renamed, so the claimed order need not be trusted. If the claim fails, the [`Flaw`] has the expected and the
+//! found content.
 //!
 //! Changelogs must have been kept whole: compaction drops entries.
 
@@ -42,13 +43,13 @@ impl fmt::Display for Position {
 /// Kind of a flaw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlawKind {
-    /// Something that follows from the inputs is not there.
+    /// An expected record is missing.
     Lost,
-    /// Something is there twice.
+    /// A record exists twice.
     Doubled,
-    /// Something is there in another form than follows from the inputs.
+    /// A record differs from the expected one.
     Changed,
-    /// Something is there that follows from no input.
+    /// A record follows from no input.
     Foreign,
     /// A step claims inputs that are not committed.
     Uncommitted,
@@ -58,7 +59,7 @@ pub enum FlawKind {
     Broken,
 }
 
-/// A difference between the log and what follows from its inputs.
+/// A difference between the log and the replay of its inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
     pub kind: FlawKind,
@@ -84,7 +85,7 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// An entry of a changelog: its key, and its encoded value or none where it is gone.
+/// An entry of a changelog: its key, and its encoded value or none if removed.
 type Change = (String, Option<Vec<u8>>);
 
 /// Returns the changelog entries that a step writes.
@@ -124,7 +125,7 @@ pub struct Explanation {
     pub lanes: BTreeMap<Partition, Vec<Taken<matching::State>>>,
     /// Inputs that each partition of orders took, in order.
     pub orders: BTreeMap<Partition, Vec<Taken<orders::State>>>,
-    /// The input that each output follows from.
+    /// Input of each output.
     pub causes: HashMap<Position, Position>,
 }
 

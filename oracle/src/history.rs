@@ -1,4 +1,4 @@
-//! Rows that a shop's day leaves on the output topics, made by the real machines.
+//! Random history of a shop: the output topics as written by the machines.
 
 use processor::machine::{matching, orders};
 use schemas::record::{
@@ -35,8 +35,7 @@ struct Shop {
     now: UnixMicros,
 }
 
-/// Everything that a history of 250 random happenings publishes for the tables, in the order in which
-/// it is committed.
+/// Changes of the tables that 250 random events publish, in commit order.
 pub fn history(seed: u64) -> Vec<Change> {
     let tricks = Tricks { batches: true, ..Tricks::NONE };
     let mut shop = Shop {
@@ -53,7 +52,7 @@ pub fn history(seed: u64) -> Vec<Change> {
             shop.pipeline.disturb(&mut shop.dice).expect("the machines are right");
         }
     }
-    // However it went, some deposit is open.
+    // Ensures an open deposit.
     let payment = shop.payment();
     shop.create(Some(payment));
     shop.pipeline.drain(&mut shop.dice).expect("the machines are right");
@@ -79,7 +78,7 @@ impl Shop {
             12 => self.fork(),
             13 if self.dice.below(2) == 0 => self.attach(),
             _ => {
-                // Now and then hours pass: deadlines, windows and days do too.
+                // Sometimes hours pass, to reach deadlines, windows and days.
                 let seconds = if self.dice.below(6) == 0 { 20_000 } else { 30 };
                 self.mine(seconds);
             }

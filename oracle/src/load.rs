@@ -40,7 +40,7 @@ const RECENT: usize = 8;
 /// Topics of the processor that the shop reads.
 const OUTPUTS: [Topic; 3] = [Topic::Deposits, Topic::Orders, Topic::TransfersUnknown];
 
-/// The load, and what it knows of the shop.
+/// The load and its view of the shop.
 pub struct Shop {
     log: Arc<dyn Log>,
     dice: Dice,
@@ -170,8 +170,8 @@ impl Shop {
         self.lines.iter().map(of).sum()
     }
 
-    /// A moment of the shop's life: orders, payments, a few blocks on each chain. Customers pay what
-    /// the deposits say that were published meanwhile.
+    /// One round: orders, payments, a few blocks on each chain. Customers pay the deposits published since the last
+    /// round.
     pub fn trade(&mut self) {
         for deposit in self.new_deposits() {
             self.pay(&deposit);
@@ -234,7 +234,7 @@ impl Shop {
         self.write();
     }
 
-    /// Deposits that were published since, while orders and unknown transfers are noted.
+    /// New deposits on the log; notes orders and unknown transfers on the way.
     fn new_deposits(&mut self) -> Vec<Deposit> {
         let mut deposits = Vec::new();
         loop {
@@ -274,8 +274,7 @@ impl Shop {
         }
     }
 
-    /// An operator says that a transfer which pays nothing is for one of the newest orders: as the api, with what the tables
-    /// have of both.
+    /// Attaches an unknown transfer to one of the newest orders, with both rows as in the tables, as the api does.
     fn attach(&mut self, line: usize) {
         let shop = &mut self.lines[line];
         if shop.recent.is_empty() {
@@ -362,7 +361,7 @@ impl Shop {
         }
     }
 
-    /// Some orders are cancelled, forced to paid, resent, or chosen again; and the first of these twice.
+    /// Cancels, marks paid, resends or re-chooses some orders; cancels twice as often.
     fn disturb(&mut self, line: usize) {
         let Line { recent, rows, .. } = &mut self.lines[line];
         if recent.is_empty() {
@@ -385,7 +384,7 @@ impl Shop {
     }
 
     fn request(&mut self, line: usize) -> PaymentRequest {
-        // To some a lane that has not read the newest head yet is too far behind.
+        // Some choices refuse a lane that has not read the newest head.
         let head_age_max_seconds = if self.dice.below(8) == 0 { 1 } else { u32::MAX };
         PaymentRequest {
             blockchain: self.lines[line].chain.blockchain,
@@ -421,15 +420,14 @@ impl Shop {
         for (_, movement) in late.extract_if(.., |(due, _)| *due <= now) {
             chain.send(movement, false, 1);
         }
-        // Blocks are small, so that the last one is seldom empty: a fork is to take something along.
+        // Blocks are small, so that the last one is seldom empty: a fork should orphan transactions.
         let most = chain.mempool.len().min(1 + self.dice.below(3));
         let transactions = chain.mempool.drain(..most).collect();
         chain.mine(transactions, chain.time().plus(seconds));
         chain.scan();
     }
 
-    /// Writes what is new. What fails is written again and may then be there twice, as from ingest and
-    /// the api.
+    /// Writes new records. Failed writes are repeated and may leave duplicates, as those of ingest and the api.
     fn write(&mut self) {
         let commands = std::mem::take(&mut self.commands);
         while let Err(error) = self.runtime.block_on(self.log.produce(commands.clone())) {

@@ -1,4 +1,4 @@
-//! Final conditions of a log, and proof that a log which breaks them is found.
+//! Final checks of a log, and proof that they find planted flaws.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanati
     explanation
 }
 
-/// Number of records of each topic: a case is worth its time if everything happened in it.
+/// Number of records of each topic, to check the coverage of a case.
 pub fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for of in reading.partitions() {
@@ -118,7 +118,7 @@ impl Planting<'_> {
         self.reading.records(self.of)
     }
 
-    /// A record that fits, late enough for much to lie before it.
+    /// A fitting record, two thirds into the partition.
     fn choose(&self, fits: impl Fn(&Record) -> bool) -> usize {
         let places = (0..self.records().len()).filter(|at| fits(&self.records()[*at]));
         let places: Vec<_> = places.collect();
@@ -126,8 +126,8 @@ impl Planting<'_> {
         places[places.len() * 2 / 3]
     }
 
-    /// One flaw is of this kind, or of one of these where the order of reading decides. Others may follow from it: what is
-    /// written is read by another machine.
+    /// Checks that a flaw is of one of these kinds, as the order of reading may decide. It may cause others: outputs
+    /// are inputs of the other machine.
     fn check(
         &self,
         what: &str,
@@ -200,7 +200,7 @@ fn altered(reading: &Reading, record: &Record) -> Record {
     altered.next().expect("it says something")
 }
 
-/// Makes another claim of a claim.
+/// Alters a claim.
 type Altered = fn(&mut ProcessorStep);
 
 /// Claims that are not the order of a step's inputs.
@@ -210,7 +210,7 @@ const CLAIM_FLAWS: [(&str, &[FlawKind], Altered); 3] = [
         first.count -= 1;
         first.first += 1;
     }),
-    // A command that is carried out again may lack what it led to before it is found to be read twice.
+    // A repeated command may lack its outputs before its repetition is detected.
     ("a claim of what was taken before", &[FlawKind::Doubled, FlawKind::Lost], |step| {
         let topic = step.inputs[0].topic.clone();
         step.inputs.insert(0, InputRun { topic, first: 0, count: 1 });

@@ -81,7 +81,7 @@ impl Outputs {
         self.lines.get(&(author, of)).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes the next records of an author's lines, which must be these, and returns where they are.
+    /// Takes the expected next records of an author's lines, and returns their positions.
     pub(super) fn pass(
         &self,
         author: Author,
@@ -101,7 +101,7 @@ impl Outputs {
         expected.iter().map(next).collect()
     }
 
-    /// The first record of an author that follows from none of its inputs, and an earlier one that is the same.
+    /// The first record of an author that follows from none of its inputs, and an earlier equal one.
     pub(super) fn left(
         &self,
         author: Author,
@@ -123,11 +123,11 @@ impl Outputs {
 /// Indexes to find the author of a record that does not name its machine.
 struct Authors<'a> {
     reading: &'a Reading,
-    /// The lane that a deposit was asked of, by order, slot and wallet.
+    /// Requested lane of a deposit, by order, slot and wallet.
     asked: HashMap<(OrderId, i32, Address), Partition>,
     /// The lane that opened it, by order and slot.
     opened: HashMap<(OrderId, i32), Partition>,
-    /// The lane that was to attach a transfer, by the command of the operator.
+    /// Lane of an attach, by the operator's command.
     attaching: HashMap<CommandId, Partition>,
 }
 

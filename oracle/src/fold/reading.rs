@@ -1,4 +1,4 @@
-//! Everything that the two machines read and wrote, as a reader of committed records sees it.
+//! Committed records that the two machines read and wrote.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn is_steps(topic: Topic) -> bool {
     [matching::State::STEPS, orders::State::STEPS].contains(&topic)
 }
 
-/// The offset that a group reads next, of each partition.
+/// Next offset of a group in each partition.
 pub type Positions = BTreeMap<TopicPartition, Offset>;
 
 /// The records of all topics of the processor.

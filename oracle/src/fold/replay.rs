@@ -16,7 +16,7 @@ use super::{Flaw, FlawKind, Taken, changes, fresh};
 /// Inputs of one topic that a step took in a row: the index of the topic, and those of the inputs.
 type Run = (usize, std::ops::Range<usize>);
 
-/// All inputs of one machine and how far they are taken.
+/// All inputs of one machine, and its progress in them.
 pub(super) struct Replay<'a, M: Wire> {
     partition: Partition,
     layout: Layout,
@@ -33,8 +33,8 @@ pub(super) struct Replay<'a, M: Wire> {
 }
 
 impl<'a, M: Wire> Replay<'a, M> {
-    /// Takes all `inputs`, one slice for each topic of [`Wire::INPUTS`], and compares what follows with
-    /// the outputs and with the changelog.
+    /// Replays all `inputs`, one slice for each topic of [`Wire::INPUTS`], and compares the results with the outputs
+    /// and the changelog.
     pub(super) fn run(
         (partition, layout): (Partition, Layout),
         inputs: &'a [&'a [Arc<Record>]],
@@ -144,7 +144,7 @@ impl<'a, M: Wire> Replay<'a, M> {
         Ok(())
     }
 
-    /// Checks that nothing of this machine is there that follows from no input (invariant 7).
+    /// Checks that each record of this machine follows from an input (invariant 7).
     fn check_all_passed(&self) -> Result<(), Flaw> {
         let author = Author::of::<M>(self.partition);
         let Some((left, same)) = self.outputs.left(author, &self.fronts) else { return Ok(()) };

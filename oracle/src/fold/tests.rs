@@ -1,4 +1,4 @@
-//! Claims about the order of inputs that do not hold.
+//! False claims about the order of inputs.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Author {
         input
     }
 
-    /// One step of these inputs in this order, which claims another order.
+    /// Writes a step of these inputs in this order, with the given claim.
     fn step(&mut self, inputs: Vec<(Topic, Vec<u8>)>, claim: &str) {
         for (topic, value) in inputs {
             let input = self.input(topic, self.lane, record(value));
@@ -174,9 +174,9 @@ fn command(body: DepositCommandBody) -> (Topic, Vec<u8>) {
     (Topic::DepositsCommands, schemas::encode(&command).unwrap())
 }
 
-/// A head is read twice, and then an order refuses the transfer that kept a deposit from being forgotten.
-/// Had the refusal come between the two, the second head would have forgotten the deposit: nothing but
-/// the changelog shows where it came.
+/// A head is read twice, and then an order refuses the transfer that kept a deposit from being forgotten. Had the
+/// refusal come between the two, the second head would have forgotten the deposit: only the changelog shows its
+/// position.
 fn flaw_of(second_claim: &str) -> Option<Flaw> {
     let mut author = Author::new();
     let open = OpenDeposit {

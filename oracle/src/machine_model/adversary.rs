@@ -12,11 +12,11 @@ use super::driver::Fate;
 use super::pipeline::{Lane, Pipeline};
 use super::violation::{Violation, holds};
 
-/// Repetitions are recent: nothing that a machine may have forgotten by intent comes again.
+/// Maximum age of repeated records: a machine has not forgotten them yet.
 const REPEAT_SECONDS: i64 = 12 * 3600;
 
 impl Pipeline {
-    /// The adversary continues until nothing is left to read.
+    /// Disturbs until all is read.
     pub fn drain(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         let is_read = |lane: &Lane| lane.raw.is_read() && lane.commands.is_read();
         while !(self.lanes.iter().all(is_read) && self.order_commands.is_read()) {
@@ -25,7 +25,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The adversary does one thing.
+    /// Runs one random step.
     pub fn disturb(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         let fate = match dice.below(8) {
             0 if self.tricks.losses => Fate::Abort,
@@ -43,7 +43,7 @@ impl Pipeline {
         }
     }
 
-    /// The last few records of a topic come again.
+    /// Repeats the last few records of a topic.
     fn repeat(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         let lane = dice.below(self.lanes.len());
         match dice.below(4) {
@@ -76,12 +76,12 @@ impl Pipeline {
                 // change.
                 let begins = records.iter().rposition(|(input, _)| is_stop(input));
                 let records = &records[begins.map_or(0, |at| at + 1)..];
-                // An operator who repeats himself means it: what could not be attached may be by now.
+                // A repeated attach is not idempotent: it may succeed by now.
                 let is_attach = |input: &matching::Input| {
                     matches!(input, matching::Input::Command(command)
                         if matches!(command.body, DepositCommandBody::Attach(_)))
                 };
-                // A refused open leaves no trace: what came after it may have freed the amount.
+                // A refused open is not idempotent: its amount may be free since.
                 let is_refused = |input: &matching::Input| match input {
                     matching::Input::Command(command) => {
                         let is_its = |of: &Deposit| {
@@ -107,8 +107,7 @@ impl Pipeline {
         }
     }
 
-    /// Another ingestor writes a head that is below the last one, or beyond what the chain can have: its height, its
-    /// epoch or its time.
+    /// Writes a head of another ingestor that is below the last one, or whose height, epoch or time is impossible.
     fn wrong_head(&mut self, lane: usize, dice: &mut Dice) -> Result<(), Violation> {
         let Lane { blockchain, raw, driver, .. } = &self.lanes[lane];
         let read = raw.records[..raw.next].iter().rev().map(|(record, _)| record);
@@ -134,7 +133,7 @@ fn is_stop(input: &matching::Input) -> bool {
         if matches!(command.body, DepositCommandBody::Stop(_) | DepositCommandBody::Resume(_)))
 }
 
-/// A payment for a deposit in the block of a wrong head, that this head is said to confirm.
+/// A payment for a deposit in the block of a wrong head, marked as confirmed by it.
 fn payment_in(wrong: &ChainRecord, deposit: &Deposit) -> ChainRecord {
     let seen = Observation {
         stablecoin: deposit.stablecoin,
@@ -150,8 +149,7 @@ fn payment_in(wrong: &ChainRecord, deposit: &Deposit) -> ChainRecord {
     ChainRecord { body: ChainBody::Transfer(seen), confirmed: true, ..wrong.clone() }
 }
 
-/// 3: the head is ignored, so it confirms nothing. The machine is not used any more: what was seen may be
-/// confirmed by a head that counts.
+/// 3: the head is ignored, so it confirms nothing. The machine is discarded: a valid head might confirm the payment.
 fn pays_nothing(mut machine: matching::State, payment: ChainRecord) -> Result<(), Violation> {
     let mut effects = Vec::new();
     machine.decide(&matching::Input::Chain(payment), &mut effects)?;

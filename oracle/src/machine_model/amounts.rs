@@ -14,7 +14,7 @@ pub(super) struct Choice<'a> {
     pub(super) request: &'a PaymentRequest,
 }
 
-/// Everything that a rule adds to an amount, in order. Only for rules that allow a few.
+/// All raises of a rule, in order. Only for rules with few of them.
 fn additions(rule: &AmountRule) -> Vec<u128> {
     let cent = 10_u128.pow(16);
     let unit = cent / 10_u128.pow(u32::try_from(rule.digits).unwrap() - 2);
@@ -43,8 +43,8 @@ fn additions(rule: &AmountRule) -> Vec<u128> {
 }
 
 impl Choice<'_> {
-    /// The amount that this wallet gives, with the deposit that gave it up. A free one; else the one that
-    /// was closed for longest, of those that were paid if there are any.
+    /// Amount of the deposit at this wallet, with the deposit that had it. A free one; else that of the deposit closed
+    /// longest, preferably of a paid one.
     pub(super) fn amount_at(
         &self,
         wallet: Address,
@@ -62,7 +62,7 @@ impl Choice<'_> {
             };
             let holders: Vec<usize> =
                 (0..shop.deposits.len()).filter(|i| at_value(&shop.deposits[*i])).collect();
-            // A payment under way is not to be claimed: it was meant for somebody else.
+            // A pending payment must not be claimed: it was meant for another order.
             let claimed = shop.transfers.iter().any(|t| {
                 let same = (t.blockchain, t.payment.to, t.payment.stablecoin, t.payment.value)
                     == (self.request.blockchain, wallet, self.request.stablecoin, value);
@@ -86,7 +86,7 @@ impl Choice<'_> {
             if held.order == self.order.id && reason == CloseReason::Replaced && pay_still {
                 return Some((wallet, value, Some(*holder)));
             }
-            // One that takes payments of many senders does not follow one of a single sender's.
+            // A deposit for any sender does not reuse the amount of one for a single sender.
             let is_named = held.sender.is_some() && self.order.sender.is_none();
             let unpaid = reason != CloseReason::Settled;
             let is_better = best.is_none_or(|(is, at, ..)| (unpaid, closed_at) < (is, at));

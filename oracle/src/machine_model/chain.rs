@@ -1,4 +1,4 @@
-//! A chain with reorganisations, and what ingest writes about it to `transfers.raw`.
+//! A chain with reorganisations, and ingest's records of it on `transfers.raw`.
 
 use std::collections::HashMap;
 
@@ -75,7 +75,7 @@ struct Mined {
     transactions: Vec<Transaction>,
 }
 
-/// The chain and ingest's account of it.
+/// The chain and ingest's records.
 #[derive(Debug)]
 pub struct Chain {
     pub blockchain: Blockchain,
@@ -93,7 +93,7 @@ pub struct Chain {
     disputed: Vec<Held>,
     /// `true` if ingest has blocks to scan that no endpoint has any more.
     pub has_gap: bool,
-    /// The wallets that ingest watches, and the last block in which it did not.
+    /// The wallets that ingest watches, and the last block before each watch.
     watched: Vec<(Address, usize)>,
     parents: HashMap<BlockHash, BlockHash>,
     times: HashMap<BlockHash, UnixSeconds>,
@@ -261,8 +261,8 @@ impl Chain {
         self.abandoned.iter().map(|mined| mined.transactions.clone()).collect()
     }
 
-    /// The branch left last is the chain again, the same blocks as before. Returns whether it could:
-    /// its first block must build on the present tip.
+    /// Restores the last abandoned branch, with the same blocks. False unless its first block builds on the current
+    /// tip.
     pub fn take_back_fork(&mut self) -> bool {
         let Some(first) = self.abandoned.first() else { return false };
         let tip = self.blocks[self.blocks.len() - 1].block.hash;
@@ -273,8 +273,8 @@ impl Chain {
         true
     }
 
-    /// An operator takes the chain back, also below what is final: as ingest does for a fork. Or, where records are gone,
-    /// without naming what is taken back.
+    /// Rewinds the chain as an operator, also below final blocks: with retracts as for a fork or, if the records are
+    /// gone, without.
     ///
     /// Returns the transactions that are in no block now, by the block they were in.
     pub fn rewind_by_hand(&mut self, depth: usize, is_named: bool) -> Vec<Vec<Transaction>> {
@@ -425,7 +425,7 @@ impl Chain {
                     from_address: movement.from,
                     to_address: movement.to,
                     tx_hash: transaction.hash,
-                    // In each epoch another endpoint is asked, with a numbering of its own.
+                    // In each epoch another endpoint with other log indexes is used.
                     log_index: i32::try_from(seen.len()).unwrap() * 3 + epoch,
                     ordinal: i32::try_from(equal).unwrap(),
                     value: movement.value,

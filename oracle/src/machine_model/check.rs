@@ -107,7 +107,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// 3: a transfer is shown as gone that left the chain and is not in the blocks that are scanned by now.
+    /// 3: a transfer that left the chain and is in no scanned block is published as gone.
     fn check_gone(&self, input: &matching::Input) -> Result<(), Violation> {
         let matching::Input::Chain(record) = input else { return Ok(()) };
         if !matches!(record.body, ChainBody::Head(_)) {
@@ -168,7 +168,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// 5: a lane is at the last head. 11: it says what is watched, and since when a transfer waits.
+    /// 5: a lane is at the last head. 11: it publishes its watches and oldest waiting transfer.
     fn check_progress(&mut self, progress: &ChainProgress) -> Result<(), Violation> {
         let blockchain = progress.blockchain;
         let lane = self.lane(blockchain);

@@ -1,5 +1,5 @@
-//! One machine as the processor's runner drives it: steps that are committed, undone or lost, and a
-//! changelog to restore from. And defects to put into it from outside.
+//! A machine driven as by the processor's runner: committed, undone and lost steps, and restores
+//! from a changelog; with injected defects.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,112 +18,112 @@ use uuid::Uuid;
 use super::chain::{CONTRACT, OTHER_CONTRACT, account, cents};
 use super::violation::{Violation, same};
 
-/// A defect put into a machine from outside, to see that the checks find it.
+/// Injected defect of a machine, to test that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     /// The machines as they are.
     None,
-    /// Matching gets no retract and no head that goes back: one of them alone would do.
+    /// Matching gets neither retracts nor lower heads: either signals a reorganisation.
     SwallowReorgs,
     /// Matching gets a head with one more confirmed block.
     ConfirmEarly,
     /// Matching reads no list of held transfers.
     ForgetHolds,
-    /// Matching does not read that a chain has a gap.
+    /// Matching ignores gaps of a chain.
     IgnoreGaps,
-    /// Matching takes what it had forgotten when it was taken back for one that it knows.
+    /// Matching treats a forgotten transfer that was retracted as a known one.
     NameTakenBack,
-    /// Matching takes the last head's time for its newest.
+    /// Matching uses the last head's time as the newest.
     ForgetNewest,
-    /// Matching takes every transfer for confirmed when it sees it.
+    /// Matching confirms every transfer at sight.
     ConfirmAtSight,
-    /// Matching believes the chain's time to be later.
+    /// Matching gets a later chain time.
     ExpireEarly,
-    /// Matching takes the head's time for that of what is confirmed.
+    /// Matching gets the head's time as the confirmed time.
     ExpireByTip,
-    /// Matching takes another wallet for watched.
+    /// Matching watches another wallet.
     WatchAnother,
     /// Matching opens deposits however old the head is.
     BelieveOldHeads,
     /// Confirmed transfers never stop waiting for a deposit.
     WaitForEver,
-    /// An aborted step stays.
+    /// An abort commits.
     ForgetUndo,
-    /// A machine is rebuilt without what was removed being removed.
+    /// The changelog lacks removals.
     KeepRemoved,
-    /// A second payer of an order is answered that it paid.
+    /// A second payer of an order is accepted.
     SettleTwice,
     /// A transfer that an order refused is published as one that paid it.
     MatchTwice,
     /// A cancel ends orders that had ended.
     CancelAlways,
-    /// Deposits are announced with the amount that was asked for, reserved or not.
+    /// Deposits are published with the requested amount, reserved or not.
     AnnounceAsked,
-    /// A lane does not say what is watched.
+    /// A lane does not publish its watches.
     HideWatched,
-    /// A lane does not say that transfers wait for confirmation.
+    /// A lane publishes no oldest unconfirmed transfer.
     HideUnconfirmed,
-    /// A transfer that left the chain is shown as before.
+    /// An orphaned transfer is published as included.
     HideOrphans,
     /// Matching forgets closed deposits at once, and gives their amounts to others.
     ReuseAtOnce,
-    /// Matching does not see that transfers wait.
+    /// Deposits may claim waiting transfers.
     ClaimLoose,
-    /// Matching takes a deposit for one that opened at the chain's first block.
+    /// Deposits open at the chain's first block.
     OpenEarlier,
-    /// Matching takes a deposit for one that opened in a block to come.
+    /// Deposits open at a future block.
     OpenLater,
-    /// Matching takes a transfer for one that it has not seen before.
+    /// Transfers are listed after all deposits.
     ForgetListed,
-    /// A transfer that left the chain is not shown as gone before its end.
+    /// An orphan is not published before its end.
     HideGone,
-    /// An order that is marked paid forgets what is on its way.
+    /// An order that is marked paid forgets its candidates.
     ForgetMarked,
-    /// Matching does not see which sender an order names.
+    /// Matching ignores the sender that an order names.
     IgnoreSender,
-    /// Matching takes the merchant's own money for a payment.
+    /// Matching treats the merchant's own money as payments.
     IgnoreOwnWallet,
     /// Matching raises amounts beyond their limit.
     RaiseBeyondLimit,
     /// The fifth input of a step of matching is lost.
     LoseInBatch,
-    /// Matching forgets which order has not answered when a transfer fails.
+    /// Matching forgets the unanswered order of a failed transfer.
     ForgetAsked,
-    /// An unknown transfer is shown without the order that it was meant for.
+    /// An unknown transfer is published without its likely order.
     HideCandidate,
-    /// Matching forgets after a day what left the chain with its verdict.
+    /// Matching forgets orphans with a verdict after a day.
     ForgetOrphans,
-    /// Matching forgets after a day what failed before its order answered.
+    /// Matching forgets failed unanswered transfers after a day.
     ForgetCountedOn,
-    /// Matching does not wait a day for an answer about a transfer that left the chain.
+    /// Matching fails orphans that settle without waiting a day.
     FailAtOnce,
-    /// An order's late answer that it is paid is not kept.
+    /// An order's late acceptance is not kept.
     ForgetLateAnswer,
-    /// An order that asks is answered that a payment will not come which waits for it.
+    /// A lane reports waiting candidates as gone.
     DenyCandidates,
-    /// Nobody is alerted that an order is paid by a transfer that has failed.
+    /// The alert of an order paid by a failed transfer lacks the order.
     HideLateAnswer,
     /// A refusal that comes after a transfer has failed is not read.
     IgnoreLateRefusal,
     /// Orders are forgotten as soon as they have ended.
     ForgetEarly,
-    /// An order is what a command carries, though the machine has a newer one.
+    /// A command's row of an order replaces a newer one.
     ReviveStale,
     /// Matching takes late payments for shops that do not accept them.
     AcceptLate,
     /// An order does not wait for a deposit that was replaced.
     ForgetReplaced,
-    /// Matching takes every contract of a coin for one that pays.
+    /// Matching accepts every contract of a coin.
     AnyContractPays,
-    /// Matching does not read that an operator stops something.
+    /// Matching ignores stops.
     ForgetStop,
-    /// Matching does not read that a stop ends.
+    /// Matching ignores ends of stops.
     StopForEver,
-    /// A lane does not say what is stopped.
+    /// A lane does not publish its stops.
     HideStopped,
     /// Matching attaches a transfer to another order than the operator named.
     AttachElsewhere,
-    /// Matching takes the merchant's own money for one that may be attached.
+    /// Matching attaches the merchant's own money.
     AttachOwnMoney,
     /// A restored lane continues the ids of its backup.
     RestartIds,
@@ -355,7 +355,7 @@ impl Sabotaged for orders::State {
             Sabotage::ReviveStale => carries,
             _ => false,
         };
-        // For a nil order, so it only lets orders leave.
+        // Of a nil order, so it only forgets others.
         let tick = OrderCommand {
             order_id: OrderId(Uuid::nil()),
             command_id: None,
@@ -424,7 +424,7 @@ fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Commit,
-    /// The log refuses it; it is undone and done again.
+    /// The log refuses it; it is undone and retried.
     Abort,
     /// The process dies; another restores the changelog and does it.
     Crash,
@@ -520,7 +520,7 @@ impl<M: Sabotaged> Driver<M> {
         Ok(effects)
     }
 
-    /// Commits, with what is kept wrong.
+    /// Commits, with corrupted entries.
     fn keep(&mut self) {
         let mut changes = self.changes();
         self.machine.commit();

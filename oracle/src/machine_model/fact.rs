@@ -3,7 +3,7 @@
 use schemas::record::{Block, Head, PaymentRequest, StopScope};
 use schemas::{Address, Amount, Blockchain, OrderId, PaymentKey, UnixSeconds};
 
-/// One thing that happened outside the processor, in the order in which it counted.
+/// An event outside the processor, in the order of effect.
 #[derive(Debug, Clone)]
 pub enum Fact {
     /// A merchant created an order.
@@ -20,7 +20,7 @@ pub enum Fact {
     Cancelled { order: OrderId },
     /// An operator forced it to paid.
     MarkedPaid { order: OrderId },
-    /// An operator said that this payment is the order's.
+    /// An operator attached this payment to the order.
     Attached { order: OrderId, payment: PaymentKey },
     /// Every order's own timer was checked.
     TimersDue { now: UnixSeconds },

@@ -18,13 +18,13 @@ pub(super) fn place(deposit: &Deposit) -> (Blockchain, Address, Stablecoin, Amou
 /// Position of the records when a deposit opened.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opening {
-    /// The height of the head, or that to which a rewind went back since.
+    /// Height of the head, or of a later rewind's head.
     pub(super) above: i64,
     /// Number of records delivered.
     pub(super) position: usize,
 }
 
-/// A chain, and what the records delivered so far say of it.
+/// A chain, and its state by the records delivered so far.
 pub(super) struct Lane<'a> {
     pub(super) chain: &'a Chain,
     pub(super) head: Option<Block>,
@@ -39,7 +39,7 @@ pub(super) struct Lane<'a> {
     pub(super) watched: HashSet<Address>,
     /// Scopes that operators have stopped, in their order.
     pub(super) stopped: Vec<StopScope>,
-    /// The block after which payments to a wallet are seen, as was first said of it.
+    /// The block after which payments to a wallet are seen, by its first watch.
     pub(super) seen_after: HashMap<Address, i64>,
     /// Confirmed by the head that comes next.
     pub(super) at_sight: Vec<Transfer>,
@@ -58,7 +58,7 @@ pub struct Ledger<'a> {
     pub(super) confirmed: HashSet<PaymentKey>,
     /// The newest record of each payment that has paid.
     pub(super) settled: HashMap<PaymentKey, Transfer>,
-    /// Payments taken back when their lane might have forgotten them.
+    /// Payments retracted after their lane might have forgotten them.
     pub(super) left_alone: HashSet<PaymentKey>,
     /// The newest record of each deposit.
     pub deposits: HashMap<DepositId, Deposit>,
@@ -81,40 +81,40 @@ pub struct Ledger<'a> {
     pub(super) statuses: HashSet<(OrderId, OrderStatus)>,
     pub(super) matched: HashMap<OrderId, TransferId>,
     pub(super) forced: HashSet<OrderId>,
-    /// Transfers on their way to an order when an operator marked it paid, and not gone since.
+    /// Candidates of an order when an operator marked it paid, not gone since.
     pub(super) on_its_way: HashSet<(OrderId, TransferId)>,
-    /// Transfers that asked an order whose answer was read.
+    /// Settles whose reply was read.
     pub(super) answered: HashSet<(TransferId, OrderId)>,
-    /// Transfers that may pay an order, as a lane has said to it.
+    /// Candidates that a lane reported to an order.
     pub(super) candidates: HashSet<(TransferId, OrderId)>,
-    /// The order and deposit that a transfer asked to pay, until it fails.
+    /// Order and deposit of a transfer's last settle, until it fails.
     pub(super) asked: HashMap<TransferId, (OrderId, DepositId)>,
     /// Transfers that operators attached, each with its order.
     pub(super) attached: HashSet<(TransferId, OrderId)>,
-    /// The order that a transfer asked to pay because an operator said so.
+    /// Order of a transfer's attach request.
     pub(super) attaching: HashMap<TransferId, OrderId>,
     /// The order that had not answered when a transfer failed, unless it has refused since.
     pub(super) counted_on: HashMap<TransferId, OrderId>,
-    /// Transfers that an order refused which was forgotten.
+    /// Transfers that a forgotten order refused.
     pub(super) forgotten_by: HashMap<TransferId, OrderId>,
     /// End of each transfer, in its chain's time.
     pub(super) ended_at: HashMap<TransferId, UnixSeconds>,
     /// The confirmed block by whose time each deposit expired.
     pub(super) expired_by: HashMap<DepositId, BlockHash>,
-    /// The block in which each unknown transfer was when that was decided.
+    /// Block of each unknown transfer at its rejection.
     pub(super) ended_in: HashMap<PaymentKey, BlockHash>,
     /// Transfers that had ended when a deposit opened, or that another order counted on when it expired.
     pub(super) not_for: HashSet<(DepositId, PaymentKey)>,
     pub(super) alerts: HashSet<TransferId>,
     pub(super) alerts_due: HashSet<TransferId>,
-    /// The first false progress record of a lane. Checked last: a machine that is wrong about a
-    /// transfer or a watch is found by what it does.
+    /// The first false progress record of a lane. Checked last: defects of transfers and watches
+    /// are to be found by their effects.
     pub(super) untrue: Option<String>,
     /// The longest late window that an order asked for.
     pub(super) late_windows: HashMap<OrderId, u32>,
     /// The latest time that orders had.
     pub(super) orders_time: UnixSeconds,
-    /// Orders that may have been forgotten when they were asked.
+    /// Orders that may have been forgotten at a command.
     pub(super) left: HashSet<OrderId>,
 }
 

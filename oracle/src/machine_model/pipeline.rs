@@ -64,9 +64,9 @@ impl<T: Clone> Queue<T> {
 pub struct Tricks {
     /// Steps of many inputs.
     pub batches: bool,
-    /// Steps that are lost and done again.
+    /// Steps that are lost and retried.
     pub losses: bool,
-    /// Records that come again.
+    /// Repeated records.
     pub repeats: bool,
     /// Requests and answers that are never read: `open`, `close`, `settle`, their answers, and the
     /// notice that a payment will not come. The answer to an attach is read: its order may be
@@ -106,7 +106,7 @@ pub fn exact_or_cents(most: u128) -> AmountRule {
     AmountRule { limit: cents(most), ..AmountRule::EXACT }
 }
 
-/// The lane of a chain: its machine and what waits for it.
+/// The lane of a chain: its machine and its queues.
 #[derive(Clone)]
 pub(super) struct Lane {
     pub(super) blockchain: Blockchain,
@@ -140,7 +140,7 @@ pub struct Pipeline {
     orders: Driver<orders::State>,
     pub(super) order_commands: Queue<OrderCommand>,
     ticking: HashSet<OrderId>,
-    /// Records that machines read and that are in none of the lists of what was delivered.
+    /// `true` once orders read a repetition, which `delivered` lacks.
     altered: bool,
     /// Dice by which the adversary chooses the records that are never read.
     silence: Dice,
@@ -175,19 +175,19 @@ impl Pipeline {
         self.tricks.silence = false;
     }
 
-    /// Stops the reading of everything about this order.
+    /// Holds back all commands of this order.
     pub fn hold(&mut self, order: OrderId) {
         self.away = Some(order);
     }
 
-    /// Resumes the reading of everything.
+    /// Releases the held commands.
     pub fn release(&mut self) {
         self.away = None;
         let held = std::mem::take(&mut self.held);
         held.into_iter().for_each(|(command, again)| self.order_commands.push(command, again));
     }
 
-    /// Appends what is new of everything that ingest wrote about a chain.
+    /// Appends ingest's new records of a chain.
     pub fn write_raw(&mut self, chain: &Chain) {
         let raw = &mut self.lane_mut(chain.blockchain).raw;
         let known = raw.records.len();
@@ -403,8 +403,7 @@ impl Pipeline {
         self.tricks.silence && self.silence.below(8) == 0
     }
 
-    /// A repetition leaves matching as it is and publishes nothing; an answer may come again, and a head that
-    /// is ignored is reported.
+    /// Takes repeated inputs: the state stays, and only replies and some alerts are published.
     pub(super) fn lane_again(
         &mut self,
         lane: usize,
@@ -431,8 +430,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// A repetition leaves of an order what matters: its status, payer, candidates and deposits. The
-    /// order may be published once more, which counts as a version.
+    /// Takes a repeated command: status, payer, candidates and deposits of the order stay. The order may be published
+    /// again, as a new version.
     pub(super) fn orders_again(&mut self, command: OrderCommand) -> Result<(), Violation> {
         self.altered = true;
         let essence = |snapshot: Vec<(String, OrdersEntry)>| -> Vec<_> {
@@ -446,7 +445,7 @@ impl Pipeline {
         let effects = self.orders.step(std::slice::from_ref(&command), Fate::Commit)?.concat();
         let after = essence(self.orders.machine.snapshot());
         if matches!(command.body, OrderCommandBody::Tick) {
-            // One that ended its order lets go of others when it comes again: those that ended long ago.
+            // A repeated tick may forget other orders: those that ended long ago.
             let is_left = |id: &String| after.iter().any(|(other, ..)| other == id);
             before.retain(|(id, status, ..)| *status == OrderStatus::Pending || is_left(id));
         }

@@ -37,7 +37,7 @@ pub struct TransferOutcome {
     pub status: TransferStatus,
     /// The order it paid.
     pub order: Option<OrderId>,
-    /// The reasons that were true at some moment at which it may have been given up.
+    /// Reasons that were true at some time of a possible rejection.
     pub reasons: BTreeSet<UnknownReason>,
 }
 
@@ -224,7 +224,7 @@ impl Shop {
             };
             let awaits = |d: &ModelDeposit| (d.takes() || is_marked(d)) && d.fits(transfer);
             transfer.awaited_by = self.deposits.iter().position(awaits);
-            // In a block in which it fits no more, the marked order lets go of it for good.
+            // In a block in which it no longer fits, a marked order drops it for good.
             let awaiting = transfer.awaited_by.map(|at| self.deposits[at].order);
             for order in self.orders.iter_mut().filter(|o| Some(o.id) != awaiting) {
                 order.on_its_way.retain(|other| *other != payment);

@@ -13,7 +13,7 @@ use super::pipeline::Pipeline;
 use super::violation::{Violation, holds};
 
 impl Pipeline {
-    /// Continues from a backup, as `tidemark restore` lets it.
+    /// Continues from a backup as after `tidemark restore`.
     pub fn begin_anew(&mut self, incarnation: Incarnation) {
         self.lanes.iter_mut().for_each(|lane| lane.driver.begin_anew(incarnation));
         self.anew.push((self.delivered.len(), incarnation));

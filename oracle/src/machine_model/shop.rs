@@ -1,4 +1,4 @@
-//! The shop as the model has it: orders, deposits, transfers, and what fits what.
+//! The model's shop: orders, deposits, transfers, and their matching.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub(super) struct ModelDeposit {
     pub(super) wallet: Address,
     pub(super) value: Amount,
     pub(super) sender: Option<Address>,
-    /// Blocks up to this height were there before it, and so were this many transfers.
+    /// Height of the lane, and its number of transfers, when it opened.
     pub(super) above: i64,
     pub(super) listed: usize,
     pub(super) until: UnixSeconds,
@@ -70,7 +70,7 @@ impl ModelTransfer {
         WALLETS.contains(&self.payment.from)
     }
 
-    /// `true` if one of these stops keeps it from asking.
+    /// `true` if one of these stops covers it.
     pub(super) fn is_covered(&self, stopped: &BTreeSet<StopScope>) -> bool {
         let PaymentKey { to, stablecoin, contract, .. } = self.payment;
         let covers = |scope: &StopScope| scope.covers(to, stablecoin, contract);
@@ -170,7 +170,7 @@ pub(super) struct ModelLane {
 }
 
 impl Shop {
-    /// `true` if an operator keeps a payment from asking.
+    /// `true` if a stop covers the transfer.
     pub(super) fn is_stopped(&self, transfer: &ModelTransfer) -> bool {
         let lane = self.lanes.get(&transfer.blockchain);
         lane.is_some_and(|lane| transfer.is_covered(&lane.stopped))

@@ -1,5 +1,5 @@
-//! Answers of an order about a transfer, also late ones: a transfer that has failed meanwhile is
-//! that order's alone until the answer is read.
+//! Replies of an order to a settle, also late ones: a transfer that has failed meanwhile is that
+//! order's alone until the reply is read.
 
 use processor::machine::matching;
 use schemas::record::{
@@ -14,12 +14,12 @@ use crate::machine_model::violation::{Violation, holds};
 
 /// Time for which a transfer that has ended is known, in the chain's time.
 pub(super) const KNOWN_SECONDS: i64 = 24 * 3600;
-/// Time after its block for which a transfer is known that left the chain with its verdict, or on
-/// which an order counts: when it comes back, it must not pay a second time.
+/// Retention, after its block, of a transfer that left the chain with a verdict, or on which an
+/// order counts: if included again, it must not pay twice.
 const KNOWN_OFF_CHAIN_SECONDS: i64 = 30 * KNOWN_SECONDS;
 
 impl Ledger<'_> {
-    /// 3: that an order is paid by a transfer which has failed is reported. A refusal frees the transfer.
+    /// 3: an alert reports that an order is paid by a failed transfer. A refusal frees the transfer.
     pub(super) fn check_answer(
         &mut self,
         command: &DepositCommand,
@@ -60,7 +60,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 2: an order that is forgotten has not answered: it counts on a transfer that it was paid by. 4: it has ended.
+    /// 2: a forgotten order's refusal is no reply: the transfer may be its payer. 4: it has ended.
     fn check_forgotten(
         &mut self,
         command: &DepositCommand,
@@ -75,15 +75,15 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// A lane has named a transfer that may pay it to an order.
+    /// Notes a candidate that a lane reported to an order.
     pub(super) fn note_candidate(&mut self, command: &OrderCommand) {
         if let OrderCommandBody::CandidateSeen { transfer_id } = command.body {
             self.candidates.insert((transfer_id, command.order_id));
         }
     }
 
-    /// 8: an order that asks is not answered that a payment will not come which waits for one of its deposits. One that
-    /// failed and was forgotten may be back as another transfer: its order knows of that one.
+    /// 8: a lane does not report a candidate as gone that waits for a deposit of the order. One that failed and was
+    /// forgotten may be back under another id that the order knows.
     pub(super) fn check_candidate(
         &self,
         command: &DepositCommand,
@@ -149,8 +149,8 @@ impl Ledger<'_> {
         self.counts_on(id).is_some_and(|(_, is_answered)| is_answered)
     }
 
-    /// 2: what an order counts on is unknown only without its answer, and asks it first if it has a deposit for it and is
-    /// not forgotten.
+    /// 2: a transfer that an order counts on is unknown only without a reply, and if no deposit of a known order waits
+    /// for it.
     pub(super) fn check_counted_on(&self, transfer: &Transfer) -> Result<(), Violation> {
         let Some((order, is_answered)) = self.counts_on(transfer.transfer_id) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Deposits: where one opens, what it reserves, and when it expires.
+//! Checks of deposits: opening, reservation, expiry.
 
 use processor::machine::matching;
 use schemas::record::{Deposit, DepositCommand, DepositCommandBody, Transfer};

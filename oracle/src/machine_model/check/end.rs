@@ -83,7 +83,7 @@ impl Ledger<'_> {
                 if self.ended_in.get(&payment).is_some_and(|block| !chain.has(*block)) {
                     continue;
                 }
-                // Nobody promised to see it: only a rewind below the first watched block showed it.
+                // Not covered by the watch: only a rewind below the first watched block showed it.
                 let seen_after = self.lane(deposit.blockchain).seen_after.get(&payment.to);
                 if seen_after.is_some_and(|number| transfer.block.number <= *number) {
                     continue;

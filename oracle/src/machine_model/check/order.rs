@@ -1,5 +1,4 @@
-//! Orders: what follows what, when one expires, and that each command is answered. Ended orders are forgotten,
-//! and no others.
+//! Checks of orders: status changes, expiry, a reply to each command. Only ended orders are forgotten.
 
 use processor::machine::orders;
 use schemas::record::{Deposit, DepositCommandBody, Order, OrderCommand, OrderCommandBody};
@@ -148,7 +147,7 @@ impl Ledger<'_> {
         | Body::Attach(_, row)
         | Body::AttachRefused(row) = &command.body
         {
-            // A question that a lane repeats needs no answer: no request waits for one.
+            // A request repeated by a lane needs no record: no api request waits.
             let is_repeated =
                 matches!(command.body, Body::Attach(..)) && command.command_id.is_none();
             let is_answered =

@@ -1,4 +1,4 @@
-//! Emergency stops: what is in force, and that nothing it covers is settled.
+//! Emergency stops in force, and their coverage of transfers.
 
 use schemas::record::{DepositCommand, DepositCommandBody, Transfer};
 

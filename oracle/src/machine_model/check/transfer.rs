@@ -1,4 +1,4 @@
-//! Transfers: which state follows which, how deep in the chain, and why. Who asks to pay.
+//! Checks of transfers (status changes, depth, reasons) and of settles.
 
 use processor::machine::matching::TransferStage;
 use schemas::record::{Deposit, OrderCommand, OrderCommandBody, Transfer};
@@ -189,8 +189,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// `true` if the reason for giving the transfer up holds now: about a deposit of its amount, or
-    /// that there is none. No deposit that it fits may wait, unless its order refused.
+    /// `true` if the reason of the rejection holds now, for a deposit of its amount or for none. No
+    /// deposit that it fits may wait, unless its order refused.
     fn is_true_reason(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
