@@ -1,11 +1,11 @@
-//! Work on the tables that is done from time to time, beside everything else.
+//! Periodic background work on the tables.
 
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// At most one run of it at a time. Dropped, it ends the one that is under way.
+/// Runs the work at most once at a time. Dropping it cancels the run.
 #[derive(Debug)]
 pub(super) struct Housekeeping {
     every: Duration,
@@ -15,7 +15,7 @@ pub(super) struct Housekeeping {
 }
 
 impl Housekeeping {
-    /// Is due at once, and then this long after the last beginning.
+    /// Due at once, and then this long after the last start.
     pub(super) fn every(every: Duration) -> Self {
         Self { every, running: None, begun: None }
     }
@@ -33,7 +33,7 @@ impl Housekeeping {
         self.running = Some(handle.spawn(work()));
     }
 
-    /// Ends what is under way, at any point; it is due again at once.
+    /// Cancels the run, at any point; it is due again at once.
     pub(super) fn stop(&mut self) {
         self.begun = None;
         if let Some(running) = self.running.take() {

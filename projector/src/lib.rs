@@ -1,10 +1,9 @@
-//! The projector: makes the tables out of the log.
+//! The projector: derives the tables from the log.
 //!
-//! Reads `orders`, `deposits`, `transfers.detected`, `.confirmed`, `.matched`, `.unknown`,
-//! `.failed`, `webhooks.attempts` and `chains` in group [`GROUP`]; writes the tables, and
-//! `dead-letters`. **Invariants:** offsets are committed after the rows of their records are
-//! durable ([`Store::flush`]), never before; a record that makes no row is a dead letter in the same
-//! step as its offset; reading anything again changes nothing.
+//! Reads `orders`, `deposits`, `transfers.detected`, `.confirmed`, `.matched`, `.unknown`, `.failed`,
+//! `webhooks.attempts` and `chains` in group [`GROUP`]; writes the tables, and `dead-letters`. **Invariants:** offsets
+//! are committed after the rows of their records are durable ([`Store::flush`]), never before; a record that makes no
+//! row is a dead letter in the same step as its offset; a replay changes nothing.
 //!
 //! Deliberately not here: the form of the rows in a back end, and any decision.
 
@@ -41,16 +40,16 @@ pub enum Error {
     /// The log failed.
     #[error(transparent)]
     Log(#[from] log::Error),
-    /// It is not known whether offsets were committed.
+    /// The offsets may have been committed.
     #[error(transparent)]
     Step(#[from] log::StepError),
     /// The tables failed.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// A record has a schema or a word that this version does not have.
+    /// A record has a schema or an enum value of a newer version.
     #[error(transparent)]
     Newer(#[from] log::NewerRecord),
-    /// Log and tables are not of one moment, or not of one installation.
+    /// Log and tables differ in time or in installation.
     #[error("{0}")]
     Unfit(String),
     /// A dead letter could not be made, which is a defect of this program.
@@ -58,13 +57,13 @@ pub enum Error {
     Letter(#[from] schemas::CodecError),
 }
 
-/// Keeps the tables up with the log until the process stops. The one that has the first partition of `orders` also takes
-/// empty partitions out of lists, and removes old rows once an hour if there is a retention. Each step of a payment is a
-/// log line of `level`, which is debug unless it is info. Blocks: belongs on a thread of its own.
+/// Projects the log to the tables until the process stops. The owner of the first partition of `orders` also removes
+/// empty partitions from lists, and old rows once an hour if there is a retention. Each step of a payment is a log line
+/// of `level`, which is debug unless it is info. Blocks: belongs on a thread of its own.
 ///
 /// # Errors
-/// [`Error`]: the tables or the log failed in a way that will not pass, and the process must stop.
-/// Everything that may pass is waited for.
+/// [`Error`]: the tables or the log failed for good, and the process must stop. Transient failures
+/// are retried.
 pub fn run(
     store: Arc<dyn Store>,
     retention: Option<Retention>,
@@ -76,9 +75,9 @@ pub fn run(
     log::consumer::run(context, projector)
 }
 
-/// Makes the tables again from all that the log still has: the newest version of each row, so that no row is wrong in
-/// between. The group itself continues where it was. Tables in use may be given: what is there already stays, and what
-/// comes meanwhile wins. Returns none if `report` ended it. Blocks.
+/// Rebuilds the tables from the log: only the newest version of each row, so that no row is wrong meanwhile. The
+/// group's position stays. Tables may be in use: existing rows stay, and newer versions win. Returns none if `report`
+/// ended it. Blocks.
 ///
 /// # Errors
 /// [`Error`]: the log failed, or the tables, for a minute if a retry may help; run it again, from the beginning.
@@ -91,8 +90,8 @@ pub fn rebuild(
     rebuild::rebuild(log, store, handle, report)
 }
 
-/// Writes what came to the log since, as [`run`] does but without a group, until `report` ends it. The tables have had
-/// everything once each partition was read to where it ended at the beginning. Blocks.
+/// Writes later records as [`run`] does but without a group, until `report` ends it. The tables are complete once each
+/// partition is read to its end at the start. Blocks.
 ///
 /// # Errors
 /// As [`rebuild`].
@@ -106,9 +105,9 @@ pub fn follow(
     rebuild::follow(log, store, handle, from, report)
 }
 
-/// Compares the newest version of each row that the log still has with the row, and gives what differs to `differs`.
-/// Returns none if `report` ended it. Changes nothing; tables in use may be given, and what a projector has not read is
-/// waited for, ten seconds in all. Blocks.
+/// Compares each row with its newest version on the log, and calls `differs` with each difference. Returns none if
+/// `report` ended it. Changes nothing; tables may be in use: it waits up to ten seconds for a projector to read the
+/// rest. Blocks.
 ///
 /// # Errors
 /// As [`rebuild`].

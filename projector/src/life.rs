@@ -8,7 +8,7 @@ use schemas::{
 use store::Change;
 use tracing::Level;
 
-/// The target of the lines: a filter names it.
+/// Target of the lines, for filters.
 const TARGET: &str = "tidemark::orders";
 
 /// A step in the life of a payment.
@@ -16,7 +16,7 @@ const TARGET: &str = "tidemark::orders";
 pub(super) struct Event {
     what: &'static str,
     order_id: Option<OrderId>,
-    /// The order that a transfer which pays nothing was probably meant for.
+    /// Likely order of an unknown transfer.
     candidate_id: Option<OrderId>,
     deposit_id: Option<DepositId>,
     transfer_id: Option<TransferId>,
@@ -46,7 +46,7 @@ macro_rules! write_at {
 }
 
 impl Event {
-    /// The step of a payment that a change of the tables is, if it is one.
+    /// Returns the payment step of a change, if it is one.
     pub(super) fn of(change: &Change) -> Option<Self> {
         match change {
             Change::Order(order) => of_order(order),
@@ -130,7 +130,7 @@ fn of_deposit(deposit: &Deposit) -> Option<Event> {
 
 fn of_transfer(transfer: &Transfer) -> Option<Event> {
     let what = match transfer.status {
-        // It may be written again when its block has gone.
+        // A retract may publish it again.
         _ if transfer.orphaned_at.is_some() && !is_failed(transfer) => return None,
         TransferStatus::WaitingForConfirmation => "transfer seen",
         TransferStatus::NoMatchedDeposit => "transfer unknown",

@@ -1,4 +1,4 @@
-//! The change of the tables that a record makes. Pure.
+//! Change of the tables by a record. Pure.
 
 pub(super) mod call_size;
 pub(super) mod position;
@@ -10,7 +10,7 @@ use schemas::record::Record;
 use schemas::{Cleanup, Topic, decode};
 use store::Change;
 
-/// The topics that tables are made of.
+/// Source topics of the tables.
 pub const TOPICS: [Topic; 9] = [
     Topic::Orders,
     Topic::Deposits,
@@ -28,7 +28,7 @@ pub const TOPICS: [Topic; 9] = [
 /// then.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The change that a record is; none for the tombstone of a compacted topic, since rows stay.
+/// Change by a record; none for the tombstone of a compacted topic, since rows stay.
 ///
 /// # Errors
 /// The reason why it makes no row.

@@ -1,7 +1,7 @@
-//! Makes the tables again from what the log still has.
+//! Rebuilds the tables from the log.
 //!
-//! Only the newest version of each row is written: an older one could show again what a later one took away, long after
-//! the servers have forgotten the deletion.
+//! Only the newest version of each row is written: an older one could restore an entry that a later one deleted, once
+//! the servers have dropped the tombstone.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -22,11 +22,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 pub struct Followed {
     /// Rows that were written.
     pub rows: u64,
-    /// `true` if the tables have had everything.
+    /// `true` if the tables are complete.
     pub has_everything: bool,
 }
 
-/// Is given that from time to time; a break ends the work.
+/// Periodic callback; a break ends the work.
 pub type FollowReport<'a> = &'a mut dyn FnMut(Followed) -> ControlFlow<()>;
 
 /// Result of a rebuild.
@@ -59,7 +59,7 @@ pub(super) fn rebuild(
     Ok(Some(Rebuilt { records, rows, ends }))
 }
 
-/// Notes that from now on the tables are this log's, up to `ends`.
+/// Records this log as the origin of the tables, up to `ends`.
 fn note(log: &dyn Log, store: &dyn Store, handle: &Handle, ends: &Positions) -> Result<(), Error> {
     let installation = log.installation()?;
     let origin = Origin { installation, incarnation: log.incarnation() };
@@ -72,12 +72,12 @@ fn note(log: &dyn Log, store: &dyn Store, handle: &Handle, ends: &Positions) -> 
     Ok(handle.block_on(retry(|| store.set_positions(&positions)))?)
 }
 
-/// Positions that were read, or those that a projector running beside this has read since.
+/// Positions that were read, or later ones of a concurrent projector.
 fn newest(log: &dyn Log, mut ends: Positions, known: &[Position]) -> Result<Positions, Error> {
     for position in known {
         let Position { topic, partition, next } = *position;
         let of = TopicPartition { topic, partition };
-        // Tables that are ahead of a log have what that has lost.
+        // Tables ahead of the log have records that it lost.
         let is_in_log = next <= log.bounds(of)?.end.0;
         if let Some(end) = ends.get_mut(&of).filter(|end| is_in_log && end.0 < next) {
             *end = Offset(next);

@@ -36,7 +36,7 @@ pub(super) struct Projector {
     call: CallSize,
     /// [`TURN_MAX`].
     turn_max: Duration,
-    /// The tables cannot take what there is now.
+    /// The tables cannot take the batch now.
     is_waiting: bool,
     /// The process stops: nothing waits for more records.
     is_stopping: bool,
@@ -45,7 +45,7 @@ pub(super) struct Projector {
     level: Level,
     /// Events that the step under way makes visible.
     events: Vec<Event>,
-    /// Partitions of which it is not known yet whether the tables have what the group has read.
+    /// Partitions not yet checked for rows that the group has read and the tables lack.
     unchecked: Vec<Assigned>,
 }
 
@@ -115,8 +115,7 @@ impl Projector {
         }
     }
 
-    /// Checks that the tables have what the group has read. Returns `false` if they cannot be asked
-    /// now.
+    /// Checks that the tables have all that the group has read. `false` if they are unavailable.
     fn are_checked(&mut self) -> Result<bool, Error> {
         if self.unchecked.is_empty() {
             return Ok(true);
@@ -166,7 +165,7 @@ impl Projector {
         Ok(applied)
     }
 
-    /// Makes what was applied durable, and up to where. False: the tables cannot do it now.
+    /// Makes rows and positions durable. False: the tables are unavailable.
     fn flush(&self) -> Result<bool, Error> {
         let begun = Instant::now();
         let position = |(of, next): &(TopicPartition, Committed)| position(*of, next.offset);
@@ -256,7 +255,7 @@ impl Handler for Projector {
         Ok(Plan::Commit(read))
     }
 
-    /// The tables have it by now. A step that failed is read again, and logged then.
+    /// Logs the events of a committed step; a failed one is read again.
     fn committed(&mut self) {
         std::mem::take(&mut self.events).iter().for_each(|event| event.write(self.level));
     }
@@ -287,7 +286,7 @@ mod tests {
         Projector::new(store, runtime.handle().clone(), upkeep, Level::DEBUG)
     }
 
-    /// Nobody would write the rows that are missing.
+    /// Missing rows would never be written.
     #[test]
     fn tables_that_lack_rows_stop_it() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());

@@ -1,4 +1,4 @@
-//! Reads what the log still has of the rows: the newest version of each.
+//! Reads the newest version of each row on the log.
 //!
 //! All versions of a row are in one partition of its topics. So the log is read partition by partition, each twice: for
 //! the versions, and for the rows.
@@ -16,8 +16,7 @@ use super::machine::plan_change;
 
 /// Maximum number of records read at once, and of rows given at once.
 pub(super) const BATCH_MAX: usize = 4096;
-/// Records of which the newest versions are found in one pass: half a gigabyte if each has a row of its own, most often
-/// a fifth of that.
+/// Maximum number of records per pass: half a gigabyte of memory if each is another row, most often a fifth of that.
 const PASS_RECORDS: u64 = 8_000_000;
 /// Topics with the rows of one table: all versions of a row are in the same partition of each.
 pub(super) const TABLES: [&[Topic]; 5] = [
@@ -39,7 +38,7 @@ pub(super) const TABLES: [&[Topic]; 5] = [
 pub struct Progress {
     /// Positions of the log that were read; each is read more than once.
     pub read: u64,
-    /// Number of positions that will have been read at the end.
+    /// Total number of positions to read.
     pub of: u64,
     /// Rows that were written, or compared.
     pub rows: u64,
@@ -48,10 +47,10 @@ pub struct Progress {
 /// Next position of each partition, up to which it was read.
 pub type Positions = BTreeMap<TopicPartition, Offset>;
 
-/// Is given the progress from time to time; a break ends the work.
+/// Periodic callback with the progress; a break ends the work.
 pub type Report<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
-/// A change and where the log has it.
+/// A change and its log position.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) from: TopicPartition,
@@ -59,7 +58,7 @@ pub(super) struct Found {
     pub(super) change: Change,
 }
 
-/// Is given the newest versions of rows.
+/// Takes the newest versions of rows.
 pub(super) type Take<'a> = &'a mut dyn FnMut(Vec<Found>) -> Result<(), Error>;
 
 /// A scan that is under way.
@@ -84,7 +83,7 @@ impl<E: Into<Error>> From<E> for Stop {
     }
 }
 
-/// The topics that make the rows of one table, in one partition, with what they have.
+/// The topics of one table, in one partition, with their bounds.
 #[derive(Clone)]
 struct Part {
     has_versions: bool,
@@ -111,7 +110,7 @@ impl<'a> Scan<'a> {
     /// Begins a scan of all partitions, as they are now.
     ///
     /// # Errors
-    /// The log cannot be asked.
+    /// The log cannot be read.
     pub(super) fn begin(
         log: &'a dyn Log,
         report: Report<'a>,
@@ -150,7 +149,7 @@ impl<'a> Scan<'a> {
         Ok(Some(records))
     }
 
-    /// Gives the rows of one part; the number of its records.
+    /// Gives a part's rows. Returns its number of records.
     fn part(&mut self, part: &Part, take: Take<'_>) -> Result<u64, Stop> {
         if !part.has_versions {
             return self.give(part, take, |_| true);
@@ -167,7 +166,7 @@ impl<'a> Scan<'a> {
         Ok(records)
     }
 
-    /// Gives the rows that are wanted; the number of all records.
+    /// Gives the wanted rows. Returns the number of all records.
     fn give(
         &mut self,
         part: &Part,
@@ -203,7 +202,7 @@ impl<'a> Scan<'a> {
             while next < *end {
                 let mut records = self.log.read(*of, next, BATCH_MAX)?;
                 records.retain(|record| record.offset < *end);
-                // Behind the last record there may be positions without one.
+                // After the last record there may be offsets without one.
                 let after = records.last().map_or(*end, |last| last.offset.next());
                 take(self, changes(&records)?)?;
                 self.progress.read += (after.0 - next.0).unsigned_abs();
@@ -232,7 +231,7 @@ fn parts(log: &dyn Log) -> Result<Vec<Part>, Error> {
     Ok(parts)
 }
 
-/// The changes that records are.
+/// Changes by these records.
 ///
 /// # Errors
 /// A newer version wrote one of them.

@@ -1,5 +1,5 @@
-//! Work on the tables that one projector does for all: it takes empty partitions out of lists, and removes old rows where
-//! the configuration says how long they are kept.
+//! Work on the tables that one projector does for all: it removes empty partitions from lists, and old rows if the
+//! configuration has a retention.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,12 +37,12 @@ impl Upkeep {
         Self { is_owner: false, sweeps, retention, clock, pruning }
     }
 
-    /// These partitions are this projector's.
+    /// Takes assigned partitions.
     pub(super) fn assigned(&mut self, mut partitions: impl Iterator<Item = TopicPartition>) {
         self.is_owner |= partitions.any(|partition| partition == OWNED);
     }
 
-    /// They are not any more. What is under way ends at any point: the next owner continues.
+    /// Takes revoked partitions. Runs are cancelled at any point: the next owner continues.
     pub(super) fn revoked(&mut self, partitions: &[TopicPartition]) {
         if partitions.contains(&OWNED) {
             self.is_owner = false;
@@ -51,7 +51,7 @@ impl Upkeep {
         }
     }
 
-    /// Begins what it is time for, unless the last one is under way.
+    /// Starts due work whose last run has ended.
     pub(super) fn if_due(&mut self, store: &Arc<dyn Store>, handle: &Handle) {
         if !self.is_owner {
             return;
@@ -71,8 +71,8 @@ async fn sweep(store: Arc<dyn Store>) {
     }
 }
 
-/// Removes rows that are old by the chains' time as well: a clock that is ahead would remove what
-/// nothing brings back.
+/// Removes rows that are old by the chains' time, too: a clock that is ahead would remove rows for
+/// good.
 async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn Clock>) {
     let now = clock.now();
     let newest = match store.chains().await {
@@ -82,7 +82,7 @@ async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn C
             return;
         }
     };
-    // Without a chain nothing shows how late it is.
+    // Without a chain there is no second clock.
     let Some(newest) = newest else { return };
     let before = Day::of(now.seconds().min(newest)).back(retention.days);
     let file = retention.export.map(|folder| {

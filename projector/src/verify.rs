@@ -1,7 +1,7 @@
 //! Compares the rows of the tables with the newest versions on the log.
 //!
-//! Both change meanwhile. What differs is compared again, in an order in which it must not differ: first how far the
-//! tables are, then the row, then what has come to the log since.
+//! Both change meanwhile. Differing rows are compared again in an order that rules out races: first the tables'
+//! position, then the row, then newer records of the log.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const READERS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A row that is not as the log has it.
+/// A row that differs from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Its newest version.
@@ -44,7 +44,7 @@ pub struct Verified {
     pub differences: u64,
 }
 
-/// Is given each difference.
+/// Takes each difference.
 pub type Differs<'a> = &'a mut dyn FnMut(Difference);
 
 struct Verify<'a> {
@@ -55,7 +55,7 @@ struct Verify<'a> {
     ends: Positions,
     /// Final rows that were created before this time may have been removed.
     pruned_before: Option<UnixSeconds>,
-    /// Time for which a projector was waited for.
+    /// Time spent waiting for a projector.
     waited: Duration,
     differs: Differs<'a>,
     differences: u64,
@@ -105,7 +105,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// Unless the row was removed as old and final, or is an attempt of one that is missing itself.
+    /// Reports it, unless the row was pruned, or is an attempt of a missing row.
     fn report(&mut self, difference: Difference) -> Result<(), Error> {
         let row = &difference.newest;
         if difference.defect == Defect::Missing {
@@ -122,7 +122,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// Lets a projector read on; false if it had enough time.
+    /// Waits for a projector; false after [`PATIENCE`].
     fn waits(&mut self) -> bool {
         if self.waited >= PATIENCE {
             return false;
@@ -140,7 +140,7 @@ impl Verify<'_> {
         Ok(positions.into_iter().map(position).collect())
     }
 
-    /// The rows that the tables have of these.
+    /// Their rows in the tables.
     fn rows(&self, found: &[Found]) -> Result<Vec<Option<Change>>, Error> {
         let (store, handle) = (self.store, self.handle);
         let read = |found: &[Found]| {
@@ -160,7 +160,7 @@ impl Verify<'_> {
         })
     }
 
-    /// Takes note of newer versions that came to the log since the scan was begun.
+    /// Replaces suspects by newer versions written since the scan began.
     fn update(&self, suspects: &mut [Found]) -> Result<(), Error> {
         let Some(TopicPartition { topic, partition }) = suspects.first().map(|found| found.from)
         else {

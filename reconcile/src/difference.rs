@@ -2,7 +2,7 @@
 
 use schemas::Blockchain;
 
-/// The cure of a difference that the pipeline must never make.
+/// Cure of a difference that is a defect of the pipeline.
 pub(crate) const DEFECT: &str =
     "no command mends it: keep log and tables as they are, and report it as a defect";
 
@@ -66,7 +66,7 @@ pub enum Kind {
     PaidTwice,
     /// A record has no row.
     RowMissing,
-    /// A row is not what its newest record says.
+    /// A row differs from its newest record.
     RowDiffers,
     /// No webhook was made of an event.
     NotAnnounced,
@@ -84,7 +84,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word for programs.
+    /// Name for programs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ pub struct Difference {
     pub join: Join,
     pub kind: Kind,
     pub blockchain: Option<Blockchain>,
-    /// The places, and the missing part. Parts of it were written by others.
+    /// The places, and the missing part. May contain untrusted text.
     pub what: String,
     /// The command that mends it, or what a person has to do.
     pub cure: String,

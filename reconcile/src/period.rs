@@ -4,7 +4,7 @@ use schemas::{UnixMicros, UnixSeconds};
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
-/// Days of the longest period: each asks for the balances at its end.
+/// Maximum days of a period: each queries the balances at its end.
 const DAYS_MAX: i64 = 366;
 
 /// Seconds from `from` to `to`, exclusive.

@@ -120,7 +120,7 @@ impl Statement {
         }
     }
 
-    /// The lines by day and coin, without empty ones, and where the transfers do not explain the balances.
+    /// The lines by day and coin, without empty ones, and the differences of balances from transfers.
     #[must_use]
     pub fn finish(self) -> (Vec<Line>, Joined) {
         let lines: Vec<Line> = self.lines.into_values().filter(|line| !line.is_empty()).collect();

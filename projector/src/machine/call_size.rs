@@ -26,7 +26,7 @@ impl CallSize {
         self.0
     }
 
-    /// A call wrote its rows. One of fewer rows shows nothing but that it was slow.
+    /// Adapts the size to a call's time. A call below the size can only shrink it.
     pub(crate) fn took(&mut self, rows: usize, time: Duration) {
         if time > SLOW {
             self.0 = (self.0.min(rows) / 2).max(ROWS_MIN);
@@ -35,7 +35,7 @@ impl CallSize {
         }
     }
 
-    /// The tables could not take a call.
+    /// Drops to the least size.
     pub(crate) fn failed(&mut self) {
         self.0 = ROWS_MIN;
     }

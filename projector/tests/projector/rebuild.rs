@@ -34,7 +34,7 @@ fn tables_made_again_from_the_log_are_the_same() {
     projector.stop().unwrap();
 }
 
-/// An older version could show again what a later one took away: on CQL, once its deletion is forgotten.
+/// An older version could restore what a later one deleted: on CQL, once its tombstone is dropped.
 #[test]
 fn rebuild_writes_only_the_newest_of_each_row() {
     let shop = Shop::new();
@@ -122,7 +122,7 @@ fn tables_that_follow_the_log_miss_nothing() {
     assert_eq!(shop.rows(&new), shop.rows(&all));
 }
 
-/// A projector beside it reads further meanwhile: the next start finds the position that its group has.
+/// A concurrent projector reads further: the next start finds its group's position.
 #[test]
 fn a_rebuild_takes_no_position_back() {
     let shop = Shop::new();

@@ -177,7 +177,7 @@ pub(crate) fn history() -> Vec<NewRecord> {
     all
 }
 
-/// The change that a record of the history is.
+/// Change by a record of the history.
 pub(crate) fn change(record: &NewRecord) -> Change {
     let value = record.value.as_deref().unwrap();
     match record.to.topic {

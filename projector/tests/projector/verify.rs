@@ -1,4 +1,4 @@
-//! Tables beside the log: what is found to differ.
+//! Differences found between tables and log.
 
 use std::ops::ControlFlow;
 
@@ -83,7 +83,7 @@ fn what_a_projector_has_not_read_is_waited_for() {
     assert_eq!(newest.order_id, late);
 }
 
-/// Removed was what was created before the day, also if it became final on it.
+/// Rows created before the day were removed, also if they became final on it.
 #[test]
 fn what_was_removed_as_old_is_not_missing() {
     let shop = Shop::new();

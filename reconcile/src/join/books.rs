@@ -80,7 +80,7 @@ pub fn read_books(text: &str) -> Result<Vec<Book>, BooksError> {
     Ok(books)
 }
 
-/// The cells of a line (RFC 4180); none has the end of a line in it.
+/// Cells of a line (RFC 4180), which have no line breaks.
 fn cells(line: &str) -> Result<Vec<String>, &'static str> {
     let (mut cells, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut chars = line.chars().peekable();

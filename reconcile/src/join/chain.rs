@@ -1,4 +1,4 @@
-//! Transfer events of a chain against `transfers.raw` without what was retracted.
+//! Transfer events of a chain against `transfers.raw` without retracts.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl Inclusion {
     }
 }
 
-/// Compares what the endpoints of a chain show of some blocks with what the log has of them.
+/// Compares the transfers of some blocks as shown by endpoints with those on the log.
 #[must_use]
 pub fn compare_chain(chain: Blockchain, shown: &[Inclusion], raw: &[Inclusion]) -> Joined {
     let mut places: BTreeMap<_, (Vec<&Inclusion>, Vec<&Inclusion>)> = BTreeMap::new();

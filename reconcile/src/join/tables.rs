@@ -13,9 +13,9 @@ pub enum RowState {
     Older,
     /// The row has a version that no record has.
     Newer,
-    /// The row has that version, and says something else.
+    /// The row has that version, and other content.
     Other,
-    /// The projector has not come to the record yet.
+    /// The projector has not read the record yet.
     NotYet,
 }
 
@@ -29,7 +29,7 @@ pub struct Row {
     pub state: RowState,
 }
 
-/// Judges rows. `cure` is the command that makes a row in this state again.
+/// Judges rows. `cure` is the command that rebuilds a row in this state.
 #[must_use]
 pub fn compare_rows(
     rows: impl IntoIterator<Item = Row>,

@@ -1,4 +1,4 @@
-//! `transfers.raw` without what was retracted, against the verdicts of the processor.
+//! `transfers.raw` without retracts, against the verdicts of the processor.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -19,19 +19,19 @@ pub enum Announced {
 /// A change that a webhook has to announce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Names the event in webhooks.
+    /// Event id in webhooks.
     pub id: String,
     pub about: Announced,
-    /// `true` if the dispatcher may not have come to it yet.
+    /// `true` if the dispatcher may not have read it yet.
     pub is_new: bool,
 }
 
 /// Events by the state of their webhooks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deliveries {
-    /// Events that were acknowledged, or that a newer event of their order was delivered in place of.
+    /// Events that were acknowledged, or replaced by a newer event of their order.
     pub delivered: BTreeSet<String>,
-    /// The newest version of each order that was acknowledged: it says more than an earlier one.
+    /// The newest acknowledged version of each order: it supersedes earlier ones.
     pub newest: BTreeMap<OrderId, i64>,
     /// Events whose attempts are used up.
     pub dead: BTreeSet<String>,
