@@ -1,7 +1,7 @@
-//! One attempt: a signed POST (spec 5.3, 6), bounded in time and in what is read of the answer.
+//! One attempt: a signed POST (spec 5.3, 6), bounded in time and in the bytes read.
 //!
-//! The status alone decides (spec 6.3.1). The body behind it is read so that the connection can serve again; its
-//! first bytes are kept for a person.
+//! The status alone decides (spec 6.3.1). The body is read so that the connection can be reused; its first bytes are
+//! kept for a person.
 
 mod failure;
 mod mask;
@@ -27,19 +27,19 @@ use failure::Failure;
 pub(crate) use mask::Mask;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("service-signature");
-/// Names the event, the same on every attempt: what a receiver recognizes duplicates by.
+/// Id of the event, equal on every attempt: receivers detect duplicates by it.
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 /// The time of the attempt and its signature, as Standard Webhooks has them.
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const WEBHOOK_ATTEMPT: HeaderName = HeaderName::from_static("webhook-attempt");
 const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
-/// Maximum number of bytes read of an answer, so that its connection can serve again. A longer
-/// answer is cut off.
+/// Maximum number of bytes read of an answer, so that its connection can be reused. A longer answer
+/// is cut off.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of bytes kept of an answer, as text.
 const ANSWER_BYTES_MAX: usize = 256;
-/// Maximum number of bytes searched for what was sent: masked parts make room for more.
+/// Maximum number of bytes searched for secrets: masks shorten the text.
 const SEARCHED_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
 /// More than any server has by mistake; the client's own limit of 100 is less than some have.
 const HEADERS_MAX: usize = 1000;
@@ -60,7 +60,7 @@ pub(crate) struct Call {
     pub(crate) secrets: Vec<Secret>,
 }
 
-/// Makes attempts. All of them share one client, so connections and TLS sessions serve again.
+/// Makes attempts. All of them share one client, so connections and TLS sessions are reused.
 pub(crate) struct Sender {
     client: Client,
     secret: Secret,
@@ -80,8 +80,7 @@ impl Sender {
     /// # Errors
     /// [`Error::Client`], for example on a system without trusted certificates.
     pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        // An error says that another part of the process installed one before, which serves as
-        // well.
+        // An error means that a provider is installed already, which will do.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = client(config).build()?;
         Ok(Self {
@@ -108,7 +107,7 @@ impl Sender {
         answer
     }
 
-    /// Makes a request that is signed by nothing, as an operator has written it.
+    /// Makes an unsigned request, as configured by an operator.
     pub(crate) async fn call(&self, call: &Call) -> Answer {
         self.timed(self.make(call)).await
     }
@@ -125,7 +124,7 @@ impl Sender {
             let cause = "no answer in time".to_owned();
             Err(Failure { outcome: AttemptOutcome::Timeout, cause })
         });
-        // Until the status was here; reading the body is not part of it.
+        // Time to the status, without reading the body.
         let took = begun.elapsed();
         let mut answer = Answer {
             outcome: AttemptOutcome::Timeout,
@@ -139,7 +138,7 @@ impl Sender {
             Ok((response, mask)) => {
                 answer.outcome = outcome_of(response.status());
                 answer.http_status = Some(response.status().as_u16());
-                // The outcome is certain already: what happens to the body changes nothing.
+                // The outcome is final: a failure to read the body changes nothing.
                 let mut begin = Vec::new();
                 let _ = timeout_at(deadline, read_body(response, &mut begin)).await;
                 answer.answer = shown(&mask.apply(&begin));
@@ -170,7 +169,7 @@ impl Sender {
         })
     }
 
-    /// Somebody has to act: no receiver gets anything meanwhile.
+    /// Logs a local failure: no receiver is called meanwhile.
     fn report_local(&self, cause: Option<&str>) {
         metrics::local_failure();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +182,7 @@ impl Sender {
         }
     }
 
-    /// Sends, and waits for the head of the answer. The mask hides in it what was sent.
+    /// Sends, and waits for the response head. The mask hides secrets of the request.
     async fn post(&self, delivery: &Delivery) -> Result<(Response, Mask), Failure> {
         let url = self.permitted(&delivery.url)?;
         let body = delivery.body.clone();
@@ -214,9 +213,9 @@ impl Sender {
 
 fn client(config: &Config) -> ClientBuilder {
     let (client, resolved) = match &config.proxy {
-        // It resolves the names of receivers itself: ours is asked for the proxy's alone, which the operator chose.
+        // The proxy resolves the names of receivers; ours only resolves the proxy's, which is trusted.
         Some(proxy) => (Client::builder().proxy(proxy.clone()), ReceiverPolicy::anywhere()),
-        // One of the environment's would resolve names past the guard.
+        // A proxy of the environment would bypass the guard.
         None => (Client::builder().no_proxy(), config.receivers.clone()),
     };
     client
@@ -225,7 +224,7 @@ fn client(config: &Config) -> ClientBuilder {
         .referer(false)
         // One POST is one attempt: the client repeats nothing by itself.
         .retry(reqwest::retry::never())
-        // One request under way on each connection: one that is dead fails no other.
+        // One request per connection: a dead connection fails no other request.
         .http1_only()
         // A status decides, however malformed the lines are that follow it: PHP prints warnings among them.
         .http1_ignore_invalid_headers_in_responses(true)
@@ -257,7 +256,7 @@ async fn read_body(mut response: Response, begin: &mut Vec<u8>) {
     }
 }
 
-/// The begin of an answer for a person. What a stranger sends is not for a terminal to obey.
+/// Beginning of an answer for a person, without control characters that a terminal obeys.
 pub(crate) fn shown(begin: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(begin).replace(char::is_control, " ");
     text.truncate(text.floor_char_boundary(ANSWER_BYTES_MAX));

@@ -10,7 +10,7 @@ use schemas::{AttemptOutcome, Refusal};
 use super::shown;
 use crate::guard::NotResolved;
 
-/// `UnknownIssuer` in an operator's words. Browsers fill such a chain in by themselves.
+/// Explanation of `UnknownIssuer`. Browsers complete such a chain themselves.
 const UNKNOWN_ISSUER: &str = "incomplete chain (the receiver does not send its intermediate certificate), \
     or an authority that is not trusted (webhooks.ca_file)";
 
@@ -24,7 +24,7 @@ pub(super) struct Failure {
 impl Failure {
     /// Classifies a failed request. With a proxy only the proxy is called, so its failure is ours.
     pub(super) fn of(error: reqwest::Error, is_proxied: bool) -> Self {
-        // The URL may hold what the merchant keeps to itself; the causes behind it do not.
+        // The URL may hold secrets of the merchant; the causes do not.
         let error = error.without_url();
         let is_ours = |source| is_local(source) || (is_proxied && is_unreachable(source));
         let outcome = if sources(&error).any(|source| source.is::<Refusal>()) {
@@ -68,7 +68,7 @@ fn is_local(error: &(dyn StdError + 'static)) -> bool {
                 | ErrorKind::OutOfMemory
                 | ErrorKind::PermissionDenied
         );
-        // No kind has a name for these.
+        // These have no stable kind.
         let numbers = [Errno::AFNOSUPPORT, Errno::MFILE, Errno::NFILE, Errno::NOBUFS];
         let raw = error.raw_os_error();
         of_kind || numbers.iter().any(|number| raw == Some(number.raw_os_error()))
@@ -76,7 +76,7 @@ fn is_local(error: &(dyn StdError + 'static)) -> bool {
 }
 
 fn is_of_unknown_issuer(error: &(dyn StdError + 'static)) -> bool {
-    // Its source is what is behind the error that it holds, not that error.
+    // Its `source` skips the error that it holds.
     if let Some(held) = error.downcast_ref::<IoError>().and_then(IoError::get_ref) {
         return is_of_unknown_issuer(held);
     }

@@ -1,11 +1,11 @@
-//! Keeps what was sent out of what is kept of an answer: receivers echo requests, those that fail above all.
+//! Masks secrets of the request in kept answers: receivers echo requests, failing ones above all.
 
 use std::ops::Range;
 
 use url::Url;
 
 const MASK: &[u8] = b"***";
-/// The bytes in a row of a secret that are masked. Fewer give nothing away, and other texts have them by chance.
+/// Minimum run of a secret's bytes that is masked. Shorter runs reveal nothing, and occur by chance.
 const SECRET_RUN_MIN: usize = 8;
 /// The same for a URL: its words are in other texts, too.
 const URL_RUN_MIN: usize = 12;
@@ -33,14 +33,14 @@ impl Mask {
         Self(whole.chain(pieces.filter(Hidden::is_token)).collect())
     }
 
-    /// Beside them what is secret in the value of a signature header.
+    /// Adds the secret parts of a signature header.
     pub(super) fn signature(mut self, value: &str) -> Self {
         let digests = value.split(['.', ',', ' ']).filter(|part| part.len() >= DIGEST_BYTES_MIN);
         self.0.extend(digests.map(|text| Hidden::new(text.as_bytes(), SECRET_RUN_MIN)));
         self
     }
 
-    /// Beside them a text that is secret as a whole.
+    /// Adds a text that is secret as a whole.
     pub(crate) fn secret(mut self, text: &[u8]) -> Self {
         self.0.push(Hidden::new(text, SECRET_RUN_MIN));
         self
@@ -65,7 +65,7 @@ impl Mask {
 /// A secret without escapes.
 struct Hidden {
     bytes: Vec<u8>,
-    /// The least of them in a row that is masked.
+    /// Minimum run that is masked.
     run_min: usize,
 }
 
@@ -80,7 +80,7 @@ impl Hidden {
         self.bytes.len() >= TOKEN_BYTES_MIN && self.bytes.iter().any(u8::is_ascii_digit)
     }
 
-    /// The number of bytes in a row that a text begins with and the secret has, if they are to be masked.
+    /// Length of the run of the secret at the begin of a text, if it is to be masked.
     fn run_at(&self, text: &[u8]) -> usize {
         let run = |from| self.bytes[from..].iter().zip(text).take_while(|(a, b)| a == b).count();
         let longest = (0..self.bytes.len()).map(run).max().unwrap_or_default();
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Hidden {
     }
 }
 
-/// A byte that a text is for, and where it is written there.
+/// An unescaped byte, and its range in the text.
 struct Symbol {
     byte: u8,
     source: Range<usize>,
@@ -112,7 +112,7 @@ fn plain(text: &[u8]) -> Vec<Symbol> {
     for _ in 0..ESCAPES_MAX {
         symbols = unescape(&symbols);
     }
-    // In a query either is a space.
+    // In a query both mean a space.
     symbols.iter_mut().filter(|symbol| symbol.byte == b'+').for_each(|symbol| symbol.byte = b' ');
     symbols
 }
@@ -130,7 +130,7 @@ fn unescape(symbols: &[Symbol]) -> Vec<Symbol> {
     plain
 }
 
-/// The byte that the escape at the begin of a text is for, and its length.
+/// Byte and length of the escape at the begin of a text.
 fn escaped(text: &[u8]) -> Option<(u8, usize)> {
     match text {
         [b'%', high, low, ..] => Some((number(&[*high, *low], 16)?, 3)),
@@ -165,7 +165,7 @@ fn entity(name: &[u8]) -> Option<u8> {
     }
 }
 
-/// Numbers above 255 are of characters that no secret here has.
+/// None above 255: no secret has such characters.
 fn number(digits: &[u8], radix: u32) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
 }

@@ -344,7 +344,7 @@ async fn keys_of_sinks_reach_no_answer_and_no_metric() {
     assert!(shown.contains("alerts_open{kind=\"chain_halted\"} NaN"), "it is withdrawn: {shown}");
 }
 
-/// A mail server that takes a message, and says of it what it got.
+/// Runs a mail server for one message. Returns all lines it got.
 async fn smtp(listener: TcpListener) -> String {
     let (stream, _) = listener.accept().await.unwrap();
     let mut stream = BufReader::new(stream);

@@ -1,4 +1,4 @@
-//! Receivers that cannot be called: for what their URL is, for where their name leads, or from here alone.
+//! Receivers that cannot be called: by their URL, by their addresses, or from this host alone.
 
 use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, ReceiverPolicy, Topic, parse_network};
@@ -17,7 +17,7 @@ fn dead(log: &Scripted) -> Vec<Delivery> {
     log.read(Topic::WebhooksDead)
 }
 
-/// Nobody but the operator can cure it, who sends it again then.
+/// Only an operator can fix it, and redrives it then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_url_that_may_not_be_called_is_dead_at_once() {
     let log = Scripted::new();
@@ -44,7 +44,7 @@ async fn a_url_that_may_not_be_called_is_dead_at_once() {
     assert_eq!(attempts(&log)[5].2, AttemptOutcome::Delivered);
 }
 
-/// The name may lead elsewhere soon: a resolver that gives an answer for inside only is a mistake that is mended.
+/// The name may resolve elsewhere soon: an answer for the internal network is a mistake that is fixed.
 #[tokio::test(flavor = "multi_thread")]
 async fn forbidden_address_of_a_name_keeps_the_schedule() {
     let log = Scripted::new();
@@ -60,7 +60,7 @@ async fn forbidden_address_of_a_name_keeps_the_schedule() {
 /// Such as one that has IPv6 only, called from a host that has none.
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_receiver_alone_is_given_up() {
-    // No connection can be made to every host of the network.
+    // The broadcast address cannot be connected to.
     let broadcast = "http://255.255.255.255/hooks";
     let for_a_day = Delivery {
         deferrals: 100,

@@ -1,4 +1,4 @@
-//! A log of one worker whose every answer a test decides, and receivers to deliver to.
+//! A scripted log of one worker, and receivers to deliver to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

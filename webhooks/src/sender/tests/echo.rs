@@ -13,7 +13,7 @@ use crate::sender::*;
 
 const SIGNATURES: [&str; 2] = ["service-signature", "webhook-signature"];
 
-/// The values of the signature headers that an attempt sends, and what it keeps of the answer that `echo` makes of them.
+/// Sends an attempt. Returns its signature headers, and the kept part of the answer made by `echo`.
 async fn echoed(
     echo: impl Fn(&str) -> String + Clone + Send + Sync + 'static,
 ) -> ([String; 2], String) {
@@ -58,7 +58,7 @@ async fn echoed_signatures_are_masked() {
     }
 }
 
-/// The last byte that is kept is one of a signature, each in its turn.
+/// Cuts the kept text at different bytes of the signatures.
 #[tokio::test]
 async fn echoed_signatures_are_masked_at_the_cut() {
     for before in (ANSWER_BYTES_MAX - 200..ANSWER_BYTES_MAX).step_by(7) {
@@ -87,7 +87,7 @@ async fn echoed_urls_are_masked() {
     assert_eq!(answer.answer, "POST ***?***");
 }
 
-/// In the page of a failure of its own.
+/// In the error page of the proxy.
 #[tokio::test]
 async fn credentials_of_the_proxy_are_masked() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! The sender on bad ground: names that do not resolve or change, a network that swallows, a proxy, no files left.
+//! The sender under faults: names that fail or change, dropped packets, a proxy, no files left.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +67,7 @@ async fn name_that_flips_to_a_private_address_is_refused() {
     );
     let delivery = to(format!("http://shop.example:{port}/"));
     assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
-    // What is known serves until the new answer is there.
+    // The old answer is used until the new one is there.
     let reached = AtomicUsize::new(1);
     let outcome = eventually("an attempt that is not delivered", async || {
         let outcome = sender.send(&delivery).await.outcome;
@@ -120,7 +120,7 @@ async fn slow_resolver_costs_no_attempt() {
     eventually("the delivery", delivered).await;
 }
 
-/// A listener whose queue is full: the system drops what begins a connection.
+/// A listener with a full backlog: the system drops SYN packets.
 #[tokio::test]
 async fn a_network_that_swallows_is_a_failure_to_connect() {
     let socket = TcpSocket::new_v4().unwrap();
@@ -188,7 +188,7 @@ async fn a_proxy_that_is_away_is_our_failure() {
     }
 }
 
-/// The files that the process of this test may have open; a number that nobody has by chance.
+/// Limit of open files in this test's process; an unlikely number elsewhere.
 const FILES: u64 = 61;
 
 #[test]

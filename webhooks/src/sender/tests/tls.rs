@@ -36,7 +36,7 @@ fn certificate(params: &CertificateParams, issuer: Option<&Issuer>) -> (Certific
     (signed.unwrap(), key)
 }
 
-/// Answers with 200 to whom its certificate satisfies. Returns its URL.
+/// Answers 200 to clients that accept its certificate. Returns its URL.
 async fn serve((certificate, key): (Certificate, KeyPair)) -> String {
     serve_chain(vec![certificate.der().clone()], key).await
 }
@@ -138,7 +138,7 @@ async fn certificates_that_do_not_fit_are_refused() {
     }
 }
 
-/// It reads what the client begins with, and writes `answer` or stays silent.
+/// Reads the client's hello, and writes `answer` or stays silent.
 async fn serve_bytes(answer: &'static [u8]) -> String {
     let address = serve_raw(move |mut stream| async move {
         stream.write_all(answer).await.unwrap();
