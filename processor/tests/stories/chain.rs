@@ -16,7 +16,7 @@ use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
 /// A day in blocks.
 pub(crate) const DAY: i64 = 8_640;
-/// The first head by which what ended within the first window of ids is forgotten: a day after its end.
+/// First head that forgets a transfer of the first window of ids: a day after its end.
 pub(crate) const FORGETS: i64 = DAY + 820;
 
 fn block(number: i64, fork: u8) -> Block {
@@ -114,7 +114,7 @@ impl Pay {
     fn held(&self) -> Held {
         Held { block: block(self.number, self.fork), transfer: self.seen }
     }
-    /// The same event taken back by a rewind into `epoch`.
+    /// The same event retracted by a rewind into `epoch`.
     pub(crate) fn retracted(self, epoch: i64) -> Input {
         let body = ChainBody::Retract(self.seen);
         Input::Chain(record(epoch, block(self.number, self.fork), body))
@@ -133,7 +133,7 @@ pub(crate) struct HeadAt {
     number: i64,
     epoch: i64,
     timestamp: UnixSeconds,
-    /// By how many seconds its time is ahead of when it was observed.
+    /// Lead of its time over its observation, in seconds.
     ahead: i64,
     head: Head,
 }
@@ -332,7 +332,7 @@ fn command(order_letter: char, body: DepositCommandBody) -> Input {
     Input::Command(DepositCommand { body, ..command })
 }
 
-/// The order lets go of its deposit in slot 0.
+/// The order closes its deposit in slot 0.
 pub(crate) fn close(order_letter: char, reason: CloseReason) -> Input {
     command(order_letter, DepositCommandBody::Close { reason })
 }
@@ -343,7 +343,7 @@ pub(crate) fn settled(order_letter: char, transfer: i64) -> Input {
     command(order_letter, DepositCommandBody::Settled { transfer_id })
 }
 
-/// The order does not take this transfer.
+/// The order refuses this transfer.
 pub(crate) fn refused(order_letter: char, transfer: i64, reason: UnknownReason) -> Input {
     let transfer_id = TransferId(transfer);
     command(order_letter, DepositCommandBody::Refused { transfer_id, reason })

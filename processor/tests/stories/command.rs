@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
-/// A command of somebody outside at a second, named by a number.
+/// A command of the api at a second, with an id of this number.
 pub(crate) fn at(
     second: i64,
     order_letter: char,
@@ -160,7 +160,7 @@ pub(crate) fn attach(order_letter: char, id: u128, transfer: i64, value: &str) -
     at(1090, order_letter, id, OrderCommandBody::Attach(attach, None))
 }
 
-/// The lane had no answer.
+/// The lane repeats it.
 pub(crate) fn attach_again(order_letter: char, transfer: i64, value: &str) -> OrderCommand {
     OrderCommand { command_id: None, ..attach(order_letter, 0, transfer, value) }
 }

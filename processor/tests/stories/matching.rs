@@ -1,6 +1,6 @@
-//! Matching as stories: which transfer fits which deposit, when it is confirmed, what becomes of
-//! it (spec 3.2). How waiting ends is in `matching/ending.rs`, reorganisations are in
-//! `matching/reorg.rs` and `matching/returning.rs`.
+//! Stories of matching: fit of transfers and deposits, confirmation, outcome (spec 3.2). Ends of
+//! waiting are in `matching/ending.rs`, reorganisations in `matching/reorg.rs` and
+//! `matching/returning.rs`.
 
 mod amounts;
 mod attaching;

@@ -1,4 +1,4 @@
-//! Orders as stories: who is paid, by what, and when an order ends (spec 3.1).
+//! Stories of orders: payers, and ends of orders (spec 3.1).
 
 mod attaching;
 mod book;
@@ -159,7 +159,7 @@ fn terminal_states_stay() {
     }
 }
 
-/// The published versions count on by one, and only a change of status is published as one.
+/// The published versions increase by one, and only a change of status is published as one.
 #[track_caller]
 fn check_orders(effects: &[Effect], mut version: i64, (before, after): (OrderStatus, OrderStatus)) {
     let mut status = before;

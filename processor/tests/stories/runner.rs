@@ -114,7 +114,7 @@ impl TestProcessor {
         self.running = Some(Running::start(self));
     }
 
-    /// Appends a record and waits until all that follows from it is done.
+    /// Appends a record and waits until its outputs are processed.
     fn send(&mut self, record: NewRecord) -> &mut Self {
         // A failure meant for a runner may hit this append: then nothing was written.
         while self.tokio.block_on(self.log().produce(vec![record.clone()])).is_err() {}
@@ -205,7 +205,7 @@ fn context(log: Arc<dyn Log>, clock: &Arc<ManualClock>, tokio: &Runtime) -> Stag
     StageContext { log, clock, member, handle, stop: CancellationToken::new() }
 }
 
-/// A log of its own with these records, and how the orders machine ends on it.
+/// Returns the orders machine's error on a log with these records.
 #[track_caller]
 fn end_of_orders(records: Vec<NewRecord>) -> tidemark_processor::Error {
     let dir = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ impl Numbers {
         }
     }
 
-    /// The number of an id. One that was not given is its own.
+    /// Number of an id; an unknown id is its own number.
     pub(crate) fn of(&self, id: Id) -> i64 {
         let place = self.0.iter().position(|given| *given == id);
         place.map_or_else(
@@ -70,7 +70,7 @@ impl Numbers {
         )
     }
 
-    /// The transfer of a number. One that is no transfer's is its own id.
+    /// Transfer of a number; an unknown number is the id itself.
     pub(crate) fn transfer(&self, number: i64) -> TransferId {
         let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
         match place.and_then(|place| self.0.get(place)) {

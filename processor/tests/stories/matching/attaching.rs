@@ -1,4 +1,4 @@
-//! An operator says which order a transfer pays.
+//! Operators attach transfers to orders.
 
 use schemas::record::{Block, DepositCommand, Observation, Transfer, example};
 use schemas::{Blockchain, TransferId, UnixSeconds};
@@ -42,7 +42,7 @@ fn it_asks_the_order_and_pays_it() {
         // Both have their answers.
         .then(attached('A', row.transfer_id), "")
         .then(attach_refused('A', row.transfer_id), "")
-        // No two orders say so: a person has to know.
+        // Two orders count on it: alert.
         .then(attached('B', row.transfer_id), "alert confirmed_transfer_retracted #2 B")
         .then(settled('B', 2), "alert confirmed_transfer_retracted #2 B");
 }
@@ -56,7 +56,7 @@ fn an_order_that_is_paid_leaves_it_as_it_was() {
         .then(attached('B', row.transfer_id), "matched #2 matched @110 paid B by #3");
 }
 
-/// Invariant 5: a refusal that comes twice does not answer the question after it.
+/// Invariant 5: a repeated refusal does not answer the next request.
 #[test]
 fn a_refusal_answers_no_later_question() {
     let (mut lane, row) = underpaid();

@@ -175,7 +175,7 @@ fn confirmed_at_sight_it_takes_no_turn_of_another() {
         );
 }
 
-/// The head of its step is ignored, as it is of the same place.
+/// The head of its step is misplaced, too, and ignored.
 #[test]
 fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
     let candidate = "to A: seen #2; detected #2 waiting_for_confirmation";

@@ -1,4 +1,4 @@
-//! Ends of waiting: deposits expire and release their amounts, transfers are given up and
+//! Ends of waiting: deposits expire and release their amounts, transfers are rejected and
 //! forgotten.
 
 use schemas::record::AmountRule;
@@ -133,7 +133,7 @@ mod expiring {
             );
     }
 
-    /// Its order waits for it as for an open one, and asks what became of it.
+    /// Its order waits for it as for an open one, and requests its outcome.
     #[test]
     fn a_replaced_deposit_expires_by_chain_time() {
         let closed =

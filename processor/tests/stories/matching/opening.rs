@@ -86,7 +86,7 @@ fn nothing_opens_past_the_deadline() {
         .then(open('B', "20.00"), "to B: refused /0 expired");
 }
 
-/// It reserves nothing. It is answered, because its order may not have had the answer.
+/// It reserves nothing. The reply is repeated, as its order may have missed it.
 #[test]
 fn a_duplicate_open_is_answered_again() {
     Lane::new()
@@ -103,7 +103,7 @@ fn a_duplicate_open_is_answered_again() {
         );
 }
 
-/// The order may not have had the answer: it gets the same one, also when the deposit is forgotten.
+/// The order may have missed the reply: it is repeated, also when the deposit is forgotten.
 #[test]
 fn a_duplicate_close_is_answered_again() {
     Lane::new()
@@ -118,7 +118,7 @@ fn a_duplicate_close_is_answered_again() {
         .then(close('A', CloseReason::OrderPaid), "to A: closed /0 order_paid");
 }
 
-/// The question of an order whose time is over. The chain's time alone ends a deposit for that.
+/// A close of an order past its deadline. Only the chain's time expires a deposit.
 #[test]
 fn an_open_deposit_says_so_until_it_expires() {
     Lane::new()

@@ -18,7 +18,7 @@ fn seen_confirmed_settled_matched() {
         .ignores(refused('A', 2, UnknownReason::AlreadyPaid));
 }
 
-/// The question or its answer was lost: it is asked again, after ten minutes and every ten minutes.
+/// The settle or its reply was lost: it is repeated every ten minutes.
 #[test]
 fn an_unanswered_order_is_asked_again() {
     let settle = "to A: settle #2 /0 #1";
@@ -139,7 +139,7 @@ fn a_refusal_is_the_reason() {
                 refused('A', 2, *reason),
                 &format!("unknown #2 no_matched_deposit @110 {shown} maybe A"),
             )
-            // No order says both: a person has to know.
+            // No order sends both: an alert.
             .then(
                 settled('A', 2),
                 "alert confirmed_transfer_retracted #2 A; matched #2 matched @110 paid A by #3",
@@ -183,8 +183,8 @@ fn what_was_on_its_way_asks_a_marked_order() {
         );
 }
 
-/// A reorganisation moves a payment of a marked order past the order's end: the order lets go of it, also when another
-/// one moves it back.
+/// A reorganisation moves a payment of a marked order past the order's end: the order drops it, also when another one
+/// moves it back.
 #[test]
 fn a_marked_order_lets_go_of_what_fits_no_more() {
     Lane::new()

@@ -1,5 +1,4 @@
-//! Reorganisations: a rewind takes transfers back, then the new branch brings them, moves them, or does
-//! not.
+//! Reorganisations: a rewind retracts transfers, then the new branch includes them, moves them, or does not.
 
 use schemas::{CloseReason, UnknownReason};
 
@@ -369,8 +368,8 @@ fn an_orphan_is_not_asked_about_again() {
         .then(head(242).epoch(1), "to A: settle #2 /0 #1");
 }
 
-/// An answer that comes while the head is rewound counts its day from an earlier time. The transfer must
-/// still be known for as long as it would be taken for a new one.
+/// A reply during a rewind starts the day of retention at an earlier time. The transfer must be kept as long as it
+/// could pass for a new one.
 #[test]
 fn what_is_forgotten_is_stale() {
     asked()
@@ -425,7 +424,7 @@ fn moved_off_a_closed_deposit() {
         );
 }
 
-/// A transfer is shown as gone as soon as the chain is as high again, long before that is final.
+/// An orphan is published as soon as the chain is as high again, long before that is final.
 #[test]
 fn what_left_the_chain_shows_so() {
     candidate()

@@ -60,8 +60,7 @@ fn unanswered() -> Lane {
 const BACK: i64 = 172 + DAY;
 const CONFIRMED: i64 = BACK + 10;
 
-/// Or it would hold its deposit for ever. Its answer comes after all; and then the money, on which its order
-/// counts.
+/// Otherwise it would hold its deposit for ever. Later come the reply, and the transfer that the order counts on.
 #[test]
 fn an_orphan_without_an_answer_fails_after_a_day() {
     unanswered()
@@ -117,7 +116,7 @@ fn what_is_not_answered_pays_no_other() {
     );
     back_again()
         .then(head(confirmed + 51).epoch(1), "unknown #2 no_matched_deposit @17452 late maybe A")
-        // It paid the order that counted on it all the time, and a person has to know.
+        // It paid the order that counted on it, and an alert reports that.
         .then(
             settled('A', 2),
             "alert confirmed_transfer_retracted #2 A; matched #2 matched @17452 paid A by #4",
@@ -167,7 +166,7 @@ fn an_order_answers_late_while_the_operator_asks_it() {
         .then(attach('B', 8, &row), "to B: attach #2 10.00 by 8");
 }
 
-/// Its answer to an earlier question may be lost: it has the transfer alone, though it cannot know that.
+/// Its reply to an earlier settle may be lost: only this order may be paid by the transfer.
 #[test]
 fn an_order_that_is_forgotten_may_count_on_it() {
     let mut lane = asked();
@@ -326,7 +325,7 @@ fn what_never_comes_back_is_forgotten_after_a_month() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// The answer that a payment will not come may have been lost.
+/// A `CandidateGone` may have been lost.
 #[test]
 fn an_order_asks_whether_a_payment_may_still_come() {
     let (asks, gone) = (|id| candidate_of('A', TransferId(id)), "to A: gone #2");

@@ -45,7 +45,7 @@ fn invariant_14_what_is_stopped_pays_nothing() {
 fn what_is_not_covered_pays() {
     let other = StopScope { address: Some(OTHER_CONTRACT), ..EVERYTHING };
     let dai = StopScope { stablecoin: Some(Stablecoin::Dai), ..EVERYTHING };
-    // All that is named has to fit.
+    // All fields have to match.
     let both = StopScope { address: Some(CONTRACT), ..dai };
     Lane::new()
         .then(stop(other), ALERT)
@@ -85,7 +85,7 @@ fn at_sight_it_is_stopped_too() {
         );
 }
 
-/// A question without an answer is not put again; the answer to the one before the stop still counts.
+/// An unanswered settle is not repeated; a reply to one before the stop still counts.
 #[test]
 fn a_question_is_not_put_again_while_it_is_stopped() {
     let asked = "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1";
@@ -120,7 +120,7 @@ fn a_loose_transfer_does_not_ask_while_it_is_stopped() {
         .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch");
 }
 
-/// It is said at once, whatever the chain does.
+/// Published at once, without a new head.
 #[test]
 fn a_lane_publishes_what_is_stopped() {
     let mut state = Lane::new().machine().clone();

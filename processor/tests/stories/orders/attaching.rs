@@ -1,4 +1,4 @@
-//! A transfer that an operator attached asks to pay.
+//! Payment by a transfer that an operator attached.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_second_transfer_is_refused() {
             attach('A', 2, 8, "9.00"),
             "eth w1: A/0 attach refused #8; A v5 paid attach_refused by #7 answers 2 [closed w1 #9 10.01]",
         )
-        // Nobody waits for what a lane asks again.
+        // No request waits for a repeated attach.
         .then(attach_again('A', 8, "9.00"), "eth w1: A/0 attach refused #8");
 }
 

@@ -43,7 +43,7 @@ impl Described for State {
         }
     }
 
-    /// Commands may come again late only where they find an end; the matrix of terminal states has those.
+    /// Late repetitions are idempotent in terminal states only, which `terminal_states_stay` covers.
     fn repeatable(_inputs: &[OrderCommand]) -> Vec<OrderCommand> {
         Vec::new()
     }

@@ -228,7 +228,7 @@ fn refused_after_the_end_it_stops() {
         );
 }
 
-/// A lane that is away answers nothing: what waits for it is bounded, and costs no record.
+/// A stopped lane does not reply: its waiting choices are bounded, and write no records.
 #[test]
 fn choices_that_wait_have_a_bound() {
     let mut state = State::new();
@@ -244,7 +244,7 @@ fn choices_that_wait_have_a_bound() {
     assert_eq!(answers.len(), PENDING_MAX, "each that waits is answered");
 }
 
-/// The deposit chosen first opens last: it is still the one that goes.
+/// The deposit chosen first opens last: it is still the one replaced.
 #[test]
 fn the_last_choice_stays() {
     chosen_twice().then(
@@ -334,7 +334,7 @@ fn a_candidate_holds_its_order() {
             "A v10 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
         )
         .then(tick(2001, 'A'), "A v11 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
-    // That it will not come was lost: the lanes are asked every hour, and the one that has it answers.
+    // A `CandidateGone` was lost: all lanes are asked every hour, and the transfer's lane replies.
     let questions = "eth w1: A/0 candidate #7; base w2: A/1 candidate #7";
     let mut lost = seen_late();
     assert_eq!(lost.machine().due(UnixSeconds(5600), 10), []);

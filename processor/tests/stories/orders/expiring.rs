@@ -24,7 +24,7 @@ fn a_deposit_stops_the_timer() {
         .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.00]");
 }
 
-/// The question or its answer was lost: the lane is asked again, after five minutes and every five minutes.
+/// The request or its reply was lost: it is repeated every five minutes.
 #[test]
 fn an_unanswered_lane_is_asked_again() {
     let open = "eth w1: A/0 open 10.00 USDT from 1050 to 2000";
@@ -38,7 +38,7 @@ fn an_unanswered_lane_is_asked_again() {
         .ignores(tick(1651, 'A'))
         // It does not expire meanwhile: a deposit may be open, and its transfer on the way.
         .then(tick(2001, 'A'), open)
-        // The answers come after all. An older one does not count: the wallet may open for a later question.
+        // The replies arrive late. Only one to the last request counts: the wallet may open for that one.
         .ignores(answered(1050))
         .ignores(answered(1351))
         .then(answered(2001), "A v3 pending payment_refused answers 2 [refused w1]")
@@ -58,7 +58,7 @@ fn a_lane_is_asked_what_became_of_a_deposit() {
         .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.01]");
 }
 
-/// Nobody was asked about the deposit that was replaced until the other one had ended, too.
+/// The replaced deposit's lost close is asked for only after the other one ended.
 #[test]
 fn a_lost_close_of_another_choice_ends_with_the_order() {
     replaced()
@@ -77,7 +77,7 @@ fn a_lost_close_of_another_choice_ends_with_the_order() {
         );
 }
 
-/// Of two questions of one second a refusal would answer both, and the later one may open.
+/// A refusal would answer two requests of one second, and the later one may open.
 #[test]
 fn a_lane_is_not_asked_again_before_its_time() {
     let eth = "eth w1: A/0 open 10.00 USDT from 1050 to 2000";
@@ -104,7 +104,7 @@ fn the_choice_that_is_on_its_way_has_the_timer() {
     assert_eq!(book.machine().due(UnixSeconds(1651), 10), []);
 }
 
-/// The lane's first answer was lost, the second one was not: nobody is asked for ever.
+/// Only the lane's first reply was lost: requests end.
 #[test]
 fn a_closed_deposit_is_not_asked_for() {
     chosen_twice()

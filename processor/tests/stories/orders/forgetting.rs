@@ -1,4 +1,4 @@
-//! Departure of an ended order from memory, and its return.
+//! Eviction of an ended order, and its return.
 
 use schemas::{DepositState, OrderId};
 use uuid::Uuid;
@@ -86,7 +86,7 @@ fn a_pending_order_stays() {
     assert_eq!((book.machine().rows(), row(&book).status), (1, OrderStatus::Pending));
 }
 
-/// A lane has not said what became of a deposit: its order is there for the answer.
+/// A lane has not reported the outcome of a deposit: its order is kept.
 #[test]
 fn an_order_stays_until_its_lanes_have_answered() {
     let mut cancelled = ended(OrderStatus::Cancelled);
@@ -127,7 +127,7 @@ fn a_later_record_keeps_it_longer() {
     leaves_after(&mut book, 90_000 + LATE_WINDOW + KEPT_SECONDS);
 }
 
-/// Commands that come after all are too late to change anything.
+/// Late commands change nothing.
 #[test]
 fn a_forgotten_order_is_like_one_that_never_was() {
     let (mut book, _) = forgotten();
@@ -189,7 +189,7 @@ fn a_row_counts_only_where_it_can_be_true() {
     );
 }
 
-/// One tick, whichever order it names, lets all leave that are due, and not too many at once.
+/// One tick of any order forgets all that are due, up to a limit.
 #[test]
 fn a_tick_is_for_all_that_leave() {
     let mut state = State::new();

@@ -12,7 +12,7 @@ fn the_first_settle_wins() {
             "eth w1: A/0 settled #8; A v6 paid! paid by #8 [closed w1 #9 10.01]",
         )
         .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid")
-        // Asked again, it gives the same answer.
+        // A repeated settle gets the same reply.
         .then(settle('A', 0, 8), "eth w1: A/0 settled #8");
 }
 
@@ -80,7 +80,7 @@ fn mark_paid_works_from_every_state() {
         .then(mark_paid('A', 4), "A v6 paid! marked_paid answers 4 [closed w1 #9 10.01]");
 }
 
-/// The status that is sent again is the present one, as a version after all that were sent before.
+/// The current status is sent again, as a newer version than all before.
 #[test]
 fn a_webhook_is_resent_as_a_version() {
     waiting()
