@@ -10,8 +10,8 @@ use schemas::{Blockchain, CodecError, OrderId, Stablecoin, UnixSeconds, UnknownR
 
 use matching::Share;
 
-/// Refusal of a transfer by a forgotten order, which it may have paid. No other refusal of an order
-/// has this reason.
+/// Reason of a forgotten order's refusal of a transfer, which may have paid it. No other refusal of
+/// an order has this reason.
 const FORGOTTEN: UnknownReason = UnknownReason::NoDeposit;
 
 /// Ends a function with [`Broken`] if the rule `$number` of `docs/internals/invariants.md` does not hold.

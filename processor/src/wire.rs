@@ -107,7 +107,7 @@ pub fn changelog<M: Wire>(machine: &M, partition: Partition) -> Result<Vec<NewRe
     machine.changes().into_iter().map(entry).collect()
 }
 
-/// Takes an entry of the changelog into the machine.
+/// Restores a changelog entry into the machine.
 ///
 /// # Errors
 /// [`RestoreError`] if it is none, or contradicts those before it.

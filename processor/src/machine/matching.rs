@@ -1,8 +1,8 @@
 //! Matching of transfers with deposits, on one lane.
 //!
-//! A symmetric join: whichever side comes first waits for the other. Deposits hold a reservation of
-//! (wallet, coin, amount) that is unique among open ones and those in their late window. Transfers go
-//! from seen to confirmed by heads, then ask the order they fit; the order alone decides.
+//! A symmetric join: whichever side comes first waits for the other. Deposits hold a reservation of (wallet, coin,
+//! amount) that is unique among open ones and those in their late window. Transfers are confirmed by heads, then settle
+//! with the order they fit; the order alone decides.
 //!
 //! **Invariants** (`docs/internals/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing is
 //! confirmed above the policy, after a retract or while a head holds it; 8 a deposit expires only when the chain's own
@@ -168,7 +168,7 @@ impl State {
         self.deposits.len()
     }
 
-    /// Transfers that may still change or come again.
+    /// Transfers kept in memory.
     #[must_use]
     pub fn transfer_count(&self) -> usize {
         self.transfers.len()

@@ -35,7 +35,7 @@ use super::matching::Share;
 use super::table::{Index, Row, RowNumber, Rows, Table, moved};
 use super::{Broken, FORGOTTEN, Machine, RestoreError};
 
-/// An order may have at most this many deposits that are asked for or open; more choices are refused.
+/// Maximum number of requested or open deposits of an order; more choices are refused.
 pub const OPEN_MAX: usize = 3;
 
 /// Seconds after which a request to a lane is repeated. Replies take seconds.
@@ -60,7 +60,7 @@ struct OrderRow {
     pending: Vec<PendingChoice>,
     /// Longest late window of its deposits.
     late_window_seconds: u32,
-    /// Time of the last question to lanes about its open deposits or candidates.
+    /// Time of the last request to lanes about its open deposits or candidates.
     asked_at: Option<UnixSeconds>,
 }
 
@@ -294,7 +294,7 @@ impl State {
         self.reply(row, command, end.cause(), effects)
     }
 
-    /// Publishes the order as the answer to a command.
+    /// Publishes the order as the reply to a command.
     fn reply(
         &mut self,
         row: OrderRow,
@@ -339,14 +339,14 @@ impl Machine for State {
             (Body::Create(create), _) => return self.create(command, create, effects),
             (_, Some(row)) => row.clone(),
             (Body::Settle(settle), None) => {
-                // Answered all the same, or the transfer would wait for ever. The order had a deposit, so it
-                // was here and ended long ago; it may even be paid by this transfer.
+                // Refused, or the transfer would wait for ever. The order had a deposit, so it was here and ended long
+                // ago; it may even be paid by this transfer.
                 effects.push(refuse(command, settle, FORGOTTEN));
                 return Ok(());
             }
             (Body::Tick, None) => return self.forget(command.issued_at.seconds()),
             (Body::Attach(attach, None), None) => {
-                // Answered all the same, as a settle is.
+                // Replied to, as a settle is.
                 effects.push(answer_attach(command, attach, false));
                 return Ok(());
             }

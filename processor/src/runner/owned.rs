@@ -55,7 +55,7 @@ impl<M: Wire> Owned<M> {
     /// The group continues an input here.
     ///
     /// # Errors
-    /// The state is that of another position.
+    /// The state has another position.
     pub(super) fn continues(&mut self, input: &Assigned, log: &dyn Log) -> Result<(), Error> {
         let of = input.partition;
         if input.committed.is_none() && self.is_made_anew(of, log)? {

@@ -17,7 +17,7 @@ fn order_of(key: &[u8]) -> Option<OrderId> {
 }
 
 impl Traces {
-    /// Takes an entry of the changelog.
+    /// Restores from a changelog entry.
     pub(super) fn restore(&mut self, entry: &Record) {
         let context = entry.traceparent().filter(|_| entry.value.is_some());
         let Some(order) = order_of(&entry.key).filter(|_| context.is_some() || !self.0.is_empty())

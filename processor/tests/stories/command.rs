@@ -127,7 +127,7 @@ pub(crate) fn gone(order_letter: char, transfer: i64) -> OrderCommand {
     command(order_letter, OrderCommandBody::CandidateGone { transfer_id: TransferId(transfer) })
 }
 
-/// A confirmed transfer at wallet 1 of Ethereum asks to pay.
+/// A settle of a confirmed transfer at wallet 1 of Ethereum.
 pub(crate) fn settle(order_letter: char, slot: i32, transfer: i64) -> OrderCommand {
     let settle = Settle {
         transfer_id: TransferId(transfer),
@@ -149,7 +149,7 @@ pub(crate) fn late_settle(order_letter: char, slot: i32, transfer: i64) -> Order
     command
 }
 
-/// A transfer at wallet 1 of Ethereum, which an operator attached by a command of this number, asks to pay.
+/// An attach of a transfer at wallet 1 of Ethereum, by an operator's command of this number.
 pub(crate) fn attach(order_letter: char, id: u128, transfer: i64, value: &str) -> OrderCommand {
     let attach = Attach {
         transfer_id: TransferId(transfer),

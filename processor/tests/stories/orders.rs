@@ -52,7 +52,7 @@ fn chosen() -> Book {
     book
 }
 
-/// The same order after a second choice, at version 4: wallet 1 has still not answered.
+/// The same order after a second choice, at version 4: wallet 1 has still not replied.
 fn chosen_twice() -> Book {
     let mut book = chosen();
     book.then(

@@ -238,7 +238,7 @@ fn chain_record(input: impl Into<Input>) -> NewRecord {
     raw(&record)
 }
 
-/// The wallet is watched on the chain, and its head is there.
+/// Watches the wallet on the chain, and writes a head.
 fn followed(processor: &mut TestProcessor, blockchain: Blockchain, wallet: u8) {
     for input in [watch(100, wallet, CONTRACT), head(100).into()] {
         let Input::Chain(record) = input else { panic!("not of the chain") };

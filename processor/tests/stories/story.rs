@@ -21,7 +21,7 @@ pub(crate) trait Described: Machine {
         input
     }
 
-    /// One effect in one line; empty for what is no part of stories.
+    /// One effect in one line; empty for effects outside stories.
     fn line(effect: &Self::Effect, numbers: &Numbers) -> String;
 
     /// `true` if publishing this again is the correct answer to a duplicate.

@@ -85,8 +85,8 @@ impl State {
         reused.map(|row| Given { value: row.value, from: Some(row) })
     }
 
-    /// `true` if a transfer without a deposit is waiting that this deposit would claim. Nobody
-    /// knows an amount before its deposit opens, so its sender meant something else.
+    /// `true` if this deposit would claim a waiting transfer without a deposit. The amount was
+    /// unknown before the deposit opens, so the sender meant another payment.
     fn waits_for(&self, price: Price, open: &OpenDeposit) -> bool {
         let sender = |from: Address| open.user_address.is_none_or(|only| only == from);
         let loose = self.transfers.loose(price).into_iter();

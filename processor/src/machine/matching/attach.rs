@@ -11,7 +11,7 @@ use super::{ASK_AGAIN_SECONDS, ATTACHED_KEPT_SECONDS, Broken, Effect, State};
 
 impl TransferRow {
     /// `true` if it may pay the order that an operator names: it is confirmed, in the chain, and
-    /// pays nothing. If an order has not answered, only that order may have it, as it may count on
+    /// pays nothing. If an order has not replied, only that order may have it, as it may count on
     /// it.
     fn is_attachable(&self, order: OrderId) -> bool {
         self.status == TransferStatus::NoMatchedDeposit
@@ -28,7 +28,7 @@ impl TransferRow {
         self.asked_at.map_or(now, |at| now.max(UnixMicros(at.0.saturating_add(1))))
     }
 
-    /// `true` if the order that it was attached to may be asked once more.
+    /// `true` if the attach request may be repeated.
     fn may_ask_again(&self) -> bool {
         self.status == TransferStatus::Matched || (self.is_attaching() && self.is_included())
     }
@@ -145,7 +145,7 @@ impl State {
         Self::command_order_by(effects, (order_id, command_id), issued_at, body);
     }
 
-    /// Repeats a request without a reply, but not while it is off the chain.
+    /// Repeats an unanswered request, but not while the transfer is off the chain.
     pub(super) fn ask_attached_again(
         &mut self,
         row: TransferRow,
@@ -166,7 +166,7 @@ impl State {
         self.ask_attached(row, order, asked_at)
     }
 
-    /// The order is paid by the transfer that an operator attached to it.
+    /// Takes an order's acceptance of an attached transfer.
     pub(super) fn attached(
         &mut self,
         command: &DepositCommand,

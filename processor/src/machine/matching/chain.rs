@@ -385,7 +385,7 @@ impl State {
         self.publish(TransferStage::Failed, row, effects)
     }
 
-    /// An alert of the lane's chain. `subject` names what it is about.
+    /// Alert of the lane's chain about `subject`.
     pub(super) fn alert(
         &self,
         kind: AlertKind,

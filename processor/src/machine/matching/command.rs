@@ -1,4 +1,4 @@
-//! Commands of orders: open a deposit, close it, and the answers to settles.
+//! Commands of orders: open a deposit, close it, and the replies to settles.
 
 use schemas::record::{Alert, DepositCommand, OpenDeposit, OrderCommandBody};
 use schemas::{
@@ -138,8 +138,8 @@ impl State {
                 return Ok(());
             }
         };
-        // A replaced deposit stays open while a payment for it is seen. The answer repeats that it
-        // is open, as each answer shows when its question was read.
+        // A replaced deposit stays open while a payment for it is seen. The reply repeats that it
+        // is open, as each reply shows when its request was read.
         if !ends && (reason == CloseReason::Expired || self.transfers.holds(row.id)) {
             Self::answer_again(&row, now, effects);
             return Ok(());
@@ -147,7 +147,7 @@ impl State {
         self.close_deposit(row, reason, self.time_or(now), now, effects)
     }
 
-    /// Repeats whether a transfer may still pay the order: a `CandidateGone` may be lost.
+    /// Reports again whether a transfer may still pay the order: a `CandidateGone` may be lost.
     pub(super) fn candidate(
         &self,
         command: &DepositCommand,
@@ -170,7 +170,7 @@ impl State {
         Ok(())
     }
 
-    /// The order is paid by this transfer.
+    /// Takes an order's acceptance.
     pub(super) fn settled(
         &mut self,
         command: &DepositCommand,
@@ -267,7 +267,7 @@ impl State {
         }
     }
 
-    /// The order may not be paid by this transfer.
+    /// Takes an order's refusal.
     pub(super) fn refused(
         &mut self,
         command: &DepositCommand,
@@ -292,7 +292,7 @@ impl State {
         self.reject(row, reason, Some(order), now, effects)
     }
 
-    /// The answer came after the transfer had failed: if it is back, or comes back, it may pay another order.
+    /// Takes a late refusal of a failed transfer: once it is included again, it may pay another order.
     fn refused_late(
         &mut self,
         id: TransferId,
@@ -321,8 +321,8 @@ impl State {
         Ok(())
     }
 
-    /// The transfer, if it failed, or was decided since, without an answer of this order. An operator may have
-    /// attached it to that order meanwhile.
+    /// The transfer, if it failed, or was decided since, without a reply of this order. An operator may have attached
+    /// it to that order meanwhile.
     fn unanswered(&self, id: TransferId, order: OrderId) -> Option<TransferRow> {
         let row = self.transfers.get(id).copied()?;
         let is_open = row.order.is_none() || (row.is_attaching() && row.order == Some(order));

@@ -50,7 +50,7 @@ pub(super) enum Misplaced {
 }
 
 impl State {
-    /// The chain's time: that of the last head.
+    /// Chain time, taken from the last head.
     pub(super) fn chain_time(&self) -> Option<UnixSeconds> {
         self.lane.head.map(|head| head.timestamp)
     }
@@ -103,7 +103,7 @@ impl State {
         self.publish_lane(record.observed_at, effects)
     }
 
-    /// Publishes the lane's progress and stops; deferred to the first head if it has none.
+    /// Publishes the lane's progress and its stops in force; deferred to the first head if none.
     pub(super) fn publish_lane(
         &mut self,
         now: UnixMicros,

@@ -1,5 +1,5 @@
 //! The emergency stop: until it ends no transfer in its scope settles, and no deposit opens there. Transfers confirmed
-//! meanwhile become unknown, for a person.
+//! meanwhile become unknown: a person decides.
 
 use schemas::record::StopScope;
 use schemas::{Address, AlertKind, Stablecoin, UnixMicros};
@@ -76,7 +76,7 @@ impl State {
         self.lane.stopped.iter().any(|scope| scope.covers(wallet, stablecoin, contract))
     }
 
-    /// `true` if an emergency stop keeps a transfer from asking an order.
+    /// `true` if an emergency stop keeps a transfer from settling.
     pub(super) fn is_held_up(&self, row: &TransferRow) -> bool {
         self.is_stopped(row.seen.to_address, row.seen.stablecoin, row.seen.contract)
     }

@@ -31,7 +31,7 @@ pub(super) struct TransferRow {
     /// While it waits: the deposit it fits. When matched: the one it paid.
     pub(super) deposit: Option<DepositId>,
     pub(super) reason: Option<UnknownReason>,
-    /// Order it was most likely meant for, if unknown; before that, the one that had not answered
+    /// Order it was most likely meant for, if unknown; before that, the one that had not replied
     /// when it failed.
     pub(super) candidate_order: Option<OrderId>,
     /// Epoch of the current inclusion, or of the retract that ended it.
@@ -42,14 +42,13 @@ pub(super) struct TransferRow {
     pub(super) orphan_due: bool,
     /// `true` while a request to its order is in flight.
     pub(super) settling: bool,
-    /// It failed before `candidate_order` answered, or that order is forgotten, so that order may
+    /// It failed before `candidate_order` replied, or that order is forgotten, so that order may
     /// still count on it.
     pub(super) unanswered: bool,
     /// Time of the last attach request to an order. It identifies the request: a refusal of an
     /// earlier one is ignored. Kept after a refusal, as the next request must be newer.
     pub(super) asked_at: Option<UnixMicros>,
-    /// Chain time at which it stops waiting for a deposit; while it settles, at which the order is asked
-    /// again.
+    /// Chain time at which it stops waiting for a deposit; while it settles, at which the settle is repeated.
     pub(super) match_deadline: Option<UnixSeconds>,
     /// Minimum chain time until which it is kept.
     pub(super) forget_at: Option<UnixSeconds>,
@@ -92,7 +91,7 @@ impl TransferRow {
         self.status == TransferStatus::NoMatchedDeposit && self.reason.is_none()
     }
 
-    /// `true` if it is asking the order that an operator named.
+    /// `true` if its attach request is in flight.
     pub(super) fn is_attaching(&self) -> bool {
         self.settling && self.status == TransferStatus::NoMatchedDeposit
     }
@@ -104,8 +103,8 @@ impl TransferRow {
             && !self.seen.from_own_wallet
     }
 
-    /// `true` if it may pay this order. An order that was asked and has not answered may count on
-    /// it, so then only that order may be paid.
+    /// `true` if it may pay this order. An order without a reply to its settle may count on it, so
+    /// then only that order may be paid.
     pub(super) fn may_pay(&self, order: OrderId) -> bool {
         !self.seen.from_own_wallet
             && self.order.is_none()
@@ -191,7 +190,7 @@ pub(super) struct TransferIndex {
     loose: BTreeMap<Price, BTreeSet<TransferId>>,
     deadlines: BTreeSet<(UnixSeconds, Place)>,
     forget: BTreeSet<(UnixSeconds, TransferId)>,
-    /// Waiting transfers of each deposit, which delay its expiry.
+    /// Count of waiting transfers of each deposit, which delay its expiry.
     holds: HashMap<DepositId, u32>,
 }
 
@@ -299,7 +298,7 @@ impl Transfers {
         to_height(&self.index.unconfirmed, number)
     }
 
-    /// Transfers in blocks of the chain above this height, whatever became of them.
+    /// Transfers in blocks of the chain above this height, in any status.
     pub(super) fn included_above(&self, number: i64) -> Vec<TransferId> {
         let is_above = |row: &&&TransferRow| row.is_included() && row.block.number > number;
         self.sorted().iter().filter(is_above).map(|row| row.id).collect()

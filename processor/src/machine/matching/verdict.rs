@@ -1,4 +1,4 @@
-//! Verdict on a confirmed transfer: it asks the order it fits, waits, or is unknown.
+//! Verdict on a confirmed transfer: it settles, waits, or is unknown.
 
 use schemas::record::{OrderCommandBody, Settle};
 use schemas::{
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Asks the order; its answer comes as a command.
+    /// Sends a settle; the reply is a command.
     pub(super) fn ask(
         &mut self,
         mut row: TransferRow,
@@ -150,7 +150,7 @@ impl State {
         self.transfers.put(row)
     }
 
-    /// No deposit came for it within the match window.
+    /// Handles the passed deadline of a transfer.
     pub(super) fn give_up(
         &mut self,
         id: TransferId,

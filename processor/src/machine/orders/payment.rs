@@ -175,7 +175,7 @@ impl State {
     }
 }
 
-/// The time past which a lane that has not answered a choice is asked again.
+/// Time past which a lane without a reply to a choice is asked again.
 pub(super) fn asks_again_at(choice: &PendingChoice) -> UnixSeconds {
     choice.asked_at.plus(ASK_AGAIN_SECONDS)
 }

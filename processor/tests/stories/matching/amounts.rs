@@ -42,7 +42,7 @@ fn digits_are_drawn_and_the_plain_amount_is_nobodys() {
         open('Z', "10.00").amounts(drawn),
         "to Z: refused /0 amounts_taken; alert amounts_taken Z",
     );
-    // A payer who rounds pays nobody's order.
+    // A rounded amount pays no order.
     lane.then(pay(1, "10.00"), "detected #19 waiting_for_confirmation @110")
         .then(pay(2, "10.01"), "detected #20 waiting_for_confirmation @110");
 }
@@ -95,7 +95,7 @@ fn the_amount_of_a_waiting_transfer_is_not_given_out() {
         .then(open('C', "10.00").only_from(7), &gets('C', 4, "10.02"));
 }
 
-/// Nobody knows an amount before it is given out, the plain one included.
+/// An amount is unknown before it is assigned, the plain one included.
 #[test]
 fn nobody_pays_before_he_knows() {
     Lane::new()
@@ -193,7 +193,7 @@ fn another_choice_reserves_the_amount_for_its_order() {
         .then(kept('A').slot(1), "deposit #3 open 10.00 for A/1; to A: opened /1 #3 10.00");
 }
 
-/// Its order waits for it until its deadline: no other gets it before, however full the wallet is.
+/// Its order waits for it until its deadline: no other gets it before, even in a full wallet.
 #[test]
 fn a_replaced_amount_is_not_reused() {
     let replaced = CloseReason::Replaced;

@@ -39,7 +39,7 @@ fn it_asks_the_order_and_pays_it() {
     let (mut lane, row) = underpaid();
     lane.then(attach('A', 7, &row), ASKS)
         .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3")
-        // Both have their answers.
+        // Both have their replies.
         .then(attached('A', row.transfer_id), "")
         .then(attach_refused('A', row.transfer_id), "")
         // Two orders count on it: alert.
@@ -92,7 +92,7 @@ fn while_one_order_is_asked_no_other_is() {
         .then(attach('A', 9, &row), "to A: attach #2 9.00 by 9")
         .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3")
         .then(attach('B', 10, &row), "to B: attach refused")
-        // The operator has lost the answer.
+        // The operator missed the reply.
         .then(attach('A', 11, &row), "to A: attach #2 9.00 by 11");
 }
 

@@ -194,7 +194,7 @@ fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
         .then(head(100_000).at_time_of(130).tiers(&[], 100_000), "alert head_too_far");
 }
 
-/// Without a deposit it waits as others do: the head says until when.
+/// Without a deposit it waits as others do, by the head's window.
 #[test]
 fn confirmed_at_sight_without_deposit_waits_for_head() {
     Lane::new()

@@ -24,8 +24,8 @@ mod guarding {
             .then(head(131), "unknown #1 no_matched_deposit @110 sender_mismatch maybe A");
     }
 
-    /// With an hour to match and half an hour to pay, the deposit is always gone when the wrong amount is
-    /// given up. The order is named all the same.
+    /// With an hour to match and half an hour to pay, the deposit is always closed when the wrong amount is rejected.
+    /// The order is named.
     #[test]
     fn a_wrong_amount_names_who_waited() {
         Lane::new()
@@ -81,7 +81,7 @@ mod guarding {
             .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch");
     }
 
-    /// While a second payment waits for its confirmation, its amount must not go to somebody else.
+    /// While a second payment waits for confirmation, its amount must not be reassigned.
     #[test]
     fn a_waiting_transfer_holds_its_amount() {
         Lane::new()
@@ -201,7 +201,7 @@ mod expiring {
             )
             .then(head(205), "")
             .then(head(209), "confirmed #2 waiting_for_match @199 for #1; to A: settle #2 /0 #1")
-            // Nor while the order has not answered.
+            // Nor while its settle is in flight.
             .then(head(220), "")
             .then(
                 settled('A', 2),

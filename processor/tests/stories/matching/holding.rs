@@ -96,7 +96,7 @@ fn in_another_block_it_is_confirmed() {
         );
 }
 
-/// A second transfer of the amount may pay: nobody says anything against that one.
+/// A second, undisputed transfer of the amount may pay.
 #[test]
 fn another_payment_pays_the_order_meanwhile() {
     held()
@@ -109,7 +109,7 @@ fn another_payment_pays_the_order_meanwhile() {
             settled('A', 3),
             "matched #3 matched @121 for #1 paid A by #4; deposit #1 closed settled for A/0",
         )
-        // Long after the late window its amount is nobody else's.
+        // Its amount stays reserved long after the late window.
         .then(holding(400), "")
         .then(
             open('B', "10.00").between(400, 500),

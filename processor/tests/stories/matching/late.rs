@@ -11,7 +11,7 @@ fn expired() -> Lane {
     lane
 }
 
-/// A late payment asks its order.
+/// A late payment settles.
 fn asks() -> Lane {
     let mut lane = expired();
     lane.then(

@@ -156,7 +156,7 @@ fn a_closed_deposit_gives_its_reason() {
         (CloseReason::OrderExpired, UnknownReason::Late),
     ] {
         let on_its_way = match closed {
-            // An order marked paid has no payer yet, so it is asked.
+            // An order marked paid has no payer yet: it is asked.
             CloseReason::OrderPaid => "to A: settle #2 /0 #1".to_owned(),
             _ => format!("to A: gone #2; unknown #2 no_matched_deposit @110 {reason} maybe A"),
         };

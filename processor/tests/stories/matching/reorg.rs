@@ -8,7 +8,7 @@ use crate::chain::{DAY, FORGETS, head, open, pay, refused, settled};
 
 pub(super) const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1";
 
-/// Effects of the retract of a transfer that has asked its order.
+/// Effects of the retract of a transfer whose settle was sent.
 pub(super) const ORPHANED: &str = "alert confirmed_transfer_retracted #2
     detected #2 waiting_for_match @110 for #1 orphaned";
 
@@ -22,7 +22,7 @@ pub(super) fn candidate() -> Lane {
     lane
 }
 
-/// As [`candidate`], but confirmed; the order was asked.
+/// A confirmed [`candidate`], whose settle was sent.
 pub(super) fn asked() -> Lane {
     let mut lane = candidate();
     lane.then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
@@ -357,7 +357,7 @@ fn an_unknown_orphan_stays_unknown() {
         .then(head(140).epoch(1), "");
 }
 
-/// A transfer that left the chain does not ask to pay.
+/// An orphan does not settle.
 #[test]
 fn an_orphan_is_not_asked_about_again() {
     asked()
@@ -386,7 +386,7 @@ fn what_is_forgotten_is_stale() {
         .then(pay(1, "10.00").at(112).fork(1), "alert stale_transfer");
 }
 
-/// A candidate asks an order that was marked paid, also after its transaction moved.
+/// A candidate settles an order marked paid, also after its transaction moved.
 #[test]
 fn moved_it_asks_an_order_that_was_paid() {
     candidate()

@@ -1,4 +1,4 @@
-//! Transfers that failed and come back, also when their order did not answer for a day.
+//! Transfers that failed and come back, also when their order did not reply for a day.
 
 use super::OPEN_A;
 use super::lane::{Lane, transfer_row};
@@ -42,7 +42,7 @@ fn a_failed_transfer_is_forgotten() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// A transfer that left the chain while its order did not answer for a day.
+/// A transfer that left the chain while its order did not reply for a day.
 fn unanswered() -> Lane {
     let mut lane = asked();
     lane.then(pay(1, "10.00").retracted(1), ORPHANED)
@@ -134,7 +134,7 @@ fn what_is_not_answered_pays_no_other() {
     );
 }
 
-/// The order that an operator attaches it to may be the one that has not answered: the late answer pays it as well.
+/// The order that an operator attaches it to may be the one without a reply: a late acceptance pays it as well.
 #[test]
 fn an_order_answers_late_while_the_operator_asks_it() {
     let mut lane = unanswered();
@@ -271,7 +271,7 @@ fn unknown_transfer_back_days_later_pays_nothing() {
         .then(head(LATER + 10).epoch(1), "");
 }
 
-/// With and without the order's late answer.
+/// With and without the order's late reply.
 #[test]
 fn what_an_order_counts_on_pays_no_other_days_later() {
     let back_again = |answer| {

@@ -67,7 +67,7 @@ fn no_deposit_opens_where_it_is_stopped() {
         .then(open('A', "10.00"), OPEN_A);
 }
 
-/// Confirmed at sight it would ask at once.
+/// Confirmed at sight it would settle.
 #[test]
 fn at_sight_it_is_stopped_too() {
     Lane::new()
@@ -104,7 +104,7 @@ fn a_question_is_not_put_again_while_it_is_stopped() {
         );
 }
 
-/// One that waits for no deposit keeps its amount from those that open, and does not ask.
+/// A transfer without a deposit keeps its amount from new ones, and does not settle.
 #[test]
 fn a_loose_transfer_does_not_ask_while_it_is_stopped() {
     let other = StopScope { address: Some(OTHER_CONTRACT), ..EVERYTHING };

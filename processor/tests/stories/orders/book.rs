@@ -22,7 +22,7 @@ impl Described for State {
         }
     }
 
-    /// A command given twice is answered twice; what it did is done once.
+    /// A repeated command gets a second reply, but no second effect.
     fn may_repeat(duplicate: &OrderCommand, effect: &Effect) -> bool {
         match effect {
             Effect::Order(order) => {

@@ -32,7 +32,7 @@ fn the_same_choice_shares_the_answer() {
 #[test]
 fn a_refusal_answers_all_choices() {
     chosen()
-        // The second choice knows another wallet, but only the first is on its way.
+        // The second choice has another wallet, but only the first is in flight.
         .then(choose('A', 3, usdt(Blockchain::Eth, &[1, 2])), "")
         .then(
             refused('A', 0, 1, RefusalReason::AmountsTaken),

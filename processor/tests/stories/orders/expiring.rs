@@ -188,7 +188,7 @@ fn due_orders_come_in_order() {
     );
     let due = |book: &Book, now, max| book.machine().due(UnixSeconds(now), max);
     assert_eq!(due(&book, 1350, 10), []);
-    // Its lane has not answered.
+    // Its lane has not replied.
     assert_eq!(due(&book, 2000, 10), [order('D')]);
     assert_eq!(due(&book, 2001, 10), [order('D'), order('A')]);
     assert_eq!(due(&book, 2003, 10), [order('D'), order('A'), order('B'), order('C')]);

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::*;
 
-/// Late window that the stories ask for, in seconds.
+/// Late window of the stories, in seconds.
 const LATE_WINDOW: i64 = 500;
 
 fn due(book: &Book, second: i64) -> Vec<OrderId> {

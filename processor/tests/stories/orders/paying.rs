@@ -129,7 +129,7 @@ fn marked_paid_it_takes_what_was_on_its_way() {
         .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid");
 }
 
-/// A lane that asks again before it has read the refusal gets the same answer, also from an order that was marked paid
+/// A lane that repeats a settle before it read the refusal gets the same reply, also from an order marked paid
 /// meanwhile.
 #[test]
 fn a_refused_candidate_is_refused_again() {

@@ -42,7 +42,7 @@ pub(super) struct WalletCoins {
     list: Vec<WalletCoin>,
     vacant: Vec<WalletCoinNumber>,
     numbers: HashMap<(Address, Stablecoin), WalletCoinNumber>,
-    /// Pairs without an amount after the step. Its removed rows reference them until it ends.
+    /// Pairs that the step left without an amount. Its removed rows reference them until it ends.
     emptied: Vec<WalletCoinNumber>,
 }
 
