@@ -53,7 +53,7 @@ pub enum FlawKind {
     Foreign,
     /// A step claims inputs that are not committed.
     Uncommitted,
-    /// Outputs are in another order than that of their inputs.
+    /// Outputs are in another order than their inputs.
     Disordered,
     /// The machine finds an invariant broken.
     Broken,

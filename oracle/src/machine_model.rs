@@ -1,8 +1,8 @@
 //! An independent model of the processor, and a world to compare it in.
 //!
-//! [`prediction`] is the model. Beside it: [`chain`], a chain with reorganisations as ingest reports it; [`driver`]
-//! and [`pipeline`], the two machines with their queues, and [`adversary`], which runs them; [`ledger`] and [`check`],
-//! the invariants of `docs/internals/invariants.md` over what came out.
+//! [`prediction`] is the model. Beside it: [`chain`], a chain with reorganisations as ingest reports it; [`driver`] and
+//! [`pipeline`], the two machines with their queues, and [`adversary`], which runs them; [`ledger`] and [`check`], the
+//! invariants of `docs/internals/invariants.md` over the outputs.
 
 pub mod adversary;
 mod amounts;

@@ -85,7 +85,7 @@ impl Seldom {
     }
 }
 
-/// Every kind of flaw, put into every topic of a log that has none, is found as what it is.
+/// Checks that every kind of flaw, planted in every topic, is found and classified.
 pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
     // An alert or a dead letter is not the rule: there may be none.
     let is_rare = |topic: &Topic| [Topic::Alerts, Topic::DeadLetters].contains(topic);

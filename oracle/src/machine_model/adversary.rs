@@ -72,7 +72,7 @@ impl Pipeline {
                 let Lane { commands: queue, commands_since_head, .. } = &self.lanes[lane];
                 let count = (1 + dice.below(6)).min(*commands_since_head).min(queue.next);
                 let records = &queue.records[queue.next - count..queue.next];
-                // Commands from before a stop or its end are not repeated: their answers may
+                // Commands from before a stop or its end are not repeated: their replies may
                 // change.
                 let begins = records.iter().rposition(|(input, _)| is_stop(input));
                 let records = &records[begins.map_or(0, |at| at + 1)..];

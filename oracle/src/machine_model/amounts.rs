@@ -62,7 +62,7 @@ impl Choice<'_> {
             };
             let holders: Vec<usize> =
                 (0..shop.deposits.len()).filter(|i| at_value(&shop.deposits[*i])).collect();
-            // A pending payment must not be claimed: it was meant for another order.
+            // A pending payment must not be claimed: it was meant for another.
             let claimed = shop.transfers.iter().any(|t| {
                 let same = (t.blockchain, t.payment.to, t.payment.stablecoin, t.payment.value)
                     == (self.request.blockchain, wallet, self.request.stablecoin, value);

@@ -411,7 +411,7 @@ fn goes_back(machine: &matching::State, block: Block) -> bool {
     })
 }
 
-/// `true` if the input refuses a transfer that no longer asks.
+/// `true` if the input refuses a transfer after its settle.
 fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
     let matching::Input::Command(command) = input else { return false };
     let DepositCommandBody::Refused { transfer_id, .. } = command.body else { return false };

@@ -41,7 +41,7 @@ pub(super) struct Lane<'a> {
     pub(super) stopped: Vec<StopScope>,
     /// The block after which payments to a wallet are seen, by its first watch.
     pub(super) seen_after: HashMap<Address, i64>,
-    /// Confirmed by the head that comes next.
+    /// Confirmed by the next head.
     pub(super) at_sight: Vec<Transfer>,
 }
 
@@ -93,7 +93,7 @@ pub struct Ledger<'a> {
     pub(super) attached: HashSet<(TransferId, OrderId)>,
     /// Order of a transfer's attach request.
     pub(super) attaching: HashMap<TransferId, OrderId>,
-    /// The order that had not answered when a transfer failed, unless it has refused since.
+    /// The order that had not replied when a transfer failed, unless it has refused since.
     pub(super) counted_on: HashMap<TransferId, OrderId>,
     /// Transfers that a forgotten order refused.
     pub(super) forgotten_by: HashMap<TransferId, OrderId>,
@@ -110,7 +110,7 @@ pub struct Ledger<'a> {
     /// The first false progress record of a lane. Checked last: defects of transfers and watches
     /// are to be found by their effects.
     pub(super) untrue: Option<String>,
-    /// The longest late window that an order asked for.
+    /// The longest late window of an order.
     pub(super) late_windows: HashMap<OrderId, u32>,
     /// The latest time that orders had.
     pub(super) orders_time: UnixSeconds,

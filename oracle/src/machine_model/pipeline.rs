@@ -499,7 +499,7 @@ fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingE
     snapshot
 }
 
-/// The effects, but for the ends of reports of heads: a head that was ignored when it came again is reported, too, and the
+/// The effects without resolved alerts about heads: a repeated head that was ignored is reported, too, and the
 /// undisturbed machine has not read it.
 fn without_ends(effects: &[matching::Effect]) -> Vec<matching::Effect> {
     let is_end = |effect: &&matching::Effect| match effect {

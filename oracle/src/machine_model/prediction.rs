@@ -301,7 +301,7 @@ impl Shop {
                 Some(OrderStatus::Paid) | None => false,
             };
             let fits = |d: &&ModelDeposit| d.takes() && d.fits(transfer) && may_be_paid(d);
-            // An order that was marked paid takes a payment that was on its way.
+            // An order that was marked paid accepts its candidate.
             let is_awaited = |o: &ModelOrder| o.payer.is_none() && o.on_its_way.contains(&payment);
             let marked = self.orders.iter().find(|o| is_awaited(o)).map(|o| o.id);
             let is_marked =
@@ -319,7 +319,7 @@ impl Shop {
             } else if transfer.is_sweep()
                 || self.deposits.iter().any(|d| d.takes() && d.fits(transfer))
             {
-                // It comes from a wallet of the shop, or its order was asked and refused it.
+                // It comes from a wallet of the shop, or its order refused it.
                 self.transfers[i].status = TransferStatus::NoMatchedDeposit;
                 self.note_reasons(i);
             }

@@ -1,5 +1,4 @@
-//! An installation that was restored from a backup, without a record of what it did after the
-//! backup.
+//! An installation that was restored from a backup, and lost all later records.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

@@ -115,7 +115,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// The order that counts on a transfer which has failed, and whether its answer was read.
+    /// The order that counts on a failed transfer, and whether its reply was read.
     fn counts_on(&self, id: TransferId) -> Option<(OrderId, bool)> {
         let order = *self.counted_on.get(&id)?;
         Some((order, self.answered.contains(&(id, order))))
@@ -125,13 +125,13 @@ impl Ledger<'_> {
         self.counted_on.contains_key(&id)
     }
 
-    /// `true` if a transfer may ask this order.
+    /// `true` if it may settle this order.
     pub(in crate::machine_model) fn may_ask(&self, id: TransferId, order: OrderId) -> bool {
         self.counts_on(id).is_none_or(|(only, is_answered)| only == order && !is_answered)
     }
 
-    /// `true` if no other order counts on the transfer: none was asked before it failed, or that
-    /// one has refused since, or the transfer's block is over 30 days old.
+    /// `true` if no other order counts on the transfer: none had a settle of it, or that one has
+    /// refused since, or the transfer's block is over 30 days old.
     pub(super) fn is_free_for(&self, transfer: &Transfer, order: OrderId) -> bool {
         let id = transfer.transfer_id;
         let known_to = transfer.block.timestamp.plus(KNOWN_OFF_CHAIN_SECONDS);
@@ -144,7 +144,7 @@ impl Ledger<'_> {
         })
     }
 
-    /// `true` if an order asked before the transfer failed has answered that it is paid by it.
+    /// `true` if an order has accepted a transfer that failed before its reply.
     pub(super) fn is_taken(&self, id: TransferId) -> bool {
         self.counts_on(id).is_some_and(|(_, is_answered)| is_answered)
     }

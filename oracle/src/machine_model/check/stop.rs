@@ -16,7 +16,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// `true` if an emergency stop keeps the transfer from asking.
+    /// `true` if an emergency stop covers the transfer.
     pub(super) fn is_stopped(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         let covers = |scope: &schemas::record::StopScope| {

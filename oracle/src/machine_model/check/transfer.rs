@@ -108,7 +108,7 @@ impl Ledger<'_> {
             // It paid nothing, and its block left the chain: it waits for confirmation again.
             (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => is_gone,
             (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm) => is_gone,
-            // It left the chain after it had asked an order, which gave no answer for a day.
+            // It left the chain after a settle without a reply for a day.
             (TransferStage::Failed, Some(WaitingForMatch), FailedToConfirm) => {
                 is_gone && self.waits_in_vain(transfer)
             }
@@ -122,7 +122,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// `true` if the transfer's last settle has no answer and its block is over a day old.
+    /// `true` if the transfer's last settle has no reply and its block is over a day old.
     fn waits_in_vain(&self, transfer: &Transfer) -> bool {
         let id = transfer.transfer_id;
         let Lane { chain, head, .. } = self.lane(transfer.blockchain);
@@ -158,8 +158,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Invariant 2: one transfer pays one order: the order that was asked, by the deposit that it
-    /// fits.
+    /// Invariant 2: one transfer pays one order: that of its settle, by the deposit that it fits.
     fn check_matched(
         &mut self,
         transfer: &Transfer,
@@ -168,7 +167,7 @@ impl Ledger<'_> {
         let id = transfer.transfer_id;
         let pays = transfer.order_id.zip(transfer.deposit_id);
         let asked = self.asked.get(&id).copied();
-        // If the order answered after the transfer had failed, the deposit may be forgotten.
+        // If the order replied after the transfer had failed, the deposit may be forgotten.
         let counted_on = self.counted_on.get(&id).copied().filter(|_| self.is_taken(id));
         let is_late = transfer.deposit_id.is_none() && counted_on.is_some();
         // `is_allowed` has checked the order; the match names no deposit.
@@ -265,8 +264,8 @@ impl Ledger<'_> {
         holds!(14, is_offered, "{transfer:?} is of no contract of {deposit:?}");
         let is_stopped = transfer.is_some_and(|transfer| self.is_stopped(transfer));
         holds!(14, !is_stopped, "asks to pay, and is stopped: {transfer:?}");
-        // A settle that is repeated for lack of an answer: the transfer may have moved to a block
-        // of another time.
+        // A settle repeated for lack of a reply: the transfer may have moved to a block of another
+        // time.
         let question = (command.order_id, settle.deposit_id);
         let asked_before = self.asked.get(&settle.transfer_id) == Some(&question)
             && !self.answered.contains(&(settle.transfer_id, command.order_id));
