@@ -33,7 +33,7 @@ impl Line {
         self.matched.plus(self.unknown).plus(self.other)
     }
 
-    /// `true` if there was nothing, and nothing came or went.
+    /// `true` without balances and transfers.
     fn is_empty(&self) -> bool {
         let is_zero = |balance: Option<Amount>| balance.is_none_or(|value| value == Amount::ZERO);
         let moved = self.received().plus(self.sent).count;

@@ -41,7 +41,7 @@ impl std::error::Error for BooksError {}
 /// passed over.
 ///
 /// # Errors
-/// [`BooksError`]: what is missing, what a cell must be, or an order that is there twice.
+/// [`BooksError`]: a missing column, an invalid cell, or a duplicate order.
 pub fn read_books(text: &str) -> Result<Vec<Book>, BooksError> {
     let failed = |line: usize, what: String| BooksError { line, what };
     let mut lines = text.trim_start_matches('\u{feff}').lines().zip(1..);

@@ -126,7 +126,7 @@ impl<T> Host<T> {
                 self.is_quick = false;
                 self.limit = (self.limit / 2).max(1);
             }
-            // Not made, which says nothing about the host.
+            // Not made: no evidence about the host.
             Some(
                 Outcome::Forbidden | Outcome::Superseded | Outcome::CircuitOpen | Outcome::Local,
             )

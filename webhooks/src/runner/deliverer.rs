@@ -114,7 +114,7 @@ impl Handler for Deliverer {
     fn step(&mut self, records: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
         let now = self.now();
         for record in records {
-            // What is not received is not committed, and so read again.
+            // Skipped records are not committed but read again.
             if self.is_ending() {
                 member.pause(record.from);
                 continue;

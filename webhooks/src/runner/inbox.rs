@@ -18,7 +18,7 @@ struct State<B> {
     next_due: Option<UnixMicros>,
 }
 
-/// The inbox of one worker, which empties it each turn. `B` is the type of what comes back.
+/// The inbox of one worker, which empties it each turn. `B` is the type of its items.
 #[derive(Debug)]
 pub(super) struct Inbox<B>(Mutex<State<B>>);
 
