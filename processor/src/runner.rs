@@ -77,7 +77,7 @@ impl<M: Wire> Handler for Runner<M> {
     fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
         for partition in assigned.iter().map(|input| input.partition.partition) {
             if !self.machines.contains_key(&partition) {
-                // None: the process stops before the changelog could be read.
+                // The process stops before the changelog was read.
                 let Some(machine) = self.restored(partition, member)? else { return Ok(()) };
                 self.machines.insert(partition, machine);
             }

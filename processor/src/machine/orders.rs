@@ -41,8 +41,8 @@ pub const OPEN_MAX: usize = 3;
 /// Seconds after which a request to a lane is repeated. Replies take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 300;
 
-/// Seconds after which a lane is asked about an open deposit or a candidate: longer than chains
-/// take to confirm the deadline's block, so that few are asked.
+/// Seconds after which lanes are requested to report open deposits or candidates: longer than
+/// chains take to confirm the deadline's block, so that few are.
 const ASK_OF_OPEN_SECONDS: i64 = 3600;
 
 /// Effects that the machine publishes.
@@ -452,12 +452,12 @@ fn is_active(deposit: &OrderDeposit) -> bool {
     matches!(deposit.state, DepositState::Requested | DepositState::Open)
 }
 
-/// `true` if, as far as the order knows, a lane keeps an amount for it.
+/// `true` if a lane may reserve an amount for it, by the order's state.
 fn is_reserved(deposit: &OrderDeposit) -> bool {
     matches!(deposit.state, DepositState::Open | DepositState::Replaced)
 }
 
-/// `true` if, as far as the order knows, a deposit may still be paid.
+/// `true` if a deposit may still be paid, by the order's state.
 fn is_awaited(deposit: &OrderDeposit) -> bool {
     is_active(deposit) || is_reserved(deposit)
 }

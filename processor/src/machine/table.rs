@@ -96,8 +96,8 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
         Ok(())
     }
 
-    /// The rows that the step touched, or none where they are gone, in the order of their keys, so
-    /// that outputs do not depend on hashing.
+    /// Rows that the step touched, or none if removed, in the order of their keys, so that outputs
+    /// do not depend on hashing.
     pub(super) fn touched(&self) -> impl Iterator<Item = (V::Key, Option<&V>)> {
         let journal = self.rows.journal().iter();
         let mut touched: Vec<_> = journal.map(|before| (before.key, before.number)).collect();

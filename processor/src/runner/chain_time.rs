@@ -1,5 +1,5 @@
-//! Time of the chains. An order's own timer ends it for good, so the clock of one machine does not
-//! decide that alone: it may have jumped.
+//! Time of the chains. An order's own timer is final, so it does not depend on one machine's clock
+//! alone: that may have jumped.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -142,7 +142,7 @@ fn tier(below: Option<Amount>, number: i64) -> ConfirmedTier {
     ConfirmedTier { below, number, timestamp: Some(UnixSeconds(number * 10)) }
 }
 
-/// The chain is scanned up to here; ten blocks below are confirmed, twenty below are final.
+/// A head at this height: ten blocks below are confirmed, twenty below are final.
 pub(crate) fn head(number: i64) -> HeadAt {
     let confirmed = vec![tier(None, number - 10)];
     HeadAt {
@@ -164,7 +164,7 @@ impl HeadAt {
     pub(crate) fn epoch(self, epoch: i64) -> Self {
         Self { epoch, ..self }
     }
-    /// Amounts below the texts are confirmed up to the heights; everything else up to `rest`.
+    /// Confirmed heights of amounts below the texts; `rest` is that of all others.
     pub(crate) fn tiers(mut self, tiers: &[(&str, i64)], rest: i64) -> Self {
         let of = |(below, number): &(&str, i64)| tier(Some(amount(below)), *number);
         self.head.confirmed = tiers.iter().map(of).collect();
@@ -189,7 +189,7 @@ impl HeadAt {
     pub(crate) fn at_time_of(self, number: i64) -> Self {
         Self { timestamp: UnixSeconds(number * 10), ..self }
     }
-    /// Its block has a time this far ahead of that of its height, at which it is observed.
+    /// Its block has a time this far ahead of its height's and of its observation.
     pub(crate) fn ahead_by(self, seconds: i64) -> Self {
         let timestamp = UnixSeconds(self.number * 10 + seconds);
         Self { timestamp, ahead: seconds, ..self }
@@ -359,7 +359,7 @@ pub(crate) fn attach(order_letter: char, id: u128, transfer: &Transfer) -> Input
     command(order_letter, DepositCommandBody::Attach(attach.into()))
 }
 
-/// The order is paid by the transfer that an operator attached.
+/// The order accepts the attached transfer.
 pub(crate) fn attached(order_letter: char, transfer_id: TransferId) -> Input {
     command(order_letter, DepositCommandBody::Attached { transfer_id })
 }
@@ -369,7 +369,7 @@ pub(crate) fn attach_refused(order_letter: char, transfer_id: TransferId) -> Inp
     command(order_letter, DepositCommandBody::AttachRefused { transfer_id })
 }
 
-/// The order asks whether this transfer may still pay it.
+/// The order requests the outcome of this candidate.
 pub(crate) fn candidate_of(order_letter: char, transfer_id: TransferId) -> Input {
     command(order_letter, DepositCommandBody::Candidate { transfer_id })
 }

@@ -139,7 +139,7 @@ impl TestProcessor {
         }
     }
 
-    /// `true` if every input is committed. Outputs that are inputs again come with the commit.
+    /// `true` if every input is committed. A commit includes outputs that are inputs.
     fn is_quiet(&self) -> bool {
         let committed = self.watch.committed();
         INPUTS.iter().flat_map(|topic| partitions(*topic)).all(|of| {
@@ -431,7 +431,7 @@ fn a_timer_is_written_once() {
     }
 }
 
-/// A changelog that this version cannot read: better to stop than to guess.
+/// A changelog that this version cannot read stops the processor.
 #[test]
 fn an_unreadable_changelog_stops_it() {
     let to = TopicPartition { topic: Topic::OrdersChangelog, partition: Partition(1) };

@@ -83,7 +83,7 @@ impl Numbers {
 /// A machine and all that it took so far.
 pub(crate) struct Story<M: Described> {
     machine: M,
-    /// Lives through an aborted attempt before every step.
+    /// Takes an aborted attempt before every step.
     aborted: M,
     /// The compacted changelog, as bytes.
     changelog: BTreeMap<String, Vec<u8>>,
@@ -140,7 +140,7 @@ impl<M: Described> Story<M> {
         self
     }
 
-    /// The whole story so far as one big step: undone, done again, and written down at once.
+    /// The whole story so far as one step: undone, repeated, and written at once.
     #[track_caller]
     fn all_in_one_step(&self) {
         let mut machine = M::fresh();
@@ -158,7 +158,7 @@ impl<M: Described> Story<M> {
         assert_eq!(restored.snapshot(), machine.snapshot(), "the changes are the whole state");
     }
 
-    /// This input has no effect at all, seen or unseen.
+    /// This input has no effects and changes no state.
     #[track_caller]
     pub(crate) fn ignores(&mut self, input: impl Into<M::Input>) -> &mut Self {
         let before = self.machine.snapshot();

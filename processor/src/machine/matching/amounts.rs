@@ -25,7 +25,7 @@ pub(super) struct Given {
     pub(super) from: Option<DepositRow>,
 }
 
-/// Estimate of the share of amounts in use: the number taken of the raised amounts tried lately.
+/// Estimate of the share of amounts in use: taken ones of the raised amounts tried lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Share {
     pub taken: u32,
@@ -115,8 +115,7 @@ fn raised(value: Amount, raise: u128) -> Option<Amount> {
     value.checked_add(Amount::from_parts(raise)?)
 }
 
-/// Differences between the amounts of a rule and the order's own, in the order in which they are
-/// tried.
+/// Raises of the order's amount that a rule allows, in the order of tries.
 fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
     let digits = rule.digits.clamp(2, 6).unsigned_abs();
     let unit = 10_u128.pow(18 - digits);

@@ -115,7 +115,7 @@ impl State {
             let row = TransferRow { block, forget_at, ..old };
             return if is_younger { self.transfers.put(row) } else { Ok(()) };
         }
-        // A duplicate, or one from before the rewind that took the transfer back.
+        // A duplicate, or one from before the rewind that retracted it.
         if record.epoch < old.epoch || (old.is_included() && record.epoch == old.epoch) {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use super::transfers::TransferRow;
 use super::{Broken, Effect, FORGOTTEN, State, TransferStage};
 
 impl State {
-    /// The chain's time, or before its first head the record's.
+    /// Chain time, or the command's before the first head.
     pub(super) fn time_or(&self, now: UnixMicros) -> UnixSeconds {
         self.chain_time().unwrap_or(now.seconds())
     }

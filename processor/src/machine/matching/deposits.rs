@@ -50,7 +50,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// The earlier of two, for a deposit that continues another one.
+    /// The earlier of two, for a deposit that takes over an amount.
     pub(super) fn earlier(self, other: Self) -> Self {
         Self { above: self.above.min(other.above), position: self.position.min(other.position) }
     }
@@ -139,7 +139,7 @@ struct KeptDeposit {
     started_at: UnixSeconds,
     expires_at: UnixSeconds,
     updated_at: UnixMicros,
-    /// The chain time at which something is due: expiry while its order waits for it, release after that.
+    /// Chain time of the next event: expiry while its order waits for it, release after that.
     due_at: UnixSeconds,
     user_address: Option<Box<Address>>,
     opening: Opening,

@@ -23,7 +23,7 @@ impl State {
         if !row.is_awaited() {
             return self.deposits.remove(id);
         }
-        // In blocks that are not confirmed, a reorganisation may still bring a transfer in time.
+        // A reorganisation of unconfirmed blocks may still bring a transfer in time.
         let confirmed = head.confirmed_time(row.value);
         if confirmed.is_none_or(|time| time <= row.expires_at) {
             return Ok(());

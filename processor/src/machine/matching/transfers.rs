@@ -38,7 +38,7 @@ pub(super) struct TransferRow {
     pub(super) epoch: Epoch,
     /// Time at which its block left the chain; none while the chain has it.
     pub(super) orphaned_at: Option<UnixSeconds>,
-    /// `true` while no record reports the orphan: it may be in the next blocks.
+    /// `true` until its orphaning is published: the next blocks may include it.
     pub(super) orphan_due: bool,
     /// `true` while a request to its order is in flight.
     pub(super) settling: bool,
@@ -85,8 +85,8 @@ impl TransferRow {
         )
     }
 
-    /// `true` if it was forgotten when a rewind took it back: its verdict is unknown, and nothing
-    /// is published of it.
+    /// `true` if it was forgotten before its retract: its verdict is unknown, and it is not
+    /// published.
     pub(super) fn is_nameless(&self) -> bool {
         self.status == TransferStatus::NoMatchedDeposit && self.reason.is_none()
     }
@@ -288,7 +288,7 @@ impl Transfers {
     }
 
     /// `true` if a transfer that fits this deposit is waiting: the deposit neither expires nor
-    /// gives its amount away.
+    /// releases its amount.
     pub(super) fn holds(&self, deposit: DepositId) -> bool {
         self.index.holds.contains_key(&deposit)
     }

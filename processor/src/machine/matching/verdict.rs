@@ -27,15 +27,15 @@ impl DepositRow {
         }
     }
 
-    /// `true` if it opened when its lane already had the transfer, or its block: the sender meant
-    /// something else.
+    /// `true` if the lane had the transfer or its block when it opened: the sender meant another
+    /// payment.
     fn is_after(&self, row: &TransferRow) -> bool {
         let Opening { above, position } = self.opening;
         row.listed_at < position || row.block.number <= above
     }
 
-    /// `true` if a transfer of its amount may pay it. So may one that was tied to it when its order
-    /// was paid: an operator may have marked the order paid while the payment was on its way.
+    /// `true` if a transfer of its amount may pay it, or was tied to it when its order was paid: an
+    /// operator may have marked it paid.
     pub(super) fn admits(&self, row: &TransferRow) -> bool {
         self.takes() || (self.is_order_paid() && row.deposit == Some(self.id))
     }
@@ -59,7 +59,7 @@ impl State {
         reserved.filter(|deposit| row.may_pay(deposit.order))
     }
 
-    /// Decides about a confirmed transfer as far as that is possible now.
+    /// Decides about a confirmed transfer, or leaves it waiting.
     pub(super) fn match_or_wait(
         &mut self,
         row: TransferRow,
@@ -193,7 +193,7 @@ impl State {
         deposit.misfit(row, self.deposits.contracts(deposit))
     }
 
-    /// Reason why a transfer of its amount does not pay this deposit, if it does not.
+    /// Reason why a transfer of its amount does not pay this deposit, if any.
     fn refusal(&self, deposit: &DepositRow, row: &TransferRow) -> Option<UnknownReason> {
         self.misfit(deposit, row).or(deposit.closed_reason(row))
     }

@@ -174,7 +174,7 @@ fn unknown() -> Transfer {
     Transfer { status, block, observation, order_id: None, fulfillment_id: None, ..example }
 }
 
-/// Tables may be behind by a week, by the clock that is later: here the chain is three days behind that of the operator.
+/// Tables may lag by a week, by the later of two clocks: here the chain is three days behind the operator's.
 #[test]
 fn the_later_clock_says_how_long_it_is_remembered() {
     let (mut lane, row) = underpaid();

@@ -1,4 +1,4 @@
-//! Transfers that endpoints disagree about: a head holds them, and nothing else waits for them. And a gap in the chain.
+//! Transfers that endpoints disagree about: a head holds them, and no others. And a gap in the chain.
 
 use schemas::{Address, AddressFamily, UnknownReason};
 
@@ -147,7 +147,7 @@ fn a_stray_one_is_given_up_when_released() {
         );
 }
 
-/// One dispute costs one customer time, and nobody else anything.
+/// One dispute delays one customer, and nobody else.
 #[test]
 fn a_hundred_orders_are_paid_past_its_deadline() {
     let mut lane = held();

@@ -16,7 +16,7 @@ fn a_taken_amount_is_raised() {
         // 10.01 and 10.02 are gone, 10.03 is the limit.
         .then(open('D', "10.00"), "deposit #4 open 10.03 for D/0; to D: opened /0 #4 10.03")
         .then(open('E', "10.00"), "to E: refused /0 amounts_taken; alert amounts_taken E")
-        // An amount between the cents is in nobody's way.
+        // An amount between the cents does not collide.
         .then(open('F', "10.005"), "deposit #5 open 10.005 for F/0; to F: opened /0 #5 10.005");
 }
 

@@ -30,7 +30,7 @@ fn an_unanswered_order_is_asked_again() {
         .then(head(180), "")
         .then(head(181), settle)
         .then(head(241), "")
-        // Its deposit neither expires nor gives its amount away meanwhile.
+        // Its deposit neither expires nor releases its amount meanwhile.
         .then(head(242), settle)
         .then(
             settled('A', 2),
@@ -144,7 +144,7 @@ fn a_refusal_is_the_reason() {
                 settled('A', 2),
                 "alert confirmed_transfer_retracted #2 A; matched #2 matched @110 paid A by #3",
             )
-            // The deposit did not close by it: it waits for a better one, or its end.
+            // The deposit stays open, for another transfer or its expiry.
             .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired");
     }
 }
@@ -159,7 +159,7 @@ fn an_unexpected_answer_is_ignored() {
         .ignores(refused('A', 2, UnknownReason::Late));
 }
 
-/// An operator marked the order paid while its payment was on its way: the order decides about that.
+/// An operator marked the order paid while it had a candidate: the order decides about that.
 #[test]
 fn what_was_on_its_way_asks_a_marked_order() {
     Lane::new()

@@ -239,7 +239,7 @@ fn paid_transfer_back_days_later_pays_nothing() {
     let mut lane = paid_and_gone();
     lane.then(pay(1, "10.00").at(LATER).fork(1), "detected #2 matched @25920 for #1 paid A by #3")
         .then(head(LATER + 10).epoch(1), "")
-        // In the chain it is known for a day, as others are.
+        // In the chain it is kept for a day, as others are.
         .then(
             head(LATER + DAY).epoch(1),
             "deposit #4 closed expired for B/0; to B: closed /0 expired",

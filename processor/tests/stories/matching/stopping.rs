@@ -135,7 +135,7 @@ fn a_lane_publishes_what_is_stopped() {
     assert_eq!(stopped(progress(&mut state, resume(COIN))), None);
 }
 
-/// A coin that is stopped on this chain alone stays so when a stop of it on all chains ends.
+/// A stop of a coin on this chain stays when a stop of it on all chains ends.
 #[test]
 fn each_stop_ends_by_itself() {
     let here = StopScope { blockchain: Some(Blockchain::Eth), ..COIN };
@@ -158,7 +158,7 @@ fn each_stop_ends_by_itself() {
         );
 }
 
-/// A transfer that never pays keeps its own reason: nobody is to attach it for the stop alone.
+/// A transfer that never pays keeps its reason: the stop is no reason to attach it.
 #[test]
 fn what_never_fits_is_not_called_stopped() {
     Lane::new()

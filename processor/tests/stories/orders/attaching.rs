@@ -74,7 +74,7 @@ fn a_transfer_that_may_pay_nothing_leaves_it_as_it_is() {
         .then(attach_refused('A', 2), "A v5 expired attach_refused answers 2 [closed w1 #9 10.01]");
 }
 
-/// The lane is answered all the same, or its transfer would wait for ever.
+/// The lane gets a reply anyway, or its transfer would wait for ever.
 #[test]
 fn a_forgotten_order_comes_back_with_its_row() {
     let order = row(&ended(OrderStatus::Expired));

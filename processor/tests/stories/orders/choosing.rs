@@ -48,7 +48,7 @@ fn another_chain_is_another_deposit() {
             closed('A', 0, CloseReason::Replaced),
             "A v6 pending deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
         )
-        // Back to the first: a slot of its own. The one before is forgotten when it has its amount.
+        // Back to the first, in a new slot. The old one is dropped when the new one has its amount.
         .then(
             choose('A', 3, usdt(Blockchain::Eth, &[1])),
             "eth w1: A/2 open 10.00 USDT from 1050 to 2000

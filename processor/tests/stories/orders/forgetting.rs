@@ -42,7 +42,7 @@ fn an_ended_order_leaves_a_week_after_its_late_window() {
     leaves_after(&mut never_chosen, 1060 + KEPT_SECONDS);
 }
 
-/// A create that is read again after a week may be that of an order which is forgotten.
+/// A create that is replayed after a week may be that of a forgotten order.
 #[test]
 fn a_create_older_than_memory_creates_nothing() {
     let ended_at = |second| {
@@ -215,7 +215,7 @@ fn a_tick_is_for_all_that_leave() {
     assert_eq!(state.rows(), 0);
 }
 
-/// Payments under way when it was marked paid are asked about, and pay it whenever they come.
+/// Candidates of a marked order keep it in memory, and pay it whenever they settle.
 #[test]
 fn a_payment_under_way_keeps_its_order() {
     let mut book = ended(OrderStatus::Expired);

@@ -11,8 +11,8 @@ fn progress(lane: Option<i32>, second: i64) -> NewRecord {
     wrap(Topic::Chains, Partition(Blockchain::Eth.index()), "eth", &progress)
 }
 
-/// A timer is for good, so it waits for the chains: they are at most `AHEAD_MAX_SECONDS` of ten minutes behind the time it
-/// acts by.
+/// A timer is final, so it waits for the chains: they are at most `AHEAD_MAX_SECONDS` of ten minutes behind the time it
+/// uses.
 #[test]
 fn a_clock_that_jumps_ends_no_order() {
     for treatment in [Treatment::Kind, Treatment::Restarts] {

@@ -1,4 +1,4 @@
-//! A group whose position somebody sets by hand, as Kafka's tools do.
+//! A group whose position is set by hand, as by Kafka's tools.
 
 use log::{Committed, Event, Step, WorkerSpec};
 use tidemark_processor::machine::orders::State;
