@@ -203,7 +203,7 @@ impl Explanation {
         let mut orders: Vec<_> =
             self.orders.values().map(|taken| taken.iter().filter(of_lane).peekable()).collect();
         let (mut seen, mut delivered) = (HashSet::new(), Vec::new());
-        // The outputs of either side are inputs of the other; inputs from outside have no cause here.
+        // The outputs of either machine are inputs of the other; inputs from outside have no cause.
         let is_due = |seen: &HashSet<Position>, input: Position| {
             self.causes.get(&input).is_none_or(|cause| {
                 let elsewhere =

@@ -87,7 +87,7 @@ impl Seldom {
 
 /// Checks that every kind of flaw, planted in every topic, is found and classified.
 pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
-    // An alert or a dead letter is not the rule: there may be none.
+    // Alerts and dead letters are rare: there may be none.
     let is_rare = |topic: &Topic| [Topic::Alerts, Topic::DeadLetters].contains(topic);
     for topic in Topic::written_by(Stage::Processor).filter(|topic| !is_rare(topic)) {
         let written = |record: &Record| is_changelog(topic) || is_output(record);

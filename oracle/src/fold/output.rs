@@ -18,7 +18,7 @@ use super::reading::{Reading, is_changelog, is_steps};
 use super::{Flaw, FlawKind, Position};
 
 /// The machine that wrote a record: matching or orders, and its partition. Its records in one
-/// partition are one line, whichever process wrote them.
+/// partition form a line, whichever process wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Author {
     is_orders: bool,
@@ -244,7 +244,7 @@ pub(super) fn position(record: &Record) -> Position {
     Position { of: record.from, offset: record.offset }
 }
 
-/// Returns the flaw by which the next record of a line differs from the expected one.
+/// Returns the flaw of the next record of a line, if it is not the expected one.
 fn difference(
     input: Position,
     expected: &NewRecord,

@@ -13,7 +13,7 @@ use schemas::{Layout, Partition};
 use super::output::{Author, Fronts, Outputs, brief, changed, position};
 use super::{Flaw, FlawKind, Taken, changes, fresh};
 
-/// Inputs of one topic that a step took in a row: the index of the topic, and those of the inputs.
+/// Consecutive inputs of one topic in a step: index of the topic, and of the inputs.
 type Run = (usize, std::ops::Range<usize>);
 
 /// All inputs of one machine, and its progress in them.

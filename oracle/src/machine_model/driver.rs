@@ -134,7 +134,7 @@ pub(super) trait Sabotaged: Machine + Clone {
     /// Returns the inputs to take for `input`, the `number`th of its step; none if it is lost.
     fn alter(&self, input: Self::Input, number: usize, sabotage: Sabotage) -> Vec<Self::Input>;
 
-    /// Alters the effects of an input. `asked` has the deposit of each transfer that asked to pay.
+    /// Alters the effects of an input. `asked` has the deposit of each settled transfer.
     fn spoil(
         input: &Self::Input,
         effects: &mut [Self::Effect],
@@ -426,7 +426,7 @@ pub(super) enum Fate {
     Commit,
     /// The log refuses it; it is undone and retried.
     Abort,
-    /// The process dies; another restores the changelog and does it.
+    /// The process dies; another restores the state and retries.
     Crash,
 }
 
@@ -563,8 +563,8 @@ impl<M: Sabotaged> Driver<M> {
         changes
     }
 
-    /// The machine as two other processes restore it: from the whole changelog, and from what
-    /// compaction leaves of it, in another order.
+    /// The machine as restored from the whole changelog, and from its compacted entries in another
+    /// order.
     fn rebuilt(&mut self, before: &[(String, M::Entry)]) -> Result<M, Violation> {
         for (key, entry) in self.changelog.drain(..) {
             restore(&mut self.restored, &key, entry.as_ref())?;

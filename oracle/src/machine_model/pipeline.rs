@@ -68,9 +68,9 @@ pub struct Tricks {
     pub losses: bool,
     /// Repeated records.
     pub repeats: bool,
-    /// Requests and answers that are never read: `open`, `close`, `settle`, their answers, and the
-    /// notice that a payment will not come. The answer to an attach is read: its order may be
-    /// forgotten after a week, and a chain may be halted for longer than that.
+    /// Requests and replies that are lost: `open`, `close`, `settle`, their replies, and
+    /// `CandidateGone`. The reply to an attach is read: its order may be forgotten after a week,
+    /// and a chain may be halted for longer than that.
     pub silence: bool,
 }
 
@@ -523,7 +523,7 @@ fn chain_of(input: &matching::Input) -> Blockchain {
     }
 }
 
-/// `true` for a request that is repeated until answered, or an answer to such a request.
+/// `true` for a request that is repeated until replied to, or its reply.
 fn may_ask_again(body: &OrderCommandBody) -> bool {
     use OrderCommandBody as Body;
     matches!(

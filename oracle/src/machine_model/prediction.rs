@@ -218,7 +218,7 @@ impl Shop {
         }
         for transfer in self.transfers.iter_mut().filter(|t| t.payment == payment) {
             (transfer.block, transfer.log_index, transfer.on_chain) = (block, log_index, true);
-            // A payment that was on its way when its order was marked paid is still awaited.
+            // A candidate of an order that was marked paid is still awaited.
             let is_marked = |d: &ModelDeposit| {
                 self.orders.iter().any(|o| o.id == d.order && o.on_its_way.contains(&payment))
             };
@@ -356,7 +356,7 @@ impl Shop {
         }
         self.expire_deposits(blockchain, head);
         // A seen payment keeps the amount for its deposit, also one that this head confirmed, as
-        // its order answers after the head.
+        // its order replies after the head.
         let is_asked = |t: &&ModelTransfer| t.is_waiting() || t.confirmed_by == self.heads;
         let waiting = self.transfers.iter().filter(is_asked);
         let kept: BTreeSet<usize> = waiting.filter_map(|t| t.awaited_by).collect();

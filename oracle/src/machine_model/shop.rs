@@ -18,7 +18,7 @@ pub(super) struct ModelOrder {
     pub(super) expires_at: UnixSeconds,
     pub(super) status: OrderStatus,
     pub(super) payer: Option<PaymentKey>,
-    /// Payments on their way when an operator marked it paid.
+    /// Its candidates when an operator marked it paid.
     pub(super) on_its_way: Vec<PaymentKey>,
 }
 
@@ -101,7 +101,7 @@ impl ModelDeposit {
         self.is_open() || (is_replaced && !self.released)
     }
 
-    /// `true` if a payment counts, also after another choice, or late where that is accepted.
+    /// `true` if a payment counts, also after a replacement, or late if accepted.
     pub(super) fn takes(&self) -> bool {
         !self.released && self.closed.is_none_or(|(reason, _)| self.is_left_to_order(reason))
     }

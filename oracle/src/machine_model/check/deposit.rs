@@ -163,7 +163,7 @@ impl Ledger<'_> {
         over.contains(&deposit.close_reason) && self.accepts_late(deposit)
     }
 
-    /// `true` if a closed deposit keeps its amount from everybody.
+    /// `true` if a closed deposit is in its late window.
     pub(super) fn is_in_late_window(&self, deposit: &Deposit) -> bool {
         let kept = self.late_window(deposit).min(KEPT_SECONDS);
         let time = self.lane(deposit.blockchain).time_max;

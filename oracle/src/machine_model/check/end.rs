@@ -40,7 +40,7 @@ impl Ledger<'_> {
         for order in self.orders.values() {
             holds!(8, order.status != OrderStatus::Pending, "waits for ever: {order:?}");
             let paid_by = self.matched.get(&order.order_id).copied();
-            // One that failed before the answer was read may be unknown, or never come back.
+            // One that failed before the reply was read may be unknown, or never come back.
             let is_gone = |id: &TransferId| {
                 self.payments.get(id).is_none_or(|payment| !canonical.contains(payment))
             };

@@ -31,7 +31,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 11: a payment on its way when an operator marked the order paid becomes its payer.
+    /// 11: a candidate of an order that an operator marked paid becomes its payer.
     fn check_marked(
         &mut self,
         command: &OrderCommand,
@@ -108,8 +108,9 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 4: an operator may mark any order paid, attach a transfer to it, and have its status sent again: each such command is answered
-    /// once. Only one about an order that ended long ago may be in vain, if it does not carry that order.
+    /// 4: an operator may mark any order paid, attach a transfer to it, and have its status sent again: each such
+    /// command gets one reply. Only one about an order that ended long ago may get none, if it does not carry that
+    /// order.
     fn check_answered(
         &mut self,
         command: &OrderCommand,

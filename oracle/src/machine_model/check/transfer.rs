@@ -221,7 +221,7 @@ impl Ledger<'_> {
         };
         let waits = |d: &Deposit| match status(d) {
             Some(OrderStatus::Pending) => self.is_awaited(d) && self.fits(transfer, d),
-            // Until the late window ends; then the amount may be another order's. A forgotten order
+            // Until the late window ends; then the amount may be reassigned. A forgotten order
             // refuses.
             Some(OrderStatus::Expired | OrderStatus::Cancelled) => {
                 let is_kept = self.is_in_late_window(d) && !self.left.contains(&d.order_id);
