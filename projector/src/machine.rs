@@ -23,9 +23,8 @@ pub const TOPICS: [Topic; 9] = [
     Topic::Chains,
 ];
 
-/// Maximum lead of a record's version clock over the time at which the log received it. CQL servers
-/// refuse write times beyond three days, and a row that had one would ignore all that follows until
-/// then.
+/// Maximum lead of a record's version clock over its append time. CQL servers refuse write times
+/// beyond three days, and a row that had one would ignore all later versions until then.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Change by a record; none for the tombstone of a compacted topic, since rows stay.

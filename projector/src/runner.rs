@@ -25,7 +25,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of records that wait.
 const FLUSH_RECORDS: usize = 10_000;
 /// Maximum time that a turn spends on slow tables before the next poll: a member that does not poll
-/// loses its partitions, and the next owner would take as long.
+/// is evicted, and the next owner would take as long.
 const TURN_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Projector {

@@ -86,7 +86,7 @@ async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn C
     let Some(newest) = newest else { return };
     let before = Day::of(now.seconds().min(newest)).back(retention.days);
     let file = retention.export.map(|folder| {
-        // A name of its own for each run; without rows there is no file.
+        // A new name for each run; without rows there is no file.
         FileExport::to(folder.join(format!("before-{before}-{}.jsonl", now.0)))
     });
     let export: &dyn Export = file.as_ref().map_or(&WithoutExport, |file| file);

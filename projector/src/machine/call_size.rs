@@ -1,6 +1,6 @@
 //! Number of rows that one call to the tables writes: fewer while they are slow, so that a call
-//! ends well before the projector must poll again. A member that does not poll loses its
-//! partitions, and the next owner writes the same rows to the same slow tables.
+//! ends well before the projector must poll again. A member that does not poll is evicted, and the
+//! next owner writes the same rows to the same slow tables.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use log::{Assigned, Offset, TopicPartition};
 use store::Position;
 
-/// Position in the form in which the tables keep it.
+/// Position in the format of the tables.
 pub(crate) fn position(of: TopicPartition, next: Offset) -> Position {
     Position { topic: of.topic, partition: of.partition, next: next.0 }
 }

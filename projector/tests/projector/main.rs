@@ -138,8 +138,8 @@ fn when_the_tables_come_back_nothing_is_missing() {
     projector.stop().unwrap();
 }
 
-/// The tables are taken back to what they were after a flush, as by a power cut: the rows that were only
-/// applied since then come again.
+/// The tables are reset to an earlier flush, as by a power cut: the rows that were only applied since then are written
+/// again.
 #[test]
 fn rows_that_a_power_cut_takes_back_are_written_again() {
     let mut shop = Shop::new();

@@ -38,7 +38,7 @@ fn a_row_of_another_version_differs() {
     let at = |number, version| order(number, version, OrderStatus::Paid);
     let published = [1, 2, 3, 4].map(|number| wrap(Topic::Orders, 0, &at(number, 5)));
     shop.produce(published.to_vec());
-    // As if the tables had had everything: the second is missing.
+    // The tables claim to be complete: the second is missing.
     shop.rebuild(&others).unwrap();
     let positions = shop.runtime.block_on(others.positions()).unwrap();
     shop.runtime.block_on(shop.store.set_positions(&positions)).unwrap();
