@@ -44,7 +44,7 @@ impl Join {
 /// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The chain has a transfer that the log has not.
+    /// The chain has a transfer that the log lacks.
     NotInLog,
     /// The log has a transfer that no endpoint shows.
     NotOnChain,
@@ -72,7 +72,7 @@ pub enum Kind {
     NotAnnounced,
     /// The attempts of a webhook are used up, and none was acknowledged.
     Dead,
-    /// The books have an order that the period has not.
+    /// The books have an order that the period lacks.
     NotAnOrder,
     /// A paid order is not in the books.
     NotInBooks,

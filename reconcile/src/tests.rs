@@ -102,7 +102,7 @@ impl World {
         let order = self.orders.len().checked_sub(1).map(|last| at % (last + 1));
         Some(match which {
             0 => {
-                // The log lost it before anything was made of it.
+                // The log lost it before it had any effect.
                 let gone = self.raw.remove(at % self.raw.len());
                 self.transfers.retain(|one| one.observation.tx_hash != gone.seen.tx_hash);
                 Kind::NotInLog

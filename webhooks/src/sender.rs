@@ -41,7 +41,7 @@ const BODY_BYTES_MAX: usize = 16 * 1024;
 const ANSWER_BYTES_MAX: usize = 256;
 /// Maximum number of bytes searched for secrets: masks shorten the text.
 const SEARCHED_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
-/// More than any server has by mistake; the client's own limit of 100 is less than some have.
+/// More than any server sends by mistake; some exceed the client's own limit of 100.
 const HEADERS_MAX: usize = 1000;
 /// Minimum interval between reports of failures of our own: while one lasts, all attempts have it.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
@@ -226,7 +226,7 @@ fn client(config: &Config) -> ClientBuilder {
         .retry(reqwest::retry::never())
         // One request per connection: a dead connection fails no other request.
         .http1_only()
-        // A status decides, however malformed the lines are that follow it: PHP prints warnings among them.
+        // The status decides, even if malformed header lines follow: PHP prints warnings among them.
         .http1_ignore_invalid_headers_in_responses(true)
         .http1_allow_spaces_after_header_name_in_responses(true)
         .http1_allow_obsolete_multiline_headers_in_responses(true)

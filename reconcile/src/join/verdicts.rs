@@ -52,7 +52,7 @@ fn verdicts<'a>(records: &[&'a Transfer]) -> Vec<&'a Transfer> {
     records.iter().copied().filter(|transfer| !word(transfer.status).is_empty()).collect()
 }
 
-/// The word of a verdict in a total; empty without a verdict.
+/// Name of a verdict in a total; empty without a verdict.
 const fn word(status: TransferStatus) -> &'static str {
     match status {
         TransferStatus::Matched => "matched",

@@ -94,7 +94,7 @@ impl Outbox {
         let wait = (WAIT_MICROS << self.failures.min(16)).min(WAIT_MAX_MICROS);
         self.failures = self.failures.saturating_add(1);
         self.not_before = UnixMicros(now.0.saturating_add(wait));
-        // A newer state of the same alert makes the older one needless.
+        // A newer state of the same alert supersedes the older one.
         if let Some(failed) = self.waiting.get(&at) {
             let id = failed.alert.alert_id.clone();
             if self.waiting.range(at.next()..).any(|(_, other)| other.alert.alert_id == id) {

@@ -64,8 +64,8 @@ pub(crate) fn check(delivery: &Delivery) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Decides what follows from `answer` to an attempt at `delivery`. A dead delivery keeps the number
-/// of its last attempt.
+/// Decides the consequences of `answer` for `delivery`. A dead delivery keeps the number of its
+/// last attempt.
 pub(crate) fn decide(delivery: &Delivery, answer: &Answer, max_attempts: i32) -> Verdict {
     let failed = answer.outcome != AttemptOutcome::Delivered;
     let next = failed.then(|| decide_next(delivery, answer, max_attempts));

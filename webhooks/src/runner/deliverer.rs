@@ -170,7 +170,7 @@ impl Handler for Deliverer {
         Ok(())
     }
 
-    /// Time until something can have happened: an attempt has ended, or a record is due.
+    /// Time until an attempt may have ended, or a record is due.
     fn poll_timeout(&self) -> Duration {
         let is_idle = self.inbox.is_empty() && self.finished.is_empty();
         let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
@@ -274,7 +274,7 @@ impl Deliverer {
         self.conclude(job, verdict, alert, None)
     }
 
-    /// Concludes a delivery whose turn it was: collects the records of its verdict.
+    /// Concludes a delivery: collects the records of its verdict.
     fn conclude(
         &mut self,
         job: &Job,
@@ -286,7 +286,7 @@ impl Deliverer {
         if let Some(attempt) = &verdict.attempt {
             records.push(self.record(job, attempt)?);
         }
-        // A newer event of its order makes another attempt needless.
+        // A newer event of its order supersedes another attempt.
         let is_overtaken = self.sequences.is_overtaken(job);
         if let Some((topic, next)) = &verdict.next {
             records.push(if is_overtaken && *topic != Topic::WebhooksDead {
@@ -399,7 +399,7 @@ impl Deliverer {
         self.conclude(job, verdict, alert, Some(reason))
     }
 
-    /// The record of an attempt that is not made: a newer event of the order is sent in its place.
+    /// Record of a superseded attempt: a newer event of the order is sent instead.
     fn supersede(&self, job: &Job, delivery: &Delivery) -> Result<NewRecord, CodecError> {
         self.record(job, &schedule::supersede(delivery, self.now()))
     }

@@ -75,7 +75,7 @@ impl Sequences {
         Ok(admitted)
     }
 
-    /// `true` if a newer event of its order makes another attempt needless.
+    /// `true` if a newer event of its order supersedes it.
     pub(super) fn is_overtaken(&self, job: &Job) -> bool {
         let sequence = self.of.get(&job.position.from.partition);
         job.turn.zip(sequence).is_some_and(|(turn, sequence)| sequence.is_overtaken(turn))
@@ -90,7 +90,7 @@ impl Sequences {
         }
     }
 
-    /// Removes entries that are not needed any more, with the next step.
+    /// Removes expired entries, with the next step.
     pub(super) fn expire(&mut self, now: UnixMicros) {
         for (partition, sequence) in &mut self.of {
             let of = |topic| TopicPartition { topic, partition: *partition };

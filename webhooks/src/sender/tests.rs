@@ -64,7 +64,7 @@ async fn serve(routes: Router) -> SocketAddr {
     address
 }
 
-/// A receiver that speaks bytes: `answer` gets each connection once its request's head was read.
+/// A raw receiver: `answer` gets each connection once its request's head was read.
 async fn serve_raw<F, R>(answer: F) -> SocketAddr
 where
     F: Fn(TcpStream) -> R + Send + 'static,
@@ -96,7 +96,7 @@ async fn exactly_200_is_success_spec_6_3_1() {
     }
 }
 
-/// Answers that only a server that writes its own bytes can give.
+/// Answers that only a raw server can give.
 #[tokio::test]
 async fn the_last_status_counts_and_no_other_spec_6_3_1() {
     use AttemptOutcome::{Delivered, Status};
@@ -167,7 +167,7 @@ async fn spec_5_3_request_is_signed_over_its_exact_bytes() {
     mac.update(format!("{time}.{}", delivery.body).as_bytes());
     assert_eq!(signature, STANDARD.encode(mac.finalize().into_bytes()));
     assert_eq!(headers["webhook-timestamp"], time);
-    // Standard Webhooks: of both secrets while they are exchanged.
+    // Standard Webhooks: of both secrets during a rotation.
     let standard = ["whsec", "older"].map(|secret| {
         let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.as_bytes()).unwrap();
         mac.update(format!("{}.{time}.{}", delivery.event_id, delivery.body).as_bytes());

@@ -1,4 +1,4 @@
-//! The deliverer, turn by turn, on a log that aborts, fences and takes partitions away.
+//! The deliverer, turn by turn, on a log that aborts, fences and revokes partitions.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

@@ -306,7 +306,7 @@ async fn a_topic_with_dead_letters_has_one_open_alert() {
     );
 }
 
-/// The answer that a person sees, and the series of the process.
+/// The report for a person, and the metrics of the process.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_sinks_reach_no_answer_and_no_metric() {
     let recorder = PrometheusBuilder::new().build_recorder();

@@ -1,4 +1,4 @@
-//! The events of one order, turn by turn: none is sent after a newer one, whatever is aborted, lost or killed.
+//! The events of one order, turn by turn: none is sent after a newer one, despite aborts, losses and crashes.
 
 use std::time::Duration;
 

@@ -103,7 +103,7 @@ impl Scripted {
         self.clock.clone()
     }
 
-    /// Sets the clock of the log apart from that of the workers.
+    /// Sets the skew between the clocks of log and workers.
     pub(super) fn skew(&self, seconds: i64) {
         self.state.lock().unwrap().skew = seconds * 1_000_000;
     }

@@ -1,4 +1,4 @@
-//! Receivers whose status is followed by header lines that strict parsers refuse, and that other clients read.
+//! Receivers with header lines that strict parsers refuse and other clients accept.
 
 use tokio::io::AsyncWriteExt;
 

@@ -1,4 +1,4 @@
-//! The sender against receivers that speak TLS, well and badly.
+//! The sender against receivers with valid and invalid TLS.
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
@@ -151,7 +151,7 @@ async fn serve_bytes(answer: &'static [u8]) -> String {
 
 #[tokio::test]
 async fn failed_handshakes_are_failures_to_connect() {
-    // The alert of a server that speaks nothing newer than TLS 1.1: protocol_version, fatal.
+    // The alert of a server without TLS 1.2 or newer: protocol_version, fatal.
     let old = send(serve_bytes(b"\x15\x03\x02\x00\x02\x02\x46").await, &[]).await;
     let cause = old.cause.unwrap();
     assert_eq!(old.outcome, AttemptOutcome::Connect);
