@@ -1,5 +1,5 @@
-//! The three checks of authority: the merchant's signature, the operator's secret, the customer's
-//! signed checkout link. Each precedes everything else that is done with a request.
+//! Authentication: the merchant's signature, the operator's secret, the customer's signed checkout link. Each is
+//! checked before any other processing of a request.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,9 +36,9 @@ pub(crate) const AUTHORIZATION: &str = "service-admin-authorization";
 
 /// The keys of an installation, and the clock by which signatures expire.
 pub(crate) struct Auth {
-    /// The keys that a signature may be made with.
+    /// Accepted keys of signatures.
     secrets: Vec<Secret>,
-    /// The keys that a checkout link may be made with.
+    /// Accepted keys of checkout links.
     link_secrets: Vec<Secret>,
     bodies: Unverified,
     operators: Vec<(Secret, Operator)>,
@@ -46,7 +46,7 @@ pub(crate) struct Auth {
     refused: Mutex<Refused>,
 }
 
-/// Operator who gives a command: the holder of one of the secrets.
+/// Operator who sent a request: the holder of an admin secret.
 #[derive(Debug, Clone)]
 pub(crate) struct Operator {
     pub(crate) name: Arc<str>,
@@ -82,7 +82,7 @@ impl Refused {
     }
 }
 
-/// The cause of a refused signature, as metrics have it.
+/// Metric label of a refused signature's cause.
 fn word(cause: SignatureError) -> &'static str {
     match cause {
         SignatureError::Malformed => "malformed",
@@ -131,7 +131,7 @@ impl Auth {
         let header = header.to_str().map_err(|_| SignatureError::Malformed);
         let verify = |header| verify_service(&self.secrets, header, body, now.seconds());
         let cause = match header.and_then(verify) {
-            // The same key signs webhooks: who receives one, or sees it on its way, may not send it back as a request.
+            // The same key signs webhooks: a captured webhook must not be replayed as a request.
             Ok(()) if is_event(body) => "webhook",
             Ok(()) => return Ok(()),
             Err(cause) => word(cause),
@@ -171,7 +171,7 @@ impl Auth {
         self.verify_secret(given.as_bytes(), by)
     }
 
-    /// The operator whose secret this is.
+    /// The operator with this secret.
     ///
     /// # Errors
     /// Nobody has this secret, or the client sent too many wrong ones.
@@ -183,7 +183,7 @@ impl Auth {
         if std::str::from_utf8(given).is_err() {
             return refuse("malformed", Refusal::AdminNotText);
         }
-        // All are compared, so that timing does not show which one fits.
+        // All are compared, so that timing reveals no match.
         let mut found = None;
         for (secret, operator) in &self.operators {
             if secret.matches(given) {
@@ -222,7 +222,7 @@ impl Auth {
     }
 }
 
-/// `true` if a body is that of a webhook.
+/// `true` for the body of a webhook.
 fn is_event(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Event {
@@ -262,7 +262,7 @@ where
     }
 }
 
-/// Refuses every request without an admin secret (spec 5.2), and commands of one that may only read.
+/// Refuses requests without an admin secret (spec 5.2), and commands with a read-only one.
 pub(crate) async fn operators_only(
     State(auth): State<Arc<Auth>>,
     mut request: Request,
@@ -282,7 +282,7 @@ pub(crate) async fn operators_only(
     }
 }
 
-/// The operator that [`operators_only`] let pass.
+/// Operator that [`operators_only`] admitted.
 impl<S: Sync> FromRequestParts<S> for Operator {
     type Rejection = Refusal;
 
@@ -291,7 +291,7 @@ impl<S: Sync> FromRequestParts<S> for Operator {
     }
 }
 
-/// The order of a checkout link: the path names it, or the query where the path does not.
+/// Order of a checkout link, named by the path, otherwise by the query.
 #[derive(Debug)]
 pub(crate) struct Linked(pub(crate) OrderId);
 
@@ -312,8 +312,8 @@ where
     }
 }
 
-/// `None` only if the query has none of `order_id`, `exp` and `sig`. Other parameters, such as
-/// those of trackers, do not count.
+/// `None` only if the query has none of `order_id`, `exp` and `sig`. Other parameters, such as those of trackers, are
+/// ignored.
 impl<S: Send + Sync> OptionalFromRequestParts<S> for Linked
 where
     Arc<Auth>: FromRef<S>,

@@ -1,5 +1,4 @@
-//! Bounds the memory of bodies whose sender has shown no authority yet: a signature can be checked only with the whole
-//! body.
+//! Bounds the memory of bodies before authentication: a signature can be checked only with the whole body.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +11,13 @@ use tokio::sync::Notify;
 use crate::error::{Answer, Refusal};
 use crate::extract::broken_off;
 
-/// Most bytes of a body. It is read before its signature can be checked, on as many connections as there may be; an order
-/// whose texts are as long as they may be has 20 KiB.
+/// Maximum bytes of a body, which is read before its signature can be checked, on every connection; an order with the
+/// longest texts has 20 KiB.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum bytes of all bodies that are not verified.
 const UNVERIFIED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The bodies that are not verified, of all connections. Clones are one.
+/// Unverified bodies of all connections. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Unverified(Arc<Mutex<All>>);
 
@@ -26,7 +25,7 @@ pub(crate) struct Unverified(Arc<Mutex<All>>);
 struct All {
     bytes: usize,
     last: u64,
-    /// By their beginning.
+    /// In order of start.
     arriving: BTreeMap<u64, Arriving>,
 }
 
@@ -37,7 +36,7 @@ struct Arriving {
     given_up: Arc<Notify>,
 }
 
-/// The place of one body, until it is verified or refused.
+/// Entry of one body, until it is verified or refused.
 #[derive(Debug)]
 pub(crate) struct Held {
     of: Unverified,
@@ -46,8 +45,8 @@ pub(crate) struct Held {
 }
 
 impl Unverified {
-    /// Reads a body. If all of them become too many bytes, the one that began first is given up: an honest sender's
-    /// arrives at once, and one that is withheld makes room.
+    /// Reads a body. When all exceed the limit, the oldest is given up: honest bodies arrive at once, withheld ones
+    /// make room.
     pub(crate) async fn read(
         &self,
         body: Body,
@@ -127,7 +126,7 @@ mod tests {
 
     const PART: usize = 64 * 1024;
 
-    /// A body of which one part comes, and no more.
+    /// Body that stalls after one part.
     fn withheld() -> Body {
         let part = Ok::<_, Infallible>(Bytes::from(vec![0; PART]));
         Body::from_stream(stream::iter([part]).chain(stream::pending()))

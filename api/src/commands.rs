@@ -38,8 +38,8 @@ use crate::{Feed, Merchant, metrics};
 
 /// Maximum wait for the log to accept a record, and for the answer to its command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum wait of an answer for the row that its caller reads next; the write continues after it,
-/// and the projector writes the same.
+/// Maximum wait for the write of the row that the caller reads next; the write continues afterwards, and the projector
+/// repeats it.
 const ROW_TIMEOUT: Duration = Duration::from_millis(250);
 /// Maximum wait for the tables to report what can be paid.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ const STORE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Name space of installations. It can never change: ids of orders with an idempotency key follow from it.
 const KEY_SPACE: Uuid = Uuid::from_u128(0x7f0c_2d0a_52f1_4f0e_9d53_2c41_7b1e_66aa);
 
-/// The commands that one request may give. Their records carry its trace context.
+/// Commands of one request. Their records carry its trace context.
 #[derive(Clone)]
 pub(crate) struct Commands {
     log: Arc<dyn Log>,
@@ -60,7 +60,7 @@ pub(crate) struct Commands {
     key_space: Uuid,
     unknown_url: Option<Arc<str>>,
     limits: Arc<Mutex<Limits<OrderId>>>,
-    /// Requests with fields that mean nothing.
+    /// Requests with unknown fields.
     ignored: Arc<Mutex<Occasions>>,
     trace: Trace,
 }
@@ -132,7 +132,7 @@ impl Commands {
         Ok(Created::now(order))
     }
 
-    /// Logs that a request to create an order had fields that mean nothing; once a minute at most.
+    /// Logs that a create request had unknown fields; once a minute at most.
     pub(crate) fn note_ignored(&self, names: &[String]) {
         if names.is_empty() {
             return;
@@ -148,8 +148,8 @@ impl Commands {
         }
     }
 
-    /// Creates an order that can be paid in one way only. Returns when that is open: an order that nobody
-    /// can pay is refused. Repeated with its key, it asks again.
+    /// Creates an order with one fixed chain and coin. Returns when its deposit is open: an order that cannot be paid
+    /// is refused. A repeated key requests it again.
     async fn create_fixed(
         &self,
         mut create: CreateOrder,
@@ -191,7 +191,7 @@ impl Commands {
         OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()))
     }
 
-    /// Reads what can be offered; everything while the tables do not answer: the lane decides.
+    /// Reads the chains to offer; all if the tables do not answer: the lane decides.
     async fn followed(&self) -> Followed {
         match timeout(OFFER_TIMEOUT, self.store.chains()).await {
             Ok(Ok(chains)) => Followed::new(chains, self.clock.now().seconds()),
@@ -199,8 +199,8 @@ impl Commands {
         }
     }
 
-    /// Sends the command; the order is what the processor will make of it: the api may write its row first, because version
-    /// clock and content are the same. A command that may be on the log is an order that may exist, whatever failed.
+    /// Sends the command and returns the order that the processor will make of it: the api may write its row first,
+    /// because both rows are the same. If the write fails, the order may exist nevertheless.
     async fn send_create(
         &self,
         create: CreateOrder,
@@ -219,9 +219,8 @@ impl Commands {
         }
     }
 
-    /// The first record of an order that is an answer. The feed may have received it before this request
-    /// subscribed, on behalf of a process that has not written it to the store yet: so the store is polled
-    /// as well.
+    /// The first record of an order that is an answer. The feed may have received it before this request subscribed,
+    /// and its row may not be written yet: so the store is polled as well.
     async fn first_record(
         &self,
         id: OrderId,
@@ -235,7 +234,7 @@ impl Commands {
                 record = records.next() => {
                     record.map(Arc::unwrap_or_clone).ok_or(Refusal::MaybeCreated)?
                 }
-                // Tables that cannot be read are no reason to miss the record.
+                // A failed read does not end the wait for the record.
                 _ = poll.tick() => match self.store.order(id).await {
                     Ok(Some(row)) => row.order,
                     Ok(None) | Err(_) => continue,
@@ -246,7 +245,7 @@ impl Commands {
                 Verdict::Wait => {}
                 Verdict::Done => return Ok(order),
                 Verdict::Refused(refusal) => {
-                    // A repetition with its key finds it.
+                    // A repeated request finds the row.
                     self.write_row(&order).await;
                     return Err(refusal);
                 }
@@ -257,8 +256,7 @@ impl Commands {
     /// Opens a deposit for the customer's choice, or finds the one that is open.
     pub(crate) async fn choose_payment(&self, id: OrderId, choice: Choice) -> Answer<PaymentView> {
         let mut order = self.pending_order(id).await?;
-        // An open deposit is the answer, without a command: a page that repeats its question must
-        // not fill the log.
+        // An open deposit is returned without a command: a page that repeats its request must not fill the log.
         if open_deposit(&order, choice).is_none() {
             let request = self.catalog.chosen(&order, choice, &self.followed().await)?;
             let body = OrderCommandBody::ChoosePayment(request);
@@ -294,7 +292,7 @@ impl Commands {
         self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)
     }
 
-    /// Ends a pending order for an operator, under the conditions of its customer: no payment for it is seen.
+    /// Cancels a pending order for an operator, under the customer's condition: no payment for it is seen.
     pub(crate) async fn cancel_by(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
         let row = self.row(order_id).await?;
         // A final status never changes back, and the processor may have forgotten the order.
@@ -328,7 +326,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Sends the webhook of a transfer that pays nothing again (spec 4.2).
+    /// Resends the webhook of an unmatched transfer (spec 4.2).
     pub(crate) async fn resend_transfer(&self, by: &Operator, id: TransferId) -> Answer<()> {
         let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
@@ -342,7 +340,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Sends an operator's command and waits for the record that answers it. Nothing is sent that is not on record.
+    /// Sends an operator's command and waits for the record that answers it. The audit entry is written first.
     async fn operate(
         &self,
         by: &Operator,
@@ -363,15 +361,15 @@ impl Commands {
         self.produce(audit::record(&entry)?).await
     }
 
-    /// The order of a checkout link, if it is pending. No status becomes pending again, so a row that has another
-    /// one is answer enough, however old it is.
+    /// The order of a checkout link, if it is pending. No status reverts to pending, so even a stale row with another
+    /// status suffices.
     async fn pending_order(&self, order_id: OrderId) -> Answer<Arc<Order>> {
         let order = self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order;
         let is_pending = order.status == OrderStatus::Pending;
         if is_pending { Ok(Arc::new(order)) } else { Err(Refusal::NotPending) }
     }
 
-    /// Counts what the holder of a link asks for that costs more than one read.
+    /// Counts requests of a link's holder that cost more than one read.
     pub(crate) fn limit(&self, order_id: OrderId) -> Answer<()> {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = limits.admit(order_id, self.clock.now());
@@ -389,7 +387,7 @@ impl Commands {
         self.command_as(command_id, order_id, awaited, body).await
     }
 
-    /// The same with an id that is known already.
+    /// Sends a command with a given id.
     async fn command_as(
         &self,
         command_id: CommandId,
@@ -446,7 +444,7 @@ impl Commands {
         self.produce(NewRecord::encode(Topic::WebhooksDispatch, partition, key, &delivery)?).await
     }
 
-    /// Writes a record. One that a silent log was given may be there all the same.
+    /// Writes a record. After a timeout it may be on the log nevertheless.
     async fn produce(&self, record: NewRecord) -> Answer<()> {
         let written = self.log.produce(vec![record.traced(self.trace.parent())]);
         match timeout(ANSWER_TIMEOUT, written).await {
@@ -467,7 +465,7 @@ impl Commands {
                 tracing::warn!(%error, order.id = %order_id, "cannot write the row of an order; the projector will");
             }
         });
-        // Late, or written, or reported: the answer does not depend on it.
+        // The answer does not depend on the write, which logs failures.
         drop(timeout(ROW_TIMEOUT, written).await);
     }
 }

@@ -37,7 +37,7 @@ use crate::metrics;
 
 /// Maximum bytes of a request's head, path and headers together: twice what proxies forward.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Time for a request that is on its way when an orderly stop begins: it is answered, as the last of its connection.
+/// Wait at an orderly stop for a request in flight to arrive: it is answered as the last of its connection.
 const LAST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 /// Maximum delay of an orderly stop by a request that has only partly arrived.
 const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n\r\nthe service is busy, try again";
 
-/// One address that is listened on, and its connections.
+/// Listening address and its connections.
 #[derive(Clone)]
 pub(crate) struct Listener {
     entrance: Entrance,
@@ -77,7 +77,7 @@ impl Listener {
         Self { entrance, bounds, places, proxies, unbelieved, clock, stop }
     }
 
-    /// Serves until the stop, then completes the requests that have begun, as far as there is time for them.
+    /// Serves until the stop, then completes requests in flight within the grace period.
     pub(crate) async fn serve(&self, socket: TcpListener, router: Router) {
         let router = TowerToHyperService::new(router);
         let mut is_refused = false;
@@ -102,18 +102,18 @@ impl Listener {
             }
         }
         drop(socket);
-        // Every connection gives its place back by the end of the grace.
+        // Every connection releases its permit within the grace period.
         drop(self.places.acquire_many(self.bounds.max).await);
     }
 
     fn admit(&self, stream: TcpStream, peer: IpAddr, router: &TowerToHyperService<Router>) {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             metrics::connection_refused();
-            // The buffer of a new connection has room for it.
+            // The send buffer of a new connection has room.
             drop(stream.try_write(FULL));
             return;
         };
-        // Without the option answers are late, not wrong.
+        // Without TCP_NODELAY, answers are only late.
         drop(stream.set_nodelay(true));
         let connection = self.clone().connection(stream, peer, router.clone(), place);
         tokio::spawn(connection);
@@ -152,8 +152,8 @@ impl Listener {
             let client = self.client(peer, request.headers());
             request.extensions_mut().insert(client);
             let guard = Progress::begin(&progress);
-            // Its length may be said twice, in ways that a proxy in front understands otherwise: nothing behind it may be
-            // taken for a request.
+            // Request smuggling: a proxy may read an ambiguous length differently, so bytes after the body must not
+            // become a request.
             let is_last = request.headers().contains_key(TRANSFER_ENCODING);
             let limit = self.bounds.body_timeout;
             let stop = &self.stop;
@@ -167,13 +167,13 @@ impl Listener {
             }
         });
         let mut builder = http1::Builder::new();
-        // The stream has time-outs of its own, which distinguish an idle client from a slow one.
+        // The stream's own timeouts distinguish an idle client from a slow one.
         builder.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
-        // To copy most answers costs less than to send them in parts.
+        // Copying most answers is cheaper than vectored writes.
         builder.writev(false);
         let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
-            // An error is the client's, and its own to notice.
+            // An error concerns this client alone.
             _ = served.as_mut() => return,
             () = self.stop.cancelled() => {}
         }
@@ -192,7 +192,7 @@ impl Listener {
     }
 }
 
-/// `true` if accepting failed because of that one client.
+/// `true` if accepting failed because of one client.
 fn is_of_one_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     [ConnectionAborted, ConnectionRefused, ConnectionReset].contains(&error.kind())

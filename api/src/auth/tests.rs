@@ -102,7 +102,7 @@ fn request(route: &str, headers: &[(&str, &[u8])], body: &str) -> Request<Body> 
     request.body(Body::from(body.to_owned())).unwrap()
 }
 
-/// A request to the service API, signed at this second after the beginning.
+/// Request to the service API, signed this many seconds after `NOW`.
 fn signed(secret: &str, second: i64, body: &str) -> Request<Body> {
     let signature = sign_service(&Secret::new(secret), UnixSeconds(NOW + second), body.as_bytes());
     request("POST /service", &[(SIGNATURE, signature.as_bytes())], body)
@@ -154,7 +154,7 @@ fn a_flood_of_refusals_is_a_line_a_minute() {
     let seconds = [0, 0, 59, 60];
     let signatures = seconds.map(|at| (at, signed("another-secret", 0, "{}")));
     let secrets = seconds.map(|at| (at, operator("GET", b"wrong-secret")));
-    // Of the two a second that are admitted.
+    // Bursts of two are admitted.
     let floods = [0, 0, 0, 0, 60, 60, 60].into_iter().zip([free, free, &[], &[], free, free, &[]]);
     let addresses = floods.map(|(at, headers)| (at, page(headers)));
     for (requests, start, counts) in [

@@ -1,4 +1,4 @@
-//! An operator says which order a transfer pays.
+//! Attaches transfers to orders for operators.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::machine::attach::{self, Request};
 use crate::machine::outcome::Awaited;
 
 impl Commands {
-    /// Copy of an ended order, which may be forgotten; its version is above any lost copy's.
+    /// Copy of an ended order, for a processor without it; its version exceeds any lost one.
     pub(super) fn ended(&self, order: &Order) -> EndedOrder {
         let version = order.version.max(self.log.incarnation().0);
         let has_ended = order.status != OrderStatus::Pending;
         has_ended.then(|| Box::new(Order { version, ..order.clone() }))
     }
 
-    /// Pays an order with a transfer that pays nothing, and returns the order. The lane of the transfer asks the order:
-    /// both have to agree.
+    /// Pays an order with an unmatched transfer, and returns the order. The transfer's lane and the order both have to
+    /// accept.
     pub(crate) async fn attach(
         &self,
         by: &Operator,

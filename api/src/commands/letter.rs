@@ -1,4 +1,4 @@
-//! An operator puts a dead letter back to where it was.
+//! Replay of a dead letter by an operator.
 
 use super::Commands;
 use crate::audit::Asker;
@@ -7,7 +7,7 @@ use crate::error::{Answer, Refusal};
 use crate::letters::{Draft, letter_at};
 
 impl Commands {
-    /// Writes the record of a letter once more, if the log has it where the letter says.
+    /// Appends a letter's record again, if the log has it at the letter's position.
     pub(crate) async fn replay_letter(&self, by: &Operator, number: i64) -> Answer<()> {
         let (log, asker, now) = (self.log.clone(), Asker::from(by), self.clock.now());
         let read = move || -> Answer<Draft> {
@@ -16,7 +16,7 @@ impl Commands {
             draft.compared(&*log, false)?.map_err(Refusal::NotPutBack)
         };
         let draft = tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Internal)??;
-        // The audit first: nothing is done that is not on record.
+        // The audit entry first: no action goes unrecorded.
         for record in draft.records() {
             self.produce(record).await?;
         }

@@ -1,4 +1,4 @@
-//! Commands that get no answer in time, under a clock that the test owns.
+//! Commands that time out, under the test's clock.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,9 +23,9 @@ const NOW: UnixMicros = UnixMicros(1_790_000_000_123_456);
 enum Scripted {
     /// Its only effect is a row in the tables.
     Projecting(Arc<dyn Store>, Option<Box<Order>>),
-    /// It never answers.
+    /// Never completes.
     Silent,
-    /// It refuses every record.
+    /// Refuses every record.
     Away,
 }
 
@@ -86,7 +86,7 @@ struct World {
     _dir: TempDir,
 }
 
-/// Commands that no processor answers; `projected` gets its row while the first is sent.
+/// Commands without a processor; sending one writes the row of `projected`.
 fn world(projected: Option<Order>) -> World {
     scripted(|store| Scripted::Projecting(store, projected.map(Box::new)))
 }
@@ -148,7 +148,7 @@ async fn a_create_without_an_answer_may_have_made_an_order() {
     assert!((50..=51).contains(&count), "{count} reads");
 }
 
-/// The refusal of a command, which comes within minutes of the paused clock.
+/// Refusal of a command, within minutes of the paused clock.
 async fn refusal<T>(answer: impl Future<Output = Answer<T>>) -> Option<Refusal> {
     timeout(10 * ANSWER_TIMEOUT, answer).await.expect("an answer").err()
 }
@@ -184,7 +184,7 @@ async fn commands_without_tables_are_refused_at_once() {
     assert_eq!(refusal(commands.mark_paid(&Operator::first(), id)).await, expected);
     assert_eq!(refusal(commands.create(BODY, Some("k"))).await, expected);
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    // An order without a key needs none.
+    // Without a key, no tables are read.
     assert_eq!(refusal(commands.create(BODY, None)).await, None);
 }
 
@@ -194,7 +194,7 @@ async fn create_on_the_log_hardly_waits_for_the_tables() {
     let begun = Instant::now();
     let created = commands.create(BODY, None).await.unwrap();
     assert_eq!(begun.elapsed(), Duration::from_millis(250));
-    // The write continues without it.
+    // The write outlives the request.
     let mut polls = interval_at(begun, STORE_POLL_INTERVAL);
     while store.order(created.order.order_id).await.unwrap().is_none() {
         polls.tick().await;

@@ -15,11 +15,11 @@ use crate::machine::story::{Confirmation, Event, Story};
 
 /// Maximum webhook attempts that are read: the latest ones.
 const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
-/// A payment may be older than its order by as much, and be reported as too early.
+/// Search period before an order: payments in it are reported as too early.
 const BEFORE_SECONDS: i64 = 3600;
 
-/// The story of an order, or of a transfer that pays none. `since` is how far back topics are searched for what the
-/// tables do not have.
+/// The story of an order, or of a transfer that pays none. `since` bounds the search of topics for data missing from
+/// the tables.
 ///
 /// # Errors
 /// The log or the tables cannot be read.
@@ -47,7 +47,7 @@ fn of_order<P: Pages>(
         orders.push(order);
         ControlFlow::Continue(())
     })?;
-    // The topic may have lost the order, and the tables may not have its last state yet.
+    // Retention may have removed the order from the topic, and the tables may lag.
     let has = |order: &Order| orders.iter().any(|known| known.version == order.version);
     let only_row = row.filter(|order| !has(order));
     orders.extend(only_row);
@@ -104,7 +104,7 @@ fn of_transfer<P: Pages>(
         })?;
     }
     let mut events = Vec::new();
-    // The order that it was probably meant for says what to do with it.
+    // The meaning depends on the order that it was probably meant for.
     let meant = transfers.iter().rev().find_map(|transfer| transfer.candidate_order_id);
     if let Some(order) = meant {
         let row = reader.table(async |tables| tables.order_record(order).await)?;
@@ -137,14 +137,14 @@ pub(crate) fn webhooks<P: Pages>(
     if attempted {
         return Ok(());
     }
-    // The tables may be behind, or not there.
+    // The tables may lag or be missing.
     reader.scan(Topic::WebhooksAttempts, [partition], place, |_, attempt: Attempt| {
         events.push(Event::Attempt(attempt));
         ControlFlow::Continue(())
     })
 }
 
-/// Adds what confirmed the transfers, and the alerts and commands that name the order or one of them.
+/// Adds confirmations of the transfers, and alerts and commands that name the order or a transfer.
 fn around<P: Pages>(
     reader: &mut Reader<P>,
     (order, transfers): (Option<OrderId>, Vec<Transfer>),
@@ -178,7 +178,7 @@ fn around<P: Pages>(
     Ok(Story::new(events))
 }
 
-/// The first head of its lane that confirms a transfer, if the log has it still.
+/// First head of its lane that confirms a transfer, if the log still has it.
 fn confirmation<P: Pages>(
     reader: &mut Reader<P>,
     transfer: &Transfer,

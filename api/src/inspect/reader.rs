@@ -1,4 +1,4 @@
-//! Reads the log and the tables of an installation, for a bounded time, and disturbs nobody.
+//! Reads the log and the tables of an installation, for a bounded time, without effects.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub trait Pages {
     /// Failure to read the log or the tables.
     type Error: From<store::Error>;
 
-    /// The positions that a partition has records for.
+    /// Offset range of a partition's records.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -70,10 +70,10 @@ impl<P: Pages> Reader<P> {
         &self.source
     }
 
-    /// Asks the tables; the default if there are none.
+    /// Reads the tables; without any, the default.
     ///
     /// # Errors
-    /// They cannot be read, or do not answer for as long as topics are read.
+    /// They cannot be read, or exceed the time limit for topics.
     pub fn table<T: Default>(
         &self,
         ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
@@ -82,7 +82,7 @@ impl<P: Pages> Reader<P> {
         Ok(found.ok_or_else(|| store::Error::Transient("no answer in time".into()))?)
     }
 
-    /// The same by the end of the time; none after it, which [`Self::remarks`] say.
+    /// [`Self::table`] until the deadline; then none, noted in [`Self::remarks`].
     ///
     /// # Errors
     /// They cannot be read.
@@ -106,8 +106,8 @@ impl<P: Pages> Reader<P> {
         Ok(answer.ok().transpose()?)
     }
 
-    /// Decodes what partitions have from a time on, until `take` breaks, or the time is over. What this version cannot
-    /// read is counted. With a key, only its records.
+    /// Decodes records of partitions since a time, or those of a key, until the deadline; `take` may end a partition
+    /// early. Unreadable records are counted.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(scan(&mut reader), (1, vec![cut, unreadable]));
     }
 
-    /// A page waits as long as it reads topics, however many questions it has.
+    /// All reads of a page share one deadline.
     #[tokio::test]
     async fn tables_that_do_not_answer_are_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ mod tests {
             }
             let late = "Not complete: the tables did not answer within 0 s.";
             assert_eq!(reader.remarks(), [late]);
-            // A read without which there is no answer is an error.
+            // A required read fails instead.
             assert_eq!(reader.table(silent), Err(Refusal::Internal));
             let orders = survey::orders(&mut reader, UnixMicros(0)).unwrap();
             assert!(orders.is_more, "what was not read is not said to be none");

@@ -15,7 +15,7 @@ use super::wanted::Wanted;
 pub const SINCE_SECONDS: i64 = 30 * 24 * 3600;
 /// Maximum hits in memory: the newest ones.
 const KEPT_MAX: usize = 1000;
-/// The orders of one reference that are read from the tables.
+/// Maximum orders per reference read from the tables.
 const REFERENCES: Page = Page { limit: 50, offset: 0 };
 /// Each state of a transfer has a topic.
 pub const TRANSFERS: [Topic; 5] = [
@@ -26,7 +26,7 @@ pub const TRANSFERS: [Topic; 5] = [
     Topic::TransfersFailed,
 ];
 
-/// Something that the text names.
+/// Subject that the text names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
     pub subject: Subject,
@@ -36,7 +36,7 @@ pub struct Hit {
     pub text: String,
 }
 
-/// All that was found, each once.
+/// All hits, without duplicates.
 #[derive(Debug, Default)]
 pub struct Hits(HashMap<Subject, Hit>);
 
@@ -71,7 +71,7 @@ impl Hits {
         self.add(Hit { subject: Subject::Order(*order_id), at: order.created_at, text });
     }
 
-    /// A transfer is part of the story of the order that it pays.
+    /// Adds a transfer, or the order that it pays.
     fn transfer(&mut self, transfer: &Transfer) {
         let Transfer { transfer_id, status, value_text, observation, blockchain, .. } = transfer;
         let text = format!("{status} {value_text} {} on {blockchain}", observation.stablecoin);
@@ -97,7 +97,7 @@ impl Hits {
     }
 }
 
-/// Everything that the text names: by the tables' indices, and where they have none in the topics from a time on.
+/// Everything that the text names, by indices of the tables, otherwise in the topics since a time.
 ///
 /// # Errors
 /// The log or the tables cannot be read.
@@ -108,7 +108,7 @@ pub fn run<P: Pages>(
 ) -> Result<Hits, P::Error> {
     let mut hits = Hits::default();
     by_id(reader, wanted, since, &mut hits)?;
-    // An id names one thing, whatever else its digits may be.
+    // An id takes precedence over other meanings.
     if !hits.is_empty() {
         return Ok(hits);
     }

@@ -1,4 +1,4 @@
-//! Parts of a survey that the log and the tables answer.
+//! Parts of a survey, read from the log and the tables.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,13 +15,12 @@ use crate::machine::judge::OVERDUE_SECONDS;
 use crate::machine::survey::{Orders, Subject};
 use crate::redrive::{self, Filter};
 
-/// The last records of a lane have its last head among them.
+/// Count of last records of a lane that include a head.
 const LAST_RECORDS: i64 = 400;
 /// Maximum pending orders that are counted.
 const ORDERS_MAX: usize = 10_000;
 const ORDERS: Page = Page { limit: 1000, offset: 0 };
-/// The age of the oldest webhooks that are read from those that were given up, and the most that are compared with later
-/// attempts.
+/// Maximum age of dead webhooks that are read, and maximum number compared with later attempts.
 const DEAD_SECONDS: i64 = 30 * 24 * 3600;
 const DEAD_MAX: usize = 200;
 const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
@@ -47,7 +46,7 @@ pub fn last_head<P: Pages>(source: &P, partition: Partition) -> Result<Option<He
     }
 }
 
-/// The orders that are pending; none without tables.
+/// The pending orders; none without tables.
 ///
 /// # Errors
 /// The tables cannot be read.
@@ -121,7 +120,7 @@ pub fn dead<P: Pages>(
     Ok(dead)
 }
 
-/// `true` if a webhook of a subject was delivered since a time; `None` if not known in time.
+/// `true` if a webhook of a subject was delivered since a time; `None` after the deadline.
 ///
 /// # Errors
 /// The tables cannot be read.
@@ -151,7 +150,7 @@ pub fn dead_letters<P: Pages>(reader: &mut Reader<P>) -> Result<usize, P::Error>
     Ok(all)
 }
 
-/// The open alerts of a log that is only read.
+/// Open alerts of a read-only log.
 ///
 /// # Errors
 /// The log cannot be read.

@@ -1,12 +1,12 @@
-//! The text that a person searches for: it may be several things.
+//! Search text, parsed as everything that it may name.
 
 use schemas::record::{Order, Transfer};
 use schemas::{Address, Amount, OrderId, TxHash};
 
-/// A text, and everything that it can be.
+/// Search text and its interpretations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// An order's reference, whatever else it is.
+    /// Always a possible reference of an order.
     pub text: String,
     pub order: Option<OrderId>,
     /// The id of a transfer or a deposit.
@@ -17,7 +17,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Reads a text as everything that it can be.
+    /// Parses a text as each kind of value.
     pub fn new(text: &str) -> Self {
         let text = text.trim();
         // Tron's explorers write hashes without a prefix.
@@ -34,7 +34,7 @@ impl Wanted {
         }
     }
 
-    /// The kinds of things that it may be, in words.
+    /// Possible kinds of the text, in words.
     pub fn kinds(&self) -> Vec<&'static str> {
         let kinds = [
             ("an order's id", self.order.is_some()),
@@ -47,7 +47,7 @@ impl Wanted {
         kinds.into_iter().filter(|(_, is_so)| *is_so).map(|(kind, _)| kind).collect()
     }
 
-    /// The tables have no index of it, so the topics are searched.
+    /// `true` for a value that no table has an index of.
     pub fn needs_topics(&self) -> bool {
         self.hash.is_some() || self.address.is_some() || self.amount.is_some()
     }

@@ -12,15 +12,14 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use runtime::config::Connections;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Input that a connection awaits while no request is answered, as metrics name it: another request, and the end of its
-/// head.
+/// Metric labels of the input awaited outside of a request: the next request, and the end of its head.
 const REQUEST: &str = "idle";
 const HEAD: &str = "header";
 
 /// Present request of a connection. One task at a time reads and writes it.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// The input that is awaited, and its deadline; none in a request, whose body has its own timeout.
+    /// Awaited input and its deadline; none during a request, whose body has a timeout.
     awaited: Mutex<Option<(&'static str, Instant)>>,
     /// `true` while a part of the present request's body is awaited.
     is_arriving: AtomicBool,
@@ -28,7 +27,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Progress of a connection opened now. It is there for a request: the time for its headers begins here.
+    /// Progress of a connection opened now; the header timeout starts at once.
     pub(super) fn new(bounds: Connections) -> Self {
         let awaited = Some((HEAD, Instant::now() + bounds.header_timeout));
         Self { awaited: Mutex::new(awaited), is_arriving: AtomicBool::default(), bounds }
@@ -40,7 +39,7 @@ impl Progress {
         RequestGuard(of.clone())
     }
 
-    /// Notes that the client sent something: between two requests, the start of a head.
+    /// Notes input of the client: between two requests it begins a head.
     pub(super) fn came(&self) {
         let mut awaited = self.lock();
         if let Some((REQUEST, _)) = *awaited {
@@ -76,17 +75,17 @@ impl Drop for RequestGuard {
     }
 }
 
-/// The body of a request took longer than it may.
+/// Timeout of a request's body.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
 pub(crate) struct BodyLate;
 
-/// The body of a request, which has to arrive within a time.
+/// Request body with a deadline.
 pub(super) struct Arriving {
     body: Incoming,
     progress: Arc<Progress>,
     until: Instant,
-    /// Most bodies come with their headers and need no alarm.
+    /// None until the body is awaited: most need no alarm.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
@@ -132,7 +131,7 @@ impl Drop for Arriving {
     }
 }
 
-/// The body of an answer: with its end the request ends.
+/// Response body; the request ends when it is dropped.
 pub(super) struct Leaving {
     body: Body,
     _guard: RequestGuard,

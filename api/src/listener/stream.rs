@@ -14,22 +14,22 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::progress::Progress;
 use crate::metrics;
 
-/// Time and byte limits for discarding client input after the last answer. Closing at once would be
-/// a reset, and the client might lose an answer that refuses its request.
+/// Time and byte limits for discarding input after the last answer. Closing at once would reset the connection, and the
+/// client might lose that answer.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Stream that fails if the client exceeds the time for a step.
+/// Stream that fails if the client exceeds a timeout.
 pub(super) struct Timed {
     stream: TcpStream,
     progress: Arc<Progress>,
     bounds: Connections,
-    /// Rings at the latest when the client may have been silent for too long, most often before: to move it for each
-    /// request costs more than to set it again.
+    /// Fires at the end of the permitted silence or earlier: moving it for each request costs more than setting it
+    /// again.
     alarm: Pin<Box<Sleep>>,
-    /// Set while the client takes nothing of an answer.
+    /// Write timeout; set while a write is blocked.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Bytes thrown away since the last answer was sent; none before.
+    /// Bytes discarded since the shutdown began; none before.
     lingered: Option<usize>,
 }
 
@@ -39,8 +39,8 @@ impl Timed {
         Self { stream, progress, bounds, alarm, stalled: None, lingered: None }
     }
 
-    /// Nothing came. The alarm stays set in a request too, because nobody may ask again when its answer is sent; it is
-    /// never later than the idle time from now, and so never too late after it.
+    /// Awaits input. The alarm stays set during a request, because no poll may follow its answer; it is at most the
+    /// idle timeout from now, so never too late after the answer.
     fn await_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let idle = self.bounds.idle_timeout;
         loop {
@@ -64,7 +64,7 @@ impl Timed {
         }
     }
 
-    /// Throws away what is there; at the client's end of the connection there is no more to wait for.
+    /// Discards available input; the end of the stream, or an error, ends the wait.
     fn linger(&mut self, context: &mut Context<'_>) {
         let mut bytes = [0; 8192];
         while self.lingered < Some(LINGER_BYTES_MAX) {
@@ -105,7 +105,7 @@ impl AsyncWrite for Timed {
             self.stalled = None;
             return written;
         }
-        // As long as no write succeeds, the client takes nothing.
+        // While no write succeeds, the client reads nothing.
         let limit = self.bounds.body_timeout;
         ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
         metrics::connection_timed_out("answer");
