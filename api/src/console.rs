@@ -1,5 +1,5 @@
-//! The operators' console (decision 91): what the Admin API has, as pages for people. Rendered by the server, like the
-//! checkout page and with the same colours; its script only fetches a page again.
+//! The operators' console (decision 91): the Admin API as web pages. Rendered by the server, like the checkout page and
+//! with the same colours; its script only refetches a page.
 
 pub(crate) mod action;
 pub(crate) mod alerts;
@@ -35,7 +35,7 @@ pub(crate) const ASSETS: [(&str, &str, &str); 3] = [
     ("console.js", "text/javascript; charset=utf-8", include_str!("console/assets/console.js")),
     ("icon.svg", "image/svg+xml", include_str!("page/assets/icon.svg")),
 ];
-/// The pages that every page leads to.
+/// Navigation entries of every page.
 const SECTIONS: [(&str, &str); 10] = [
     ("/console", "Overview"),
     ("/console/orders", "Orders"),
@@ -101,8 +101,8 @@ pub(crate) fn shown(status: StatusCode, visit: &Visit, page: Page, version: &str
     framed(status, nav, page, version)
 }
 
-/// The form that takes an admin secret, after a failed attempt with its reason. `to` is the page that was asked for: who came
-/// by a link of another site has a session that the browser did not show, and continues by a link of this one.
+/// Sign-in form, with the reason of a failed attempt. `to` is the requested page: after a link of another site the
+/// browser withholds the cookie of an existing session, which a link of this form continues.
 pub(crate) fn sign_in(
     status: StatusCode,
     problem: Option<String>,
@@ -125,7 +125,7 @@ pub(crate) fn sign_in(
     framed(status, Html::default(), Page::new("Sign in", form), version)
 }
 
-/// A page that says why something was not shown or done.
+/// Page with the reason for a refusal.
 pub(crate) fn refused(status: StatusCode, visit: &Visit, text: &str, version: &str) -> Response {
     let main = plain(
         "<section class=\"card\"><h1>{{title}}</h1><p class=\"bad\" role=\"alert\">{{text}}</p>\
@@ -155,6 +155,6 @@ fn framed(status: StatusCode, nav: Html, page: Page, version: &str) -> Response 
         ("main", page.main),
     ];
     let frame = Template(include_str!("console/templates/frame.html"));
-    // Explorers that it leads to are not shown where the console is.
+    // Linked explorers must not learn the console's address.
     page::response(status, markup::filled(frame, &values), "same-origin", BY_SECRET)
 }

@@ -7,8 +7,8 @@ use super::markup::{badge, code, facts, foreign, head, hidden, plain};
 use super::session::Visit;
 use crate::page::Html;
 
-/// Declares the actions of operators on the console: the word of each in addresses, its title, the message after it, and
-/// its consequence.
+/// Declares the actions of operators on the console, each with its word in URLs, title, message afterwards and
+/// consequence.
 macro_rules! actions {
     ($($action:ident $word:literal $title:literal $done:literal: $consequence:literal;)+) => {
         /// Action of an operator on the console.
@@ -61,7 +61,7 @@ actions! {
 }
 
 impl Action {
-    /// Its word in addresses.
+    /// Its word in URLs.
     pub(crate) const fn word(self) -> &'static str {
         let [word, ..] = self.texts();
         word
@@ -79,7 +79,7 @@ impl Action {
     }
 }
 
-/// The page of an action, whose form goes to where the page is.
+/// The page of an action; its form posts to the same URL.
 pub(super) fn confirm(action: Action, what: Html, fields: Html, visit: &Visit) -> Page {
     let [_, title, _, consequence] = action.texts();
     let form = plain(
@@ -128,7 +128,7 @@ pub(crate) fn on_transfer(action: Action, transfer: &Transfer, visit: &Visit) ->
     confirm(action, facts(of_transfer(transfer)), Html::default(), visit)
 }
 
-/// The page that attaches a transfer to an order, side by side.
+/// Attach page, with transfer and order side by side.
 pub(crate) fn attach(transfer: &Transfer, order: &Order, visit: &Visit) -> Page {
     let what = facts(of_order(order).into_iter().chain(of_transfer(transfer)));
     let mut fields = hidden("order_id", order.order_id.to_string());
@@ -146,7 +146,7 @@ pub(crate) fn attach(transfer: &Transfer, order: &Order, visit: &Visit) -> Page 
     confirm(Action::Attach, what, fields, visit)
 }
 
-/// The page that stops payments, or ends that. `on` is the only chain; empty for every chain.
+/// Page that starts or ends a stop of payments. `on` is the only chain; empty for all.
 pub(crate) fn stop(action: Action, (subject, on): (&str, &str), visit: &Visit) -> Page {
     let chain = if on.is_empty() { "every chain that has it" } else { on };
     let what = facts([("Subject", foreign(subject)), ("On", foreign(chain))]);

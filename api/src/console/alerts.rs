@@ -1,4 +1,4 @@
-//! The page of the alerts: those that are open, with their ends, and every record of the topic.
+//! Page of alerts: the open ones, with their resolution, and every record of the topic.
 
 use log::OpenAlerts;
 use schemas::AlertKind;
@@ -16,7 +16,7 @@ use crate::page::Html;
 /// Maximum open alerts that are listed: the newest ones.
 const OPEN_MAX: usize = 100;
 
-/// The alerts of some kinds that are open, with the way to end each. `may_operate` is whether that is offered.
+/// Open alerts of some kinds, with a link to resolve each if `may_operate`.
 pub(super) fn open(
     alerts: &OpenAlerts,
     is_shown: impl Fn(AlertKind) -> bool,
@@ -69,7 +69,7 @@ pub(crate) fn page(
     Page::new("Alerts", main).at("/console/alerts")
 }
 
-/// The page that asks before an alert ends.
+/// Confirmation page of a resolution.
 pub(crate) fn resolve(alert: &Alert, visit: &Visit) -> Page {
     let what = facts([
         ("Alert", code(alert.alert_id.as_str())),

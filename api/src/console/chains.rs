@@ -1,4 +1,4 @@
-//! The page of the chains: how far each is, what is stopped, what endpoints disagree about, and the wallets.
+//! Page of the chains: their progress, stops, disputed transfers and wallets.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::markup::{
 use crate::machine::survey::{Chain, Survey, stop_words};
 use crate::page::Html;
 
-/// A table of the wallets, with a file of the transfers to each.
+/// Table of wallets, with a CSV of the transfers to each.
 fn wallets(wallets: &[Wallet]) -> Html {
     let row = |wallet: &Wallet| {
         let coins: Vec<_> = wallet.stablecoins.iter().map(ToString::to_string).collect();
@@ -75,7 +75,7 @@ fn by_command(survey: &Survey) -> Html {
 /// Data of the page of the chains.
 pub(crate) struct Chains<'a> {
     pub(crate) survey: &'a Survey,
-    /// Stops in force, as each chain's lanes have them.
+    /// Stops in force, by the lanes of each chain.
     pub(crate) stops: BTreeSet<(Blockchain, StopScope)>,
     pub(crate) wallets: &'a [Wallet],
     pub(crate) may_operate: bool,
@@ -83,7 +83,7 @@ pub(crate) struct Chains<'a> {
     pub(crate) done: Option<&'static str>,
 }
 
-/// The chains, what is stopped on them, and the wallets.
+/// The chains, their stops, and the wallets.
 pub(crate) fn chains(of: &Chains<'_>) -> Page {
     let stop = |(chain, scope): &(Blockchain, StopScope)| {
         let end = of.may_operate.then(|| {
@@ -118,7 +118,7 @@ pub(crate) fn chains(of: &Chains<'_>) -> Page {
     Page::new("Chains", main).at("/console/chains")
 }
 
-/// A height; below zero for none yet.
+/// Block height; negative for none.
 fn height(number: i64) -> Html {
     or_none((number >= 0).then(|| number.to_string().into()))
 }

@@ -1,4 +1,4 @@
-//! Webhooks that were given up of late: the list, and those that are sent again at once.
+//! Dead webhooks of the last 30 days: their list, and their redrive.
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
@@ -31,7 +31,7 @@ const BATCH: usize = 100;
 /// The default of `tidemark webhook dead redrive`.
 pub(crate) const REDRIVES_A_SECOND: u32 = 20;
 
-/// The place of a webhook among those that were given up: its time, its partition and its offset there.
+/// Position in the list of dead webhooks: time, partition and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(UnixMicros, u32, i64);
 
@@ -57,14 +57,14 @@ impl std::fmt::Display for Place {
 
 /// A page of the list.
 pub(crate) struct GivenUp {
-    /// The newest first, each with whether its subject had a webhook delivered since, if that is known.
+    /// Newest first, each with whether a webhook of its subject was delivered since, if known.
     found: Vec<(Place, Delivery, Option<bool>)>,
-    /// Older ones are before this place.
+    /// Cursor of the next, older page.
     before: Option<Place>,
     remarks: Vec<String>,
 }
 
-/// The webhooks that fit and were given up before a place, or of all. Blocks.
+/// Dead webhooks that match, older than a position if given. Blocks.
 pub(crate) fn read(
     reader: &mut Reader<Served>,
     filter: &Filter,
@@ -104,7 +104,7 @@ pub(crate) fn read(
     Ok(GivenUp { found: all, before, remarks: reader.remarks() })
 }
 
-/// The query of a filter, as the form has it.
+/// Query of a filter, as in the form.
 fn query(filter: &Filter) -> [(&'static str, &str); 3] {
     [
         ("host", filter.host.as_deref().unwrap_or_default()),
@@ -113,7 +113,7 @@ fn query(filter: &Filter) -> [(&'static str, &str); 3] {
     ]
 }
 
-/// The command that does the same without a bound. A host that a shell could read otherwise is left out.
+/// Command for the same redrive without a limit. A host with characters special to a shell is omitted.
 fn command(filter: &Filter) -> String {
     let is_plain = |host: &&str| {
         !host.starts_with('-')
@@ -183,9 +183,9 @@ pub(crate) struct Plan {
     pub(crate) subjects: Vec<(Subject, UnixMicros)>,
     /// Number of webhooks left for the next redrive.
     left: usize,
-    /// Number that an operator has asked for since they were given up.
+    /// Number that operators have resent meanwhile.
     asked: usize,
-    /// Number that was considered, the newest, and number that was given up.
+    /// Number considered, the newest ones, and number of dead webhooks.
     considered: (usize, usize),
     remarks: Vec<String>,
 }
@@ -237,7 +237,7 @@ impl Plan {
         action::confirm(Action::Redrive, what, fields, visit).at("/console/deliveries")
     }
 
-    /// The page of what was done with each, as far as that went.
+    /// The page of results, of those that were attempted.
     pub(crate) fn done(&self, done: &[(Subject, Result<(), Refusal>)], filter: &Filter) -> Page {
         let row = |(subject, result): &(Subject, Result<(), Refusal>)| {
             let text = match result {

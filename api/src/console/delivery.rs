@@ -20,7 +20,7 @@ use crate::machine::story::Event;
 use crate::machine::survey::Subject;
 use crate::page::Html;
 
-/// The time before its first attempt for which a webhook is searched: it may have been deferred for a day.
+/// Search period before a webhook's first attempt: it may have been deferred for a day.
 const BEFORE_SECONDS: i64 = 25 * 3600;
 
 /// The address of the page.
@@ -32,7 +32,7 @@ pub(super) fn address_of(subject: Subject, event: &str) -> String {
     address("/console/delivery", &[(kind, &id), ("event", event)])
 }
 
-/// A webhook, as far as log and tables have it.
+/// Webhook, from the log and the tables.
 pub(crate) struct Webhook {
     subject: Subject,
     event: String,
@@ -45,7 +45,7 @@ pub(crate) struct Webhook {
     remarks: Vec<String>,
 }
 
-/// Reads the webhook of an event; `since` is how far back the topics are searched. Blocks.
+/// Reads the webhook of an event; `since` bounds the search of topics. Blocks.
 pub(crate) fn read(
     reader: &mut Reader<Served>,
     (subject, event): (Subject, String),
@@ -92,7 +92,7 @@ pub(crate) fn read(
     Ok(Webhook { subject, event, delivery, attempts, given_up_at, remarks })
 }
 
-/// A receiver's URL without what may be a secret in it: path and query are masked in answers, too.
+/// A receiver's URL without possible secrets: path and query are masked in answers, too.
 pub(super) fn origin(url: &str) -> Option<String> {
     Some(format!("{}/…", Url::parse(url).ok()?.origin().ascii_serialization()))
 }
@@ -159,7 +159,7 @@ impl Webhook {
     }
 }
 
-/// A table of attempts. `to` is the page of the webhook of each, if it is another one.
+/// Table of attempts. `to` returns the webhook's page of each, if it is another one.
 pub(super) fn table_of<'a>(
     attempts: impl Iterator<Item = &'a Attempt>,
     to: impl Fn(&Attempt) -> Option<String>,

@@ -7,7 +7,7 @@ use super::markup::{plain, short};
 use crate::machine::catalog::Catalog;
 use crate::page::Html;
 
-/// The page of an explorer, without the hash.
+/// URL of an explorer, without the hash.
 const fn site(blockchain: Blockchain) -> &'static str {
     match blockchain {
         Blockchain::Eth => "https://etherscan.io/tx/",
@@ -21,8 +21,7 @@ const fn site(blockchain: Blockchain) -> &'static str {
     }
 }
 
-/// The hash of a transfer's transaction, linked to its explorer, but not on a test network, which
-/// that explorer does not have.
+/// The hash of a transfer's transaction, linked to its explorer; not on a test network, which the explorer lacks.
 pub(super) fn transaction(catalog: &Catalog, transfer: &Transfer) -> Html {
     let (hash, chain) = (transfer.observation.tx_hash, transfer.blockchain);
     if catalog.terms(chain).is_none_or(|terms| terms.is_test()) {

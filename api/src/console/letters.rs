@@ -1,4 +1,4 @@
-//! The pages of the dead letters: all of them, and one with what it says and whether it can be put back.
+//! Pages of dead letters: the list, and one letter with its content and whether it can be put back.
 
 use std::ops::ControlFlow;
 
@@ -27,7 +27,7 @@ use crate::page::Html;
 /// Bytes of the content of a record that are shown.
 const CONTENT_BYTES_MAX: usize = 20_000;
 
-/// All letters, and the alerts that say that there are some.
+/// All letters, and their alerts.
 pub(crate) fn list(open: &OpenAlerts, found: &Newest<DeadLetter>, visit: &Visit) -> Page {
     let row = |(number, letter): &(i64, DeadLetter)| {
         vec![
@@ -69,7 +69,7 @@ pub(crate) struct Letter {
     remarks: Vec<String>,
 }
 
-/// Reads the letter of a number, and whether it can be put back. Blocks.
+/// Reads a letter by number, and checks if it can be put back. Blocks.
 pub(crate) fn read(
     reader: &mut Reader<Served>,
     number: i64,
@@ -168,7 +168,7 @@ impl Letter {
         Page::new(title, main)
     }
 
-    /// The page that asks before a record is put back.
+    /// Confirmation page of a replay.
     ///
     /// # Errors
     /// [`Refusal::NotPutBack`].

@@ -1,4 +1,4 @@
-//! Lists of rows, by pages.
+//! Paged lists of rows.
 
 use schemas::record::Transfer;
 use schemas::{OrderStatus, TransferStatus};
@@ -18,16 +18,16 @@ use crate::machine::catalog::Catalog;
 use crate::machine::query::cursor_text;
 use crate::page::Html;
 
-/// Rows of a page.
+/// Rows per page.
 pub(crate) const ROWS: Part = Part { limit: 50, offset: 0 };
-/// Payments that pay nothing, of a page: for each, orders are searched.
+/// Unmatched payments per page: orders are searched for each.
 pub(crate) const UNKNOWN: Part = Part { limit: 10, offset: 0 };
-/// The likeliest orders of each that are shown.
+/// Likeliest orders shown for each.
 const CANDIDATES_MAX: usize = 3;
-/// Hits of a search that are shown.
+/// Maximum search hits shown.
 const HITS_MAX: usize = 50;
 
-/// The links behind a list: older rows, and all of them as a file.
+/// The links below a list: older rows, and all rows as CSV.
 fn around(path: &str, query: &[(&str, &str)], cursor: Option<store::Cursor>, export: &str) -> Html {
     let older = cursor.map(|cursor| {
         let cursor = cursor_text(cursor);
@@ -39,7 +39,7 @@ fn around(path: &str, query: &[(&str, &str)], cursor: Option<store::Cursor>, exp
     actions(older.unwrap_or_default().then(file))
 }
 
-/// `status` and `wanted` are the filters in force, the second of the reference.
+/// `status` and `wanted` are the filters in force, by status and reference.
 pub(crate) fn orders(rows: &[OrderRow], status: &str, wanted: &str) -> Page {
     let row = |row: &OrderRow| {
         let order = &row.order;
@@ -101,7 +101,7 @@ pub(crate) fn transfers(rows: &[Transfer], status: &str, catalog: &Catalog) -> P
         .at("/console/transfers")
 }
 
-/// Payments that pay nothing, each with the orders that it may be meant for.
+/// Unmatched payments, each with the orders that it may be meant for.
 pub(crate) fn unknown(rows: &[(Transfer, Vec<Candidate>)], catalog: &Catalog) -> Page {
     let one = |(transfer, found): &(Transfer, Vec<Candidate>)| {
         let candidate = |candidate: &Candidate| {

@@ -1,4 +1,4 @@
-//! Parts of pages. Every text that is put into one is escaped.
+//! Parts of pages. Every inserted text is escaped.
 
 use schemas::record::Order;
 use schemas::{Hash, UnixSeconds};
@@ -39,13 +39,13 @@ pub(super) fn reference(order: &Order) -> Html {
     link(format!("/console/orders/{}", order.order_id), text)
 }
 
-/// A field of a form that nobody sees.
+/// A hidden field of a form.
 pub(super) fn hidden(name: &'static str, value: impl Into<Html>) -> Html {
     let values = [("name", name.into()), ("value", value.into())];
     plain("<input type=\"hidden\" name=\"{{name}}\" value=\"{{value}}\">", &values)
 }
 
-/// A text from outside, apart from the direction of the text around it.
+/// Untrusted text, isolated from the surrounding text direction.
 pub(super) fn foreign(text: impl Into<Html>) -> Html {
     Html::within("bdi", text)
 }
@@ -68,7 +68,7 @@ pub(super) fn hints(remarks: &[String]) -> Html {
     remarks.iter().map(|remark| hint(remark.as_str())).collect()
 }
 
-/// A time, which is UTC everywhere.
+/// A time, always in UTC.
 pub(super) fn time(at: UnixSeconds) -> Html {
     let text = words::time(at);
     let shown = text.replace('T', " ").replace('Z', "");
@@ -76,7 +76,7 @@ pub(super) fn time(at: UnixSeconds) -> Html {
     plain("<time datetime=\"{{at}}\">{{shown}}</time>", &values)
 }
 
-/// A status in a word, coloured by what it means.
+/// Status in one word, coloured by severity.
 pub(super) fn badge(status: &str) -> Html {
     let kind = match status {
         "paid" | "matched" | "delivered" | "open" | "resolved" => "good",
@@ -112,13 +112,13 @@ pub(super) fn section(title: &str, inner: impl Into<Html>) -> Html {
     plain("<section class=\"card\"><h2>{{title}}</h2>{{inner}}</section>", &values)
 }
 
-/// The first part of a page, with the title of all of it.
+/// First part of a page, with the page's title.
 pub(super) fn head(title: impl Into<Html>, inner: impl Into<Html>) -> Html {
     let values = [("title", title.into()), ("inner", inner.into())];
     plain("<section class=\"card head\"><h1>{{title}}</h1>{{inner}}</section>", &values)
 }
 
-/// Rows under names; `empty` where there are none. On a phone each row is a card with the names beside its values.
+/// Table with column names; the text `empty` without rows. On a phone each row is a card with names beside values.
 pub(super) fn table(
     names: &[&'static str],
     rows: impl IntoIterator<Item = Vec<Html>>,
@@ -160,7 +160,7 @@ pub(super) fn address(path: &str, query: &[(&str, &str)]) -> String {
     format!("{path}?{}", text.finish())
 }
 
-/// A choice of one word of a list.
+/// Select field of one word.
 pub(super) fn choice(
     name: &'static str,
     label: &'static str,
@@ -187,7 +187,7 @@ pub(super) fn choice(
     )
 }
 
-/// The form of the filters of a list.
+/// Filter form of a list.
 pub(super) fn filter(path: &'static str, fields: Html) -> Html {
     let values = [("path", path.into()), ("fields", fields)];
     plain(

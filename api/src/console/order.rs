@@ -1,4 +1,4 @@
-//! The page of an order: what happened by time and what that means, its deposits, transfers and webhooks.
+//! The page of an order: its timeline and meaning, its deposits, transfers and webhooks.
 
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{OrderStatus, UnixSeconds};
@@ -26,7 +26,7 @@ pub(crate) struct PageInput<'a> {
     pub(crate) story: &'a Story,
     /// Notes on data missing from the story.
     pub(crate) remarks: &'a [String],
-    /// The link of its customer, where the address of the service is configured.
+    /// Checkout link, if the service's address is configured.
     pub(crate) checkout: Option<String>,
     pub(crate) catalog: &'a Catalog,
     pub(crate) by: &'a Operator,

@@ -1,5 +1,5 @@
-//! The first page: what is wrong, with what helps, then how everything is. It judges as `tidemark status` does, by what the
-//! log and the tables have; it knows no groups and no disk.
+//! The first page: problems with remedies, then the general state. It applies the rules of `tidemark status` to the log
+//! and the tables, without groups and disk.
 
 use log::OpenAlerts;
 use schemas::{Blockchain, OrderStatus, TransferStatus, UnixMicros, UnixSeconds};
@@ -20,10 +20,10 @@ use crate::page::Html;
 use crate::reads::transfers_to;
 use crate::redrive::Filter;
 
-/// Orders of a status that are counted, of those that were created today.
+/// Maximum of today's orders that are counted per status.
 const COUNTED: Part = Part { limit: 1000, offset: 0 };
 const DAY_SECONDS: i64 = 24 * 3600;
-/// The statuses that an order of today may have ended with.
+/// Final statuses of orders.
 const ENDED: [OrderStatus; 3] = [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled];
 
 /// Everything that the page shows.
@@ -31,11 +31,11 @@ pub(crate) struct Overview {
     pub(crate) survey: Survey,
     /// Number of today's orders (UTC) by status.
     today: Vec<(OrderStatus, usize)>,
-    /// Payments of the last day that pay nothing, at most as many as a page of them has.
+    /// Unmatched payments of the last day, at most `ROWS`.
     unknown: Option<usize>,
 }
 
-/// Asks the log and the tables, within the time of the reader. Blocks.
+/// Reads the log and the tables, until the reader's deadline. Blocks.
 pub(crate) fn ask(
     reader: &mut Reader<Served>,
     catalog: &Catalog,
@@ -75,7 +75,7 @@ pub(crate) fn ask(
     Ok(Overview { survey, today, unknown: unknown.map(|found| found.len()) })
 }
 
-/// The followed chains, and those that were. How many endpoints a chain has is not known here: one if it is followed.
+/// Chains followed now or before. Their number of endpoints is unknown here: 1 for a followed chain, else 0.
 fn chains(
     reader: &Reader<Served>,
     rows: &[ChainRow],

@@ -1,4 +1,4 @@
-//! Records that no table has, the newest first; and what operators did.
+//! Records of topics without a table, newest first; and the audit.
 
 use log::{Log, Offset, TopicPartition};
 use schemas::record::{AuditEntry, Record};
@@ -10,18 +10,18 @@ use crate::error::Answer;
 use crate::machine::survey::Subject;
 use crate::page::Html;
 
-/// Records of a page.
+/// Records per page.
 pub(super) const RECORDS: usize = 50;
 
 /// A page of the records of a topic with one partition.
 pub(crate) struct Newest<T> {
     /// Each with its number in the topic.
     pub(super) records: Vec<(i64, T)>,
-    /// Older ones are before this number.
+    /// Cursor of the next, older page.
     before: Option<i64>,
 }
 
-/// The newest records before a number, or of all. What this version cannot read is left out. Blocks.
+/// Newest records, before a number if given. Unreadable records are left out. Blocks.
 pub(crate) fn newest<T: Record>(
     log: &dyn Log,
     topic: Topic,
@@ -42,7 +42,7 @@ pub(crate) fn newest<T: Record>(
 }
 
 impl<T> Newest<T> {
-    /// The links behind the list: older records, and all of them as a file.
+    /// The links below the list: older records, and all records as CSV.
     pub(super) fn around(&self, name: &str) -> Html {
         let older =
             self.before.map(|before| button(format!("/console/{name}?before={before}"), "Older"));
@@ -58,7 +58,7 @@ pub(super) fn subject(of: (Option<schemas::OrderId>, Option<schemas::TransferId>
     or_none(all.reduce(|one, other| one.then(" ").then(other)))
 }
 
-/// The link to what a webhook is about.
+/// The link to a subject.
 pub(super) fn of_subject(of: Subject) -> Html {
     match of {
         Subject::Order(id) => link(format!("/console/orders/{id}"), format!("order {id}")),

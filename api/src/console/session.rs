@@ -1,5 +1,5 @@
-//! The sessions of operators who have signed in. They are kept in memory alone: a start, a reload and a sign-out end them, and
-//! no cookie has more than a number drawn at random.
+//! Sessions of signed-in operators, kept in memory alone: a restart, a reload and a sign-out end them. A cookie has
+//! only a random number.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ const IDLE_SECONDS: i64 = 1800;
 /// Maximum number of sessions. A further one evicts the one that expires first.
 const SESSIONS_MAX: usize = 1_000;
 
-/// A random number that nobody guesses: 244 bits.
+/// Unguessable random number of 244 bits.
 fn drawn() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
@@ -40,7 +40,7 @@ impl Session {
     }
 }
 
-/// An operator's request: who it is, and what the forms of the answer need.
+/// Operator of a request, and the token for the forms of the answer.
 #[derive(Clone)]
 pub(crate) struct Visit {
     pub(crate) operator: Operator,
@@ -53,7 +53,7 @@ impl Visit {
         hidden("form", self.form.as_str())
     }
 
-    /// `true` if a form has the value of that field.
+    /// `true` if a form has that token.
     pub(crate) fn is_own(&self, form: Option<&str>) -> bool {
         form.is_some_and(|form| Secret::new(self.form.as_str()).matches(form.as_bytes()))
     }
@@ -88,7 +88,7 @@ impl Sessions {
         number
     }
 
-    /// The session of a number. What a person opens keeps it from ending; what a script fetches does not.
+    /// Session of a number. Pages opened by a person extend it; fetches of a script do not.
     pub(crate) fn visit(&self, number: &str, now: UnixSeconds, by_person: bool) -> Option<Visit> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let session = all.get_mut(number).filter(|session| session.ends_at() > now)?;

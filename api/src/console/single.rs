@@ -1,4 +1,4 @@
-//! One reading for all who ask within a few seconds: however many pages are open, the log and the tables are read once.
+//! Shared reads: however many pages are open within a few seconds, the log and the tables are read once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ struct Reading<T> {
     found: Shared<BoxFuture<'static, Answer<Arc<T>>>>,
 }
 
-/// The last reading, even a failed one: an unresponsive source is not asked by each page.
+/// The last reading, even a failed one: an unresponsive source is not read by each page.
 pub(crate) struct Single<T>(Mutex<Option<Reading<T>>>);
 
 impl<T> Default for Single<T> {
@@ -75,7 +75,7 @@ mod tests {
 
     const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
-    /// Readings that end when there is a permit for them.
+    /// Readings that each wait for a permit.
     #[derive(Clone)]
     struct Slow {
         count: Arc<AtomicUsize>,
@@ -99,7 +99,7 @@ mod tests {
             let now = UnixMicros(NOW.0 + after);
             tokio::spawn(async move { single.get(now, slow.read()).await.map(|found| *found) })
         };
-        // A reading that lasts is joined, however old it is.
+        // A reading in progress is joined, however old.
         let asked: Vec<_> = [0, 1, SHARED_MICROS, 10 * SHARED_MICROS].map(ask).into();
         // On one thread: the first has begun, and all others have joined it.
         for _ in 0..100 {

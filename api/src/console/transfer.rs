@@ -1,4 +1,4 @@
-//! The page of a transfer, with the orders that one which pays nothing was probably meant for.
+//! The page of a transfer; of an unmatched one, with the orders it was probably meant for.
 
 use schemas::record::Transfer;
 use schemas::{TransferStatus, UnixSeconds};
@@ -65,7 +65,7 @@ fn actions(input: &PageInput<'_>) -> Html {
     attach.then(markup::actions(resend))
 }
 
-/// The ranked orders, each with what its customer was asked for.
+/// The ranked orders, each with its requested amount.
 pub(super) fn candidates(input: &PageInput<'_>) -> Html {
     let id = input.transfer.transfer_id;
     let row = |candidate: &Candidate| {
