@@ -205,7 +205,7 @@ impl Auth {
         refuse("mismatch", refused.answer(Refusal::AdminWrong, by, now))
     }
 
-    /// The order of a link, whose `exp` and `sig` are in the query. A malformed id is a wrong signature.
+    /// Order of a link with `exp` and `sig` in the query. A malformed id fails as a wrong signature.
     pub(crate) fn verify_link(&self, order_id: &str, query: &Query) -> Answer<OrderId> {
         let verify = || {
             let order_id = order_id.parse().ok()?;

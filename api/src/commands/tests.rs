@@ -21,7 +21,7 @@ const NOW: UnixMicros = UnixMicros(1_790_000_000_123_456);
 
 /// A log that writes no record.
 enum Scripted {
-    /// Its only effect is a row in the tables.
+    /// Only writes a row to the tables.
     Projecting(Arc<dyn Store>, Option<Box<Order>>),
     /// Never completes.
     Silent,

@@ -19,7 +19,7 @@ const AFTERWARDS_SECONDS: i64 = 3600;
 /// Certainty that a transfer is meant for an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The order has it, or it has digits or a sender that nobody else has: it is shown.
+    /// Named by the order, or identified by drawn digits or by sender: it is shown.
     Own,
     /// Others may have sent it as well: its arrival is mentioned, without any detail.
     Possible,
@@ -101,8 +101,7 @@ fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
     (has_digits || has_sender) && is_near(asked, seen.value) && transfer.block.timestamp >= since
 }
 
-/// The price itself, or the amount as a wallet with fewer digits sends it.
-/// Never for an order that is paid.
+/// `true` for the price, or the amount as rounded by a wallet. Never for a paid order.
 fn is_possible(order: &Order, transfer: &Transfer, deposit: &OrderDeposit, asked: Amount) -> bool {
     let value = transfer.observation.value;
     let from = deposit.started_at.plus(-CLOCKS_SECONDS);

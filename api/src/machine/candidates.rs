@@ -8,7 +8,7 @@ use super::arrival::is_near;
 /// Maximum number that are shown.
 const CANDIDATES_MAX: usize = 10;
 
-/// An order, and which of its deposits the transfer is nearest to.
+/// Order, and its deposit nearest to the transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) order: Order,
@@ -22,12 +22,12 @@ pub(crate) struct Candidate {
 /// Distance between an order and a transfer; the most important field comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Distance {
-    /// Matching named another one or none, or it knows no more than that the amount is not far.
+    /// Matching named no or another order, or named it only for its near amount.
     is_not_named: bool,
     is_other_coin: bool,
     likeness: Likeness,
     parts: u128,
-    /// It was created after the payment, as far as clocks agree.
+    /// Created after the payment, with clock tolerance.
     is_later: bool,
     seconds: u64,
     /// Tie-breaker: the order of the list does not depend on that of the search.
@@ -128,7 +128,7 @@ mod tests {
         Transfer { observation: seen, status, candidate_order_id, ..example::transfer() }
     }
 
-    /// One that was asked to pay this to the wallet of the transfer, `ago` seconds before its block.
+    /// Order with this amount at the transfer's wallet, created `ago` seconds before its block.
     fn order(number: u128, value: &str, ago: i64) -> Order {
         let of = sent("1");
         let deposit = OrderDeposit {
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(ranked(&Transfer { reason, ..late }, &orders), [2, 1], "its amount is why");
     }
 
-    /// A fee of 1.00 was taken off: the lowest amount is the nearest, and another's.
+    /// A fee of 1.00 was deducted: the nearest amount is another order's.
     #[test]
     fn digits_below_a_cent_distinguish_payers() {
         let asked = ["20.009248", "20.000411", "20.005797", "20.007675"];

@@ -80,14 +80,14 @@ impl Catalog {
         self.chains.iter().find(|of| of.blockchain == blockchain)
     }
 
-    /// The contracts that pay a new choice, the one that is shown first.
+    /// Contracts accepted for a new choice, the displayed one first.
     pub(super) fn contracts(&self, choice: Choice) -> impl Iterator<Item = &StablecoinContract> {
         self.contracts.iter().filter(move |contract| {
             contract.blockchain == choice.blockchain && contract.stablecoin == choice.stablecoin
         })
     }
 
-    /// Refuses an order that only the merchant could pay: money of his own pays no order (decision 30).
+    /// Refuses a sender that is a wallet of the merchant: such transfers pay no order (decision 30).
     pub(crate) fn check_sender(&self, create: &CreateOrder) -> Result<(), Invalid> {
         let sender = create.expecting_wallet_address;
         if self.wallets.iter().any(|wallet| Some(wallet.address) == sender) {
@@ -161,7 +161,7 @@ impl Catalog {
         late_payments == LatePayments::Accept && now <= end.plus(seconds(late_window).into())
     }
 
-    /// The amounts that a deposit may have, its own first.
+    /// Rule for the amounts of a deposit.
     fn amounts(&self, order_id: OrderId, choice: Choice, amount: Amount) -> AmountRule {
         let Matching { digits, limit, .. } = self.matching;
         if limit == Percent::default() {

@@ -46,7 +46,7 @@ struct Shown {
     endpoints: Value,
 }
 
-/// The chains of which anything is known, in the order of the interface.
+/// Chains with any known state, in the order of the interface.
 pub(crate) fn of(
     rows: &[ChainRow],
     details: &[Value],
@@ -73,7 +73,7 @@ pub(crate) fn of(
             confirmed: shown.and_then(|shown| shown.confirmed).or(row.map(|row| row.confirmed)),
             finalized: shown.and_then(|shown| shown.finalized).or(row.map(|row| row.finalized)),
             epoch: shown.and_then(|shown| shown.epoch).or(row.map(|row| row.epoch)),
-            // Its follower knows best.
+            // The follower is newer.
             halted: match shown {
                 Some(shown) => shown.halted.clone(),
                 None => halt.map(|alert| alert.message.clone()),
@@ -104,7 +104,7 @@ mod tests {
         Alert::raise(kind, chain, &"", "why".to_owned(), row.updated_at)
     }
 
-    /// Its owner ends it: what the tables have, newer or older, says nothing about it.
+    /// The alert alone decides: rows of the tables, newer or older, do not end a halt.
     #[test]
     fn a_halt_lasts_while_its_alert_is_open() {
         let row = example::chain_progress();

@@ -1,4 +1,4 @@
-//! The changes of orders that a shop is notified of, and how far a reader of them is.
+//! Changes of orders that a shop is notified of, and a reader's cursor.
 
 use log::{Bounds, Offset};
 use schemas::record::Order;
@@ -6,7 +6,7 @@ use schemas::{Incarnation, OrderCause, UnixSeconds};
 
 use crate::error::Invalid;
 
-/// Also that of a time before it was restored.
+/// Also for a cursor from before a restore.
 const OTHER: &str = "is not of this installation";
 
 /// Position of a reader: the next record of each partition of `orders`.
@@ -16,17 +16,17 @@ pub(crate) struct Position(pub(crate) Vec<Offset>);
 /// Start position of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With the oldest change that is kept.
+    /// At the oldest retained change.
     Oldest,
-    /// With the changes since about this time.
+    /// At about this time.
     Since(UnixSeconds),
     After(Position),
 }
 
 impl Position {
     /// # Errors
-    /// Not a result of [`Position::text`] for this number of partitions and this copy of the log:
-    /// after a restore other records have its offsets.
+    /// Not a result of [`Position::text`] for this number of partitions and this copy of the log: after a restore its
+    /// offsets name other records.
     pub(crate) fn parse(text: &str, partitions: usize, of: Incarnation) -> Result<Self, Invalid> {
         let (incarnation, text) = text.split_once('-').unwrap_or(("0", text));
         let offset = |part: &str| {
@@ -51,7 +51,7 @@ impl Position {
     /// Checks that no record after the position is missing.
     ///
     /// # Errors
-    /// Records after it are not kept any more, or there were never as many.
+    /// Records after it were removed, or it is past the end.
     pub(crate) fn check(&self, bounds: &[Bounds]) -> Result<(), Invalid> {
         let problem = |(from, bounds): (&Offset, &Bounds)| {
             if *from > bounds.end {

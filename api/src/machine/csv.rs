@@ -35,7 +35,7 @@ fn is_unseen(c: char) -> bool {
     is_format || c.is_whitespace() || c.is_control()
 }
 
-/// Always in quotes: where `;` separates cells, a part of a text could be a cell of its own.
+/// Quotes always: where `;` separates cells, an unquoted text could split into several.
 fn quoted(text: &str) -> String {
     let mut cell = String::with_capacity(text.len() + 2);
     cell.push('"');

@@ -1,5 +1,5 @@
-//! Places where payments are seen at present, by the tables. The lane of a wallet decides; hiding
-//! the others saves customers a refusal. So the position of the lane counts, not that of ingest.
+//! Wallets whose payments are seen at present, by the tables. A wallet's lane decides; hiding the others saves
+//! customers a refusal. So the lane's position counts, not ingest's.
 
 use schemas::record::OrderDeposit;
 use schemas::{Address, Blockchain, Stablecoin, StablecoinContract, UnixSeconds};
@@ -12,7 +12,7 @@ pub(crate) enum Followed {
         chains: Vec<ChainRow>,
         now: UnixSeconds,
     },
-    /// Nothing is ruled out.
+    /// All is offered.
     Unknown,
 }
 

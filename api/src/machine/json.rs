@@ -33,7 +33,7 @@ pub(crate) trait Fields {
     const NAMES: &'static [&'static str];
 }
 
-/// The object that a body is. Unknown fields are ignored; null is the same as absent.
+/// Parses a JSON object. Unknown fields are ignored; null is the same as absent.
 pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Invalid> {
     // serde would also read a struct from an array, by position.
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
@@ -42,8 +42,7 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Invali
     serde_json::from_slice(body).map_err(|error| Invalid::new("body", error.to_string()))
 }
 
-/// As [`object`], but refuses unknown fields: for a body where a misspelt field would change what
-/// is asked for.
+/// [`object`] that refuses unknown fields: for a body whose meaning a misspelt field would change.
 pub(crate) fn only<'a, T: Deserialize<'a> + Fields>(body: &'a [u8]) -> Result<T, Invalid> {
     let read = object(body)?;
     known("body", field_names(body)?.iter().map(String::as_str), T::NAMES)?;

@@ -6,22 +6,22 @@ use schemas::{AlertKind, UnixMicros};
 use super::story::words::time;
 use super::survey::{Chain, Group, Subject, Survey};
 
-/// A newest block that is older is a chain that is not followed.
+/// Maximum age of the newest block of a followed chain.
 const HEAD_SECONDS_MAX: i64 = 300;
-/// Blocks without a confirmed one among them for longer are second answers that do not come.
+/// Maximum lag of confirmation behind the head; a longer one means missing second answers.
 const CONFIRMED_SECONDS_MAX: i64 = 3600;
-/// Records that wait longer are a stage that is behind.
+/// Maximum wait of a record of a stage in step.
 const LAG_SECONDS_MAX: i64 = 60;
-/// A webhook that waits longer is a receiver that is down.
+/// Maximum wait of a webhook whose receiver is up.
 const WEBHOOK_SECONDS_MAX: i64 = 600;
 /// Maximum open alerts that are shown.
 const ALERTS_MAX: usize = 20;
 /// A pending order is overdue when its deadline has passed by more.
 pub const OVERDUE_SECONDS: i64 = 3600;
-/// Less than this part of a file system free is too little.
+/// Inverse of the minimum free share of a file system.
 const FREE_PART: u64 = 20;
 
-/// Something that needs a person.
+/// Problem for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub text: String,
@@ -33,7 +33,7 @@ fn problem(text: impl Into<String>, help: impl Into<String>) -> Problem {
     Problem { text: text.into(), help: help.into() }
 }
 
-/// Everything that is wrong.
+/// All problems.
 pub fn problems(survey: &Survey) -> Vec<Problem> {
     let now = survey.at;
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! Rates of requests: of the holder of a checkout link, whose commands are records on the log, of the customers of one
-//! address, and of wrong secrets and signatures.
+//! Rate limits: for the holder of a checkout link, whose commands are records on the log, for customers of one address,
+//! and for wrong secrets and signatures.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,8 +7,7 @@ use std::num::NonZeroU32;
 
 use schemas::UnixMicros;
 
-/// Keys that are remembered. When as many have asked of late, all limits begin anew: memory is bounded, and a limit that
-/// is forgotten admits one more burst.
+/// Maximum keys in memory. When as many are limited at once, all limits are reset: each then admits one more burst.
 const KEYS_MAX: usize = 50_000;
 
 /// Maximum rate of requests.
@@ -27,7 +26,7 @@ impl Rate {
     /// Wrong secrets and signatures of one address: 10 a second, and twice as many at once.
     pub(crate) const REFUSALS: Self = Self { burst: 20, interval_micros: 100_000 };
 
-    /// This number a second, and twice the number at once. From a million on there is no limit.
+    /// This number a second, in bursts of twice as many. From a million on there is no limit.
     pub(crate) fn per_second(requests: NonZeroU32) -> Self {
         let requests = i64::from(requests.get());
         Self { burst: 2 * requests, interval_micros: 1_000_000 / requests }
@@ -56,7 +55,7 @@ impl<K: Eq + Hash> Limits<K> {
             self.whole_at.clear();
         }
         let whole_at = self.whole_at.entry(key).or_insert(now);
-        // A clock that was set back leaves nobody waiting for longer than a burst.
+        // A clock that was set back delays no key for longer than a burst.
         let used = whole_at.0.saturating_sub(now.0).clamp(0, burst * interval_micros);
         let after = used.saturating_add(interval_micros);
         let admitted = after <= burst * interval_micros;

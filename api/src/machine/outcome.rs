@@ -86,7 +86,7 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
     if answered == awaited { verdict } else { Verdict::Wait }
 }
 
-/// Verdict of a new order for its creator: its one way to be paid is or was open, or is not.
+/// Verdict on a new order with one fixed choice: whether its deposit is or was open.
 pub(crate) fn payable(record: &Order, choice: Choice) -> Verdict {
     let was_open = deposits_of(record, choice).any(|deposit| deposit.value.is_some());
     let has_ended = record.status != OrderStatus::Pending;

@@ -1,4 +1,4 @@
-//! Query strings (spec 4.2, 8): paging, filters and parts of a list's time.
+//! Query strings (spec 4.2, 8): paging, filters and time ranges.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub(crate) const LIMIT_DEFAULT: u32 = 20;
 pub(crate) const LIMIT_MAX: u32 = 200;
 const OFFSET_MAX: u32 = 100_000;
 
-/// The names that every list has for its pages.
+/// Paging parameters of every list.
 pub(crate) const PAGING: [&str; 2] = ["limit", "offset"];
 
 /// A query string, decoded. Unknown names are ignored, except by [`Query::only`].
@@ -42,7 +42,7 @@ impl Query {
         self.text(name)?.map(|text| super::json::parsed(name, text)).transpose()
     }
 
-    /// Refuses names that mean nothing here: a filter with a typing error would list everything.
+    /// Refuses unknown names: a misspelt filter would list everything.
     pub(crate) fn only(&self, known: &[&[&str]]) -> Result<(), Invalid> {
         super::json::known("query", self.0.iter().map(|(name, _)| &**name), &known.concat())
     }
@@ -56,7 +56,7 @@ impl Query {
         }
     }
 
-    /// The requested part of a list's time: from a second on, before another, and behind the row that a cursor names.
+    /// The requested time range of a list: from a second on, before another, and after the row of a cursor.
     pub(crate) fn within(
         &self,
         from: &'static str,
@@ -73,7 +73,7 @@ impl Query {
         second.ok_or_else(invalid).map(Some)
     }
 
-    /// The requested part of a list, within the bounds of spec 8.
+    /// The requested page of a list, within the bounds of spec 8.
     pub(crate) fn page(&self) -> Result<Page, Invalid> {
         Ok(Page {
             limit: self.number("limit", LIMIT_DEFAULT, 1, LIMIT_MAX)?,
@@ -90,7 +90,7 @@ impl Query {
     }
 }
 
-/// The part of a list's time from a second on, before another, and behind the row that a cursor names.
+/// Time range of a list from a second on, before another, and after the row of a cursor.
 pub(crate) fn within(
     from: Option<UnixSeconds>,
     before: Option<UnixSeconds>,
@@ -101,7 +101,7 @@ pub(crate) fn within(
     Ok(Within { from, before: behind.into_iter().chain(before).min() })
 }
 
-/// A position as clients get it.
+/// Text of a cursor for clients.
 pub(crate) fn cursor_text(cursor: Cursor) -> String {
     format!("{}-{:x}", cursor.at.0, cursor.id)
 }

@@ -1,5 +1,5 @@
-//! The webhook of a transfer that an operator sends again (spec 4.2). That of an order is the processor's to
-//! send: only the writer of its status knows it.
+//! Webhook of a transfer, resent by an operator (spec 4.2). The processor resends an order's: only the writer of the
+//! status knows it.
 
 use schemas::record::{Delivery, Transfer};
 use schemas::{DeliveryKind, TransferStatus, UnixMicros, UnknownTransfer};
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::error::{Answer, Refusal};
 
-/// The webhook of a transfer that pays nothing, once more.
+/// New delivery for an unmatched transfer.
 ///
 /// # Errors
 /// The transfer pays something, or may still; or no URL is configured.
@@ -25,7 +25,7 @@ pub(crate) fn of_transfer(
         blockchain: transfer.blockchain,
         timestamp: now.seconds(),
     };
-    // An id of its own beside the first event's, so that the attempts of both are counted.
+    // An id distinct from the first event's, so that attempts of both are counted.
     let event_id = format!("{}.unknown.{event}", transfer.transfer_id);
     let url = url.ok_or(Refusal::UnknownUrlMissing)?.to_owned();
     let first = Delivery::first(DeliveryKind::UnknownTransfer, event_id, url, body.body(), now);

@@ -18,7 +18,7 @@ impl FromStr for ReturnUrl {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let filled =
             |value: &str| NAMES.iter().fold(text.to_owned(), |url, n| url.replace(n, value));
-        // Two values that differ: a host that differs with them has a hole.
+        // Two values: an origin that differs with them has a placeholder.
         let [one, other] = ["a", "b/c"].map(|value| Url::parse(&filled(value)));
         let url = one.map_err(
             |_| "must be a URL such as \"https://shop.example/orders/{merchant_order_id}\"",
@@ -46,13 +46,13 @@ impl ReturnUrl {
     pub(crate) fn of(&self, order: &Order, proof: &str) -> String {
         let id = order.order_id.to_string();
         let values = [&*id, &*order.merchant_order_id, order.status.as_str(), proof];
-        // The braces of a value are encoded, so it has no hole.
+        // Encoded braces of a value are no placeholders.
         let filled = |url: String, (name, value): (&&str, &str)| url.replace(name, &encoded(value));
         NAMES.iter().zip(values).fold(self.0.clone(), filled)
     }
 }
 
-/// Percent-encoded but for what means nothing in any part of a URL.
+/// Percent-encodes all but unreserved characters (RFC 3986).
 fn encoded(value: &str) -> String {
     let byte = |byte: u8| match byte {
         b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_' | b'~' | b'.' => {

@@ -1,4 +1,4 @@
-//! The transfers that the customer of an order sees, with how far each is.
+//! Transfers shown to an order's customer, with their confirmations.
 
 use schemas::record::{Order, Transfer};
 use schemas::{DepositState, UnixSeconds};
@@ -7,11 +7,11 @@ use store::ChainRow;
 use super::{arrival, followed};
 use crate::terms::ChainTerms;
 
-/// A transfer, and how far its confirmation is.
+/// Transfer and its confirmation progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenTransfer {
     pub(crate) transfer: Transfer,
-    /// The blocks that have it or follow it, at most those that are required; 0 while no block has it.
+    /// Confirmations, at most the required number; 0 while no block contains it.
     pub(crate) confirmations: i64,
     /// `None` where the network's own finality is awaited.
     pub(crate) required: Option<i64>,
@@ -26,12 +26,12 @@ pub(crate) struct Checkout {
     pub(crate) chains: Vec<ChainRow>,
     /// Transfers that pay it, and other transfers of its customer.
     pub(crate) transfers: Vec<SeenTransfer>,
-    /// Transfers that only may be its customer's: no details of them are shown.
+    /// Transfers possibly of its customer: shown without details.
     pub(crate) possible: Vec<SeenTransfer>,
 }
 
 impl Checkout {
-    /// `true` if an operator has stopped the payment that the customer is asked for.
+    /// `true` if an operator has stopped payments of the open deposit.
     pub(crate) fn is_stopped(&self) -> bool {
         let mut deposits = self.order.deposits.iter().rev();
         let asked = deposits.find(|deposit| deposit.state == DepositState::Open);

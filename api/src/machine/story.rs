@@ -1,5 +1,5 @@
-//! The story of a payment or an order: what happened to it in order of time, and what that means. Plain values, made of
-//! records alone: no log, no tables, no printing.
+//! History of a payment or an order: its events by time, and their meaning. Plain values, made of records alone: no
+//! log, no tables, no printing.
 
 pub mod meaning;
 pub mod words;
@@ -20,13 +20,13 @@ pub struct Confirmation {
     pub number: i64,
     /// The newest block that was scanned then.
     pub head: Block,
-    /// The chain was final up to here then.
+    /// Last final block at that time.
     pub finalized: i64,
     pub at: UnixMicros,
 }
 
 impl Confirmation {
-    /// The confirmation of a transfer by a record of its lane; none if the record confirms it not.
+    /// The confirmation of a transfer by a record of its lane; none if the record does not.
     pub fn by(record: &ChainRecord, transfer: &Transfer) -> Option<Self> {
         let ChainBody::Head(head) = &record.body else { return None };
         let Transfer { block, observation, blockchain, transfer_id, .. } = transfer;
@@ -44,7 +44,7 @@ impl Confirmation {
     }
 }
 
-/// One thing that happened.
+/// Event of a story.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The state of the order after a change.
@@ -90,7 +90,7 @@ impl Event {
         }
     }
 
-    /// Causes come before effects at the same time.
+    /// At equal times, causes precede effects.
     const fn rank(&self) -> u8 {
         match self {
             Self::Operator(_) => 0,
@@ -145,7 +145,7 @@ pub struct Story {
 }
 
 impl Story {
-    /// Sorts events, and leaves out those that are there twice.
+    /// Sorts events and removes duplicates.
     pub fn new(mut events: Vec<Event>) -> Self {
         events.sort_by_key(|event| (event.at(), event.rank()));
         events.dedup();

@@ -1,4 +1,4 @@
-//! An installation at one moment, as plain values.
+//! Snapshot of an installation, as plain values.
 
 use schemas::record::{Alert, Block, Held, StopScope};
 use schemas::{Blockchain, OrderId, UnixMicros, UnixSeconds};
@@ -45,7 +45,7 @@ pub struct Orders {
     /// `true` if there are more pending orders than were counted.
     pub is_more: bool,
     pub oldest: Option<UnixSeconds>,
-    /// One order whose deadline has passed by more than chains take, and the number of such orders.
+    /// An overdue order, and the number of overdue orders.
     pub overdue: Option<(OrderId, usize)>,
 }
 
@@ -74,7 +74,7 @@ pub struct Survey {
     pub at: UnixMicros,
     pub chains: Vec<Chain>,
     pub groups: Vec<Group>,
-    /// The reason why the one process of an embedded installation is not ready; none if it is, or is not asked.
+    /// Reason why the process of an embedded installation is not ready; none if it is, or if not checked.
     pub not_ready: Option<String>,
     /// `None` without tables.
     pub orders: Option<Orders>,
@@ -87,7 +87,7 @@ pub struct Survey {
     pub stops: Vec<String>,
     /// `None` where nothing is embedded.
     pub disk: Option<Disk>,
-    /// Parts that could not be asked, each with the reason.
+    /// Parts that could not be read, each with the reason.
     pub unknown: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Fields of a create request that mean nothing: whether each may be ignored (decision 80). One that was meant for a known
-//! one, or for what nobody does, is refused: it would protect nothing and nobody would know.
+//! Unknown fields of a create request: whether each may be ignored (decision 80). A misspelt field, or one of an
+//! unsupported feature, is refused: if ignored, it would silently have no effect.
 
 use super::json;
 use crate::error::Invalid;
@@ -22,7 +22,7 @@ const LONG_MIN: usize = 9;
 const NAMED_MAX: usize = 20;
 const NAME_CHARS_MAX: usize = 64;
 
-/// The unknown fields of a body, as a header may have them.
+/// Unknown fields of a body, escaped for a header.
 ///
 /// # Errors
 /// One of them is not ignored.
@@ -51,7 +51,7 @@ fn meant(name: &str) -> Option<&'static str> {
     KNOWN.into_iter().find(|known| distance(&name, known) <= most(known))
 }
 
-/// The least number of letters to insert, leave out or change; only whether it is small counts.
+/// Edit distance of two names; large distances need not be exact.
 fn distance(one: &str, other: &str) -> usize {
     if one.len().abs_diff(other.len()) > TYPING_ERRORS_MAX {
         return usize::MAX;

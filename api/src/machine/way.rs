@@ -27,8 +27,8 @@ impl Terms {
 }
 
 impl Catalog {
-    /// Refuses an order that no configured wallet can ever take. Without any wallet all are taken, as by a
-    /// first trial of the API; the process warns of it at its start.
+    /// Refuses an order that no configured wallet can ever take. Without any wallet all are accepted, for a first trial
+    /// of the API; the process warns of it at start.
     ///
     /// # Errors
     /// The unsupported property: chain and coin, the sender, or the digits of the amount.
