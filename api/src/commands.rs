@@ -326,7 +326,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Resends the webhook of an unmatched transfer (spec 4.2).
+    /// Resends the webhook of an unknown transfer (spec 4.2).
     pub(crate) async fn resend_transfer(&self, by: &Operator, id: TransferId) -> Answer<()> {
         let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();

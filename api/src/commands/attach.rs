@@ -24,7 +24,7 @@ impl Commands {
         has_ended.then(|| Box::new(Order { version, ..order.clone() }))
     }
 
-    /// Pays an order with an unmatched transfer, and returns the order. The transfer's lane and the order both have to
+    /// Pays an order with an unknown transfer, and returns the order. The transfer's lane and the order both have to
     /// accept.
     pub(crate) async fn attach(
         &self,

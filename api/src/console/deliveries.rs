@@ -183,7 +183,7 @@ pub(crate) struct Plan {
     pub(crate) subjects: Vec<(Subject, UnixMicros)>,
     /// Number of webhooks left for the next redrive.
     left: usize,
-    /// Number that operators have resent meanwhile.
+    /// Number that operators have requested meanwhile.
     asked: usize,
     /// Number considered, the newest ones, and number of dead webhooks.
     considered: (usize, usize),

@@ -20,7 +20,7 @@ use crate::page::Html;
 
 /// Rows per page.
 pub(crate) const ROWS: Part = Part { limit: 50, offset: 0 };
-/// Unmatched payments per page: orders are searched for each.
+/// Unknown payments per page: orders are searched for each.
 pub(crate) const UNKNOWN: Part = Part { limit: 10, offset: 0 };
 /// Likeliest orders shown for each.
 const CANDIDATES_MAX: usize = 3;
@@ -101,7 +101,7 @@ pub(crate) fn transfers(rows: &[Transfer], status: &str, catalog: &Catalog) -> P
         .at("/console/transfers")
 }
 
-/// Unmatched payments, each with the orders that it may be meant for.
+/// Unknown payments, each with the orders that it may be meant for.
 pub(crate) fn unknown(rows: &[(Transfer, Vec<Candidate>)], catalog: &Catalog) -> Page {
     let one = |(transfer, found): &(Transfer, Vec<Candidate>)| {
         let candidate = |candidate: &Candidate| {

@@ -31,7 +31,7 @@ pub(crate) struct Overview {
     pub(crate) survey: Survey,
     /// Number of today's orders (UTC) by status.
     today: Vec<(OrderStatus, usize)>,
-    /// Unmatched payments of the last day, at most `ROWS`.
+    /// Unknown payments of the last day, at most `ROWS`.
     unknown: Option<usize>,
 }
 

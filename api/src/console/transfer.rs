@@ -1,4 +1,4 @@
-//! The page of a transfer; of an unmatched one, with the orders it was probably meant for.
+//! The page of a transfer; of an unknown one, with the orders it was probably meant for.
 
 use schemas::record::Transfer;
 use schemas::{TransferStatus, UnixSeconds};

@@ -10,9 +10,9 @@ use super::survey::{Chain, Group, Subject, Survey};
 const HEAD_SECONDS_MAX: i64 = 300;
 /// Maximum lag of confirmation behind the head; a longer one means missing second answers.
 const CONFIRMED_SECONDS_MAX: i64 = 3600;
-/// Maximum wait of a record of a stage in step.
+/// Wait of a record above which its stage is behind.
 const LAG_SECONDS_MAX: i64 = 60;
-/// Maximum wait of a webhook whose receiver is up.
+/// Wait of a webhook above which its receiver is down.
 const WEBHOOK_SECONDS_MAX: i64 = 600;
 /// Maximum open alerts that are shown.
 const ALERTS_MAX: usize = 20;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::error::{Answer, Refusal};
 
-/// New delivery for an unmatched transfer.
+/// New delivery for an unknown transfer.
 ///
 /// # Errors
 /// The transfer pays something, or may still; or no URL is configured.

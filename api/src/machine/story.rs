@@ -26,7 +26,7 @@ pub struct Confirmation {
 }
 
 impl Confirmation {
-    /// The confirmation of a transfer by a record of its lane; none if the record does not.
+    /// Confirmation of a transfer by a record of its lane; none if the record does not confirm it.
     pub fn by(record: &ChainRecord, transfer: &Transfer) -> Option<Self> {
         let ChainBody::Head(head) = &record.body else { return None };
         let Transfer { block, observation, blockchain, transfer_id, .. } = transfer;
