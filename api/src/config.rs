@@ -133,7 +133,7 @@ impl Config {
     /// The commented defaults of the sections.
     pub const DEFAULTS: &str = include_str!("config/default.toml");
 
-    /// Reads the sections; `source` collects what is wrong with them.
+    /// Reads the sections; `source` collects their problems.
     #[must_use]
     pub fn read(source: &mut Source) -> Self {
         let mut admin = source.section("admin");
@@ -143,7 +143,7 @@ impl Config {
         let mut section = source.section("merchant");
         let merchant = Merchant::read(&mut section);
         let named = |number| format!("admin.secrets[{number}].secret");
-        // The two of the merchant may be the same, before a rotation and after it.
+        // Both merchant secrets may be equal, before and after a rotation.
         let previous = merchant.previous_secret.as_ref().unwrap_or(&merchant.secret);
         let mut secrets = vec![
             ("merchant.secret".to_owned(), &merchant.secret),
@@ -184,8 +184,8 @@ impl Config {
         Self { admin_secret, operators, merchant, wallets, orders, matching, receivers }
     }
 
-    /// Earlier keys that are accepted, and could be found by trying: refusing them would make a weak key one that cannot be rotated
-    /// without an outage.
+    /// Accepted earlier keys that are easy to guess: if they were refused, a weak key could not be rotated without an
+    /// outage.
     #[must_use]
     pub fn weak_secrets(&self) -> Vec<String> {
         let Merchant { previous_secret, previous_link_secret, .. } = &self.merchant;
@@ -223,7 +223,7 @@ impl Config {
     }
 }
 
-/// An order waits for a second at least.
+/// Reads `ttl`: at least one second.
 fn read_ttl(section: &mut Reader) -> Duration {
     let ttl = section.optional_duration("ttl");
     if ttl.is_some_and(|ttl| ttl.as_secs() == 0) {
@@ -298,7 +298,7 @@ mod tests {
         retired = true
     "#;
 
-    /// The configuration of a text, and what is wrong with it.
+    /// The configuration of a text, and its problems.
     pub(super) fn read(text: &str) -> (Config, Vec<String>) {
         let mut source = Source::parse(Config::DEFAULTS, text, []);
         let config = Config::read(&mut source);

@@ -1,4 +1,4 @@
-//! The table of routes, and what happens to every request.
+//! Table of routes, and the layers of every request.
 
 use std::convert::Infallible;
 use std::ops::Deref;
@@ -40,14 +40,14 @@ use crate::{metrics, origins, page, reference};
 const CUSTOMER_BODY_BYTES_MAX: usize = 4 * 1024;
 /// Maximum bytes of a form of the page.
 const FORM_BYTES_MAX: usize = 1024;
-/// The route that creates orders, once more.
+/// Path of the route that creates orders.
 const CREATE: &str = "/api/v1/service/orders";
 /// Maximum time of a request, its body included: longer than the wait for a command's answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Delay of answers 401 and 429: clients that try secrets, or ask too often, leave the cores to the others.
+/// Delay of answers 401 and 429: clients that guess secrets, or exceed limits, leave the cores to others.
 const REFUSAL_DELAY: Duration = Duration::from_millis(50);
 
-/// Names a request, for a merchant's complaint and the log line about it.
+/// Header with the id of a request, for support and log lines.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The state of the router, which clones it several times for each request. A handler takes the one part that it needs.
@@ -134,7 +134,7 @@ impl Routes {
 
     /// At two: that of the public, where no admin secret is read, and that of operators.
     pub(crate) fn apart(self) -> (Router, Router) {
-        // At an address that anybody reaches, anybody could try secrets at its form.
+        // At a public address anybody could guess secrets at its form.
         let console = Router::new().nest("/console", console::routes(&self.state.console));
         let operators = self.operators.merge(console);
         let operators = finish(operators, Router::new(), true, self.state.clone());
@@ -142,7 +142,7 @@ impl Routes {
     }
 }
 
-/// With their whole paths: nested ones cost each request a layer more.
+/// With whole paths: nesting costs each request another layer.
 fn service_routes() -> Router<AppState> {
     Router::new()
         .route("/api/v1/service/orders", post(service::create))
@@ -186,11 +186,11 @@ fn user_routes(state: &AppState, origins: Arc<[String]>) -> Router<AppState> {
         .layer(DefaultBodyLimit::max(CUSTOMER_BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(state.customers.clone(), customers::limited))
         .layer(middleware::from_fn(in_time))
-        // Around all else: a page may read every answer, or it knows of a failure of the network alone.
+        // Outermost layer: without its headers a page sees every error as a network failure.
         .layer(middleware::from_fn_with_state(origins, cross_origin))
 }
 
-/// Adds what every address has around its routes. Those of customers bound their own time.
+/// Adds routes and layers of every address. Customers' routes have their own timeout.
 fn finish(
     routes: Router<AppState>,
     customers: Router<AppState>,
@@ -198,7 +198,7 @@ fn finish(
     state: AppState,
 ) -> Router {
     let requests = metrics::Requests::default();
-    // One layer for all that every request needs: each is several allocations.
+    // One layer for all requests: each costs several allocations.
     let observed = Observe { requests: requests.clone(), limit: None };
     let timed = Observe { requests, limit: Some(REQUEST_TIMEOUT) };
     let method_not_allowed = || async { Refusal::MethodNotAllowed };
@@ -235,7 +235,7 @@ fn page_routes(state: &AppState) -> Router<AppState> {
     routes = routes
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .layer(middleware::from_fn_with_state(state.customers.clone(), customers::limited));
-    // Its files cost next to nothing, and a page that says that an address asks too often needs them too.
+    // Unlimited: files are cheap, and the page about an exceeded limit needs them too.
     for (name, kind, content) in page::ASSETS {
         let serve = move || async move { checkout::asset(kind, content) };
         routes = routes.route(&format!("/{name}"), get(serve));
@@ -259,12 +259,12 @@ async fn within(
     answer.unwrap_or_else(|_| late.into_response())
 }
 
-/// Refusal of a request that is not done in time. A create's command may be on the log by then.
+/// Refusal of a request after its timeout. A create's command may be on the log by then.
 fn late(request: &Request) -> Refusal {
     if request.uri().path() == CREATE { Refusal::MaybeCreated } else { Refusal::Busy }
 }
 
-/// The headers that give authority or decide what is done: of two, a proxy in front may have read the other one.
+/// Headers of authority or idempotency: of two, a proxy in front may have read the other one.
 static SINGLE_HEADERS: [(HeaderName, &str); 3] = [
     (HeaderName::from_static("service-signature"), "Service-Signature"),
     (HeaderName::from_static("service-admin-authorization"), "Service-Admin-Authorization"),
@@ -277,11 +277,11 @@ fn repeated(headers: &HeaderMap) -> Option<&'static str> {
     SINGLE_HEADERS.iter().find(is_repeated).map(|(_, shown)| *shown)
 }
 
-/// Around every route: see [`answer`]. A layer of its own, because one of a function takes twice as many allocations.
+/// Layer of every route: see [`answer`]. Hand-written, because a function's takes twice as many allocations.
 #[derive(Clone)]
 struct Observe {
     requests: metrics::Requests,
-    /// Within which a request has its answer.
+    /// Timeout of a request.
     limit: Option<Duration>,
 }
 
@@ -335,12 +335,12 @@ where
     }
 }
 
-/// The id of the trace that a request belongs to, or a new one: in its answer and in what is logged of it.
+/// Trace id of a request, or a new one: for its answer and its log lines.
 fn request_id(trace: &Trace) -> String {
     trace.id().map_or_else(|| Uuid::now_v7().simple().to_string(), str::to_owned)
 }
 
-/// The span of a request. Without a trace it begins one, if it may command something.
+/// The span of a request. Without a trace, a POST begins one.
 fn begin(trace: &Trace, id: &str, method: &Method, route: &str) -> Option<Running> {
     let name = format!("{method} {route}");
     if trace.id().is_some() {
@@ -350,7 +350,7 @@ fn begin(trace: &Trace, id: &str, method: &Method, route: &str) -> Option<Runnin
     if *method == Method::POST { traces::begin(name, Kind::Server, context) } else { None }
 }
 
-/// Ends the span of a request. Who is refused begins no trace: strangers could fill the exporter's queue.
+/// Ends the span of a request. A refusal begins no trace: strangers could fill the exporter's queue.
 fn end(mut span: Running, has_trace: bool, id: &str, status: StatusCode) {
     if status.is_client_error() && !has_trace {
         return span.discard();
@@ -362,8 +362,7 @@ fn end(mut span: Running, has_trace: bool, id: &str, status: StatusCode) {
     }
 }
 
-/// Counts and times a request, names it, and bounds its body. No cache may store an answer about money: only the page's files say
-/// otherwise.
+/// Counts and times a request, sets its id, and bounds its body. No cache may store an answer, except public files.
 async fn answer<F: Future<Output = Response>>(
     requests: &metrics::Requests,
     mut request: Request,
@@ -399,8 +398,8 @@ async fn answer<F: Future<Output = Response>>(
     response
 }
 
-/// Lets pages of the allowed origins read the answers of the checkout's routes, and pages of foreign ones command nothing.
-/// It grants nothing: the link alone decides what a request may do.
+/// CORS of the checkout's routes: pages of allowed origins may read answers, and commands of foreign ones are refused.
+/// The link alone authorizes a request.
 async fn cross_origin(
     State(origins): State<Arc<[String]>>,
     request: Request,
@@ -426,8 +425,7 @@ async fn cross_origin(
     response
 }
 
-/// The answer to a browser that asks whether a page may send JSON to this origin. The page may do so
-/// only with the header that [`cross_origin`] adds.
+/// Answer to a CORS preflight. It permits a request only with the header that [`cross_origin`] adds.
 async fn preflight() -> Response {
     let headers = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
     use crate::config::read_wallets;
 
-    /// Nothing takes back what customers send there.
+    /// Payments to such addresses are lost.
     #[test]
     fn a_wallet_that_only_loses_money_is_refused() {
         let tron = |bytes| Address::new(schemas::AddressFamily::Tron, bytes).to_string();

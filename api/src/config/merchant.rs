@@ -28,7 +28,7 @@ pub struct Merchant {
 }
 
 impl Merchant {
-    /// Every key that incoming signatures may be made with.
+    /// Accepted keys of incoming signatures.
     #[must_use]
     pub fn accepted_secrets(&self) -> Vec<Secret> {
         std::iter::once(&self.secret).chain(&self.previous_secret).cloned().collect()
@@ -43,7 +43,7 @@ impl Merchant {
         }
     }
 
-    /// Every key that links may be made with: those of before `link_secret` hold until their end.
+    /// Accepted keys of links: earlier ones than `link_secret` are valid until they expire.
     #[must_use]
     pub fn accepted_link_secrets(&self) -> Vec<Secret> {
         let of_links = self.link_secret.iter().chain(&self.previous_link_secret).cloned();

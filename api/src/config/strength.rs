@@ -1,4 +1,4 @@
-//! Strength of secrets, by an estimate of what a guesser has to try.
+//! Strength of secrets, by an estimate of the required guesses.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ const WORD_LETTERS_MIN: usize = 4;
 /// Length of a block of characters that random text does not repeat.
 const BLOCK: usize = 8;
 
-/// Reports a secret that could be found by trying. A missing secret was reported before.
+/// Reports a secret that is easy to guess. A missing secret was reported before.
 pub(super) fn check(section: &Reader, key: &str, secret: &Secret, bits_min: usize) {
     if let Some(problem) = problem(secret, bits_min) {
         section.problem(key, &problem);
     }
 }
 
-/// Problem of a secret that could be found by trying; `None` if it is random and long enough.
+/// Problem of a secret that is easy to guess; `None` if it is random and long enough.
 pub(super) fn problem(secret: &Secret, bits_min: usize) -> Option<String> {
     let text = std::str::from_utf8(secret.expose()).ok().filter(|text| !text.is_empty())?;
     (!is_drawn(text) && bits(text) < bits_min).then(|| {
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Nothing that is drawn as the refusal says is refused.
+    /// Secrets drawn as the problem advises are accepted.
     #[test]
     fn drawn_secrets_are_accepted() {
         for number in 0..2_000_u64 {

@@ -1,5 +1,5 @@
-//! The page that customers pay on (decision 42). The signed link is the credential; a cookie for its one order
-//! takes its place, so that no address and no history keeps the signature.
+//! The page that customers pay on (decision 42). The signed link is the credential; a cookie for its one order replaces
+//! it, so that no URL in a history has the signature.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::reads::Reads;
 
 /// Maximum lifetime of the cookie, in seconds; its link may expire earlier.
 const COOKIE_SECONDS_MAX: i64 = 30 * 24 * 3600;
-/// The files of the page have their version in their address.
+/// Files of the page have a version in their URL.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// The order that a path names, as it is written there; empty if it is not a text.
+/// Unparsed order id of a path; empty if it is not text.
 pub(crate) struct Order(String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Order {
@@ -55,8 +55,8 @@ pub(crate) struct Checkouts {
     pub(crate) buyer: Option<Arc<dyn TestBuyer>>,
 }
 
-/// `GET /checkout/{order_id}`: with the link's `exp` and `sig` it leads to [`enter`], and from there to the page itself,
-/// which has neither.
+/// `GET /checkout/{order_id}`: with the link's `exp` and `sig` it redirects to [`enter`], and from there to the page
+/// itself, without both.
 pub(crate) async fn page(
     State(checkouts): State<Checkouts>,
     commands: Commands,
@@ -77,8 +77,8 @@ pub(crate) async fn page(
     }
 }
 
-/// `GET /checkout/{order_id}/enter`: puts the link into a cookie. The path of the cookie is that of this address without
-/// its end, below whatever path a proxy has put the page: a browser sends it for its one order alone.
+/// `GET /checkout/{order_id}/enter`: stores the link in a cookie. Its path defaults to the directory of this URL, also
+/// behind a proxy's prefix: a browser sends it for this order alone.
 pub(crate) async fn enter(
     State(checkouts): State<Checkouts>,
     Order(order_id): Order,
@@ -131,7 +131,7 @@ pub(crate) async fn cancel(
     back(&order_id, language(&headers, &query), done.await)
 }
 
-/// `POST /checkout/{order_id}/test-payment`: only where a test buyer is, in the demo.
+/// `POST /checkout/{order_id}/test-payment`: only in the demo, with a test buyer.
 pub(crate) async fn test_payment(
     State(checkouts): State<Checkouts>,
     Order(order_id): Order,
@@ -153,8 +153,8 @@ pub(crate) async fn events(
     checkouts.events.follow(order_id, end, client).await
 }
 
-/// A person reads a page where a program gets a short text: that the service is busy, or failed. A form that nobody
-/// carried out leads back to the page, as after any other refusal.
+/// Replaces the short text of a temporary failure with a page if the client accepts HTML. A failed form redirects to
+/// the page, as after any other refusal.
 pub(crate) async fn explained(
     State(checkouts): State<Checkouts>,
     Order(order_id): Order,
@@ -192,7 +192,7 @@ pub(crate) fn asset(kind: &'static str, content: &'static str) -> Response {
 type Found = Result<Vec<SeenTransfer>, LookUp<'static>>;
 
 impl Checkouts {
-    /// Puts the link into a cookie and leads to the page without it.
+    /// Stores the link in a cookie and redirects to the page.
     fn enter(
         &self,
         id: OrderId,
@@ -202,7 +202,7 @@ impl Checkouts {
     ) -> Response {
         let (end, link) = (link_end(query), link(query));
         let seconds = end.0.saturating_sub(self.clock.now().seconds().0).min(COOKIE_SECONDS_MAX);
-        // The proxy in front of this knows whether the customer came by TLS. Who forges it changes his own cookie.
+        // The proxy in front reports TLS. A client that forges the header only changes its own cookie.
         let by_tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
         let secure = if by_tls { "; Secure" } else { "" };
         let name = cookie_name(id);
@@ -214,14 +214,14 @@ impl Checkouts {
         }
     }
 
-    /// The order that the customer's cookie has a link for, and when that ends.
+    /// Order of the link in the customer's cookie, and the link's expiry.
     fn linked(&self, order_id: &str, headers: &HeaderMap) -> Answer<(OrderId, UnixSeconds)> {
         let named = order_id.parse().ok().map(cookie_name).ok_or(Refusal::SignatureFailed)?;
         let link = Query::parse(cookie(headers, &named).unwrap_or_default());
         Ok((self.auth.verify_link(order_id, &link)?, link_end(&link)))
     }
 
-    /// The same, of a request that the page makes. A form that another site's page sent has no authority.
+    /// [`Self::linked`] for a request by the page. A form of another site has no authority.
     fn visitor(&self, order_id: &str, headers: &HeaderMap) -> Answer<(OrderId, UnixSeconds)> {
         if origins::is_foreign(headers, &[]) {
             return Err(Refusal::SignatureFailed);
@@ -265,7 +265,7 @@ impl Checkouts {
         }))
     }
 
-    /// Finds a transaction by the number that a customer typed or copied.
+    /// Finds a transaction by the hash that a customer entered.
     async fn look_up(&self, commands: &Commands, id: OrderId, text: &str) -> Answer<Found> {
         let Ok(hash) = text.trim().parse() else { return Ok(Err(LookUp::Malformed)) };
         if commands.limit(id).is_err() {
@@ -298,7 +298,7 @@ impl Checkouts {
         })
     }
 
-    /// A page for a link that does not hold, or for an order that is not there.
+    /// A page for an invalid link, or for a missing order.
     fn refused(&self, refusal: Refusal, language: Language) -> Response {
         let status = refusal.status();
         if status.is_server_error() {
@@ -308,14 +308,14 @@ impl Checkouts {
     }
 }
 
-/// Leads back to the page after a form. What went wrong is a word that the page knows.
+/// Redirects to the page after a form, with the problem as a word in the URL.
 fn back(order_id: &str, language: Language, done: Answer<()>) -> Response {
-    // An id that is none would not be a path here.
+    // A malformed id is no path here.
     let id = order_id.parse().unwrap_or(OrderId(uuid::Uuid::nil()));
     let mut to = format!("../{id}?lang={}", language.tag());
     if let Err(refusal) = done {
         let problem = problem(&refusal);
-        // It is about the way that was asked for, not about one that is open already.
+        // The problem concerns the requested choice, not an open deposit.
         let anew =
             if matches!(problem, Problem::Unseen | Problem::Full) { "&change=1" } else { "" };
         to = format!("{to}{anew}&problem={}", problem.word());
@@ -323,7 +323,7 @@ fn back(order_id: &str, language: Language, done: Answer<()>) -> Response {
     lead(to)
 }
 
-/// Leads to an address: relative, for an installation behind a proxy that puts it below a path of its own.
+/// Redirects to a relative URL, for an installation behind a proxy with a path prefix.
 fn lead(to: String) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
@@ -367,13 +367,13 @@ fn html(status: StatusCode, page: Html) -> Response {
     page::response(status, page, "strict-origin", BY_SIGNATURE)
 }
 
-/// The language of a link that names one, as the next parameter of an address.
+/// Language parameter for a URL, if the link names one.
 fn chosen(query: &Query, separator: char, language: Language) -> String {
     let is_chosen = matches!(query.text("lang"), Ok(Some(_)));
     if is_chosen { format!("{separator}lang={}", language.tag()) } else { String::new() }
 }
 
-/// A verified link, without what others added to its address.
+/// A verified link, without other parameters of its URL.
 fn link(query: &Query) -> String {
     format!("exp={}&sig={}", link_end(query), query.text("sig").ok().flatten().unwrap_or_default())
 }

@@ -1,6 +1,6 @@
-//! The routes of the operators' console (decision 91), where operators have an address of their own. A cookie names a session in
-//! memory; the admin secret is given once, in a form. Every other form has the number of its session, and a page of another
-//! site may send none.
+//! The routes of the operators' console (decision 91), at the operators' own address. A cookie names a session in
+//! memory; the admin secret is submitted once, in a form. Every other form has a CSRF token, and forms of other sites
+//! are refused.
 
 mod actions;
 mod exports;
@@ -80,11 +80,11 @@ pub(crate) struct Console {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sessions: Arc<Sessions>,
-    /// Shared reading for the first page and that of the chains.
+    /// Shared read for the first page and the chains' page.
     pub(crate) overview: Arc<Single<Overview>>,
-    /// One operator sends many webhooks again at a time.
+    /// Serializes the redrives of operators.
     pub(crate) redriving: Arc<tokio::sync::Mutex<()>>,
-    /// Changes with the files that the pages load.
+    /// Version of the files that the pages load.
     pub(crate) version: &'static str,
 }
 
@@ -99,7 +99,7 @@ where
     }
 }
 
-/// Below `/console`. The state of the router has the console, and what its actions and files need.
+/// Routes below `/console`.
 pub(crate) fn routes<S>(console: &Console) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
@@ -173,7 +173,7 @@ fn door(request: &Request) -> String {
     format!("/console/sign-in?{}", query.finish())
 }
 
-/// The page that a form leads to after it: one of the console.
+/// Target page after a form: only one of the console.
 fn wanted(fields: &Query) -> Option<&str> {
     let is_page = |to: &&str| {
         let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
@@ -189,8 +189,8 @@ fn lead(to: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// Shows pages to those alone who have signed in, lets those who may operate send the forms of their own session, and makes
-/// a page of every refusal.
+/// Requires a session for pages, its CSRF token for forms, and the operate scope for commands; renders refusals as
+/// pages.
 async fn operators_only(
     State(console): State<Console>,
     mut request: Request,
@@ -267,7 +267,7 @@ impl Console {
         async { tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Internal)? }
     }
 
-    /// The same in a turn of the operator's: it begins with that.
+    /// [`Self::read`] with a permit, which starts its time.
     async fn inspect<T: Send + 'static>(
         &self,
         by: &Operator,
@@ -276,7 +276,7 @@ impl Console {
         by.list_gate.clone().take(self.read(ask)).await
     }
 
-    /// Reads the tables in a turn of the operator's.
+    /// Reads the tables with the operator's permit.
     async fn in_turn<T: Send + 'static, F: Future<Output = Answer<T>> + Send + 'static>(
         &self,
         visit: &Visit,
@@ -289,7 +289,7 @@ impl Console {
         self.clock.now().seconds().plus(-search::SINCE_SECONDS).micros()
     }
 
-    /// State of the installation: one reading for all who ask, outside anyone's turn.
+    /// State of the installation: one shared read, without a permit.
     async fn overview(&self) -> Answer<Arc<Overview>> {
         let (now, catalog) = (self.clock.now(), self.reads.shared_catalog());
         let read = self.read(move |reader| overview::ask(reader, &catalog, now));
@@ -353,7 +353,7 @@ async fn sign_out(console: Console, headers: HeaderMap) -> Response {
     with_cookie(&headers, "", 0, "/console/sign-in")
 }
 
-/// Leads to a page with a cookie for this many seconds.
+/// Redirects to a page, with a cookie of this lifetime.
 fn with_cookie(headers: &HeaderMap, number: &str, seconds: i64, to: &str) -> Response {
     // The proxy in front of this knows whether the operator came by TLS.
     let by_tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
@@ -369,7 +369,7 @@ async fn first(console: Console, visit: Visit) -> Answer {
     Ok(console.shown(&visit, overview::render(&*console.overview().await?)))
 }
 
-/// The word of a filter; none where any is wanted.
+/// Value of a filter; none if it is empty.
 fn chosen<T: FromStr<Err: Display>>(query: &Query, name: &'static str) -> Answer<Option<T>> {
     Ok(match query.text(name)? {
         None | Some("") => None,
@@ -377,14 +377,14 @@ fn chosen<T: FromStr<Err: Display>>(query: &Query, name: &'static str) -> Answer
     })
 }
 
-/// Reads the filter of webhooks that were given up.
+/// Reads a filter of dead webhooks.
 fn of_filter(query: &Query) -> Answer<Filter> {
     let host = query.text("host")?.map(str::trim).filter(|host| !host.is_empty());
     let (outcome, kind) = (chosen(query, "outcome")?, chosen(query, "kind")?);
     Ok(Filter { host: host.map(str::to_owned), outcome, kind, ..Filter::default() })
 }
 
-/// Message after an action, from the address, which anybody can write: `is_so` checks the record.
+/// Message after an action, from the URL, which is untrusted: `is_so` checks the record.
 fn done(query: &Query, is_so: impl Fn(Action) -> bool) -> Answer<Option<&'static str>> {
     let action = query.text("done")?.and_then(Action::of_word);
     Ok(action.filter(|action| is_so(*action)).map(Action::done))

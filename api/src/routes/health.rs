@@ -1,4 +1,4 @@
-//! Health (spec 4.2): for anyone that the service answers, and for an operator how each chain is followed.
+//! Health (spec 4.2): liveness for anyone, and the state of each chain for operators.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -22,9 +22,9 @@ use crate::machine::query::{Query, cursor_text};
 
 /// Parameters of every list, beside its filters.
 pub(crate) const NAMES: [&str; 4] = ["limit", "offset", "cursor", "format"];
-/// Header with the position behind the last row of a page.
+/// Header with the cursor after the last row of a page.
 const NEXT_CURSOR: &str = "next-cursor";
-/// Rows that an export reads at once.
+/// Rows per read of an export.
 const EXPORTED: Page = Page { limit: 200, offset: 0 };
 
 /// Representation of a list's rows.
@@ -55,8 +55,8 @@ pub(crate) fn file(name: &str, body: Body) -> Response {
 }
 
 impl<Row: Send + 'static> Listing<Row> {
-    /// The rows that `read` finds: the page that the query asks for, or, as CSV without a `limit`, all of them. Each page is
-    /// read in a turn of the operator's.
+    /// The rows that `read` finds: the requested page or, as CSV without a `limit`, all rows. Each page is read with
+    /// the operator's permit.
     pub(crate) async fn answer<F>(
         self,
         by: &Operator,
@@ -92,7 +92,7 @@ impl<Row: Send + 'static> Listing<Row> {
         rows.iter().map(|row| csv::line(&(self.object)(row), self.columns)).collect()
     }
 
-    /// Reads on while the client takes what was read. A failure ends the connection, so that no client takes a part for the
+    /// Streams pages as the client consumes them. A failure ends the connection, so that no client takes a part for the
     /// whole.
     fn export<F>(
         self,

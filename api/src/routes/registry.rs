@@ -44,7 +44,7 @@ fn text_bytes_max() -> usize {
 /// The prefix of the names of topics.
 type Prefix = State<Arc<str>>;
 
-/// The routes below `/registry`, with fallbacks of their own: the others answer in plain text.
+/// Routes below `/registry`, with their own fallbacks: the others answer in plain text.
 pub(crate) fn routes<S>(topic_prefix: String, clock: Arc<dyn Clock>) -> Router<S> {
     let producers = Arc::new(Customers::new(Some(PARSED_PER_SECOND), TOO_MANY_SCHEMAS, clock));
     Router::new()
@@ -144,7 +144,7 @@ struct SchemaBody {
     kind: Option<String>,
 }
 
-/// The topic whose values have a subject.
+/// The topic of a subject.
 fn topic(prefix: &str, subject: &str) -> Result<Topic, Problem> {
     let is = |topic: &Topic| topic.subject(prefix) == subject;
     let none = || Problem::not_found(40_401, format!("Subject '{subject}' not found."));
@@ -216,7 +216,7 @@ fn registered(subject: &str, schema: Option<&Schema>) -> Answer {
     Ok(Reply(json!({ "subject": subject, "version": version, "id": id, "schema": text })))
 }
 
-/// The version of a subject that a schema is; white space and the order of attributes do not count.
+/// Version of a subject with this schema; white space and the order of attributes are ignored.
 async fn look_up(
     State(prefix): Prefix,
     Segments(subject): Segments<String>,

@@ -23,7 +23,7 @@ use crate::view::{ChangeView, OrderView};
 
 /// Makes a create request repeatable.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Names the fields of a create request that mean nothing.
+/// Header with the ignored fields of a create request.
 const IGNORED_FIELDS: HeaderName = HeaderName::from_static("tidemark-ignored-fields");
 
 /// Header of an order that an earlier request with the same key created.

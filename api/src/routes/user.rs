@@ -1,4 +1,4 @@
-//! The checkout's API (`docs/merchant/checkout.md`): what the holder of a signed link may read and choose.
+//! The checkout's API (`docs/merchant/checkout.md`): reads and choices by the holder of a link.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! The actions of the console: a page that asks, and the command of the Admin API.
+//! Actions of the console: a confirmation page, and the command of the Admin API.
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -19,7 +19,7 @@ async fn asked(console: Console, visit: Visit, id: OrderId, action: Action) -> A
     Ok(console.shown(&visit, action::on_order(action, &row.order, &visit)))
 }
 
-/// `GET /console/orders/{order_id}/…`: the page that asks before an action on an order.
+/// `GET /console/orders/{order_id}/…`: confirmation page of an action on an order.
 pub(super) fn asks<S>(action: Action) -> MethodRouter<S>
 where
     S: Clone + Send + Sync + 'static,
@@ -212,12 +212,12 @@ pub(super) async fn redrive(
 ) -> Answer {
     let by = &visit.operator;
     let fields = Query::parse(std::str::from_utf8(&form).unwrap_or_default());
-    // What one has asked for the next one leaves out.
+    // A redrive skips what an earlier one requested.
     let _turn = console.redriving.try_lock().map_err(|_| Refusal::Busy)?;
     let (plan, filter) = plan(&console, by, &fields).await?;
     let (mut done, begun) = (Vec::new(), Instant::now());
     let mut turns = interval(Duration::from_secs(1) / REDRIVES_A_SECOND);
-    // After an answer that took long no more are sent in a second.
+    // A slow answer causes no burst afterwards.
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for (subject, _) in &plan.subjects {
         turns.tick().await;

@@ -1,4 +1,4 @@
-//! Lists of the console as files: those of the Admin API, and of topics that it has no list of.
+//! CSV exports of the console: lists of the Admin API, and topics without one.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::routes::listing;
 
 /// Time from which a whole topic is exported.
 const ALL: UnixMicros = UnixMicros(0);
-/// Records that are read at once.
+/// Records per read.
 const PAGE: usize = 500;
 const ALERTS: File = File {
     name: "alerts",
@@ -60,7 +60,7 @@ struct Export {
 }
 
 impl Export {
-    /// The lines of the next records; none behind the last.
+    /// The lines of the next records; none after the last.
     async fn next(&mut self) -> Answer<Option<String>> {
         let Some((of, next, end)) = self.places.pop_front() else { return Ok(None) };
         let (log, gate) = (self.log.clone(), self.by.list_gate.clone());

@@ -1,4 +1,4 @@
-//! The pages of one thing each: what was searched for, an order, a transfer, a webhook, a dead letter.
+//! Pages of one subject each: a search, an order, a transfer, a webhook, a dead letter.
 
 use super::*;
 use crate::machine::story::Story;
@@ -93,7 +93,7 @@ pub(super) async fn letter(
 }
 
 impl Console {
-    /// A story, and what it lacks in words.
+    /// A story, and its gaps in words.
     async fn story(&self, visit: &Visit, subject: Subject) -> Answer<(Story, Vec<String>)> {
         let since = self.since();
         let story = self.inspect(&visit.operator, move |reader| {
