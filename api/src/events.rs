@@ -1,4 +1,4 @@
-//! Live updates for the customer of an order, as server-sent events: the status, whenever what is shown changed.
+//! Live updates for the customer of an order, as server-sent events: the status, after each displayed change.
 
 pub(crate) mod views;
 
@@ -56,7 +56,7 @@ struct Live {
     end: UnixSeconds,
     /// State last sent to the customer.
     shown: String,
-    /// The tables are read often until then.
+    /// End of the frequent reads.
     eager_until: Instant,
     /// Read interval otherwise.
     interval: Duration,
@@ -64,8 +64,8 @@ struct Live {
 }
 
 impl Events {
-    /// A stream of `status` events, which begins with the present one: a client that comes again has missed nothing.
-    /// It ends with the link, or with the process.
+    /// A stream of `status` events, which begins with the present one: a client that reconnects misses nothing. It ends
+    /// with the link, or with the process.
     ///
     /// # Errors
     /// [`Refusal::Busy`] if too many views are open, and [`Refusal::TooManyOfAddress`] if the client has too many.
@@ -86,7 +86,7 @@ impl Events {
             Some((Ok::<_, Infallible>(event), live))
         });
         let mut response: Response = Sse::new(changes).into_response();
-        // Proxies that collect an answer before they pass it on would hold it for ever.
+        // Buffering proxies would hold the stream for ever.
         response
             .headers_mut()
             .insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
@@ -95,7 +95,7 @@ impl Events {
 }
 
 impl Live {
-    /// The next change, or a comment when there has been none for a while; none at the end.
+    /// Next change, or a heartbeat comment; none at the end.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if self.events.clock.now().seconds() > self.end {

@@ -1,5 +1,5 @@
-//! The checkout page: server-rendered HTML with what the customer of one order needs, in every state of it. Its
-//! script renders nothing: it fetches this again when something changes (decision 42).
+//! The checkout page: server-rendered HTML for the customer of one order, in every status. Its script renders nothing:
+//! it refetches the page on changes (decision 42).
 
 mod arrived;
 mod html;
@@ -75,12 +75,12 @@ fn refresh(language: Language, seconds: u8) -> Html {
     Template(include_str!("page/templates/refresh.html")).fill(language, &values)
 }
 
-/// The page for a link that does not hold. It has nothing of any order.
+/// The page for an invalid link. It shows nothing of any order.
 pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
     without_order(shop, language, ["broken", "?", "link.title", "link.lead"], Html::default())
 }
 
-/// The page for what could not be answered in time, or failed. It leads to itself.
+/// The page for a timeout or a failure. It links to itself.
 pub(crate) fn busy(shop: &Shop, language: Language) -> Html {
     let again = Template(include_str!("page/templates/again.html")).fill(language, &[]);
     without_order(shop, language, ["busy", "…", "busy.title", "busy.lead"], again)

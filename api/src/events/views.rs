@@ -12,12 +12,12 @@ use crate::error::{Answer, Refusal};
 use crate::machine::seen_transfer::Checkout;
 use crate::reads::Reads;
 
-/// Live views that one address may have open: a shop's own tills are behind one.
+/// Maximum live views of one address, which a shop's tills may share.
 const ADDRESS_VIEWS_MAX: usize = 32;
 /// Time for which a row read by one view is fresh for the others of its order.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// All live views. Clones are one.
+/// Live views. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Views(Arc<Mutex<All>>);
 
@@ -66,7 +66,7 @@ impl Views {
 }
 
 impl View {
-    /// The order as the tables have it: read once for all of its views.
+    /// The order in the tables, read once for all of its views.
     pub(super) async fn checkout(&self, reads: &Reads) -> Answer<Arc<Checkout>> {
         let Some(slot) = &self.slot else { return Err(Refusal::Busy) };
         let mut slot = slot.lock().await;
@@ -92,7 +92,7 @@ impl Drop for View {
                 all.by_address.remove(&of);
             }
         }
-        // Under the lock, so that the last of several that end at once sees itself as the last.
+        // Under the lock, so that the last of several concurrent drops sees no other.
         drop(self.slot.take());
         if all.by_order.get(&self.order_id).is_some_and(|slot| slot.strong_count() == 0) {
             all.by_order.remove(&self.order_id);

@@ -26,7 +26,7 @@ impl Held {
     }
 }
 
-/// Arrivals that are not the order's own payment, with those that the customer knows by number.
+/// Arrivals that are not the order's own payment, with those found by the customer's hash.
 fn strays<'a>(input: &PageInput<'a>) -> impl Iterator<Item = &'a SeenTransfer> + use<'a> {
     let PageInput { order, transfers, look_up, .. } = *input;
     let asked_for = match look_up {
@@ -45,7 +45,7 @@ fn is_named(order: &Order, seen: &SeenTransfer) -> bool {
     arrival::named(order).any(|id| id == seen.transfer.transfer_id)
 }
 
-/// Arrivals that only may be the customer's, without those that the customer knows by number.
+/// Arrivals possibly of the customer, without those found by the customer's hash.
 fn possible<'a>(input: &PageInput<'a>) -> impl Iterator<Item = &'a SeenTransfer> + use<'a> {
     let this = *input;
     let is_known = move |id| strays(&this).any(|of: &SeenTransfer| of.transfer.transfer_id == id);
@@ -70,7 +70,7 @@ pub(super) fn held(input: &PageInput<'_>) -> Option<Held> {
     (!is_unsure || possible().next().is_some()).then_some(Held { is_waiting, is_unsure })
 }
 
-/// The view that takes the place of the amount and the address, until the customer asks for them.
+/// View that replaces the amount and the address, until the customer requests them.
 pub(super) fn hold(input: &PageInput<'_>, held: Held, cancel: Html) -> Html {
     let language = input.language;
     let again = if held.is_unsure { "held.show" } else { "held.again" };
@@ -224,7 +224,7 @@ fn unknown(input: &PageInput<'_>, seen: &SeenTransfer) -> (Html, Html) {
     (title, more.then(line(language.text("stray.help"))))
 }
 
-/// One notice about all transfers that only may be the customer's, without hashes and amounts.
+/// One notice about all transfers possibly of the customer, without hashes and amounts.
 fn possibly(input: &PageInput<'_>) -> Option<Html> {
     let PageInput { order, language, .. } = *input;
     possible(input).next()?;

@@ -1,4 +1,4 @@
-//! Markup with holes. Templates are files; whatever is put into one is escaped, unless it is markup itself.
+//! Templates with placeholders. They are files; inserted values are escaped, unless they are markup.
 
 use super::language::Language;
 
@@ -11,7 +11,7 @@ impl Html {
         self.0
     }
 
-    /// A text inside an element without attributes, which any template could have.
+    /// A text inside an element without attributes.
     pub(crate) fn within(element: &'static str, inner: impl Into<Self>) -> Self {
         let Self(inner) = inner.into();
         Self(format!("<{element}>{inner}</{element}>"))
@@ -36,7 +36,7 @@ impl From<&str> for Html {
                 '"' => escaped.push_str("&quot;"),
                 '\'' => escaped.push_str("&#39;"),
                 '\t' | '\n' | '\r' => escaped.push(c),
-                // No document may have them.
+                // Invalid in documents.
                 c if c.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
                 c => escaped.push(c),
             }
@@ -57,12 +57,12 @@ impl FromIterator<Self> for Html {
     }
 }
 
-/// A file with holes: `{{name}}` for a value, `{{t:key}}` for a text in the customer's language.
+/// A template file: `{{name}}` for a value, `{{t:key}}` for a text in the customer's language.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Template(pub(crate) &'static str);
 
 impl Template {
-    /// Fills every hole. A value that is not given is nothing: the tests fill each template.
+    /// Fills every placeholder. A missing value is empty: the tests fill each template.
     pub(crate) fn fill(self, language: Language, values: &[(&str, Html)]) -> Html {
         let mut parts = self.0.trim_end().split("{{");
         let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -81,7 +81,7 @@ impl Template {
     }
 }
 
-/// A text with values in it: `{0}` is the first. Each is kept apart from the direction of the text around it.
+/// A text with values: `{0}` is the first. Each is isolated from the surrounding text direction.
 pub(super) fn phrase(language: Language, key: &str, values: &[&str]) -> Html {
     let mut parts = language.text(key).split('{');
     let mut filled = Html::from(parts.next().unwrap_or_default());

@@ -14,7 +14,7 @@ use crate::view::ChainView;
 /// Reason why a customer's request was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Problem {
-    /// Nobody sees payments on the chain.
+    /// The chain is not followed.
     Unseen,
     /// No amount or no wallet is free.
     Full,
@@ -57,7 +57,7 @@ impl Problem {
 pub(crate) enum LookUp<'a> {
     /// Not a transaction hash.
     Malformed,
-    /// The customer has asked too often.
+    /// The link is over its limit.
     Later,
     Found(&'a [SeenTransfer]),
 }
@@ -68,7 +68,7 @@ pub(crate) struct Shop {
     pub(crate) name: String,
     pub(crate) return_url: Option<ReturnUrl>,
     pub(crate) links: Links,
-    /// Changes with the files that the page loads.
+    /// Version of the files that the page loads.
     pub(crate) version: &'static str,
     /// `true` if a test buyer pays at the push of a button.
     pub(crate) has_test_buyer: bool,
@@ -142,7 +142,7 @@ impl PageInput<'_> {
         self.shop.links.proof(self.order, self.now)
     }
 
-    /// The link back to the shop, once there is no more to do here.
+    /// The link back to the shop, for an ended order.
     pub(super) fn back(&self) -> Html {
         let Some(url) = &self.shop.return_url else { return Html::default() };
         let values = [

@@ -8,8 +8,7 @@ use super::language::Language;
 /// Modules of white around the code, on each side.
 const MARGIN: i32 = 2;
 
-/// The code of an address. A wallet's scanner gets the address and nothing else: what wallets make of payment
-/// links differs, at times dangerously.
+/// QR code of the address alone: wallets interpret payment links differently, at times dangerously.
 pub(super) fn picture(language: Language, text: &str) -> Html {
     let Ok(code) = QrCode::encode_text(text, QrCodeEcc::Medium) else { return Html::default() };
     let mut path = String::new();

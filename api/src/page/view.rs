@@ -1,5 +1,4 @@
-//! PageView of the checkout page, by the order's status and what was seen of its payment, and the
-//! notices beside it.
+//! View of the checkout page, by the order's status and its seen payment, with notices.
 
 use schemas::record::{Order, OrderDeposit};
 use schemas::{AddressFamily, Amount, DepositState, OrderStatus, Stablecoin};
@@ -19,7 +18,7 @@ macro_rules! template {
     };
 }
 
-/// The address's ends that a person compares.
+/// Bold characters at each end of an address.
 const ADDRESS_ENDS: usize = 6;
 
 /// Contents of the page's `main`, and the one line that a screen reader announces.
@@ -245,7 +244,7 @@ fn call(input: &PageInput<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
                 contract: contract.to_string(),
             }
         }
-        // No form that has an amount is agreed on: a wallet may read it as so much of the chain's own coin.
+        // No URI with an amount is standard: a wallet may read it as an amount of the chain's own coin.
         (AddressFamily::Tron, _) => Call { uri: format!("tron:{address}"), ..Call::default() },
         (AddressFamily::Evm, None) => Call::default(),
     }

@@ -6,12 +6,12 @@ use super::html::{Html, Template};
 use super::language::Language;
 use crate::machine::seen_transfer::SeenTransfer;
 
-/// An amount as it is shown: with its coin.
+/// Displayed amount, with its coin.
 pub(super) fn money(value: Amount, stablecoin: Stablecoin) -> String {
     format!("{value} {stablecoin}")
 }
 
-/// Hours and minutes of a time, as everybody can read them.
+/// Hours and minutes of a time, in UTC.
 pub(super) fn time_of_day(time: UnixSeconds) -> String {
     let minutes = time.0.div_euclid(60).rem_euclid(24 * 60);
     format!("{:02}:{:02} UTC", minutes / 60, minutes % 60)
