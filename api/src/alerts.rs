@@ -1,4 +1,4 @@
-//! The end of an alert, as operators ask for it.
+//! Resolution of an alert by operators.
 
 use log::{NewRecord, OpenAlerts};
 use schemas::record::{Alert, AuditEntry};
@@ -41,7 +41,7 @@ impl AlertEnd {
         &self.alert
     }
 
-    /// The record of who asks for it, to be written first.
+    /// Audit record of the request, to be written first.
     ///
     /// # Errors
     /// [`CodecError`].

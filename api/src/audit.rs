@@ -21,13 +21,13 @@ impl Asker {
         Self { name: COMMAND_LINE.to_owned(), client: None }
     }
 
-    /// Its name among operators.
+    /// Name of the requester.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The entry of what is asked for, about nothing yet.
+    /// Entry of an action, without a subject yet.
     #[must_use]
     pub fn entry(&self, action: AuditAction, now: UnixMicros) -> AuditEntry {
         AuditEntry {

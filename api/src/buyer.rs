@@ -1,5 +1,5 @@
-//! A buyer that pays on a development chain at the push of a button: for the demo. No configuration has one; the
-//! program that starts the server gives it.
+//! A buyer for the demo that pays on a development chain at the push of a button. It is not configured; the executable
+//! passes it to the server.
 
 use async_trait::async_trait;
 use schemas::{Address, Blockchain, StablecoinContract};
@@ -17,7 +17,7 @@ pub struct TestPayment {
 /// Pays what a page asks for.
 #[async_trait]
 pub trait TestBuyer: Send + Sync {
-    /// Sends the payment; a later block has it.
+    /// Sends the payment, for a later block.
     ///
     /// # Errors
     /// Reason why the chain did not accept the payment.

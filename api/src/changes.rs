@@ -1,5 +1,5 @@
-//! The changes of orders, read from the topic `orders` itself: for a shop that missed a webhook or an answer. The log has
-//! an order of its own, so a reader that continues where it was misses none, whatever the tables have.
+//! Changes of orders, read from the topic `orders` itself: for a shop that missed a webhook or an answer. The log is
+//! ordered, so a reader that resumes at its cursor misses none, whatever the tables have.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use schemas::{Incarnation, Topic, UnixMicros, UnixSeconds};
 use crate::error::{Answer, Refusal};
 use crate::machine::changes::{Position, Start, is_change};
 
-/// Records that are read at once.
+/// Records per read.
 const RECORDS: usize = 500;
-/// Records that one answer reads at most: most are no change of a status.
+/// Maximum records read per answer: most change no status.
 const SCANNED_MAX: usize = 5_000;
-/// Maximum difference of the log's clock from the clocks of those who ask, in seconds.
+/// Maximum difference between the log's clock and clients' clocks, in seconds.
 const CLOCKS_SECONDS: i64 = 300;
 
-/// Some changes, those of one order in their order.
+/// Some changes, in sequence per order.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) orders: Vec<Order>,
@@ -94,7 +94,7 @@ fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
     Ok(Found { orders, position, more: false })
 }
 
-/// The first record that the log got at this time or later, as far as clocks agree.
+/// First record appended at this time or later, within the clock tolerance.
 fn first_since(
     log: &dyn Log,
     of: TopicPartition,
@@ -105,8 +105,7 @@ fn first_since(
     first_at(bounds, since, |from| log.read(of, from, 1))
 }
 
-/// The first record that the log got at this time or later, found by reading single ones. Times do not decrease in a
-/// partition.
+/// First record appended at this time or later, by binary search. Times do not decrease in a partition.
 pub(crate) fn first_at<E>(
     bounds: Bounds,
     since: UnixMicros,
@@ -136,7 +135,7 @@ mod tests {
     const PARTITION: TopicPartition =
         TopicPartition { topic: Topic::Orders, partition: schemas::Partition(0) };
 
-    /// One answer must not read all that orders were written for other reasons.
+    /// One answer must not read all records of orders that are no changes.
     #[test]
     fn an_answer_reads_few_records_and_continues() {
         let dir = tempfile::tempdir().unwrap();
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(first.position, Position(vec![Offset(SCANNED_MAX as i64)]));
         let second = read(&log, Start::After(first.position), 10).unwrap();
         assert_eq!((second.orders, second.more), (vec![changed], false));
-        // A clock may be behind by so much.
+        // A clock may lag by this much.
         let bounds = log.bounds(PARTITION).unwrap();
         for (ahead, first) in [(CLOCKS_SECONDS, bounds.start), (CLOCKS_SECONDS + 1, bounds.end)] {
             let found = first_since(&log, PARTITION, bounds, UnixSeconds(1000 + ahead)).unwrap();

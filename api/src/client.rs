@@ -19,7 +19,7 @@ pub(crate) enum Entrance {
 /// Rate-limit key of a client.
 pub(crate) type Key = (Entrance, IpAddr);
 
-/// The address of a client: that of the connection or, where a trusted proxy has it, the one that the proxy names.
+/// Address of a client: that of the connection or, behind a trusted proxy, the one that the proxy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Client {
     address: IpAddr,
@@ -65,8 +65,8 @@ impl Client {
         Self { address: client, entrance }
     }
 
-    /// Key of its limits: the listener, and the address or the network that one customer has all addresses of, of IPv6
-    /// the first 64 bits.
+    /// Key of its limits: the listener, and the IPv4 address or the /64 network of IPv6, whose addresses one customer
+    /// owns.
     pub(crate) fn key(self) -> Key {
         let network = match self.address.to_canonical() {
             IpAddr::V6(address) => {

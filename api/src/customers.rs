@@ -1,4 +1,4 @@
-//! Bounds requests without authority, by address: a link is no secret of the merchant's, and the page is open to all.
+//! Rate limits for unauthenticated requests, by address: links are not secret, and the page is open to all.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,8 +61,8 @@ impl Customers {
     }
 }
 
-/// Refuses the requests of an address that makes too many. What a browser asks before another origin's request is not
-/// counted: to its page, a refusal there is a failure of the network.
+/// Refuses requests beyond an address's limit. CORS preflights are not counted: to the page, a refused one is a network
+/// failure.
 pub(crate) async fn limited(
     State(customers): State<Arc<Customers>>,
     request: Request,

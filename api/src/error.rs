@@ -74,7 +74,7 @@ pub(crate) enum Refusal {
     BodyLate,
     #[error("no wallet available for the selected chain and coin")]
     NoWallet,
-    /// Nobody follows the chain closely enough, or watches its wallets.
+    /// The chain's scan is too old, or none of its wallets is watched.
     #[error(
         "payments on the selected chain cannot be seen at present, choose another chain or try again later"
     )]
@@ -103,13 +103,13 @@ pub(crate) enum Refusal {
     SettledMeanwhile,
     #[error("merchant.unknown_transfer_webhook_url is not configured")]
     UnknownUrlMissing,
-    /// A page of an origin that is neither allowed nor this host's would command.
+    /// Command by a page of an origin neither allowed nor this host's.
     #[error("origin not allowed")]
     OriginForeign,
-    /// The holder of a link commands too often.
+    /// Rate limit of a checkout link.
     #[error("too many requests for this order, try again later")]
     TooMany,
-    /// The customers of an address ask too often, or too much that came from it was refused.
+    /// Rate limit of an address: too many requests of customers, or too many refusals.
     #[error("too many requests from this address, try again later")]
     TooManyOfAddress,
     /// The create command may be on the log: a repeated request with the same key finds out.

@@ -61,7 +61,7 @@ impl<S: Sync> FromRequestParts<S> for Query {
     }
 }
 
-/// The address has no query: a name in it would mean nothing, and may be one that was meant for another route.
+/// Refuses any query: a name in it may have been meant for another route.
 #[derive(Debug)]
 pub(crate) struct NoQuery;
 
@@ -107,7 +107,7 @@ macro_rules! bodies {
 
 bodies! {
     Body: "64 KiB",
-    /// A body of a customer, who has little to say.
+    /// A customer's body.
     SmallBody: "4 KiB",
     /// A form of the page.
     Form: "1 KiB",
@@ -122,7 +122,7 @@ async fn read<S: Send + Sync>(request: Request, state: &S, limit: &'static str) 
     })
 }
 
-/// The refusal of a body that does not come whole.
+/// Refusal of an incomplete body.
 pub(crate) fn broken_off(error: &(dyn Error + 'static)) -> Refusal {
     if is_late(error) {
         return Refusal::BodyLate;

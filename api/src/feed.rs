@@ -21,20 +21,20 @@ const CUSTOMERS_MAX: usize = 8_000;
 const ORDER_CUSTOMERS_MAX: usize = 16;
 /// Live views of customers that may be open at once.
 const VIEWERS_MAX: usize = 4_000;
-/// Maximum of live views of one order: fewer than `ORDER_CUSTOMERS_MAX`, so that its customers'
-/// commands still find a place.
+/// Maximum of live views of one order: fewer than `ORDER_CUSTOMERS_MAX`, so that its customers' commands are still
+/// admitted.
 const ORDER_VIEWERS_MAX: usize = 8;
 const MERCHANTS_MAX: usize = 8_000;
 const OPERATORS_MAX: usize = 1_000;
-/// Records of one order that may wait for a listener. Few orders have more than ten in all.
+/// Buffered records of one order per listener. Few orders have more than ten in all.
 const RECORDS_MAX: usize = 64;
-/// The longest wait of one poll: a stop is noticed after it.
+/// Maximum wait of one poll, and so delay of a stop.
 const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Pause after the log could not be reached.
 const BACK_OFF: Duration = Duration::from_millis(250);
 
-/// The kinds of waiting callers. Each has places of its own: no number of customers keeps the merchant's requests waiting, or an
-/// operator's.
+/// Kinds of waiting callers. Each has its own permits: no number of customers blocks requests of the merchant or of
+/// operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// Awaits the answer to a command.
@@ -45,13 +45,13 @@ pub(crate) enum Audience {
     Operator,
 }
 
-/// Passes records of `orders` to listeners. All clones are one feed.
+/// Passes records of `orders` to listeners. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Feed(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// The orders that requests wait for; none once the feed has ended.
+    /// Channels by order; none once the feed has ended.
     channels: Mutex<Option<HashMap<OrderId, broadcast::Sender<Arc<Order>>>>>,
     /// One permit for each further listener, by audience.
     customers: Arc<Semaphore>,
@@ -73,8 +73,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// The next record of the order, without those that came too fast for this listener; none once the
-    /// feed has ended.
+    /// Next record of the order, skipping those that overflowed this listener's buffer; none once the feed has ended.
     pub(crate) async fn next(&mut self) -> Option<Arc<Order>> {
         loop {
             match self.records.as_mut()?.recv().await {
@@ -89,7 +88,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.feed.channels();
-        // Under the lock, so that the last of several that end at once sees itself as the last.
+        // Under the lock, so that the last of several concurrent drops sees no other.
         drop(self.records.take());
         let Some(channels) = &mut *channels else { return };
         let has_no_receiver = |channel: &broadcast::Sender<_>| channel.receiver_count() == 0;

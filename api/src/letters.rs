@@ -1,5 +1,4 @@
-//! Dead letters that are put back to where they were (decision 81): by `tidemark dead-letters replay` and by the
-//! operators' console alike.
+//! Replay of dead letters (decision 81): by `tidemark dead-letters replay` and by the operators' console alike.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::audit::{self, Asker};
 /// Partition of the dead letters.
 pub const LETTERS: TopicPartition =
     TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
-/// The option of `tidemark dead-letters replay` that believes a letter whose record has expired.
+/// Option of `tidemark dead-letters replay` that trusts a letter whose record has expired.
 pub const WITHOUT_ORIGINAL: &str = "--without-original";
 /// Maximum age of a record to put back, in microseconds. For an older delivery, newer events of its
 /// order are unknown; an older command may restart what has ended and been forgotten.
@@ -97,7 +96,7 @@ impl Draft {
     /// if that record has expired. Blocks.
     ///
     /// # Errors
-    /// The log cannot be read; or why the letter is not believed.
+    /// The log cannot be read; or why the letter is not trusted.
     pub fn compared(
         self,
         log: &dyn Log,
@@ -159,8 +158,7 @@ pub fn place(letter: &DeadLetter) -> String {
 fn input(name: &str) -> Result<Topic, String> {
     let topic = Topic::named(name).ok_or("this version has no such topic")?;
     if topic == Topic::TransfersRaw {
-        // Ingest takes its position from the end of this topic: an old record there would seem to be a
-        // chain that went back.
+        // Ingest takes its position from the end of this topic: an old record there would seem to be a reorganisation.
         return Err(
             "a chain's records are not put back: `tidemark rescan` publishes what is missing"
                 .into(),

@@ -21,7 +21,7 @@ impl Links {
         Self { key, public_url: public_url.map(Arc::from) }
     }
 
-    /// The checkout link of an order; none where the address of the service is not configured.
+    /// The checkout link of an order; none without a configured public URL.
     pub(crate) fn checkout(&self, order: &Order) -> Option<String> {
         let (url, id) = (self.public_url.as_deref()?, order.order_id);
         let end = order.expires_at.plus(LINK_SECONDS);

@@ -1,5 +1,5 @@
-//! The gate in which the lists are read that the holder of one admin secret asks for: a script that reads far into
-//! them leaves the tables to customers and shops.
+//! Concurrency limit for lists read with one admin secret: a script that reads far into them leaves the tables to
+//! customers and shops.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use crate::error::{Answer, Refusal};
 
-/// Reads that are made at once; others wait for their permit.
+/// Concurrent reads; others wait for a permit.
 const AT_ONCE: usize = 2;
 
 /// Clones share their gate.
@@ -21,8 +21,8 @@ impl Default for ListGate {
 }
 
 impl ListGate {
-    /// Returns the result of a read in its permit. The permit ends with the read, even if nobody waits
-    /// for it any more: a query that has begun is not undone.
+    /// Returns the result of a read under a permit. The permit is held until the read ends, even without a caller: a
+    /// started query is not cancelled.
     pub(crate) async fn take<T: Send + 'static>(
         self,
         read: impl Future<Output = Answer<T>> + Send + 'static,
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads that take until there is a permit for them.
+    /// Reads that each wait for a permit.
     #[derive(Clone)]
     struct Slow {
         under_way: Arc<AtomicUsize>,
@@ -63,7 +63,7 @@ mod tests {
             Ok(())
         }
 
-        /// On one thread: each has come as far as it can.
+        /// On one thread: each read runs until it waits.
         async fn under_way(&self) -> usize {
             for _ in 0..100 {
                 yield_now().await;

@@ -61,7 +61,7 @@ runtime::metrics! {
     Gauge LANE_UNCONFIRMED_AGE = "tidemark_api_lane_unconfirmed_age_seconds" [blockchain, lane];
 }
 
-/// Counts nothing yet of what has a name, so that already the first event is an increase.
+/// Registers counters of known labels at 0, so that the first event is an increase.
 pub(crate) fn register() {
     runtime::metrics::register(METRICS, &[]);
     for (kind, causes) in REFUSED {
@@ -87,7 +87,7 @@ pub(crate) fn lanes(rows: &[ChainRow], now: UnixSeconds) {
 #[derive(Clone, Default)]
 pub(crate) struct Requests(Arc<RwLock<HashMap<Box<str>, Arc<OfRoute>>>>);
 
-/// Metrics of a route, found once: a search by name and labels costs more than to count.
+/// Metrics of a route, cached: a search by name and labels costs more than counting.
 pub(crate) struct OfRoute {
     route: Arc<str>,
     duration: Histogram,
@@ -146,7 +146,7 @@ impl Drop for ConnectionOpen {
     }
 }
 
-/// There was no place for a connection.
+/// Counts a connection over the limit.
 pub(crate) fn connection_refused() {
     counter!(CONNECTIONS_REFUSED).increment(1);
 }
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// The rows of a processor that has stopped do not change; what they mean does.
+    /// Rows of a stopped processor do not change, but their age grows.
     #[test]
     fn what_has_stopped_ages() {
         let recorder = PrometheusBuilder::new().build_recorder();

@@ -1,4 +1,4 @@
-//! Pages of which origin may use the checkout's API, by what browsers say of them.
+//! Origins whose pages may use the checkout's API, by headers of browsers.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 

@@ -20,7 +20,7 @@ use crate::machine::occasions::Occasions;
 use crate::machine::seen_transfer::{Checkout, SeenTransfer};
 use crate::view::ChainView;
 
-/// The transfers at a wallet among which those for an order are sought: the latest of each status that it may have.
+/// Latest transfers at a wallet, per status, that are searched for those of an order.
 const ARRIVALS: Page = Page { limit: 100, offset: 0 };
 const ARRIVED: [TransferStatus; 3] = [
     TransferStatus::WaitingForConfirmation,
@@ -30,11 +30,11 @@ const ARRIVED: [TransferStatus; 3] = [
 /// Maximum transfers of a kind that are shown with an order.
 const SIGHTINGS_MAX: usize = 8;
 
-/// The pages in which a transaction is searched at a wallet, and how many: the latest transfers to it. So for the orders
-/// that a transfer may be meant for.
+/// Page size and maximum pages of a search: for a transaction among a wallet's latest transfers, and for orders that a
+/// transfer may be meant for.
 const SEARCHED: Page = Page { limit: 200, offset: 0 };
 const SEARCHED_PAGES_MAX: usize = 10;
-/// Maximum time by which a transfer's record may precede its order, as far as clocks agree.
+/// Clock tolerance, in seconds: a transfer's record may precede its order by as much.
 const CLOCKS_SECONDS: i64 = 3600;
 
 /// Wallets and chains where the customer of an order was asked to pay, each pair once.
@@ -97,8 +97,8 @@ impl Reads {
         self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)
     }
 
-    /// The orders that a transfer was probably meant for: of those that were created before it, the newest, and of the one
-    /// that matching named. None if it brought no money that an order may get.
+    /// The orders that a transfer was probably meant for: among the newest that were created before it, and the one
+    /// that matching named. None if it brought no money to credit.
     pub(crate) async fn candidates(&self, id: TransferId) -> Answer<Vec<Candidate>> {
         let transfer = self.transfer(id).await?;
         if !candidates::is_stray(&transfer) {
@@ -170,7 +170,7 @@ impl Reads {
         SeenTransfer::new(transfer, chains, self.catalog.chains(), window)
     }
 
-    /// The transfers of a transaction to the wallets that the order's customer was given, since it was created.
+    /// The transfers of a transaction to the wallets of an order's deposits, since the order's creation.
     pub(crate) async fn transaction(
         &self,
         order_id: OrderId,
@@ -218,7 +218,7 @@ impl Reads {
         Ok(self.choices_among(&order, &self.followed().await?))
     }
 
-    /// The same, from a checkout that was read already.
+    /// [`Self::choices`] of a checkout already read.
     pub(crate) fn choices_of(&self, Checkout { order, chains, .. }: &Checkout) -> Vec<ChainView> {
         self.choices_among(order, &Followed::new(chains.clone(), self.clock.now().seconds()))
     }
@@ -231,7 +231,7 @@ impl Reads {
         choices
     }
 
-    /// Logs that an order that was taken can never be paid; once a minute at most.
+    /// Logs that an accepted order can never be paid; once a minute at most.
     fn report_stranded(&self, order: &Order) {
         let is_open = |of: &OrderDeposit| of.state == DepositState::Open;
         let is_pending = order.status == OrderStatus::Pending;
@@ -253,7 +253,7 @@ impl Reads {
         &self.catalog
     }
 
-    /// The same, to be kept.
+    /// The catalog, shared.
     pub(crate) fn shared_catalog(&self) -> Arc<Catalog> {
         self.catalog.clone()
     }
@@ -305,7 +305,7 @@ impl Reads {
         Ok(transfers_to(&*self.store, self.wallets(), of, page).await?)
     }
 
-    /// The newest confirmed transfers to all wallets that pay nothing.
+    /// Newest unknown transfers to all wallets.
     pub(crate) async fn unknown_transfers(
         &self,
         within: Within,

@@ -1,8 +1,7 @@
-//! Webhooks that were given up, and the choice of those to resend: by `tidemark webhook dead` and
-//! by the operators' console alike.
+//! Dead webhooks, and the choice of those to resend: by `tidemark webhook dead` and by the operators' console alike.
 //!
-//! A redrive sends the present event of an order or a transfer, by the Admin API's own function: a
-//! record that was put back could bring an old status after a newer one.
+//! A redrive sends the present event of an order or a transfer, as the Admin API does: a replayed record could deliver
+//! an old status after a newer one.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,7 +13,7 @@ use url::Url;
 use crate::inspect::reader::{Pages, Reader};
 use crate::machine::survey::Subject;
 
-/// Filter of webhooks that were given up; an empty field matches any.
+/// Filter of dead webhooks; an empty field matches any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The host of the receiver.
@@ -54,7 +53,7 @@ pub fn subject_of(delivery: &Delivery) -> Option<Subject> {
     Subject::of(delivery.order_id, delivery.transfer_id)
 }
 
-/// The last time at which an operator asked for the webhook of a subject, of those since a time.
+/// Time of the last resend request of each subject, since a time.
 ///
 /// # Errors
 /// The log cannot be read.

@@ -16,11 +16,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::page::Html;
 
-/// The document, as it is kept in the repository: the tests hold every route and answer to it.
+/// The document in the repository: tests check every route and answer against it.
 const DOCUMENT: &str = include_str!("../../docs/openapi.json");
 const STYLE: &str = include_str!("page/assets/reference.css");
 
-/// A document that is the same for every request, compressed once.
+/// A constant document, compressed once.
 struct Fixed {
     plain: Bytes,
     gzip: Bytes,
@@ -45,7 +45,7 @@ impl Fixed {
         }
     }
 
-    /// The answer to a client that may have it already.
+    /// Answer to a client that may have it cached.
     fn answer(&self, asked: &HeaderMap) -> Response {
         let has = |name, word: &str| {
             let values = asked.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -117,7 +117,7 @@ fn text<'a>(of: &'a Value, name: &str) -> &'a str {
     of[name].as_str().unwrap_or_default()
 }
 
-/// A text of the document: what is between backticks is code.
+/// A text of the document, with code in backticks.
 fn prose(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let part = |(at, part): (usize, &str)| {

@@ -35,8 +35,7 @@ use crate::{ChainTerms, Config, Error, Feed, TestBuyer, metrics};
 /// Interval between reads of the tables for metrics.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum open connections of operators at an address of their own: they get in, whatever the
-/// public does to the other one.
+/// Maximum open connections of operators at their own address, which the public cannot exhaust.
 const OPERATOR_CONNECTIONS_MAX: u32 = 64;
 
 /// Listening sockets.
@@ -50,7 +49,7 @@ pub struct Sockets {
     pub trusted_proxies: Vec<Network>,
 }
 
-/// Everything that serving needs.
+/// Dependencies of the server.
 pub struct Server {
     pub config: Config,
     /// Limits of client connections.
@@ -117,7 +116,7 @@ impl Server {
         }
     }
 
-    /// The name under which idempotency keys are kept; none if the process stops first.
+    /// Name space of idempotency keys; none if the process stops first.
     async fn installation(&self, stop: &CancellationToken) -> Result<Option<String>, Error> {
         let (log, stop) = (self.log.clone(), stop.clone());
         let ask = move || log::retry(&stop, "the api", || log.installation());
@@ -178,7 +177,7 @@ impl Server {
     }
 }
 
-/// Says where requests are accepted.
+/// Logs the listening address.
 fn announce(listener: &TcpListener, what: &str) {
     match listener.local_addr() {
         Ok(address) => tracing::info!(%address, "{what}"),
@@ -186,7 +185,7 @@ fn announce(listener: &TcpListener, what: &str) {
     }
 }
 
-/// Warns of a proxy that seems to be in front and is not trusted: to the limits all its clients are one address.
+/// Warns of a probable proxy that is not trusted: all its clients would share one limit.
 fn warn_of_proxy(listener: &TcpListener, public_url: Option<&str>, proxies: &[Network]) {
     let is_behind = listener.local_addr().is_ok_and(|address| is_private(address.ip()));
     if public_url.is_some() && is_behind && proxies.is_empty() {
@@ -206,7 +205,7 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// Measures how far the lanes are. What was read last ages while the tables do not answer.
+/// Measures the progress of lanes. The last rows age while the tables do not answer.
 async fn measure_lanes(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Infallible {
     let mut rows = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The emergency stop, as operators ask for it: the commands to lanes.
+//! Emergency stops by operators: requests and their commands to lanes.
 
 use log::NewRecord;
 use schemas::record::{AuditEntry, DepositCommand, DepositCommandBody, StopScope};

@@ -8,8 +8,8 @@ pub struct ChainTerms {
     pub blockchain: Blockchain,
     /// Chain id for wallets; another than the chain's own on a development or test network.
     pub chain_id: u64,
-    /// Confirmations that amounts below a bound need, by rising bound, the last without one. None where the network's
-    /// own word is awaited, which no number of blocks gives.
+    /// Confirmations required for amounts below each bound, by rising bound, the last without one. None where the
+    /// network's own finality is awaited.
     pub depths: Vec<(Option<Amount>, Option<i64>)>,
 }
 

@@ -1,4 +1,4 @@
-//! The objects of the interface, field by field as spec 2 has them.
+//! Objects of the interface, with the fields of spec 2.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use store::{ChainRow, DepositRow, OrderRow};
 use crate::machine::candidates::Candidate;
 use crate::machine::seen_transfer::{Checkout, SeenTransfer};
 
-/// Declares an object and how it is made: each field with its type and value.
+/// Declares an object: each field with its type and value.
 macro_rules! view {
     (
         $(#[$doc:meta])*
@@ -72,7 +72,7 @@ view! {
         webhook_retry_count: i64 = row.webhook_retry_count,
         webhook_success_at: Option<UnixSeconds> = row.webhook_success_at,
         webhook_last_tried_at: Option<UnixSeconds> = row.webhook_last_tried_at,
-        // Beside the interface's.
+        // Not in the interface.
         paid_by: Option<TransferId> = row.order.paid_by,
         paid_value: Option<String> = row.order.paid_value.map(|value| value.to_string()),
         // Seen, and not confirmed: also where an operator marked the order paid meanwhile.
@@ -81,7 +81,7 @@ view! {
     }
 }
 
-/// The chains whose confirmed blocks have not passed a pending order's deadline, as far as that knows: it does not expire before.
+/// Chains whose confirmed blocks have not passed a pending order's deadline, by its record: it does not expire before.
 fn waits_for(order: &Order) -> Vec<Blockchain> {
     let waits =
         |of: &&OrderDeposit| !matches!(of.state, DepositState::Closed | DepositState::Refused);
@@ -92,7 +92,7 @@ fn waits_for(order: &Order) -> Vec<Blockchain> {
 }
 
 view! {
-    /// A webhook attempt: beside the interface.
+    /// A webhook attempt; not in the interface.
     AttemptView<'a> of (attempt: &'a Attempt) {
         event_id: &'a str = &attempt.event_id,
         attempt: i32 = attempt.attempt,
@@ -109,7 +109,7 @@ view! {
 view! {
     /// Spec 2.4.
     DepositView of (row: &DepositRow) {
-        // Of operators alone: it counts up, so two of a customer's orders would show what was sold between them.
+        // For operators alone: sequential ids of two orders would show a customer the sales between them.
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<DepositId> = Some(row.deposit.deposit_id),
         order_id: OrderId = row.deposit.order_id,
@@ -126,7 +126,7 @@ view! {
 }
 
 impl DepositView {
-    /// A deposit as its order's record has it, for its customer; none if it never opened.
+    /// A deposit from its order's record, for its customer; none if it never opened.
     pub(crate) fn of_order(
         order: &Order,
         deposit: &OrderDeposit,
@@ -167,7 +167,7 @@ view! {
         created_at: UnixSeconds = transfer.created_at,
         status: TransferStatus = transfer.status,
         fulfillment_id: Option<FulfillmentId> = transfer.fulfillment_id,
-        // Beside the interface's.
+        // Not in the interface.
         order_id: Option<OrderId> = transfer.order_id,
         reason: Option<UnknownReason> = transfer.reason,
         candidate_order_id: Option<OrderId> = transfer.candidate_order_id,
@@ -176,7 +176,7 @@ view! {
 }
 
 view! {
-    /// An order that a transfer was probably meant for: beside the interface.
+    /// An order that a transfer was probably meant for; not in the interface.
     CandidateView<'a> of (candidate: &'a Candidate) {
         #[serde(flatten)]
         order: OrderView<'a> = OrderView::new(&candidate.order),
@@ -216,7 +216,7 @@ view! {
         blockchain: Blockchain = open.blockchain,
         #[serde(rename = "token")]
         stablecoin: Stablecoin = open.stablecoin,
-        // The one that the customer is shown: beside it those pay that were offered with it.
+        // Displayed contract; others that were offered with it pay, too.
         contract: Address = asked.contract,
         decimals: u8 = asked.decimals,
         wallet_address: Address = open.wallet_address,
@@ -251,9 +251,9 @@ view! {
         expires_at: UnixSeconds = checkout.order.expires_at,
         // Whether a transfer that fits was seen and is not yet confirmed.
         payment_seen: bool = !checkout.order.candidates.is_empty(),
-        // Whether something came that may be the customer's, or another's.
+        // Whether a transfer arrived that may be the customer's.
         payment_possible: bool = !checkout.possible.is_empty(),
-        // Whether an operator has stopped what its last open deposit is paid with: nothing is to be sent.
+        // Whether an operator has stopped payments of its last open deposit: nothing is to be sent.
         stopped: bool = checkout.is_stopped(),
         deposits: Vec<DepositView> = {
             let Checkout { order, chains, .. } = checkout;
