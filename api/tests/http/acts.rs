@@ -17,7 +17,7 @@ use crate::world::{World, new_order};
 
 const FIRST: Partition = Partition(0);
 
-/// A world whose commands nobody carries out: what is on the log stays as it is.
+/// A world without a processor: the log stays as it is.
 async fn idle_world() -> World {
     World::apart(with_operators(), false).await
 }

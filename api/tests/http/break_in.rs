@@ -109,7 +109,7 @@ async fn a_body_without_authority_is_not_read() {
             Raw::sent(&world, create(&format!("{header}content-length: 1000000\r\n"), "")).await;
         let answer = raw.answer().await.unwrap();
         assert_eq!((answer.status, &*answer.body), (401, text), "{header}");
-        // What is still on its way is taken, so that no reset overtakes the answer.
+        // Bytes in flight are read, so that no reset overtakes the answer.
         raw.send([b'x'; 100_000]).await;
     }
     let mut raw = Raw::sent(

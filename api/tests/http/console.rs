@@ -1,4 +1,4 @@
-//! The operators' console: who gets in, what its forms may do, and that no text from outside becomes markup.
+//! The operators' console: authentication, permissions of forms, and escaping of untrusted text.
 
 use reqwest::RequestBuilder;
 use runtime::Clock as _;
@@ -72,7 +72,7 @@ impl<'a> Browser<'a> {
         Answer::to(with_form(self.request(&format!("POST {path}")), &fields)).await
     }
 
-    /// A page, which must be there.
+    /// A page, which must exist.
     pub(crate) async fn page(&self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -310,7 +310,7 @@ async fn a_secret_that_reads_sees_no_action_and_has_none() {
     assert_eq!(reader.post("/console/sign-out", &[]).await.status, 303);
 }
 
-/// Each does what the route of the Admin API does, and is on record by the operator's name.
+/// Each acts like the route of the Admin API, with an audit entry by the operator's name.
 #[tokio::test]
 async fn what_is_confirmed_is_done_and_on_record() {
     let world = world().await;

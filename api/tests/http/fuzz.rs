@@ -34,7 +34,7 @@ const REGISTRY: &str = include_str!("../../src/routes/registry.rs");
 /// The subject whose schema exists.
 const SUBJECT: &str = "shop.orders-value";
 
-/// Some bytes of the text are others, are gone, or are there twice.
+/// Changes, drops or duplicates some bytes of the text.
 fn spoil(dice: &mut Dice, text: &mut Vec<u8>) {
     for _ in 0..dice.below(4) {
         let at = dice.below(text.len().max(1)).min(text.len());

@@ -71,7 +71,7 @@ async fn a_body_that_does_not_come_is_a_408() {
     assert_eq!(raw.rest().await, b"", "what follows would be taken for a request");
 }
 
-/// A client that asks and never reads takes neither memory without end nor a place for ever.
+/// A client that never reads answers uses neither unbounded memory nor a permit for ever.
 #[tokio::test]
 async fn a_client_that_takes_no_answer_is_cut_off() {
     let world = bounded(Connections { body_timeout: SHORT, ..CONNECTIONS }).await;
@@ -119,7 +119,7 @@ async fn http_2_is_not_spoken() {
     assert_eq!(Raw::sent(&world, upgrade).await.answer().await.unwrap().status, 200);
 }
 
-/// Nothing was done for a request of which a part is missing: it may hold up no orderly stop.
+/// An incomplete request has had no effect: it may not delay an orderly stop.
 #[tokio::test]
 async fn a_half_sent_request_does_not_hold_up_the_stop() {
     let stop_grace = Duration::from_secs(3600);

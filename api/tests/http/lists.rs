@@ -1,4 +1,4 @@
-//! Lists of the admin API beside the interface: parts of their time, cursors, single rows, CSV, names that mean nothing.
+//! Lists of the admin API beside the interface: time ranges, cursors, single rows, CSV, unknown names.
 
 use schemas::record::{Deposit, Order, Transfer, example};
 use schemas::{Blockchain, DepositId, OrderStatus, TransferId, UnixSeconds};

@@ -105,7 +105,7 @@ async fn an_operator_cancels_what_waits_and_nothing_else() {
     assert_eq!(order.order_id.to_string(), waiting);
 }
 
-/// Nothing is done that is not on record; and what is refused at once changes nothing.
+/// Every action has an audit entry; and a request refused at once changes nothing.
 #[tokio::test]
 async fn what_operators_do_is_on_record() {
     let world = World::with(with_operators(), true).await;
@@ -166,7 +166,7 @@ async fn what_operators_do_is_on_record() {
     assert_eq!(world.records::<AuditEntry>(Topic::Audit), expected);
 }
 
-/// A transfer of 9.00 that pays nothing and that its lane has forgotten, at a wallet of the shop.
+/// Unknown transfer of 9.00 that its lane has forgotten, at a wallet of the shop.
 pub(crate) fn underpaid(world: &World) -> Transfer {
     let observation = Observation {
         value: Amount::parse("9.00").unwrap(),

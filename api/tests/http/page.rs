@@ -1,4 +1,4 @@
-//! The checkout page as a browser without scripts meets it: what it shows, what it lets through, what it gives away.
+//! The checkout page in a browser without scripts: its contents, its forms and its secrecy.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ impl<'a> Visitor<'a> {
         answer.body
     }
 
-    /// Submits a form of the page; where that leads.
+    /// Submits a form and returns its redirect.
     async fn submit(&self, what: &str, body: &str) -> String {
         let answer = self.send(&format!("POST /checkout/{}/{what}?lang=en", self.id), body).await;
         assert_eq!(answer.status, 303, "{}", answer.body);
@@ -623,7 +623,7 @@ async fn a_cancel_is_asked_about_first() {
     assert_eq!(page.matches("/cancel?").count(), 1);
 }
 
-/// An order that no configured wallet takes is said to be so: to wait would not help.
+/// The page says if no configured wallet takes an order: waiting would not help.
 #[tokio::test]
 async fn an_order_that_nothing_takes_any_more_says_never() {
     let mut world = World::alone().await;
@@ -722,7 +722,7 @@ async fn late_form_leads_back(world: &World) {
     assert!(answer.head.contains(&format!("location: ../{id}?lang=en&problem=busy\r\n")));
 }
 
-/// Remembers what it was asked to pay.
+/// Records the requested payments.
 #[derive(Default)]
 pub(crate) struct Buyer(Mutex<Vec<TestPayment>>);
 

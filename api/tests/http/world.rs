@@ -1,4 +1,4 @@
-//! A served api with everything around it.
+//! A served api with its dependencies.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::document;
 use crate::fault::Faults;
 use crate::operators::{OPERATOR, READER};
 
-/// The second in which every world begins. It begins within it, as no real clock begins with a whole second.
+/// Second in which every world begins, at a fraction of it, as real clocks do.
 pub(crate) const NOW: i64 = 1_790_000_000;
 pub(crate) const MERCHANT_SECRET: &str = "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 /// The merchant's key before its rotation.
@@ -266,7 +266,7 @@ impl World {
         self.apply([scan, processed].map(Change::Chain)).await;
     }
 
-    /// The lane of a chain says that these are stopped.
+    /// Writes these stops to the row of a lane.
     pub(crate) async fn stop(&self, blockchain: Blockchain, stopped: Vec<StopScope>) {
         let rows = self.store.chains().await.unwrap();
         let mut lanes = rows.into_iter().filter(|row| row.lane.is_some());
@@ -410,7 +410,7 @@ impl World {
         self.records(Topic::WebhooksDispatch)
     }
 
-    /// Writes a command about an order past the api, which does not wait for its outcome.
+    /// Writes a command about an order without the api, and does not wait.
     pub(crate) async fn command(&self, order_id: &str, body: OrderCommandBody) {
         let issued_at = self.clock.now();
         let id = order_id.parse().unwrap();
