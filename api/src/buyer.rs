@@ -14,7 +14,7 @@ pub struct TestPayment {
     pub units: u128,
 }
 
-/// Pays what a page asks for.
+/// Pays for test customers.
 #[async_trait]
 pub trait TestBuyer: Send + Sync {
     /// Sends the payment, for a later block.

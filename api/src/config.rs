@@ -44,7 +44,7 @@ const HEAD_AGE_LEAST: Duration = Duration::from_secs(60);
 pub struct Config {
     /// Value of `Service-Admin-Authorization` (spec 5.2).
     pub admin_secret: Secret,
-    /// The secrets of operators beside it.
+    /// Further secrets of operators.
     pub operators: Vec<AdminSecret>,
     pub merchant: Merchant,
     /// In the order of the file (spec 2.6).
@@ -272,7 +272,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
                 if let Some(whose) = lost::nobodys(address) {
                     section.problem("address", &format!("is {whose}: what is sent there is lost"));
                 }
-                // Of a wrong one, too: a wrong chain or coin is a problem of the same run.
+                // Also a lost one: its other problems are reported in the same run.
                 wallets.push(Wallet { blockchain, address, stablecoins, retired });
             }
         }

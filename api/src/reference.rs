@@ -1,4 +1,4 @@
-//! The OpenAPI document of all routes, and the same as a page for people (decision 51).
+//! The OpenAPI document of all routes, and its HTML page (decision 51).
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -245,7 +245,7 @@ impl Reference<'_> {
         table(caption, &members(&schema["properties"]).map(row).collect::<String>())
     }
 
-    /// A row about a field, or about a parameter with its place.
+    /// Row of a field, or of a parameter with its location.
     fn row(&self, name: &str, place: &str, is_required: bool, of: &Value) -> String {
         let kind = self.kind(if of["schema"].is_object() { &of["schema"] } else { of });
         let need = if is_required { "required" } else { "" };

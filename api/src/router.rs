@@ -104,7 +104,7 @@ parts! {
     Console = console,
 }
 
-/// Routes that are the same at any address: of merchants and customers, and of operators.
+/// Routes by caller, to be served at one address or at two.
 pub(crate) struct Routes {
     public: Router<AppState>,
     operators: Router<AppState>,
@@ -213,7 +213,7 @@ fn finish(
         .with_state(state)
 }
 
-/// Routes of large documents that are the same for all.
+/// Routes of large constant documents.
 fn documents(state: &AppState) -> Router<AppState> {
     Router::new()
         .route("/api/v1/openapi.json", get(reference::document))

@@ -44,7 +44,7 @@ pub(super) fn open(
     if left_out > 0 { listed.then(more) } else { listed }
 }
 
-/// The page. `done` is what was just done.
+/// The page. `done` reports an action.
 pub(crate) fn page(
     alerts: &OpenAlerts,
     found: &Newest<Alert>,

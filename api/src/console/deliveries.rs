@@ -24,7 +24,7 @@ use crate::machine::survey::Subject;
 use crate::page::Html;
 use crate::redrive::{self, Filter};
 
-/// Maximum age of listed webhooks that were given up, in seconds.
+/// Maximum age of listed dead webhooks, in seconds.
 pub(crate) const GIVEN_UP_SECONDS: i64 = 30 * 24 * 3600;
 /// Maximum number resent by one form, at [`REDRIVES_A_SECOND`].
 const BATCH: usize = 100;

@@ -153,7 +153,7 @@ impl Letter {
         text.then(hint(Html::from("On its word alone: ").then(code(command))))
     }
 
-    /// The page. `done` is what was just done.
+    /// The page. `done` reports an action.
     pub(crate) fn page(&self, visit: &Visit, done: Option<&'static str>) -> Page {
         let row = |entry: &AuditEntry| {
             vec![time(entry.requested_at.seconds()), foreign(entry.operator.as_str())]

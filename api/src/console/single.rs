@@ -28,7 +28,7 @@ impl<T> Default for Single<T> {
 }
 
 impl<T: Send + Sync + 'static> Single<T> {
-    /// Returns the last reading, or a new one. It completes even if nobody waits for it any more.
+    /// Returns the last reading, or a new one. It completes even without waiters.
     pub(crate) async fn get(
         &self,
         now: UnixMicros,

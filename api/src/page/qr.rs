@@ -1,4 +1,4 @@
-//! A QR code as a picture: one path, whatever its size.
+//! A QR code as a picture of one path.
 
 use qrcodegen::{QrCode, QrCodeEcc};
 

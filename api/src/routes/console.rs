@@ -162,7 +162,7 @@ where
     routes
 }
 
-/// Redirect of a request without a session: to the form, which leads back to the requested page.
+/// Target of a request without a session: the sign-in form, which returns to the requested page.
 fn door(request: &Request) -> String {
     let asked = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     if asked == "/" || !request.method().is_safe() {

@@ -1,8 +1,8 @@
 //! The answer of a list: JSON by pages, or CSV as a whole.
 //!
-//! A list is a route of `router.rs`, and a handler in `admin.rs` that reads its filters from the query and gives them
-//! to a method of `Reads`. What a query may say, and how much of it, is in `machine/query.rs`; which rows a filter
-//! names, in `lib.rs` of the crate `store`; how they are found, in its two back ends.
+//! A list is a route of `router.rs`, and a handler in `admin.rs` that reads its filters from the query and passes them
+//! to a method of `Reads`. Parameters and their bounds are in `machine/query.rs`; the meaning of filters, in `lib.rs`
+//! of the crate `store`; the queries, in its two back ends.
 
 use std::future::Future;
 

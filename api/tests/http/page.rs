@@ -610,7 +610,7 @@ async fn late_payments_are_shown_unconfirmed() {
     }
 }
 
-/// Its place is where people are who have just sent.
+/// The question warns customers who have just paid.
 #[tokio::test]
 async fn a_cancel_is_asked_about_first() {
     let world = World::alone().await;
