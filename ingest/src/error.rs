@@ -53,10 +53,9 @@ pub enum Error {
 /// Difference between the records of a chain and those that ingest writes.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    #[error("a tombstone")]
-    Tombstone,
-    #[error(transparent)]
-    Codec(#[from] CodecError),
+    /// To skip it could lose a payment.
+    #[error("{0}: a newer version wrote it, start that version")]
+    Newer(String),
     #[error("a record of {0}")]
     OtherChain(Blockchain),
     #[error("some lanes of the chain are empty")]

@@ -2,7 +2,7 @@
 //!
 //! Each lane is read backwards in pages until a head at or below the floor, the height above which a
 //! rewind and a second check need the whole history. Earlier records in the lane are at or below it, so none of
-//! those is missed.
+//! those is missed. Bytes that no version can read are skipped, as the processor puts them aside.
 
 use log::{self, Log, Offset, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
@@ -137,22 +137,22 @@ fn read_page(
         let Some(last) = records.last() else { break };
         from = last.offset.next();
         for record in records.iter().filter(|record| record.offset < end) {
-            page.push(decode(chain, record)?);
+            page.extend(decode(chain, record)?);
         }
     }
     Ok(page)
 }
 
-fn decode(chain: &ChainConfig, record: &log::Record) -> Result<ChainRecord, Error> {
-    let decoded = match &record.value {
-        None => Err(RestoreError::Tombstone),
-        Some(value) => schemas::decode(value).map_err(RestoreError::from),
+/// The record; `None` if no version can read it.
+fn decode(chain: &ChainConfig, record: &log::Record) -> Result<Option<ChainRecord>, Error> {
+    let cause = match record.unless_foreign::<ChainRecord>() {
+        Ok(Some(decoded)) if decoded.blockchain != chain.blockchain => {
+            RestoreError::OtherChain(decoded.blockchain)
+        }
+        Ok(decoded) => return Ok(decoded),
+        Err(newer) => RestoreError::Newer(newer.cause),
     };
-    let ours = decoded.and_then(|decoded: ChainRecord| match decoded.blockchain {
-        blockchain if blockchain == chain.blockchain => Ok(decoded),
-        other => Err(RestoreError::OtherChain(other)),
-    });
-    ours.map_err(|cause| broken(chain, record.from.partition, Some(record.offset), cause))
+    Err(broken(chain, record.from.partition, Some(record.offset), cause))
 }
 
 fn broken(
@@ -169,7 +169,7 @@ fn broken(
 #[cfg(test)]
 mod tests {
     use schemas::record::Block;
-    use schemas::{Blockchain, CodecError, Headers};
+    use schemas::{Blockchain, Headers};
 
     use super::*;
     use crate::machine::{Cursor, Next, Policy};
@@ -229,6 +229,28 @@ mod tests {
     }
 
     #[test]
+    fn what_no_version_can_read_is_skipped() {
+        let (chain, mut memory, known) = followed();
+        for lane in memory.lanes() {
+            memory.spoil(lane);
+            // The wire format with a schema id that no version has, and the content of none.
+            memory.put(lane, vec![0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff]);
+            let (key, headers) = (Vec::new(), Headers::default());
+            memory.commit(vec![log::NewRecord { to: lane, key, value: None, headers }]);
+        }
+        for page in [1, 2, 50, 1000] {
+            let mut history = restore_by(page, &memory, &chain, i64::MAX).unwrap().unwrap();
+            history.prune(chain.reorg_window);
+            assert_eq!(history, known, "pages of {page}");
+        }
+        // The readers of a rewind and of a rescan.
+        let low = known.lowest();
+        let rewound = restore_down_to(&memory, &chain, low).unwrap().unwrap();
+        let (rescanned, _) = restore_with_reach(&memory, &chain, low).unwrap().unwrap();
+        assert_eq!((rewound.head(), rescanned.head()), (known.head(), known.head()));
+    }
+
+    #[test]
     fn what_ingest_did_not_write_stops_it() {
         let (chain, mut memory, known) = followed();
         let lanes = memory.lanes();
@@ -236,13 +258,6 @@ mod tests {
             Error::Restore { cause, .. } => cause,
             other => panic!("{other}"),
         };
-        let mut spoiled = memory.clone();
-        spoiled.spoil(lanes[1]);
-        assert!(matches!(cause(&spoiled), RestoreError::Codec(CodecError::Framing)));
-        let (key, headers) = (Vec::new(), Headers::default());
-        let mut emptied = memory.clone();
-        emptied.commit(vec![log::NewRecord { to: lanes[1], key, value: None, headers }]);
-        assert!(matches!(cause(&emptied), RestoreError::Tombstone));
         // A head of another chain, and one that the other lane does not have.
         let last = known.last();
         let block = Block { number: last.number + 1, ..last };
@@ -261,6 +276,11 @@ mod tests {
         };
         let other = with(head(Blockchain::Polygon));
         assert!(matches!(other, RestoreError::OtherChain(Blockchain::Polygon)), "{other}");
+        let mut newer = schemas::encode(&head(chain.blockchain)).unwrap();
+        newer[1] ^= 1;
+        let mut ahead = memory.clone();
+        ahead.put(lanes[1], newer);
+        assert!(matches!(cause(&ahead), RestoreError::Newer(_)));
         assert!(matches!(with(head(chain.blockchain)), RestoreError::Heads));
         memory.clear(lanes[1]);
         assert!(matches!(cause(&memory), RestoreError::EmptyLane));

@@ -52,6 +52,38 @@ impl Record {
             Ok(read) => return Ok(Some(read)),
             Err(unreadable) => unreadable.garbage(self)?,
         };
+        self.warn_skipped(&reason);
+        Ok(None)
+    }
+
+    /// As [`Record::unless_garbage`], but also skips foreign bytes, and logs a missing value.
+    ///
+    /// # Errors
+    /// A newer version can read it.
+    pub fn unless_foreign<R: Schema>(&self) -> Result<Option<R>, NewerRecord> {
+        let reason = match self.read() {
+            Ok(read) => return Ok(Some(read)),
+            Err(Unreadable::Newer(reason)) if self.is_foreign::<R>() => reason,
+            Err(unreadable) => unreadable.garbage(self)?,
+        };
+        self.warn_skipped(&reason);
+        Ok(None)
+    }
+
+    /// Returns `true` if neither the schema id nor the content is that of any version of the record.
+    /// Later versions extend earlier ones, so a newer one has content that begins like a known one.
+    #[must_use]
+    pub fn is_foreign<R: Schema>(&self) -> bool {
+        let value = self.value.as_deref().unwrap_or_default();
+        let checked = schemas::check(R::SCHEMA, value);
+        let is_unknown = matches!(
+            checked,
+            Err(error @ CodecError::SchemaId { .. }) if error.is_newer()
+        );
+        is_unknown && !schemas::resembles(R::SCHEMA, value)
+    }
+
+    fn warn_skipped(&self, reason: &str) {
         tracing::warn!(
             kafka.topic = self.from.topic.name(),
             kafka.partition = self.from.partition.0,
@@ -59,7 +91,6 @@ impl Record {
             reason,
             "a record was skipped: no version can read it"
         );
-        Ok(None)
     }
 }
 
@@ -121,5 +152,20 @@ mod tests {
         assert_eq!(refused.at, "chains/3@7");
         assert!(refused.to_string().contains("Start the newer version"), "{refused}");
         assert!(record(None).read::<Alert>().is_err(), "a stage expects a value");
+    }
+
+    #[test]
+    fn foreign_bytes_are_of_no_newer_version() {
+        let good = schemas::encode(&example::chain_progress()).unwrap();
+        let read = |value| record(value).unless_foreign::<ChainProgress>();
+        assert_eq!(read(Some(good.clone())), Ok(Some(example::chain_progress())));
+        let foreign = vec![0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff];
+        assert!(record(Some(foreign.clone())).unless_garbage::<ChainProgress>().is_err());
+        for skipped in [None, Some(vec![9; 9]), Some(foreign)] {
+            assert_eq!(read(skipped), Ok(None));
+        }
+        let mut newer = good;
+        newer[1] ^= 1;
+        assert_eq!(read(Some(newer)).unwrap_err().at, "chains/3@7");
     }
 }

@@ -243,7 +243,9 @@ async fn a_chain_with_a_wrong_endpoint_or_log_halts_alone() {
     let (chain, mut world, spoiled) = (devnet.chain(), World::new(), World::new());
     let lane = world::LAYOUT.lanes_of(SPOILED).next().unwrap();
     let to = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
-    let (key, value, headers) = (Vec::new(), Some(vec![9; 9]), Headers::default());
+    let mut newer = schemas::encode(&schemas::record::example::chain_record()).unwrap();
+    newer[1] ^= 1;
+    let (key, value, headers) = (Vec::new(), Some(newer), Headers::default());
     spoiled.log.produce(vec![NewRecord { to, key, value, headers }]).await.unwrap();
     let mut elsewhere = config(ELSEWHERE, devnet.url());
     elsewhere.chain_id = 1;
