@@ -99,6 +99,34 @@ async fn a_stage_continues_behind_a_skipped_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reconcile_reads_past_a_skipped_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert!(Tidemark::start(dir, &[], WEBHOOK, "").await.stop().await.success());
+    let place = write(dir, Topic::WebhooksDispatch, &GARBAGE).await;
+    let skipped = skip(dir, &[&place]);
+    assert_eq!(skipped.status.code(), Some(0), "{skipped:?}");
+    let reconcile = || {
+        let mut command = Command::new(executable());
+        command.args(["reconcile", "--against", "topics,webhooks", "--config"]);
+        command.arg(dir.join("tidemark.toml")).output().unwrap()
+    };
+    let output = reconcile();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let unknown = format!("NOT KNOWN: {place}: no version can read this record");
+    assert!(printed.contains(&unknown), "{printed}");
+    // A newer version's delivery is waited for.
+    let mut newer = schemas::encode(&schemas::record::example::delivery()).unwrap();
+    newer[1] ^= 1;
+    let place = write(dir, Topic::WebhooksDispatch, &newer).await;
+    let output = reconcile();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let refused = String::from_utf8(output.stderr).unwrap();
+    assert!(refused.contains(&format!("cannot read {place}")), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_can_read_is_not_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

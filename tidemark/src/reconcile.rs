@@ -154,6 +154,13 @@ impl Report {
         }
     }
 
+    /// Adds the places of records that no version can read.
+    fn skipped(&mut self, places: &[String]) {
+        self.unknown.extend(places.iter().map(|at| {
+            format!("{at}: no version can read this record, so what it had is not compared")
+        }));
+    }
+
     fn differences(&self) -> &[Difference] {
         &self.joined.differences
     }
@@ -218,6 +225,8 @@ struct Logged {
     left_out: Vec<Blockchain>,
     /// Time from which records may not have been processed yet.
     fresh_since: UnixMicros,
+    /// Places of records that no version can read.
+    foreign: Vec<String>,
 }
 
 async fn compare(
@@ -246,6 +255,7 @@ async fn compare(
              compared"
         ));
     }
+    report.skipped(&log.foreign);
     let orders = log.orders.all();
     for (published, transfers) in &log.chains {
         let asks = has(&[Place::Chain, Place::Raw]);
@@ -297,7 +307,8 @@ fn read_log(
     let transfers = read.iter().flat_map(|(_, transfers)| transfers.values());
     let paid = transfers.filter_map(|transfer| transfer.value.order_id).collect();
     let orders = Orders::read(&mut reader, paid)?;
-    Ok(Logged { chains: read, orders, left_out, fresh_since })
+    let foreign = reader.into_foreign();
+    Ok(Logged { chains: read, orders, left_out, fresh_since, foreign })
 }
 
 /// Chains that are not configured any more, and were followed in the period or after it.
@@ -433,9 +444,10 @@ async fn webhooks(
         let source = Source::open(&of)?;
         let mut reader = Reader::new(&source, of.log.layout, period);
         let found = deliveries::read(&mut reader, &events)?;
-        anyhow::Ok((events, found))
+        anyhow::Ok((events, found, reader.into_foreign()))
     };
-    let (events, found) = tokio::task::spawn_blocking(read).await??;
+    let (events, found, foreign) = tokio::task::spawn_blocking(read).await??;
+    report.skipped(&foreign);
     let joined = compare_webhooks(&events, &found);
     if joined.waiting > 0 {
         let waiting = joined.waiting;

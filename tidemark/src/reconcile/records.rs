@@ -30,11 +30,19 @@ pub(super) struct Reader<'a> {
     layout: Layout,
     pub(super) period: Period,
     read: u64,
+    /// Places of records that have the content of no version.
+    foreign: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(source: &'a Source, layout: Layout, period: Period) -> Self {
-        Self { source, layout, period, read: 0 }
+        Self { source, layout, period, read: 0, foreign: Vec::new() }
+    }
+
+    /// Returns the places of records that have the content of no version. A stage passes over them
+    /// after `tidemark dead-letters skip`.
+    pub(super) fn into_foreign(self) -> Vec<String> {
+        self.foreign
     }
 
     pub(super) fn lanes_of(
@@ -59,7 +67,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a partition; of a compacted topic all of it. Skips records that no version can read (dead letters).
+    /// Reads a partition; of a compacted topic all of it. Skips records that no version can read (dead letters), and
+    /// keeps the places of foreign ones.
     ///
     /// # Errors
     /// The log cannot be read, has a record of a newer version, or no longer has the whole period.
@@ -75,8 +84,11 @@ impl<'a> Reader<'a> {
             let Some(last) = records.last() else { return Ok(()) };
             from = last.offset.next();
             for record in &records {
-                if let Some(value) = record.unless_garbage::<T>()? {
-                    take(record, value);
+                match record.unless_garbage::<T>() {
+                    Ok(Some(value)) => take(record, value),
+                    Ok(None) => {}
+                    Err(newer) if record.is_foreign::<T>() => self.foreign.push(newer.at),
+                    Err(newer) => return Err(newer.into()),
                 }
             }
             self.read = self.read.saturating_add(records.len() as u64);
