@@ -10,7 +10,7 @@ use std::time::Duration;
 use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
 use log::kafka::admin::{self, Difference};
 use log::kafka::{KafkaLog, StepObserver, StepPoint};
-use log::{Error, Event, Log, NewRecord, Step, StepError, TopicPartition, WorkerSpec};
+use log::{Error, Event, Log, NewRecord, Offset, Step, StepError, TopicPartition, WorkerSpec};
 use schemas::{Blockchain, Layout, Partition, Secret, Topic};
 use testkit::harness::free_port;
 use testkit::log_suite::{LAYOUT, on_kafka};
@@ -178,6 +178,29 @@ fn a_record_too_large_fails_for_good() {
     is_fatal(worker.commit(Step { records: vec![record(output, 0), huge], offsets: vec![] }));
     assert_eq!(numbers(&log, output), [0; 0]);
     drop(worker);
+    admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
+}
+
+/// A replay takes the ends of several partitions: a record past one would lack its counterpart in another.
+#[test]
+fn no_record_is_read_past_a_known_end() {
+    let config = on_kafka::config(&on_kafka::brokers());
+    let topics = [Topic::Orders, Topic::TransfersRaw];
+    admin::create_some(&config, &LAYOUT, &topics).unwrap();
+    let log = KafkaLog::open(&config, LAYOUT).unwrap();
+    let output = at(Topic::Orders, 0);
+    let mut writer = log.writer("steps").unwrap();
+    writer.commit(vec![record(output, 0), record(output, 1)]).unwrap();
+    let end = log.stable_end(output).unwrap();
+    writer.commit(vec![record(output, 2)]).unwrap();
+    assert_eq!(numbers(&log, output), [0, 1, 2]);
+    let offsets = |from: Offset| {
+        let page = log.read_before(output, from..end, 10).unwrap();
+        page.iter().map(|record| record.offset).collect::<Vec<_>>()
+    };
+    assert_eq!(offsets(Offset(0)), [Offset(0), Offset(1)]);
+    // Only the end of a transaction is left.
+    assert_eq!(offsets(Offset(2)), []);
     admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
 }
 

@@ -92,7 +92,8 @@ impl KafkaLog {
         self.shared.query.stable_end(&self.shared.config, of, &mut || {})
     }
 
-    /// Reads like [`Log::read`], up to a known stable end: waits for no transaction.
+    /// Reads like [`Log::read`], up to a known stable end: waits for no transaction. No record has an offset of the end
+    /// or later, also if it was committed meanwhile.
     ///
     /// # Errors
     /// [`Error::Transient`] if the log cannot be read now.
@@ -107,7 +108,12 @@ impl KafkaLog {
             return Ok(page);
         }
         self.shared.verify([of])?;
+        let end = range.end;
         self.readers.scan(&self.shared, of, range, &mut |record| {
+            // The broker delivers what was committed since the end was taken, too.
+            if record.offset >= end {
+                return ControlFlow::Break(());
+            }
             page.push(Arc::new(record));
             if page.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
