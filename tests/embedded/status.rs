@@ -323,13 +323,17 @@ async fn a_status_that_is_not_known_has_its_own_code() {
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("there is no log at"), "{text}");
     let planted = Planted::well(dir.path(), 0).await;
+    // Only the tables have its attempts.
+    planted.write(Topic::WebhooksDead, "1", &example::delivery()).await;
     let Planted { log, tables, .. } = planted;
     drop(tables);
     log.close();
     std::fs::write(dir.path().join("data/tables.sqlite"), "no tables").unwrap();
     let (code, text) = status(dir.path(), &[]);
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.starts_with("UNKNOWN: 1  ") && text.contains("\n? the tables: "), "{text}");
+    assert!(text.starts_with("UNKNOWN: 2  ") && text.contains("\n? the tables: "), "{text}");
+    assert!(text.contains("\n? the webhooks that were given up: "), "{text}");
+    assert!(text.contains("0 wait, an unknown number given up"), "{text}");
     assert_eq!(status(dir.path(), &["--colour"]).0, Some(64));
 }
 

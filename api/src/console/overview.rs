@@ -51,7 +51,7 @@ pub(crate) fn ask(
         groups: Vec::new(),
         not_ready: None,
         orders: Some(parts::orders(reader, now)?),
-        webhooks: Webhooks { dead, ..Webhooks::default() },
+        webhooks: Webhooks { dead: Some(dead), ..Webhooks::default() },
         dead_letters: parts::dead_letters(reader)?,
         alerts: parts::open(&alerts),
         stops: stops(&rows),
@@ -189,7 +189,7 @@ fn of_dead(webhooks: &Webhooks) -> Html {
     let row = |subject: &Subject| vec![of_subject(*subject), badge("given_up")];
     table(
         &["Subject", "State"],
-        webhooks.dead.iter().map(row),
+        webhooks.dead.iter().flatten().map(row),
         "None that was not delivered since.",
     )
 }

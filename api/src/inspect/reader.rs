@@ -78,32 +78,25 @@ impl<P: Pages> Reader<P> {
         &self,
         ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
     ) -> Result<T, P::Error> {
-        let found = self.asked(Instant::now() + self.reading_max, ask)?;
+        let Some(tables) = &self.tables else { return Ok(T::default()) };
+        let found = asked(&**tables, Instant::now() + self.reading_max, ask)?;
         Ok(found.ok_or_else(|| store::Error::Transient("no answer in time".into()))?)
     }
 
-    /// [`Self::table`] until the deadline; then none, noted in [`Self::remarks`].
+    /// Reads the tables until the deadline; then none, noted in [`Self::remarks`].
     ///
     /// # Errors
-    /// They cannot be read.
-    pub fn table_in_time<T: Default>(
+    /// There are none, or they cannot be read.
+    pub fn table_in_time<T>(
         &mut self,
         ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
     ) -> Result<Option<T>, P::Error> {
-        let found = self.asked(self.deadline, ask)?;
+        let Some(tables) = &self.tables else {
+            return Err(store::Error::Transient("they are not open".into()).into());
+        };
+        let found = asked(&**tables, self.deadline, ask)?;
         self.is_late |= found.is_none();
         Ok(found)
-    }
-
-    fn asked<T: Default>(
-        &self,
-        until: Instant,
-        ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
-    ) -> Result<Option<T>, P::Error> {
-        let Some(tables) = &self.tables else { return Ok(Some(T::default())) };
-        let answer =
-            Handle::current().block_on(async { timeout_at(until.into(), ask(&**tables)).await });
-        Ok(answer.ok().transpose()?)
     }
 
     /// Decodes records of partitions since a time, or those of a key, until the deadline; `take` may end a partition
@@ -165,11 +158,21 @@ impl<P: Pages> Reader<P> {
     }
 }
 
+/// The answer of the tables; `None` if it did not come in time.
+fn asked<T>(
+    tables: &dyn Store,
+    until: Instant,
+    ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
+) -> Result<Option<T>, store::Error> {
+    let answer = Handle::current().block_on(async { timeout_at(until.into(), ask(tables)).await });
+    answer.ok().transpose()
+}
+
 #[cfg(test)]
 mod tests {
     use log::embedded::EmbeddedLog;
     use log::{Log, NewRecord};
-    use runtime::SystemClock;
+    use runtime::{Clock, SystemClock};
     use schemas::record::{Alert, example};
 
     use store::embedded::EmbeddedStore;
@@ -177,6 +180,7 @@ mod tests {
     use super::*;
     use crate::error::Refusal;
     use crate::inspect::{Served, survey};
+    use crate::redrive::Filter;
 
     const FIRST: Partition = Partition(0);
 
@@ -206,6 +210,19 @@ mod tests {
         let seconds = READING_MAX.as_secs();
         let cut = format!("Not complete: topics were read for {seconds} s, and not to their ends.");
         assert_eq!(scan(&mut reader), (1, vec![cut, unreadable]));
+    }
+
+    #[tokio::test]
+    async fn without_tables_nothing_of_them_is_made_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+        let log = EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap();
+        let dead = NewRecord::encode(Topic::WebhooksDead, FIRST, "", &example::delivery()).unwrap();
+        log.produce(vec![dead]).await.unwrap();
+        let mut reader = Reader::new(Served(Arc::new(log)), None, layout, READING_MAX);
+        let dead = survey::dead(&mut reader, &Filter::default(), SystemClock.now());
+        assert_eq!(dead, Err(Refusal::Internal));
+        assert_eq!(survey::orders(&mut reader, UnixMicros(0)), Err(Refusal::Internal));
     }
 
     /// All reads of a page share one deadline.

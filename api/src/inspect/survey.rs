@@ -46,7 +46,7 @@ pub fn last_head<P: Pages>(source: &P, partition: Partition) -> Result<Option<He
     }
 }
 
-/// The pending orders; none without tables.
+/// The pending orders.
 ///
 /// # Errors
 /// The tables cannot be read.

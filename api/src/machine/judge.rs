@@ -155,12 +155,13 @@ fn of_webhooks(survey: &Survey) -> Vec<Problem> {
             "tidemark webhook test URL",
         ));
     }
-    if let Some(first) = webhooks.dead.first() {
+    let dead = webhooks.dead.as_deref().unwrap_or_default();
+    if let Some(first) = dead.first() {
         let id = match first {
             Subject::Order(id) => id.to_string(),
             Subject::Transfer(id) => id.to_string(),
         };
-        let count = webhooks.dead.len();
+        let count = dead.len();
         found.push(problem(
             format!("{count} webhooks were given up and not delivered since, such as that of {id}"),
             "tidemark webhook dead list; tidemark webhook dead redrive",

@@ -56,8 +56,8 @@ pub struct Webhooks {
     pub waiting: usize,
     /// Time at which the oldest of the waiting webhooks was announced.
     pub oldest: Option<UnixMicros>,
-    /// Subjects of webhooks that were given up and not delivered since.
-    pub dead: Vec<Subject>,
+    /// Subjects of webhooks that were given up and not delivered since; `None` if the tables do not say it.
+    pub dead: Option<Vec<Subject>>,
 }
 
 /// The file system of an embedded log and tables.

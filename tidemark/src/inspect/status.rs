@@ -122,8 +122,12 @@ async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
         if has_tables {
             survey.orders = noted(parts::orders(&mut reader, now), "the orders", &mut unknown);
         }
-        let webhooks = ask::webhooks(&mut reader, &settings, now);
-        survey.webhooks = noted(webhooks, "the webhooks", &mut unknown).unwrap_or_default();
+        let waiting = ask::waiting(reader.source(), &settings);
+        let waiting = noted(waiting, "the webhooks", &mut unknown);
+        let (waiting, oldest) = waiting.unwrap_or_default();
+        let dead = ask::dead(&mut reader, now);
+        let dead = noted(dead, "the webhooks that were given up", &mut unknown);
+        survey.webhooks = Webhooks { waiting, oldest, dead };
         if is_embedded {
             survey.disk = noted(disk(&settings), "the disk", &mut unknown);
         }

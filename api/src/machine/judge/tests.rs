@@ -43,7 +43,11 @@ fn well() -> Survey {
         ],
         not_ready: None,
         orders: Some(Orders { pending: 2, ..Orders::default() }),
-        webhooks: Webhooks { waiting: 1, oldest: Some(ago(WEBHOOK_SECONDS_MAX)), dead: vec![] },
+        webhooks: Webhooks {
+            waiting: 1,
+            oldest: Some(ago(WEBHOOK_SECONDS_MAX)),
+            dead: Some(vec![]),
+        },
         dead_letters: 1,
         alerts: vec![],
         stops: vec![],
@@ -108,7 +112,7 @@ fn each_wrong_thing_is_named_with_what_helps() {
     let waiting = of(&|survey| survey.webhooks.oldest = Some(ago(WEBHOOK_SECONDS_MAX + 1)));
     only(&waiting, "1 webhooks wait, the oldest for 601 s", "tidemark webhook test");
     for subject in [Subject::Order(id), Subject::Transfer(TransferId(7))] {
-        let dead = of(&|survey| survey.webhooks.dead = vec![subject]);
+        let dead = of(&|survey| survey.webhooks.dead = Some(vec![subject]));
         only(&dead, "1 webhooks were given up", "tidemark webhook dead redrive");
     }
     for (kind, help) in [

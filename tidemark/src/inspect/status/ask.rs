@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::inspect::reader::Reader;
 use api::inspect::survey;
 use api::redrive::Filter;
-use api::survey::{Chain, Group, Webhooks, stop_words};
+use api::survey::{Chain, Group, Subject, stop_words};
 use log::{GroupMember, TopicPartition};
 use schemas::record::Delivery;
 use schemas::{Blockchain, SchemaName, Topic, UnixMicros};
@@ -107,23 +107,23 @@ pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec
     Ok(groups)
 }
 
-/// The waiting and the dead webhooks.
+/// The webhooks that were given up and not delivered since.
 ///
 /// # Errors
 /// The log or the tables cannot be read.
-pub(super) fn webhooks(
-    reader: &mut Reader<Source>,
-    settings: &Settings,
-    now: UnixMicros,
-) -> anyhow::Result<Webhooks> {
-    let (waiting, oldest) = waiting(reader.source(), settings)?;
+pub(super) fn dead(reader: &mut Reader<Source>, now: UnixMicros) -> anyhow::Result<Vec<Subject>> {
     let dead = survey::dead(reader, &Filter::default(), now)?;
-    let dead = dead.subjects.into_iter().map(|(subject, _)| subject).collect();
-    Ok(Webhooks { waiting, oldest, dead })
+    Ok(dead.subjects.into_iter().map(|(subject, _)| subject).collect())
 }
 
 /// The number of webhooks that wait, and the time at which the oldest of them was announced.
-fn waiting(source: &Source, settings: &Settings) -> anyhow::Result<(usize, Option<UnixMicros>)> {
+///
+/// # Errors
+/// The log cannot be read.
+pub(super) fn waiting(
+    source: &Source,
+    settings: &Settings,
+) -> anyhow::Result<(usize, Option<UnixMicros>)> {
     let topics = Topic::read_by(schemas::Stage::Webhooks);
     let topics = topics.filter(|topic| topic.spec().schema == SchemaName::Delivery);
     let of = topics.flat_map(|topic| {

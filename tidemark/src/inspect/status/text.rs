@@ -92,11 +92,12 @@ fn of_webhooks(survey: &Survey) -> String {
     let webhooks = &survey.webhooks;
     let age = |at: i64| survey.at.seconds().0.saturating_sub(at);
     let oldest = webhooks.oldest.map(|at| format!(", the oldest for {} s", age(at.seconds().0)));
+    let dead = webhooks.dead.as_ref().map(|dead| dead.len().to_string());
     format!(
         "{} wait{}, {} given up and not delivered since",
         webhooks.waiting,
         oldest.unwrap_or_default(),
-        webhooks.dead.len()
+        dead.as_deref().unwrap_or("an unknown number")
     )
 }
 
@@ -149,7 +150,7 @@ pub(super) fn document(survey: &Survey, problems: &[Problem]) -> Value {
         "webhooks": {
             "waiting": survey.webhooks.waiting,
             "oldest": survey.webhooks.oldest.map(at),
-            "dead": survey.webhooks.dead.len(),
+            "dead": survey.webhooks.dead.as_ref().map(Vec::len),
         },
         "dead_letters": survey.dead_letters,
         "alerts": survey.alerts.len(),
