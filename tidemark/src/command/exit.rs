@@ -7,6 +7,7 @@ use std::time::Duration;
 use runtime::config::Problems;
 
 use super::code::{self, Code};
+use crate::inspect::find::Findings;
 use crate::inspect::status::Health;
 use crate::output::{self, say};
 use crate::setup::{Different, Outcome};
@@ -71,10 +72,13 @@ pub(super) fn show(text: &str) -> ExitCode {
     }
 }
 
-/// Prints the findings of a command, or its error.
-pub(super) fn answer(result: anyhow::Result<Outcome>) -> ExitCode {
+/// Prints the findings of a search, or its error.
+pub(super) fn answer(result: anyhow::Result<Findings>) -> ExitCode {
     match result {
-        Ok(outcome) => report(Ok(outcome)),
+        Ok(Findings { outcome, is_known }) => {
+            let code = report(Ok(outcome));
+            if is_known { code } else { ExitCode::from(EXIT_UNKNOWN) }
+        }
         Err(error) => unknown(&error),
     }
 }

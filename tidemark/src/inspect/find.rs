@@ -39,11 +39,19 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Succeeds if something was found.
+/// Result of a search.
+pub(crate) struct Findings {
+    /// Succeeds if something was found.
+    pub(crate) outcome: Outcome,
+    /// `false` if a chain that may have it gave no answer.
+    pub(crate) is_known: bool,
+}
+
+/// Searches the tables, the topics, and for an unknown transaction the endpoints.
 ///
 /// # Errors
 /// The log or the tables cannot be read.
-pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Findings> {
     let now = SystemClock.now();
     let since =
         options.since.unwrap_or_else(|| now.seconds().plus(-search::SINCE_SECONDS).micros());
@@ -67,15 +75,13 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
         let mut outcome = shown(&story, options.json, now, remarks)?;
         // A shop's reference may have any characters.
         outcome.lines.iter_mut().for_each(|line| *line = one_line(line));
-        return Ok(outcome);
+        return Ok(Findings { outcome, is_known: true });
     }
     if hits.is_empty() {
         return missing(&settings, &wanted, options.json, since, remarks).await;
     }
-    Ok(Outcome {
-        lines: listed(&hits, options.json, remarks).iter().map(|line| one_line(line)).collect(),
-        is_success: true,
-    })
+    let lines = listed(&hits, options.json, remarks).iter().map(|line| one_line(line)).collect();
+    Ok(Findings { outcome: Outcome { lines, is_success: true }, is_known: true })
 }
 
 fn shown(
@@ -154,7 +160,7 @@ async fn missing(
     is_json: bool,
     since: UnixMicros,
     remarks: Vec<String>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<Findings> {
     let since = words::time(since.seconds());
     let text = &wanted.text;
     let kinds = wanted.kinds().join(", ");
@@ -163,15 +169,20 @@ async fn missing(
          (--since)."
     )];
     lines.extend(remarks);
+    let mut is_known = true;
     match wanted.hash {
         Some(hash) if settings.ingest.chains.is_empty() => {
             lines.push(format!("The configuration has no endpoint to ask for transaction {hash}."))
         }
-        Some(hash) => lines.extend(elsewhere::ask(&settings.ingest.chains, hash).await?),
+        Some(hash) => {
+            let (found, is_answered) = elsewhere::ask(&settings.ingest.chains, hash).await?;
+            lines.extend(found);
+            is_known = is_answered;
+        }
         None => {}
     }
     let lines = if is_json { lines.iter().map(|line| note(line)).collect() } else { lines };
-    Ok(Outcome { lines, is_success: false })
+    Ok(Findings { outcome: Outcome { lines, is_success: false }, is_known })
 }
 
 #[cfg(test)]

@@ -6,27 +6,55 @@ use schemas::{Blockchain, TxHash};
 /// The most moved tokens of a transaction that are shown.
 const MOVED_MAX: usize = 5;
 
-/// Requests the receipt from every endpoint of every chain: its transfers, or possible causes of a miss.
+/// The answers of a chain's endpoints.
+type Asked = (Blockchain, Vec<Answer>);
+
+/// Requests the receipt from every endpoint of every chain: its transfers, or possible causes of a miss. `false` if it
+/// was not found and a chain gave no answer.
 ///
 /// # Errors
 /// No HTTP client can be made.
-pub(super) async fn ask(chains: &[ChainConfig], hash: TxHash) -> anyhow::Result<Vec<String>> {
-    let mut lines = Vec::new();
-    let mut is_mined = false;
+pub(super) async fn ask(
+    chains: &[ChainConfig],
+    hash: TxHash,
+) -> anyhow::Result<(Vec<String>, bool)> {
+    let mut asked = Vec::new();
     for chain in chains {
-        let answers = ingest::transaction(chain, hash).await?;
-        is_mined |= answers.iter().any(|answer| matches!(answer.mined, Ok(Some(_))));
-        lines.extend(answers.iter().flat_map(|answer| of_answer(chain.blockchain, answer)));
+        asked.push((chain.blockchain, ingest::transaction(chain, hash).await?));
     }
-    let words: Vec<_> = chains.iter().map(|chain| chain.blockchain.as_str()).collect();
-    if !is_mined {
+    Ok(judged(&asked))
+}
+
+fn judged(asked: &[Asked]) -> (Vec<String>, bool) {
+    let of_chain = |(blockchain, answers): &Asked| {
+        answers.iter().flat_map(|answer| of_answer(*blockchain, answer)).collect::<Vec<_>>()
+    };
+    let mut lines: Vec<_> = asked.iter().flat_map(of_chain).collect();
+    let mut all = asked.iter().flat_map(|(_, answers)| answers);
+    if all.any(|answer| matches!(answer.mined, Ok(Some(_)))) {
+        return (lines, true);
+    }
+    let is_answered = |(_, answers): &&Asked| answers.iter().any(|answer| answer.mined.is_ok());
+    let (answered, silent): (Vec<_>, Vec<_>) = asked.iter().partition(is_answered);
+    if !answered.is_empty() {
         lines.push(format!(
             "No endpoint has it in a block of {}: it is not mined yet, on another chain, or no hash of a transaction. Ask \
              the customer for the name of the chain and a link to an explorer.",
-            words.join(", ")
+            names(&answered)
         ));
     }
-    Ok(lines)
+    if !silent.is_empty() {
+        lines.push(format!(
+            "No endpoint of {} answered: it is not known if the transaction is there. Try again, or run `tidemark doctor`.",
+            names(&silent)
+        ));
+    }
+    (lines, silent.is_empty())
+}
+
+fn names(chains: &[&Asked]) -> String {
+    let names: Vec<_> = chains.iter().map(|(blockchain, _)| blockchain.as_str()).collect();
+    names.join(", ")
 }
 
 fn of_answer(blockchain: Blockchain, answer: &Answer) -> Vec<String> {
@@ -99,6 +127,30 @@ mod tests {
     fn said(succeeded: bool, moved: Vec<Moved>) -> String {
         let mined = Mined { succeeded, block: Some(7), moved };
         of_mined(Blockchain::Eth, "https://a.example", &mined).join("\n")
+    }
+
+    #[test]
+    fn a_chain_that_gave_no_answer_is_not_known() {
+        let of = |mined| Answer { endpoint: "https://a.example".to_owned(), mined };
+        let (none, silent) = (of(Ok(None)), of(Err("time-out".to_owned())));
+        let mined = of(Ok(Some(Mined { succeeded: true, block: Some(7), moved: vec![] })));
+        let asked = |eth: &[&Answer], polygon: &Answer| {
+            let eth: Vec<Answer> = eth.iter().map(|answer| (*answer).clone()).collect();
+            let polygon = vec![polygon.clone()];
+            let chains = [(Blockchain::Eth, eth), (Blockchain::Polygon, polygon)];
+            let (lines, is_known) = judged(&chains);
+            (lines.join("\n"), is_known)
+        };
+        let (text, is_known) = asked(&[&silent, &none], &none);
+        assert!(is_known && text.contains("in a block of eth, polygon: it is not mined"), "{text}");
+        let (text, is_known) = asked(&[&none], &silent);
+        assert!(!is_known && text.contains("in a block of eth: it is not mined"), "{text}");
+        assert!(text.contains("No endpoint of polygon answered: it is not known"), "{text}");
+        let (text, is_known) = asked(&[&silent], &silent);
+        assert!(!is_known && text.contains("No endpoint of eth, polygon answered"), "{text}");
+        assert!(!text.contains("it is not mined"), "{text}");
+        let (text, is_known) = asked(&[&mined], &silent);
+        assert!(is_known && !text.contains("No endpoint of"), "{text}");
     }
 
     #[test]
