@@ -19,7 +19,8 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 const RECORDS_BETWEEN_ALIVE: u64 = 1000;
 /// Maximum time without a record from a partition before its end.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-const IDLE_READERS_MAX: usize = 4;
+/// As many as read side by side at most in one command.
+const IDLE_READERS_MAX: usize = 8;
 
 /// Takes a record, and returns whether to continue.
 pub(crate) type Take<'a> = dyn FnMut(Record) -> ControlFlow<()> + 'a;

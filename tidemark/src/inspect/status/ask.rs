@@ -1,12 +1,14 @@
 //! Reads the log and the tables: joins no group and writes nothing. Its calls block.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use api::inspect::reader::Reader;
 use api::inspect::survey;
 use api::redrive::Filter;
 use api::survey::{Chain, Group, Subject, stop_words};
-use log::{GroupMember, TopicPartition};
+use log::{Committed, Error, GroupMember, TopicPartition};
 use schemas::record::Delivery;
 use schemas::{Blockchain, SchemaName, Topic, UnixMicros};
 
@@ -30,6 +32,11 @@ const GROUPS: [Row; 7] = [
 const DELIVERER: &str = "webhooks.deliverer";
 /// Maximum number of waiting webhooks that are read, per partition.
 const WAITING_MAX: usize = 10_000;
+/// Partitions that are read side by side: on Kafka a read to the end waits for the broker.
+const READERS: usize = 8;
+
+/// A partition, and a group's position in it.
+type Place = (TopicPartition, Option<Committed>);
 
 /// The chains that are configured or were followed. Records that cannot be read are added to `unreadable`.
 ///
@@ -75,24 +82,23 @@ pub(super) fn chains(
 /// # Errors
 /// The log cannot be read.
 pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec<Group>> {
-    let mut groups = Vec::new();
-    for (stage, name, topics) in GROUPS {
-        let layout = &settings.log.layout;
+    let layout = &settings.log.layout;
+    let mut places = Vec::new();
+    for (_, name, topics) in GROUPS {
         let of = topics.iter().flat_map(|topic| {
             let partitions = topic.all_partitions(layout);
             partitions.map(|partition| TopicPartition { topic: *topic, partition })
         });
+        let committed = source.committed(name, &of.collect::<Vec<_>>())?;
+        places.extend(committed.into_iter().map(|place| (name, place)));
+    }
+    let behind = side_by_side(places, |(name, place)| Ok((name, behind(source, place)?)))?;
+    let mut groups = Vec::new();
+    for (stage, name, topics) in GROUPS {
+        let of_group = behind.iter().filter(|(of, _)| *of == name);
         let (mut lag, mut oldest) = (0_i64, None);
-        for (of, committed) in source.committed(name, &of.collect::<Vec<_>>())? {
-            let bounds = source.bounds(of)?;
-            let next = committed.map_or(bounds.start, |at| at.offset).max(bounds.start);
-            // The end alone does not show a lag: on Kafka the ends of transactions have offsets, too.
-            if next >= bounds.end {
-                continue;
-            }
-            let Some(first) = source.read(of, next, 1)?.into_iter().next() else { continue };
-            lag = lag.saturating_add(bounds.end.0.saturating_sub(first.offset.0));
-            let at = first.appended_at;
+        for (count, at) in of_group.filter_map(|(_, behind)| *behind) {
+            lag = lag.saturating_add(count);
             oldest = Some(oldest.map_or(at, |oldest: UnixMicros| oldest.min(at)));
         }
         let members = source.members(name)?.map(|members| {
@@ -105,6 +111,37 @@ pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec
         groups.push(Group { stage, name, lag, oldest, members });
     }
     Ok(groups)
+}
+
+/// The lag of a group in a partition, and the time of the first record that it has not read.
+fn behind(source: &Source, (of, committed): Place) -> Result<Option<(i64, UnixMicros)>, Error> {
+    let bounds = source.bounds(of)?;
+    let next = committed.map_or(bounds.start, |at| at.offset).max(bounds.start);
+    // The end alone does not show a lag: on Kafka the ends of transactions have offsets, too.
+    let first = source.read_before(of, next..bounds.end, 1)?.into_iter().next();
+    Ok(first.map(|first| (bounds.end.0.saturating_sub(first.offset.0), first.appended_at)))
+}
+
+/// Reads from several places at the same time; the results have no order.
+///
+/// # Errors
+/// A read failed.
+fn side_by_side<T: Send, R: Send>(
+    places: Vec<T>,
+    read: impl Fn(T) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let queue = Mutex::new(places.into_iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || std::iter::from_fn(&next).map(&read).collect::<Result<Vec<_>, Error>>();
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(&work)).collect();
+        let mut all = Vec::new();
+        for reader in readers {
+            let part = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            all.extend(part?);
+        }
+        Ok(all)
+    })
 }
 
 /// The webhooks that were given up and not delivered since.
@@ -130,21 +167,17 @@ pub(super) fn waiting(
         let partitions = topic.all_partitions(&settings.log.layout);
         partitions.map(move |partition| TopicPartition { topic, partition })
     });
-    let (mut count, mut oldest) = (0_usize, None);
-    for (of, committed) in source.committed(DELIVERER, &of.collect::<Vec<_>>())? {
+    let places = source.committed(DELIVERER, &of.collect::<Vec<_>>())?;
+    let parts = side_by_side(places, |(of, committed)| {
         let bounds = source.bounds(of)?;
         let next = committed.map_or(bounds.start, |at| at.offset).max(bounds.start);
-        if next >= bounds.end {
-            continue;
-        }
-        let page = source.read(of, next, WAITING_MAX)?;
-        count = count.saturating_add(page.len());
-        for value in page.iter().filter_map(|record| record.value.as_deref()) {
-            let Ok(Delivery { emitted_at, .. }) = schemas::decode(value) else { continue };
-            oldest = Some(oldest.map_or(emitted_at, |oldest: UnixMicros| oldest.min(emitted_at)));
-        }
-    }
-    Ok((count, oldest))
+        let page = source.read_before(of, next..bounds.end, WAITING_MAX)?;
+        let values = page.iter().filter_map(|record| record.value.as_deref());
+        let deliveries = values.filter_map(|value| schemas::decode::<Delivery>(value).ok());
+        Ok((page.len(), deliveries.map(|delivery| delivery.emitted_at).min()))
+    })?;
+    let count = parts.iter().fold(0_usize, |count, (more, _)| count.saturating_add(*more));
+    Ok((count, parts.iter().filter_map(|(_, oldest)| *oldest).min()))
 }
 
 /// The stops in force, in words.
@@ -158,4 +191,36 @@ pub(super) fn stops(source: &Source) -> anyhow::Result<Vec<String>> {
         scopes.into_iter().map(move |scope| format!("{blockchain}: {}", stop_words(scope)))
     });
     Ok(all.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Condvar;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Far longer than a thread takes to start.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn partitions_are_read_side_by_side() {
+        let (reading, changed) = (Mutex::new(0), Condvar::new());
+        let read = |place: usize| {
+            let mut count = reading.lock().unwrap();
+            *count += 1;
+            changed.notify_all();
+            let waited = changed.wait_timeout_while(count, PATIENCE, |count| *count < READERS);
+            assert!(!waited.unwrap().1.timed_out(), "{place} is read alone");
+            Ok(place)
+        };
+        let mut all = side_by_side((0..3 * READERS).collect(), read).unwrap();
+        all.sort_unstable();
+        assert_eq!(all, (0..3 * READERS).collect::<Vec<_>>());
+        let failing = |place: usize| match place {
+            7 => Err(Error::Transient("away".into())),
+            _ => Ok(place),
+        };
+        assert!(side_by_side((0..20).collect(), failing).is_err());
+    }
 }
