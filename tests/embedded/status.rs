@@ -227,6 +227,18 @@ async fn a_record_that_nobody_can_read_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_block_ahead_of_the_clock_is_0_s_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let planted = Planted::well(dir.path(), 0).await;
+    let head = Block { timestamp: planted.now.plus(600), ..planted.block() };
+    let progress = ChainProgress { head, ..planted.progress() };
+    planted.write(Topic::Chains, "eth", &progress).await;
+    let (code, text) = status(dir.path(), &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains(" 0 s old at block 21000000"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_webhook_is_wrong_until_it_is_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let planted = Planted::well(dir.path(), 30).await;

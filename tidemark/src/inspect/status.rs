@@ -133,6 +133,8 @@ async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
         }
         unknown.extend(reader.remarks());
         survey.unknown = unknown;
+        // A record may have been appended during the reading.
+        survey.at = SystemClock.now();
         Ok(survey)
     };
     tokio::task::spawn_blocking(ask).await?

@@ -3,6 +3,7 @@
 use api::judge::Problem;
 use api::story::words::time;
 use api::survey::{Chain, Group, Survey};
+use schemas::UnixSeconds;
 use serde_json::{Value, json};
 
 /// Returns the lines of the screen.
@@ -56,13 +57,18 @@ fn titled(title: &str, rows: Vec<String>) -> Vec<String> {
     titles.zip(rows).map(|(title, row)| format!("{title:<9} {row}")).collect()
 }
 
+/// Seconds since a time of the survey. The clock of a chain or of another host may be ahead.
+fn age(survey: &Survey, from: UnixSeconds) -> i64 {
+    survey.at.seconds().0.saturating_sub(from.0).max(0)
+}
+
 fn of_chain(chain: &Chain, survey: &Survey) -> String {
     let Chain { blockchain, endpoints, head, confirmed, finalized, held, .. } = chain;
     let name = blockchain.as_str();
     let Some(head) = head else {
         return format!("{name:<9} not scanned yet, {endpoints} endpoints");
     };
-    let age = survey.at.seconds().0.saturating_sub(head.timestamp.0);
+    let age = age(survey, head.timestamp);
     let held = if held.is_empty() { String::new() } else { format!(", {} held", held.len()) };
     format!(
         "{name:<9} {age} s old at block {}, confirmed {confirmed}, final {finalized}, {endpoints} endpoints{held}",
@@ -72,7 +78,7 @@ fn of_chain(chain: &Chain, survey: &Survey) -> String {
 
 fn of_group(group: &Group, survey: &Survey) -> String {
     let Group { name, lag, oldest, members, .. } = group;
-    let age = oldest.map_or(0, |at| survey.at.seconds().0.saturating_sub(at.seconds().0));
+    let age = oldest.map_or(0, |at| age(survey, at.seconds()));
     let members = members.as_ref().map(|members| {
         let each = members.iter().map(|(name, partitions)| format!("{name} ({partitions})"));
         format!("; {}", each.collect::<Vec<_>>().join(", "))
@@ -83,15 +89,14 @@ fn of_group(group: &Group, survey: &Survey) -> String {
 fn of_orders(survey: &Survey) -> String {
     let Some(orders) = survey.orders else { return "no tables".to_owned() };
     let more = if orders.is_more { " or more" } else { "" };
-    let age = |at: i64| survey.at.seconds().0.saturating_sub(at);
-    let oldest = orders.oldest.map(|at| format!(", the oldest {} s old", age(at.0)));
+    let oldest = orders.oldest.map(|at| format!(", the oldest {} s old", age(survey, at)));
     format!("{}{more} pending{}", orders.pending, oldest.unwrap_or_default())
 }
 
 fn of_webhooks(survey: &Survey) -> String {
     let webhooks = &survey.webhooks;
-    let age = |at: i64| survey.at.seconds().0.saturating_sub(at);
-    let oldest = webhooks.oldest.map(|at| format!(", the oldest for {} s", age(at.seconds().0)));
+    let oldest =
+        webhooks.oldest.map(|at| format!(", the oldest for {} s", age(survey, at.seconds())));
     let dead = webhooks.dead.as_ref().map(|dead| dead.len().to_string());
     format!(
         "{} wait{}, {} given up and not delivered since",
