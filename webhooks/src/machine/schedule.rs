@@ -83,6 +83,15 @@ pub(crate) fn give_up(delivery: &Delivery, cause: String, now: UnixMicros) -> Ve
     decide(delivery, &not_made(AttemptOutcome::Forbidden, cause, now), 0)
 }
 
+/// Cause of a failed attempt, for a person: of an answer its status.
+pub(crate) fn cause_of(attempt: &Attempt) -> String {
+    match attempt.http_status {
+        _ if !attempt.cause.is_empty() => attempt.cause.clone(),
+        Some(status) => format!("status {status}"),
+        None => attempt.outcome.as_str().to_owned(),
+    }
+}
+
 fn not_made(outcome: AttemptOutcome, cause: String, now: UnixMicros) -> Answer {
     Answer {
         outcome,
@@ -224,6 +233,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn every_failure_has_a_cause() {
+        let found = |answer: Answer| cause_of(&attempt(&delivery(1, false), &answer));
+        let refused = Answer { http_status: Some(500), ..answer(AttemptOutcome::Status) };
+        assert_eq!(found(refused), "status 500");
+        let cause = Some("no answer in time".to_owned());
+        let silent = Answer { cause, ..answer(AttemptOutcome::Timeout) };
+        assert_eq!(found(silent), "no answer in time");
+        assert_eq!(found(answer(AttemptOutcome::Protocol)), "protocol");
     }
 
     #[test]

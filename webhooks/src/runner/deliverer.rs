@@ -296,8 +296,8 @@ impl Deliverer {
             });
         }
         if matches!(verdict.next, Some((Topic::WebhooksDead, _))) {
-            let cause = verdict.attempt.as_ref().map_or("", |attempt| attempt.cause.as_str());
-            records.extend(self.engine.endpoints().gave_up(&job.host, cause, self.now())?);
+            let cause = verdict.attempt.as_ref().map(schedule::cause_of).unwrap_or_default();
+            records.extend(self.engine.endpoints().gave_up(&job.host, &cause, self.now())?);
         }
         if self.finish(job.position, records) {
             self.sequences.ended(job);
@@ -467,7 +467,7 @@ fn report_dead(job: &Job, last: Option<&Attempt>) {
         webhook.id = delivery.event_id,
         webhook.attempt = delivery.attempt,
         webhook.host = &*job.host,
-        cause = last.map(|attempt| attempt.cause.as_str()),
+        cause = last.map(schedule::cause_of),
         "a webhook was never acknowledged; it is in webhooks.dead and can be sent again by hand"
     );
 }
