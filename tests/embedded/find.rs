@@ -13,8 +13,9 @@ use schemas::record::{
     Record, Transfer, example,
 };
 use schemas::{
-    Amount, AttemptOutcome, CloseReason, DepositState, Layout, OrderCause, OrderId, OrderStatus,
-    Partition, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
+    AlertKind, Amount, AttemptOutcome, CloseReason, DepositState, Layout, OrderCause, OrderId,
+    OrderStatus, Partition, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds,
+    UnknownReason,
 };
 use serde_json::Value;
 use store::embedded::EmbeddedStore;
@@ -248,6 +249,11 @@ async fn a_payment_that_pays_nothing_says_what_helps() {
     assert!(text.contains(&help), "{text}");
     let of_order = printed(dir.path(), &["A-2"], 0);
     assert!(of_order.contains(meaning) && of_order.contains(&help), "{of_order}");
+    assert!(of_order.contains("; otherwise send it back\n"), "{of_order}");
+    let restored = Alert::raise(AlertKind::Restored, None, &"1", String::new(), at(0));
+    planted.write(Topic::Alerts, Partition(0), "", &restored).await;
+    let of_order = printed(dir.path(), &["A-2"], 0);
+    assert!(of_order.contains("(docs/operate/backup.md)\n"), "{of_order}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

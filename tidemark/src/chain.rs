@@ -123,8 +123,13 @@ impl Status {
         };
         let age = now.seconds().0.saturating_sub(head.timestamp.0);
         let (number, epoch) = (head.number, epoch.0);
+        let finality = if *finalized < 0 {
+            "nothing is final yet".to_owned()
+        } else {
+            format!("finalized {finalized}")
+        };
         format!(
-            "{blockchain}: scanned to {number}, {age} s old; confirmed {confirmed}, finalized {finalized}, epoch \
+            "{blockchain}: scanned to {number}, {age} s old; confirmed {confirmed}, {finality}, epoch \
              {epoch}{halted}{stopped}"
         )
     }

@@ -6,11 +6,12 @@ use std::ops::ControlFlow;
 use schemas::record::{
     Alert, Attempt, AuditEntry, ChainRecord, Delivery, Deposit, Order, Transfer,
 };
-use schemas::{OrderId, Partition, Topic, TransferId, UnixMicros};
+use schemas::{AlertKind, OrderId, Partition, Topic, TransferId, UnixMicros};
 use store::{Page, Subject as Receiver};
 
 use super::reader::{Pages, Reader};
 use super::search::{Subject, TRANSFERS};
+use super::survey::open_alerts;
 use crate::machine::story::{Confirmation, Event, Story};
 
 /// Maximum webhook attempts that are read: the latest ones.
@@ -144,7 +145,7 @@ pub(crate) fn webhooks<P: Pages>(
     })
 }
 
-/// Adds confirmations of the transfers, and alerts and commands that name the order or a transfer.
+/// Adds confirmations of the transfers, alerts and commands that name the order or a transfer, and a restore.
 fn around<P: Pages>(
     reader: &mut Reader<P>,
     (order, transfers): (Option<OrderId>, Vec<Transfer>),
@@ -175,7 +176,9 @@ fn around<P: Pages>(
         }
         ControlFlow::Continue(())
     })?;
-    Ok(Story::new(events))
+    let is_restored =
+        open_alerts(reader.source())?.iter().any(|alert| alert.kind == AlertKind::Restored);
+    Ok(Story { is_restored, ..Story::new(events) })
 }
 
 /// First head of its lane that confirms a transfer, if the log still has it.

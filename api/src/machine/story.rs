@@ -142,6 +142,8 @@ pub struct Story {
     pub transfers: Vec<Transfer>,
     /// The oldest first.
     pub events: Vec<Event>,
+    /// `true` while an alert of a restored backup is open: orders may be lost.
+    pub is_restored: bool,
 }
 
 impl Story {
@@ -161,7 +163,7 @@ impl Story {
                 transfers.push(of.clone());
             }
         }
-        Self { order, transfers, events }
+        Self { order, transfers, events, is_restored: false }
     }
 }
 

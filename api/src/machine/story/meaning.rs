@@ -33,7 +33,7 @@ pub fn of(story: &Story, now: UnixSeconds) -> Meaning {
     match &story.order {
         Some(order) => of_order(story, order, now),
         None => match story.transfers.last() {
-            Some(transfer) => of_transfer(transfer),
+            Some(transfer) => of_transfer(story, transfer),
             None => Meaning::plain("Nothing is known of it."),
         },
     }
@@ -60,7 +60,7 @@ fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
         transfer.status == TransferStatus::NoMatchedDeposit && transfer.orphaned_at.is_none()
     };
     if let Some(transfer) = story.transfers.iter().rfind(unknown) {
-        return unpaid_by(transfer, order);
+        return unpaid_by(story, transfer, order);
     }
     if let Some(transfer) = story.transfers.iter().rfind(|of| arrival::is_waiting(of)) {
         return Meaning::with(
@@ -75,13 +75,36 @@ fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
         );
     }
     match order.status {
-        OrderStatus::Cancelled => Meaning::plain("Cancelled before a payment was seen."),
-        OrderStatus::Expired => Meaning::with(
-            format!("Expired at {}: no payment for it was seen.", time(order.expires_at)),
-            "if the customer has the hash of a payment: tidemark find HASH",
-        ),
+        OrderStatus::Cancelled => match left(story) {
+            Some(seen) => Meaning::plain(format!("Cancelled: {seen}.")),
+            None => Meaning::plain("Cancelled before a payment was seen."),
+        },
+        OrderStatus::Expired => {
+            let seen = left(story).unwrap_or_else(|| "no payment for it was seen".to_owned());
+            Meaning::with(
+                format!("Expired at {}: {seen}.", time(order.expires_at)),
+                "if the customer has the hash of a payment: tidemark find HASH",
+            )
+        }
         OrderStatus::Pending | OrderStatus::Paid => pending(story, order, now),
     }
+}
+
+/// The last payment that left the chain without a verdict that holds, in words.
+fn left(story: &Story) -> Option<String> {
+    let has_left = |transfer: &&Transfer| match transfer.status {
+        TransferStatus::FailedToConfirm => true,
+        TransferStatus::NoMatchedDeposit => transfer.orphaned_at.is_some(),
+        TransferStatus::WaitingForConfirmation
+        | TransferStatus::WaitingForMatch
+        | TransferStatus::Matched => false,
+    };
+    let transfer = story.transfers.iter().rfind(has_left)?;
+    let Transfer { value_text, observation, block, blockchain, .. } = transfer;
+    Some(format!(
+        "a payment of {value_text} {} was seen in block {} of {blockchain} and left the chain",
+        observation.stablecoin, block.number
+    ))
 }
 
 fn pending(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
@@ -141,8 +164,17 @@ fn paid(story: &Story, order: &Order) -> Meaning {
     }
 }
 
+/// Advice for money that pays no order. After a restore it may pay one of the lost orders.
+const fn refund(story: &Story) -> &'static str {
+    if story.is_restored {
+        "a backup was restored: send nothing back that is in the shop's books (docs/operate/backup.md)"
+    } else {
+        "otherwise send it back"
+    }
+}
+
 /// An order that a payment was probably meant for.
-fn unpaid_by(transfer: &Transfer, order: &Order) -> Meaning {
+fn unpaid_by(story: &Story, transfer: &Transfer, order: &Order) -> Meaning {
     let Transfer { transfer_id, value_text, observation, block, .. } = transfer;
     let coin = observation.stablecoin;
     let wanted = order.deposits.iter().rev().find_map(|deposit| deposit.value);
@@ -171,14 +203,15 @@ fn unpaid_by(transfer: &Transfer, order: &Order) -> Meaning {
         format!("Not paid: transfer {transfer_id} brought {value_text} {coin} of {wanted}, {why}."),
         format!(
             "if it is for this order: POST /api/v1/admin/transfers/{transfer_id}/attach \
-             {{\"order_id\":\"{}\"{accept}}} (docs/merchant/admin.md); otherwise send it back",
-            order.order_id
+             {{\"order_id\":\"{}\"{accept}}} (docs/merchant/admin.md); {}",
+            order.order_id,
+            refund(story)
         ),
     )
 }
 
 /// A transfer that no order is known for.
-fn of_transfer(transfer: &Transfer) -> Meaning {
+fn of_transfer(story: &Story, transfer: &Transfer) -> Meaning {
     let Transfer { transfer_id, value_text, observation, .. } = transfer;
     let coin = observation.stablecoin;
     match transfer.status {
@@ -209,8 +242,8 @@ fn of_transfer(transfer: &Transfer) -> Meaning {
                 format!("{value_text} {coin} came that no order is known for: it pays nothing."),
                 format!(
                     "find its order by amount (tidemark find {value_text}) and attach it with POST \
-                     /api/v1/admin/transfers/{transfer_id}/attach (docs/merchant/admin.md), \
-                     or send it back"
+                     /api/v1/admin/transfers/{transfer_id}/attach (docs/merchant/admin.md); {}",
+                    refund(story)
                 ),
             ),
         },

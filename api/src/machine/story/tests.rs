@@ -202,9 +202,14 @@ fn a_pending_order_says_what_it_waits_for() {
 fn an_order_that_ended_unpaid_says_why() {
     let expired = Event::Order(order(2, 1801, OrderCause::Expired, OrderStatus::Expired));
     let text = "Expired at 2026-09-21T14:43:20Z: no payment for it was seen.";
-    means(vec![expired], 1900, text, Some("tidemark find HASH"));
+    means(vec![expired.clone()], 1900, text, Some("tidemark find HASH"));
     let cancelled = Event::Order(order(2, 9, OrderCause::Cancelled, OrderStatus::Cancelled));
-    means(vec![cancelled], 60, "Cancelled before a payment was seen.", None);
+    means(vec![cancelled.clone()], 60, "Cancelled before a payment was seen.", None);
+    let left = Event::Transfer(transfer(20, TransferStatus::FailedToConfirm));
+    let seen = "a payment of 10.50 USDT was seen in block 21000000 of eth and left the chain";
+    let text = format!("Expired at 2026-09-21T14:43:20Z: {seen}.");
+    means(vec![expired, left.clone()], 1900, &text, Some("tidemark find HASH"));
+    means(vec![cancelled, left], 60, &format!("Cancelled: {seen}."), None);
 }
 
 #[test]
@@ -252,6 +257,33 @@ fn a_transfer_of_no_order_is_explained() {
     let gone = "The chain no longer has this transfer: no money came.";
     means(of(TransferStatus::FailedToConfirm, None), 60, gone, None);
     means(vec![], 60, "Nothing is known of it.", None);
+}
+
+/// Its order may be one of those that the restore lost.
+#[test]
+fn after_a_restore_nothing_is_just_sent_back() {
+    let expired = order(2, 1801, OrderCause::Expired, OrderStatus::Expired);
+    let unknown = Event::Transfer(transfer(20, TransferStatus::NoMatchedDeposit));
+    for events in [vec![unknown.clone()], vec![Event::Order(expired), unknown]] {
+        let story = Story::new(events);
+        let help = |story: &Story| meaning::of(story, UnixSeconds(CREATED + 1900)).help.unwrap();
+        assert!(help(&story).ends_with("; otherwise send it back"), "{}", help(&story));
+        let restored = Story { is_restored: true, ..story };
+        let found = help(&restored);
+        assert!(found.ends_with("(docs/operate/backup.md)"), "{found}");
+        assert!(!found.contains("otherwise send it back"), "{found}");
+    }
+}
+
+#[test]
+fn a_confirmation_without_finality_says_so() {
+    let confirmation = paid().into_iter().find_map(|event| {
+        let Event::Confirmed(by) = event else { return None };
+        Some(by)
+    });
+    let young = Confirmation { finalized: -1, ..confirmation.unwrap() };
+    let line = words::line(&Event::Confirmed(young));
+    assert!(line.ends_with("depth 12, nothing is final yet"), "{line}");
 }
 
 #[test]

@@ -105,8 +105,13 @@ fn of_transfer(transfer: &Transfer) -> String {
 fn of_confirmation(by: &Confirmation) -> String {
     let Confirmation { transfer_id, blockchain, number, head, finalized, .. } = by;
     let depth = head.number.saturating_sub(*number).saturating_add(1);
+    let finality = if *finalized < 0 {
+        "nothing is final yet".to_owned()
+    } else {
+        format!("final up to block {finalized}")
+    };
     format!(
-        "{blockchain} at block {} confirms transfer {transfer_id}: depth {depth}, final up to block {finalized}",
+        "{blockchain} at block {} confirms transfer {transfer_id}: depth {depth}, {finality}",
         head.number
     )
 }

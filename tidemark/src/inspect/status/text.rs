@@ -70,8 +70,13 @@ fn of_chain(chain: &Chain, survey: &Survey) -> String {
     };
     let age = age(survey, head.timestamp);
     let held = if held.is_empty() { String::new() } else { format!(", {} held", held.len()) };
+    let finality = if *finalized < 0 {
+        "nothing is final yet".to_owned()
+    } else {
+        format!("final {finalized}")
+    };
     format!(
-        "{name:<9} {age} s old at block {}, confirmed {confirmed}, final {finalized}, {endpoints} endpoints{held}",
+        "{name:<9} {age} s old at block {}, confirmed {confirmed}, {finality}, {endpoints} endpoints{held}",
         head.number
     )
 }
