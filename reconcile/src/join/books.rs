@@ -120,8 +120,7 @@ pub fn compare_books(
                 "order {}: in the books, not among the orders of the period",
                 book.order_id
             );
-            let cure = format!("GET /api/v1/admin/orders?merchant_order_id={}", book.order_id);
-            differences.push(difference(Kind::NotAnOrder, what, cure));
+            differences.push(difference(Kind::NotAnOrder, what, lookup(&book.order_id)));
             continue;
         };
         found.insert(order.order_id);
@@ -141,6 +140,15 @@ pub fn compare_books(
         differences.push(difference(Kind::NotInBooks, what, cure));
     }
     Joined { totals: sums.totals(Join::Books, None), differences, waiting: 0 }
+}
+
+/// Cure of an order that only the books have, by the service's id or the shop's own.
+fn lookup(id: &str) -> String {
+    let by = if id.parse::<OrderId>().is_ok() { "/" } else { "?merchant_order_id=" };
+    format!(
+        "GET /api/v1/admin/orders{by}{id}; if it is not there, create it again and attach its transfer \
+         (docs/merchant/admin.md)"
+    )
 }
 
 fn difference(kind: Kind, what: String, cure: String) -> Difference {
@@ -217,6 +225,20 @@ mod tests {
                 continue;
             };
             assert!(error.to_string().starts_with(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_order_of_the_books_alone_is_looked_up() {
+        let id = example::order().order_id.to_string();
+        for (book, path) in [(&*id, format!("/{id};")), ("Z-9", "?merchant_order_id=Z-9;".into())] {
+            let books = read_books(&format!("{HEAD}{book},paid,1,")).unwrap();
+            let none = BTreeMap::new();
+            let joined = compare_books(&books, &none, &BTreeSet::new(), &BTreeMap::new());
+            let [difference] = &joined.differences[..] else { panic!("{joined:?}") };
+            let get = format!("GET /api/v1/admin/orders{path} ");
+            assert!(difference.cure.starts_with(&get), "{}", difference.cure);
+            assert!(difference.cure.contains("create it again"), "{}", difference.cure);
         }
     }
 

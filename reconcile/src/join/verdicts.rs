@@ -35,14 +35,12 @@ pub fn compare_verdicts(
             [first, second, ..] => found.two(first, second),
         }
     }
-    for transfer in records.values().flat_map(|records| verdicts(records)) {
-        let payment = transfer.observation.payment();
-        if transfer.orphaned_at.is_some() || retracted.contains(&payment) {
-            found.left(transfer);
-        } else {
-            found.expired(transfer);
-        }
-    }
+    let (left, expired): (Vec<_>, Vec<_>) =
+        records.values().flat_map(|records| verdicts(records)).partition(|transfer| {
+            transfer.orphaned_at.is_some() || retracted.contains(&transfer.observation.payment())
+        });
+    left.into_iter().for_each(|transfer| found.left(transfer));
+    found.expired(&expired);
     let totals = sums.totals(Join::Verdicts, Some(chain));
     Joined { totals, differences: found.differences, waiting: 0 }
 }
@@ -105,16 +103,20 @@ impl Found {
         self.add(Kind::LeftTheChain, what, cure.to_owned());
     }
 
-    /// Reports a transfer that nothing shows to have left the chain: its raw records were deleted, by retention or by hand.
-    fn expired(&mut self, transfer: &Transfer) {
-        let below = transfer.block.number.saturating_sub(1);
-        let what = self.without_raw(transfer, "and its records are no longer in transfers.raw");
+    /// Reports transfers that nothing shows to have left the chain: their raw records were deleted, by retention or by
+    /// hand. One rewind, to below the lowest of them, publishes all again.
+    fn expired(&mut self, transfers: &[&Transfer]) {
+        let lowest = transfers.iter().map(|transfer| transfer.block.number).min();
+        let below = lowest.unwrap_or_default().saturating_sub(1);
         let cure = format!(
             "the verdict holds while the chain has it: choose a later --from, or publish it again by \
              `tidemark chain rewind {} {below}`",
             self.chain
         );
-        self.add(Kind::NoLongerInLog, what, cure);
+        for transfer in transfers {
+            let what = self.without_raw(transfer, "and its records are no longer in transfers.raw");
+            self.add(Kind::NoLongerInLog, what, cure.clone());
+        }
     }
 
     /// Text about a transfer that has a verdict and no raw record.
@@ -189,5 +191,25 @@ mod tests {
         let rewind = format!("`tidemark chain rewind eth {}`", matched.block.number - 1);
         assert!(expired.cure.ends_with(&rewind), "{}", expired.cure);
         assert!(!expired.cure.contains("pay again"), "{}", expired.cure);
+    }
+
+    #[test]
+    fn one_rewind_brings_all_expired_records_back() {
+        let lost = |ordinal: i32, number: i64| {
+            let mut transfer = Transfer { status: TransferStatus::Matched, ..example::transfer() };
+            transfer.transfer_id = TransferId(i64::from(ordinal));
+            transfer.observation.ordinal = ordinal;
+            transfer.block.number = number;
+            transfer
+        };
+        let lost = [lost(1, 30), lost(2, 20), lost(3, 25)];
+        let (transfers, none): (Vec<_>, _) = (lost.iter().collect(), BTreeSet::new());
+        let joined = compare_verdicts(Blockchain::Eth, &[], &transfers, &BTreeSet::new(), &none);
+        let cures: Vec<_> = joined.differences.iter().map(|one| &one.cure).collect();
+        assert_eq!(cures.len(), 3);
+        assert!(
+            cures.iter().all(|cure| cure.ends_with("`tidemark chain rewind eth 19`")),
+            "{cures:?}"
+        );
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn text(report: &Report) -> String {
     }
     if !report.differences().is_empty() {
         lines.push(String::new());
-        lines.extend(report.differences().iter().map(difference_line));
+        lines.extend(difference_lines(report.differences()));
     }
     lines.push(String::new());
     lines.extend(report.unknown.iter().map(|text| format!("NOT KNOWN: {text}")));
@@ -102,11 +102,18 @@ fn statement_line(line: &Line) -> String {
     )
 }
 
-fn difference_line(difference: &Difference) -> String {
-    let Difference { join, what, cure, .. } = difference;
-    // The shop's own ids may have ends of lines in them.
-    let line = format!("DIFFERS {}: {what} -> {cure}", join.as_str());
-    line.replace('\n', "\\n")
+/// A line for each difference. A cure that several in a row have in common is on the first of them.
+fn difference_lines(differences: &[Difference]) -> Vec<String> {
+    let before = std::iter::once(None).chain(differences.iter().map(Some));
+    let line = |(difference, before): (&Difference, Option<&Difference>)| {
+        let Difference { join, kind, what, cure, .. } = difference;
+        let is_said = before.is_some_and(|before| (&before.kind, &before.cure) == (kind, cure));
+        let cure = if is_said { "as above" } else { cure.as_str() };
+        // The shop's own ids may have ends of lines in them.
+        let line = format!("DIFFERS {}: {what} -> {cure}", join.as_str());
+        line.replace('\n', "\\n")
+    };
+    differences.iter().zip(before).map(line).collect()
 }
 
 fn sum_json(sum: Sum) -> Value {
@@ -220,4 +227,32 @@ pub(super) fn csv(report: &Report) -> String {
     }
     // The terminal-safe output writes a carriage return as a text.
     text.replace("\r\n", "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::{Join, Kind};
+
+    use super::*;
+
+    #[test]
+    fn a_common_cure_is_printed_once() {
+        let difference = |kind, what: &str, cure: &str| Difference {
+            join: Join::Verdicts,
+            kind,
+            blockchain: None,
+            what: what.to_owned(),
+            cure: cure.to_owned(),
+        };
+        let (expired, none) = (Kind::NoLongerInLog, Kind::NoVerdict);
+        let differences = [
+            difference(expired, "a", "rewind"),
+            difference(expired, "b", "rewind"),
+            difference(none, "c", "rewind"),
+            difference(none, "d\ne", "list"),
+        ];
+        let cures = difference_lines(&differences);
+        let expected = ["a -> rewind", "b -> as above", "c -> rewind", "d\\ne -> list"];
+        assert_eq!(cures, expected.map(|line| format!("DIFFERS raw = verdicts: {line}")));
+    }
 }
