@@ -30,7 +30,7 @@ use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ use self::worker::{EmbeddedTail, EmbeddedWorker, EmbeddedWriter};
 use super::{
     Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
 };
-use runtime::Clock;
+use runtime::{Clock, Readiness};
 
 /// Locked as long as a process has the folder open.
 const LOCK_FILE: &str = "log.lock";
@@ -90,6 +90,8 @@ struct Shared {
     groups: Mutex<Groups>,
     writer_epochs: AtomicU64,
     fail_next: Arc<AtomicBool>,
+    /// Readiness of the process, if it has one.
+    readiness: Arc<OnceLock<Readiness>>,
     maintaining: Mutex<()>,
 }
 
@@ -136,6 +138,7 @@ impl EmbeddedLog {
             groups: Mutex::new(Groups::new(layout, SESSION_TIMEOUT)),
             writer_epochs: AtomicU64::new(1),
             fail_next: Arc::default(),
+            readiness: Arc::default(),
             maintaining: Mutex::default(),
         });
         let committer = Committer {
@@ -147,6 +150,8 @@ impl EmbeddedLog {
             epochs: HashMap::new(),
             late: LateOffsets::default(),
             reported_at: None,
+            readiness: shared.readiness.clone(),
+            waiting: None,
         };
         let handle = Arc::new(Handle { shared: shared.clone(), running: Mutex::new(None) });
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -168,6 +173,13 @@ impl EmbeddedLog {
     #[must_use]
     pub fn with_session_timeout(self, session_timeout: Duration) -> Self {
         self.handle.shared.groups().set_session_timeout(session_timeout);
+        self
+    }
+
+    /// Makes the log a part of a process's readiness: it waits from a failed write until one succeeds.
+    #[must_use]
+    pub fn with_readiness(self, readiness: &Readiness) -> Self {
+        self.handle.shared.readiness.get_or_init(|| readiness.clone());
         self
     }
 

@@ -62,7 +62,8 @@ pub(crate) async fn open_log(
             let dir = &settings.process.data_dir;
             data_folder::prepare(dir).with_context(|| format!("cannot make {}", dir.display()))?;
             data_folder::check_complete(dir)?;
-            Arc::new(EmbeddedLog::open(dir, settings.log.layout, clock.clone())?) as Arc<dyn Log>
+            let log = EmbeddedLog::open(dir, settings.log.layout, clock.clone())?;
+            Arc::new(log.with_readiness(readiness)) as Arc<dyn Log>
         }
         log::config::BackEnd::Kafka(config) => {
             open_kafka(config, settings.log.layout, &part).await?

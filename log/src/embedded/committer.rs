@@ -2,8 +2,8 @@
 //! result to the readers, then replies. Steps of offsets alone get the reply before the write.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rusqlite::TransactionBehavior;
@@ -16,7 +16,8 @@ use super::rows;
 use super::view::View;
 use crate::metrics as names;
 use crate::{Committed, NewRecord, StepError, TopicPartition};
-use runtime::Clock;
+use runtime::readiness::Part;
+use runtime::{Clock, Readiness};
 use sqlite::Writing;
 
 /// Approximate maximum of rows per transaction; a larger request gets one for itself.
@@ -40,6 +41,9 @@ pub(super) struct Committer {
     pub(super) late: LateOffsets,
     /// Time of the last report of a failed write; none since one succeeded.
     pub(super) reported_at: Option<Instant>,
+    pub(super) readiness: Arc<OnceLock<Readiness>>,
+    /// Part of the readiness after a failed write; none since one succeeded.
+    pub(super) waiting: Option<Part>,
 }
 
 /// Offsets of steps without records: visible to readers, not yet in the file. They wait for the
@@ -136,6 +140,12 @@ impl Committer {
                 return;
             }
             Err(Failure::Storage(error)) => {
+                if self.waiting.is_none() {
+                    let part = |readiness: &Readiness| {
+                        readiness.part("log", format!("it cannot write: {error}"))
+                    };
+                    self.waiting = self.readiness.get().map(part);
+                }
                 if self.reported_at.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
                     self.reported_at = Some(Instant::now());
                     tracing::error!(%error, "the log could not write; nothing is lost, will retry");
@@ -239,7 +249,7 @@ impl Committer {
         }
         transaction.commit()?;
         self.late = LateOffsets::default();
-        self.reported_at = None;
+        (self.reported_at, self.waiting) = (None, None);
         let records = count(plan.count());
         metrics::histogram!(names::LOG_COMMIT_SECONDS).record(started.elapsed());
         metrics::histogram!(names::LOG_COMMIT_RECORDS).record(f64::from(records));

@@ -169,6 +169,8 @@ impl FullDisk {
             epochs: HashMap::new(),
             late: LateOffsets::default(),
             reported_at: None,
+            readiness: Arc::default(),
+            waiting: None,
         };
         Self { queue, view, committer }
     }
@@ -213,6 +215,21 @@ fn log_continues_after_a_full_disk() {
     let values: Vec<_> =
         log.read(OF, Offset(0), 9).unwrap().iter().map(|r| r.value.clone()).collect();
     assert_eq!(values, [Some(b"before".to_vec()), Some(b"small".to_vec())]);
+}
+
+#[test]
+fn a_log_that_cannot_write_is_not_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut disk = FullDisk::with(20, dir.path());
+    let readiness = Readiness::default();
+    disk.committer.readiness.set(readiness.clone()).unwrap();
+    for _ in 0..2 {
+        disk.commit(vec![vec![record(vec![7; 1_000_000])]]).remove(0).unwrap_err();
+        let [line] = readiness.waiting_for().try_into().unwrap();
+        assert!(line.starts_with("log: it cannot write: ") && line.contains("full"), "{line}");
+    }
+    disk.commit(vec![vec![record(b"small".to_vec())]]).remove(0).unwrap();
+    assert!(readiness.waiting_for().is_empty());
 }
 
 #[test]
