@@ -248,7 +248,7 @@ impl Runner {
             (Next::Halt(reason), _) => {
                 return Err(Ended::Halted(format!(
                     "{reason}: reorganised below its finalized height; find out which fork is canonical, then \
-                     set another endpoint and restart, or run `tidemark chain rewind {name} --find`, \
+                     set another endpoint and reload or restart, or run `tidemark chain rewind {name} --find`, \
                      which takes it back to the newest block that both forks have"
                 )));
             }
@@ -371,7 +371,7 @@ impl Runner {
         let name = self.chain.blockchain.as_str();
         let reason = format!(
             "{cause}: no endpoint serves what is configured, so nothing of {name} is scanned; set another endpoint, \
-             or repair the configuration, and restart. They are asked again from time to time"
+             or repair the configuration, and reload or restart. They are asked again from time to time"
         );
         let alarm = self.raise_halt(&reason).await?;
         self.alarm = Some(alarm);
@@ -412,7 +412,7 @@ impl Runner {
                 }
                 Err(error @ (Error::Restore { .. } | Error::Vanished { .. })) => {
                     return Err(Ended::Halted(format!(
-                        "{error}: to continue could lose a payment; repair that and restart"
+                        "{error}: to continue could lose a payment; repair that, and reload or restart"
                     )));
                 }
                 Err(error) => return Err(error.into()),

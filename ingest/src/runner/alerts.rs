@@ -123,7 +123,7 @@ impl Runner {
                     format!(
                         "every endpoint of {name} has deleted what comes after block {}: nothing is skipped, no deposit \
                          opens on {name} meanwhile, and waiting does not help. Add an endpoint that keeps more to \
-                         chains.{name}.rpc and restart",
+                         chains.{name}.rpc, and reload or restart",
                         after.number
                     ),
                 ),

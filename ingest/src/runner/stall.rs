@@ -165,8 +165,8 @@ fn words(name: &str, what: &str, bound: Duration, cause: &str) -> String {
     format!(
         "nothing of {name} was {what} for {minutes} minutes ({cause}). No block is skipped: the same question is asked \
          until the answer can be used, and orders do not expire meanwhile. `tidemark doctor` examines the endpoints; \
-         replace one, or add another one to chains.{name}.rpc, and restart. The chain continues by itself if one \
-         recovers"
+         replace one, or add another one to chains.{name}.rpc, and reload or restart. The chain continues by itself if \
+         one recovers"
     )
 }
 

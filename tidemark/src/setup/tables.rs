@@ -201,8 +201,8 @@ async fn into(
         projector::follow(&*log, &tables, &Handle::current(), rebuilt.ends, &mut |at| {
             if at.has_everything && !std::mem::replace(&mut is_said, true) {
                 print(&format!(
-                    "keyspace {keyspace} has everything and is kept so: set store.keyspace = {keyspace:?}, restart \
-                     the projectors and the apis, then end this command"
+                    "keyspace {keyspace} has everything and is kept so: set store.keyspace = {keyspace:?}, reload or \
+                     restart the projectors and the apis, then end this command"
                 ));
             }
             shown.flow()
