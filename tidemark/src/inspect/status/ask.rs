@@ -134,7 +134,7 @@ fn side_by_side<T: Send, R: Send>(
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || std::iter::from_fn(&next).map(&read).collect::<Result<Vec<_>, Error>>();
     thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(&work)).collect();
+        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(work)).collect();
         let mut all = Vec::new();
         for reader in readers {
             let part = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
