@@ -45,8 +45,8 @@ pub(crate) struct Held {
 }
 
 impl Unverified {
-    /// Reads a body. When all exceed the limit, the oldest is given up: honest bodies arrive at once, withheld ones
-    /// make room.
+    /// Reads a body. When all unverified bodies together exceed their limit, the oldest is given up: honest bodies arrive
+    /// at once, withheld ones make room.
     pub(crate) async fn read(
         &self,
         body: Body,

@@ -102,7 +102,7 @@ pub(crate) fn shown(status: StatusCode, visit: &Visit, page: Page, version: &str
 }
 
 /// Sign-in form, with the reason of a failed attempt. `to` is the requested page: after a link of another site the
-/// browser withholds the cookie of an existing session, which a link of this form continues.
+/// browser withholds the session's cookie, and a link of this form to the same page continues the session.
 pub(crate) fn sign_in(
     status: StatusCode,
     problem: Option<String>,

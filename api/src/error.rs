@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemas::{CodecError, TransferStatus};
 
-/// `Retry-After` of a failure on this side, in seconds.
+/// `Retry-After` of a failure on this side and of a limited address, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
 /// `Retry-After` of a rate-limited link, in seconds.
 const LIMIT_RETRY_AFTER_SECONDS: &str = "6";
@@ -109,7 +109,7 @@ pub(crate) enum Refusal {
     /// Rate limit of a checkout link.
     #[error("too many requests for this order, try again later")]
     TooMany,
-    /// Rate limit of an address: too many requests of customers, or too many refusals.
+    /// Limit of an address: too many requests of customers, refusals or open live views.
     #[error("too many requests from this address, try again later")]
     TooManyOfAddress,
     /// The create command may be on the log: a repeated request with the same key finds out.
@@ -122,7 +122,7 @@ pub(crate) enum Refusal {
     /// it.
     #[error("a newer version wrote what comes next: ask again when the update is complete")]
     Newer,
-    /// The cause is in the log (spec 7.1, 7.2).
+    /// The cause is only in this process's log lines (spec 7.1, 7.2).
     #[error("internal server error")]
     Internal,
 }
@@ -159,8 +159,8 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// Challenge of a 401 answer (RFC 9110, 11.6.1): the header or the query that was missing or
-    /// wrong. A scheme unknown to browsers opens no dialogue.
+    /// Challenge of a 401 answer (RFC 9110, 11.6.1): the header that authenticates the request,
+    /// `Service-Signature` also for a wrong link. A scheme unknown to browsers opens no dialogue.
     fn challenge(&self) -> Option<&'static str> {
         let is_admin = matches!(self, Self::AdminMissing | Self::AdminWrong);
         let header = if is_admin { BY_SECRET } else { BY_SIGNATURE };
@@ -175,7 +175,7 @@ impl IntoResponse for Refusal {
         let seconds = if matches!(self, Self::TooMany) {
             Some(LIMIT_RETRY_AFTER_SECONDS)
         } else {
-            // A request that failed on this side may be repeated.
+            // A request that failed on this side, or was one too many, may be repeated.
             let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
             is_passing.then_some(RETRY_AFTER_SECONDS)
         };

@@ -15,7 +15,7 @@ use crate::fold::{
 use crate::load::Shop;
 use crate::machine_model::ledger::Ledger;
 
-/// Every output is explained, and the invariants hold on it.
+/// Checks that every output follows from the inputs and that the invariants hold on the log; panics otherwise.
 pub fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanation {
     let untaken = reading.untaken(committed);
     assert!(untaken.is_empty(), "inputs that were not taken: {untaken:?}");
@@ -126,8 +126,8 @@ impl Planting<'_> {
         places[places.len() * 2 / 3]
     }
 
-    /// Checks that a flaw is of one of these kinds, as the order of reading may decide. It may cause others: outputs
-    /// are inputs of the other machine.
+    /// Checks that the planted flaw is found as one of these kinds: the order of reading may decide. It may cause others:
+    /// outputs are inputs of the other machine.
     fn check(
         &self,
         what: &str,
@@ -152,13 +152,13 @@ impl Planting<'_> {
     }
 
     fn check_records(&self, written: &impl Fn(&Record) -> bool) {
-        // Without the first entry of a step, its others are of the step before.
+        // Not the first entry of a step: without it, the others would count as those of the step before.
         let at = self.choose(|record| written(record) && record.header(NEXT_HEADER).is_none());
         let record = &self.records()[at];
-        // Its outputs may be missed first, in the other machine.
+        // An input of the other machine may be lost: its outputs may be found first, as foreign.
         let kinds = [FlawKind::Lost, FlawKind::Foreign];
         self.check("lost", at, &kinds, |all| drop(all.remove(at)));
-        // One more entry of the last step, which changed something else.
+        // In a changelog the copy counts as an entry of the last step, which did not change this row.
         let kind = if is_changelog(self.of.topic) { FlawKind::Foreign } else { FlawKind::Doubled };
         self.check("doubled", at, &[kind], |all| {
             let last = all.last().map_or(Offset(0), |last| last.offset);
@@ -181,7 +181,7 @@ impl Planting<'_> {
             let changed = Record { value, ..(**record).clone() };
             self.check(what, at, kinds, |all| all[at] = Arc::new(changed));
         }
-        // The outputs of a lost step may be missed first, in a later entry or by the other machine.
+        // An effect of the lost step may be found instead: outputs that are changed or out of order.
         let kinds = [FlawKind::Lost, FlawKind::Changed, FlawKind::Disordered];
         self.check("a lost step", at, &kinds, |all| drop(all.remove(at)));
     }
@@ -203,14 +203,14 @@ fn altered(reading: &Reading, record: &Record) -> Record {
 /// Alters a claim.
 type Altered = fn(&mut ProcessorStep);
 
-/// Claims that are not the order of a step's inputs.
+/// Alterations of a step's record, so that the inputs it names are not those it took.
 const CLAIM_FLAWS: [(&str, &[FlawKind], Altered); 3] = [
     ("a claim without its first input", &[FlawKind::Lost, FlawKind::Foreign], |step| {
         let first = &mut step.inputs[0];
         first.count -= 1;
         first.first += 1;
     }),
-    // A repeated command may lack its outputs before its repetition is detected.
+    // The outputs expected of a command's second run may be found missing before the repetition is found.
     ("a claim of what was taken before", &[FlawKind::Doubled, FlawKind::Lost], |step| {
         let topic = step.inputs[0].topic.clone();
         step.inputs.insert(0, InputRun { topic, first: 0, count: 1 });

@@ -60,7 +60,7 @@ pub trait Record: Sized {
     /// Builds a record from its wire form.
     ///
     /// # Errors
-    /// The contradiction, in a few words.
+    /// The wire form contradicts itself, for example a `kind` without its part; a few words say how.
     fn from_wire(wire: Self::Wire) -> Result<Self, &'static str>;
 }
 

@@ -59,7 +59,7 @@ fn sent(requests: Vec<(u64, Request<Body>)>) -> (Vec<String>, Vec<String>) {
     (counters.map(str::to_owned).collect(), text.lines().map(str::to_owned).collect())
 }
 
-/// Each request must be refused.
+/// Each request must be refused, except those with the header `x-free`.
 fn send(requests: Vec<(u64, Request<Body>)>) {
     let config = Config::read(&mut Source::parse(Config::DEFAULTS, CONFIG, []));
     let clock = Arc::new(ManualClock::new(UnixMicros(NOW * 1_000_000 + 654_321)));

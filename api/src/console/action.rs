@@ -73,7 +73,7 @@ impl Action {
         done
     }
 
-    /// The first action of a word.
+    /// The action with this word in URLs; of `resend-webhook`, which two share, that of orders.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|action| action.word() == word)
     }

@@ -92,7 +92,7 @@ pub(crate) fn read(
     Ok(Webhook { subject, event, delivery, attempts, given_up_at, remarks })
 }
 
-/// A receiver's URL without possible secrets: path and query are masked in answers, too.
+/// A receiver's URL without path and query, which may hold secrets. The recorded answers of receivers have them masked.
 pub(super) fn origin(url: &str) -> Option<String> {
     Some(format!("{}/…", Url::parse(url).ok()?.origin().ascii_serialization()))
 }

@@ -160,7 +160,7 @@ pub(super) fn address(path: &str, query: &[(&str, &str)]) -> String {
     format!("{path}?{}", text.finish())
 }
 
-/// Select field of one word.
+/// Select field for one of some words, or any.
 pub(super) fn choice(
     name: &'static str,
     label: &'static str,

@@ -101,7 +101,7 @@ mod tests {
         };
         // A reading in progress is joined, however old.
         let asked: Vec<_> = [0, 1, SHARED_MICROS, 10 * SHARED_MICROS].map(ask).into();
-        // On one thread: the first has begun, and all others have joined it.
+        // The test has one thread: after these yields the first read has begun and the others have joined it.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

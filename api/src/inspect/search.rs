@@ -13,7 +13,7 @@ use super::wanted::Wanted;
 
 /// Default period over which the topics are searched, in seconds.
 pub const SINCE_SECONDS: i64 = 30 * 24 * 3600;
-/// Maximum hits in memory: the newest ones.
+/// Number of the newest hits that are kept, whenever there are twice as many.
 const KEPT_MAX: usize = 1000;
 /// Maximum orders per reference read from the tables.
 const REFERENCES: Page = Page { limit: 50, offset: 0 };
@@ -30,7 +30,7 @@ pub const TRANSFERS: [Topic; 5] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
     pub subject: Subject,
-    /// The time of its creation.
+    /// Creation of the subject, or of the transfer or deposit by which an order was found.
     pub at: UnixSeconds,
     /// In words.
     pub text: String,
@@ -97,7 +97,8 @@ impl Hits {
     }
 }
 
-/// Everything that the text names, by indices of the tables, otherwise in the topics since a time.
+/// The order or transfer with this id, from the tables or else the topics. Without one: orders by reference from the
+/// tables, what fits in the topic of orders since a time, and transfers by hash, address or amount.
 ///
 /// # Errors
 /// The log or the tables cannot be read.

@@ -31,7 +31,7 @@ pub(super) const BLOCK_SECONDS: u64 = 2;
 const TTL_SECONDS: i64 = 20_000;
 /// Time without an answer of the others after which an endpoint is alone.
 const ALONE: Duration = Duration::from_millis(100);
-/// A fault that lasts until it is healed.
+/// Number of requests of a fault that lasts until it is healed.
 pub(super) const LASTING: u32 = u32::MAX;
 
 pub(super) struct World {
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Waits until payments are seen.
+    /// Mines blocks until the chain is followed, so that payments would be seen.
     pub(super) async fn opens(&mut self) {
         let started = Instant::now();
         while !self.shop.is_ready().await {

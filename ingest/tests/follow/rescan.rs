@@ -45,11 +45,12 @@ async fn rescan_needs_the_receipts_of_two_endpoints() {
     let ask = async |from, to| Rescan::find(&log, &chain, (from, to), |_, _| {}).await;
     assert_eq!(ask(1, 99).await.unwrap().missing, [], "they still trail");
     node.clear_faults();
-    // The other one has no transfer, or is down.
+    // Endpoint b has neither logs nor receipts: only one endpoint proves the transfers.
     b.deny();
     let found = ask(1, 99).await.unwrap();
     assert_eq!((found.missing.len(), found.unproven.len(), found.endpoints), (0, 2, 2));
-    // It denies them, or the other one does as well: they are as good as invented.
+    // b has the logs in blocks without the transactions; once a has such blocks too, the logs count
+    // as invented.
     b.admit();
     b.unlist();
     let found = ask(1, 99).await.unwrap();

@@ -75,7 +75,7 @@ impl Select {
         self.sql.to_mut().push_str(&format!(" {joint} {condition}"));
     }
 
-    /// Newest first, then the page. Its end is not the statement's: a row that cannot be read does not count.
+    /// Newest first, then the page. The SQL has no limit: the reader stops at it, as unreadable rows do not count.
     fn page(mut self, order: &str, page: Page) -> Self {
         self.sql.to_mut().push_str(&format!(" ORDER BY {order} LIMIT -1 OFFSET ?"));
         self.values.push(Value::from(page.offset));
@@ -258,7 +258,7 @@ mod tests {
         all
     }
 
-    /// All of a list's time, its end, its beginning, and a part between.
+    /// Without bounds, from a time on, before a cursor, and between both.
     fn withins() -> [Within; 4] {
         let from = Some(UnixSeconds(5));
         let before = Some(Cursor { at: UnixSeconds(9), id: 7 });

@@ -11,7 +11,7 @@ use crate::process::given;
 
 /// USDT on Ethereum.
 pub const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
-/// The same for a non-EVM chain.
+/// The same token, as the configuration of a `devnet` takes it.
 pub fn usdt() -> devnet::Token {
     let address = USDT.parse().expect("an address");
     devnet::Token { address, decimals: 6, symbol: "USDT".into() }

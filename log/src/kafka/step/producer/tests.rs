@@ -80,7 +80,7 @@ fn write(producer: &mut StepProducer) {
     producer.drain(Instant::now() + PATIENCE).unwrap();
 }
 
-/// The same holds for the commit, whose outcome is then unknown.
+/// Without a broker the commit ends in time, too; its outcome is then unknown.
 #[test]
 fn a_commit_without_a_broker_ends_in_time() {
     let (cluster, shared, mut producer) = start();
