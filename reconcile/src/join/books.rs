@@ -144,10 +144,10 @@ pub fn compare_books(
 
 /// Cure of an order that only the books have, by the service's id or the shop's own.
 fn lookup(id: &str) -> String {
-    let by = if id.parse::<OrderId>().is_ok() { "/" } else { "?merchant_order_id=" };
+    let by_id = id.parse::<OrderId>().map(|_| format!("/{id} or ")).unwrap_or_default();
     format!(
-        "GET /api/v1/admin/orders{by}{id}; if it is not there, create it again and attach its transfer \
-         (docs/merchant/admin.md)"
+        "GET /api/v1/admin/orders{by_id}?merchant_order_id={id}; if it is not there, create it again and attach its \
+         transfer (docs/merchant/admin.md)"
     )
 }
 
@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn an_order_of_the_books_alone_is_looked_up() {
         let id = example::order().order_id.to_string();
-        for (book, path) in [(&*id, format!("/{id};")), ("Z-9", "?merchant_order_id=Z-9;".into())] {
+        let both = format!("/{id} or ?merchant_order_id={id};");
+        for (book, path) in [(&*id, both), ("Z-9", "?merchant_order_id=Z-9;".into())] {
             let books = read_books(&format!("{HEAD}{book},paid,1,")).unwrap();
             let none = BTreeMap::new();
             let joined = compare_books(&books, &none, &BTreeSet::new(), &BTreeMap::new());
