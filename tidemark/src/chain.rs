@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use api::inspect::survey;
-use api::story::words::time;
+use api::story::words::{finality, time};
 use api::survey::stop_words;
 use clap::Args;
 use ingest::{ChainConfig, Resolution, Rewind, RewindError, Target, Verdict};
@@ -123,11 +123,7 @@ impl Status {
         };
         let age = now.seconds().0.saturating_sub(head.timestamp.0);
         let (number, epoch) = (head.number, epoch.0);
-        let finality = if *finalized < 0 {
-            "nothing is final yet".to_owned()
-        } else {
-            format!("finalized {finalized}")
-        };
+        let finality = finality("finalized", *finalized);
         format!(
             "{blockchain}: scanned to {number}, {age} s old; confirmed {confirmed}, {finality}, epoch \
              {epoch}{halted}{stopped}"

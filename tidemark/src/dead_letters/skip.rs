@@ -126,12 +126,11 @@ fn unreadable(record: &Record) -> anyhow::Result<String> {
     let value = record.value.as_deref().unwrap_or_default();
     match schemas::check(schema, value) {
         Ok(()) => bail!("this version can read the record: start the stage"),
-        Err(cause @ CodecError::SchemaId { .. }) if cause.is_newer() => {
-            ensure!(
-                !schemas::resembles(schema, value),
-                "{cause}, and its content begins as one: {newer}"
-            );
+        Err(cause) if record.is_foreign() => {
             Ok(format!("{cause}, and its content is none of any version"))
+        }
+        Err(cause @ CodecError::SchemaId { .. }) if cause.is_newer() => {
+            bail!("{cause}, and its content begins as one: {newer}")
         }
         Err(cause) if cause.is_newer() => bail!("{cause}: {newer}"),
         Err(cause) => bail!("{cause}: the stage moves it to dead-letters by itself: start it"),

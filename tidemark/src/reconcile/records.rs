@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
                 match record.unless_garbage::<T>() {
                     Ok(Some(value)) => take(record, value),
                     Ok(None) => {}
-                    Err(newer) if record.is_foreign::<T>() => self.foreign.push(newer.at),
+                    Err(newer) if record.is_foreign() => self.foreign.push(newer.at),
                     Err(newer) => return Err(newer.into()),
                 }
             }

@@ -102,14 +102,16 @@ fn of_transfer(transfer: &Transfer) -> String {
     format!("{transfer_id} {what}{gone}")
 }
 
+/// The finalized height after its name, in words while nothing is final.
+#[must_use]
+pub fn finality(name: &str, finalized: i64) -> String {
+    if finalized < 0 { "nothing is final yet".to_owned() } else { format!("{name} {finalized}") }
+}
+
 fn of_confirmation(by: &Confirmation) -> String {
     let Confirmation { transfer_id, blockchain, number, head, finalized, .. } = by;
     let depth = head.number.saturating_sub(*number).saturating_add(1);
-    let finality = if *finalized < 0 {
-        "nothing is final yet".to_owned()
-    } else {
-        format!("final up to block {finalized}")
-    };
+    let finality = finality("final up to block", *finalized);
     format!(
         "{blockchain} at block {} confirms transfer {transfer_id}: depth {depth}, {finality}",
         head.number

@@ -159,16 +159,22 @@ fn an_unexpected_answer_is_ignored() {
         .ignores(refused('A', 2, UnknownReason::Late));
 }
 
-/// An operator marked the order paid while it had a candidate: the order decides about that.
-#[test]
-fn what_was_on_its_way_asks_a_marked_order() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
+/// A lane whose order an operator marked paid while it had a candidate.
+fn marked() -> Lane {
+    let mut lane = Lane::new();
+    lane.then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
         .then(
             close('A', CloseReason::OrderPaid),
             "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
-        )
+        );
+    lane
+}
+
+/// The order decides about what was its candidate.
+#[test]
+fn what_was_on_its_way_asks_a_marked_order() {
+    marked()
         // Seen after that: a second payment.
         .then(pay(2, "10.00"), "detected #3 waiting_for_confirmation @110")
         .then(
@@ -187,13 +193,7 @@ fn what_was_on_its_way_asks_a_marked_order() {
 /// moves it back.
 #[test]
 fn a_marked_order_lets_go_of_what_fits_no_more() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(
-            close('A', CloseReason::OrderPaid),
-            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
-        )
+    marked()
         .then(pay(1, "10.00").retracted(1), "")
         .then(
             pay(1, "10.00").at(201).fork(1),

@@ -1,14 +1,14 @@
 //! Reads the log and the tables: joins no group and writes nothing. Its calls block.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use api::inspect::reader::Reader;
 use api::inspect::survey;
 use api::redrive::Filter;
 use api::survey::{Chain, Group, Subject, stop_words};
-use log::{Committed, Error, GroupMember, TopicPartition};
+use log::{Committed, Error, GroupMember, Offset, Record, TopicPartition};
 use schemas::record::Delivery;
 use schemas::{Blockchain, SchemaName, Topic, UnixMicros};
 
@@ -114,12 +114,21 @@ pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec
 }
 
 /// The lag of a group in a partition, and the time of the first record that it has not read.
-fn behind(source: &Source, (of, committed): Place) -> Result<Option<(i64, UnixMicros)>, Error> {
+fn behind(source: &Source, place: Place) -> Result<Option<(i64, UnixMicros)>, Error> {
+    // The end alone does not show a lag: on Kafka the ends of transactions have offsets, too.
+    let (end, unread) = unread(source, place, 1)?;
+    Ok(unread.first().map(|first| (end.0.saturating_sub(first.offset.0), first.appended_at)))
+}
+
+/// The end of a partition, and the first records there that a group has not read.
+fn unread(
+    source: &Source,
+    (of, committed): Place,
+    max: usize,
+) -> Result<(Offset, Vec<Arc<Record>>), Error> {
     let bounds = source.bounds(of)?;
     let next = committed.map_or(bounds.start, |at| at.offset).max(bounds.start);
-    // The end alone does not show a lag: on Kafka the ends of transactions have offsets, too.
-    let first = source.read_before(of, next..bounds.end, 1)?.into_iter().next();
-    Ok(first.map(|first| (bounds.end.0.saturating_sub(first.offset.0), first.appended_at)))
+    Ok((bounds.end, source.read_before(of, next..bounds.end, max)?))
 }
 
 /// Reads from several places at the same time; the results have no order.
@@ -168,10 +177,8 @@ pub(super) fn waiting(
         partitions.map(move |partition| TopicPartition { topic, partition })
     });
     let places = source.committed(DELIVERER, &of.collect::<Vec<_>>())?;
-    let parts = side_by_side(places, |(of, committed)| {
-        let bounds = source.bounds(of)?;
-        let next = committed.map_or(bounds.start, |at| at.offset).max(bounds.start);
-        let page = source.read_before(of, next..bounds.end, WAITING_MAX)?;
+    let parts = side_by_side(places, |place| {
+        let (_, page) = unread(source, place, WAITING_MAX)?;
         let values = page.iter().filter_map(|record| record.value.as_deref());
         let deliveries = values.filter_map(|value| schemas::decode::<Delivery>(value).ok());
         Ok((page.len(), deliveries.map(|delivery| delivery.emitted_at).min()))

@@ -1,7 +1,7 @@
 //! A survey on one screen, and as JSON. What is wrong comes first.
 
 use api::judge::Problem;
-use api::story::words::time;
+use api::story::words::{finality, time};
 use api::survey::{Chain, Group, Survey};
 use schemas::UnixSeconds;
 use serde_json::{Value, json};
@@ -70,11 +70,7 @@ fn of_chain(chain: &Chain, survey: &Survey) -> String {
     };
     let age = age(survey, head.timestamp);
     let held = if held.is_empty() { String::new() } else { format!(", {} held", held.len()) };
-    let finality = if *finalized < 0 {
-        "nothing is final yet".to_owned()
-    } else {
-        format!("final {finalized}")
-    };
+    let finality = finality("final", *finalized);
     format!(
         "{name:<9} {age} s old at block {}, confirmed {confirmed}, {finality}, {endpoints} endpoints{held}",
         head.number
