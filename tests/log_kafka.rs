@@ -201,6 +201,13 @@ fn no_record_is_read_past_a_known_end() {
     assert_eq!(offsets(Offset(0)), [Offset(0), Offset(1)]);
     // Only the end of a transaction is left.
     assert_eq!(offsets(Offset(2)), []);
+    let (mut fetched, mut next) = (Vec::new(), Offset(0));
+    while next < end {
+        let page = log.fetch_before(output, next..end).unwrap();
+        next = page.last().map_or(end, |last| last.offset.next());
+        fetched.extend(page.iter().map(|record| record.offset));
+    }
+    assert_eq!(fetched, [Offset(0), Offset(1)]);
     admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
 }
 

@@ -36,7 +36,7 @@ pub use self::step::observer::{StepObserver, StepPoint};
 
 use self::group::worker::KafkaWorker;
 use self::produce::Produce;
-use self::read::reader::Readers;
+use self::read::reader::{Extent, Readers};
 use self::read::tail::KafkaTail;
 use self::shared::Shared;
 use self::writer::KafkaWriter;
@@ -44,6 +44,9 @@ use crate::config::KafkaConfig;
 use crate::{
     Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
 };
+
+/// Maximum number of records of one fetch that [`KafkaLog::fetch_before`] returns.
+const FETCH_RECORDS_MAX: usize = 16_384;
 
 /// A log on Kafka. Clones are the same log.
 #[derive(Clone)]
@@ -103,13 +106,35 @@ impl KafkaLog {
         range: Range<Offset>,
         max: usize,
     ) -> Result<Vec<Arc<Record>>, Error> {
+        self.page(of, range, max, Extent::Whole)
+    }
+
+    /// As [`KafkaLog::read_before`], but only what one fetch brings: at least one record, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Transient`] if the log cannot be read now.
+    pub fn fetch_before(
+        &self,
+        of: TopicPartition,
+        range: Range<Offset>,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        self.page(of, range, FETCH_RECORDS_MAX, Extent::Fetch)
+    }
+
+    fn page(
+        &self,
+        of: TopicPartition,
+        range: Range<Offset>,
+        max: usize,
+        extent: Extent,
+    ) -> Result<Vec<Arc<Record>>, Error> {
         let mut page = Vec::new();
         if max == 0 || range.is_empty() {
             return Ok(page);
         }
         self.shared.verify([of])?;
         let end = range.end;
-        self.readers.scan(&self.shared, of, range, &mut |record| {
+        self.readers.scan(&self.shared, of, range, extent, &mut |record| {
             // The broker delivers what was committed since the end was taken, too.
             if record.offset >= end {
                 return ControlFlow::Break(());

@@ -7,12 +7,17 @@ pub(super) mod record;
 pub(super) mod settings;
 pub(super) mod watchdog;
 
+use std::time::Duration;
+
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
-use rdkafka::consumer::BaseConsumer;
-use rdkafka::{ClientContext, error::KafkaError};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::{ClientContext, Offset};
 
 use self::context::PlainContext;
 use crate::{Cause, Error};
+
+const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client that reads or queries.
 pub(super) type PlainConsumer = BaseConsumer<PlainContext>;
@@ -24,6 +29,15 @@ pub(super) fn open<C: ClientContext, T: FromClientConfigAndContext<C>>(
     context: C,
 ) -> Result<T, Error> {
     T::from_config_and_context(settings, context).map_err(refused)
+}
+
+/// Has the library fetch from the assigned partitions at once. By itself it looks for the leader of a new topic, and for
+/// resumed partitions, once a second. A request to the leaders ends both waits.
+pub(super) fn wake<C: ConsumerContext>(consumer: &BaseConsumer<C>) -> KafkaResult<()> {
+    let mut partitions = consumer.assignment()?;
+    // In a request for offsets this is the timestamp of the end.
+    partitions.set_all_offsets(Offset::End)?;
+    consumer.offsets_for_times(partitions, WAKE_TIMEOUT).map(drop)
 }
 
 fn refused(error: KafkaError) -> Error {

@@ -13,6 +13,8 @@ use crate::config::KafkaConfig;
 pub(crate) const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The longest interval of a member's heartbeats; a rebalance is noticed no earlier than the next one.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(3);
+/// Maximum bytes of one fetch of a page, but for a larger batch (KIP-74).
+const PAGE_FETCH_BYTES: usize = 256 * 1024;
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of session time-outs between two polls: long steps and queries come in between.
 const POLL_INTERVAL_SESSIONS: u32 = 2;
@@ -86,9 +88,9 @@ pub(crate) fn query(config: &KafkaConfig, committed: bool) -> ClientConfig {
 /// consumer joins it.
 pub(crate) fn reader(config: &KafkaConfig, appetite: Appetite) -> ClientConfig {
     let mut settings = consumer(config);
-    let (messages, kilobytes) = match appetite {
-        Appetite::Page => ("1", "16384"),
-        Appetite::Whole => ("1000000", "262144"),
+    let (messages, kilobytes, fetch_bytes) = match appetite {
+        Appetite::Page => ("1", "16384", PAGE_FETCH_BYTES),
+        Appetite::Whole => ("1000000", "262144", RECORD_BYTES_MAX),
     };
     settings
         .set("group.id", format!("{}readers", config.prefix))
@@ -96,7 +98,8 @@ pub(crate) fn reader(config: &KafkaConfig, appetite: Appetite) -> ClientConfig {
         .set("enable.partition.eof", "true")
         .set("fetch.wait.max.ms", "10")
         .set("queued.min.messages", messages)
-        .set("queued.max.messages.kbytes", kilobytes);
+        .set("queued.max.messages.kbytes", kilobytes)
+        .set("fetch.message.max.bytes", fetch_bytes.to_string());
     settings
 }
 

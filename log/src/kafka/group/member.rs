@@ -10,7 +10,7 @@ use rdkafka::{Offset as KafkaOffset, TopicPartitionList};
 use super::position::{self, GroupPosition, Positions};
 use crate::kafka::client::context::{MemberContext, Notice};
 use crate::kafka::client::watchdog::Watched;
-use crate::kafka::client::{fault, open, record, settings};
+use crate::kafka::client::{fault, open, record, settings, wake};
 use crate::kafka::shared::Shared;
 use crate::{Cause, Error, Offset, Record, TopicPartition, WorkerSpec};
 
@@ -182,6 +182,13 @@ impl Member {
 
     pub(super) fn resume(&self, of: &[TopicPartition]) {
         self.switch(of, "resumed", |list| self.consumer.resume(list));
+    }
+
+    /// As [`wake`].
+    pub(super) fn wake(&self) {
+        if let Err(error) = wake(&self.consumer) {
+            tracing::debug!(%error, "the leaders of partitions do not answer");
+        }
     }
 
     fn switch(

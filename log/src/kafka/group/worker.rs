@@ -210,6 +210,7 @@ impl KafkaWorker {
         if *ownership == (Ownership::Owner { is_reading: false }) {
             self.restorer = None;
             member.resume(&self.cursors.unpaused());
+            member.wake();
             *ownership = Ownership::Owner { is_reading: true };
         }
         self.producer.serve_callbacks();

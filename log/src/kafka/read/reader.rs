@@ -11,7 +11,7 @@ use rdkafka::{Message, Offset as KafkaOffset};
 
 use crate::kafka::client::context::PlainContext;
 use crate::kafka::client::settings::{self, Appetite};
-use crate::kafka::client::{PlainConsumer, fault, open, record};
+use crate::kafka::client::{PlainConsumer, fault, open, record, wake};
 use crate::kafka::shared::Shared;
 use crate::{Cause, Error, Offset, Record, TopicPartition};
 
@@ -24,6 +24,15 @@ const IDLE_READERS_MAX: usize = 8;
 
 /// Takes a record, and returns whether to continue.
 pub(crate) type Take<'a> = dyn FnMut(Record) -> ControlFlow<()> + 'a;
+
+/// End of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// At the known end.
+    Whole,
+    /// After the records of one fetch, at the known end at the latest.
+    Fetch,
+}
 
 /// Readers for pages, kept because creating one takes longer than reading a page.
 #[derive(Default)]
@@ -38,12 +47,13 @@ impl Readers {
         shared: &Shared,
         of: TopicPartition,
         range: Range<Offset>,
+        extent: Extent,
         take: &mut Take<'_>,
     ) -> Result<(), Error> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = idle.map_or_else(|| Reader::new(shared, Appetite::Page), Ok)?;
         let range = (KafkaOffset::Offset(range.start.0), range.end);
-        reader.scan(shared, of, range, take, &mut || {})?;
+        reader.scan_extent(shared, of, range, extent, take, &mut || {})?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_READERS_MAX {
             idle.push(reader);
@@ -72,7 +82,19 @@ impl Reader {
         &self,
         shared: &Shared,
         of: TopicPartition,
+        range: (KafkaOffset, Offset),
+        take: &mut Take<'_>,
+        alive: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
+        self.scan_extent(shared, of, range, Extent::Whole, take, alive)
+    }
+
+    fn scan_extent(
+        &self,
+        shared: &Shared,
+        of: TopicPartition,
         (mut from, end): (KafkaOffset, Offset),
+        extent: Extent,
         take: &mut Take<'_>,
         alive: &mut dyn FnMut(),
     ) -> Result<(), Error> {
@@ -80,7 +102,8 @@ impl Reader {
         loop {
             let list = shared.names.list([(of, from)])?;
             self.consumer.assign(&list).map_err(|error| self.transient(error))?;
-            let followed = self.follow(shared, of, take, alive);
+            self.wake();
+            let followed = self.follow(shared, of, extent, take, alive);
             let reached = self.position();
             self.consumer.unassign().map_err(|error| self.transient(error))?;
             if followed?.is_break() || reached.is_some_and(|position| position >= end) {
@@ -108,13 +131,15 @@ impl Reader {
         &self,
         shared: &Shared,
         of: TopicPartition,
+        extent: Extent,
         take: &mut Take<'_>,
         alive: &mut dyn FnMut(),
     ) -> Result<ControlFlow<()>, Error> {
         let mut silent_since: Option<Instant> = None;
         let mut count: u64 = 0;
         loop {
-            match self.consumer.poll(POLL_TIMEOUT) {
+            let is_begun = extent == Extent::Fetch && count > 0;
+            match self.consumer.poll(if is_begun { Duration::ZERO } else { POLL_TIMEOUT }) {
                 Some(Ok(message)) => {
                     silent_since = None;
                     debug_assert!(message.offset() >= 0);
@@ -138,7 +163,11 @@ impl Reader {
                         return Err(error);
                     }
                 }
-                None => alive(),
+                None if is_begun => return Ok(ControlFlow::Break(())),
+                None => {
+                    self.wake();
+                    alive();
+                }
             }
             if silent_since.get_or_insert_with(Instant::now).elapsed() > SILENCE_TIMEOUT {
                 return Err(self.transient(format!("{of} delivers no records")));
@@ -146,7 +175,37 @@ impl Reader {
         }
     }
 
+    fn wake(&self) {
+        if let Err(error) = wake(&self.consumer) {
+            tracing::debug!(%error, "the leaders of partitions do not answer");
+        }
+    }
+
     fn transient(&self, error: impl Into<Cause>) -> Error {
         Error::Transient(self.consumer.context().last.explain(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::mocking::MockCluster;
+    use schemas::{Partition, Topic};
+
+    use super::*;
+    use crate::kafka::shared::tests::on_mock;
+
+    /// Its errors are only logged: records come without it, a second later.
+    #[test]
+    fn the_leader_of_an_assignment_answers_a_wake() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic(Topic::Orders.name(), 1, 1).unwrap();
+        let shared = on_mock(&cluster);
+        let reader = Reader::new(&shared, Appetite::Page).unwrap();
+        let of = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+        reader
+            .consumer
+            .assign(&shared.names.list([(of, KafkaOffset::Offset(0))]).unwrap())
+            .unwrap();
+        wake(&reader.consumer).unwrap();
     }
 }
