@@ -34,6 +34,8 @@ pub(crate) use place::{From, time};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of records in one read.
 const PAGE_RECORDS: usize = 500;
+/// Records of a page of a whole partition.
+const LARGE_PAGE_RECORDS: usize = 4096;
 
 /// The records to show, and their format.
 #[derive(Debug, Args)]
@@ -139,6 +141,18 @@ impl Source {
         let mut page = self.read(of, range.start, max)?;
         page.truncate(page.partition_point(|record| record.offset < range.end));
         Ok(page)
+    }
+
+    /// A page of whatever size is cheapest, up to a stable end; empty only at the end.
+    pub(crate) fn page_before(
+        &self,
+        of: TopicPartition,
+        range: Range<Offset>,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        match self {
+            Self::Kafka(log) => log.fetch_before(of, range),
+            Self::Embedded(_) => self.read_before(of, range, LARGE_PAGE_RECORDS),
+        }
     }
 
     /// Returns the offset after every record committed before the call.

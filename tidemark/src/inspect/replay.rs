@@ -24,6 +24,7 @@ use schemas::{Blockchain, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
 use self::course::Course;
+use self::pages::Readahead;
 use self::print::Report;
 use self::side::Side;
 use self::state::{Origin, State};
@@ -110,10 +111,10 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
 }
 
 fn work(settings: &Settings, options: &Options, stop: &CancellationToken) -> anyhow::Result<u8> {
-    let source = Source::open(settings)?;
-    let origin = origin(settings, &source)?;
+    let readahead = Readahead::new(Source::open(settings)?, stop.clone());
+    let origin = origin(settings, readahead.source())?;
     if let (true, Some(dir)) = (options.now, &options.save_state) {
-        course::present(&source, origin.layout)?.save(dir, &origin)?;
+        course::present(&readahead, origin.layout)?.save(dir, &origin)?;
         say(&format!("the state of now is saved in {}", dir.display()));
         return Ok(EQUAL);
     }
@@ -123,12 +124,15 @@ fn work(settings: &Settings, options: &Options, stop: &CancellationToken) -> any
             "the log was restored from a backup since it began: begin with a --state of --now after that"
         );
     }
-    let mut course = Course::open(settings, &source, options, state)?;
+    let mut course = Course::open(settings, &readahead, options, state)?;
     let side = options.into.as_ref();
     let topics = course.topics();
     let mut side = side.map(|prefix| Side::create(settings, prefix, &topics)).transpose()?;
     let mut report = Report::new(options.json);
-    let is_whole = course.run(side.as_mut(), &mut report, stop)?;
+    let is_whole = match course.run(side.as_mut(), &mut report, stop) {
+        Err(_) if stop.is_cancelled() => false,
+        played => played?,
+    };
     if let Some(mut side) = side {
         side.flush()?;
     }

@@ -16,13 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::Options;
 use super::driver::{Driver, Output, Play, Position};
 use super::line::{Found, Line};
-use super::pages::Pages;
+use super::pages::{Pages, Readahead};
 use super::present;
 use super::print::{Difference, Progress, Report};
 use super::side::Side;
 use super::state::{Compared, State};
 use crate::settings::Settings;
-use crate::tail::Source;
 
 /// `true` if a machine of this kind writes results to the topic.
 fn is_output_of<M: Wire>(topic: Topic) -> bool {
@@ -43,8 +42,8 @@ fn is_output(topic: Topic) -> bool {
 }
 
 /// See the module.
-pub(super) struct Course<'a> {
-    source: &'a Source,
+pub(super) struct Course {
+    readahead: Readahead,
     drivers: Vec<Box<dyn Play>>,
     lines: BTreeMap<TopicPartition, Line>,
     /// `true` if machines that are not replayed write to the same partitions.
@@ -57,12 +56,12 @@ pub(super) struct Course<'a> {
     steps: u64,
 }
 
-impl<'a> Course<'a> {
+impl Course {
     /// # Errors
     /// The log cannot be read, or no longer has the beginning.
     pub(super) fn open(
         settings: &Settings,
-        source: &'a Source,
+        readahead: &Readahead,
         options: &Options,
         state: Option<State>,
     ) -> anyhow::Result<Self> {
@@ -71,7 +70,7 @@ impl<'a> Course<'a> {
             BackEnd::Kafka(config) => config.transaction_timeout,
         };
         let mut course = Self {
-            source,
+            readahead: readahead.clone(),
             drivers: Vec::new(),
             lines: BTreeMap::new(),
             is_partial: !options.chains.is_empty(),
@@ -113,7 +112,7 @@ impl<'a> Course<'a> {
         }
         // Read after the ends of the steps: includes all outputs.
         for (of, line) in &mut course.lines {
-            line.extend(source.stable_end(*of)?);
+            line.extend(readahead.source().stable_end(*of)?);
         }
         Ok(course)
     }
@@ -125,17 +124,17 @@ impl<'a> Course<'a> {
         state: Option<&State>,
     ) -> anyhow::Result<()> {
         let of = TopicPartition { topic, partition };
-        let bounds = self.source.bounds(of)?;
+        let bounds = self.readahead.source().bounds(of)?;
         let known = state.and_then(|state| state.outputs.get(&of)).cloned();
         let known = known.unwrap_or(Compared { next: bounds.start, ..Compared::default() });
         let mut pending = Vec::new();
         for offset in known.pending {
-            let page = self.source.read(of, offset, 1)?;
+            let page = self.readahead.source().read(of, offset, 1)?;
             pending.extend(page.into_iter().filter(|record| record.offset == offset));
         }
         let end = bounds.end.max(known.next);
         let judged = known.judged_from..end;
-        let line = Line::new(Pages::new(of, known.next, end), judged, pending);
+        let line = Line::new(Pages::new(&self.readahead, of, known.next, end), judged, pending);
         self.lines.insert(of, line);
         Ok(())
     }
@@ -151,7 +150,7 @@ impl<'a> Course<'a> {
         // A chain that was added since has no state yet.
         let beginning = (Position::beginning::<M>(), Vec::new());
         let (position, rows) = known.unwrap_or(&beginning);
-        let bounds = self.source.bounds(of)?;
+        let bounds = self.readahead.source().bounds(of)?;
         if bounds.start > position.steps {
             bail!(
                 "the log no longer has {of}@{}: it begins at {}. Begin with a younger --state; `tidemark replay --now \
@@ -160,9 +159,10 @@ impl<'a> Course<'a> {
                 bounds.start
             );
         }
-        let end = self.source.stable_end(of)?;
+        let end = self.readahead.source().stable_end(of)?;
         self.steps = self.steps.saturating_add_signed(end.0.saturating_sub(position.steps.0));
-        let driver = Driver::<M>::new((partition, layout), (position, rows), (self.source, end));
+        let driver =
+            Driver::<M>::new((partition, layout), (position, rows), (&self.readahead, end));
         let driver = driver.with_context(|| format!("the state of {of}"))?;
         self.drivers.push(Box::new(driver));
         Ok(())
@@ -188,7 +188,7 @@ impl<'a> Course<'a> {
         let mut progress = Progress::begin();
         let mut due = BinaryHeap::new();
         for (number, driver) in self.drivers.iter_mut().enumerate() {
-            due.extend(driver.due(self.source)?.map(|at| Reverse((at, number))));
+            due.extend(driver.due()?.map(|at| Reverse((at, number))));
         }
         while let Some(Reverse((at, number))) = due.pop() {
             if self.until.is_some_and(|until| at >= until) {
@@ -199,8 +199,8 @@ impl<'a> Course<'a> {
                 return Ok(false);
             }
             let Some(driver) = self.drivers.get_mut(number) else { continue };
-            let played = driver.play(self.source)?;
-            due.extend(driver.due(self.source)?.map(|at| Reverse((at, number))));
+            let played = driver.play()?;
+            due.extend(driver.due()?.map(|at| Reverse((at, number))));
             report.totals.steps = report.totals.steps.saturating_add(1);
             report.totals.inputs = report.totals.inputs.saturating_add(played.inputs);
             for record in played.untaken.iter().filter(|_| at >= self.from) {
@@ -227,7 +227,7 @@ impl<'a> Course<'a> {
         let line = self.lines.get_mut(&made.to);
         let line = line.with_context(|| format!("{} is no output of the processor", made.to))?;
         let mut extra = Vec::new();
-        let found = line.find(made, self.source, &mut extra)?;
+        let found = line.find(made, &mut extra)?;
         self.report_extra(&extra, report)?;
         let is_reported = at >= self.from;
         match &found {
@@ -262,11 +262,9 @@ impl<'a> Course<'a> {
         let until = self.until.unwrap_or(UnixMicros(i64::MAX));
         let step_max = i64::try_from(self.step_max.as_micros()).unwrap_or(i64::MAX);
         let young = self.until.map(|until| UnixMicros(until.0.saturating_sub(step_max)));
-        let source = self.source;
         let mut extra = Vec::new();
         for line in self.lines.values_mut() {
             line.finish(
-                source,
                 |record| record.appended_at >= until,
                 |record| young.is_some_and(|young| record.appended_at >= young),
                 &mut extra,
@@ -298,27 +296,27 @@ impl<'a> Course<'a> {
 ///
 /// # Errors
 /// The log cannot be read, or a changelog is damaged.
-pub(super) fn present(source: &Source, layout: Layout) -> anyhow::Result<State> {
+pub(super) fn present(readahead: &Readahead, layout: Layout) -> anyhow::Result<State> {
     let mut state = State::default();
     let outputs = || Topic::ALL.into_iter().filter(|topic| is_output(*topic));
     // Read before the changelogs: these outputs follow from steps that the state includes.
     for topic in outputs() {
         for partition in topic.all_partitions(&layout) {
             let of = TopicPartition { topic, partition };
-            let next = source.bounds(of)?.end;
+            let next = readahead.source().bounds(of)?.end;
             state.outputs.insert(of, Compared { next, ..Compared::default() });
         }
     }
     for partition in matching::State::CHANGELOG.all_partitions(&layout) {
         let name = (matching::State::GROUP.to_owned(), partition);
-        state.machines.insert(name, present::of::<matching::State>(source, partition, &layout)?);
+        state.machines.insert(name, present::of::<matching::State>(readahead, partition, &layout)?);
     }
     for partition in orders::State::CHANGELOG.all_partitions(&layout) {
         let name = (orders::State::GROUP.to_owned(), partition);
-        state.machines.insert(name, present::of::<orders::State>(source, partition, &layout)?);
+        state.machines.insert(name, present::of::<orders::State>(readahead, partition, &layout)?);
     }
     for (of, compared) in &mut state.outputs {
-        compared.judged_from = source.stable_end(*of)?;
+        compared.judged_from = readahead.source().stable_end(*of)?;
     }
     Ok(state)
 }

@@ -9,8 +9,7 @@ use processor::wire::{self, Wire};
 use schemas::record::ProcessorStep;
 use schemas::{Layout, Partition, Topic, UnixMicros};
 
-use super::pages::Pages;
-use crate::tail::Source;
+use super::pages::{Pages, Readahead};
 
 /// A record that follows from an input.
 #[derive(Debug)]
@@ -49,9 +48,9 @@ impl Position {
 /// A machine of either kind.
 pub(super) trait Play {
     /// Returns the append time of its next step; `None` after its last.
-    fn due(&mut self, source: &Source) -> anyhow::Result<Option<UnixMicros>>;
+    fn due(&mut self) -> anyhow::Result<Option<UnixMicros>>;
     /// Takes the inputs of its next step.
-    fn play(&mut self, source: &Source) -> anyhow::Result<Played>;
+    fn play(&mut self) -> anyhow::Result<Played>;
     /// Its group, partition, position and rows.
     fn saved(&self) -> anyhow::Result<(&'static str, Partition, Position, Rows)>;
 }
@@ -84,7 +83,7 @@ impl<M: Wire> Driver<M> {
     pub(super) fn new(
         (partition, layout): (Partition, Layout),
         (position, rows): (&Position, &[(String, Vec<u8>)]),
-        (source, end): (&Source, Offset),
+        (readahead, end): (&Readahead, Offset),
     ) -> anyhow::Result<Self> {
         let mut machine = M::fresh(partition, &layout)
             .with_context(|| format!("the layout has no partition {partition}"))?;
@@ -95,13 +94,13 @@ impl<M: Wire> Driver<M> {
         let input = |topic: &Topic| {
             let from = position.inputs.get(topic).copied();
             // Inputs that a step took were committed before it.
-            let end = source.bounds(at(*topic))?.end;
-            let pages = Pages::new(at(*topic), from.unwrap_or_default(), end);
+            let end = readahead.source().bounds(at(*topic))?.end;
+            let pages = Pages::new(readahead, at(*topic), from.unwrap_or_default(), end);
             let begins = rows.is_empty() && from == Some(Offset(0));
             anyhow::Ok(Input { pages, end, is_placed: from.is_some(), begins })
         };
         let inputs = M::INPUTS.iter().map(input).collect::<Result<_, _>>()?;
-        let steps = Pages::new(at(M::STEPS), position.steps, end);
+        let steps = Pages::new(readahead, at(M::STEPS), position.steps, end);
         Ok(Self { machine, partition, layout, steps, inputs, effects: Vec::new() })
     }
 
@@ -109,16 +108,15 @@ impl<M: Wire> Driver<M> {
     fn skip_to(
         &mut self,
         (topic, first): (usize, Offset),
-        source: &Source,
         untaken: &mut Vec<Arc<Record>>,
     ) -> anyhow::Result<()> {
         let Some(input) = self.inputs.get_mut(topic) else { return Ok(()) };
         if !input.is_placed {
-            input.pages = Pages::new(input.pages.of, first, input.end);
+            input.pages.restart(first, input.end);
             input.is_placed = true;
         }
         let is_before = |record: Option<&Arc<Record>>| record.is_some_and(|at| at.offset < first);
-        if std::mem::take(&mut input.begins) && is_before(input.pages.peek(source)?) {
+        if std::mem::take(&mut input.begins) && is_before(input.pages.peek()?) {
             bail!(
                 "{}: the steps of inputs before {} are not on the log. Begin with a --state; `tidemark replay --now \
                  --save-state DIR` takes one",
@@ -126,29 +124,29 @@ impl<M: Wire> Driver<M> {
                 first
             );
         }
-        while is_before(input.pages.peek(source)?) {
-            untaken.extend(input.pages.take(source)?);
+        while is_before(input.pages.peek()?) {
+            untaken.extend(input.pages.take()?);
         }
         Ok(())
     }
 }
 
 impl<M: Wire> Play for Driver<M> {
-    fn due(&mut self, source: &Source) -> anyhow::Result<Option<UnixMicros>> {
-        Ok(self.steps.peek(source)?.map(|step| step.appended_at))
+    fn due(&mut self) -> anyhow::Result<Option<UnixMicros>> {
+        Ok(self.steps.peek()?.map(|step| step.appended_at))
     }
 
-    fn play(&mut self, source: &Source) -> anyhow::Result<Played> {
+    fn play(&mut self) -> anyhow::Result<Played> {
         let mut played = Played::default();
-        let Some(record) = self.steps.take(source)? else { return Ok(played) };
+        let Some(record) = self.steps.take()? else { return Ok(played) };
         let at = format!("{}@{}", record.from, record.offset);
         let step: ProcessorStep = record.read().with_context(|| format!("{at} is no step"))?;
         for run in step.inputs {
             let topic = M::INPUTS.iter().position(|topic| topic.name() == run.topic);
             let topic = topic.with_context(|| format!("{at} names {:?}", run.topic))?;
-            self.skip_to((topic, Offset(run.first)), source, &mut played.untaken)?;
+            self.skip_to((topic, Offset(run.first)), &mut played.untaken)?;
             for number in 0..run.count {
-                let next = self.inputs.get_mut(topic).map(|input| input.pages.take(source));
+                let next = self.inputs.get_mut(topic).map(|input| input.pages.take());
                 let next = next.transpose()?.flatten();
                 let Some(input) = next.filter(|next| number > 0 || next.offset.0 == run.first)
                 else {

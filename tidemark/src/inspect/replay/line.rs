@@ -8,12 +8,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{Error, NewRecord, Offset, Record};
+use log::{NewRecord, Offset, Record};
 use processor::replay::{is_output, is_shared};
 
 use super::identity::identity;
 use super::pages::Pages;
-use crate::tail::Source;
 
 /// Maximum distance of a searched record from the last one found, in offsets: more than all
 /// machines write to one partition while one of them makes a step.
@@ -30,7 +29,6 @@ pub(super) enum Found {
 }
 
 /// See the module.
-#[derive(Debug)]
 pub(super) struct Line {
     pages: Pages,
     /// Offsets to compare: records outside may follow from steps before or after the replay.
@@ -73,9 +71,8 @@ impl Line {
     pub(super) fn find(
         &mut self,
         made: &NewRecord,
-        source: &Source,
         extra: &mut Vec<Arc<Record>>,
-    ) -> Result<Found, Error> {
+    ) -> anyhow::Result<Found> {
         if let Some(offset) = self.pending_same(made) {
             self.remove(offset);
             self.evict(extra);
@@ -83,7 +80,7 @@ impl Line {
         }
         let ahead = Offset(self.passed.0.saturating_add(WINDOW));
         while self.pages.position() < ahead
-            && let Some(record) = self.pages.take(source)?
+            && let Some(record) = self.pages.take()?
         {
             if is_same(made, &record) {
                 self.passed = record.offset.next();
@@ -114,11 +111,10 @@ impl Line {
     /// The log cannot be read.
     pub(super) fn finish(
         &mut self,
-        source: &Source,
         is_over: impl Fn(&Record) -> bool,
         is_young: impl Fn(&Record) -> bool,
         extra: &mut Vec<Arc<Record>>,
-    ) -> Result<(), Error> {
+    ) -> anyhow::Result<()> {
         for (offset, record) in std::mem::take(&mut self.pending) {
             if offset >= self.judged.end || is_young(&record) {
                 self.pending.insert(offset, record);
@@ -126,8 +122,8 @@ impl Line {
                 extra.push(record);
             }
         }
-        while self.pages.peek(source)?.is_some_and(|record| !is_over(record)) {
-            let Some(record) = self.pages.take(source)? else { break };
+        while self.pages.peek()?.is_some_and(|record| !is_over(record)) {
+            let Some(record) = self.pages.take()? else { break };
             if !is_output(&record) {
                 continue;
             }

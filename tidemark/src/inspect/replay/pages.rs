@@ -1,53 +1,113 @@
-//! The records of a partition in their order, read in pages.
+//! The records of a partition in their order. Each page is read while the one before it is used.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use log::{Error, Offset, Record, TopicPartition};
+use anyhow::bail;
+use log::{Offset, Record, TopicPartition};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::tail::Source;
 
-/// Records of the first page, and of the largest: each further page has twice as many.
-const FIRST_PAGE_RECORDS: usize = 250;
-const LARGE_PAGE_RECORDS: usize = 4000;
+/// Maximum number of pages that are being read.
+const READERS: usize = 4;
+
+type Page = anyhow::Result<Vec<Arc<Record>>>;
+
+/// Reads pages in the background.
+#[derive(Clone)]
+pub(super) struct Readahead {
+    source: Arc<Source>,
+    /// One permit per page that may be read; closed by the first failure.
+    slots: Arc<Semaphore>,
+    failure: Arc<OnceLock<String>>,
+    stop: CancellationToken,
+    runtime: Handle,
+}
+
+impl Readahead {
+    /// # Panics
+    /// Outside a runtime.
+    pub(super) fn new(source: Source, stop: CancellationToken) -> Self {
+        let (source, slots) = (Arc::new(source), Arc::new(Semaphore::new(READERS)));
+        Self { source, slots, failure: Arc::default(), stop, runtime: Handle::current() }
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn begin(&self, of: TopicPartition, next: Offset, end: Offset) -> JoinHandle<Page> {
+        let Self { source, slots, failure, runtime, .. } = self.clone();
+        self.runtime.spawn(async move {
+            let Ok(_slot) = slots.acquire().await else {
+                bail!("{}", failure.get().map_or("no page can be read", String::as_str));
+            };
+            let read = move || source.page_before(of, next..end);
+            let page = runtime.spawn_blocking(read).await?;
+            if let Err(error) = &page {
+                failure.get_or_init(|| error.to_string());
+                // Without it pages that wait for a slot would each wait for the brokers.
+                slots.close();
+            }
+            Ok(page?)
+        })
+    }
+
+    /// Waits for a page.
+    ///
+    /// # Errors
+    /// The log cannot be read, or the replay is stopped.
+    fn wait(&self, page: JoinHandle<Page>) -> Page {
+        let stopped = self.stop.cancelled();
+        self.runtime.block_on(async {
+            tokio::select! {
+                page = page => page?,
+                () = stopped => bail!("the replay was stopped"),
+            }
+        })
+    }
+}
 
 /// A position in a partition, and records read ahead.
-#[derive(Debug)]
 pub(super) struct Pages {
     pub(super) of: TopicPartition,
-    /// Offset of the next page.
+    readahead: Readahead,
+    /// Offset after the last record of `page`.
     next: Offset,
     /// A stable end: records from here on are not read.
     end: Offset,
-    /// There is nothing more to read.
-    is_over: bool,
     page: VecDeque<Arc<Record>>,
-    size: usize,
+    /// The page at `next`.
+    ahead: Option<JoinHandle<Page>>,
 }
 
 impl Pages {
-    pub(super) fn new(of: TopicPartition, from: Offset, end: Offset) -> Self {
-        Self {
-            of,
-            next: from,
-            end,
-            is_over: from >= end,
-            page: VecDeque::new(),
-            size: FIRST_PAGE_RECORDS,
-        }
+    pub(super) fn new(
+        readahead: &Readahead,
+        of: TopicPartition,
+        from: Offset,
+        end: Offset,
+    ) -> Self {
+        let readahead = readahead.clone();
+        Self { of, readahead, next: from, end, page: VecDeque::new(), ahead: None }
     }
 
-    /// The next record; none at the end.
+    /// The next record; none at the end. Not to be called from a task.
     ///
     /// # Errors
     /// The log cannot be read.
-    pub(super) fn peek(&mut self, source: &Source) -> Result<Option<&Arc<Record>>, Error> {
-        if self.page.is_empty() && !self.is_over {
-            let page = source.read_before(self.of, self.next..self.end, self.size)?;
-            self.size = (2 * self.size).min(LARGE_PAGE_RECORDS);
-            self.next = page.last().map_or(self.next, |last| last.offset.next());
-            self.is_over = page.is_empty() || self.next >= self.end;
-            self.page = page.into();
+    pub(super) fn peek(&mut self) -> anyhow::Result<Option<&Arc<Record>>> {
+        if self.page.is_empty() && self.next < self.end {
+            let Self { of, readahead, next, end, .. } = self;
+            let ahead = self.ahead.take().unwrap_or_else(|| readahead.begin(*of, *next, *end));
+            self.page = readahead.wait(ahead)?.into();
+            // A partition may end with the marker of a transaction, which is no record.
+            *next = self.page.back().map_or(*end, |last| last.offset.next());
+            self.ahead = (next < end).then(|| readahead.begin(*of, *next, *end));
         }
         Ok(self.page.front())
     }
@@ -56,14 +116,19 @@ impl Pages {
     ///
     /// # Errors
     /// As [`Pages::peek`].
-    pub(super) fn take(&mut self, source: &Source) -> Result<Option<Arc<Record>>, Error> {
-        self.peek(source)?;
+    pub(super) fn take(&mut self) -> anyhow::Result<Option<Arc<Record>>> {
+        self.peek()?;
         Ok(self.page.pop_front())
     }
 
     /// Reads on up to a later end.
     pub(super) fn extend(&mut self, end: Offset) {
-        (self.end, self.is_over) = (end, self.next >= end);
+        (self.end, self.ahead) = (end, None);
+    }
+
+    /// Continues at another position.
+    pub(super) fn restart(&mut self, from: Offset, end: Offset) {
+        *self = Self::new(&self.readahead, self.of, from, end);
     }
 
     /// The offset of the next record.

@@ -13,18 +13,18 @@ use schemas::record::ProcessorStep;
 use schemas::{Layout, Partition, Topic};
 
 use super::driver::{Position, Rows};
-use super::pages::Pages;
-use crate::tail::Source;
+use super::pages::{Pages, Readahead};
 
 /// Returns the present position of a machine, and its rows.
 ///
 /// # Errors
 /// The log cannot be read, or its changelog is damaged.
 pub(super) fn of<M: Wire>(
-    source: &Source,
+    readahead: &Readahead,
     partition: Partition,
     layout: &Layout,
 ) -> anyhow::Result<(Position, Rows)> {
+    let source = readahead.source();
     let at = |topic| TopicPartition { topic, partition };
     // Steps before this were committed before the changelog is read.
     let committed = source.stable_end(at(M::STEPS))?;
@@ -32,18 +32,18 @@ pub(super) fn of<M: Wire>(
         M::fresh(partition, layout).with_context(|| format!("no partition {partition}"))?;
     let mut next = BTreeMap::new();
     let start = source.bounds(at(M::CHANGELOG))?.start;
-    let mut entries = Pages::new(at(M::CHANGELOG), start, start);
+    let mut entries = Pages::new(readahead, at(M::CHANGELOG), start, start);
     // Entries that are written during the second pass are too young to be compacted.
     for _ in 0..2 {
         entries.extend(source.stable_end(at(M::CHANGELOG))?);
-        while let Some(entry) = entries.take(source)? {
+        while let Some(entry) = entries.take()? {
             wire::restore(&mut machine, &entry.key, entry.value.as_deref())?;
             if let Some(inputs) = entry.header(NEXT_HEADER).and_then(next_inputs) {
                 next = inputs.into_iter().collect();
             }
         }
     }
-    let steps = first_after(source, at(M::STEPS), committed, &next)?;
+    let steps = first_after(readahead, at(M::STEPS), committed, &next)?;
     let row = |(key, entry)| anyhow::Ok((key, schemas::encode(&entry)?));
     let rows = machine.snapshot().into_iter().map(row).collect::<Result<_, _>>()?;
     // The next step gives the input positions: inputs between are of steps without changes.
@@ -52,13 +52,13 @@ pub(super) fn of<M: Wire>(
 
 /// The first step from `from` on with an input that the state lacks.
 fn first_after(
-    source: &Source,
+    readahead: &Readahead,
     of: TopicPartition,
     from: Offset,
     next: &BTreeMap<Topic, Offset>,
 ) -> anyhow::Result<Offset> {
-    let mut steps = Pages::new(of, from, source.stable_end(of)?);
-    while let Some(record) = steps.peek(source)? {
+    let mut steps = Pages::new(readahead, of, from, readahead.source().stable_end(of)?);
+    while let Some(record) = steps.peek()? {
         let place = || format!("{of}@{} is no step", record.offset);
         let step: ProcessorStep = record.read().with_context(place)?;
         let is_later = step.inputs.iter().any(|run| {
@@ -68,7 +68,7 @@ fn first_after(
         if is_later {
             break;
         }
-        steps.take(source)?;
+        steps.take()?;
     }
     Ok(steps.position())
 }

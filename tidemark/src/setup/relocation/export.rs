@@ -31,8 +31,6 @@ use crate::settings::Settings;
 use crate::setup::Outcome;
 use crate::tail::Source;
 
-/// Number of records read at once.
-const PAGE: usize = 4096;
 /// Interval of checks for members that groups still have.
 const MEMBERS_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -164,7 +162,7 @@ impl Stopped {
         let start = self.source.bounds(of)?.start;
         let (mut from, mut file, mut part, mut state) = (start, None, None, None);
         loop {
-            let page = self.source.read_before(of, from..end, PAGE)?;
+            let page = self.source.page_before(of, from..end)?;
             let (Some(first), Some(last)) = (page.first(), page.last()) else { break };
             from = last.offset.next();
             let part = part.get_or_insert_with(|| Part {
