@@ -63,11 +63,14 @@ fn flood(address: SocketAddr) -> (JoinSet<()>, Arc<AtomicUsize>) {
     let answered = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for load in [Load::Wrong, Load::WrongSecret] {
-        for _ in 0..CONNECTIONS {
+        let period = Duration::from_secs(1) * CONNECTIONS / FLOOD;
+        for connection in 0..CONNECTIONS {
             let (load, answered) = (load.clone(), answered.clone());
+            // Evenly over the period: not all connections at once.
+            let first = tokio::time::Instant::now() + period * connection / CONNECTIONS;
             tasks.spawn(async move {
                 let mut client = Client::connect(address).await;
-                let mut ticks = tokio::time::interval(Duration::from_secs(1) * CONNECTIONS / FLOOD);
+                let mut ticks = tokio::time::interval_at(first, period);
                 for number in 0.. {
                     ticks.tick().await;
                     load.send(&mut client, "wrong", number).await;

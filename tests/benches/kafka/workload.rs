@@ -6,9 +6,10 @@ use std::sync::Arc;
 use log::kafka::KafkaLog;
 use log::{Log, NewRecord, TopicPartition};
 use schemas::record::{
-    ChainBody, ChainRecord, DepositCommand, DepositCommandBody, Observation, OpenDeposit, Record,
+    ChainBody, ChainRecord, DepositCommand, DepositCommandBody, Observation, OpenDeposit,
+    OrderCommand, Record, Settle,
 };
-use schemas::{Blockchain, Headers, Layout, Stablecoin, Topic};
+use schemas::{Blockchain, Headers, Layout, Stablecoin, Topic, UnixMicros};
 use testkit::measure::{head, open, transfer, wallet, watch};
 
 /// One lane for each chain.
@@ -44,7 +45,7 @@ pub(crate) fn beginning() -> impl Iterator<Item = NewRecord> {
 
 /// Opens the deposit with this number.
 pub(crate) fn opening(number: usize, form: Form) -> NewRecord {
-    let command = DepositCommand { blockchain: chain(number), ..open(number) };
+    let command = opened(number);
     match form {
         Form::Ours => ours(Topic::DepositsCommands, command.blockchain, &command),
         Form::Peer { .. } => {
@@ -53,14 +54,29 @@ pub(crate) fn opening(number: usize, form: Form) -> NewRecord {
     }
 }
 
+fn opened(number: usize) -> DepositCommand {
+    DepositCommand { blockchain: chain(number), ..open(number) }
+}
+
+/// As [`opening`], a number of seconds later.
+pub(crate) fn later_opening(number: usize, seconds: i64) -> NewRecord {
+    let mut command = opened(number);
+    command.issued_at = UnixMicros(command.issued_at.0 + seconds * 1_000_000);
+    if let DepositCommandBody::Open(open) = &mut command.body {
+        open.started_at = open.started_at.plus(seconds);
+        open.expires_at = open.expires_at.plus(seconds);
+    }
+    ours(Topic::DepositsCommands, command.blockchain, &command)
+}
+
 /// Pays the deposit with this number. `confirmed`: as set by ingest catching up.
 pub(crate) fn payment(number: usize, height: usize, confirmed: bool, form: Form) -> NewRecord {
-    raw(ChainRecord { blockchain: chain(number), confirmed, ..transfer(number, height) }, form)
+    raw(paid(number, height, confirmed), form)
 }
 
 /// Ends a block of a chain.
 pub(crate) fn heading(blockchain: Blockchain, height: usize, form: Form) -> NewRecord {
-    raw(ChainRecord { blockchain, ..head(height) }, form)
+    raw(ended(blockchain, height), form)
 }
 
 fn raw(record: ChainRecord, form: Form) -> NewRecord {
@@ -79,15 +95,63 @@ pub(crate) fn payments(
     confirmed: bool,
     form: Form,
 ) -> impl Iterator<Item = NewRecord> {
+    observed(numbers, height, confirmed).map(move |record| raw(record, form))
+}
+
+/// The answer of an order that a transfer pays.
+pub(crate) fn answer(command: &OrderCommand, settle: &Settle) -> NewRecord {
+    let transfer_id = settle.transfer_id;
+    let answer = DepositCommand {
+        order_id: command.order_id,
+        slot: settle.slot,
+        blockchain: settle.blockchain,
+        wallet_address: settle.wallet_address,
+        issued_at: command.issued_at,
+        body: DepositCommandBody::Settled { transfer_id },
+    };
+    ours(Topic::DepositsCommands, settle.blockchain, &answer)
+}
+
+/// As [`payments`], a number of seconds later.
+pub(crate) fn later_payments(
+    numbers: std::ops::Range<usize>,
+    height: usize,
+    seconds: i64,
+) -> impl Iterator<Item = NewRecord> {
+    observed(numbers, height, false).map(move |mut record| {
+        record.block.timestamp = record.block.timestamp.plus(seconds);
+        record.observed_at = UnixMicros(record.observed_at.0 + seconds * 1_000_000);
+        if let ChainBody::Head(head) = &mut record.body {
+            for tier in &mut head.confirmed {
+                tier.timestamp = tier.timestamp.map(|at| at.plus(seconds));
+            }
+        }
+        raw(record, Form::Ours)
+    })
+}
+
+fn observed(
+    numbers: std::ops::Range<usize>,
+    height: usize,
+    confirmed: bool,
+) -> impl Iterator<Item = ChainRecord> {
     let block = BLOCK * CHAINS.len();
     let first = numbers.start;
     numbers.clone().flat_map(move |number| {
         let height = height + (number - first) / block;
         let is_last = (number - first) % block == block - 1 || number + 1 == numbers.end;
         let heads = if is_last { CHAINS.as_slice() } else { &[] };
-        let heads = heads.iter().map(move |chain| heading(*chain, height, form));
-        std::iter::once(payment(number, height, confirmed, form)).chain(heads)
+        let heads = heads.iter().map(move |blockchain| ended(*blockchain, height));
+        std::iter::once(paid(number, height, confirmed)).chain(heads)
     })
+}
+
+fn paid(number: usize, height: usize, confirmed: bool) -> ChainRecord {
+    ChainRecord { blockchain: chain(number), confirmed, ..transfer(number, height) }
+}
+
+fn ended(blockchain: Blockchain, height: usize) -> ChainRecord {
+    ChainRecord { blockchain, ..head(height) }
 }
 
 /// Writes records and returns how many.
