@@ -14,12 +14,12 @@ pub(crate) use self::endpoint::ApiKey;
 pub use self::endpoint::{EndpointConfig, NativeConfig, RpcUrl};
 use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
-/// Most blocks of one `eth_getLogs`; an endpoint that serves less refuses, and the range shrinks.
+/// Default `range_max`, in blocks of one `eth_getLogs`. If an endpoint refuses it, the range shrinks.
 const RANGE_MAX: u64 = 2000;
 /// Interval between heads of an idle chain; one with every poll would fill a disk.
 const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
 const IDLE_POLLS_MAX: u32 = 15;
-/// Most time, and most polls, before a second check that failed is tried again.
+/// Maximum time, and maximum polls, before a failed second check is tried again.
 const CHECK_WAIT_MAX: Duration = Duration::from_secs(30);
 const CHECK_WAIT_POLLS_MAX: u32 = 16;
 /// Maximum `lag`: eight seconds of Arbitrum's blocks.
@@ -29,7 +29,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const LARGE: &str = "10000";
 /// Below this amount one endpoint is enough while no other answers.
 const ALONE: &str = "100";
-/// Largest plausible depth.
+/// Largest accepted depth, in blocks.
 const DEPTH_MAX: u64 = 100_000;
 
 /// `[chains]`.
@@ -46,10 +46,10 @@ pub struct ChainConfig {
     pub blockchain: Blockchain,
     /// Required result of `eth_chainId`; differs from the chain's own only on development chains.
     pub chain_id: u64,
-    /// One at least.
+    /// At least one.
     pub endpoints: Vec<EndpointConfig>,
     pub request_timeout: Duration,
-    /// Contracts that orders are offered, and may be paid with.
+    /// Contracts offered for payment of orders.
     pub contracts: Vec<StablecoinContract>,
     /// Contracts no longer offered, but watched for earlier deposits.
     pub retired: Vec<StablecoinContract>,
@@ -59,14 +59,14 @@ pub struct ChainConfig {
     pub stablecoins: BTreeSet<Stablecoin>,
     /// Wallets that payments may arrive at.
     pub wallets: Vec<Address>,
-    /// Every configured wallet of this family of addresses: one key holds an address on all of its chains.
+    /// Every configured wallet of this address family, on any chain: one key owns an address on all of them.
     pub own: Vec<Address>,
     pub policy: Policy,
     /// First block to scan on the first start; `None`: the one after the endpoint's head.
     pub start_block: Option<i64>,
     /// Wait between polls once everything is scanned.
     pub poll_interval: Duration,
-    /// Most blocks of one `eth_getLogs`.
+    /// Maximum blocks of one `eth_getLogs`.
     pub range_max: i64,
     /// Blocks that a reorganisation may replace; a deeper one halts the chain.
     pub reorg_window: i64,
@@ -86,11 +86,10 @@ struct Defaults {
     lag: u64,
 }
 
-/// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for
-/// everyday amounts and finality for large ones. Windows cover the deepest reorganisations seen and
-/// the time to finality; polls come about once a block. The lag is about two seconds of blocks, for nodes whose logs
-/// trail their headers: the first scan then finds a payment, not only the second check. Chains with
-/// longer block times have no lag.
+/// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for everyday amounts and
+/// finality for large ones. Windows cover the deepest reorganisations seen and the time to finality; polls come about
+/// once a block. The lag is about two seconds of blocks, for nodes whose logs trail their headers: with it the first
+/// scan finds a payment, not only the second check. Chains with longer block times have no lag.
 fn defaults(blockchain: Blockchain) -> Defaults {
     let small = |depth, tag| Tier { below: Amount::parse(LARGE).ok(), depth, tag };
     let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };
@@ -114,7 +113,7 @@ pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
     const MINUTE: i64 = 60;
     match (blockchain, tag) {
         (Blockchain::Eth, Tag::Safe) => 8 * MINUTE,
-        // Two epochs, and a part of the third.
+        // Two epochs, and part of a third.
         (Blockchain::Eth, Tag::Finalized) => 19 * MINUTE,
         // Batched to Ethereum every few minutes, final with it.
         (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Safe) => 10 * MINUTE,
@@ -128,7 +127,7 @@ pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
 /// Returns the minimum age of a tag, in seconds behind the newest block: a younger tag of an
 /// endpoint is rejected. 0 for any chain that is not the public one.
 pub(crate) fn tag_age_min(blockchain: Blockchain, chain_id: u64, tag: Tag) -> i64 {
-    /// Of Ethereum: 32 slots of 12 s.
+    /// Seconds of an Ethereum epoch: 32 slots of 12 s.
     const EPOCH: i64 = 384;
     if chain_id != blockchain.chain_id() {
         return 0;
@@ -137,9 +136,9 @@ pub(crate) fn tag_age_min(blockchain: Blockchain, chain_id: u64, tag: Tag) -> i6
         (Blockchain::Eth | Blockchain::Arb, Tag::Safe) => EPOCH,
         (Blockchain::Eth | Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Finalized)
         | (Blockchain::Linea, _) => 2 * EPOCH,
-        // In a batch of a later block of Ethereum.
+        // Its batch is in a later block of Ethereum: one slot.
         (Blockchain::Base | Blockchain::Op, Tag::Safe) => 12,
-        // Solidified by 19 of 27 producers, one block each 3 s.
+        // Solidified by blocks of 19 of the 27 producers, one every 3 s: 18 further blocks.
         (Blockchain::Tron, _) => 54,
         (Blockchain::Polygon | Blockchain::Avaxc, _) => 0,
     }
@@ -149,8 +148,8 @@ impl Config {
     /// The commented defaults of the sections.
     pub const DEFAULTS: &str = include_str!("config/default.toml");
 
-    /// Reads the section. Every chain with a wallet needs one inside it, and a contract for each
-    /// stablecoin that its wallets take; problems are noted in `source`.
+    /// Reads the section. Every chain with a wallet needs a section of its own, and a contract for each stablecoin that
+    /// its wallets take; problems are noted in `source`.
     #[must_use]
     pub fn read(source: &mut Source, wallets: &[Wallet], match_window: Duration) -> Self {
         let mut section = source.section("chains");
@@ -176,7 +175,7 @@ impl Config {
         Self { chains }
     }
 
-    /// The contracts that orders are offered, of all followed chains. The first of a coin is shown.
+    /// The contracts offered for payment, of all followed chains. The api shows the first contract of a coin.
     pub fn contracts(&self) -> Vec<StablecoinContract> {
         self.chains.iter().flat_map(|chain| chain.contracts.iter().copied()).collect()
     }
@@ -261,7 +260,7 @@ impl ChainConfig {
         self.contracts.iter().chain(&self.retired).chain(&self.unlisted)
     }
 
-    /// Whole polls in a time.
+    /// Number of whole poll intervals in a duration.
     fn polls_in(&self, time: Duration) -> u32 {
         let polls = time.as_millis() / self.poll_interval.as_millis().max(1);
         u32::try_from(polls).unwrap_or(u32::MAX)
@@ -353,7 +352,8 @@ fn read_tier(blockchain: Blockchain, reader: &mut Reader) -> Option<Tier> {
     (depth.is_some() || tag.is_some()).then_some(Tier { below: None, depth, tag })
 }
 
-/// Tron's nodes refuse the tag, Polygon's mostly have no such block, Linea promises none.
+/// Returns `true` if a chain's nodes serve `safe`. Tron's refuse it, Polygon's mostly have no such block, and Linea
+/// does not promise one.
 fn has_safe(blockchain: Blockchain) -> bool {
     match blockchain {
         Blockchain::Eth

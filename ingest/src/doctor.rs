@@ -1,7 +1,6 @@
 //! Manual examination of a chain's endpoints against the configuration.
 //!
-//! It sends an endpoint some dozens of requests, and changes nothing. A failure makes an endpoint unusable; a warning
-//! only worse.
+//! It sends an endpoint some dozens of requests, and changes nothing.
 
 mod depth;
 mod native;
@@ -21,15 +20,15 @@ use crate::machine::{Ask, Header, Point, Tag};
 use crate::rpc::{Endpoint, Failure, Probed};
 use crate::{ChainConfig, Error};
 
-/// Requests to measure the usual latency.
+/// Number of requests by which latency is measured.
 const SAMPLES: usize = 5;
-/// Latency above which a chain lags.
+/// Median latency in milliseconds above which the doctor warns: the chain would lag.
 const LATENCY_MILLIS_MAX: u128 = 2000;
 /// Maximum age of the newest block of a live chain.
 const HEAD_AGE_SECONDS_MAX: i64 = 120;
 /// Maximum skew of synchronized clocks.
 const SKEW_SECONDS_MAX: i64 = 10;
-/// Largest range that is tried.
+/// Largest range that is tried, in blocks.
 const RANGE_TRIED_MAX: i64 = 100_000;
 /// Maximum distance from the head at which a transaction is searched for, in blocks.
 const TRANSACTION_BLOCKS: i64 = 16;
@@ -172,7 +171,7 @@ impl Doctor {
         self.note("latency", level, text, json!({ "millis": u64::try_from(median).ok() }));
     }
 
-    /// A tag that is served, and whether the chain can have made it by now.
+    /// Finding about a served tag: a warning if it is younger than the chain can make it.
     fn served_tag(&self, head: Block, block: Block, tag: Tag) -> (Level, String) {
         let behind = head.number.saturating_sub(block.number);
         let text = format!("block {}, {behind} behind the newest", block.number);
@@ -201,7 +200,7 @@ impl Doctor {
         for (tag, point) in [(Tag::Safe, Point::Safe), (Tag::Finalized, Point::Finalized)] {
             let name = tag.name();
             let is_needed = self.chain.policy.uses(tag);
-            // As a poll asks: on Tron that is the node's own interface, where there is one.
+            // Fetched as by a poll: on Tron from the native interface, if there is one.
             let asked = Ask { blocks: vec![point], ..Ask::default() };
             let answer = self.endpoint.fetch(&asked).await;
             let found = answer.map(|answer| answer.blocks.into_iter().next().flatten());
@@ -292,7 +291,8 @@ impl Doctor {
         }
     }
 
-    /// The largest range that is served: down from the configured one, else up from it.
+    /// Finds the largest range that is served: smaller ones if the configured one is refused, else
+    /// greater ones.
     async fn range(&mut self, head: i64) {
         let (longest, wanted) = (head.saturating_add(1), self.chain.range_max);
         let mut blocks = wanted.min(longest);

@@ -1,9 +1,10 @@
-//! The endpoints of a chain. The best one that works serves a whole step; a second answer comes from another one,
-//! where there is one.
+//! The endpoints of a chain. The best one that works serves a whole step. A second answer comes from another one, if
+//! there is one.
 //!
-//! An endpoint that refuses, contradicts itself, is behind the others, on another fork or of another chain is put
-//! aside and logged. A difference of the next one is no reorganisation yet: without our last block it is behind; with
-//! another block in its place, the others are asked which is canonical.
+//! An endpoint that refuses, contradicts itself, is behind the others, on another fork or of another chain is put aside
+//! and logged. After a switch, a difference is not yet a reorganisation. A new endpoint without our last block is
+//! behind. If it has another block at that height, the others are asked first: while one of them still has ours, the
+//! new endpoint is on a fork.
 
 mod health;
 mod second;
@@ -67,7 +68,7 @@ pub(crate) struct Fetched {
 }
 
 impl Fetched {
-    /// Result without a request, as the endpoint that is to answer pauses.
+    /// Result without a request: no endpoint in the role may be asked now.
     fn waiting(index: usize, ask: Ask) -> Self {
         let failure = Failure::new(Refusal::Transient, "the other endpoints pause");
         Self { index, ask, result: Err(failure), is_asked: false }
@@ -194,8 +195,8 @@ impl Endpoints {
     /// Chooses the endpoint of a step: one of the configured chain.
     ///
     /// # Errors
-    /// [`NotBegun::AllWrong`], once, if every endpoint serves another chain or other contracts; the
-    /// next call waits. [`NotBegun::Refused`] if one refused and all others have refused or pause.
+    /// [`NotBegun::AllWrong`], once, if every endpoint serves another chain or other contracts; the next call waits.
+    /// [`NotBegun::Refused`] if one refused and all others have refused or are put aside.
     pub(crate) async fn begin(&mut self) -> Result<(), NotBegun> {
         self.second = None;
         let mut refused = BTreeSet::new();
@@ -235,7 +236,7 @@ impl Endpoints {
         }
     }
 
-    /// Returns `true` if an endpoint that has none of our blocks may be of another chain.
+    /// Checks the chain of an endpoint that has none of our blocks. Returns `true` if it is another one, or unknown.
     pub(crate) async fn may_be_other(&mut self, index: usize) -> bool {
         #[cfg(test)]
         if self.sabotage == crate::sabotage::Defect::AnyChain {
@@ -290,12 +291,12 @@ impl Endpoints {
         false
     }
 
-    /// As [`Endpoints::checked`]; `false` too for an endpoint that refuses.
+    /// As [`Endpoints::checked`], with `false` for a refusal.
     async fn check(&mut self, index: usize) -> bool {
         self.checked(index).await.unwrap_or(false)
     }
 
-    /// Checks that an endpoint serves the configured chain, unless that is known.
+    /// Checks that an endpoint serves the configured chain, unless a recent check is still valid.
     async fn checked(&mut self, index: usize) -> Result<bool, Failure> {
         #[cfg(test)]
         if self.sabotage == crate::sabotage::Defect::AnyChain && !self.health.is_new(index) {

@@ -2,14 +2,14 @@
 
 use schemas::{Address, Blockchain, CodecError, Stablecoin};
 
-/// Fatal: the process must stop, unless another one acquired the chain ([`Error::is_fenced`]).
-/// Only [`Error::ChainId`], [`Error::Contract`], [`Error::Restore`] and, after the start, [`Error::Vanished`] concern one chain
-/// alone: they halt it with an alarm that repeats their text, and [`crate::follow`] does not end.
+/// Fatal: the process must stop, unless another one acquired the chain ([`Error::is_fenced`]). Only [`Error::ChainId`],
+/// [`Error::Contract`], [`Error::Restore`] and, after the start, [`Error::Vanished`] concern a single chain: they halt
+/// it with an alarm that repeats their text, and [`crate::follow`] does not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the endpoint of {blockchain} serves chain id {found}, not {expected}")]
     ChainId { blockchain: Blockchain, expected: u64, found: u64 },
-    /// An amount would be read wrongly, or no payment seen.
+    /// Amounts would be misread, or no payment seen.
     #[error(
         "chains.{blockchain}.tokens: {stablecoin} at {contract} {found} where decimals() = {expected} is \
          configured"
@@ -32,7 +32,7 @@ pub enum Error {
     /// A record does not fit its schema: a defect of this program.
     #[error("cannot encode a record: {0}")]
     Encode(#[source] CodecError),
-    /// The past records cannot be read back. To guess where they ended could lose a payment.
+    /// The past records cannot be read back. Guessing their end could lose a payment.
     #[error("cannot restore {blockchain} from {position}: {cause}")]
     Restore {
         blockchain: Blockchain,
@@ -41,7 +41,7 @@ pub enum Error {
         #[source]
         cause: RestoreError,
     },
-    /// Payments to it would not be seen any more.
+    /// A watch of the log is missing in the configuration: payments to it would no longer be seen.
     #[error(
         "the log says that {what} of {blockchain} is watched, and the configuration does not have it: {remedy}"
     )]
@@ -53,7 +53,7 @@ pub enum Error {
 /// Difference between the records of a chain and those that ingest writes.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// To skip it could lose a payment.
+    /// A record of a newer version: skipping it could lose a payment.
     #[error("{0}: a newer version wrote it, start that version")]
     Newer(String),
     #[error("a record of {0}")]

@@ -13,7 +13,8 @@
 //!   opens after that record misses none. No watched address may leave the configuration.
 //! - A head is published in one atomic step with every transfer up to it, so no head
 //!   ever covers a range that was not published whole.
-//! - A head confirms only blocks that were fetched twice; with one endpoint, also those final and old at first sight.
+//! - A head confirms only blocks that were fetched twice; with one endpoint, also those that were final and old when
+//!   they were scanned.
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
 //!   counts only if the last scanned block is still there before and after it.
 //! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
@@ -21,11 +22,11 @@
 //!   retracted: a chain that would need it is halted with an alarm, until an operator rewinds it ([`Rewind`]).
 //!
 //! **What one endpoint can hide.** No payment is confirmed by one answer (decision 69):
-//! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and
-//!   its logs by hash. A log in one of the two answers only is settled by receipts of the same endpoint;
-//!   without, it is published and held. Until then ranges stay as short.
-//! - In a longer range, as when catching up, only the blocks in which the range had logs, its first and its
-//!   end are fetched again.
+//! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and its logs by hash. A log
+//!   in only one of the two answers is settled by a receipt of the same endpoint; without one it is published and held.
+//!   Until then ranges stay that short.
+//! - In a longer range, as when catching up, only the blocks in which the range had logs, and its end, are fetched
+//!   again.
 //! - Before a block is confirmed, at its depth and 6 s of age, its transfers are fetched again: from an endpoint that
 //!   did not scan it, where there is one, and by the receipts of whole blocks, where those are served. Late finds with
 //!   a proof are published, transfers denied by both endpoints retracted, all others held.
@@ -34,18 +35,18 @@
 //!   what the only endpoint of a chain does in blocks that were final and old when they were scanned.
 //!
 //! **Choice of an endpoint** (`endpoints.rs`): the same one for a whole step, the best that works. When it fails the
-//! next one continues from the last scanned block; if it shows another block there, the others are asked first, so
-//! that a switch is no reorganisation. Before an endpoint is asked for blocks, its chain id and the code and
+//! next one continues from the last scanned block; if it shows another block there, the others are asked first, so that
+//! a switch is not taken for a reorganisation. Before an endpoint is asked for blocks, its chain id and the code and
 //! `decimals()` of each contract of a coin that a wallet takes are compared with the configuration.
 //!
-//! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a
-//! reorganisation that is too deep, when its past records cannot be read back, and while all its
-//! endpoints serve another chain or other contracts, which is checked again every 30 s. An alarm without a halt is
-//! raised while nothing could be scanned, or checked twice, for five minutes (`runner/stall.rs`): no answer is used in part.
+//! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a reorganisation
+//! that is too deep, when its past records cannot be read back, and while all its endpoints serve another chain or
+//! other contracts, which is checked again every 30 s. An alarm without a halt is raised while nothing could be
+//! scanned, or checked twice, for five minutes (`runner/stall.rs`). No answer is used in part.
 //!
-//! On Tron, whose nodes keep some logs of failed transactions, the receipt of each hit is fetched with it. The second check
-//! reads each solidified block by the node's own HTTP interface, where there is one: it must have the outcome of every
-//! transaction of the block (decision 37).
+//! On Tron, whose nodes keep some logs of failed transactions, the receipt of each hit is fetched with it. The second
+//! check reads each solidified block by the node's native HTTP interface, if there is one. The interface must have the
+//! outcome of every transaction of the block (decision 37).
 //!
 //! Deliberately not here: which order a transfer pays, and when it counts as confirmed for an order.
 

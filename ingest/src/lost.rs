@@ -1,8 +1,8 @@
 //! Starting point of a chain whose records on `transfers.raw` are gone, or older than those on
 //! `chains`: they expired during downtime, were deleted, or come from an older copy.
 //!
-//! Lanes keep their state of its transfers, and ignore every record of an older epoch than theirs. So the chain
-//! begins with the next epoch, at a block up to which all lanes have read.
+//! Lanes keep their state of the chain's transfers, and ignore every record of an older epoch than theirs. So the chain
+//! resumes in the next epoch, at a block up to which all lanes have read.
 
 use log::{Log, Offset, TopicPartition};
 use schemas::record::ChainProgress;
@@ -12,7 +12,7 @@ use crate::machine::{History, Lost};
 
 const PAGE: usize = 1000;
 
-/// Returns the state to begin with instead of the history, if `chains` is ahead. Blocks.
+/// Returns the state to resume from instead of the history, if `chains` is ahead of it. Blocks.
 ///
 /// # Errors
 /// [`log::Error`].
@@ -31,7 +31,8 @@ pub(crate) fn find(
     Ok(beginning(&known, history.map_or(Epoch(0), History::epoch)))
 }
 
-/// The finalized height, or a lower one that a lane has read.
+/// The state to resume from: at the finalized height, or at the height of a lane that has read less. Lanes that are too
+/// old do not count.
 fn beginning(known: &[ChainProgress], epoch: Epoch) -> Option<Lost> {
     let time = known.iter().map(|progress| progress.head.timestamp).max()?;
     let is_near = |progress: &&ChainProgress| progress.head.timestamp.plus(FORGET_SECONDS) >= time;
@@ -114,7 +115,7 @@ mod tests {
             lost(&[progress(None, 1, 500, 50_000), progress(Some(0), 3, 990, 99_880)]),
             Some((3, 970))
         );
-        // A lane this old may have dropped what it would read again.
+        // A lane this old may have forgotten the transfers that it would read again.
         assert_eq!(
             lost(&[ingest, progress(Some(1), 3, 100, 100_000 - FORGET_SECONDS - 1)]),
             Some((3, 980))

@@ -5,9 +5,9 @@
 //! 1. *tip*: the endpoint's head, our last block, the tags: finds new blocks and reorganisations.
 //! 2. *scan*: the end of the range, our last block again, the first block, which must be its child, and the
 //!    logs of the range; in a range of at most 16 blocks, every block.
-//! 3. *verify*: our last block once more, and blocks by number with their logs by hash: in such a short range
-//!    all, in a longer one the first, those with hits and the end; on Tron, also the outcome of each hit. The
-//!    step is published only if the blocks agree; receipts settle logs that only one of the two answers has.
+//! 3. *verify*: our last block once more, and blocks by number with their logs by hash: in such a short range all, in a
+//!    longer one those with hits and the end; on Tron, also the outcome of each hit. The step is published only if the
+//!    blocks agree; receipts settle logs that only one of the two answers has.
 //!
 //! Our last block is read before and after the end of the range, so the end descends from it; a later
 //! reorganisation shows at the next tip. If our last block is gone, *search* tries anchors from the
@@ -53,13 +53,14 @@ pub(crate) struct Rules {
     pub(crate) reorg_window: i64,
     /// Distance to stay behind the endpoint's head, in blocks.
     pub(crate) lag: i64,
-    /// Most blocks of one range.
+    /// Maximum blocks of one range.
     pub(crate) range_max: i64,
     /// First block to scan when nothing was published yet; `None`: the one after the head.
     pub(crate) start_block: Option<i64>,
     /// `true` if failed transactions may keep their logs, so that each hit needs its receipt.
     pub(crate) needs_receipts: bool,
-    /// `true` if another endpoint answers too: then one alone confirms nothing, final or not.
+    /// `true` if several endpoints are configured: then one alone confirms only amounts below `alone_below`, even in
+    /// final blocks.
     pub(crate) has_second: bool,
     /// Amounts below this are confirmed by one endpoint while no other answers.
     pub(crate) alone_below: Amount,
@@ -78,7 +79,7 @@ pub(crate) struct Rules {
 pub(crate) struct Lost {
     /// Newest epoch of any of its records.
     pub(crate) epoch: Epoch,
-    /// Last block that is not scanned again.
+    /// The last block that counts as scanned; later ones are scanned again.
     pub(crate) number: i64,
     /// Time of its last progress record.
     pub(crate) observed_at: UnixMicros,
@@ -105,7 +106,7 @@ pub(crate) enum Note {
         to: Block,
         retracted: usize,
     },
-    /// A second check has a transfer that the first one had not.
+    /// A second check has a transfer that the scan did not have.
     LateFind { block: Block, tx_hash: TxHash },
     /// A second check lacks a transfer that the receipt of the same endpoint has.
     Omitted { block: Block, tx_hash: TxHash },
@@ -172,7 +173,7 @@ pub(crate) enum Next {
     AtTip,
     /// After a short wait: the endpoint lacks blocks that were scanned.
     Behind,
-    /// After backing off: the answers contradict each other.
+    /// After backing off: a request was refused, or its answer cannot be used.
     Retry(&'static str),
     /// Never: an operator must decide.
     Halt(String),

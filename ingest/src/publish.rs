@@ -1,12 +1,12 @@
 //! Destinations of a step's records: transfers go to their wallet's lane, heads to every lane, and
-//! the chain's progress beside them. A reorganisation comes here as retracts and a head
+//! the chain's progress beside them. A reorganisation arrives as retracts and a head
 //! (`machine/cursor/reorg.rs`).
 
 use log::NewRecord;
 use schemas::record::{ChainBody, ChainProgress, ChainRecord, Watch};
 use schemas::{CodecError, Layout, Partition, Topic};
 
-/// The atomic step of some records, in their order. `watched` are all watches after it.
+/// The atomic step of some records, in their order. `watched` are all watches after the step.
 ///
 /// # Errors
 /// [`CodecError`] if a record does not fit its schema, which is a defect of this program.

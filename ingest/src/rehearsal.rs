@@ -26,7 +26,7 @@ use crate::sabotage::Defect;
 
 /// Number of seeds of a run, unless another one is requested.
 const SEEDS: u64 = 12;
-/// Number of seeds of which one must find a planted defect.
+/// Maximum number of seeds to find a planted defect.
 const PLANTED_SEEDS: u64 = 24;
 /// Concurrent runs, which mostly wait.
 const AT_ONCE: usize = 4;
@@ -57,7 +57,7 @@ pub(crate) fn seeds(usual: u64) -> Range<u64> {
     }
 }
 
-/// Returns the outcome of a run; one that panicked is red, and the others are played.
+/// Returns the outcome of a run. A run that panicked is red, and does not end the others.
 fn outcome(ended: Result<play::Outcome, JoinError>) -> play::Outcome {
     let red = |error: JoinError| play::Outcome {
         result: Err(error.to_string()),
@@ -113,7 +113,7 @@ async fn a_run_that_panics_is_a_red_one() {
     assert!(problem.contains("out of the way"), "{problem}");
 }
 
-/// Expects a failure with one of these words.
+/// Expects that a seed fails with one of these words.
 async fn found(defect: Defect, words: &[&str]) {
     for seeds in (0..PLANTED_SEEDS).step_by(AT_ONCE).map(|from| from..from + AT_ONCE as u64) {
         for (seed, outcome) in play_all(seeds, defect).await {

@@ -1,8 +1,8 @@
 //! Manual rescan: fetches scanned blocks again and publishes missing transfers.
 //!
 //! Every endpoint is asked for the whole range. A transfer that the log lacks must be proven by receipts: of two
-//! endpoints, where two are configured. It is then published with the last head in an atomic step, as a late find. The
-//! writer is opened, which fences ingest, for that step alone; transfers published meanwhile are left out.
+//! endpoints, where two are configured. It is then published with the last head in an atomic step, as a late find.
+//! Opening the writer fences ingest, so it is opened for that step alone. Transfers published meanwhile are left out.
 
 mod survey;
 
@@ -29,7 +29,7 @@ pub use survey::{Survey, Wealth};
 /// Maximum attempts at a question to an endpoint.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Transfers of one step.
+/// Maximum number of transfers in one step.
 const STEP_MAX: usize = 500;
 
 /// Reason why blocks cannot be requested again.
@@ -87,7 +87,7 @@ fn place(number: i64, hash: BlockHash, seen: &Observation) -> Place {
     (number, hash, seen.payment())
 }
 
-/// Transfers by place, the equal ones of a transaction numbered from 0 in each block.
+/// Transfers by place. Equal transfers of a transaction get ordinals from 0 in each block.
 fn numbered(
     transfers: impl IntoIterator<Item = (i64, BlockHash, Observation)>,
 ) -> BTreeMap<Place, Observation> {
@@ -117,7 +117,7 @@ fn shown(watch: &Watch, logs: &[EventLog]) -> BTreeMap<Place, Observation> {
     numbered(transfers.filter_map(|(number, seen)| Some((number, *hashes.get(&number)?, seen))))
 }
 
-/// Returns the history of a chain on the log, from a height on.
+/// Reads the history of a chain from the log, from a height on.
 async fn known(log: &Arc<dyn Log>, chain: &ChainConfig, from: i64) -> Result<History, RescanError> {
     let (log, chain) = (log.clone(), chain.clone());
     let read = move || restore::restore_with_reach(&*log, &chain, from - 1);
@@ -233,7 +233,7 @@ impl Rescan {
     }
 }
 
-/// Records of a step that publishes transfers: they, and the last head again.
+/// Records of a step that publishes missing transfers: the transfers, and the last head again.
 fn records(
     chain: &ChainConfig,
     history: &History,
@@ -370,9 +370,9 @@ struct Tally {
     denials: usize,
 }
 
-/// Fetches from each endpoint the block of a transfer and the outcome of its transaction, on Tron by
-/// the native interface if the block is final. An endpoint that is behind, or on
-/// another fork than the scan, proves nothing. One that gives no answer is added to `left_out`.
+/// Fetches from each endpoint the block of a transfer and the outcome of its transaction. On Tron the outcome comes
+/// from the native interface if the block is final. An endpoint that is behind, or on another fork than the scan,
+/// proves nothing. One that gives no answer is added to `left_out`.
 async fn prove(
     endpoints: &[Endpoint],
     rules: &Rules,

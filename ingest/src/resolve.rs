@@ -1,4 +1,4 @@
-//! Manual decision on transfers that endpoints disagree about: heads hold them until the endpoints agree.
+//! Manual decision on held transfers, about which endpoints disagree.
 //!
 //! One atomic step. Accepted transfers leave the last head's list, so its height confirms them. Rejected ones are
 //! retracted, and a head at the same block in the next epoch follows. Opening the chain's writer fences a running
@@ -61,7 +61,7 @@ impl Resolution {
         now: UnixMicros,
     ) -> Result<Self, ResolveError> {
         let history = || restore::restore(log, chain)?.ok_or(ResolveError::Unknown);
-        // Fails before fencing.
+        // Checked before ingest is fenced.
         Self::of(&history()?, tx_hash, verdict)?;
         let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
         let history = history()?;

@@ -1,8 +1,8 @@
 //! Restores the history of a chain from the log.
 //!
-//! Each lane is read backwards in pages until a head at or below the floor, the height above which a
-//! rewind and a second check need the whole history. Earlier records in the lane are at or below it, so none of
-//! those is missed. Garbage is skipped, as the processor puts it aside.
+//! Each lane is read backwards in pages until a head at or below the floor, the height above which a rewind and a
+//! second check need the whole history. Earlier records are of blocks at or below that head, or of transfers retracted
+//! before it, so none is needed. Garbage is skipped: the processor does not apply it either.
 
 use log::{self, Log, Offset, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
@@ -39,7 +39,7 @@ pub(crate) fn restore_with_reach(
     Ok(restore_by(PAGE, log, chain, height)?.map(|history| (history, reach)))
 }
 
-/// Returns `true` if the partition had older records than it has now.
+/// Returns `true` if older records of the partition have expired.
 fn has_expired(log: &dyn Log, of: TopicPartition) -> Result<bool, log::Error> {
     let start = log.bounds(of)?.start;
     if start > Offset(0) {
@@ -117,7 +117,7 @@ fn restore_lane(
     Ok(pages.into_iter().rev().flatten().fold(None, |history, r| History::fold(history, &r)))
 }
 
-/// The floor after a head.
+/// The floor, if the record is a head.
 fn floor_of(record: &ChainRecord, window: i64) -> Option<i64> {
     History::fold(None, record).map(|history| history.reach(window))
 }
@@ -241,7 +241,7 @@ mod tests {
             history.prune(chain.reorg_window);
             assert_eq!(history, known, "pages of {page}");
         }
-        // The readers of a rewind and of a rescan.
+        // The reads of a rewind and of a rescan.
         let low = known.lowest();
         let rewound = restore_down_to(&memory, &chain, low).unwrap().unwrap();
         let (rescanned, _) = restore_with_reach(&memory, &chain, low).unwrap().unwrap();

@@ -1,10 +1,12 @@
-//! Manual rewind of a chain below its finalized height: ends a halt after a reorganisation deeper than that.
+//! Manual rewind of a chain. It may go below the finalized height, and so end the halt after a reorganisation that
+//! deep.
 //!
 //! One atomic step, as ingest writes for a reorganisation: retracts of the live transfers above a block, and a head at
-//! it in the next epoch. It is final from then on. Opening the chain's writer fences a running ingest.
+//! it in the next epoch. If that block is below the finalized height, it becomes the finalized height. Opening the
+//! chain's writer fences a running ingest.
 //!
-//! Records that are gone, or begin above the height, cannot be retracted singly. The target is the endpoints' block
-//! there, and only the head of the next epoch drops the lanes' state above it.
+//! Without records down to the height, the target is the endpoints' block there. Transfers without records cannot be
+//! retracted one by one: the head of the next epoch makes the lanes drop their state above it.
 
 mod fork;
 
@@ -26,7 +28,7 @@ pub enum RewindError {
     Unknown,
     #[error("the chain is scanned up to {0}: give a height below that")]
     NotBelow(i64),
-    /// [`Target::Shown`] needs none.
+    /// [`Target::Shown`] needs no published block.
     #[error("no block at or below that height was published: the log begins at {0}")]
     Gone(i64),
     #[error("the endpoints have the last scanned block {0}: there is nothing to take back")]
@@ -65,7 +67,7 @@ impl Target {
             .ok_or_else(|| RewindError::Endpoints(height, "no endpoint has it".to_owned()))
     }
 
-    /// The same; `None` if every endpoint lacks the block.
+    /// As [`Target::shown`], with `None` if every endpoint lacks the block.
     async fn shown_or_gone(chain: &ChainConfig, height: i64) -> Result<Option<Self>, RewindError> {
         let (mut shown, mut failures) = (Vec::new(), Vec::new());
         for endpoint in clients(chain)? {
@@ -117,10 +119,11 @@ async fn block_of(
 pub struct Rewind {
     /// The last scanned block.
     pub from: Block,
-    /// The new last one.
+    /// The new last block.
     pub to: Block,
     pub epoch: Epoch,
-    /// The transfers after it, `true` for confirmed ones; none if their records are gone: lanes drop those they have.
+    /// The transfers above `to`, `true` for confirmed ones. Empty if their records are gone: lanes then drop those they
+    /// have.
     pub retracted: Vec<(Block, Observation, bool)>,
     /// `true` if the records are gone.
     pub is_lost: bool,
@@ -238,8 +241,8 @@ impl Rewind {
         now: UnixMicros,
     ) -> Result<Self, RewindError> {
         let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
-        // Before fencing: the configured watches replace those of the log, and may lack none of
-        // them.
+        // Before fencing: after a loss of records the configured watches replace those of the log, so none of them may
+        // be missing.
         if Self::plan(log, chain, target, now)?.is_lost {
             watched::check(chain.blockchain, Some(chain), &known)?;
         }
@@ -271,7 +274,7 @@ impl Rewind {
     }
 }
 
-/// First head, at the block before the first scanned one: all up to it counts as confirmed.
+/// First head, at the block before the first scanned one: every block up to it counts as confirmed.
 fn first_head(chain: &ChainConfig, to: Block) -> Head {
     let rules = chain.rules();
     let mut confirmed = rules.policy.confirmed(to.number, Tags::default());
@@ -283,7 +286,7 @@ fn first_head(chain: &ChainConfig, to: Block) -> Head {
     Head { confirmed, finalized: to.number, match_window_seconds, held, has_gap }
 }
 
-/// The head at a block below the last one: nothing after it is scanned, and it is final.
+/// The head at a block below the last one: nothing after it counts as scanned, confirmed or final.
 fn head_at(to: Block, last: &Head) -> Head {
     let mut head = Head { finalized: last.finalized.min(to.number), ..last.clone() };
     for tier in &mut head.confirmed {

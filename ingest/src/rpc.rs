@@ -1,9 +1,10 @@
-//! The client of one endpoint: every question of the cursor is one batch of JSON-RPC. On Tron its HTTP
+//! The client of one endpoint: questions of the cursor are sent as batches of JSON-RPC calls. On Tron the native HTTP
 //! interface serves final blocks (`native.rs`).
 //!
-//! An answer is complete or a [`Failure`], in whose text possible keys are masked. The only retry here is of a batch
-//! that the endpoint refuses as such: in smaller ones. Only the fields that the cursor needs are read, so that the
-//! same code serves chains with other headers.
+//! An answer is complete, or a [`Failure`] with possible keys masked in its text. Retries here only change the form: a
+//! refused batch is sent in smaller ones, one block in parts (`block.rs`), and block receipts are replaced by
+//! `eth_getLogs` (`outcome.rs`). Only the fields that the cursor needs are read, so that the same code serves chains
+//! with other headers.
 
 mod block;
 mod failure;
@@ -37,11 +38,11 @@ use crate::machine::{Answer, Ask, EventLog, Point, Proof, Refusal, Span, TRANSFE
 use crate::metrics as names;
 use crate::{ChainConfig, EndpointConfig, Error, RpcUrl};
 
-/// Calls in one request. Providers bound batches at 100 and more; some count each call.
+/// Maximum number of calls in one request. Providers limit batches to 100 or more; some count each call.
 const BATCH_CALLS_MAX: usize = 50;
-/// Wallets in one filter: nodes take 1,000 topics in a position.
+/// Maximum number of wallets in one filter: nodes accept 1,000 topics in a position.
 const FILTER_WALLETS_MAX: usize = 500;
-/// Longest body that is read. With our filters, answers are small; more is a size error.
+/// Maximum length of a body in bytes. With our filters answers are small; a longer one is a size error.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Selectors of ERC-20's optional methods.
@@ -52,7 +53,7 @@ const SYMBOL: &str = "0x95d89b41";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contract {
     pub(crate) has_code: bool,
-    /// None where it has no such method.
+    /// `None` if the contract has no such method.
     pub(crate) decimals: Option<u8>,
     pub(crate) symbol: Option<String>,
 }
@@ -81,13 +82,13 @@ pub(crate) struct Endpoint {
     pace: Option<Pace>,
     /// Masked in messages.
     secrets: Vec<String>,
-    /// Most calls in one request, as far as is known; only shrinks.
+    /// Maximum calls in one request, as known so far; only shrinks.
     batch_calls: AtomicUsize,
-    /// Receipts of whole blocks.
+    /// Support of `eth_getBlockReceipts`.
     outcomes: Support,
-    /// Contracts in the form of a filter.
+    /// Contracts, as `address` of a log filter.
     contracts: Value,
-    /// The topics, one list for each filter.
+    /// Topics, one list for each log filter.
     topics: Vec<Value>,
     watched: Watched,
 }
@@ -116,8 +117,8 @@ impl Watched {
 }
 
 impl Endpoint {
-    /// A client for one of the chain's endpoints; connects on first use.
-    /// `same` others before it have the same name.
+    /// A client for one of the chain's endpoints; connects on first use. `same` is the number of earlier endpoints with
+    /// the same name.
     pub(crate) fn new(
         chain: &ChainConfig,
         endpoint: &EndpointConfig,
@@ -131,7 +132,7 @@ impl Endpoint {
             Some((api.header.clone(), value))
         });
         let mut headers: HeaderMap = key.collect();
-        // Without it a server may choose any coding.
+        // Without this header a server may choose any coding.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let client = reqwest::Client::builder()
             .default_headers(headers)
@@ -191,7 +192,7 @@ impl Endpoint {
         self.set(names::ENDPOINT_ASIDE, f64::from(u8::from(is_aside)));
     }
 
-    /// Clears its gauges: this process uses it no more.
+    /// Clears its gauges: this process no longer uses it.
     pub(crate) fn withdraw(&self) {
         self.set(names::ENDPOINT_IN_USE, NO_VALUE);
         self.set(names::ENDPOINT_ASIDE, NO_VALUE);
@@ -286,9 +287,8 @@ impl Endpoint {
         self.topics.iter().map(move |topics| log_call(span, &self.contracts, topics))
     }
 
-    /// Sends calls in as few requests as the endpoint takes, one after another. A batch that is
-    /// refused as such is halved until it succeeds; only a success keeps the smaller size, so that an
-    /// outage does not.
+    /// Sends calls in as few requests as the endpoint takes, one after another. A batch that is refused as such is
+    /// halved until it succeeds. The smaller size is kept only after a success, so that an outage does not shrink it.
     async fn call(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let first = self.batch_calls.load(Ordering::Relaxed).min(calls.len()).max(1);
         let mut size = first;
@@ -336,7 +336,8 @@ impl Endpoint {
         Ok(results.into_iter().map(|result| self.masked(result)).collect())
     }
 
-    /// Sends one call about one block, whose answer may be long: it is parsed without a tree of values. None for `null`.
+    /// Sends one call about one block, whose answer may be long: it is parsed without a tree of values. `None` for
+    /// `null`.
     async fn send_one<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<T>, Failure> {
         let calls = std::slice::from_ref(call);
         let body = self.masked(self.post(calls, block::BLOCK_BYTES_MAX).await)?;
@@ -348,7 +349,7 @@ impl Endpoint {
         self.post_to(url, &wire::body(calls), calls.len(), bytes_max).await
     }
 
-    /// The body of a success. A failure has the pause that the endpoint asks for.
+    /// Returns the body of a success. A failure has the pause that the endpoint asks for.
     async fn post_to(
         &self,
         url: reqwest::Url,

@@ -31,13 +31,13 @@ use crate::rpc::Failure;
 use crate::tags::TagCheck;
 use crate::{ChainConfig, Error, lost, publish, restore, watched};
 
-/// Longest wait for an endpoint that is behind: the lag is mostly short, even where blocks are rare.
+/// Maximum wait for an endpoint that is behind: the lag is mostly short, even with long block times.
 const BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Follows the chain until `stop`. Transient failures are retried. A chain that was reorganised
-/// too deeply, or whose past records cannot be read back, is halted with an alarm until it was rewound
-/// by hand, so that other chains are followed; so is one whose endpoints all serve another chain, until one serves
-/// the configured one.
+/// Follows the chain until `stop`. Transient failures are retried. A chain is halted with an alarm, and other chains
+/// are still followed, in two cases. After a reorganisation that is too deep, or if its past records cannot be read
+/// back, the halt lasts until it is rewound by hand. If all its endpoints serve another chain, it lasts until one
+/// serves the configured one.
 ///
 /// # Errors
 /// [`Error`] if another ingest fences it, or the log or this process failed.
@@ -60,7 +60,7 @@ enum Ended {
     Failed(Error),
 }
 
-/// The writer, and what was published.
+/// The writer, and the published state.
 struct Opened {
     writer: Box<dyn Writer>,
     history: Option<History>,
@@ -90,21 +90,21 @@ pub(crate) struct Runner {
     open: OpenAlerts,
     /// Time the topic was last read for open alerts.
     alerts_read_at: Option<UnixMicros>,
-    /// Raised while every endpoint is wrong.
+    /// Raised while no endpoint serves the configured chain.
     alarm: Option<Alarm>,
-    /// Scans that fail.
+    /// Failed scans.
     scan: Stall,
-    /// Second checks that fail.
+    /// Failed second checks.
     check: Stall,
-    /// Its entry among the readiness details.
+    /// The chain's entry among the readiness details.
     detail: Detail,
     /// Blocks by which the endpoint's head was ahead of the last scanned one, at the last poll.
     lag_blocks: Option<i64>,
     /// The last scanned block; none before the log was read, or if it has none.
     last: Option<Block>,
-    /// The endpoint of the last step.
+    /// The endpoint of the last answer in the role [`Role::First`].
     tip_of: Option<usize>,
-    /// Transfers that one endpoint confirmed alone, and no other has checked yet.
+    /// Number of transfers that one endpoint confirmed alone, and no other has checked yet.
     alone: usize,
     /// Epoch of the records that are followed; `None` before they were read.
     epoch: Option<Epoch>,
@@ -144,7 +144,7 @@ impl Runner {
 
     pub(crate) async fn run(mut self) -> Result<(), Error> {
         loop {
-            // Cancelled between questions only: a step under way is finished first.
+            // A stop drops a pending request or wait; a commit under way is finished first.
             let ended = match self.follow().await {
                 Err(Ended::Halted(reason)) => self.halted(reason).await,
                 ended => ended.map(|never| match never {}),
@@ -214,7 +214,7 @@ impl Runner {
         }
     }
 
-    /// Waits as long as a decision says, or returns that the chain is halted.
+    /// Waits before the next question, as decided. Fails with [`Ended::Halted`] if the chain is to be halted.
     async fn pause(
         &mut self,
         next: Next,
@@ -234,7 +234,7 @@ impl Runner {
                 backoff.behind();
                 self.wait(self.chain.poll_interval.min(BEHIND_WAIT_MAX)).await?;
             }
-            // The endpoints choose the wait, or another endpoint.
+            // `Endpoints` waits before its next request, or chooses another endpoint.
             (Next::Retry(_), Some(failure)) => {
                 backoff.failed(self.endpoints.name(index), failure);
             }
@@ -270,7 +270,7 @@ impl Runner {
         cursor
     }
 
-    /// Takes note of the scanner of new blocks.
+    /// Notes the endpoint that scanned new blocks, or a rewind.
     fn note_scanner(&mut self, before: Option<Block>, last: Option<Block>) {
         let Some(last) = last.filter(|last| Some(*last) != before) else { return };
         if before.is_some_and(|before| before.number > last.number) {
@@ -305,7 +305,7 @@ impl Runner {
         }
     }
 
-    /// Notes the result of a second check. The first endpoint is not put aside by its own.
+    /// Notes the result of a second check. A first endpoint that checks its own scan is not blamed for it.
     fn judge_second(&mut self, index: usize, notes: &[Note]) {
         match Note::check(notes) {
             None => self.endpoints.served(index),
@@ -385,8 +385,8 @@ impl Runner {
         }
     }
 
-    /// Fences a predecessor, then reads the published records: in this order none is missed. Also finds the
-    /// configured watches that they lack.
+    /// Fences a predecessor, then reads the published records: in this order none is missed. Also finds the configured
+    /// watches that the records lack.
     async fn open(&self) -> Result<Opened, Ended> {
         let mut backoff = Backoff::new(self.chain.blockchain);
         loop {
@@ -420,7 +420,7 @@ impl Runner {
         }
     }
 
-    /// Publishes a step, and retries until it is committed: the cursor counts it as published already.
+    /// Publishes a step, and retries until it is committed: the cursor already counts it as published.
     async fn commit(
         &mut self,
         mut writer: Box<dyn Writer>,

@@ -9,17 +9,17 @@ pub(crate) enum Defect {
     None,
     /// The second check.
     OneCheck,
-    /// The check of the chain's id, but for the first.
+    /// Every check of the chain id except the first.
     AnyChain,
-    /// The refusal of logs that are marked removed.
+    /// The refusal of logs that are marked `removed`.
     Removed,
-    /// The fall of the vouched height where another endpoint shows a fork.
+    /// The fall of the vouched height when another endpoint shows a fork.
     VouchedNeverFalls,
     /// The identity of a transfer without its place in the block.
     IndexInIdentity,
-    /// The difference between no receipt and a denial.
+    /// The distinction between a missing receipt and a denial.
     NullDenies,
-    /// The hold of a transfer, in the heads after the one that began it.
+    /// The hold of a transfer that endpoints disagree about.
     HoldForgotten,
 }
 
@@ -34,7 +34,7 @@ impl Defect {
         };
     }
 
-    /// Answer after the defect.
+    /// Applies the defect to an answer.
     pub(crate) fn answer(self, mut answer: Answer) -> Answer {
         if self == Self::Removed {
             answer.logs.iter_mut().flatten().for_each(|log| log.removed = false);

@@ -1,7 +1,7 @@
 //! This process's share of the chains: those whose partitions of `chains` its group member owns.
 //!
-//! The group assigns chains, and the name of a chain's writer fences: a process that missed its
-//! heartbeats and continues is refused by the log once its successor has opened the writer.
+//! The group assigns chains, and opening a chain's writer fences its predecessor: a process that missed its heartbeats
+//! and continues is refused by the log once its successor has opened the writer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ enum Following {
         stop: CancellationToken,
         task: JoinHandle<Result<(), Error>>,
     },
-    /// Another process published for it. Until then the group may assign it to that process.
+    /// Another process published for the chain. This one starts again only after a pause, as the group may assign the
+    /// chain to that process meanwhile.
     Fenced {
         until: Instant,
     },
@@ -151,7 +152,7 @@ impl Share {
         for (blockchain, following) in gone {
             if let Following::Running { task, .. } = following {
                 let ended = self.context.handle.block_on(task).map_err(Error::from).flatten();
-                // Its new owner may have opened its writer already.
+                // The new owner may have opened the chain's writer already.
                 let ended = if is_fenced(&ended) { Ok(()) } else { ended };
                 result = result.and(ended);
             }
@@ -204,7 +205,7 @@ fn is_fenced(ended: &Result<(), Error>) -> bool {
     ended.as_ref().is_err_and(Error::is_fenced)
 }
 
-/// None for a chain that only a newer program knows.
+/// The chain of a partition; `None` for one that only a newer version knows.
 fn chain_of(partition: TopicPartition) -> Option<Blockchain> {
     Blockchain::at(partition.partition.0)
 }

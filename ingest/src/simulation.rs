@@ -23,7 +23,8 @@ use crate::{ChainConfig, EndpointConfig, RpcUrl, publish, restore, watched};
 
 /// Maximum reorganisation depth.
 const DEPTH_MAX: usize = 6;
-/// Just above that: state dropped too early is missed.
+/// Reorganisation window in blocks, just above `DEPTH_MAX`: state that is pruned too early is
+/// missed by a rewind.
 const WINDOW: i64 = 8;
 /// Number of random histories, unless `TIDEMARK_TEST_CASES` has another one.
 const CASES: u32 = 500;
@@ -92,7 +93,8 @@ enum Action {
 }
 
 fn payment() -> impl Strategy<Value = Payment> {
-    // Few values, so that equal ones meet; 3 is no wallet of ours, 0 no payment.
+    // Few values, so that equal payments occur. Wallet 3 is not ours, and a value of 0 is no
+    // payment.
     (0..4_u8, 0..3_u128).prop_map(|(wallet, value)| Payment { wallet, value })
 }
 
@@ -214,9 +216,9 @@ struct World {
     reader: Reader,
     base: Option<i64>,
     now: UnixMicros,
-    /// Source of the next answers, and their number.
+    /// Number of the next answers that are faulty, and their source.
     other: Option<(usize, Other)>,
-    /// Number of correct answers after that: a fault ends.
+    /// Number of correct answers before the next fault may begin.
     right: usize,
     refusal: Option<Refusal>,
 }
@@ -331,16 +333,17 @@ impl World {
         self.cursor = cursor;
     }
 
-    /// Faults end; then the records are the canonical chain.
+    /// Ends all faults, and checks that the published records become the canonical chain.
     fn come_to_rest(&mut self) {
         self.other = None;
         self.refusal = None;
         for _ in 0..500 {
-            // A step that was open may end at what was the tip.
+            // An open step may end at an older tip.
             let head = self.node.head();
             if self.poll() == Next::AtTip && self.reader.head.is_some_and(|(_, h)| h == head) {
                 let base = self.base.unwrap();
-                // Transfers below the beginning are published if a reorganisation took it away.
+                // If a reorganisation replaced the first block, transfers at or below its height
+                // are published too.
                 let published = self.reader.live.values().filter(|(block, _)| block.number > base);
                 assert_eq!(published.copied().collect::<Vec<_>>(), self.node.transfers_after(base));
                 return;

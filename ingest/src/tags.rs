@@ -9,7 +9,7 @@ use crate::ChainConfig;
 use crate::config::{normal_age, tag_age_min};
 use crate::machine::{Answer, Ask, History, Point, Role, Tag};
 
-/// Polls in a row without a good tag before it is logged.
+/// Number of consecutive polls without a good tag after which it is logged.
 const FAULTS_MAX: u32 = 10;
 
 /// Fault of a tag.
@@ -47,7 +47,7 @@ impl Tag {
     }
 }
 
-/// The tags of a chain, each with its bad polls in a row.
+/// The tags of a chain, each with its number of consecutive bad polls.
 #[derive(Debug)]
 pub(crate) struct TagCheck {
     blockchain: Blockchain,
@@ -56,7 +56,7 @@ pub(crate) struct TagCheck {
     faults: BTreeMap<(bool, &'static str), u32>,
 }
 
-/// A tag with its fault in a poll; `true` if that is to be reported.
+/// A tag with its fault in a poll; `true` if the fault is to be logged.
 pub(crate) type Found = (Tag, TagFault, bool);
 
 impl TagCheck {
@@ -67,8 +67,8 @@ impl TagCheck {
         Self { blockchain, chain_id, needed, faults: BTreeMap::new() }
     }
 
-    /// Checks the tags of an answer, and removes those that are about another chain than ours, or that the chain cannot
-    /// have made.
+    /// Checks the tags of an answer, and removes those of another fork than ours, or that the chain cannot have made
+    /// yet.
     pub(crate) fn check(
         &mut self,
         ask: &Ask,
@@ -109,7 +109,7 @@ impl TagCheck {
             }
             let count = self.faults.entry((ask.role == Role::First, tag.name())).or_default();
             *count = fault.map_or(0, |_| count.saturating_add(1));
-            // An unneeded tag may be absent.
+            // A tag that the policy does not need may be absent.
             let fault = fault.filter(|_| self.needed.contains(&tag));
             found.extend(fault.map(|fault| (tag, fault, *count == FAULTS_MAX)));
         }

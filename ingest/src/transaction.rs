@@ -23,7 +23,7 @@ pub struct Mined {
     pub succeeded: bool,
     /// Height of its block; `None` without any event.
     pub block: Option<i64>,
-    /// The tokens that it moved, in the order of its events.
+    /// Its token movements, in the order of its events.
     pub moved: Vec<Moved>,
 }
 
@@ -31,7 +31,7 @@ pub struct Mined {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     pub contract: Address,
-    /// The coin, and how much of it; none for a contract that is not followed.
+    /// The coin and the amount; `None` for a contract that is not followed.
     pub coin: Option<(Stablecoin, Amount)>,
     pub from: Address,
     pub to: Address,

@@ -1,5 +1,5 @@
-//! Single attacks and single faults, played by script through the whole pipeline: the answers of the endpoints, the
-//! paid orders, and tables that equal the chain in the end.
+//! Scripted trials of the whole pipeline, each with one attack or one fault of the endpoints. They check the paid
+//! orders, and in the end that the tables equal the chain.
 //!
 //! Chain time is the clock of all stages, and passes with each step of a trial. Only the pauses between requests to an
 //! endpoint that failed are real, and short.

@@ -1,5 +1,5 @@
-//! Watches of a chain on the log, compared with the configuration. Orders may have deposits at all
-//! of them, so none may vanish.
+//! Watches of a chain on the log, compared with the configuration. Orders may have deposits at each
+//! of them, so none may be removed.
 
 use log::{Log, Offset, TopicPartition};
 use schemas::record::{ChainProgress, Watch};
@@ -28,7 +28,7 @@ pub(crate) fn progress(
     Ok(last(log, blockchain)?.map(|(progress, _)| progress))
 }
 
-/// The same, with its append time.
+/// As [`progress`], with the record's append time.
 ///
 /// # Errors
 /// [`log::Error`].
@@ -95,7 +95,7 @@ pub fn check_all(log: &dyn Log, chains: &[ChainConfig]) -> Result<(), Error> {
 }
 
 impl ChainConfig {
-    /// The name of the writer that fences the one before.
+    /// Name of the chain's writer on the log. Opening it fences the previous one.
     pub(crate) fn writer(&self) -> String {
         format!("ingest-{}", self.blockchain)
     }
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// A wallet that only the newer list has may not leave.
+    /// A wallet that is only in the newer list must not be lost.
     #[test]
     fn an_older_list_is_not_believed_under_a_newer_one() {
         let of = TopicPartition { topic: Topic::Chains, partition: Partition(0) };
@@ -171,7 +171,7 @@ mod tests {
         let mut less = whole.clone();
         less.contracts.clear();
         assert!(text(Some(&less), &known).contains("token contract"));
-        // More is no loss.
+        // Additional watches are allowed.
         assert_eq!(text(Some(&whole), &known[1..]), "");
     }
 }

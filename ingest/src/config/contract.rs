@@ -8,8 +8,8 @@ use schemas::{
     known_contracts, stablecoin_contracts,
 };
 
-/// The contracts of a chain: those listed, or those of the issuers and the bridged ones that were chosen. And those of
-/// the list that are retired.
+/// The contracts of a chain: the listed ones, or else those of the issuers and the chosen bridged ones. The second list
+/// has the retired ones among the listed.
 pub(super) fn read(
     blockchain: Blockchain,
     section: &mut Reader,
@@ -48,7 +48,7 @@ pub(super) fn unlisted(
     known_contracts(blockchain).filter(is_new).copied().collect()
 }
 
-/// Refuses a contract as a wallet: payments to it are lost. Known ones are refused where the wallets are read.
+/// Refuses a contract as a wallet, as payments to it are lost. Known contracts are refused where the wallets are read.
 pub(super) fn check_wallets(section: &Reader, contracts: &[StablecoinContract], all: &[Wallet]) {
     for StablecoinContract { stablecoin, address, .. } in contracts {
         let is_unknown = known_contract(*address).is_none();

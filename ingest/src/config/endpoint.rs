@@ -4,7 +4,7 @@ use reqwest::header::HeaderName;
 use runtime::config::Reader;
 use schemas::{Blockchain, Secret};
 
-/// Default weight, between possible others.
+/// Default weight; 1 to 1000 can be configured.
 const WEIGHT: u64 = 100;
 /// Header in which TronGrid expects the key.
 const TRON_HEADER: &str = "tron-pro-api-key";
@@ -15,7 +15,7 @@ pub struct EndpointConfig {
     pub url: RpcUrl,
     /// Of the endpoints that work, the one with the greatest weight is asked; of equal ones the first.
     pub weight: u64,
-    /// Most calls in a second; none for no limit.
+    /// Maximum calls in a second; `None` for no limit.
     pub requests_per_second: Option<u64>,
     /// Sent with each request.
     pub api_key: Option<ApiKey>,
@@ -62,8 +62,8 @@ impl EndpointConfig {
     }
 }
 
-/// Address of an endpoint. Providers put keys into path, query and host credentials: it shows
-/// scheme, host and port only.
+/// Address of an endpoint. Providers put keys into path, query and user info: `Display` and `Debug` show scheme, host
+/// and port only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RpcUrl(reqwest::Url);
 
@@ -118,7 +118,7 @@ impl std::fmt::Debug for RpcUrl {
     }
 }
 
-/// Reads `rpc`. A text may name several, as a variable of the environment has to.
+/// Reads `rpc`. A text may list several, separated by commas: an environment variable has no other form.
 pub(super) fn read(blockchain: Blockchain, section: &mut Reader) -> Vec<EndpointConfig> {
     let value = section.value("rpc");
     let text = value.as_ref().and_then(|value| value.as_str());

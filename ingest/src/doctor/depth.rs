@@ -1,4 +1,4 @@
-//! Depth to which an endpoint serves blocks with their logs, and the state.
+//! Depths to which an endpoint serves blocks with their logs, and the state.
 
 use schemas::record::Block;
 use serde_json::{Value, json};
@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use super::{Doctor, Level, words};
 use crate::machine::Point;
 
-/// Depths to try, beside the reorganisation window, the first block to scan, and the whole chain.
+/// Depths to try, in blocks, beside the reorganisation window, the first block to scan, and the
+/// whole chain.
 const DISTANCES: [i64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
-/// Lowest block that is asked for: the genesis block has no logs to show.
+/// Lowest block that is requested: the genesis block has no logs.
 const FIRST: i64 = 1;
 
 /// Lowest block that is served, and the next one tried, with the reason why it is not served.

@@ -12,7 +12,8 @@ const ABSENT: &str = "there is none: what is final has the receipts of JSON-RPC,
                       `native` of the endpoint to an address that serves /walletsolidity/";
 
 impl Doctor {
-    /// Asks Tron's own interface for the solidified block, and for the outcome of a transaction in it or not far below.
+    /// Asks Tron's native interface for the solidified block, and for the outcome of a transaction in it or not far
+    /// below.
     pub(super) async fn native(&mut self) {
         if self.chain.blockchain != Blockchain::Tron {
             return;
@@ -47,7 +48,7 @@ impl Doctor {
         self.note("native", level, text, value);
     }
 
-    /// The solidified block, and whether the outcome of a transaction is served; nothing if none was found to ask for.
+    /// The solidified block, and `true` if the outcome of a transaction is served; `None` if no transaction was found.
     async fn proven(&self) -> Result<(Option<Block>, Option<bool>), Failure> {
         let ask = Ask { blocks: vec![Point::Finalized], ..Ask::default() };
         let solidified = self.endpoint.fetch(&ask).await?.blocks.into_iter().next().flatten();

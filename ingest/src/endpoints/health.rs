@@ -7,9 +7,9 @@ use crate::machine::Refusal;
 
 /// Failures in a row that put an endpoint aside: one may be chance.
 const STRIKES_MAX: u32 = 2;
-/// Polls in a row for which an endpoint may be behind, while another is up.
+/// Polls in a row in which an endpoint is behind before it is put aside, if another is up.
 const BEHIND_POLLS_MAX: u32 = 3;
-/// Maximum number of remembered changes of the scanning endpoint; the oldest is forgotten.
+/// Maximum number of remembered changes of the scanning endpoint; older ones are dropped.
 const SCANS_MAX: usize = 64;
 
 /// Fault of an endpoint.
@@ -48,15 +48,16 @@ pub(crate) struct Pauses {
     pub(crate) max: Duration,
     /// Pause after a fault that an operator must repair.
     pub(crate) repair: Duration,
-    /// Maximum pause of an endpoint when no other is up.
+    /// Maximum pause if no other endpoint is up, unless the endpoint asked for a longer one. Also the minimum time
+    /// aside after a fork.
     pub(crate) sole_max: Duration,
-    /// Time of refusals after which an endpoint is gone: another one may confirm alone.
+    /// Time of refusals after which an endpoint counts as gone, so that another one may confirm alone.
     pub(crate) alone: Duration,
-    /// Time without a new block of its own after which an endpoint is gone as well.
+    /// Time without an advance of its head after which an endpoint counts as gone.
     pub(crate) stuck: Duration,
-    /// Downtime after which an endpoint may have become one of another chain.
+    /// Downtime after which an endpoint's chain is checked again.
     pub(crate) recheck: Duration,
-    /// Time without progress after which a person must know.
+    /// Time without progress after which an alarm is raised.
     pub(crate) stalled: Duration,
 }
 
@@ -79,21 +80,21 @@ impl Default for Pauses {
 #[derive(Debug)]
 struct State {
     weight: u64,
-    /// Failures since it last served a step.
+    /// Failures since its last usable answer.
     strikes: u32,
     /// Polls in a row in which it was behind.
     behind: u32,
     delay: Duration,
     /// Earliest time of the next request.
     free_at: Option<Instant>,
-    /// End of the time in which others are asked instead.
+    /// Time until which others are asked instead.
     aside_until: Option<Instant>,
-    /// Time it was first put aside since it last served a step, or was last checked.
+    /// Time it was first put aside since its last usable answer or the last check of its chain.
     down_since: Option<Instant>,
     is_checked: bool,
-    /// Start of the time in which it only refuses, or serves another chain.
+    /// Time of the first failure in its current run of refusals, another chain's answers included.
     refuses_since: Option<Instant>,
-    /// First and last time at which it refused a second check, of those since it served one.
+    /// First and last refusal of a second check since it last served one.
     unchecked: Option<(Instant, Instant)>,
     /// Its head, and the time of its last advance.
     head: Option<(i64, Instant)>,
@@ -162,8 +163,8 @@ impl Health {
     }
 
     /// The endpoint for a second answer about blocks from a height on: the best of those that are up and did not scan
-    /// them. `first` itself only if all others are gone; none while one may answer yet: a pause of the other must not
-    /// let an omission through, and one that is behind or on another fork is not gone.
+    /// them. If none is up: `first` itself if all others are gone, else `None`. A mere pause of the others must not let
+    /// an omission through; an endpoint that is behind or on another fork is not gone.
     pub(crate) fn second(&self, first: usize, from: i64, now: Instant) -> Option<usize> {
         let scanner = self.scanner(from).unwrap_or(first);
         let others = || self.states.iter().enumerate().rev().filter(|(index, _)| *index != scanner);
@@ -175,8 +176,8 @@ impl Health {
         others().all(|(_, state)| self.is_gone(state, now)).then_some(first)
     }
 
-    /// Returns `true` if others do without an endpoint: it refuses everything, or every second check, or its own head
-    /// does not advance. One whose head moves is never gone for being behind, however far.
+    /// Returns `true` if an endpoint counts as gone: it is put aside, and for long it refused everything, or refused
+    /// every second check, or its head did not advance. An endpoint whose head advances is never gone for being behind.
     fn is_gone(&self, state: &State, now: Instant) -> bool {
         let refuses = lasts(state.refuses_since, self.pauses.alone, now);
         let is_stuck = lasts(state.head.map(|(_, at)| at), self.pauses.stuck, now);
@@ -187,7 +188,7 @@ impl Health {
         lasts(state.unchecked.map(|(since, _)| since), self.pauses.alone, now)
     }
 
-    /// Takes note of how an endpoint answered a second check. Returns `true` if it has refused each one for long.
+    /// Takes note of an endpoint's answer to a second check. Returns `true` if it has refused every one for long.
     pub(crate) fn note_check(
         &mut self,
         index: usize,
@@ -198,7 +199,7 @@ impl Health {
         let Some(state) = self.states.get_mut(index) else { return false };
         match refusal {
             None | Some(Refusal::Behind) => state.unchecked = None,
-            // A shorter range is asked for.
+            // Retried with a shorter range.
             Some(Refusal::Size { .. }) => return false,
             Some(
                 Refusal::Rate
@@ -207,7 +208,7 @@ impl Health {
                 | Refusal::Pruned
                 | Refusal::Fatal,
             ) => {
-                // A refusal of long ago, as of the time before it scanned, says nothing.
+                // An old refusal does not count: a scanning endpoint gets no second checks in between.
                 let begun = state.unchecked.filter(|(_, last)| !lasts(Some(*last), stuck, now));
                 state.unchecked = Some((begun.map_or(now, |(since, _)| since), now));
             }
@@ -272,14 +273,15 @@ impl Health {
         was_up
     }
 
-    /// Takes note of a step that ended well. Returns `true` if the endpoint was down before.
+    /// Takes note of a usable answer. Returns `true` if the endpoint was down before.
     pub(crate) fn served(&mut self, index: usize) -> bool {
         let first = self.pauses.first;
         let Some(state) = self.states.get_mut(index) else { return false };
         let was_down = state.down_since.is_some() || state.aside_until.is_some();
         (state.strikes, state.behind) = (0, 0);
+        // Kept while second checks fail: with a reset the endpoint would scan and be put aside by turns.
         if state.unchecked.is_none() {
-            state.delay = first; // Else it would scan and be put aside by turns.
+            state.delay = first;
         }
         state.refuses_since = None;
         (state.free_at, state.aside_until, state.down_since) = (None, None, None);
@@ -317,8 +319,8 @@ impl Health {
         self.scans.iter().find(|(to, _)| *to >= number).map(|(_, by)| *by)
     }
 
-    /// Another endpoint than the one that gave a second answer: `first`, or the best of the others, unless it has not
-    /// answered for long.
+    /// The endpoint to ask after `second`: `first`, unless that is `second` itself. Then the best of the others that
+    /// are not gone, or `first` again if all are.
     pub(crate) fn witness(&self, second: usize, first: usize, now: Instant) -> usize {
         if second != first {
             return first;
@@ -329,8 +331,8 @@ impl Health {
         best.map_or(first, |(index, _)| index)
     }
 
-    /// Returns `true` if an endpoint's chain must be checked before it is asked: it never was, or
-    /// it was down for longer than a provider takes to put another node behind its name.
+    /// Returns `true` if an endpoint's chain must be checked before it is asked: it never was, or it was down so long
+    /// that the provider may have put another node behind its URL.
     pub(crate) fn must_check(&self, index: usize, now: Instant) -> bool {
         self.states.get(index).is_some_and(|state| {
             let down = state.down_since.map(|since| now.saturating_duration_since(since));

@@ -10,8 +10,8 @@ use crate::rpc::Failure;
 impl Endpoints {
     /// Asks an endpoint other than the first. `None` while the others pause.
     ///
-    /// One that has refused every second check for long is put aside at once, and the next one is asked: its pauses
-    /// may be shorter than the time between two checks, so that it would be asked for ever.
+    /// An endpoint that has refused every second check for long is put aside at once, and the next one is asked.
+    /// Otherwise it would be chosen for each check, as its pauses may be shorter than the time between two checks.
     pub(super) async fn ask_another(
         &mut self,
         ask: &Ask,
@@ -36,7 +36,7 @@ impl Endpoints {
         }
     }
 
-    /// An endpoint that did not refuse; the scanner or the second one if no other is left.
+    /// An endpoint that did not refuse; if none is left, the scanner, or for a witness the second endpoint itself.
     async fn another(&mut self, ask: &Ask, refused: &BTreeSet<usize>) -> Option<usize> {
         let second = self.second.unwrap_or(self.first);
         if ask.role == Role::Witness {
@@ -65,7 +65,7 @@ impl Endpoints {
     /// The endpoint of a second answer: the same for all questions about a range. None while the others pause.
     pub(super) async fn second(&mut self, ask: &Ask) -> Option<usize> {
         if ask.about.is_some() {
-            // The second endpoint of the range before may have scanned this range.
+            // The second endpoint of the previous range may have scanned this one.
             self.second = None;
         }
         let from = ask.about.unwrap_or(i64::MAX);
@@ -73,7 +73,7 @@ impl Endpoints {
             let now = Instant::now();
             let chosen = self.second.filter(|index| self.health.serves(*index, now));
             let index = chosen.or_else(|| self.health.second(self.first, from, now))?;
-            // An endpoint that fails its check is put aside at the second failure at the latest.
+            // The loop ends: an endpoint is put aside at its second failed check at the latest.
             if index == self.first || self.check(index).await {
                 self.second = Some(index);
                 return Some(index);
@@ -81,7 +81,8 @@ impl Endpoints {
         }
     }
 
-    /// The endpoint that confirms finds of the second answer. `None` if it is of another chain.
+    /// The endpoint that confirms finds of the second answer. `None` if it refuses the check of its chain, or is of
+    /// another chain.
     pub(super) async fn witness(&mut self) -> Option<usize> {
         let second = self.second.unwrap_or(self.first);
         let index = self.health.witness(second, self.first, Instant::now());

@@ -4,23 +4,23 @@ use schemas::record::Block;
 
 use super::{EventLog, Header, Next};
 
-/// Every block of a range of at most this many is fetched; of longer ones the first, those with hits, and the
-/// end. At the tip ranges are this short, and there an endpoint's logs may still be incomplete.
+/// Every block of a range of at most this many is fetched by itself; of a longer range those with hits, and the end. At
+/// the tip ranges are this short, and there an endpoint's logs may still be incomplete.
 pub(super) const SHORT_RANGE_BLOCKS_MAX: i64 = 16;
 
-/// Returns `true` if each block of the range is fetched.
+/// Returns `true` if each block of the range is fetched by itself.
 fn is_short(from: i64, to: i64) -> bool {
     to.saturating_sub(from) < SHORT_RANGE_BLOCKS_MAX
 }
 
-/// The heights before the end of the range whose headers are fetched with its logs: all, so that each block can be
-/// fetched by its hash, or in a long range the first, whose parent is ours.
+/// The heights before the end of the range whose headers are fetched with its logs: in a short range all, so that the
+/// logs of each can be fetched by its hash; in a long range the first, whose parent must be our last block.
 pub(super) fn before_end(from: i64, to: i64) -> std::ops::Range<i64> {
     from..if is_short(from, to) { to } else { from + 1 }
 }
 
-/// The blocks to fetch, in order; the times of those with hits in a long range are not known yet.
-/// `headers` are those of [`before_end`], then the end; `logs` are sorted.
+/// The blocks to fetch again, in order. In a long range the times of blocks with hits are not known yet. `headers` are
+/// those of [`before_end`], then the end; `logs` are sorted.
 pub(super) fn to_verify(
     from: i64,
     last: Block,

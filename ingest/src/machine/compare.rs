@@ -28,7 +28,7 @@ pub(crate) struct Comparison {
     pub(crate) extra: Vec<(usize, Observation)>,
 }
 
-/// Compares the transfers of one block. Of equal ones the first positions are those that both have.
+/// Compares the transfers of one block. Among equal transfers the first positions are those that both have.
 pub(crate) fn difference(ours: &[Observation], theirs: &[Observation]) -> Comparison {
     let mut difference = Comparison::default();
     let equal = |all: &[Observation], one: &Observation| -> Vec<Observation> {
@@ -45,7 +45,7 @@ pub(crate) fn difference(ours: &[Observation], theirs: &[Observation]) -> Compar
     }
     for (_, one) in theirs.iter().enumerate().filter(|(at, _)| is_first(theirs, *at)) {
         let (mine, mut other) = (equal(ours, one), equal(theirs, one));
-        // Unknown log numbers come last, if the numbering is the same.
+        // Logs with unknown indexes come last: they are the extra ones, if both number logs the same way.
         other.sort_by_key(|seen| mine.iter().all(|known| known.log_index != seen.log_index));
         difference.extra.extend(other.into_iter().enumerate().skip(mine.len()));
     }
@@ -55,7 +55,7 @@ pub(crate) fn difference(ours: &[Observation], theirs: &[Observation]) -> Compar
 /// Reason why receipts do not explain the logs of their transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unexplained {
-    /// A transaction has none.
+    /// A transaction has no receipt.
     Missing,
     /// A transaction is in another block than its logs.
     Moved,
@@ -116,11 +116,11 @@ fn includes<'a>(
 /// Two answers about a block, of the same endpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Merged {
-    /// Logs that both have, each as often as it has distinct numbers in both.
+    /// Logs that both have, each as often as it has distinct indexes in both.
     pub(crate) certain: Vec<EventLog>,
-    /// Logs of one answer alone, and copies under one number: duplicates or equal transfers.
+    /// Logs of one answer alone, and copies with one index: duplicates or equal transfers.
     pub(crate) doubted: Vec<EventLog>,
-    /// `true` if one has logs that the other one lacks.
+    /// `true` if one answer has logs that the other one lacks.
     pub(crate) differ: bool,
 }
 
@@ -153,14 +153,14 @@ impl Merged {
     }
 }
 
-/// Returns `true` if a log occurs more than once under one number; `logs` are in order.
+/// Returns `true` if a log occurs more than once with one index; `logs` are in order.
 fn has_copies(logs: &[EventLog]) -> bool {
     logs.iter().zip(logs.iter().skip(1)).any(|(log, next)| log == next)
 }
 
-/// The logs of an answer that are equal but for their positions.
+/// The logs of an answer that are equal except for their indexes.
 struct Equal<'a> {
-    /// One of each position.
+    /// One for each index.
     distinct: Vec<&'a EventLog>,
     count: usize,
 }
@@ -176,7 +176,7 @@ impl<'a> Equal<'a> {
     }
 }
 
-/// First free ordinal among equal payments of a transaction: published ones keep theirs.
+/// Next free ordinal among equal payments of a transaction: published ones keep theirs.
 pub(crate) fn next_ordinal(
     history: &History,
     number: i64,
@@ -202,7 +202,7 @@ mod tests {
     const HASH: BlockHash = Hash([5; 32]);
     const BLOCK: Block = Block { number: 5, hash: HASH, timestamp: UnixSeconds(1005) };
 
-    /// Equal logs at these positions.
+    /// Equal logs with these indexes.
     fn logs(positions: &[i32]) -> Vec<EventLog> {
         positions.iter().map(|position| event(BLOCK, *position, 7)).collect()
     }
@@ -212,11 +212,11 @@ mod tests {
         for (first, second, certain, doubted, differ) in [
             (&[3][..], &[3][..], &[3][..], &[][..], false),
             (&[3, 4], &[8, 9], &[3, 4], &[], false),
-            // One has it under two numbers, the other one under one, once or twice.
+            // One answer has it with two indexes, the other one with a single index, once or several times.
             (&[0], &[3, 4], &[3], &[4], true),
             (&[0, 0], &[3, 4], &[3], &[4], true),
             (&[3, 4], &[0, 0, 0], &[3], &[4, 4], true),
-            // A duplicate, or two transfers with one number.
+            // A duplicate, or two transfers with one index.
             (&[3, 3], &[3], &[3], &[3], false),
             (&[0, 0], &[0, 0], &[0], &[0], false),
             (&[0], &[0, 0, 0], &[0], &[0, 0], false),

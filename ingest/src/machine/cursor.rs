@@ -1,5 +1,5 @@
-//! The cursor: the open question, and its change by each answer. The first step is in [`begin`],
-//! a reorganisation in [`reorg`], the second check in [`second`], differences of two answers in [`settle`].
+//! The cursor: the open question, and the change of state by each answer. The first step is in [`begin`], a
+//! reorganisation in [`reorg`], the second check in [`second`], differences of two answers in [`settle`].
 
 mod begin;
 mod check;
@@ -31,7 +31,7 @@ use settle::LateWatch;
 
 /// Most blocks to verify in one step: bounds the records of a step and the requests to verify it.
 const HIT_BLOCKS_MAX: usize = 200;
-/// A range that is refused this often is halved, whatever the reason.
+/// Number of refusals after which a range is halved, whatever the reason.
 pub(super) const REFUSED_MAX: u32 = 3;
 
 /// The open question.
@@ -51,7 +51,7 @@ enum Phase {
     Search { below: i64 },
     /// A second answer about a range.
     Check(Check),
-    /// The blocks of ours that the other endpoint has.
+    /// Search for the newest of our blocks that the other endpoint has.
     Common { check: Check, blocks: Vec<Block>, why: Option<Difference> },
     /// Receipts for the transfers in which two answers differ.
     Settle { found: Found, questions: Vec<Question> },
@@ -65,16 +65,18 @@ pub(crate) struct Cursor {
     history: Option<History>,
     /// Last scanned block, if it is above the last published head.
     ahead: Option<Block>,
-    /// Known blocks that were not checked twice.
+    /// Known blocks that were not yet checked twice.
     blocks_ahead: Vec<Block>,
     /// Time of the newest block of the chain, at the last poll.
     newest: Option<UnixSeconds>,
-    /// Polls since the last head.
+    /// Polls since the last head in which a head was held back.
     held_back: u32,
-    /// Polls since the last head without news. After enough, the last blocks of an idle chain are checked.
+    /// Polls without news since the last head. After `Rules::idle_polls` of them the last blocks of an idle chain are
+    /// checked.
     quiet: u32,
     pub(super) evidence: Evidence,
-    /// Height up to which the endpoint of this step reports finality.
+    /// Height up to which blocks count as final in this step: the endpoint's `finalized` tag, or without one its head
+    /// less the reorganisation window.
     final_to: i64,
     range: RangeSize,
     checks: Checks,
@@ -82,7 +84,7 @@ pub(crate) struct Cursor {
     phase: Phase,
     /// Watches to publish with the next step.
     unannounced: Vec<Announced>,
-    /// Refusals since the last published range, for reasons that do not shrink it.
+    /// Refusals since the last published range, except for size and timeouts, which shrink it at once.
     refused: u32,
     /// Searches in a row that found no common ancestor.
     fruitless: u32,
@@ -159,7 +161,7 @@ impl Cursor {
         self.evidence.checked()
     }
 
-    /// The newest height that two endpoints have shown.
+    /// The newest height at which two endpoints have shown our block.
     pub(crate) fn vouched(&self) -> i64 {
         self.evidence.vouched_to().min(self.last().number)
     }
@@ -185,7 +187,7 @@ impl Cursor {
         self.checks.failures
     }
 
-    /// Most blocks of the next range.
+    /// Maximum number of blocks in the next range.
     pub(crate) fn range_blocks(&self) -> i64 {
         self.range.blocks()
     }
@@ -214,7 +216,7 @@ impl Cursor {
         Outcome { transaction: log.tx_hash, number, block_hash, is_final: self.is_final(number) }
     }
 
-    /// Returns `true` if the endpoint itself reports a height as final.
+    /// Returns `true` if a height is final by the endpoint's own tag, or without one by the reorganisation window.
     fn is_final(&self, number: i64) -> bool {
         let finalized = self.evidence.own_tags().finalized.unwrap_or(-1).max(self.final_to);
         self.rules.policy.uses_tags() && number <= finalized
@@ -323,7 +325,7 @@ impl Cursor {
                 Next::Retry("a single block is too large for the endpoint")
             }
             Refusal::Timeout => {
-                // A large range may cause the timeout; if not, it grows back.
+                // A large range may have caused the timeout. If not, it grows again.
                 self.range.shrink(used, None);
                 Next::Retry("the endpoint does not answer in time")
             }
@@ -332,7 +334,7 @@ impl Cursor {
             | Refusal::Transient
             | Refusal::Pruned
             | Refusal::Fatal => {
-                // May be a size error in unknown words.
+                // It may be a size error with an unknown message.
                 self.refused += 1;
                 if used > 1 && self.refused.is_multiple_of(REFUSED_MAX) {
                     self.range.shrink(used, None);
@@ -373,7 +375,7 @@ impl Cursor {
             Some(header) if header.block.number != ours.number => {
                 return Next::Retry("the endpoint answered with another block").into();
             }
-            // Nothing was published.
+            // Our last block is not published yet, so it is dropped without a rewind.
             Some(header) if header.block.hash != ours.hash && self.ahead.take().is_some() => {
                 let last = self.last().number;
                 self.blocks_ahead.retain(|block| block.number <= last);
@@ -391,8 +393,8 @@ impl Cursor {
         // Asked in this order: finalized, then safe. A policy without tags asks neither.
         let mut tag = || blocks.next().flatten().map(|header| header.block.number);
         let tags = Tags { finalized: tag(), safe: tag() };
-        // This endpoint's chain is known to be ours only up to our last block: a higher tag may be
-        // about blocks that another endpoint does not have.
+        // Tags are capped at our last block: above it, this endpoint may be on another fork. A higher tag makes the
+        // next range follow at once.
         let ahead = tags.finalized.max(tags.safe) > Some(ours.number);
         self.evidence.scanner_says(tags.up_to(ours.number));
         self.checks.is_asked = false;
@@ -408,7 +410,7 @@ impl Cursor {
         self.check_or_proceed((target > ours.number).then_some(range), now)
     }
 
-    /// Publishes a head without new blocks, if the tags confirm more or it waited long enough.
+    /// Publishes a head without new blocks, if the tags confirm more or it was held back long enough.
     fn publish_tip(&mut self, now: UnixMicros) -> Decision {
         let (last, epoch) = (self.last(), self.known().epoch());
         let head = self.head(last.number, &[last], &self.blocks_ahead);

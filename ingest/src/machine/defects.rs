@@ -14,7 +14,7 @@ pub(crate) struct Defects {
     pub(crate) never_falls: bool,
     /// A log with another log index counts as another transfer.
     pub(crate) index_in_identity: bool,
-    /// A transfer without a receipt is denied.
+    /// An endpoint without a receipt of a transfer denies it.
     pub(crate) null_denies: bool,
     /// A transfer that endpoints disagree about is not held.
     pub(crate) forgets_holds: bool,

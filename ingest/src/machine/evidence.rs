@@ -1,6 +1,6 @@
 //! Proofs, their sources and heights: **when a transfer is confirmed** is [`Evidence::confirmed`].
 //!
-//! Three heights bound every tier of amounts, and each is about the blocks that were published:
+//! Three heights bound the confirmation of every tier of amounts. Each is about published blocks:
 //!
 //! | height | up to it |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | vouched | two endpoints have shown the block, by number and hash: depth and tags count no further |
 //! | alone | one endpoint was asked twice while no other answered: amounts below a bound need no more |
 //!
-//! The lower of two endpoints' tags counts. With one configured endpoint `vouched` does not bound, and its own tags
-//! count. A transfer that endpoints disagree about is held ([`Held`]); it bounds no height.
+//! The lower of two endpoints' tags counts. With one configured endpoint `vouched` sets no bound, and that endpoint's
+//! tags count. A transfer that endpoints disagree about is held ([`Held`]); it bounds no height.
 
 use schemas::Amount;
 use schemas::record::{Block, ConfirmedTier, Held, Observation};
@@ -25,7 +25,7 @@ pub(crate) enum Verdict {
     Proven,
     /// A receipt lacks it, failed or is in another block; or the block does not list the transaction.
     Denied,
-    /// Neither; or a receipt that contradicts itself.
+    /// No evidence either way, or a receipt that contradicts itself.
     Unknown,
 }
 
@@ -112,7 +112,7 @@ impl Evidence {
         tiers
     }
 
-    /// Heights that the scanning endpoint alone would confirm: worth a second check.
+    /// Heights that the scanning endpoint alone would confirm, so that a second check is worthwhile.
     pub(crate) fn wanted(&self, number: i64) -> Vec<ConfirmedTier> {
         self.policy.confirmed(number, self.own_tags)
     }
@@ -126,7 +126,7 @@ impl Evidence {
         if self.has_second { self.vouched } else { i64::MAX }
     }
 
-    /// The tags that count.
+    /// The tags that count for confirmation: of two endpoints, the lower ones.
     pub(crate) fn tags(&self) -> Tags {
         if self.has_second { self.own_tags.lower(self.other_tags) } else { self.own_tags }
     }
@@ -148,12 +148,12 @@ impl Evidence {
         self.vouched
     }
 
-    /// Returns `true` if one endpoint confirms what no other has checked, or shown, yet.
+    /// Returns `true` if one endpoint confirms blocks that no other has checked or shown yet.
     pub(crate) fn is_alone(&self) -> bool {
         self.is_lonely || self.alone > self.checked
     }
 
-    /// Notes that no other endpoint vouches: one may confirm checked blocks, below the bound.
+    /// Notes that no other endpoint vouches: one alone may confirm checked blocks, for amounts below `alone_below`.
     pub(crate) fn note_alone(&mut self) {
         self.is_lonely = true;
         self.alone = self.alone.max(self.checked);
@@ -279,7 +279,7 @@ mod tests {
         Amount::parse(text).unwrap()
     }
 
-    /// Below 1000 by a depth of 3, above by what is final; below 100 one endpoint is enough.
+    /// Amounts below 1000 are confirmed by a depth of 3, greater ones by `finalized`. Below 100 one endpoint is enough.
     fn evidence(has_second: bool) -> Evidence {
         let small = Tier { below: Some(amount("1000")), depth: Some(3), tag: None };
         let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };

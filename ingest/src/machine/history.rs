@@ -1,7 +1,7 @@
 //! Published records of a chain, as far back as a rewind may reach.
 //!
-//! The published records are the only source: a running cursor applies each step it publishes, and
-//! a restart applies the same records read back from the log. So both agree.
+//! The published records are the only source: a running cursor applies each step it publishes, and a restart applies
+//! the same records read back from the log. So both have the same state.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ pub(crate) struct History {
     last: Block,
     head: Head,
     observed_at: UnixMicros,
-    /// The newest block whose head confirms every amount up to itself, so that no transfer at or
-    /// below it is missing; -1 if none is known. The head before the first scanned block is one.
+    /// Height of the newest head that confirms every amount up to itself, so that no transfer at or below it is
+    /// missing; -1 if none is known. The head before the first scanned block is such a head.
     settled: i64,
     /// Blocks that were on the chain when scanned: every head and every block with a transfer, so
     /// that a rewind to the newest canonical one retracts no canonical transfer.
@@ -26,8 +26,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Applies the next record of a lane or chain. Those before the first head are below it, and so
-    /// beyond any retract.
+    /// Applies the next record of a lane or chain. Records before the first head are ignored: they are of blocks at or
+    /// below it, where nothing is retracted.
     pub(crate) fn fold(history: Option<Self>, record: &ChainRecord) -> Option<Self> {
         match (history, &record.body) {
             (Some(mut history), _) => {
@@ -93,8 +93,8 @@ impl History {
         }
     }
 
-    /// Height up to which two endpoints, where there are two, have shown every block since the
-    /// beginning. Smaller amounts may have been confirmed further by one endpoint alone.
+    /// Height up to which blocks had all proofs: they are confirmed for the largest amounts, or final. Smaller amounts
+    /// may have been confirmed further by one endpoint alone.
     pub(crate) fn checked(&self) -> i64 {
         let largest = self.head.confirmed.last().map_or(-1, |tier| tier.number);
         largest.max(self.head.finalized)
@@ -105,7 +105,7 @@ impl History {
         self.floor(window).min(self.checked())
     }
 
-    /// The height that a rewind must be able to reach.
+    /// The height down to which a rewind must be possible.
     pub(crate) fn floor(&self, window: i64) -> i64 {
         self.head.finalized.max(self.last.number.saturating_sub(window))
     }

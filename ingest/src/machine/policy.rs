@@ -3,23 +3,23 @@
 use schemas::Amount;
 use schemas::record::ConfirmedTier;
 
-/// Block tag of a node (`eth_getBlockByNumber`): its certainty of a block.
+/// Block tag of a node (`eth_getBlockByNumber`), by rising certainty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// Unlikely to be orphaned; on a rollup, written to its parent chain.
     Safe,
-    /// Not orphaned short of a catastrophe.
+    /// Orphaned only in a catastrophe.
     Finalized,
 }
 
 /// Conditions of one amount tier for a block. With both depth and tag, both must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
-    /// Holds amounts below this; none for the last tier, which holds all.
+    /// Upper bound, exclusive, of the tier's amounts; `None` for the last tier, which has no bound.
     pub below: Option<Amount>,
     /// Confirmations, the block itself counted as the first.
     pub depth: Option<i64>,
-    /// The tag must have reached the block.
+    /// The tag that must have reached the block.
     pub tag: Option<Tag>,
 }
 
@@ -29,7 +29,7 @@ pub struct Policy {
     pub tiers: Vec<Tier>,
 }
 
-/// The greatest heights that an endpoint's tags have had on our chain.
+/// The greatest heights that an endpoint's tags have reached on our chain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tags {
     pub(crate) safe: Option<i64>,
@@ -86,7 +86,7 @@ impl Policy {
         Self { tiers: vec![Tier { below: None, depth, tag }] }
     }
 
-    /// The same with a tier that ends at an amount; zero is no amount.
+    /// Splits the tier that contains an amount at it. Zero splits nothing.
     pub(crate) fn split(&self, below: Amount) -> Self {
         let mut tiers = self.tiers.clone();
         let place = tiers.iter().position(|tier| tier.below.is_none_or(|end| end > below));
@@ -102,12 +102,12 @@ impl Policy {
         Self { tiers }
     }
 
-    /// Returns `true` if any tier asks for a tag.
+    /// Returns `true` if any tier waits for a tag.
     pub(crate) fn uses_tags(&self) -> bool {
         self.tiers.iter().any(|tier| tier.tag.is_some())
     }
 
-    /// Returns `true` if any tier asks for this tag.
+    /// Returns `true` if any tier waits for this tag.
     pub(crate) fn uses(&self, tag: Tag) -> bool {
         self.tiers.iter().any(|tier| tier.tag == Some(tag))
     }

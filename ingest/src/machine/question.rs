@@ -33,7 +33,7 @@ pub(crate) enum Role {
     /// The one that the step began with.
     #[default]
     First,
-    /// One that did not scan the blocks in question, where there is one.
+    /// One that did not scan the blocks in question, if there is one.
     Second,
     /// One that did not give the second answer: a single endpoint's answer is no proof.
     Witness,
@@ -53,8 +53,8 @@ impl Role {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) role: Role,
-    /// First height of a second answer, whose scanner is not asked; beyond all blocks if only the tip
-    /// counts. `None` for the endpoint that was asked before.
+    /// First height of the range of a second answer: the endpoint that scanned it is not asked. `i64::MAX` for a check
+    /// without a range. `None` for the endpoint that gave the answer before.
     pub(crate) about: Option<i64>,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
@@ -69,7 +69,7 @@ pub(crate) struct Outcome {
     pub(crate) number: i64,
     /// Hash of its block, fetched where the endpoint has no receipt.
     pub(crate) block_hash: BlockHash,
-    /// `true` to use the separate interface for final blocks, where there is one.
+    /// `true` to use the native interface for final blocks, if there is one.
     pub(crate) is_final: bool,
 }
 
@@ -81,14 +81,14 @@ pub(crate) struct Answer {
     /// The logs, as the endpoint gave them.
     pub(crate) logs: Vec<Vec<EventLog>>,
     pub(crate) receipts: Vec<Proof>,
-    /// `true` if the logs of [`Span::Receipts`] came from the outcomes of all transactions: those
-    /// of failed ones are left out then.
+    /// `true` if the logs of [`Span::Receipts`] came from the outcomes of all transactions: logs of failed ones are
+    /// then left out.
     pub(crate) by_receipts: bool,
     /// The blocks whose outcomes were read: backends behind one address may be on different forks.
     pub(crate) read: Vec<(i64, BlockHash)>,
     /// `true` if the scanner gave the second answer too, as no other one responds.
     pub(crate) is_alone: bool,
-    /// The endpoint is the one that the step began with.
+    /// `true` if the endpoint is the one that the step began with.
     pub(crate) is_first: bool,
 }
 
@@ -98,7 +98,7 @@ pub(crate) enum Proof {
     Receipt(Receipt),
     /// The block does not list the transaction.
     Unlisted,
-    /// Neither a receipt nor a list of the block without the transaction.
+    /// The endpoint has no receipt, and no list of the block that lacks the transaction.
     Unknown,
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct EventLog {
     pub(crate) block_hash: BlockHash,
     pub(crate) tx_hash: TxHash,
     pub(crate) log_index: i32,
-    /// The endpoint reports the block as orphaned.
+    /// `true` if the endpoint reports the block as orphaned.
     pub(crate) removed: bool,
 }
 
@@ -152,7 +152,7 @@ pub(crate) enum Refusal {
     /// The endpoint does not have the block yet, or not any more.
     Behind,
     Timeout,
-    /// Anything that may pass: connection, 5xx, nonsense.
+    /// A failure that may be temporary: connection, status 5xx, malformed answer.
     Transient,
     /// The endpoint pruned the block or its data: a retry never helps.
     Pruned,

@@ -18,15 +18,16 @@ impl RangeSize {
         self.blocks
     }
 
-    /// A range of `used` blocks was served. Only a full range shows that more would do.
+    /// A range of `used` blocks was served. Only a full range shows that a larger one may be
+    /// served.
     pub(crate) fn grow(&mut self, used: i64) {
         if used >= self.blocks {
             self.blocks = (self.blocks + self.blocks / 4 + 1).min(self.blocks_max);
         }
     }
 
-    /// A range of `used` blocks was refused; `hint` is a size that the endpoint named.
-    /// False if one block was refused already.
+    /// A range of `used` blocks was refused; `hint` is a size that the endpoint named. Returns
+    /// `false` if the refused range was a single block.
     pub(crate) fn shrink(&mut self, used: i64, hint: Option<i64>) -> bool {
         let refused = self.blocks.min(used);
         let hint = hint.filter(|blocks| (1..refused).contains(blocks));
@@ -46,7 +47,7 @@ mod tests {
         assert_eq!(range.blocks(), 1000);
         assert!(range.shrink(1000, Some(10)));
         assert_eq!(range.blocks(), 10);
-        // A hint that would not shrink the range cannot be right.
+        // A hint that would not shrink the range is ignored.
         assert!(range.shrink(10, Some(5000)));
         assert_eq!(range.blocks(), 5);
         // A short range was refused: half of the large size would ask the same again.

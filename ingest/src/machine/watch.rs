@@ -1,4 +1,4 @@
-//! Selection of payments to us: checks every log again, whatever the endpoint was asked for.
+//! Selection of payments to us. Every log is checked again, whatever filter was sent.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ mod abi {
     }
 }
 
-/// Logs of orphaned blocks do not belong to an answer about the chain.
+/// Reason for refusing an answer with logs of orphaned blocks.
 const REMOVED: &str = "a log is marked removed: the endpoint reorganises its chain, or keeps a log of a block that is gone";
 /// First topic of every Transfer event.
 pub(crate) const TRANSFER_TOPIC: [u8; 32] = abi::Transfer::SIGNATURE_HASH.0;
@@ -39,7 +39,7 @@ pub(crate) struct Watch {
     own: BTreeSet<[u8; 32]>,
 }
 
-/// An address as an indexed argument.
+/// An address as a topic, which is the form of an indexed argument.
 pub(crate) fn topic(address: &Address) -> [u8; 32] {
     alloy_primitives::Address::new(*address.bytes()).into_word().0
 }
@@ -55,8 +55,8 @@ impl Watch {
         Self { blockchain, contracts, wallets: topics(wallets), own: topics(own) }
     }
 
-    /// The logs that are Transfer events of our contracts to our wallets, in order, with every copy: a duplicate, or an
-    /// equal transfer under the same number. Foreign ones, which were not requested, are ignored.
+    /// The logs that are Transfer events of our contracts to our wallets, in order. Copies are kept: each is a
+    /// duplicate, or an equal transfer with the same log index. Foreign logs, which were not requested, are ignored.
     ///
     /// # Errors
     /// The answer contradicts the question or itself, so that none of it can be used.
@@ -99,7 +99,7 @@ impl Watch {
             ours.push(log);
         }
         ours.sort_by_key(|log| (log.block_number, log.log_index, log.tx_hash));
-        // Two logs under one number are a fault of the node's numbering, and both count.
+        // Two logs with one index are a fault of the node's numbering, and both count.
         let mut neighbours = ours.iter().zip(ours.iter().skip(1));
         if neighbours.any(|(a, b)| a.block_number == b.block_number && a.block_hash != b.block_hash)
         {
@@ -251,7 +251,7 @@ mod tests {
     fn what_our_own_wallets_send_is_marked() {
         let other = Address::new(AddressFamily::Evm, [0x12; 20]);
         let contracts = watch().contracts;
-        // The other one is of another chain.
+        // `other` is our wallet on another chain.
         let watch = Watch::new(Blockchain::Eth, contracts, &[WALLET], &[WALLET, other]);
         let sent = |from: &Address, index| EventLog {
             topics: vec![TRANSFER_TOPIC, topic(from), topic(&WALLET)],

@@ -9,18 +9,18 @@ use devnet::{BlockId, Devnet, Reorg, TransferCall};
 use testkit::faults::{Gate, NodeState, Proxy};
 
 pub(crate) const TOKEN: Address = Address::repeat_byte(0xaa);
-/// No contract of ours.
+/// Token contract that is not configured.
 pub(crate) const COUNTERFEIT: Address = Address::repeat_byte(0xab);
 pub(crate) const PAYER: Address = Address::repeat_byte(0x77);
 pub(crate) const CHAIN_ID: u64 = 31_337;
 /// Blocks before the first payment.
 pub(crate) const HEIGHT: u64 = 12;
-/// A reorganisation replaces fewer blocks than confirm one.
+/// Maximum blocks that a reorganisation replaces: fewer than confirm a block.
 pub(crate) const REORG_MAX: usize = 3;
 pub(crate) const DEPTH: i64 = 4;
 const INTERVAL_SECONDS: u64 = 2;
 
-/// Command to replay for an equal chain.
+/// Command that is replayed to make an equal chain.
 #[derive(Clone)]
 enum Command {
     Send(Vec<TransferCall>),
@@ -32,7 +32,7 @@ pub(crate) struct Chain {
     seed: u64,
     devnet: Devnet,
     foreign: Devnet,
-    /// On the last fork that the chain left.
+    /// Node on the last fork that the chain left.
     stale: Option<Devnet>,
     commands: Vec<Command>,
     pub(crate) node_state: Arc<NodeState>,
@@ -102,7 +102,7 @@ impl Chain {
         self.devnet.chain().head()
     }
 
-    /// Queues a transaction; the other chain has it too.
+    /// Queues a transaction, on the foreign chain too.
     pub(crate) fn send(&mut self, calls: Vec<TransferCall>) -> TxHash {
         self.commands.push(Command::Send(calls.clone()));
         self.foreign.chain().batch(calls.clone()).unwrap();
@@ -111,7 +111,7 @@ impl Chain {
         sent
     }
 
-    /// Time passes.
+    /// Advances the chain's time.
     pub(crate) fn pass(&mut self, seconds: u64) {
         self.now += seconds;
         self.node_state.set_now(self.now.cast_signed());
@@ -140,7 +140,7 @@ impl Chain {
         }
         let chain = self.devnet.chain();
         let reorged = chain.reorg(depth, reorg).or_else(|_| {
-            // The transaction is not in these blocks.
+            // The transaction may not be in these blocks.
             reorg = Reorg::Keep;
             chain.reorg(depth, reorg)
         });

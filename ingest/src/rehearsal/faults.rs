@@ -6,12 +6,12 @@ use testkit::faults::{Behaviour, Class, Fault, Numbering, REFUSALS};
 /// Usual maximum of requests in a row of a fault that could deceive a shop with one endpoint.
 pub(super) const LONG: usize = 40;
 
-/// Returns `true` if a refusal is temporary, and not about size.
+/// Returns `true` for refusals that are neither about size nor about pruned data.
 fn passes(class: Class) -> bool {
     matches!(class, Class::Rate | Class::Behind | Class::Timeout | Class::Transient | Class::Fatal)
 }
 
-/// A refusal in the words of a class.
+/// Index of a random refusal, about size or not.
 fn words(dice: &mut Dice, is_size: bool) -> usize {
     let fits = |class| if is_size { matches!(class, Class::Size(_)) } else { passes(class) };
     loop {
@@ -27,7 +27,7 @@ pub(super) fn range(dice: &mut Dice) -> (u64, usize) {
     (1 + dice.below(6) as u64, words(dice, true))
 }
 
-/// A fault, and how many requests have it.
+/// A fault, and the number of requests that have it.
 pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
     let requests = |most: usize, dice: &mut Dice| 1 + u32::try_from(dice.below(most)).unwrap();
     match dice.below(33) {
@@ -70,7 +70,7 @@ pub(super) fn omission(dice: &mut Dice) -> (Fault, u32) {
 
 /// Another numbering of logs, in all or in every second answer; or the usual one again.
 pub(super) fn renumber(dice: &mut Dice, behaviour: &mut Behaviour) {
-    // Equal places are seen for what they are, where there are two payments in a block.
+    // Zero is rarer: two payments of a block with one index are easily recognised as a fault.
     let numbering = if dice.below(4) > 0 { Numbering::Transaction } else { Numbering::Zero };
     let is_wrong = behaviour.numbering != Numbering::Block || behaviour.backend.is_some();
     behaviour.numbering = Numbering::Block;

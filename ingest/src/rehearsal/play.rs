@@ -22,11 +22,11 @@ use crate::{ChainConfig, Policy, Tag, Tier};
 const EVENTS: usize = 60;
 /// Maximum time until ingest's next request, busy or paused; reached only in red runs.
 const TURN: Duration = Duration::from_secs(60);
-/// Maximum duration of the end; reached only in red runs.
+/// Maximum duration of the last phase; reached only in red runs.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Maximum duration of the end if a planted defect must make the run red.
+/// Maximum duration of the last phase if a planted defect must make the run red.
 const PATIENCE_IF_PLANTED: Duration = Duration::from_secs(6);
-/// Seconds in which a block is checked, without faults.
+/// Time in seconds within which a block is checked, without faults.
 const CHECK_SECONDS: u64 = 12;
 /// Blocks by which one endpoint of two extends a fork that the chain left: more than confirm a
 /// block.
@@ -46,10 +46,10 @@ struct Play {
     config: ChainConfig,
     readiness: Readiness,
     run: Option<Run>,
-    /// Blocks by which a fork that the chain left still grows; none unless the liar alone stays on
-    /// it.
+    /// Number of blocks by which the abandoned fork will still grow; `None` unless the liar alone
+    /// stays on it.
     growth: Option<usize>,
-    /// Payments that customers will send, and when.
+    /// Payments that customers will send, each with its time.
     due: Vec<(u64, Vec<TransferCall>)>,
     /// Index of the endpoint that lies, of two.
     liar: usize,
@@ -299,7 +299,7 @@ impl Play {
         let paid_in = self.chain.head().number.cast_signed();
         // Some endpoints stay a block behind.
         self.mine(2);
-        // Waits until the payment is checked, which needs age alone where dust needs no depth.
+        // Waits until the payment is checked: with the dust tier a block only has to be old enough.
         for _ in 0..CHECK_SECONDS {
             self.go(10).await?;
             if self.checked() >= paid_in {
@@ -311,7 +311,7 @@ impl Play {
         self.chain.reorg(2, Reorg::Drop(sent), true).await;
         self.set_clock();
         self.growth = Some(GROWTH);
-        // Long enough that the whole fork could be confirmed.
+        // Enough requests to confirm the whole fork.
         let requests = 60 + u32::try_from(self.dice.below(LONG)).unwrap();
         self.chain.proxies[self.liar].behaviour().fault = Some((Fault::Stale, requests));
         for _ in 0..DEPTH {
@@ -328,8 +328,8 @@ impl Play {
         details.first().and_then(|detail| detail["checked"].as_i64()).unwrap_or(-1)
     }
 
-    /// Makes an endpoint number logs in another way or mends it, takes the receipts of the last
-    /// transactions from all, or makes tags too young.
+    /// Changes or restores an endpoint's numbering of logs, takes the receipts of the last
+    /// transactions from all endpoints, or makes the liar's tags too young.
     fn deviate(&mut self) {
         let is_alone = self.chain.proxies.len() == 1;
         match self.dice.below(6) {
@@ -398,8 +398,8 @@ impl Play {
         behaviour.range_max = range;
     }
 
-    /// Makes the logs of new blocks come later than the blocks. Of two endpoints only the liar does
-    /// so: logs that both omit when asked would be lost.
+    /// Delays the logs of new blocks. Of two endpoints only the liar does so: logs that both omit
+    /// would be lost.
     fn trail(&mut self) {
         let index = if self.chain.proxies.len() > 1 { self.liar } else { 0 };
         let seconds = self.dice.below(6) as i64;
@@ -435,7 +435,7 @@ impl Play {
         }
     }
 
-    /// Ends the faults of an endpoint, except its omissions, which last for ever.
+    /// Ends the faults of an endpoint, except its omissions, which are permanent.
     fn heal(&mut self) {
         let index = self.endpoint();
         self.heal_one(index);

@@ -43,7 +43,7 @@ impl Run {
         self.task.is_finished()
     }
 
-    /// Stops it in order; whatever it waits for must come.
+    /// Stops it in order, and waits for its end.
     pub(crate) async fn stop(self) -> Result<(), String> {
         self.stop.cancel();
         self.ended().await
@@ -71,7 +71,7 @@ pub(crate) fn pauses() -> Pauses {
         repair: millis(20),
         sole_max: millis(10),
         recheck: millis(5),
-        // Of two endpoints both answer again, however long it takes.
+        // No endpoint counts as gone: both answer again in the end.
         alone: Duration::from_secs(3600),
         stuck: Duration::from_secs(3600),
         stalled: Duration::from_secs(3600),

@@ -1,5 +1,5 @@
-//! The pipeline behind ingest, in this process: the processor and the tables on the embedded back ends; and the shop
-//! that has its orders there.
+//! The pipeline behind ingest, in this process: the processor and the tables on the embedded back ends, and a shop with
+//! its orders.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) struct Shop {
     threads: Vec<JoinHandle<()>>,
     /// Wallet, amount and expiry that each order asks for.
     orders: BTreeMap<OrderId, (Address, Amount, UnixSeconds)>,
-    /// The deposits of orders, as last published.
+    /// The last published deposit of each order.
     opened: BTreeMap<OrderId, Deposit>,
     _dir: tempfile::TempDir,
 }
@@ -183,7 +183,8 @@ impl Shop {
         self.store.chains().await.unwrap().iter().any(|row| row.lane.is_some())
     }
 
-    /// Returns the content of the tables. Nothing pays an order whose deposit never opened.
+    /// Returns the content of the tables. An order whose deposit never opened has the values that it asked for; nothing
+    /// pays it.
     pub(crate) async fn books(&mut self) -> Booked {
         let mut booked = Booked::default();
         for wallet in wallets() {
@@ -205,7 +206,7 @@ impl Shop {
                 }));
             }
         }
-        // As far as deposits opened meanwhile: nobody pays them any more.
+        // Deposits may have opened since the last read. Nobody pays those any more.
         self.read_deposits();
         for (id, asked) in &self.orders {
             let opened = self.opened.get(id);
@@ -228,7 +229,7 @@ impl Drop for Shop {
     fn drop(&mut self) {
         self.stop.cancel();
         for thread in self.threads.drain(..) {
-            // Its panic was printed.
+            // A panic of the thread was already printed.
             drop(thread.join());
         }
     }

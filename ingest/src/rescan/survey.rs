@@ -27,7 +27,7 @@ pub struct Survey {
     pub received: Vec<(i64, BlockHash, Observation)>,
     /// Transfers from wallets, with their heights.
     pub sent: Vec<(i64, Observation)>,
-    /// The balances at each of the times; or the reason why they are not known.
+    /// The balances at each of the times; or the reason why they are unknown.
     pub wealth: Result<Vec<Wealth>, String>,
 }
 
@@ -112,7 +112,8 @@ async fn serving(
     Ok((useful, left_out, finalized))
 }
 
-/// First block at or after each time, by the first endpoint that has them all; one above `last` where none is.
+/// First block at or after each time, by the first endpoint that has them all; one above `last` if there is no such
+/// block.
 async fn blocks_at(
     endpoints: &[Endpoint],
     last: Block,
@@ -171,7 +172,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Keeps those on the log, and those that not all receipts deny.
+    /// Drops transfers that are not on the log if receipts of `needed` endpoints deny them and none proves them.
     async fn undenied(
         &mut self,
         shown: BTreeMap<Place, Observation>,
@@ -220,7 +221,7 @@ impl Asked<'_> {
     }
 }
 
-/// The balances before each of these blocks, by the first endpoint that has all the states.
+/// The balances before each of these blocks, by the first endpoint that serves the state at all of them.
 async fn wealth(
     endpoints: &[Endpoint],
     chain: &ChainConfig,

@@ -9,15 +9,15 @@ use schemas::record::Block;
 use super::{RewindError, Target};
 use crate::{ChainConfig, restore};
 
-/// Minimum number of blocks read back at first; then four times as many, until one is common.
+/// Minimum number of heights that are read back at first; each further read covers four times the range.
 pub(super) const DEPTH_MIN: i64 = 256;
 
 impl Target {
     /// The newest published block that the endpoints have too.
     ///
     /// # Errors
-    /// [`RewindError::NoCommon`], [`RewindError::TooOld`], [`RewindError::NothingToTakeBack`]; [`RewindError::Endpoints`] where they
-    /// disagree or do not answer.
+    /// [`RewindError::NoCommon`], [`RewindError::TooOld`], [`RewindError::NothingToTakeBack`];
+    /// [`RewindError::Endpoints`] if they disagree or do not answer.
     pub async fn common(log: Arc<dyn Log>, chain: &ChainConfig) -> Result<Self, RewindError> {
         let is_shown = async |block: &Block| {
             Ok(Self::shown_or_gone(chain, block.number).await? == Some(Self::Shown(*block)))
@@ -26,7 +26,7 @@ impl Target {
     }
 }
 
-/// The newest published block that is shown.
+/// The newest published block for which `is_shown` holds.
 pub(super) async fn newest_common(
     log: Arc<dyn Log>,
     chain: &ChainConfig,
@@ -53,7 +53,7 @@ pub(super) async fn newest_common(
         if lowest.number >= lowest_read {
             return Err(RewindError::NoCommon(lowest.number));
         }
-        // Heads may be rarer than the heights that were asked for.
+        // Published blocks may be further apart than the range that was read.
         let read = last.number.saturating_sub(lowest.number);
         (lowest_read, depth) = (lowest.number, depth.max(read).saturating_mul(4));
     }
@@ -70,7 +70,8 @@ fn published(log: &dyn Log, chain: &ChainConfig, depth: i64) -> Result<Vec<Block
     Ok(blocks)
 }
 
-/// The newest of the blocks that is shown, as the first one is: forks share all that is below a block that they share.
+/// The newest of the blocks that is shown, by bisection. The first one is shown, and forks share all blocks below a
+/// common one.
 async fn newest_shown(
     blocks: &[Block],
     is_shown: impl AsyncFn(&Block) -> Result<bool, RewindError>,

@@ -7,9 +7,9 @@ use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 
 use crate::machine::Refusal;
 
-/// Longest message that is kept for masking: a body may have megabytes.
+/// Maximum characters of a message that are kept for masking: a body may have megabytes.
 const UNMASKED_CHARS_MAX: usize = 1000;
-/// Longest message that is shown.
+/// Maximum characters of a message that are shown.
 const MESSAGE_CHARS_MAX: usize = 200;
 /// Maximum of the pauses that endpoints ask for.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
@@ -17,7 +17,7 @@ pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 const BATCH: &str = "batch";
 /// Replacement of a secret in texts.
 const MASK: &str = "***";
-/// Minimum length of a cut secret that is masked: a shorter one may be another word.
+/// Minimum length of a cut secret that is masked: a shorter text may be something else.
 const SECRET_PART_CHARS_MIN: usize = 4;
 
 /// Part of our message about an unknown method.
@@ -91,7 +91,7 @@ impl Failure {
         let by_words = classify(None, body);
         let is_unknown = by_words == Refusal::Transient;
         let smaller_batch_may_do = match status {
-            // Credentials, rates and times have nothing to do with the size, nor has an outage.
+            // Refused credentials, rate limits and timeouts do not depend on the size of the batch; nor does an outage.
             401 | 403..=405 | 408 | 429 => false,
             500.. => is_unknown && names_batch(body),
             _ => is_unknown,
@@ -130,11 +130,11 @@ impl Failure {
         self
     }
 
-    /// Masks parts of the endpoint's URL, should the endpoint have repeated them, then cuts the message.
+    /// Masks the endpoint's secrets, which it may have repeated, then cuts the message.
     pub(crate) fn masked(mut self, secrets: &[String]) -> Self {
         for secret in secrets {
             self.message = self.message.replace(secret, MASK);
-            // The text was read up to a length: a secret may begin before its end.
+            // The text was cut at a length: its end may be the start of a secret.
             let parts = (SECRET_PART_CHARS_MIN..secret.len()).rev();
             let part = parts.filter_map(|length| secret.get(..length));
             if let Some(part) = part.into_iter().find(|part| self.message.ends_with(*part)) {
@@ -256,7 +256,8 @@ const WORDS: &[(Class, &str)] = &[
     (Class::Fatal, "unavailable due to config"),
 ];
 
-/// `4444` is of EIP-4444. `-32005` is "limit exceeded": without words about a limit, it is the rate.
+/// `4444` is of EIP-4444. `-32005` is "limit exceeded": if the message does not name the limit, it counts as a rate
+/// limit.
 const CODES: &[(Class, i64)] =
     &[(Class::Rate, -32_005), (Class::Rate, 429), (Class::Pruned, 4444), (Class::Fatal, -32_601)];
 
@@ -271,7 +272,7 @@ fn classify(code: Option<i64>, message: &str) -> Refusal {
         Some(Class::Timeout) => Refusal::Timeout,
         Some(Class::Pruned) => Refusal::Pruned,
         Some(Class::Fatal) => Refusal::Fatal,
-        // The cursor can do nothing about a batch: `rpc` sends smaller ones.
+        // A refused batch does not concern the cursor: `rpc` sends smaller ones.
         Some(Class::Batch) | None => Refusal::Transient,
     }
 }

@@ -1,7 +1,7 @@
 //! Tron's native HTTP interface, a second source beside JSON-RPC: the solidified block, and the outcomes of a
 //! block's transactions (decision 37).
 //!
-//! Its format differs: no `0x`, times in milliseconds, errors with HTTP 200, outcomes without the block's hash.
+//! Its format differs: no `0x`, times in milliseconds, errors with HTTP status 200, outcomes without the block's hash.
 //! Outcomes are therefore compared with the transactions that JSON-RPC lists in the block.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -24,13 +24,13 @@ use crate::machine::{Answer, Ask, EventLog, Header, Outcome, Point, Proof, Recei
 
 /// The newest solidified block, without its transactions.
 const BLOCK: &str = "walletsolidity/getblock";
-/// The outcomes of all transactions of a solidified block; an empty list of any other.
+/// The outcomes of all transactions of a solidified block; an empty list for any other block.
 const INFOS: &str = "walletsolidity/gettransactioninfobyblocknum";
 
 #[derive(Debug)]
 pub(super) struct Native {
     config: NativeConfig,
-    /// Support of outcomes: a guess may lack it.
+    /// Support of the interface: a guessed address may lack it.
     outcomes: Support,
 }
 
@@ -181,7 +181,7 @@ struct Finals {
 }
 
 impl Finals {
-    /// Returns their proof of a transaction: unknown if another block is final at its height.
+    /// Returns the proof of a transaction: unknown if another block is final at its height.
     fn of(&self, outcome: &Outcome) -> Proof {
         match self.receipts.get(&outcome.transaction) {
             Some(receipt) => Proof::Receipt(receipt.clone()),
@@ -208,7 +208,7 @@ struct WireHeader {
     raw_data: WireRawHeader,
 }
 
-/// Zeros are left out, as everywhere in this interface.
+/// Fields that are zero are left out, as everywhere in this interface.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireRawHeader {

@@ -1,5 +1,5 @@
-//! Outcomes of transactions, requested by their blocks: the receipts of whole blocks as a second
-//! source of logs, and what a block says of a transaction without a receipt.
+//! Outcomes of transactions, requested by their blocks: the receipts of whole blocks as a second source of logs, and a
+//! block's list of transactions as proof about one without a receipt.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::wire::{self, Call, Listed, WireOutcome};
 use super::{Endpoint, Failure};
 use crate::machine::{Answer, Ask, EventLog, Outcome, Point, Proof, Receipt, Refusal, Span};
 
-/// Logs, and the blocks in whose receipts they were found.
+/// Our logs, and all blocks whose receipts were read.
 pub(super) type OutcomeLogs = (Vec<EventLog>, Vec<(i64, BlockHash)>);
 
 const fn is_by_receipts(span: &Span) -> bool {
@@ -41,7 +41,7 @@ impl Endpoint {
             let found = match span {
                 Span::Receipts { from, to } => match self.fetch_outcome_logs(*from, *to).await {
                     Err(_) if !self.has_outcomes() => return self.fetch_in_parts(ask).await,
-                    // Some blocks have receipts that cannot be read, or are too large even alone, for good.
+                    // Receipts of some blocks can never be read, or are too large even for a single block.
                     Err(failure)
                         if !self.has_native()
                             && (is_unreadable(&failure) || from == to && is_large(&failure)) =>
@@ -72,7 +72,7 @@ impl Endpoint {
         self.has_native() || self.outcomes.is_expected(Instant::now())
     }
 
-    /// Our logs of the transactions that succeeded, from one height to another, and the blocks that have them.
+    /// Our logs of the transactions that succeeded, from one height to another, and all blocks read.
     async fn fetch_outcome_logs(&self, from: i64, to: i64) -> Result<OutcomeLogs, Failure> {
         if let Some(native) = self.native() {
             let fetched = self.fetch_final_logs(native, from, to).await;
@@ -96,7 +96,7 @@ impl Endpoint {
         Ok((logs, read))
     }
 
-    /// Our logs of the receipts, where the transaction succeeded.
+    /// Our logs in the receipts of transactions that succeeded.
     pub(super) fn moved(
         &self,
         outcomes: Vec<(TxHash, Receipt)>,
@@ -131,8 +131,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes note of `null` for the receipts of a block. If the endpoint shows the block, that lasts for a moment, or
-    /// the method is not served.
+    /// Takes note of `null` for the receipts of a block. If the endpoint shows the block, the receipts either follow
+    /// soon, or the method is not served.
     async fn note_null(&self, number: i64) -> Failure {
         if let Err(failure) = self.fetch_lists([number]).await {
             return failure;
@@ -194,7 +194,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The receipts of a block, as far as they are to be had.
+    /// The receipts of a block; empty if the endpoint does not serve them, or fails otherwise than by its rate limit.
     async fn receipts_in(&self, hash: BlockHash) -> Result<HashMap<TxHash, Receipt>, Failure> {
         if !self.outcomes.is_expected(Instant::now()) {
             return Ok(HashMap::new());

@@ -17,7 +17,7 @@ impl Pace {
         Self { interval, next: Mutex::new(None) }
     }
 
-    /// Takes the time of some calls. Returns the wait before they are sent.
+    /// Reserves the time of some calls. Returns the wait before they are sent.
     pub(super) fn take(&self, calls: usize, now: Instant) -> Duration {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let start = next.map_or(now, |next| next.max(now));

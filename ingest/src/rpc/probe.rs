@@ -1,4 +1,5 @@
-//! Requests of the doctor that a scan does not need.
+//! Requests that a scan does not need: those of the doctor, of rescans and surveys, and of the
+//! search for a transaction.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ const BALANCE_OF: &str = "0x70a08231";
 /// Prefix of the code of an account that lets a contract act for it (EIP-7702).
 const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
 
-/// Receipts by which a log is searched for in a block.
+/// Maximum number of receipts of a block in which a log is searched for.
 const RECEIPTS_TRIED: usize = 20;
 
 /// A block, with its transactions.
@@ -73,7 +74,7 @@ impl Endpoint {
         Ok(listed.map(|Listed { block, transactions }| Probed { block, transactions }))
     }
 
-    /// Asks for our logs of a range, as a scan does.
+    /// Requests our logs of a range, as a scan does.
     pub(crate) async fn scan(&self, from: i64, to: i64) -> Result<(), Failure> {
         let calls: Vec<Call> = self.log_calls(Span::Range { from, to }).collect();
         for result in self.call(&calls).await? {
@@ -82,7 +83,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Returns the number of logs of a block, ours or not.
+    /// Returns the number of all logs of a block.
     pub(crate) async fn count_logs(&self, block: Block) -> Result<usize, Failure> {
         let logs = self.one("eth_getLogs", json!([{ "blockHash": block.hash }])).await?;
         Ok(logs.as_array().map_or(0, Vec::len))
@@ -91,7 +92,7 @@ impl Endpoint {
     /// Returns `true` if a block has any log, by all of its receipts, or else by some of them.
     ///
     /// # Errors
-    /// [`Failure`] if they are not there.
+    /// [`Failure`] if receipts are missing.
     pub(crate) async fn has_logs(&self, probed: &Probed) -> Result<bool, Failure> {
         let whole = Call::block_receipts(Span::Block(probed.block.hash));
         if let Ok(Some(receipts)) = self.send_one::<Vec<Logs>>(&whole).await
@@ -137,7 +138,8 @@ impl Endpoint {
         Ok(code.is_some_and(|code| !code.starts_with(&DELEGATION)))
     }
 
-    /// Returns a wallet's balance of a token in its smallest units; `None` without such an answer.
+    /// Returns a wallet's balance of a token in its smallest units; `None` if the contract returns
+    /// no amount.
     pub(crate) async fn balance(
         &self,
         contract: Address,
@@ -147,7 +149,7 @@ impl Endpoint {
         Ok(word(wire::output(&self.one(method, params).await?)?))
     }
 
-    /// As [`Endpoint::balance`] after a block, of each contract and wallet.
+    /// As [`Endpoint::balance`], after a block and for each pair of contract and wallet.
     pub(crate) async fn balances_at(
         &self,
         pairs: &[(Address, Address)],
@@ -161,7 +163,7 @@ impl Endpoint {
         results.map(|result| Ok(word(self.masked(wire::output(&result?))?))).collect()
     }
 
-    /// The logs of a range of transfers from our wallets.
+    /// The logs of transfers from our wallets in a range.
     pub(crate) async fn sent(&self, from: i64, to: i64) -> Result<Vec<EventLog>, Failure> {
         let call = |topics: &Value| {
             let topics = json!([topics[0], topics[2], null]);

@@ -3,9 +3,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time without requests for a method that the endpoint lacked.
+/// Time after a refusal until the method is requested again.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(600);
-/// Longest time of `null` about blocks that the endpoint shows. Most nodes need seconds to index a new block.
+/// Time of `null` about blocks that the endpoint shows, after which the method counts as missing. Most nodes need
+/// seconds to index a new block.
 pub(super) const SILENT_MAX: Duration = Duration::from_secs(30);
 
 /// State of one method.
@@ -41,7 +42,7 @@ impl Support {
     /// Takes note of `null` about a block that the endpoint shows; returns `true` once that lasts too long.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
         let mut state = self.lock();
-        // An earlier one that was not repeated says nothing about this block.
+        // An earlier `null` that was not repeated says nothing about this block.
         let is_recent = |last: Instant| now.saturating_duration_since(last) < 2 * SILENT_MAX;
         let begun = state.silent.filter(|(_, last)| is_recent(*last));
         let since = begun.map_or(now, |(since, _)| since);

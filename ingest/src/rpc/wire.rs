@@ -69,7 +69,8 @@ pub(super) fn quantity(number: i64) -> String {
     format!("{number:#x}")
 }
 
-/// The body of a request; ids are positions. A single call is no batch: some refuse batches.
+/// The body of a request; ids are positions. A single call is sent without a batch: some endpoints
+/// refuse batches.
 pub(super) fn body(calls: &[Call]) -> Value {
     let mut list = Vec::with_capacity(calls.len());
     for (id, Call { method, params }) in calls.iter().enumerate() {
@@ -112,7 +113,7 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
     all.ok_or_else(|| Failure::new(Refusal::Transient, "a call of the batch was not answered"))
 }
 
-/// Position of a reply's call, by its id. Some endpoints return text.
+/// Position of a reply's call, by its id. Some endpoints return ids as text.
 fn position(id: &Value) -> Option<usize> {
     match id.as_str() {
         Some(text) => text.parse().ok(),
@@ -145,7 +146,7 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     T::deserialize(field).map(Some)
 }
 
-/// Requested pause, if it is a valid duration.
+/// The pause that an endpoint asks for, if it is a valid duration.
 fn pause_of(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().map(|pause| pause.min(RETRY_AFTER_MAX))
 }
@@ -153,10 +154,10 @@ fn pause_of(seconds: f64) -> Option<Duration> {
 fn error(error: &Value) -> Failure {
     let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
-    // Some endpoints distinguish range from rate in `data` only.
+    // With some endpoints only `data` distinguishes a range limit from a rate limit.
     let data = error.get("data").and_then(Value::as_str).unwrap_or_default();
     let failure = Failure::from_rpc(code, format!("{message} {data}").trim());
-    // Infura's field for it.
+    // Infura's field for the pause.
     let pause = error.pointer("/data/rate/backoff_seconds").and_then(Value::as_f64);
     Failure { retry_after: pause.and_then(pause_of), ..failure }
 }
@@ -311,7 +312,7 @@ pub(super) fn receipt(value: Value) -> Result<Option<Receipt>, Failure> {
     }
     let wire: WireReceipt = serde_json::from_value(value).map_err(|e| malformed("receipt", &e))?;
     let succeeded = succeeded(&wire.status)?;
-    // Most are of other contracts, and need not parse.
+    // Most logs are of other contracts, and need not parse.
     let logs = wire.logs.into_iter().filter_map(|log| event(serde_json::from_value(log).ok()?));
     Ok(Some(Receipt { block_hash: wire.block_hash, succeeded, logs: logs.collect() }))
 }

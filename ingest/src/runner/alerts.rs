@@ -1,4 +1,4 @@
-//! Alerts about a chain: records on `alerts`, each once. Those of a step are written with it.
+//! Alerts about a chain, each written once to the topic `alerts`. Alerts of a step are written with it.
 
 use log::NewRecord;
 use schemas::record::{Alert, Block, Held};
@@ -8,15 +8,16 @@ use super::{Ended, Runner};
 use crate::Error;
 use crate::machine::{Cursor, Note};
 
-/// Maximum age of a read of the topic: another process that had the chain may have raised more.
+/// Maximum age of the last read of the topic, in microseconds: another process that followed the chain may have raised
+/// alerts since.
 const KNOWN_MICROS_MAX: i64 = 60_000_000;
-/// Subject of a halt of second checks; a halt of the whole chain has none but the chain.
+/// Subject of a halt of second checks; a halt of the whole chain has an empty subject.
 pub(super) const CHECKS: &str = "checks";
 
-/// Signs in an attempt that an alert is over.
+/// Results of an attempt, by which alerts end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Signs<'a> {
-    /// Blocks were scanned, or all were already.
+    /// Blocks were scanned, or none was left to scan.
     pub(super) is_scanned: bool,
     /// A second check succeeded, and none fails.
     pub(super) is_checked: bool,
@@ -29,14 +30,14 @@ pub(super) struct Signs<'a> {
 }
 
 impl<'a> Signs<'a> {
-    /// None before the first head: nothing of the chain is known.
+    /// `None` before the first head: nothing is known of the chain.
     fn of(cursor: &'a Cursor, is_scanned: bool, is_checked: bool) -> Option<Self> {
         let has_gap = cursor.history()?.head().has_gap;
         let (is_alone, held) = (cursor.is_alone(), cursor.held());
         Some(Self { is_scanned, is_checked, is_alone, has_gap, held })
     }
 
-    /// Returns the reason why an alert is over, if it is. An event does not end by itself.
+    /// Returns the reason why an alert is over, if it is. Alerts about events do not end by themselves.
     fn ending(&self, alert: &Alert) -> Option<&'static str> {
         let is_about = |held: &Held| {
             let (chain, subject) = (alert.blockchain, held.transfer.tx_hash);
@@ -163,7 +164,7 @@ impl Runner {
         self.open.get(&Alert::id(kind, Some(self.chain.blockchain), &subject)).is_some()
     }
 
-    /// Resolves alerts that are over, of any process.
+    /// Resolves alerts that are over, including those of other processes.
     pub(super) fn end_alerts(&mut self, cursor: &Cursor, is_scanned: bool, is_checked: bool) {
         let Some(signs) = Signs::of(cursor, is_scanned, is_checked) else { return };
         let (chain, now) = (Some(self.chain.blockchain), self.clock.now());
@@ -205,7 +206,7 @@ impl Runner {
         encoded.collect::<Result<_, _>>().map_err(Error::Encode)
     }
 
-    /// Writes the alerts that come with no step. After a failure they are retried with the next answer.
+    /// Writes the alerts that belong to no step. After a failure they are retried with the next answer.
     pub(super) async fn send_alerts(&mut self) -> Result<(), Ended> {
         if self.alerts.is_empty() {
             return Ok(());
@@ -253,7 +254,7 @@ mod tests {
         let hash = observation.tx_hash.to_string();
         let block = example::chain_record().block;
         let held = [Held { block, transfer: observation }];
-        // Nothing is well.
+        // No condition has ended.
         let none = Signs {
             is_scanned: false,
             is_checked: false,

@@ -1,4 +1,4 @@
-//! Log lines of a chain that makes no progress, and the backoff of the log.
+//! Messages about a chain without progress, and the backoff after transient failures of the log.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::rpc::Failure;
 /// First wait after a failure; it doubles each time.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Polls in a row after which an endpoint that is behind is logged.
+/// Number of consecutive polls behind after which a message is written.
 const BEHIND_POLLS_MAX: u32 = 10;
 
 /// Logs each new cause of a delay once.

@@ -1,4 +1,4 @@
-//! A halt: it is reported by alarm and alert, and lasts until its cause is gone.
+//! A halt, which is reported by alarm and alert.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Runner {
     pub(super) async fn halted(&mut self, reason: String) -> Result<(), Ended> {
         (self.scan, self.check) = (Stall::default(), Stall::default());
         let _alarm = self.raise_halt(&reason).await?;
-        // It may have been rewound between the last step and now.
+        // The chain may have been rewound since the last step.
         let mut before = self.epoch;
         loop {
             let epoch = self.epoch().await?;
@@ -26,7 +26,7 @@ impl Runner {
             if epoch > before {
                 return Ok(());
             }
-            // An operator may have resolved the alert.
+            // An operator may have resolved the alert: it is then raised again.
             self.read_alerts().await?;
             self.note_alert(AlertKind::ChainHalted, "", reason.clone());
             self.send_alerts().await?;

@@ -11,11 +11,11 @@ use super::alerts::CHECKS;
 use crate::machine::{Cursor, Decision, Next, Note, Role};
 use crate::rpc::Failure;
 
-/// Failed attempts without progress between them, and the alarm that reports them.
+/// Failed attempts since the last progress, and the alarm that reports them.
 #[derive(Debug, Default)]
 pub(super) struct Stall {
     since: Option<UnixMicros>,
-    /// Last progress on the log, until there is some in this process.
+    /// Time of the last progress on the log; `None` once this process has made progress.
     published: Option<UnixMicros>,
     /// Last known cause of a failure.
     cause: String,
@@ -29,13 +29,13 @@ struct Raised {
 }
 
 impl Stall {
-    /// No failed attempt yet, after the last progress on the log.
+    /// A state without failed attempts, with the time of the last progress on the log.
     pub(super) fn since(published: Option<UnixMicros>) -> Self {
         Self { published, ..Self::default() }
     }
 
-    /// Takes note of a failed attempt, with its cause where that is known. The time counts from the
-    /// last progress on the log, after progress in this process from the first failure.
+    /// Takes note of a failed attempt, with its cause where that is known. The time counts from the last progress on
+    /// the log; once this process has made progress, from the first failure after it.
     fn failed(&mut self, now: UnixMicros, cause: Option<String>) {
         self.since.get_or_insert(self.published.unwrap_or(now));
         if let Some(cause) = cause {
@@ -75,7 +75,7 @@ impl Runner {
         let now = self.clock.now();
         let cause = self.cause(attempt);
         let Decision { publish, next, .. } = attempt.decision;
-        // An attempt may fail and still publish: a head that names a gap.
+        // A failed attempt may still publish a head, to report a gap.
         let has_progress = !publish.is_empty() || *next == Next::AtTip;
         let is_scanned = attempt.failure.is_none() && has_progress;
         let mut is_checked = attempt.role != Role::First && cause.is_none();
@@ -137,7 +137,7 @@ impl Runner {
         self.show_halt(self.stalled());
     }
 
-    /// Returns why there is no progress, if that was reported.
+    /// Returns the reported reason for the lack of progress, if any.
     pub(super) fn stalled(&self) -> Option<&str> {
         self.scan.text().or(self.check.text())
     }

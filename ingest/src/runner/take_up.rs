@@ -1,4 +1,4 @@
-//! Acquisition of a chain: its state on the log is shown and counts, before any request; and its release.
+//! Acquisition of a chain, whose state on the log is shown before any request, and its release.
 
 use metrics::gauge;
 use runtime::metrics::NO_VALUE;
@@ -8,7 +8,7 @@ use super::stall::Stall;
 use super::{Ended, Runner};
 use crate::{Error, metrics as names, watched};
 
-/// Metrics of a chain that only the process exports which follows it.
+/// Metrics of a chain that are exported only by the process that follows it.
 const OF_THE_FOLLOWER: [&str; 8] = [
     names::HEAD_BLOCK,
     names::FINALIZED_BLOCK,

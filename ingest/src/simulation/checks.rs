@@ -18,7 +18,7 @@ const STEPS: usize = 60;
 
 /// The chain's own content, and two endpoints that show it.
 struct Sight {
-    /// Without faults.
+    /// The chain itself, without faults.
     chain: Node,
     /// Transactions that the first endpoint leaves out while their blocks are not final.
     omitted: Vec<TxHash>,
@@ -61,7 +61,7 @@ impl Sight {
     fn first_node(&self) -> Node {
         let mut node = self.chain.clone();
         node.logs_lag = i64::from(self.trails);
-        // Not in final blocks: old ones are fetched only once.
+        // Omissions end once their blocks are final.
         let open: BTreeSet<TxHash> = (self.chain.transfers_after(self.chain.head().number - 7))
             .into_iter()
             .map(|(_, seen)| seen.tx_hash)
@@ -229,7 +229,8 @@ impl World {
             let step = publish::step(&decision.publish, self.config.watched(), &self.memory.layout);
             self.memory.commit(step.unwrap());
         }
-        // An endpoint that stays on another fork for long would halt the chain: others would be asked before.
+        // Ends the first endpoint's fault: the simulation does not choose another endpoint, and one that stays on
+        // another fork would halt the chain.
         if matches!(decision.next, Next::Retry(_)) {
             self.sight.first = Fault::None;
         }
@@ -245,7 +246,7 @@ impl World {
         self.cursor.defects.is_blind = self.is_blind;
     }
 
-    /// Ends faults, except omissions of the first endpoint, and expects that all is confirmed.
+    /// Ends faults, except omissions of the first endpoint, and expects that all payments are confirmed.
     fn confirm_all(&mut self) -> Result<(), String> {
         self.sight.first = Fault::None;
         self.sight.second = Fault::None;
@@ -269,7 +270,7 @@ impl World {
             let mut transfers: Vec<_> = transfers
                 .map(|(block, seen)| (block.hash, Observation { ordinal: 0, ..seen }, seen.ordinal))
                 .collect();
-            // Among equal ones of a transaction the positions are given as they are found.
+            // Equal transfers of a transaction get ordinals in the order in which they are found.
             transfers.sort_by_key(|(hash, seen, _)| (hash.0, seen.log_index));
             let payments: BTreeSet<_> = transfers
                 .iter()

@@ -14,10 +14,10 @@ use crate::machine::{
 };
 
 pub(crate) const TOKEN: [u8; 20] = [0xaa; 20];
-/// Transaction of the transfers that no block holds.
+/// Hash of the transaction of forged transfers, which no block holds.
 pub(crate) const FORGED: TxHash = Hash([0xf0; 32]);
 const PAYER: Address = Address::new(AddressFamily::Evm, [0x77; 20]);
-/// Beyond any reorganisation.
+/// Distance of `finalized` from the head, in blocks: beyond any reorganisation.
 const FINALIZED_DEPTH: usize = 7;
 const SAFE_DEPTH: usize = 2;
 
@@ -273,7 +273,7 @@ impl Node {
             .collect()
     }
 
-    /// Lets the endpoint show a transfer in its newest block that the chain has not.
+    /// Makes the endpoint show a transfer in its newest block that the chain does not have.
     pub(crate) fn forge(&mut self, payment: Payment) {
         self.forged.push((self.head().hash, payment));
     }
@@ -297,7 +297,7 @@ fn log(block: Block, tx_hash: TxHash, payment: &Payment, log_index: i32) -> Even
     }
 }
 
-/// The log of a transfer in a block, always of one transaction.
+/// The log of a transfer in a block, always of the same transaction.
 pub(crate) fn event(block: Block, log_index: i32, units: u128) -> EventLog {
     log(block, Hash([1; 32]), &Payment { wallet: 1, value: units }, log_index)
 }

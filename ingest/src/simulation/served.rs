@@ -1,4 +1,4 @@
-//! An HTTP endpoint whose every answer a test decides.
+//! An HTTP endpoint whose answers the test decides.
 
 use std::sync::{Arc, Mutex};
 

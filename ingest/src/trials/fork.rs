@@ -23,7 +23,7 @@ async fn grown(world: &mut World) {
     world.asked(200, |world| world.pass(1)).await;
 }
 
-/// Greater amounts ask for more blocks, and the first endpoint alone shows those.
+/// Greater amounts need more blocks, and only the first endpoint shows those.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn deep_tier_of_a_fork_pays_nothing() {
     let mut world = World::new(20, 2).await;
@@ -50,7 +50,7 @@ async fn deep_tier_of_a_fork_pays_nothing() {
     world.ends_well().await;
 }
 
-/// The key of the second endpoint is no longer good.
+/// The second endpoint no longer accepts its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn alone_on_a_fork_pays_nothing_above_the_bound() {
     let mut world = World::open(21, 2).await;
@@ -78,7 +78,7 @@ async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
     const AHEAD: u64 = 6;
     const OLD: i64 = 7;
     let mut world = World::new(22, 2).await;
-    // One that is behind again and again is hardly asked any more.
+    // A short maximum pause: an endpoint that is often behind would hardly be asked otherwise.
     world.pauses.max = Duration::from_millis(400);
     world.follow();
     world.opens().await;
@@ -88,7 +88,7 @@ async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
     fork.batch(vec![payment(&deposit)]).unwrap();
     world.fault(0, Fault::Stale);
     for _ in 0..60 {
-        // Nothing is under way while the chain grows.
+        // The first endpoint holds its answer while the chain grows.
         world.behaviour(0).answers_after = i64::MAX;
         world.until_still("it waits", |world| world.chain.proxies[0].is_holding()).await;
         world.mine();

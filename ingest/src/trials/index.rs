@@ -21,7 +21,7 @@ async fn booked(world: &mut World, transaction: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_corrected_index_is_no_second_payment() {
     let mut world = World::new(1, 1).await;
-    // It is soon final, and checked once more.
+    // The payment is soon final, and then checked once more.
     world.config.reorg_window = 8;
     world.follow();
     world.opens().await;

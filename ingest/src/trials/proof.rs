@@ -82,14 +82,15 @@ async fn a_dispute_holds_no_other_order() {
     world.ends_well().await;
 }
 
-/// It serves all else, so it is neither down nor behind. After a restart the first one is asked for them too.
+/// The endpoint serves everything but block receipts, so it is neither down nor behind. After a restart the first one
+/// is asked for them too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn receipts_refused_for_ever_leave_one_alone() {
     for refusing in [1, 0] {
         let mut world = World::open(15, 2).await;
         let (small, large) = (world.order(0, 50).await, world.order(1, 900).await);
         let error = json!({ "code": 429, "message": "too many requests" });
-        // Both, until the restart: the payments are scanned before it, and not checked.
+        // Both refuse until the restart: so the payments are scanned before it, but not checked.
         for endpoint in [0, 1] {
             world.behaviour(endpoint).block_receipts = Some(json!({ "error": error }));
         }

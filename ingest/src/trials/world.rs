@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Mines blocks until the chain is followed, so that payments would be seen.
+    /// Mines blocks until the chain is followed, so that payments are seen.
     pub(super) async fn opens(&mut self) {
         let started = Instant::now();
         while !self.shop.is_ready().await {
@@ -98,7 +98,7 @@ impl World {
         *self.behaviour(endpoint) = Behaviour::default();
     }
 
-    /// Requests to all endpoints so far.
+    /// Number of requests to all endpoints so far.
     pub(super) fn requests(&self) -> usize {
         self.chain.proxies.iter().map(testkit::faults::Proxy::requests).sum()
     }

@@ -25,9 +25,9 @@ impl Cursor {
         Next::Ask
     }
 
-    /// The first step: a head at the block before the first one to scan, after heads at some blocks
-    /// below it. Those cover no transfers; they are anchors for a reorganisation of that block itself.
-    /// If its records are gone there are none: lower blocks were final.
+    /// The first step: a head at the block before the first one to scan, after heads at some blocks below it. Those
+    /// cover no transfers; they are anchors for a reorganisation of that block itself. After a loss of the records
+    /// there are none: lower blocks were final.
     pub(super) fn base(
         &mut self,
         number: i64,
@@ -42,7 +42,7 @@ impl Cursor {
                     return Next::Retry("the endpoint answered with another block").into();
                 }
                 Some(Header { block, .. }) => records.push(block),
-                // A node that keeps little may lack an older block, but not the one to begin at.
+                // A node with little history may lack an older block, but not the one to begin at.
                 None if *wanted == number => return Next::Behind.into(),
                 None => {}
             }
@@ -55,7 +55,7 @@ impl Cursor {
             let below = anchors.partition_point(|anchor| anchor.number <= block.number);
             let mut head = self.head(block.number, anchors.get(..below).unwrap_or_default(), &[]);
             for tier in &mut head.confirmed {
-                // Nothing is published up to here that could be unconfirmed, and nothing is checked again.
+                // No transfer is published up to here, so the block counts as confirmed and is not checked again.
                 (tier.number, tier.timestamp) = (block.number, Some(block.timestamp));
             }
             self.record(epoch, block, now, ChainBody::Head(head))
@@ -64,7 +64,7 @@ impl Cursor {
         self.publish(records, Next::Ask)
     }
 
-    /// `number`, and at growing distances below it blocks as far as the window, from the lowest up.
+    /// `number`, and heights at growing distances below it down to the window, in rising order.
     pub(super) fn base_numbers(&self, number: i64) -> Vec<i64> {
         if self.rules.lost.is_some() {
             return vec![number];

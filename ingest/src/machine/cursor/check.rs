@@ -1,14 +1,14 @@
-//! A question to another endpoint, and open differences.
+//! A check by another endpoint, and the open differences of its answer.
 
 use schemas::record::{Block, Observation};
 
 use crate::machine::evidence::Verdict;
 use crate::machine::{Note, Role};
 
-/// The range to scan after the tip, `true` if the next one follows at once; `None` at the tip.
+/// The range to scan after the check, `true` if the next one follows at once; `None` at the tip.
 pub(super) type Then = Option<(i64, i64, bool)>;
 
-/// A question to another endpoint.
+/// A check by another endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Check {
     /// The range to fetch again; empty for a check of the tip.
@@ -20,9 +20,10 @@ pub(super) struct Check {
     pub(super) candidate: Option<i64>,
     /// `true` if the range was checked before, and is final now.
     pub(super) is_rescan: bool,
-    /// `true` if the endpoint that scanned the range answers, as no other one does.
+    /// `true` if the endpoint that scanned the range answers the check too, as no other one
+    /// responds.
     pub(super) is_alone: bool,
-    /// Continuation of the step.
+    /// Continuation of the step after the check.
     pub(super) then: Then,
     /// Role of the endpoint that is asked.
     pub(super) role: Role,

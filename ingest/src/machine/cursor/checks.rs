@@ -10,16 +10,16 @@ use super::check::Check;
 use crate::machine::History;
 use crate::machine::range::RangeSize;
 
-/// Minimum time since a block's scan for its logs to count as complete. Nodes, and backends of
-/// one address, show a header up to 3 s before its logs, mostly less than 1 s. A block's own time
-/// counts only if it was final when scanned: any other may be new by a reorganisation.
+/// Minimum time in seconds since a block's scan for its logs to count as complete. Nodes, and backends of one address,
+/// show a header up to 3 s before its logs, mostly less than 1 s. A block's own time counts only if it was final when
+/// scanned: any other block may have arrived much later, by a reorganisation.
 pub(super) const CHECK_AGE_SECONDS: i64 = 6;
 const CHECK_AGE_MICROS: i64 = CHECK_AGE_SECONDS * 1_000_000;
 /// First interval between questions about held transfers, or probes for another endpoint.
 pub(super) const AGAIN_MICROS: i64 = CHECK_AGE_MICROS;
 /// Maximum interval between questions about transfers that are held for long.
 const HELD_WAIT_MAX_MICROS: i64 = 300_000_000;
-/// Maximum number of remembered changes of the scanning endpoint; before them it is unknown.
+/// Maximum number of remembered changes of the scanning endpoint; for blocks before them it is unknown.
 const SWITCHES_MAX: usize = 48;
 /// Number of questions about held transfers before they become rarer.
 const HELD_ASKS_OFTEN: u32 = 4;
@@ -37,11 +37,11 @@ pub(super) struct Checks {
     pub(super) scanned_at: VecDeque<(i64, UnixMicros)>,
     /// First and last of the newest run of blocks that were final when they were scanned.
     scanned_final: (i64, i64),
-    /// Steps to begin without a check.
+    /// Number of steps to begin without a check, after a failed one.
     pub(super) wait: u32,
     /// Denials of a transfer by every endpoint in a row, and the time of the last one.
     pub(super) denied: BTreeMap<(i64, BlockHash, PaymentKey), (u32, UnixMicros)>,
-    /// The held transfers that were reported.
+    /// The held transfers that were reported as disputed.
     pub(super) reported: HashSet<(BlockHash, PaymentKey)>,
     /// Time of the last question about held transfers, or of the last new held transfer.
     held_at: UnixMicros,
@@ -51,7 +51,7 @@ pub(super) struct Checks {
     pub(super) alone_at: UnixMicros,
     /// `true` if the last report was that one endpoint confirms alone.
     pub(super) is_alone: bool,
-    /// Height for a lagging endpoint to vouch for.
+    /// Height that a lagging endpoint is asked again to vouch for.
     pub(super) candidate: Option<i64>,
     /// Our block that a lagging endpoint is asked for again.
     pub(super) anchor: Option<Block>,
@@ -69,7 +69,7 @@ pub(super) struct Checks {
     pub(super) time: Option<UnixSeconds>,
 }
 
-/// Newest block time up to which some amount is confirmed.
+/// Newest block time up to which any amount is confirmed.
 fn confirmed_time(history: &History) -> Option<UnixSeconds> {
     history.head().confirmed.iter().filter_map(|tier| tier.timestamp).max()
 }
@@ -101,7 +101,7 @@ impl Checks {
         }
     }
 
-    /// Takes note of the block before the first one to scan: blocks up to it need no check.
+    /// Takes note of the block before the first one to scan: blocks up to it need no second check.
     pub(super) fn begin(&mut self, number: i64) {
         self.rescanned = number;
     }
@@ -139,7 +139,7 @@ impl Checks {
         self.scanned_at.push_back((number, now));
     }
 
-    /// Notes that these blocks were final when they were scanned; none if the last is before the first.
+    /// Notes that these blocks were final when they were scanned. The range may be empty.
     pub(super) fn scanned_final(&mut self, from: i64, to: i64) {
         if to < from {
             return;
@@ -182,7 +182,7 @@ impl Checks {
 }
 
 impl Cursor {
-    /// Notes how far the check came.
+    /// Notes the blocks that a check covered.
     pub(super) fn count_check(&mut self, check: Check) {
         self.checks.failures = 0;
         if check.is_empty() {
@@ -195,7 +195,8 @@ impl Cursor {
                 self.checks.rescanned_at = self.newest.map_or(0, |newest| newest.0);
             }
         } else {
-            // Above blocks that one endpoint checked alone, a check by two counts as alone too: the heights have no gap.
+            // Above blocks that one endpoint checked alone, a check by two counts as alone too: the checked height must
+            // not skip blocks.
             let is_alone = check.is_alone || check.from > base.saturating_add(1);
             self.evidence.check(check.to, is_alone);
             if check.to == check.anchor.number {

@@ -1,7 +1,7 @@
 //! An endpoint that contradicts itself: one answer has logs of a block that another one lacks. Receipts of the same
-//! endpoint settle it. A log that a receipt proves counts, whichever answer had it; without one it is published and
-//! held. Until that step is published ranges stay so short that every block is asked for by its hash: no retry is
-//! weaker than the attempt that failed.
+//! endpoint settle it. A log counts if a receipt proves it, whichever answer had it, and is dropped if a receipt denies
+//! it. Without a receipt it is published and held. Until that step is published, ranges stay so short that every block
+//! is fetched by its hash, so that no retry is weaker than the failed attempt.
 
 use schemas::UnixMicros;
 use schemas::record::Observation;
@@ -18,7 +18,7 @@ impl Cursor {
         Ask { blocks, receipts, ..Ask::default() }
     }
 
-    /// Examines doubted logs before anything of the range is published.
+    /// Asks for receipts of the doubted logs before anything of the range is published.
     pub(super) fn doubt(&mut self, scanned: Scanned) -> Decision {
         let highest = scanned.doubted.iter().map(|log| log.block_number).max();
         self.doubted_to = self.doubted_to.max(highest.unwrap_or(-1));

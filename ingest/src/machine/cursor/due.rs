@@ -9,16 +9,17 @@ use super::second::RECEIPT_BLOCKS_MAX;
 use super::{Cursor, Phase};
 use crate::machine::{Decision, Next};
 
-/// Interval of repeated requests for blocks that are final, by the chain's time.
+/// Interval between repeated checks of final blocks, in seconds of chain time.
 const RESCAN_SECONDS: i64 = 60;
-/// Most blocks with transfers in one check, where each needs the receipts of its transactions.
+/// Maximum blocks with transfers in one check if each needs the receipts of its transactions.
 const PROVEN_BLOCKS_MAX: usize = 20;
-/// Most blocks that are checked by the outcomes of all transactions where logs alone prove nothing: an hour of Tron's.
+/// Maximum blocks that are checked by the outcomes of all transactions, on chains where logs alone prove nothing: an
+/// hour of Tron's.
 const OUTCOME_BLOCKS_MAX: i64 = 1200;
 
 impl Cursor {
-    /// Returns the next check by another endpoint, if transfers wait or a head is due: of our block at
-    /// their depth, and of the transfers in the unchecked blocks up to it.
+    /// Returns the next check by another endpoint, if transfers wait for it or a head is due. It covers the unchecked
+    /// blocks up to the depth of confirmation, and our block there.
     fn next_check(&self, then: Then, now: UnixMicros) -> Option<Check> {
         let last = self.last().number;
         let reach = then.map_or(last, |(_, to, _)| to);
@@ -108,8 +109,8 @@ impl Cursor {
         if from <= self.checks.unknown_to {
             to = to.min(self.checks.unknown_to);
         }
-        // Where receipts are needed, failed transactions keep their logs. Indexes of logs have
-        // holes, so these are asked for only after a long outage.
+        // Where receipts are needed, nodes keep logs of failed transactions, and their log search misses some logs. So
+        // ranges are kept short enough to be checked by outcomes, except after a long outage.
         if self.rules.needs_receipts && anchor.number - from < OUTCOME_BLOCKS_MAX {
             to = to.min(from.saturating_add(RECEIPT_BLOCKS_MAX - 1));
         }
@@ -127,7 +128,7 @@ impl Cursor {
             return None;
         }
         let last = self.last().number;
-        // Even a lagging endpoint has that one.
+        // Even a lagging endpoint has the vouched block.
         let vouched = self.evidence.vouched().min(last);
         let newest = self.evidence.held().iter().map(|held| held.block.number).max();
         let anchor = self.known().anchor_at_or_below(vouched);
@@ -149,7 +150,7 @@ impl Cursor {
         Some((Found { check, notes: Vec::new() }, questions))
     }
 
-    /// Returns `true` if a transfer is deep enough to be checked at once, as after an outage.
+    /// Returns `true` if a check is due at once, as for the deep transfers after an outage.
     pub(super) fn is_check_due(&self, now: UnixMicros) -> bool {
         self.checks.wait == 0 && self.next_check(None, now).is_some()
     }

@@ -6,13 +6,13 @@ use schemas::{Epoch, UnixMicros};
 use super::{Cursor, Phase};
 use crate::machine::{Decision, History, Next};
 
-/// Maximum lead of the clock over the chain's newest block: longer than a chain pauses. Times only
-/// increase: a clock that jumped ahead would keep all later records there.
+/// Maximum lead in seconds of `observed_at` over the chain's newest block: longer than chains pause. `observed_at` only
+/// increases, so one jump of the clock would move all later records ahead.
 const AHEAD_MAX_SECONDS: i64 = 600;
 
 impl Cursor {
-    /// Holds back a head that brings no transfers, if none waits for its confirmation and the last head is
-    /// recent. Deposits expire by heads: they may wait as long.
+    /// Holds back a head that brings no transfers, if none waits for its confirmation and the last head is recent.
+    /// Deposits expire by heads, so an expiry may be delayed as long.
     pub(super) fn hold_back(&mut self) -> bool {
         let known = self.known();
         let confirmed = known.head().confirmed.iter().map(|tier| tier.number).min();
@@ -27,8 +27,8 @@ impl Cursor {
         self.unannounced.is_empty() && self.held_back < self.rules.idle_polls
     }
 
-    /// Returns the watches to publish before `records`: payments are seen in the blocks after our
-    /// last one, or after the one to begin at.
+    /// Returns the watches to publish before `records`: payments are seen in the blocks after our last one, or on the
+    /// first start after the first head.
     fn announcements(&mut self, records: &[ChainRecord]) -> Vec<ChainRecord> {
         let Some(end) = records.last() else { return Vec::new() };
         let block = self.history.as_ref().map_or(end.block, History::last);
@@ -43,8 +43,8 @@ impl Cursor {
     /// Returns the head at `number`. `fresh` are the anchors that the same step adds, `blocks`
     /// other known ones.
     ///
-    /// Ingest never rewinds below the finalized height, and a rewind ends at an anchor: so it is the height
-    /// of one, or below all of them. Blocks not checked twice are neither final nor confirmed.
+    /// Ingest never rewinds below the finalized height, and a rewind ends at an anchor. So the finalized height is that
+    /// of an anchor, or below all of them. Blocks not checked twice are neither final nor confirmed.
     pub(super) fn head(&self, number: i64, fresh: &[Block], blocks: &[Block]) -> Head {
         let history = self.history.as_ref();
         let newest = |blocks: &[Block], limit: i64| {
@@ -67,17 +67,15 @@ impl Cursor {
                 (Some(_), None) => false,
             };
             let before = before.and_then(|head| head.confirmed.iter().find(covers));
-            // Confirmed blocks stay confirmed, as far as the chain remains: a restart begins to
-            // check there.
+            // Confirmed blocks stay confirmed unless they are rewound: a restart resumes checks at this height.
             let kept = before.map_or(-1, |before| before.number.min(number));
             tier.number = tier.number.max(kept);
-            // The time of final blocks counts too: they cannot change, whatever else the policy
-            // asks.
+            // The time of final blocks counts too: they cannot change, even if the policy does not confirm them yet.
             let limit = tier.number.max(finalized);
             let time = |blocks| newest(blocks, limit).map(|block: Block| block.timestamp);
             let time = time(blocks).max(time(fresh));
             let before = before.filter(|before| before.number <= tier.number);
-            // No block is newer than those after it, of which another endpoint showed the time as well.
+            // Bounded by the newest block time that a second answer confirmed: one endpoint may invent a time.
             let time = self.checks.time.map_or(time, |checked| time.map(|time| time.min(checked)));
             tier.timestamp = time.max(before.and_then(|before| before.timestamp));
         }
@@ -116,7 +114,8 @@ impl Cursor {
             history.prune(self.rules.reorg_window);
         }
         self.ahead = None;
-        // Kept until they are checked twice: deposits expire by the time of a confirmed block.
+        // Kept until they are checked twice: their times are needed when they are confirmed, for the expiry of
+        // deposits.
         let checked = self.evidence.checked();
         self.blocks_ahead.retain(|block| block.number >= checked);
         self.held_back = 0;

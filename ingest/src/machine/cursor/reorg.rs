@@ -42,7 +42,7 @@ impl Cursor {
         let history = self.known();
         let from = history.last();
         if ancestor == from {
-            // A rewind needs two answers that agree: another node of the endpoint gave the first.
+            // A rewind needs two answers that agree. The first one came from another node behind the endpoint.
             return Next::Retry("the endpoint gives two answers about the last scanned block")
                 .into();
         }

@@ -15,14 +15,14 @@ pub(super) struct Scanned {
     /// `true` if the next range follows at once.
     pub(super) again: bool,
     pub(super) logs: Vec<EventLog>,
-    /// Logs of one answer alone, and copies under one number: duplicates or equal transfers.
+    /// Logs of one answer alone, and copies with one index: duplicates or equal transfers.
     pub(super) doubted: Vec<EventLog>,
     /// The highest block that the endpoint contradicted itself about.
     pub(super) contradicted: Option<Block>,
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     pub(super) blocks: Vec<Block>,
     pub(super) transactions: Vec<Outcome>,
-    /// Transfers to hold: an endpoint contradicted itself about them, and has no receipt.
+    /// Transfers to hold: the endpoint contradicted itself about them, and has no receipt.
     pub(super) held: Vec<PaymentKey>,
 }
 
@@ -80,8 +80,8 @@ impl Cursor {
         Next::Ask
     }
 
-    /// The range with the times of its blocks and without failed transactions, if the blocks are as they were when
-    /// scanned; with the logs that both answers have.
+    /// Returns the range with the times of its blocks, and with the logs that both answers have, except those of failed
+    /// transactions. Fails if a block changed since the scan.
     pub(super) fn verify(&self, mut scanned: Scanned, answer: Answer) -> Result<Scanned, Next> {
         let mut headers = answer.blocks.into_iter();
         let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };

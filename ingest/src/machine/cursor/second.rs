@@ -1,10 +1,10 @@
 //! The second check, scheduled by [`super::due`]: compares the answers of two endpoints. Its proofs are kept in
 //! [`crate::machine::evidence`]; differences are settled by receipts ([`super::settle`]).
 //!
-//! One request asks another endpoint for the transfers of a range at its depth, for a block near the tip, and for its
-//! tags. If that block is ours, everything up to it is vouched for; if not, the newest common block bounds confirmation
-//! from then on. An endpoint that is behind is asked for the same block until it has it. A failed check does not stop
-//! the scan: it is retried later, and the heads confirm less.
+//! One request asks another endpoint for the transfers of a range that is deep enough to be confirmed, for a block near
+//! the tip, and for the tags. If that block is ours, everything up to it is vouched for; if not, the newest common
+//! block bounds confirmation from then on. An endpoint that is behind is asked for the same block until it has it. A
+//! failed check does not stop the scan: it is retried later, and until then heads confirm less.
 
 use schemas::record::{Block, Observation};
 use schemas::{BlockHash, PaymentKey, UnixMicros};
@@ -17,11 +17,11 @@ use crate::machine::{
     Tag, Tags,
 };
 
-/// Most blocks of a check by block receipts; longer ranges are checked by their logs.
+/// Maximum blocks of a check by block receipts; longer ranges are checked by their logs.
 pub(super) const RECEIPT_BLOCKS_MAX: i64 = 16;
-/// Maximum backoff of a check, in steps, where the endpoint does not have the block yet.
+/// Maximum backoff of a check, in steps, if the endpoint does not have the block yet.
 const BEHIND_WAIT_MAX: u32 = 2;
-/// Blocks of ours that one request asks another endpoint for, to find the newest that both have.
+/// Maximum number of our blocks in one request to another endpoint that searches for the newest common one.
 const COMMON_MAX: usize = 32;
 
 impl Cursor {
@@ -100,7 +100,7 @@ impl Cursor {
         let tags = Tags { finalized, safe: self.rules.policy.uses(Tag::Safe).then(tag).flatten() };
         let anchor = check.anchor.number;
         self.evidence.vouch(anchor, tags.up_to(anchor));
-        // Asked for again until it has it.
+        // The same height is asked for until the endpoint has it.
         self.checks.candidate = Some(number).filter(|_| header.is_none() && newest < number);
         let Some(header) = header else { return false };
         match self.block_at(number) {
@@ -191,7 +191,7 @@ impl Cursor {
         }
         let needs_receipts = self.rules.needs_receipts && !by_receipts;
         let mut questions = self.questions(check, &live, &logs, (needs_receipts, by_receipts));
-        // Only denials of checks in a row count.
+        // Only denials by consecutive checks count.
         let is_asked = |(_, hash, payment): &(i64, BlockHash, PaymentKey)| {
             questions.iter().any(|one| (one.block.hash, one.seen.payment()) == (*hash, *payment))
         };
@@ -324,7 +324,7 @@ impl Cursor {
         };
         if !shrunk {
             self.checks.failed(self.rules.check_wait_polls);
-            // As in a scan, for any refusal.
+            // As in a scan: after several refusals of any kind the range is halved.
             if used > 1 && self.checks.failures.is_multiple_of(REFUSED_MAX) {
                 self.checks.range.shrink(used, None);
             }

@@ -1,6 +1,8 @@
 //! Differences between two answers are settled by receipts: of the endpoint that gave the second answer, then of
-//! another one. There is no vote. Transfers that both prove are published or stay; those that both deny, several times
-//! in a row, are retracted; all others are held: published, unconfirmed, and checked again until both agree.
+//! another one. There is no vote. A transfer that both endpoints have, by logs or receipts, is published, or stays. A
+//! published one that both deny, several times in a row, is retracted. An unpublished one that the receipt of the
+//! endpoint that showed it denies is dropped. All others are held: published, unconfirmed, and checked again until both
+//! agree.
 
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Address, Epoch, UnixMicros};
@@ -12,7 +14,8 @@ use crate::machine::compare::next_ordinal;
 use crate::machine::evidence::Verdict;
 use crate::machine::{Answer, Ask, Decision, Difference, Next, Note, Outcome, Point, Proof};
 
-/// Minimum denials of a transfer by all endpoints in a row: a node that lags may deny it once.
+/// Minimum consecutive denials of a transfer by all endpoints before it is retracted: a node that lags may deny it
+/// once.
 const DENIALS_MIN: u32 = 3;
 
 /// Outcome for a transfer.
@@ -22,11 +25,11 @@ enum Settled {
     Counts,
     /// Published, and not confirmed.
     Held,
-    /// The same: every endpoint denies it, not often enough yet.
+    /// Held as well: every endpoint denies it, but not yet often enough.
     Doubted,
     /// Denied by every endpoint.
     Denied,
-    /// The endpoint that showed it has no proof of it.
+    /// Not published: the receipt of the endpoint that showed it denies it.
     Dropped,
 }
 
@@ -45,7 +48,7 @@ impl LateWatch {
 }
 
 impl Cursor {
-    /// Notes the pairs that are watched only from the next block on.
+    /// Notes the pairs of wallet and contract that are watched only from the next block on.
     pub(crate) fn watch_from_here(&mut self, added: Vec<(Address, Address)>) {
         let to = self.history.as_ref().map_or(-1, |history| history.last().number);
         self.late_watch = LateWatch { added, to };
@@ -180,7 +183,7 @@ impl Cursor {
             // A failed transaction, or a log that its endpoint retracts.
             (Denied, _) if !*is_published => Settled::Dropped,
             (Denied, Some(Denied) | None) if other.is_some() || !self.rules.has_second => {
-                // Simultaneous denials are one.
+                // Denials within `AGAIN_MICROS` count as one.
                 let is_new = denials == 0 || now.0 >= denied_at.0.saturating_add(AGAIN_MICROS);
                 let (denials, at) = if is_new { (denials + 1, now) } else { (denials, denied_at) };
                 self.checks.denied.insert(key, (denials, at));
@@ -218,7 +221,7 @@ impl Cursor {
                 Settled::Held | Settled::Doubted => {
                     let is_new = self.hold(block, seen, now);
                     is_changed |= is_new;
-                    // Once it lasts: a node that lags may differ once.
+                    // Reported only if it was held before: a node that lags may differ once.
                     let is_dispute = !is_new && settled == Settled::Held;
                     if is_dispute && self.checks.reported.insert((block.hash, seen.payment())) {
                         found.notes.push(Note::Disputed { block, tx_hash });
@@ -250,7 +253,7 @@ impl Cursor {
         let (last, epoch) = (self.last(), self.known().epoch());
         let epoch = if taken.is_empty() { epoch } else { Epoch(epoch.0.saturating_add(1)) };
         let mut records = Vec::with_capacity(finds.len() + taken.len() + 1);
-        // Found transfers are of the present epoch, retracts of the next one.
+        // Late finds are of the present epoch, retracts of the next one.
         for (at, seen) in finds {
             records.push(self.record(self.known().epoch(), at, now, ChainBody::Transfer(seen)));
         }
@@ -275,7 +278,8 @@ impl Cursor {
     }
 }
 
-/// Returns `true` if one receipt is enough: the endpoint that scanned a transfer showed it too.
+/// Returns `true` if one endpoint's receipt is enough: it proves a transfer that the scanning endpoint showed too, or
+/// denies one that only the same endpoint showed.
 fn is_settled_by_one(question: &Question) -> bool {
     match question.own {
         Some(Verdict::Proven) => question.is_published && !question.is_held,
