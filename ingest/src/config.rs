@@ -62,7 +62,7 @@ pub struct ChainConfig {
     /// Every configured wallet of this address family, on any chain: one key owns an address on all of them.
     pub own: Vec<Address>,
     pub policy: Policy,
-    /// First block to scan on the first start; `None`: the one after the endpoint's head.
+    /// First block to scan on the first start; `None`: the one after the endpoint's head less `lag`.
     pub start_block: Option<i64>,
     /// Wait between polls once everything is scanned.
     pub poll_interval: Duration,

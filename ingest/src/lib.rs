@@ -6,7 +6,8 @@
 //!
 //! **Invariants**
 //! - The log is the only state: a restart restores the cursor from published records. If `chains` has progress of a
-//!   chain whose records are gone, it begins with the next epoch at its finalized height (`lost.rs`), never at the tip.
+//!   chain whose records are gone, it begins with the next epoch at its finalized height or below (`lost.rs`), never at
+//!   the tip.
 //! - A chain is followed by one process at a time: the group assigns it, and each chain's writer
 //!   fences the one before.
 //! - A wallet is published as watched before the first head that covers payments to it, so a deposit that

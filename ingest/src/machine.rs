@@ -55,7 +55,7 @@ pub(crate) struct Rules {
     pub(crate) lag: i64,
     /// Maximum blocks of one range.
     pub(crate) range_max: i64,
-    /// First block to scan when nothing was published yet; `None`: the one after the head.
+    /// First block to scan when nothing was published yet; `None`: the one after the head less `lag`.
     pub(crate) start_block: Option<i64>,
     /// `true` if failed transactions may keep their logs, so that each hit needs its receipt.
     pub(crate) needs_receipts: bool,

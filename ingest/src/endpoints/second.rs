@@ -8,7 +8,7 @@ use crate::machine::{Answer, Ask, Role};
 use crate::rpc::Failure;
 
 impl Endpoints {
-    /// Asks an endpoint other than the first. `None` while the others pause.
+    /// Asks the endpoint of a second answer, or the witness. `None` while every possible one is put aside.
     ///
     /// An endpoint that has refused every second check for long is put aside at once, and the next one is asked.
     /// Otherwise it would be chosen for each check, as its pauses may be shorter than the time between two checks.
