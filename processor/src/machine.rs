@@ -81,7 +81,7 @@ pub trait Machine: Clone + Debug {
     /// Changes of the step for the changelog: key, and the entry or none if it was removed.
     fn changes(&self) -> Vec<(String, Option<Self::Entry>)>;
 
-    /// The step is committed.
+    /// Takes the step as committed: it can no longer be undone.
     fn commit(&mut self);
 
     /// Undoes the step: the state is as before it.
@@ -109,8 +109,8 @@ pub trait Machine: Clone + Debug {
     /// Number of rows it holds.
     fn rows(&self) -> usize;
 
-    /// Orders with a timer due at `now`, earliest first, at most `max`. Each needs a `tick` on the log. Of those to be
-    /// forgotten only one is returned: its tick applies to all.
+    /// Orders with a timer due at `now`, earliest first, at most `max`. Each needs a `tick` on the log. Of the orders
+    /// to be forgotten only one is returned: its tick forgets the others too.
     fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId>;
 
     /// Returns the order if the input is its tick.

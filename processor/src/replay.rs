@@ -44,7 +44,7 @@ pub fn is_output(record: &Record) -> bool {
     }
 }
 
-/// `true` if others may write the same: an operator, too, ends alerts.
+/// `true` if not only machines write such a record: operators resolve alerts too.
 #[must_use]
 pub fn is_shared(record: &Record) -> bool {
     let is_end = |alert: Alert| alert.state == AlertState::Resolved;

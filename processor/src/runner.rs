@@ -77,7 +77,7 @@ impl<M: Wire> Handler for Runner<M> {
     fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
         for partition in assigned.iter().map(|input| input.partition.partition) {
             if !self.machines.contains_key(&partition) {
-                // The process stops before the changelog was read.
+                // None: the process is stopping, and the changelog was not read to its end.
                 let Some(machine) = self.restored(partition, member)? else { return Ok(()) };
                 self.machines.insert(partition, machine);
             }
@@ -196,7 +196,7 @@ impl<M: Wire> Runner<M> {
     /// Gauge values of this member's machines: the stops of each chain, and the ratio of amounts in
     /// use.
     fn measured(&self) -> (BTreeMap<Blockchain, usize>, BTreeMap<(Blockchain, Stablecoin), f64>) {
-        // Of several lanes of a chain, the fullest.
+        // The highest ratio of all lanes of a chain.
         let mut ratios = BTreeMap::new();
         for (blockchain, stablecoin, share) in self.machines.values().flat_map(Owned::shares) {
             let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();

@@ -12,9 +12,9 @@ use schemas::{CodecError, Headers, Layout, OrderId, Partition, Topic, UnixMicros
 use crate::Error;
 use crate::machine::{Machine, RestoreError};
 
-/// Header of a step's first entry in the changelog of a partition: the next position in each input after the step, such as
-/// `transfers.raw/123,deposits.commands/18`. The last one survives compaction with its entry. A group that continues
-/// elsewhere is refused.
+/// Header of a step's first entry in the changelog of a partition: the next position in each input after the step, such
+/// as `transfers.raw/123,deposits.commands/18`. Compaction keeps the newest one with its entry. A group that continues
+/// at another position is refused.
 pub const NEXT_HEADER: &str = "next";
 
 /// Encoding of a machine's inputs, effects and rows on the log.
@@ -110,7 +110,7 @@ pub fn changelog<M: Wire>(machine: &M, partition: Partition) -> Result<Vec<NewRe
 /// Restores a changelog entry into the machine.
 ///
 /// # Errors
-/// [`RestoreError`] if it is none, or contradicts those before it.
+/// [`RestoreError`] if it is no entry of this machine, or contradicts those before it.
 pub fn restore<M: Wire>(
     machine: &mut M,
     key: &[u8],

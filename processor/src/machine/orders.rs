@@ -1,11 +1,12 @@
 //! Orders: the only arbiter of whether an order is paid, expired or cancelled.
 //!
-//! pending -> paid | expired | cancelled; mark-paid and a transfer that an operator attaches from any state; expired ->
-//! paid where the shop accepts late payments; everything else leaves a terminal order as it is. Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
+//! pending -> paid | expired | cancelled. From any state: mark-paid, and a transfer that an operator attaches. Expired
+//! or cancelled -> paid where the shop accepts late payments. Everything else leaves a terminal order as it is.
+//! Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
 //!
-//! **Invariants** (`docs/internals/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states
-//! are final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its deposits may still be paid,
-//! those included that another choice replaced.
+//! **Invariants** (`docs/internals/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states are
+//! final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its
+//! deposits may still be paid, replaced ones included.
 
 mod attach;
 mod deposit;
@@ -41,8 +42,8 @@ pub const OPEN_MAX: usize = 3;
 /// Seconds after which a request to a lane is repeated. Replies take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 300;
 
-/// Seconds after which lanes are requested to report open deposits or candidates: longer than
-/// chains take to confirm the deadline's block, so that few are.
+/// Seconds after which lanes are requested to report open deposits or candidates. Longer than a chain takes to confirm
+/// the block of the deadline, so that few requests are needed.
 const ASK_OF_OPEN_SECONDS: i64 = 3600;
 
 /// Effects that the machine publishes.
@@ -149,10 +150,10 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if self.orders.get(command.order_id).is_some() {
-            return Ok(()); // The same create again: its sender finds the order that is there.
+            return Ok(()); // A duplicate.
         }
         if self.may_be_forgotten(command) {
-            return Ok(()); // Read again after its order had ended: it must not begin anew.
+            return Ok(()); // Maybe a duplicate whose order has ended and was forgotten.
         }
         let row = OrderRow::new(create.first_record(command));
         effects.push(Effect::Order(row.order.clone()));
@@ -210,7 +211,7 @@ impl State {
         transfer_id: TransferId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        // Also if it ended: an operator may still mark it paid.
+        // Also for an ended order: an operator may still mark it paid.
         let is_paid = row.order.status == OrderStatus::Paid;
         if is_paid || row.order.candidates.contains(&transfer_id) {
             return Ok(());
@@ -233,8 +234,8 @@ impl State {
         self.publish(row, command, OrderCause::CandidateGone, None, effects).map(drop)
     }
 
-    /// Decides a settle: the first one pays. An order that an operator marked paid also accepts a candidate of that
-    /// time: it is no second payment.
+    /// Decides a settle: the first one pays. An order that an operator marked paid without a transfer also accepts one
+    /// of its candidates: that is no second payment.
     fn settle(
         &mut self,
         mut row: OrderRow,
@@ -339,14 +340,14 @@ impl Machine for State {
             (Body::Create(create), _) => return self.create(command, create, effects),
             (_, Some(row)) => row.clone(),
             (Body::Settle(settle), None) => {
-                // Refused, or the transfer would wait for ever. The order had a deposit, so it was here and ended long
-                // ago; it may even be paid by this transfer.
+                // Without a reply the transfer would wait for ever. The order had a deposit, so it existed and ended
+                // long ago; this transfer may even have paid it.
                 effects.push(refuse(command, settle, FORGOTTEN));
                 return Ok(());
             }
             (Body::Tick, None) => return self.forget(command.issued_at.seconds()),
             (Body::Attach(attach, None), None) => {
-                // Replied to, as a settle is.
+                // Refused, as the lane waits for a reply.
                 effects.push(answer_attach(command, attach, false));
                 return Ok(());
             }
@@ -438,7 +439,7 @@ impl Machine for State {
 
     fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId> {
         let Timers { own, leaving } = &self.orders.index;
-        // One tick forgets all of them.
+        // One tick forgets many of them.
         past(leaving, now).take(1).chain(past(own, now)).take(max).collect()
     }
 

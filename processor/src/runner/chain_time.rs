@@ -1,5 +1,5 @@
-//! Time of the chains. An order's own timer is final, so it does not depend on one machine's clock
-//! alone: that may have jumped.
+//! Time of the chains. An expiry by an order's own timer is final. So it does not depend on the clock of one machine
+//! alone, which may have jumped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::metrics;
 /// Maximum lead of the clock over the newest block of all chains before timers wait for the chains:
 /// longer than any followed chain goes without a block.
 const AHEAD_MAX_SECONDS: i64 = 600;
-/// Number of records before the end of a partition that are read at the start. The last one is
-/// enough, also a lane's, which is never ahead of its chain's; but offsets have gaps.
+/// Number of offsets before the end of a partition that are read at the start. One record is enough, even one of a
+/// lane, whose time is at most that of its chain. But not every offset has a record.
 const LAST_RECORDS: usize = 16;
 
 pub(super) struct ChainTime {

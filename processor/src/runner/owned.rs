@@ -52,7 +52,7 @@ impl<M: Wire> Owned<M> {
         Self { machine, partition, ticking, inputs, known, next, written_at, traces, effects }
     }
 
-    /// The group continues an input here.
+    /// Takes the position at which the group continues an input.
     ///
     /// # Errors
     /// The state has another position.

@@ -10,18 +10,19 @@ use schemas::Topic;
 /// Metadata of positions that the processor commits. Other tools commit none.
 pub const OWN: &str = "step";
 
-/// The next position in each input of a state, as the header [`crate::wire::NEXT_HEADER`] has it; none if it is no such text.
+/// The next position in each input of a state, parsed from the header [`crate::wire::NEXT_HEADER`]; none if it is
+/// invalid.
 #[must_use]
 pub fn next_inputs(header: &[u8]) -> Option<Vec<(Topic, Offset)>> {
     Positions::parse(header).map(|positions| positions.0)
 }
 
-/// The next position in each input; written as `transfers.raw/123,deposits.commands/18`.
+/// The next position in each input, written as `transfers.raw/123,deposits.commands/18`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Positions(Vec<(Topic, Offset)>);
 
 impl Positions {
-    /// Reads a header; none if it is no such text.
+    /// Parses a header; none if it is invalid.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let position = |part: &str| {
             let (topic, next) = part.split_once('/')?;
@@ -120,7 +121,7 @@ mod tests {
         let misfit = |input: &Assigned| positions().misfit("processor.matching", input);
         for (offset, metadata, part) in [
             (123, OWN, None),
-            // By hand, to where it was.
+            // Set by hand to the same offset.
             (123, "", None),
             // Inputs that changed nothing.
             (130, OWN, None),
@@ -145,7 +146,7 @@ mod tests {
         let mut first = Positions::default();
         first.set(Topic::OrdersCommands, Offset(0));
         assert_eq!(first.misfit("processor.orders", &without(Topic::OrdersCommands)), None);
-        // No step of it is known.
+        // The state has read nothing of this topic.
         assert_eq!(misfit(&at(Topic::OrdersCommands, 3, "")), None);
     }
 }

@@ -1,5 +1,5 @@
-//! The trace of each order: that of the first request about it. Effects of the chains and the clock join it, so that
-//! one trace covers an order from its create to its last webhook.
+//! One trace for each order: that of the first request about it. Outputs that follow from chains and timers join it, so
+//! that the trace covers an order from its create to its last webhook.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -30,7 +30,7 @@ impl Traces {
         }
     }
 
-    /// Puts the outputs of an input into the order's trace, unless the input has a trace.
+    /// Puts the outputs of an input into the order's trace, unless the input has a trace of its own.
     pub(super) fn join(&mut self, order: OrderId, input: &Record, outputs: &mut [NewRecord]) {
         if let Some(traceparent) = input.traceparent() {
             let context = Context::parse(traceparent);

@@ -77,7 +77,7 @@ impl Wire for State {
         }
     }
 
-    /// Its orders are those of its effects.
+    /// None: only the orders machine keeps the traces of orders.
     fn order(_input: &Input) -> Option<OrderId> {
         None
     }

@@ -1,5 +1,5 @@
-//! The changelogs of an installation that moves to another log, and perhaps to another number of lanes. They are written
-//! while no processor runs.
+//! The changelogs of an installation that moves to another log, and perhaps to another number of lanes. They are
+//! written while no processor runs.
 
 use log::{NewRecord, Offset};
 use schemas::record::{LaneEntry, MatchingEntry};

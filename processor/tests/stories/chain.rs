@@ -16,7 +16,7 @@ use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
 /// A day in blocks.
 pub(crate) const DAY: i64 = 8_640;
-/// First head that forgets a transfer of the first window of ids: a day after its end.
+/// First head at which a transfer of the first window of ids is forgotten: a day after the window's end.
 pub(crate) const FORGETS: i64 = DAY + 820;
 
 fn block(number: i64, fork: u8) -> Block {
@@ -32,7 +32,7 @@ fn record(epoch: i64, block: Block, body: ChainBody) -> ChainRecord {
     ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
 }
 
-/// A payment on its way into a block: by default from sender 7 to wallet 1 in block 110.
+/// A payment to be included: by default from sender 7 to wallet 1 in block 110.
 #[derive(Clone, Copy)]
 pub(crate) struct Pay {
     number: i64,
@@ -73,7 +73,7 @@ impl Pay {
         self.seen.from_address = wallet(sender);
         self
     }
-    /// From a wallet of the merchant's own.
+    /// From one of the merchant's own wallets.
     pub(crate) fn swept(mut self) -> Self {
         self.seen.from_address = wallet(2);
         self.seen.from_own_wallet = true;
@@ -127,7 +127,7 @@ impl From<Pay> for Input {
     }
 }
 
-/// A head.
+/// A head and its block.
 #[derive(Clone)]
 pub(crate) struct HeadAt {
     number: i64,
@@ -164,7 +164,7 @@ impl HeadAt {
     pub(crate) fn epoch(self, epoch: i64) -> Self {
         Self { epoch, ..self }
     }
-    /// Confirmed heights of amounts below the texts; `rest` is that of all others.
+    /// Confirmed heights of the amounts below these; `rest` is that of all others.
     pub(crate) fn tiers(mut self, tiers: &[(&str, i64)], rest: i64) -> Self {
         let of = |(below, number): &(&str, i64)| tier(Some(amount(below)), *number);
         self.head.confirmed = tiers.iter().map(of).collect();
@@ -175,21 +175,21 @@ impl HeadAt {
         self.head.finalized = number;
         self
     }
-    /// Endpoints disagree about these transfers.
+    /// Holds these transfers, about which endpoints disagree.
     pub(crate) fn holding(mut self, transfers: &[Pay]) -> Self {
         self.head.held = transfers.iter().map(Pay::held).collect();
         self
     }
-    /// Blocks that were never scanned are gone from every endpoint.
+    /// With a gap: unscanned blocks that no endpoint has any more.
     pub(crate) fn with_gap(mut self) -> Self {
         self.head.has_gap = true;
         self
     }
-    /// Its block has the time of another one.
+    /// With the block time of another height.
     pub(crate) fn at_time_of(self, number: i64) -> Self {
         Self { timestamp: UnixSeconds(number * 10), ..self }
     }
-    /// Its block has a time this far ahead of its height's and of its observation.
+    /// With a block time this far ahead of the usual one of its height, and of its observation.
     pub(crate) fn ahead_by(self, seconds: i64) -> Self {
         let timestamp = UnixSeconds(self.number * 10 + seconds);
         Self { timestamp, ahead: seconds, ..self }
@@ -209,12 +209,12 @@ impl From<HeadAt> for Input {
     }
 }
 
-/// An operator stops what this covers.
+/// An operator stops the payments in this scope.
 pub(crate) fn stop(scope: StopScope) -> Input {
     to_lane(DepositCommandBody::Stop(scope))
 }
 
-/// And ends it.
+/// An operator ends the stop of this scope.
 pub(crate) fn resume(scope: StopScope) -> Input {
     to_lane(DepositCommandBody::Resume(scope))
 }
@@ -223,14 +223,14 @@ fn to_lane(body: DepositCommandBody) -> Input {
     Input::Command(DepositCommand::to_lane(Blockchain::Eth, UnixSeconds(1200).micros(), body))
 }
 
-/// From this block on payments to the wallet in this contract are seen.
+/// Payments to the wallet in this contract are seen from this block on.
 pub(crate) fn watch(number: i64, watched: u8, contract: Address) -> Input {
     let watch = Watch { wallet_address: wallet(watched), contracts: vec![contract] };
     Input::Chain(record(0, block(number, 0), ChainBody::Watch(watch)))
 }
 
-/// The command to open a deposit: by default slot 0 at wallet 1, from block 100 to block 200, up to three
-/// cents above, 500 s of late window.
+/// The command to open a deposit. By default: slot 0 at wallet 1, from block 100 to block 200, up to three cents above
+/// the price, a late window of 500 s.
 #[derive(Clone)]
 pub(crate) struct Open {
     order: OrderId,
@@ -269,12 +269,12 @@ impl Open {
         self.open.stablecoin = stablecoin;
         self
     }
-    /// Only from this sender.
+    /// Accepts only this sender.
     pub(crate) fn only_from(mut self, sender: u8) -> Self {
         self.open.user_address = Some(wallet(sender));
         self
     }
-    /// From the time of one block to that of another.
+    /// Valid from the time of one block to that of another.
     pub(crate) fn between(mut self, first: i64, last: i64) -> Self {
         self.open.started_at = UnixSeconds(first * 10);
         self.open.expires_at = UnixSeconds(last * 10);
@@ -285,18 +285,18 @@ impl Open {
         self.open.amounts = amounts;
         self
     }
-    /// The customer is shown this contract.
+    /// Accepts this contract alone.
     pub(crate) fn contract(mut self, contract: Address) -> Self {
         self.open.contract = contract;
         self.open.contracts = vec![contract];
         self
     }
-    /// Paid in these contracts.
+    /// Accepts these contracts.
     pub(crate) fn paid_in(mut self, contracts: &[Address]) -> Self {
         self.open.contracts = contracts.to_vec();
         self
     }
-    /// The head may be this many seconds older than the command.
+    /// Maximum age of the head at the time of the command, in seconds.
     pub(crate) fn head_age(mut self, seconds: u32) -> Self {
         self.open.head_age_max_seconds = seconds;
         self
@@ -364,7 +364,7 @@ pub(crate) fn attached(order_letter: char, transfer_id: TransferId) -> Input {
     command(order_letter, DepositCommandBody::Attached { transfer_id })
 }
 
-/// The order is paid by another transfer.
+/// The order refuses the attached transfer.
 pub(crate) fn attach_refused(order_letter: char, transfer_id: TransferId) -> Input {
     command(order_letter, DepositCommandBody::AttachRefused { transfer_id })
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::name::{CONTRACT, amount, order, three_cents, wallet};
 
-/// A command of the api at a second, with an id of this number.
+/// A command of the api at this second, with this number as its id.
 pub(crate) fn at(
     second: i64,
     order_letter: char,
@@ -31,7 +31,7 @@ pub(crate) fn command(order_letter: char, body: OrderCommandBody) -> OrderComman
     OrderCommand { command_id: None, ..at(1100, order_letter, 0, body) }
 }
 
-/// The timer at this second.
+/// A tick of the order's timer at this second.
 pub(crate) fn tick(second: i64, order_letter: char) -> OrderCommand {
     OrderCommand { command_id: None, ..at(second, order_letter, 0, OrderCommandBody::Tick) }
 }
@@ -53,7 +53,7 @@ pub(crate) fn create(order_letter: char, payment: Option<PaymentRequest>) -> Ord
     at(1000, order_letter, 1, body)
 }
 
-/// USDT on this chain at one of these wallets.
+/// A choice of USDT on this chain, at one of these wallets.
 pub(crate) fn usdt(blockchain: Blockchain, wallets: &[u8]) -> PaymentRequest {
     PaymentRequest {
         blockchain,
@@ -85,7 +85,7 @@ pub(crate) fn resend(order_letter: char, id: u128) -> OrderCommand {
     at(1080, order_letter, id, OrderCommandBody::ResendWebhook(None))
 }
 
-/// The command with what its sender read in the tables.
+/// The command with the order's row in the tables.
 pub(crate) fn carrying(mut command: OrderCommand, order: &Order) -> OrderCommand {
     match &mut command.body {
         OrderCommandBody::MarkPaid(ended)
@@ -104,7 +104,7 @@ pub(crate) fn opened(order_letter: char, slot: i32, deposit: i64, value: &str) -
     command(order_letter, OrderCommandBody::DepositOpened { slot, deposit_id, value })
 }
 
-/// The wallet of this number refuses.
+/// The lane of this wallet refuses the deposit.
 pub(crate) fn refused(
     order_letter: char,
     slot: i32,
@@ -140,7 +140,7 @@ pub(crate) fn settle(order_letter: char, slot: i32, transfer: i64) -> OrderComma
     command(order_letter, OrderCommandBody::Settle(settle))
 }
 
-/// The same, of a deposit that accepts late payments.
+/// A settle for a deposit that accepts late payments.
 pub(crate) fn late_settle(order_letter: char, slot: i32, transfer: i64) -> OrderCommand {
     let mut command = settle(order_letter, slot, transfer);
     if let OrderCommandBody::Settle(settle) = &mut command.body {
@@ -160,12 +160,12 @@ pub(crate) fn attach(order_letter: char, id: u128, transfer: i64, value: &str) -
     at(1090, order_letter, id, OrderCommandBody::Attach(attach, None))
 }
 
-/// The lane repeats it.
+/// The same attach, repeated by the lane.
 pub(crate) fn attach_again(order_letter: char, transfer: i64, value: &str) -> OrderCommand {
     OrderCommand { command_id: None, ..attach(order_letter, 0, transfer, value) }
 }
 
-/// The transfer of an operator's command may pay nothing.
+/// The lane refuses an operator's attach: the transfer may pay nothing.
 pub(crate) fn attach_refused(order_letter: char, id: u128) -> OrderCommand {
     at(1090, order_letter, id, OrderCommandBody::AttachRefused(None))
 }

@@ -1,6 +1,5 @@
-//! Stories of matching: fit of transfers and deposits, confirmation, outcome (spec 3.2). Ends of
-//! waiting are in `matching/ending.rs`, reorganisations in `matching/reorg.rs` and
-//! `matching/returning.rs`.
+//! Stories of matching: fit of transfers and deposits, confirmation, outcome (spec 3.2). Expiry, rejection and
+//! forgetting are in `matching/ending.rs`, reorganisations in `matching/reorg.rs` and `matching/returning.rs`.
 
 mod amounts;
 mod attaching;

@@ -41,7 +41,7 @@ fn waiting() -> Book {
     book
 }
 
-/// Order A after its customer chose Ethereum, at version 2: wallet 1 is asked.
+/// Order A after its customer chose Ethereum, at version 2: wallet 1 has not replied.
 fn chosen() -> Book {
     let mut book = Book::new();
     book.then(create('A', None), "A v1 pending created answers 1").then(
@@ -67,7 +67,7 @@ fn chosen_twice() -> Book {
     book
 }
 
-/// The order that waits after another choice, at version 5: its deposit at wallet 1 is asked to close.
+/// The waiting order after another choice, at version 5: the deposit at wallet 1 is requested to close.
 fn replaced() -> Book {
     let mut book = waiting();
     book.then(
@@ -83,7 +83,7 @@ fn replaced() -> Book {
     book
 }
 
-/// Order A, ended this way, at version 4.
+/// Order A, ended with this status, at version 4.
 fn ended(status: OrderStatus) -> Book {
     let mut book = waiting();
     match status {
@@ -105,7 +105,7 @@ fn ended(status: OrderStatus) -> Book {
     book
 }
 
-/// The order of a book that has one.
+/// Order of a book with a single one.
 fn row(book: &Book) -> Order {
     book.machine().snapshot().remove(0).1.order
 }
@@ -138,7 +138,7 @@ fn every_command() -> Vec<OrderCommand> {
     ]
 }
 
-/// Invariant 4: each terminal state, each command, and each pair of commands after each other.
+/// Invariant 4: each terminal state, each command, and each pair of commands in turn.
 #[test]
 fn terminal_states_stay() {
     for start in [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled] {
@@ -159,7 +159,7 @@ fn terminal_states_stay() {
     }
 }
 
-/// The published versions increase by one, and only a change of status is published as one.
+/// Checks that versions increase by one, and that only a change of status is marked as one.
 #[track_caller]
 fn check_orders(effects: &[Effect], mut version: i64, (before, after): (OrderStatus, OrderStatus)) {
     let mut status = before;

@@ -1,5 +1,5 @@
-//! Both runners on the embedded log: from a created order to a paid one, through poison, restarts and
-//! aborted steps.
+//! Both runners on the embedded log: from a created order to a paid one, with unreadable records, restarts and aborted
+//! steps.
 
 mod forgetting;
 mod jump;
@@ -41,14 +41,14 @@ const OUTPUTS: [Topic; 9] = [
     Topic::Alerts,
     Topic::DeadLetters,
 ];
-/// Far more than anything here takes.
+/// Maximum wait for anything here: far more than any of it takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Treatment of the runners.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     Kind,
-    /// Stopped and started again, the log closed and opened, after every input.
+    /// After every input the runners are stopped, the log is closed and opened, and they are started again.
     Restarts,
     /// Every step is aborted once.
     Aborts,
@@ -116,7 +116,7 @@ impl TestProcessor {
 
     /// Appends a record and waits until its outputs are processed.
     fn send(&mut self, record: NewRecord) -> &mut Self {
-        // A failure meant for a runner may hit this append: then nothing was written.
+        // A failure meant for a runner may hit this append instead: then nothing was written.
         while self.tokio.block_on(self.log().produce(vec![record.clone()])).is_err() {}
         self.settle()
     }
@@ -139,7 +139,7 @@ impl TestProcessor {
         }
     }
 
-    /// `true` if every input is committed. A commit includes outputs that are inputs.
+    /// `true` if every input is committed. Outputs of a committed step are on the log, so those that are inputs count.
     fn is_quiet(&self) -> bool {
         let committed = self.watch.committed();
         INPUTS.iter().flat_map(|topic| partitions(*topic)).all(|of| {
@@ -158,7 +158,7 @@ impl TestProcessor {
         self.records(topic).iter().map(value).collect()
     }
 
-    /// Everything that readers see: places, keys, values, headers, times.
+    /// All records of the topics, with places, keys, values, headers and times.
     fn outputs(&self) -> Vec<Arc<Record>> {
         OUTPUTS.into_iter().chain(INPUTS).flat_map(|topic| self.records(topic)).collect()
     }
@@ -265,8 +265,8 @@ fn wrap<R: schemas::record::Record>(
     NewRecord::encode(topic, partition, key, record).unwrap()
 }
 
-/// An order that is paid after its transfer moved to another block; an order that an operator marks
-/// paid; an order that expires; a payment that nobody needs.
+/// Plays an order that is paid after its transfer moved to another block, one that an operator marks paid, one that
+/// expires, and a payment without an order.
 fn play(processor: &mut TestProcessor) {
     let eth = || usdt(Blockchain::Eth, &[1]);
     followed(processor, Blockchain::Eth, 1);
@@ -287,7 +287,7 @@ fn play(processor: &mut TestProcessor) {
         .send(chain_record(head(134).epoch(1)))
         .send(order_command(&mark_paid('B', 4)))
         .send(order_command(&create('C', None)))
-        // Its time passes on the chain, too.
+        // The chain's time passes too: the timer waits for it.
         .send(chain_record(head(141).epoch(1)));
     processor.clock.advance(Duration::from_secs(1001));
     processor.wait_until("order C has expired", |processor| processor.history('C').len() == 2);
@@ -348,7 +348,7 @@ fn paid_marked_and_expired() {
     assert_eq!(processor.watch.aborts(), 0);
 }
 
-/// Invariants 5 and 6: the same records at the same places, and the same state.
+/// Invariants 5 and 6: the same records at the same offsets, and the same state.
 #[test]
 fn restarts_and_aborts_change_nothing() {
     let mut kind = TestProcessor::new(Treatment::Kind);
@@ -415,7 +415,7 @@ fn a_timer_is_written_once() {
         let mut processor = TestProcessor::new(treatment);
         processor.send(order_command(&create('A', None)));
         processor.clock.advance(Duration::from_secs(1000));
-        // At the deadline itself it is not due: a choice of this second still counts.
+        // At the deadline itself the timer is not due: a choice of this second still counts.
         processor.send(order_command(&choose('A', 2, usdt(Blockchain::Eth, &[]))));
         assert_eq!(processor.history('A'), ["pending created", "pending payment_refused"]);
         processor.clock.advance(Duration::from_secs(1));
@@ -447,7 +447,7 @@ fn changelog_of_a() -> TopicPartition {
     TopicPartition { topic: Topic::OrdersChangelog, partition }
 }
 
-/// A group without positions would read everything again, and publish everything again.
+/// A group without positions would read all inputs again, and publish all outputs again.
 #[test]
 fn state_without_a_position_stops_it() {
     let mut processor = TestProcessor::new(Treatment::Kind);
@@ -455,7 +455,8 @@ fn state_without_a_position_stops_it() {
     let to = changelog_of_a();
     let state = processor.log().read(to, Offset(0), 100).unwrap();
     assert!(!state.is_empty());
-    // The state of an older program has no positions; a topic that was deleted and made anew has none of its records.
+    // The changelog of an older program has no positions. A topic that was deleted and recreated has none of the
+    // state's records.
     let command = order_command(&create('A', None));
     let (group, deleted) = ("it has 1 rows, but the group", "Somebody has deleted it");
     for (is_old, commands, expected) in [
@@ -473,8 +474,8 @@ fn state_without_a_position_stops_it() {
     }
 }
 
-/// A damaged row breaks invariant 2 at the next settle: nothing of that step is committed, neither what
-/// the records before it made nor their offsets.
+/// A damaged row breaks invariant 2 at the next settle. Nothing of that step is committed: neither outputs of earlier
+/// records in it nor offsets.
 #[test]
 fn broken_invariant_ends_the_runner_uncommitted() {
     let mut processor = TestProcessor::new(Treatment::Kind);

@@ -1,8 +1,8 @@
 //! Stories: inputs in order, each with the whole list of effects that it must have.
 //!
-//! Every story is played on several machines at once, so that each row also proves: a step that is
-//! undone leaves nothing behind and does the same when it is done again; a machine restored from the
-//! changelog before the step does the same; the changelog adds up to the state.
+//! Every story is played on several machines at once. So each row also proves that a step leaves no trace when it is
+//! undone and has the same effects when it is repeated; that a machine restored from the changelog before the step has
+//! the same effects; and that the changelog restores the state.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) trait Described: Machine {
     /// Gives the ids in an effect their numbers.
     fn number(_effect: &Self::Effect, _numbers: &mut Numbers) {}
 
-    /// The input with the ids of these numbers.
+    /// The input with ids in the place of its numbers.
     fn translated(input: Self::Input, _numbers: &Numbers) -> Self::Input {
         input
     }
@@ -24,13 +24,13 @@ pub(crate) trait Described: Machine {
     /// One effect in one line; empty for effects outside stories.
     fn line(effect: &Self::Effect, numbers: &Numbers) -> String;
 
-    /// `true` if publishing this again is the correct answer to a duplicate.
+    /// `true` if this effect is a correct reply to a duplicate.
     fn may_repeat(duplicate: &Self::Input, effect: &Self::Effect) -> bool;
 
-    /// The inputs of the past that may come again at any time, in their order, without any effect.
+    /// Earlier inputs that may be repeated at any time, in their order, without effects.
     fn repeatable(inputs: &[Self::Input]) -> Vec<Self::Input>;
 
-    /// The state without what a repetition of the past may change.
+    /// The state without the parts that such a repetition may change.
     fn essence(&self) -> Vec<(String, Self::Entry)> {
         self.snapshot()
     }
@@ -39,7 +39,7 @@ pub(crate) trait Described: Machine {
     fn version(effect: &Self::Effect) -> Option<(String, UnixMicros)>;
 }
 
-/// Ids in stories are numbers in the order in which they are given, one count for all.
+/// Ids in the order in which they were given. Stories use their numbers, counted from 1 over all kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers(Vec<Id>);
 
@@ -80,10 +80,10 @@ impl Numbers {
     }
 }
 
-/// A machine and all that it took so far.
+/// A machine with all its inputs and effects.
 pub(crate) struct Story<M: Described> {
     machine: M,
-    /// Takes an aborted attempt before every step.
+    /// A copy that takes every step twice, the first time aborted.
     aborted: M,
     /// The compacted changelog, as bytes.
     changelog: BTreeMap<String, Vec<u8>>,
@@ -107,7 +107,7 @@ impl<M: Described> Story<M> {
         }
     }
 
-    /// This input has exactly these effects: lines, or parts between semicolons. Given again at once, it
+    /// Checks that this input has exactly these effects, as lines or parts between semicolons, and that its duplicate
     /// has none.
     #[track_caller]
     pub(crate) fn then(&mut self, input: impl Into<M::Input>, effects: &str) -> &mut Self {
@@ -140,7 +140,7 @@ impl<M: Described> Story<M> {
         self
     }
 
-    /// The whole story so far as one step: undone, repeated, and written at once.
+    /// Takes all inputs in one step, which is undone, repeated, and committed.
     #[track_caller]
     fn all_in_one_step(&self) {
         let mut machine = M::fresh();
@@ -158,7 +158,7 @@ impl<M: Described> Story<M> {
         assert_eq!(restored.snapshot(), machine.snapshot(), "the changes are the whole state");
     }
 
-    /// This input has no effects and changes no state.
+    /// Checks that this input has no effects and changes no state.
     #[track_caller]
     pub(crate) fn ignores(&mut self, input: impl Into<M::Input>) -> &mut Self {
         let before = self.machine.snapshot();

@@ -1,5 +1,5 @@
-//! Encoding of effects and inputs, as a table written by hand: the bytes are the golden files of
-//! `schemas`, the partitions were computed by another implementation of murmur2.
+//! Encoding of effects and inputs, against a table written by hand. The bytes are the golden files of `schemas`; the
+//! partitions were computed by another implementation of murmur2.
 
 use log::{Offset, Record, TopicPartition, Unreadable};
 use schemas::record::example;

@@ -1,8 +1,8 @@
 //! Choice of a deposit's amount.
 //!
 //! The amount alone identifies the order that a transfer pays. So an amount that a payer may send by mistake (the plain
-//! price, or a rounded one) is assigned only where a rule requires it, and the digits of the others are drawn: nobody
-//! can request the amount of a payment that he has seen.
+//! price, or a rounded one) is assigned only where a rule requires it. All others get random digits: nobody can request
+//! the amount of a payment that he has seen on the chain.
 
 use schemas::record::{AmountRule, DepositCommand, OpenDeposit};
 use schemas::{Address, Amount, CloseReason, Draws};
@@ -10,22 +10,22 @@ use schemas::{Address, Amount, CloseReason, Draws};
 use super::State;
 use super::deposits::{DepositRow, Holder, Price};
 
-/// Maximum number of amounts of each kind that are tried; if there are fewer, all are.
+/// Maximum number of amounts tried of each kind: with digits alone, and with cents.
 const TRIES: u64 = 64;
-/// Chain time for which a closed deposit keeps its amount from other orders, however few are free.
+/// Minimum chain time between the close of a deposit and the reuse of its amount by another order.
 const REUSE_AFTER_SECONDS: i64 = 3600;
-/// One cent, in the parts of an amount.
+/// One cent, in parts of an [`Amount`] (10^-18).
 const CENT: u128 = 10_u128.pow(16);
 
 /// An amount for a deposit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Given {
     pub(super) value: Amount,
-    /// The closed deposit that had the amount.
+    /// Deposit that reserved the amount until now.
     pub(super) from: Option<DepositRow>,
 }
 
-/// Estimate of the share of amounts in use: taken ones of the raised amounts tried lately.
+/// Estimate of the share of amounts in use, from the raised amounts that were tried last.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Share {
     pub taken: u32,
@@ -46,8 +46,8 @@ impl Share {
 }
 
 impl State {
-    /// The first free amount of those that the deposit may have. If none is free, the amount of a
-    /// deposit that closed long ago, preferably of one that was paid.
+    /// Chooses the first amount that is free or the order's own. If there is none, reuses that of the deposit that
+    /// closed first, of a paid one if possible, at least [`REUSE_AFTER_SECONDS`] ago.
     pub(super) fn give_amount(
         &mut self,
         command: &DepositCommand,
@@ -85,8 +85,8 @@ impl State {
         reused.map(|row| Given { value: row.value, from: Some(row) })
     }
 
-    /// `true` if this deposit would claim a waiting transfer without a deposit. The amount was
-    /// unknown before the deposit opens, so the sender meant another payment.
+    /// `true` if this deposit would match a waiting transfer that has none. That transfer was sent before the amount
+    /// was assigned, so it is meant for something else.
     fn waits_for(&self, price: Price, open: &OpenDeposit) -> bool {
         let sender = |from: Address| open.user_address.is_none_or(|only| only == from);
         let loose = self.transfers.loose(price).into_iter();
@@ -95,9 +95,8 @@ impl State {
             .any(|row| open.contracts.contains(&row.seen.contract) && sender(row.seen.from_address))
     }
 
-    /// `true` if the amount is that of a replaced deposit of this order, free and with contracts
-    /// that still pay; or if the command is a duplicate, and a later deposit of the order has the
-    /// amount.
+    /// `true` if the row is a deposit of the same order whose amount may be taken over: a replaced one without a
+    /// waiting transfer, whose contracts still pay; or, if the command is a duplicate, a later one.
     fn is_own(&self, row: &DepositRow, command: &DepositCommand, open: &OpenDeposit) -> bool {
         let pay_still = self.deposits.contracts(row).iter().all(|of| open.contracts.contains(of));
         let gave_back = row.is_replaced() && !self.transfers.holds(row.id) && pay_still;
@@ -139,7 +138,7 @@ fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
     exact.into_iter().chain(digits).chain(with_cents)
 }
 
-/// Draws a number below `count`: of up to [`TRIES`] numbers, each once.
+/// Draws a number below `count`. If `count` is at most [`TRIES`], each number is drawn once.
 fn drawn(draws: &Draws, number: u64, count: u64) -> u64 {
     let round = number / Draws::COUNT as u64;
     let draw = |at: u64| u64::from(draws.get(at as usize));

@@ -10,9 +10,8 @@ use super::transfers::TransferRow;
 use super::{ASK_AGAIN_SECONDS, ATTACHED_KEPT_SECONDS, Broken, Effect, State};
 
 impl TransferRow {
-    /// `true` if it may pay the order that an operator names: it is confirmed, in the chain, and
-    /// pays nothing. If an order has not replied, only that order may have it, as it may count on
-    /// it.
+    /// `true` if it may pay the order that an operator names: it is confirmed, included, and pays nothing. If an order
+    /// has not replied to its settle, only that order may get it, as it may have accepted it.
     fn is_attachable(&self, order: OrderId) -> bool {
         self.status == TransferStatus::NoMatchedDeposit
             && self.is_included()
@@ -22,8 +21,8 @@ impl TransferRow {
             && (!self.unanswered || self.candidate_order == Some(order))
     }
 
-    /// Time of a first request to an order: later than a refused one despite clock skew, or a repeated refusal of that
-    /// one would be taken for its own.
+    /// Time of the first attach request to an order, later than that of any refused request even with clock skew.
+    /// Otherwise a duplicate of an old refusal would end this request.
     fn next_question(&self, now: UnixMicros) -> UnixMicros {
         self.asked_at.map_or(now, |at| now.max(UnixMicros(at.0.saturating_add(1))))
     }
@@ -45,7 +44,7 @@ impl State {
         let (order, now) = (command.order_id, command.issued_at);
         let payment = attach.transfer.observation.payment();
         let row = match self.transfers.get(attach.transfer.transfer_id).copied() {
-            // Else the operator has seen another payment under this id.
+            // If the payments differ, the operator means another transfer of this id.
             Some(known) => Some(known).filter(|row| row.seen.payment() == payment),
             None => self.remembered(&attach.transfer, now),
         };
@@ -77,10 +76,10 @@ impl State {
         self.time_or(now).max(now.seconds()).plus(ATTACHED_KEPT_SECONDS)
     }
 
-    /// A forgotten transfer, as it is in the tables. Forgotten transfers are final.
+    /// Row of a forgotten transfer, from the operator's copy of the tables. Forgotten transfers are final.
     fn remembered(&self, transfer: &Transfer, now: UnixMicros) -> Option<TransferRow> {
         let is_named_here = transfer.transfer_id.partition() == self.id_partition();
-        // An id of an earlier layout, before a move: its wallet identifies the lane.
+        // The id may be from before a move to another number of lanes: then the wallet identifies the lane.
         let is_moved = self.lane.id_partition.is_some();
         let is_here =
             is_named_here || is_moved && self.watches.has(transfer.observation.to_address);
@@ -145,7 +144,7 @@ impl State {
         Self::command_order_by(effects, (order_id, command_id), issued_at, body);
     }
 
-    /// Repeats an unanswered request, but not while the transfer is off the chain.
+    /// Repeats an unanswered attach request. An orphaned transfer's request is postponed.
     pub(super) fn ask_attached_again(
         &mut self,
         row: TransferRow,
@@ -160,7 +159,8 @@ impl State {
             let match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
             return self.transfers.put(TransferRow { match_deadline, ..row });
         }
-        // Clock skew: no request is older than the previous one, or its refusal would be taken for that one's.
+        // Despite clock skew, no request is older than the previous one: a refusal of an earlier request would count as
+        // its reply.
         let asked_at = row.asked_at.map_or(now, |at| at.max(now));
         self.command_attach(&row, order, asked_at, (None, None), effects);
         self.ask_attached(row, order, asked_at)

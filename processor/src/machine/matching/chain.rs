@@ -20,7 +20,7 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if record.epoch < self.lane.epoch {
-            return Ok(()); // Seen before a rewind that has already taken it back or kept it.
+            return Ok(()); // From before a rewind, which has retracted or kept it.
         }
         if let Some(old) = self.transfers.by_payment(&seen.payment()) {
             return self.observe_again(*old, record, seen, effects);
@@ -38,8 +38,8 @@ impl State {
         }
     }
 
-    /// The payment's id, or the next unused one. Forgotten payments need no check: a new one is in a later window of
-    /// ids.
+    /// The payment's id, or the next unused one. Ids of forgotten payments cannot collide: a new payment's id is in a
+    /// later window.
     fn transfer_id(&self, record: &ChainRecord, seen: &Observation) -> TransferId {
         let payment = seen.payment();
         let mut id = TransferId::of_payment(self.id_partition(), &payment, record.block.timestamp);
@@ -74,8 +74,8 @@ impl State {
         }
     }
 
-    /// Settles a transfer at once that the head of its own step confirms, if its deposit has no other waiting transfer.
-    /// Else it is confirmed with the head.
+    /// Settles at once a transfer that the head of its own step confirms, if its deposit has no other waiting transfer.
+    /// Otherwise the transfer is detected, and confirmed when that head is read.
     fn confirm_at_sight(
         &mut self,
         mut row: TransferRow,
@@ -268,7 +268,7 @@ impl State {
         let orphaned_at = Some(record.observed_at.seconds());
         let mut row = TransferRow { orphaned_at, epoch: record.epoch, updated_at, ..old };
         if !row.is_confirmed() {
-            // It may be in one of the next blocks.
+            // One of the next blocks may include it: publishing the orphan waits for a head at its height.
             return self.transfers.put(TransferRow { orphan_due: true, ..row });
         }
         let message = format!(
@@ -277,11 +277,11 @@ impl State {
         );
         self.alert_of_payment(row.id, row.order, message, record.observed_at, effects);
         if row.status == TransferStatus::WaitingForMatch && !row.settling {
-            // Nothing was paid with it yet, so it can wait for its confirmation again.
+            // It has not paid anything yet, so it can wait for confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
             row.match_deadline = None;
         }
-        // A decision stays; the published transfer shows that its block is gone.
+        // The verdict stays; the published transfer is marked as orphaned.
         self.publish(TransferStage::Detected, row, effects)
     }
 
@@ -347,7 +347,7 @@ impl State {
         self.match_or_wait(row, now, effects)
     }
 
-    /// Publishes that the blocks that replaced its own do not include a waiting transfer.
+    /// Publishes a waiting transfer as orphaned: the blocks that replaced its own do not include it.
     fn show_orphan(
         &mut self,
         id: TransferId,
@@ -396,7 +396,8 @@ impl State {
         Alert::raise(kind, Some(self.blockchain), subject, message, raised_at)
     }
 
-    /// Raises the alert that a counted payment is gone or counts twice.
+    /// Raises the alert about a payment that was orphaned after its confirmation, accepted late, or accepted by two
+    /// orders.
     pub(super) fn alert_of_payment(
         &self,
         id: TransferId,

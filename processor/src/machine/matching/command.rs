@@ -44,7 +44,7 @@ impl State {
         };
         let own = given.from.filter(|row| row.order == order);
         if own.is_some_and(|row| row.slot > slot) {
-            return Ok(()); // Its deposit gave the amount to a later one of the same order.
+            return Ok(()); // A duplicate: its deposit gave the amount to a later one of the order.
         }
         if let Some(row) = given.from {
             self.deposits.remove(row.id)?;
@@ -84,7 +84,7 @@ impl State {
         Opening { above, position: self.lane.sequence }
     }
 
-    /// Repeats the outcome of a deposit, as its order missed the reply.
+    /// Repeats the outcome of a deposit, as its order may have missed the reply.
     fn answer_again(row: &DepositRow, now: UnixMicros, effects: &mut Vec<Effect>) {
         let DepositRow { order, slot, id: deposit_id, value, .. } = *row;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id, value };
@@ -126,7 +126,7 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
-        // The chain's time decides when it expires.
+        // Only chain time expires a deposit, and a replaced one can still be paid.
         let ends = !matches!(reason, CloseReason::Expired | CloseReason::Replaced);
         let row = match self.deposits.by_slot(order, slot) {
             Some(row) if row.is_open() || (row.is_replaced() && ends) => row,
@@ -156,7 +156,7 @@ impl State {
     ) -> Result<(), Broken> {
         let known = self.transfers.get(transfer_id);
         if known.is_none() && transfer_id.partition() != self.id_partition() {
-            return Ok(()); // Of another wallet of the order.
+            return Ok(()); // The transfer is of another lane.
         }
         let waiting = known.filter(|row| row.is_waiting());
         let deposit = waiting.and_then(|row| row.deposit).map(|id| self.deposits.named(id));
@@ -200,7 +200,8 @@ impl State {
         now: UnixMicros,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        // Lagging tables may show it as unknown still: it must not be attached to another order.
+        // Lagging tables may still show it as unknown. As long as it is remembered, it cannot be attached to another
+        // order.
         let forget_at = match row.status {
             TransferStatus::NoMatchedDeposit => self.attached_until(now),
             TransferStatus::WaitingForConfirmation
@@ -292,7 +293,8 @@ impl State {
         self.reject(row, reason, Some(order), now, effects)
     }
 
-    /// Takes a late refusal of a failed transfer: once it is included again, it may pay another order.
+    /// Takes the late refusal of a transfer that has failed or become unknown. If it is included again, it may pay
+    /// another order.
     fn refused_late(
         &mut self,
         id: TransferId,
@@ -307,10 +309,10 @@ impl State {
         let mut row = TransferRow { candidate_order: None, unanswered: false, ..row };
         let tied = row.deposit.map(|id| self.deposits.named(id)).transpose()?;
         if tied.is_some_and(|deposit| deposit.order == order) {
-            self.untie(&mut row, now, effects)?; // It has answered, and is not asked again.
+            self.untie(&mut row, now, effects)?; // That order has replied, and is not asked again.
         }
         if row.status == TransferStatus::WaitingForConfirmation {
-            // Deposits that opened meanwhile must not end before this detection.
+            // A deposit that has opened since may fit. Tied to it, the transfer delays its expiry.
             row.updated_at = row.updated_at.next(now);
             return self.detect(row, now, effects);
         }
@@ -321,15 +323,15 @@ impl State {
         Ok(())
     }
 
-    /// The transfer, if it failed, or was decided since, without a reply of this order. An operator may have attached
-    /// it to that order meanwhile.
+    /// The transfer, if it failed or became unknown without a reply of this order. An operator may be attaching it to
+    /// the same order by now.
     fn unanswered(&self, id: TransferId, order: OrderId) -> Option<TransferRow> {
         let row = self.transfers.get(id).copied()?;
         let is_open = row.order.is_none() || (row.is_attaching() && row.order == Some(order));
         (row.candidate_order == Some(order) && is_open).then_some(row)
     }
 
-    /// The transfer, if its settle is in flight: this is the first reply.
+    /// The transfer, if its settle has no reply yet.
     fn asked(&self, id: TransferId) -> Option<TransferRow> {
         self.transfers.get(id).copied().filter(|row| row.settling && !row.is_attaching())
     }

@@ -386,12 +386,12 @@ impl Deposits {
         self.numbered(by_price.find(&(price, sender), same)?)
     }
 
-    /// The deposit that holds exactly this amount from this sender.
+    /// Deposit that reserves exactly this amount, from this sender or from any.
     pub(super) fn reserved_by(&self, price: Price, from: Address) -> Option<DepositRow> {
         self.reserving(price, None).or_else(|| self.reserving(price, Some(from)))
     }
 
-    /// A deposit that holds exactly this amount from some other sender.
+    /// A deposit that reserves exactly this amount from one sender only.
     pub(super) fn reserved_by_another(
         &self,
         (wallet, stablecoin, value): Price,

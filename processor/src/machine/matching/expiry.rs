@@ -44,7 +44,7 @@ impl State {
         let id = row.id;
         let closes = row.is_open()
             || (row.is_replaced() && reason != CloseReason::Replaced)
-            // Its order decides: it accepts late payments, or was marked paid with candidates.
+            // A settle that the order accepted after the close: a late payment, or a candidate of an order marked paid.
             || (reason == CloseReason::Settled && !row.is_settled());
         invariant!(2, closes, "deposit {id} is closed as {reason} a second time");
         let is_over = reason != CloseReason::Expired || row.expires_at < chain_time;

@@ -5,13 +5,12 @@ use schemas::{AlertKind, Epoch, UnixMicros, UnixSeconds};
 
 use super::{Broken, Effect, State};
 
-/// Minimum chain time between two progress records, in either direction: the clock of an ingestor
-/// may have jumped.
+/// Minimum chain time between two progress records, in either direction: a rewind takes chain time back.
 const PROGRESS_SECONDS: u64 = 30;
 /// Chain time without an ignored head after which its alert ends. Of two ingestors, one may lag for
 /// long while the heads of the other are accepted.
 const QUIET_SECONDS: u64 = 3_600;
-/// Minimum chain time between two recorded ignored heads.
+/// Minimum chain time before the time of another ignored head is recorded.
 const NOTED_SECONDS: u64 = 600;
 
 /// Maximum lead of a block's time over the clock of the ingestor that saw it. Most chains allow
@@ -45,7 +44,7 @@ pub(super) enum Misplaced {
     Behind,
     /// More blocks or epochs than the chain can have in the time since the last head.
     TooFar { seconds: i64 },
-    /// Its time is this far after it was seen.
+    /// Its time is this many seconds after the ingestor saw it.
     FromTheFuture { seconds: i64 },
 }
 
@@ -172,7 +171,7 @@ impl State {
                 self.lane_mut().too_far_at = Some(time);
             }
         }
-        // The alert is open.
+        // The alert is already raised.
         if reported_at.is_some() {
             return;
         }

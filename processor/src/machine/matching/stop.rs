@@ -36,7 +36,8 @@ impl State {
         self.publish_lane(now, effects)
     }
 
-    /// No alert for a chain without heads. All its lanes raise the same one.
+    /// Raises or resolves the alert of a stop; nothing for a chain without heads. All lanes of the chain raise the same
+    /// alert.
     fn report_stop(
         &self,
         scope: StopScope,
@@ -48,7 +49,7 @@ impl State {
             return;
         }
         let of = scope.subject();
-        // A stop on all chains is not the one on this chain.
+        // A stop on this chain alone has another alert than one on all chains.
         let alone = if of.is_some() && scope.blockchain.is_some() { "/alone" } else { "" };
         let subject = format!("{}{alone}", of.as_deref().unwrap_or_default());
         let place = format!(

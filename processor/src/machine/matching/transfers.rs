@@ -1,4 +1,4 @@
-//! Transfers of a lane, with everything they wait for.
+//! Transfers of a lane, indexed by the event that each waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -184,13 +184,13 @@ pub(super) struct TransferIndex {
     unconfirmed: BTreeSet<Height>,
     /// Orphaned before confirmation, by the height they had.
     orphaned: BTreeSet<Height>,
-    /// Orphans that no record has reported yet.
+    /// Orphans that are not published as such yet.
     orphan_due: BTreeSet<Height>,
     /// Waiting without a deposit, by the price a deposit needs.
     loose: BTreeMap<Price, BTreeSet<TransferId>>,
     deadlines: BTreeSet<(UnixSeconds, Place)>,
     forget: BTreeSet<(UnixSeconds, TransferId)>,
-    /// Count of waiting transfers of each deposit, which delay its expiry.
+    /// Number of waiting transfers of each deposit, which delay its expiry.
     holds: HashMap<DepositId, u32>,
 }
 
@@ -304,7 +304,7 @@ impl Transfers {
         self.sorted().iter().filter(is_above).map(|row| row.id).collect()
     }
 
-    /// The one in the lowest block.
+    /// The unconfirmed transfer in the lowest block.
     pub(super) fn oldest_unconfirmed(&self) -> Option<TransferId> {
         self.index.unconfirmed.first().map(|(_, (_, id))| *id)
     }

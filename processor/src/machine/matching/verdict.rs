@@ -53,7 +53,8 @@ impl DepositRow {
 }
 
 impl State {
-    /// Deposit that reserves a transfer's amount for its sender; none if that is an own wallet.
+    /// Deposit that reserves a transfer's amount for its sender; none if the sender is an own wallet, or if only
+    /// another order may be paid.
     pub(super) fn reserved_for(&self, row: &TransferRow) -> Option<DepositRow> {
         let reserved = self.deposits.reserved_by(row.price(), row.seen.from_address);
         reserved.filter(|deposit| row.may_pay(deposit.order))
@@ -72,7 +73,7 @@ impl State {
         if let Some(order) = row.order {
             return self.match_with(row, order, now, effects);
         }
-        // The deposit that a transfer is tied to keeps its amount.
+        // A transfer stays with the deposit that it is tied to.
         let holder = match row.deposit {
             Some(id) => Some(self.deposits.named(id)?),
             None => self.reserved_for(&row),
@@ -125,8 +126,8 @@ impl State {
         Ok(())
     }
 
-    /// Repeats a settle without a reply: the order repeats its decision. Not sent while the transfer is off the chain;
-    /// a final orphan fails after a day without a reply.
+    /// Repeats a settle without a reply: the order repeats its decision. A stopped or orphaned transfer's settle is
+    /// postponed; a final orphan fails after a day without a reply.
     fn ask_again(
         &mut self,
         mut row: TransferRow,
@@ -198,8 +199,8 @@ impl State {
         self.misfit(deposit, row).or(deposit.closed_reason(row))
     }
 
-    /// The deposit of another amount that a transfer was most likely meant for: one that waited when it was paid,
-    /// though it may be closed by now.
+    /// The deposit of another amount that a transfer was most likely meant for: one that could be paid at the time of
+    /// the transfer, even if closed since; if there is none, any.
     fn likeliest(&self, row: &TransferRow) -> Likeliest {
         let (price, from) = (row.price(), row.seen.from_address);
         let waited = |deposit: &DepositRow| deposit.misfit(row, &[row.seen.contract]).is_none();

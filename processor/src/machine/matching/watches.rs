@@ -68,8 +68,8 @@ impl Watches {
 }
 
 impl State {
-    /// Checks that a payment to the deposit would be seen; otherwise returns the reason to refuse
-    /// it.
+    /// Checks that a payment to the deposit would be seen and not be stopped. Otherwise returns the reason to refuse
+    /// the deposit.
     pub(super) fn unseen(
         &self,
         command: &DepositCommand,
@@ -83,7 +83,7 @@ impl State {
         if !(open.contracts.contains(&open.contract) && open.contracts.iter().all(is_watched)) {
             return Err(RefusalReason::NotWatched);
         }
-        // A payment may be in the blocks that every endpoint has deleted.
+        // A payment may be in blocks that no endpoint has any more.
         if self.lane.has_gap {
             return Err(RefusalReason::ChainBehind);
         }

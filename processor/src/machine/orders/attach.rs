@@ -26,7 +26,7 @@ impl State {
         }
         effects.push(answer_attach(command, attach, true));
         if paid_by == Some(payer) && !publishes {
-            return Ok(()); // The lane asks again: its answer was lost.
+            return Ok(()); // The lane repeats its request: the reply was lost.
         }
         row.order.paid_by = Some(payer);
         row.order.paid_value = Some(attach.value);

@@ -8,7 +8,7 @@ use schemas::{Amount, CloseReason, DepositId, DepositState, OrderCause, UnixSeco
 use super::{ASK_OF_OPEN_SECONDS, Broken, Effect, OrderRow, State, close_reason, is_reserved};
 
 impl State {
-    /// Takes a reserved deposit; closes it if the order ended meanwhile.
+    /// Takes an opened deposit; closes it if the order ended meanwhile.
     pub(super) fn deposit_opened(
         &mut self,
         mut row: OrderRow,
@@ -80,7 +80,7 @@ impl OrderRow {
         self.asked_at.map_or(since, |at| at.max(since)).plus(ASK_OF_OPEN_SECONDS)
     }
 
-    /// Asks lanes if it is time.
+    /// Requests the outcome of reserved deposits from their lanes, if it is time.
     pub(super) fn ask_of_open(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) {
         let now = command.issued_at.seconds();
         if self.reserved().next().is_some() && self.asks_of_open_at() < now {

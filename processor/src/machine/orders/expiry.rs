@@ -56,8 +56,8 @@ impl State {
         self.publish(row, command, OrderCause::DepositClosed, None, effects).map(drop)
     }
 
-    /// Takes a tick of the runner: the order's timer is due, unless a deposit was added since; or
-    /// the order is to be forgotten, with all others that are due.
+    /// Takes a tick of the runner: the order's timer is due, unless a deposit was added since. If the order has no
+    /// timer, forgets ended orders whose time is past, up to a limit.
     pub(super) fn tick(
         &mut self,
         row: OrderRow,

@@ -23,7 +23,7 @@ impl OrderRow {
     /// The order that a command carries, if it is one that may have been forgotten.
     pub(super) fn remembered(command: &OrderCommand, order: &Order) -> Option<Self> {
         let mut row = Self::new(order.clone());
-        // The order left memory after its last deposit was closed; the tables may have missed that.
+        // The order left memory after its last deposit was closed; its row in the tables may be older.
         for deposit in row.order.deposits.iter_mut().filter(|deposit| is_awaited(deposit)) {
             deposit.state = DepositState::Closed;
         }
@@ -40,7 +40,7 @@ impl State {
         latest.is_some_and(|row| kept_until < row.order.updated_at.seconds())
     }
 
-    /// Forgets ended orders whose time is past.
+    /// Forgets ended orders whose time is past, at most [`LEAVING_MAX`].
     pub(super) fn forget(&mut self, now: UnixSeconds) -> Result<(), Broken> {
         let due: Vec<_> = past(&self.orders.index.leaving, now).take(LEAVING_MAX).collect();
         due.into_iter().try_for_each(|id| self.orders.remove(id))

@@ -60,7 +60,7 @@ impl State {
                 .map(drop);
         };
         // A slot is never reused. A refused or closed deposit of the same chain and coin is dropped, so that repeated
-        // choices cost nothing. Replaced ones may still be paid.
+        // choices do not make the order grow. A replaced one stays, as it may still be paid.
         let slot = row.order.deposits.iter().map(|deposit| deposit.slot + 1).max().unwrap_or(0);
         row.order.deposits.retain(|deposit| !is_for(deposit, payment) || is_awaited(deposit));
         row.order.deposits.push(OrderDeposit {
@@ -95,7 +95,7 @@ impl State {
         use RefusalReason as Reason;
         let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
         if deposit.state != DepositState::Requested || deposit.wallet_address != wallet {
-            return Ok(()); // Answered already, or another wallet is asked by now.
+            return Ok(()); // Already answered, or another wallet is asked by now.
         }
         let asked_at = row.pending.iter().find(|choice| choice.slot == slot).map(|c| c.asked_at);
         // A reply has the time of its request. A wallet also replies to a repeated request, and may open then: only its

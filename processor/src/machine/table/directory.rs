@@ -49,8 +49,7 @@ macro_rules! scattered {
 
 scattered! { OrderId TransferId }
 
-/// Directory of sequential ids: neighbours are close in memory. A row costs four bytes for each id given during its
-/// life.
+/// Directory of sequential ids in pages, so that neighbours are close in memory. A page is freed with its last key.
 #[derive(Debug, Clone, Default)]
 pub(in crate::machine) struct Pages(HashMap<i64, Page>);
 

@@ -31,7 +31,7 @@ impl Lookup {
         self.rows.find(spread(hash), same).map(|(_, row)| *row)
     }
 
-    /// Adds a row with this, or returns the one that has it.
+    /// Adds a row with this value, or returns the row that has it.
     pub(in crate::machine) fn insert(
         &mut self,
         this: &impl Hash,
@@ -49,7 +49,7 @@ impl Lookup {
         }
     }
 
-    /// Removes a row with this. False if it is not there.
+    /// Removes a row with this value. False if it is not there.
     pub(in crate::machine) fn remove(&mut self, this: &impl Hash, row: RowNumber) -> bool {
         let same = |(_, other): &(u32, RowNumber)| *other == row;
         let found = self.rows.find_entry(spread(self.hash(this)), same);

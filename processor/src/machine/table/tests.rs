@@ -6,9 +6,9 @@ use schemas::DepositId;
 
 use super::*;
 
-/// Ids far apart are on pages of their own.
+/// Ids on the same page, at page borders, and far apart.
 const IDS: [i64; 8] = [1, 2, 3, 1023, 1024, 5000, (7 << 40) | 1, i64::MAX];
-/// Fewer than ids, so that they collide.
+/// Number of names: fewer than ids, so that rows collide.
 const NAMES: u64 = 6;
 
 #[derive(Debug, Clone, PartialEq)]

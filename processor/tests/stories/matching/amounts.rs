@@ -1,15 +1,14 @@
-//! Choice of a deposit's amount: drawn digits, amounts of senders, of loose transfers and of closed
-//! deposits.
+//! Choice of a deposit's amount: drawn digits, senders, loose transfers, closed deposits.
 
 use super::*;
 
-/// Three digits: nine amounts below a cent, from the one that is drawn.
+/// Rule of three digits: the nine raises below a cent, starting with the drawn one.
 fn drawn(first: u8, limit: &str) -> AmountRule {
     let draws = Draws([[first, 0]; 16].concat().try_into().unwrap_or_default());
     AmountRule { exact_first: false, digits: 3, limit: amount(limit), draws }
 }
 
-/// The order gets this, in slot 0, as deposit `id`.
+/// Effects of a deposit `id` that the order gets in slot 0, with this amount.
 fn gets(order_letter: char, id: i64, value: &str) -> String {
     format!(
         "deposit #{id} open {value} for {order_letter}/0; to {order_letter}: opened /0 #{id} {value}"
@@ -67,7 +66,7 @@ fn an_amount_is_unique_for_its_sender() {
         .then(open('A', "10.00").only_from(7), OPEN_A)
         .then(open('B', "10.00").only_from(8), &gets('B', 2, "10.00"))
         .then(open('C', "10.00").only_from(7), &gets('C', 3, "10.01"))
-        // Without a sender it would be everybody's.
+        // A deposit without a sender would match the payments of the senders above.
         .then(open('D', "10.00"), &gets('D', 4, "10.02"))
         .then(open('E', "10.02").only_from(9), &gets('E', 5, "10.03"))
         .then(
@@ -84,18 +83,18 @@ fn an_amount_is_unique_for_its_sender() {
         );
 }
 
-/// The transfer was there first: who chooses now cannot have sent it.
+/// The transfer was seen before the choice, so the customer of that choice cannot have sent it.
 #[test]
 fn the_amount_of_a_waiting_transfer_is_not_given_out() {
     Lane::new()
         .then(pay(1, "10.00").at(99), "detected #1 waiting_for_confirmation @99")
         .then(open('A', "10.00"), &gets('A', 2, "10.01"))
-        // From a sender who is not the one that the order names.
+        // The transfer is from another sender than the order's.
         .then(open('B', "10.00").only_from(8), &gets('B', 3, "10.00"))
         .then(open('C', "10.00").only_from(7), &gets('C', 4, "10.02"));
 }
 
-/// An amount is unknown before it is assigned, the plain one included.
+/// A customer does not know the amount before it is assigned, even if it is the plain price.
 #[test]
 fn nobody_pays_before_he_knows() {
     Lane::new()
@@ -106,7 +105,7 @@ fn nobody_pays_before_he_knows() {
         .then(open('C', "20.00"), "deposit #5 open 20.01 for C/0; to C: opened /0 #5 20.01");
 }
 
-/// Orders whose deposits are open from block 100 for two hours, and keep their amounts for a day.
+/// An order whose deposit is open from block 100 to block 10,000, and keeps its amount for a day.
 fn kept(order_letter: char) -> crate::chain::Open {
     let rule = AmountRule { limit: amount("0.01"), ..AmountRule::EXACT };
     open(order_letter, "10.00").between(100, 10_000).late_window(86_400).amounts(rule)
@@ -163,7 +162,7 @@ fn paid_then_longest_closed_amount_is_reused_first() {
         .then(kept('D'), &gets('D', 6, "10.01"));
 }
 
-/// Late payments: one that a deposit still waits for, and one that comes when it is closed.
+/// Late payments: one seen while the deposit is open, and one seen after its close.
 #[test]
 fn the_amount_of_a_payment_under_way_is_not_reused() {
     let cancelled = CloseReason::OrderCancelled;
@@ -193,7 +192,8 @@ fn another_choice_reserves_the_amount_for_its_order() {
         .then(kept('A').slot(1), "deposit #3 open 10.00 for A/1; to A: opened /1 #3 10.00");
 }
 
-/// Its order waits for it until its deadline: no other gets it before, even in a full wallet.
+/// The order waits for a replaced deposit until its deadline: no other order gets the amount before, even in a full
+/// wallet.
 #[test]
 fn a_replaced_amount_is_not_reused() {
     let replaced = CloseReason::Replaced;
@@ -206,7 +206,7 @@ fn a_replaced_amount_is_not_reused() {
         .then(kept('C'), "to C: refused /0 amounts_taken; alert amounts_taken C");
 }
 
-/// A payment to a deposit that the customer has replaced belongs to his order.
+/// A payment to a replaced deposit pays its order.
 #[test]
 fn a_replaced_deposit_is_still_paid() {
     let replaced = CloseReason::Replaced;

@@ -7,7 +7,7 @@ use super::lane::transfer_row;
 use super::*;
 use crate::chain::{DAY, attach, attach_refused, attached};
 
-/// A transfer of 9.00 at the wallet of A's deposit of 10.00, which is unknown; as the tables show it.
+/// A transfer of 9.00 to the wallet of A's deposit of 10.00, which became unknown, and its row in the tables.
 fn underpaid() -> (Lane, Transfer) {
     let mut lane = Lane::new();
     lane.then(open('A', "10.00"), OPEN_A)
@@ -56,7 +56,7 @@ fn an_order_that_is_paid_leaves_it_as_it_was() {
         .then(attached('B', row.transfer_id), "matched #2 matched @110 paid B by #3");
 }
 
-/// Invariant 5: a repeated refusal does not answer the next request.
+/// Invariant 5: a repeated refusal is no reply to the next request.
 #[test]
 fn a_refusal_answers_no_later_question() {
     let (mut lane, row) = underpaid();
@@ -70,7 +70,7 @@ fn a_refusal_answers_no_later_question() {
         .then(attach('B', 10, &row), "to B: attach #2 9.00 by 10");
 }
 
-/// Also where the operator's clock is behind that of the refusal.
+/// The same for a request that has the time of the refusal.
 #[test]
 fn a_refusal_answers_no_question_of_its_own_time() {
     let (mut lane, row) = underpaid();
@@ -143,7 +143,7 @@ fn the_merchants_own_money_is_not_attached() {
     lane.then(attach('A', 7, &row), "to A: attach refused");
 }
 
-/// A day after its end a transfer is forgotten: the command has it as the tables do.
+/// A transfer is forgotten a day after its end: then the command's row replaces it.
 #[test]
 fn a_forgotten_one_comes_back_with_its_row() {
     let (mut lane, row) = underpaid();
@@ -152,7 +152,7 @@ fn a_forgotten_one_comes_back_with_its_row() {
         .then(head(later), "")
         .then(attach('A', 7, &row), ASKS)
         .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3")
-        // Tables that are behind show it as unknown.
+        // Lagging tables still show it as unknown.
         .then(head(later + DAY), "")
         .then(attach('B', 8, &row), "to B: attach refused");
 }
@@ -174,7 +174,7 @@ fn unknown() -> Transfer {
     Transfer { status, block, observation, order_id: None, fulfillment_id: None, ..example }
 }
 
-/// Tables may lag by a week, by the later of two clocks: here the chain is three days behind the operator's.
+/// Tables may lag by a week, counted from the later of two clocks: here the chain is three days behind the operator.
 #[test]
 fn the_later_clock_says_how_long_it_is_remembered() {
     let (mut lane, row) = underpaid();
@@ -183,7 +183,7 @@ fn the_later_clock_says_how_long_it_is_remembered() {
         .then(at(ahead, attached('A', row.transfer_id)), "matched #2 matched @110 paid A by #3")
         .then(head(130 + 9 * DAY), "deposit #1 closed expired for A/0; to A: closed /0 expired");
     assert_eq!(lane.machine().transfer_count(), 1, "the chain alone would have forgotten it");
-    // ATTACHED_KEPT_SECONDS are eight days: to the block.
+    // ATTACHED_KEPT_SECONDS are eight days: it is forgotten exactly then.
     lane.then(at(ahead, attach('B', 8, &row)), "to B: attach refused")
         .then(head(131 + 11 * DAY), "");
     assert_eq!(lane.machine().transfer_count(), 1);
@@ -191,8 +191,7 @@ fn the_later_clock_says_how_long_it_is_remembered() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// A forgotten transfer was scanned again after a rewind, in another block. Tables that are behind
-/// show it by its first id.
+/// A forgotten transfer was scanned again after a rewind, in another block. Lagging tables show it with its first id.
 #[test]
 fn attached_by_its_id_of_before_a_rewind() {
     let (mut lane, row) = underpaid();

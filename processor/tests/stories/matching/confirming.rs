@@ -38,7 +38,7 @@ fn a_late_find_waits_for_the_next_head() {
         .then(head(131), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
 }
 
-/// The block was in time, but its order has ended: the record names that order as its candidate.
+/// The transfer's block is in time, but the order has ended: the record names that order as its candidate.
 #[test]
 fn late_find_after_its_deposits_end_is_unknown() {
     Lane::new()
@@ -62,8 +62,8 @@ fn a_head_that_is_behind_is_ignored_and_reported_once() {
         .then(head(129), "");
 }
 
-/// An ingestor that is behind another writes such heads for ever. The one 600 s after the last is noted (`NOTED_SECONDS`);
-/// 3,590 s without are less than `QUIET_SECONDS`, 3,600 s are not.
+/// An ingestor that lags another one writes such heads for ever. The one 600 s after the last is noted
+/// (`NOTED_SECONDS`). The alert stays after 3,590 s without such a head, and ends after 3,600 s (`QUIET_SECONDS`).
 #[test]
 fn ignored_heads_are_one_alert_until_an_hour_without() {
     Lane::new()
@@ -72,14 +72,14 @@ fn ignored_heads_are_one_alert_until_an_hour_without() {
         .then(head(398), "")
         .then(head(459), "")
         .then(head(458), "")
-        // Heads are taken, and none was ignored for an hour of the chain.
+        // Heads are accepted, and none was ignored for an hour of chain time.
         .then(head(818), "")
         .then(head(819), "resolved head_went_back")
         .then(head(818), "alert head_went_back")
         .then(head(100_000).at_time_of(820), "alert head_too_far");
 }
 
-/// The chain has a block each 12 s. Were the head taken, all that follow would be behind it.
+/// The chain has a block each 12 s. If the head were accepted, all later ones would be behind it.
 #[test]
 fn impossible_head_is_ignored_and_reported_once() {
     Lane::new()
@@ -93,18 +93,18 @@ fn impossible_head_is_ignored_and_reported_once() {
         .then(head(100_000).at_time_of(136).epoch(1), "");
 }
 
-/// Twenty times as fast as the chain is, and twenty minutes more.
+/// The limit is twenty times the chain's block rate, plus the blocks of twenty minutes at its own rate.
 #[test]
 fn a_chain_may_be_far_faster_than_it_is() {
     Lane::new()
         .then(head(130), "")
         .then(head(130 + 117).at_time_of(131), "alert head_too_far")
         .then(head(130 + 116).at_time_of(131), "")
-        // A clock that goes back takes no block away.
+        // Block time that goes back does not lower the limit.
         .then(head(130 + 116 + 100).at_time_of(100), "");
 }
 
-/// Were such a time taken, deposits would end before their deadline, and no later head could be too far.
+/// Accepting such a time would expire deposits before their deadline, and no later head could be too far.
 #[test]
 fn future_head_is_ignored_and_reported_once() {
     Lane::new()
@@ -117,7 +117,7 @@ fn future_head_is_ignored_and_reported_once() {
             "to A: seen #2; detected #2 waiting_for_confirmation @102 for #1",
         )
         .then(head(102), "")
-        // A clock may be behind by so much.
+        // The ingestor's clock may be behind by so much.
         .then(head(103).ahead_by(7200), "resolved head_too_far");
     let mut new = State::new(schemas::Blockchain::Eth, schemas::Partition(0));
     for alerts in [1, 0] {
@@ -126,14 +126,14 @@ fn future_head_is_ignored_and_reported_once() {
     }
 }
 
-/// Each reorganisation takes a new block.
+/// Each reorganisation has at least one new block, so epochs have the limit of blocks.
 #[test]
 fn impossible_epoch_is_ignored_and_reported_once() {
     Lane::new()
         .then(head(130), "")
         .then(head(131).epoch(117), "alert head_too_far")
         .then(head(131), "")
-        // Heads between may be lost.
+        // Heads between two heads may be lost.
         .then(head(132).epoch(116), "")
         .then(head(133).epoch(115), "alert head_went_back");
 }
@@ -163,7 +163,7 @@ fn confirmed_at_sight_it_asks_at_once() {
         );
 }
 
-/// A transfer that waits already comes first, whichever of them this head confirms as well.
+/// An earlier waiting transfer has priority, even if the same head confirms both.
 #[test]
 fn confirmed_at_sight_it_takes_no_turn_of_another() {
     Lane::new()
@@ -175,7 +175,7 @@ fn confirmed_at_sight_it_takes_no_turn_of_another() {
         );
 }
 
-/// The head of its step is misplaced, too, and ignored.
+/// The head of the transfer's step is misplaced and ignored, so it confirms nothing.
 #[test]
 fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
     let candidate = "to A: seen #2; detected #2 waiting_for_confirmation";
@@ -194,7 +194,7 @@ fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
         .then(head(100_000).at_time_of(130).tiers(&[], 100_000), "alert head_too_far");
 }
 
-/// Without a deposit it waits as others do, by the head's window.
+/// Without a deposit it waits for the head, and then for the match window.
 #[test]
 fn confirmed_at_sight_without_deposit_waits_for_head() {
     Lane::new()

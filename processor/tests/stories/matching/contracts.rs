@@ -13,7 +13,7 @@ fn invariant_14_another_contract_pays_nothing() {
             "confirmed #2 waiting_for_match @110
              unknown #2 no_matched_deposit @110 other_contract maybe A",
         )
-        // The true one still pays.
+        // A transfer of the offered contract still pays.
         .then(
             pay(2, "10.00").at(121),
             "to A: seen #3; detected #3 waiting_for_confirmation @121 for #1",
@@ -49,7 +49,7 @@ fn every_contract_that_was_offered_pays() {
         .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
 }
 
-/// It does not count as a payment before its order either, and reserves no amount.
+/// A transfer of another contract is no payment before the deposit either, and does not block the amount.
 #[test]
 fn another_contract_claims_no_amount() {
     Lane::new()
@@ -76,7 +76,7 @@ fn of_another_amount_it_is_still_another_contract() {
         .then(head(131), "unknown #2 no_matched_deposit @110 other_contract maybe A");
 }
 
-/// The customer chooses the same again, with the first contract no longer offered: payments by it still count.
+/// The customer repeats his choice when the first contract is no longer offered: payments in it still count.
 #[test]
 fn a_contract_of_an_earlier_choice_pays_still() {
     let replaced = "deposit #1 closed replaced for A/0; to A: closed /0 replaced";

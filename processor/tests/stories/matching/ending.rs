@@ -1,5 +1,4 @@
-//! Ends of waiting: deposits expire and release their amounts, transfers are rejected and
-//! forgotten.
+//! Expiry of deposits and release of their amounts; rejection and forgetting of transfers.
 
 use schemas::record::AmountRule;
 use schemas::{CloseReason, UnknownReason};
@@ -11,7 +10,7 @@ use crate::chain::{close, head, open, pay, refused, settled};
 mod guarding {
     use super::*;
 
-    /// The amount fits, so "another amount" would send the operator the wrong way.
+    /// The amount fits, so `amount_mismatch` would mislead the operator.
     #[test]
     fn a_later_misfit_keeps_its_reason() {
         Lane::new()
@@ -24,8 +23,8 @@ mod guarding {
             .then(head(131), "unknown #1 no_matched_deposit @110 sender_mismatch maybe A");
     }
 
-    /// With an hour to match and half an hour to pay, the deposit is always closed when the wrong amount is rejected.
-    /// The order is named.
+    /// With a match window longer than the deposit's, the deposit is closed when the wrong amount is rejected. Its
+    /// order is named nevertheless.
     #[test]
     fn a_wrong_amount_names_who_waited() {
         Lane::new()
@@ -33,7 +32,7 @@ mod guarding {
             .then(pay(1, "9.99"), "detected #2 waiting_for_confirmation @110")
             .then(head(120), "confirmed #2 waiting_for_match @110")
             .then(head(126), "deposit #1 closed expired for A/0; to A: closed /0 expired")
-            // Nearer by amount, but it was not there to be paid.
+            // Nearer by amount, but opened after the transfer.
             .then(
                 open('B', "9.98").between(127, 220),
                 "deposit #3 open 9.98 for B/0; to B: opened /0 #3 9.98",
@@ -41,7 +40,7 @@ mod guarding {
             .then(head(131), "unknown #2 no_matched_deposit @110 amount_mismatch maybe A");
     }
 
-    /// A fee of 1.00 was taken off: nearest is the lowest amount, of another customer.
+    /// A fee of 1.00 was deducted: the nearest amount is the lowest one, of another customer.
     #[test]
     fn digits_name_who_paid_less() {
         let exact = |order, value: &str| open(order, value).amounts(AmountRule::EXACT);
@@ -68,7 +67,7 @@ mod guarding {
             );
     }
 
-    /// A payer cannot have meant an order that did not exist yet.
+    /// A transfer cannot be meant for an order that did not exist yet.
     #[test]
     fn a_wrong_amount_names_no_later_order() {
         Lane::new()
@@ -81,7 +80,7 @@ mod guarding {
             .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch");
     }
 
-    /// While a second payment waits for confirmation, its amount must not be reassigned.
+    /// While a second payment waits for confirmation, its amount is not reassigned.
     #[test]
     fn a_waiting_transfer_holds_its_amount() {
         Lane::new()
@@ -133,7 +132,7 @@ mod expiring {
             );
     }
 
-    /// Its order waits for it as for an open one, and requests its outcome.
+    /// The order waits for a replaced deposit as for an open one, and requests its outcome.
     #[test]
     fn a_replaced_deposit_expires_by_chain_time() {
         let closed =
@@ -201,7 +200,7 @@ mod expiring {
             )
             .then(head(205), "")
             .then(head(209), "confirmed #2 waiting_for_match @199 for #1; to A: settle #2 /0 #1")
-            // Nor while its settle is in flight.
+            // Nor does it expire while its settle is in flight.
             .then(head(220), "")
             .then(
                 settled('A', 2),
@@ -241,7 +240,7 @@ mod expiring {
         Lane::new()
             .then(head(150), "")
             .then(open('A', "10.00"), OPEN_A)
-            // A command much later by the wall clock.
+            // By the wall clock this command comes much later.
             .then(
                 open('B', "10.00").between(5000, 6000),
                 "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01",

@@ -1,4 +1,4 @@
-//! Entries of the changelog, and records whole.
+//! Entries of the changelog, and complete records.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn a_removed_entry_is_gone() {
     assert!(state.changes().is_empty());
 }
 
-/// The whole records of a transfer and a deposit, as readers see them (spec 2.4, 2.5).
+/// The complete records of a transfer and a deposit, as readers see them (spec 2.4, 2.5).
 #[test]
 fn records_carry_what_readers_need() {
     let mut lane = Lane::new();
@@ -54,7 +54,7 @@ fn records_carry_what_readers_need() {
     );
 }
 
-/// A second deposit with the amount of the first is planted: it replaces nothing.
+/// The changelog has a second deposit with the amount of the first.
 #[test]
 fn a_second_reservation_breaks_invariant_10() {
     let mut lane = Lane::new();

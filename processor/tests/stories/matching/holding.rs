@@ -1,4 +1,4 @@
-//! Transfers that endpoints disagree about: a head holds them, and no others. And a gap in the chain.
+//! Held transfers, about which endpoints disagree; and gaps of a chain.
 
 use schemas::{Address, AddressFamily, UnknownReason};
 
@@ -24,7 +24,7 @@ const CONFIRMED: &str = "confirmed #2 waiting_for_match @110 for #1; to A: settl
 
 #[test]
 fn a_held_transfer_is_confirmed_once_it_is_released() {
-    // At any height, also a final one, and beyond the match window.
+    // At any height, even a final one, and after the match window.
     held().then(holding(500), "").then(head(500), CONFIRMED).then(
         settled('A', 2),
         "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
@@ -41,7 +41,7 @@ fn another_transfer_of_its_block_is_confirmed() {
         .then(holding(120), "confirmed #2 waiting_for_match @110");
 }
 
-/// The numbering is an endpoint's, and each may have its own.
+/// Log indexes differ between endpoints.
 #[test]
 fn it_is_held_whatever_its_log_index() {
     let renumbered = || head(120).holding(&[pay(1, "10.00").log(9)]);
@@ -79,11 +79,11 @@ fn retracted_it_fails_and_frees_its_deposit() {
             "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
              deposit #1 closed expired for A/0; to A: closed /0 expired",
         )
-        // An endpoint that is wrong once more changes nothing.
+        // An endpoint that disagrees again changes nothing.
         .then(holding(301).epoch(1), "");
 }
 
-/// The hold is of one inclusion: in another block it waits for nothing.
+/// A hold is of one inclusion: in another block the transfer is not held.
 #[test]
 fn in_another_block_it_is_confirmed() {
     held()
@@ -122,7 +122,7 @@ fn another_payment_pays_the_order_meanwhile() {
         );
 }
 
-/// Its order asks whether it may expire.
+/// The order requests the outcome of its candidate.
 #[test]
 fn its_order_is_answered_that_it_waits() {
     held()
@@ -135,7 +135,7 @@ fn its_order_is_answered_that_it_waits() {
         );
 }
 
-/// Without a deposit it is unknown in the end, not before.
+/// Without a deposit it becomes unknown, but only once it is released.
 #[test]
 fn a_stray_one_is_given_up_when_released() {
     Lane::new()
@@ -147,7 +147,7 @@ fn a_stray_one_is_given_up_when_released() {
         );
 }
 
-/// One dispute delays one customer, and nobody else.
+/// A dispute delays one customer only.
 #[test]
 fn a_hundred_orders_are_paid_past_its_deadline() {
     let mut lane = held();
@@ -194,7 +194,7 @@ fn a_hundred_orders_are_paid_past_its_deadline() {
     lane.then(head(2300), CONFIRMED);
 }
 
-/// An operator sees since when it waits; every other one is confirmed.
+/// Progress shows an operator the time since which the held transfer waits; all others are confirmed.
 #[test]
 fn progress_says_since_when_it_waits() {
     let mut state = held().machine().clone();
@@ -204,7 +204,7 @@ fn progress_says_since_when_it_waits() {
     assert_eq!(found.oldest_unconfirmed, None);
 }
 
-/// Held for longer than a day it is still known: the same payment again is no new one.
+/// A transfer that was held for more than a day is still known: the same payment again is no new one.
 #[test]
 fn held_for_days_it_is_not_forgotten() {
     held()
@@ -228,7 +228,7 @@ fn no_deposit_opens_while_there_is_a_gap() {
     lane.then(open('A', "10.00"), OPEN_A)
         .then(head(101).with_gap(), "")
         .then(b(), "to B: refused /0 chain_behind")
-        // Open ones stay, are paid and expire as ever.
+        // Open deposits stay, are paid and expire as usual.
         .then(open('A', "10.00"), "to A: opened /0 #1 10.00")
         .then(pay(1, "10.00"), SEEN_A)
         .then(head(120).with_gap(), CONFIRMED)
@@ -239,7 +239,7 @@ fn no_deposit_opens_while_there_is_a_gap() {
         .then(open('C', "30.00"), "to C: refused /0 chain_behind");
 }
 
-/// A head that is ignored opens nothing.
+/// An ignored head ends no gap.
 #[test]
 fn an_ignored_head_closes_no_gap() {
     Lane::new()

@@ -30,7 +30,7 @@ fn deposit(state: &mut State, order_letter: char, value: &str) -> DepositId {
     opened.unwrap()
 }
 
-/// Two payments that have the same id, each for itself.
+/// Two payments with the same id.
 fn alike() -> [Pay; 2] {
     let mut ids = HashMap::new();
     for ordinal in 0.. {
@@ -57,7 +57,7 @@ fn a_payment_has_its_id_in_any_copy() {
     assert_eq!(fresh.transfer_id, first.transfer_id, "in another block as well");
 }
 
-/// The payment that came first keeps it.
+/// The first payment keeps the id.
 #[test]
 fn an_id_that_is_taken_is_not_given_again() {
     let [first, second] = alike();
@@ -68,7 +68,7 @@ fn an_id_that_is_taken_is_not_given_again() {
     assert_eq!(second, first.next());
 }
 
-/// An operator's tables may be those of another moment than the log.
+/// An operator's tables may be of another state than the log.
 #[test]
 fn a_payment_under_the_id_of_another_is_not_attached() {
     let [first, second] = alike();

@@ -81,8 +81,8 @@ impl Described for State {
         }
     }
 
-    /// `true` for effects that a repeated input may have again: the answer to a command, and alerts
-    /// about an input that is ignored and of which no state remains.
+    /// `true` for effects that a repeated input may have again: the reply to a command, and alerts about an ignored
+    /// input, of which the state keeps nothing.
     fn may_repeat(duplicate: &Input, effect: &Effect) -> bool {
         match effect {
             Effect::Command(command) => {
@@ -105,7 +105,7 @@ impl Described for State {
             Effect::Alert(alert) => {
                 use AlertKind as Kind;
                 use DepositCommandBody::{Attached, Settled};
-                // Two orders that count on one transfer are reported each time that this shows.
+                // Two orders that count on one transfer are reported at each acceptance.
                 let is_answer = matches!(duplicate, Input::Command(answer)
                     if matches!(answer.body, Attached { .. } | Settled { .. }));
                 (is_answer && alert.kind == Kind::ConfirmedTransferRetracted)
@@ -121,8 +121,7 @@ impl Described for State {
         }
     }
 
-    /// Inputs that ingest may write again: all but the last head, which would confirm transfers
-    /// that came after it.
+    /// Inputs that ingest may write again: all but the last head, which would confirm transfers that came after it.
     fn repeatable(inputs: &[Input]) -> Vec<Input> {
         let place = |record: &ChainRecord| (record.epoch, record.block.number);
         let mut last = (Epoch(-1), -1);
@@ -143,7 +142,7 @@ impl Described for State {
         inputs.iter().filter(is_old).cloned().collect()
     }
 
-    /// State without the times of the last alerts about heads, as a repeated old head sets these.
+    /// State without the times of the last ignored heads, which a repeated old head changes.
     fn essence(&self) -> Vec<(String, MatchingEntry)> {
         let mut entries = self.snapshot();
         for (_, entry) in &mut entries {

@@ -4,14 +4,14 @@ use super::*;
 
 const ENDED_A: &str = "deposit #1 closed expired for A/0; to A: closed /0 expired";
 
-/// Its deposit has expired, and keeps its amount.
+/// A lane whose deposit has expired, and keeps its amount.
 fn expired() -> Lane {
     let mut lane = Lane::new();
     lane.then(open('A', "10.00").accepts_late(), OPEN_A).then(head(211), ENDED_A);
     lane
 }
 
-/// A late payment settles.
+/// A lane with a settle of a late payment in flight.
 fn asks() -> Lane {
     let mut lane = expired();
     lane.then(

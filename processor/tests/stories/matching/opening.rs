@@ -1,4 +1,4 @@
-//! Reserving an amount.
+//! Reservation of an amount.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn a_taken_amount_is_raised() {
         .then(open('A', "10.00"), OPEN_A)
         .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
         .then(open('C', "10.02"), "deposit #3 open 10.02 for C/0; to C: opened /0 #3 10.02")
-        // 10.01 and 10.02 are gone, 10.03 is the limit.
+        // 10.01 and 10.02 are taken, 10.03 is the limit.
         .then(open('D', "10.00"), "deposit #4 open 10.03 for D/0; to D: opened /0 #4 10.03")
         .then(open('E', "10.00"), "to E: refused /0 amounts_taken; alert amounts_taken E")
         // An amount between the cents does not collide.
@@ -70,7 +70,7 @@ fn the_late_window_keeps_the_amount() {
             "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
         )
         .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
-        // 120 + 50 blocks is the last moment of the window.
+        // 120 + 50 blocks is the last second of the window.
         .then(head(170), "")
         .then(open('C', "10.00"), "deposit #3 open 10.02 for C/0; to C: opened /0 #3 10.02")
         .then(head(171), "")
@@ -86,7 +86,7 @@ fn nothing_opens_past_the_deadline() {
         .then(open('B', "20.00"), "to B: refused /0 expired");
 }
 
-/// It reserves nothing. The reply is repeated, as its order may have missed it.
+/// A duplicate reserves nothing. The reply is repeated, as the order may have missed it.
 #[test]
 fn a_duplicate_open_is_answered_again() {
     Lane::new()
@@ -118,7 +118,7 @@ fn a_duplicate_close_is_answered_again() {
         .then(close('A', CloseReason::OrderPaid), "to A: closed /0 order_paid");
 }
 
-/// A close of an order past its deadline. Only the chain's time expires a deposit.
+/// A lane keeps a deposit open that an order asks it to expire: only chain time expires it.
 #[test]
 fn an_open_deposit_says_so_until_it_expires() {
     Lane::new()

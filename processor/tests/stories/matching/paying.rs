@@ -1,4 +1,4 @@
-//! From a seen transfer to a matched one.
+//! A transfer from its detection to its match.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn an_unanswered_order_is_asked_again() {
         .then(head(310), "");
 }
 
-/// The sender knew no amount, though by the order's clock the deposit is as old as block 100.
+/// The sender could not know the amount, even though by the order's clock the deposit is older than the transfer.
 #[test]
 fn what_came_before_its_deposit_pays_nothing() {
     Lane::new()
@@ -123,7 +123,7 @@ fn two_in_a_transaction_are_two_payments() {
 #[test]
 fn a_refusal_is_the_reason() {
     for reason in UnknownReason::ALL {
-        // An order that is forgotten has no deposit: it ended long ago.
+        // A forgotten order ended long ago, so the reason is `late`.
         let shown = match reason {
             UnknownReason::NoDeposit => UnknownReason::Late,
             of => *of,
@@ -139,7 +139,7 @@ fn a_refusal_is_the_reason() {
                 refused('A', 2, *reason),
                 &format!("unknown #2 no_matched_deposit @110 {shown} maybe A"),
             )
-            // No order sends both: an alert.
+            // An order never sends both replies: alert.
             .then(
                 settled('A', 2),
                 "alert confirmed_transfer_retracted #2 A; matched #2 matched @110 paid A by #3",
@@ -171,11 +171,11 @@ fn marked() -> Lane {
     lane
 }
 
-/// The order decides about what was its candidate.
+/// The order decides about its former candidate.
 #[test]
 fn what_was_on_its_way_asks_a_marked_order() {
     marked()
-        // Seen after that: a second payment.
+        // Detected after the mark: a second payment.
         .then(pay(2, "10.00"), "detected #3 waiting_for_confirmation @110")
         .then(
             head(120),
@@ -189,8 +189,8 @@ fn what_was_on_its_way_asks_a_marked_order() {
         );
 }
 
-/// A reorganisation moves a payment of a marked order past the order's end: the order drops it, also when another one
-/// moves it back.
+/// A reorganisation moves a payment of a marked order to a block after the deadline. The order drops it, even if
+/// another reorganisation moves it back.
 #[test]
 fn a_marked_order_lets_go_of_what_fits_no_more() {
     marked()

@@ -16,11 +16,11 @@ fn another_sender_is_a_mismatch() {
             "confirmed #2 waiting_for_match @110
              confirmed #3 waiting_for_match @110 for #1; to A: settle #3 /0 #1",
         )
-        // A deposit for that sender might still have come.
+        // A deposit for that sender could still open.
         .then(head(131), "unknown #2 no_matched_deposit @110 sender_mismatch maybe A");
 }
 
-/// Height decides, not time: by the api's clock the order was created at block 160.
+/// Height decides, not time: by the api's clock the order was created in block 160.
 #[test]
 fn a_block_above_the_head_is_never_before() {
     Lane::new()
@@ -32,8 +32,8 @@ fn a_block_above_the_head_is_never_before() {
         .then(head(111), "confirmed #2 waiting_for_match @101 for #1; to A: settle #2 /0 #1");
 }
 
-/// The head at which the deposit opened counts as before it, even if its transfers come later. By
-/// the api's clock the order was created at block 50.
+/// Transfers of the block at which the deposit opened count as before it, even if detected later. By the api's clock
+/// the order was created in block 50.
 #[test]
 fn a_block_at_the_head_is_before() {
     Lane::new()
@@ -59,7 +59,7 @@ fn a_block_that_replaced_the_head_is_not_before() {
         .then(pay(2, "10.00").at(98).fork(1), "detected #3 waiting_for_confirmation @98");
 }
 
-/// A transfer that left the chain and failed, before a deposit got its amount.
+/// A transfer failed after a reorganisation. Then a deposit got its amount.
 #[test]
 fn what_was_seen_before_never_pays() {
     Lane::new()
@@ -76,7 +76,7 @@ fn what_was_seen_before_never_pays() {
         );
 }
 
-/// The customer knows the amount since his first choice, and pays it after another one.
+/// The customer knows the amount since his first choice, and pays it after another choice.
 #[test]
 fn an_amount_that_is_kept_over_is_known_before() {
     let replaced = CloseReason::Replaced;
@@ -118,7 +118,7 @@ fn the_block_at_the_deadline_pays() {
 
 #[test]
 fn late_although_the_deposit_is_open() {
-    // Confirmed in its own block: the same head that confirms it also ends the deposit.
+    // Confirmed in its own block: one head confirms it and ends the deposit.
     Lane::new()
         .then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.00").at(201), "detected #2 waiting_for_confirmation @201")
@@ -156,7 +156,7 @@ fn a_closed_deposit_gives_its_reason() {
         (CloseReason::OrderExpired, UnknownReason::Late),
     ] {
         let on_its_way = match closed {
-            // An order marked paid has no payer yet: it is asked.
+            // An order marked paid has no payer yet: a settle is sent.
             CloseReason::OrderPaid => "to A: settle #2 /0 #1".to_owned(),
             _ => format!("to A: gone #2; unknown #2 no_matched_deposit @110 {reason} maybe A"),
         };
@@ -182,7 +182,7 @@ fn a_closed_deposit_gives_its_reason() {
     }
 }
 
-/// Only where it is clearly the nearest.
+/// A transfer of a wrong amount names the nearest order only if it clearly is the nearest.
 #[test]
 fn a_wrong_amount_names_the_nearest() {
     Lane::new()
@@ -208,7 +208,7 @@ fn a_wrong_amount_names_the_nearest() {
              unknown #6 no_matched_deposit @110 amount_mismatch
              unknown #7 no_matched_deposit @110 amount_mismatch",
         )
-        // The hints leave the deposits open: the exact amount still pays.
+        // Likely orders keep their deposits open: the exact amount still pays.
         .then(
             pay(6, "10.00").at(132),
             "to A: seen #8; detected #8 waiting_for_confirmation @132 for #1",
@@ -244,7 +244,7 @@ fn the_nearest_that_fits_is_named() {
         .then(head(131), "unknown #3 no_matched_deposit @110 amount_mismatch maybe A");
 }
 
-/// The customer's own payment still counts, and gets the amount to itself.
+/// Own money does not keep the customer's payment from its deposit.
 #[test]
 fn the_merchants_own_money_pays_nothing() {
     Lane::new()
@@ -275,7 +275,7 @@ fn merchants_own_transfer_reserves_no_amount() {
         );
 }
 
-/// It was seen before its sender was configured.
+/// The transfer was detected before its sender was configured as an own wallet.
 #[test]
 fn merchants_own_transfer_releases_its_deposit() {
     let paid = || pay(1, "10.00").from(2);

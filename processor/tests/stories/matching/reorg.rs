@@ -1,4 +1,4 @@
-//! Reorganisations: a rewind retracts transfers, then the new branch includes them, moves them, or does not.
+//! Reorganisations: a rewind retracts transfers. The new branch includes them again, moves them or lacks them.
 
 use schemas::{CloseReason, UnknownReason};
 
@@ -12,7 +12,7 @@ pub(super) const SEEN_A: &str = "to A: seen #2; detected #2 waiting_for_confirma
 pub(super) const ORPHANED: &str = "alert confirmed_transfer_retracted #2
     detected #2 waiting_for_match @110 for #1 orphaned";
 
-/// Effects once the chain is as high again, without the transfer.
+/// Effects once the chain has the old height again, without the transfer.
 const GONE: &str = "detected #2 waiting_for_confirmation @110 for #1 orphaned";
 
 /// A deposit of order A and, in block 110, an unconfirmed transfer for it.
@@ -52,7 +52,7 @@ fn nothing_retracted_is_confirmed() {
         .then(head(126).epoch(1).tiers(&[], 126).finalized(109), "");
 }
 
-/// Ingest may have forgotten a transfer, and then writes no retract of it.
+/// Ingest may have forgotten a transfer: then it writes no retract.
 #[test]
 fn new_epoch_orphans_what_is_above_its_head() {
     candidate().then(head(109).epoch(1), "").then(head(125).epoch(1).finalized(109), GONE).then(
@@ -62,7 +62,7 @@ fn new_epoch_orphans_what_is_above_its_head() {
     candidate()
         .then(head(109).epoch(1), "")
         .then(pay(1, "10.00").at(113).fork(1), "detected #2 waiting_for_confirmation @113 for #1");
-    // A transfer that is not above the head stays.
+    // A transfer at or below the head stays.
     candidate().then(head(110).epoch(1), "").then(
         head(120).epoch(1),
         "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
@@ -93,7 +93,7 @@ fn in_another_block_it_still_pays() {
 #[test]
 fn at_another_index_it_is_the_same() {
     let mut lane = candidate();
-    // The retract of another log index in the same block is of another transfer.
+    // A retract of another log index in the same block is of another transfer.
     lane.ignores(pay(2, "10.00").retracted(1));
     let moved = pay(1, "10.00").fork(1).log(9);
     lane.then(pay(1, "10.00").retracted(1), "")
@@ -120,7 +120,7 @@ fn moved_past_the_deadline_it_misfits() {
         );
 }
 
-/// Invariant 11: the block of the transfer is in time, although a later block was seen before.
+/// Invariant 11: the transfer's block is in time, although a later block was scanned before.
 #[test]
 fn moved_into_time_after_the_deadline_it_pays() {
     Lane::new()
@@ -174,7 +174,7 @@ fn a_branch_may_come_back() {
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         .then(head(111).epoch(1), GONE)
-        // Back on the first branch: the very same inclusion, observed in epoch 2.
+        // The first branch again: the same inclusion, observed in epoch 2.
         .then(head(109).epoch(2), "")
         .then(pay(1, "10.00").epoch(2), "detected #2 waiting_for_confirmation @110 for #1")
         .ignores(pay(1, "10.00").retracted(1))
@@ -185,7 +185,7 @@ fn a_branch_may_come_back() {
         );
 }
 
-/// An endpoint that changed its fork twice shows the block again, in the epoch of the retract.
+/// An endpoint that changes its branch twice shows the block again, in the epoch of the retract.
 #[test]
 fn a_repeated_retract_counts_once() {
     candidate()
@@ -219,7 +219,7 @@ fn there_and_back_through_another_block() {
         );
 }
 
-/// An ingest that repeats its last records repeats the transfer before it repeats the retract.
+/// An ingestor that repeats its last records repeats the transfer before the retract.
 #[test]
 fn a_duplicate_revives_no_orphan() {
     candidate()
@@ -239,7 +239,7 @@ fn an_orphan_keeps_its_amount_from_others() {
         .then(open('A', "10.00"), "deposit #2 open 10.01 for A/0; to A: opened /0 #2 10.01");
 }
 
-/// A chain has a transaction once: a move within one epoch is a false answer of the endpoint.
+/// A chain includes a transaction once: a move within one epoch is a false answer of an endpoint.
 #[test]
 fn within_an_epoch_nothing_moves() {
     candidate().ignores(pay(1, "10.00").at(111)).ignores(pay(1, "10.00").log(9));
@@ -293,7 +293,7 @@ fn a_confirmed_one_waits_again() {
             "alert confirmed_transfer_retracted #1; detected #1 waiting_for_confirmation @110 orphaned",
         )
         .then(head(109).epoch(1), "")
-        // The match window does not run while the transfer is out of the chain.
+        // The match window does not run while the transfer is orphaned.
         .then(head(129).epoch(1).finalized(109), "")
         .then(pay(1, "10.00").at(130).fork(1), "detected #1 waiting_for_confirmation @130")
         .then(head(140).epoch(1), "confirmed #1 waiting_for_match @130")
@@ -337,7 +337,7 @@ fn a_matched_orphan_stays_matched() {
         .ignores(pay(1, "10.00").retracted(1))
         .then(head(109).epoch(1), "")
         .then(head(150).epoch(1), "")
-        // The transfer is retracted already: a second retract has no effect.
+        // The transfer is already retracted: a second retract has no effect.
         .ignores(pay(1, "10.00").retracted(2));
 }
 
@@ -357,7 +357,7 @@ fn an_unknown_orphan_stays_unknown() {
         .then(head(140).epoch(1), "");
 }
 
-/// An orphan does not settle.
+/// The settle of an orphan is not repeated.
 #[test]
 fn an_orphan_is_not_asked_about_again() {
     asked()
@@ -368,8 +368,8 @@ fn an_orphan_is_not_asked_about_again() {
         .then(head(242).epoch(1), "to A: settle #2 /0 #1");
 }
 
-/// A reply during a rewind starts the day of retention at an earlier time. The transfer must be kept as long as it
-/// could pass for a new one.
+/// For a reply read during a rewind, the day of retention starts at an earlier time. The transfer must be kept as long
+/// as it could be taken for a new one.
 #[test]
 fn what_is_forgotten_is_stale() {
     asked()
@@ -386,7 +386,7 @@ fn what_is_forgotten_is_stale() {
         .then(pay(1, "10.00").at(112).fork(1), "alert stale_transfer");
 }
 
-/// A candidate settles an order marked paid, also after its transaction moved.
+/// A candidate settles with an order marked paid, even after a move to another block.
 #[test]
 fn moved_it_asks_an_order_that_was_paid() {
     candidate()
@@ -403,7 +403,7 @@ fn moved_it_asks_an_order_that_was_paid() {
         );
 }
 
-/// A transfer stops being the candidate of a closed deposit when its transaction moves.
+/// A transfer that moves to another block is no longer the candidate of a closed deposit.
 #[test]
 fn moved_off_a_closed_deposit() {
     candidate()
@@ -424,7 +424,7 @@ fn moved_off_a_closed_deposit() {
         );
 }
 
-/// An orphan is published as soon as the chain is as high again, long before that is final.
+/// An orphan is published once the chain has the old height again, long before that height is final.
 #[test]
 fn what_left_the_chain_shows_so() {
     candidate()

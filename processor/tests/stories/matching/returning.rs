@@ -1,4 +1,4 @@
-//! Transfers that failed and come back, also when their order did not reply for a day.
+//! Failed transfers that are included again, also if their order did not reply for a day.
 
 use super::OPEN_A;
 use super::lane::{Lane, transfer_row};
@@ -19,7 +19,7 @@ fn a_failed_transfer_may_come_back() {
             pay(1, "10.00").at(132).fork(1),
             "to A: seen #2; detected #2 waiting_for_confirmation @132 for #1",
         )
-        // A day after the failure it is not forgotten: it lives.
+        // A day after the failure it is not forgotten, as it was included again.
         .then(head(200 + DAY).epoch(1).tiers(&[], 131), "")
         .then(
             head(201 + DAY).epoch(1),
@@ -42,7 +42,7 @@ fn a_failed_transfer_is_forgotten() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// A transfer that left the chain while its order did not reply for a day.
+/// A transfer that failed, as it was orphaned and its order did not reply for a day.
 fn unanswered() -> Lane {
     let mut lane = asked();
     lane.then(pay(1, "10.00").retracted(1), ORPHANED)
@@ -56,11 +56,11 @@ fn unanswered() -> Lane {
     lane
 }
 
-/// Its block after the failure, and the head that confirms that.
+/// Block that includes it again, and the head that confirms that block.
 const BACK: i64 = 172 + DAY;
 const CONFIRMED: i64 = BACK + 10;
 
-/// Otherwise it would hold its deposit for ever. Later come the reply, and the transfer that the order counts on.
+/// An orphan fails, or it would hold its deposit for ever. Then the reply comes, and the transfer is included again.
 #[test]
 fn an_orphan_without_an_answer_fails_after_a_day() {
     unanswered()
@@ -92,7 +92,7 @@ fn the_answer_comes_when_the_money_is_back() {
     );
 }
 
-/// Its order may count on it, so it pays no other that has got the amount since.
+/// Its order may count on it, so it pays no other order that has got the amount since.
 #[test]
 fn what_is_not_answered_pays_no_other() {
     let (back, confirmed) = (BACK + DAY, CONFIRMED + DAY);
@@ -121,20 +121,20 @@ fn what_is_not_answered_pays_no_other() {
             settled('A', 2),
             "alert confirmed_transfer_retracted #2 A; matched #2 matched @17452 paid A by #4",
         )
-        // Tables may show it as unknown for a week.
+        // Tables may still show it as unknown for a week.
         .then(
             head(confirmed + 2 * DAY).epoch(1),
             "deposit #3 closed expired for B/0; to B: closed /0 expired",
         )
         .then(settled('B', 2), "alert confirmed_transfer_retracted #2 B");
-    // Nor is it for B, which got the amount when the lane had it already.
+    // It does not pay B either, which got the amount after the transfer was seen.
     back_again().then(
         refused('A', 2, UnknownReason::AlreadyPaid),
         "unknown #2 no_matched_deposit @17452 before_deposit maybe B",
     );
 }
 
-/// The order that an operator attaches it to may be the one without a reply: a late acceptance pays it as well.
+/// An operator attaches it to the order that has not replied: a late acceptance of the settle pays as well.
 #[test]
 fn an_order_answers_late_while_the_operator_asks_it() {
     let mut lane = unanswered();
@@ -166,7 +166,7 @@ fn an_order_answers_late_while_the_operator_asks_it() {
         .then(attach('B', 8, &row), "to B: attach #2 10.00 by 8");
 }
 
-/// Its reply to an earlier settle may be lost: only this order may be paid by the transfer.
+/// A forgotten order's reply to an earlier settle may be lost: the transfer may pay only this order.
 #[test]
 fn an_order_that_is_forgotten_may_count_on_it() {
     let mut lane = asked();
@@ -181,7 +181,7 @@ fn an_order_that_is_forgotten_may_count_on_it() {
         .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3");
 }
 
-/// One that is open still is for it.
+/// Settles again with the deposit, as that is still open.
 #[test]
 fn the_order_that_did_not_answer_is_asked_again() {
     let mut lane = Lane::new();
@@ -209,10 +209,10 @@ fn the_order_that_did_not_answer_is_asked_again() {
         );
 }
 
-/// The block of a transfer that is back three days after it left the chain.
+/// Block that includes a transfer again, three days after its retract.
 const LATER: i64 = 3 * DAY;
 
-/// A transfer that has paid A and leaves the chain, though its block was final; then B waits for the same amount.
+/// A transfer that has paid A is orphaned, though its block was final. Then B waits for the same amount.
 fn paid_and_gone() -> Lane {
     let mut lane = asked();
     lane.then(
@@ -239,7 +239,7 @@ fn paid_transfer_back_days_later_pays_nothing() {
     let mut lane = paid_and_gone();
     lane.then(pay(1, "10.00").at(LATER).fork(1), "detected #2 matched @25920 for #1 paid A by #3")
         .then(head(LATER + 10).epoch(1), "")
-        // In the chain it is kept for a day, as others are.
+        // Included again, it is kept for a day, as others are.
         .then(
             head(LATER + DAY).epoch(1),
             "deposit #4 closed expired for B/0; to B: closed /0 expired",
@@ -249,7 +249,7 @@ fn paid_transfer_back_days_later_pays_nothing() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// Somebody may have sent it back.
+/// An unknown transfer may have been refunded.
 #[test]
 fn unknown_transfer_back_days_later_pays_nothing() {
     Lane::new()
@@ -271,7 +271,7 @@ fn unknown_transfer_back_days_later_pays_nothing() {
         .then(head(LATER + 10).epoch(1), "");
 }
 
-/// With and without the order's late reply.
+/// The order that counts on it replies late, or never.
 #[test]
 fn what_an_order_counts_on_pays_no_other_days_later() {
     let back_again = |answer| {
@@ -303,7 +303,7 @@ fn what_an_order_counts_on_pays_no_other_days_later() {
         );
 }
 
-/// After its refusal, no order counts on it.
+/// After the refusal no order counts on it.
 #[test]
 fn what_no_order_counts_on_is_forgotten_after_a_day() {
     let mut lane = unanswered();
@@ -345,7 +345,7 @@ fn an_order_asks_whether_a_payment_may_still_come() {
     );
 }
 
-/// A deposit of order A and the transfer that paid it, and heads until it is forgotten.
+/// A deposit of order A, and the transfer that paid it, until the transfer is forgotten.
 fn forgotten() -> Lane {
     let mut lane = asked();
     lane.then(
@@ -357,10 +357,10 @@ fn forgotten() -> Lane {
     lane
 }
 
-/// Blocks after a rewind of two days, by the lane's newest time.
+/// Block after a rewind of two days that has the lane's newest time.
 const AFTER: i64 = 201 + 2 * DAY;
 
-/// Its time went back with the rewind, and another order waits for the same amount.
+/// The rewind takes the lane's time back, and another order waits for the same amount.
 #[test]
 fn scanned_again_after_two_days_it_pays_no_other() {
     let mut lane = forgotten();
@@ -374,7 +374,7 @@ fn scanned_again_after_two_days_it_pays_no_other() {
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
-/// A payment named by a retract may come again in a new block.
+/// A payment known only by its retract may be included again in a new block.
 #[test]
 fn retracted_after_two_days_it_pays_no_other() {
     let rival = || open('B', "10.00").between(AFTER, AFTER + 100);
@@ -390,7 +390,7 @@ fn retracted_after_two_days_it_pays_no_other() {
             "to B: seen #5; detected #5 waiting_for_confirmation @17502 for #4",
         );
     assert_eq!(lane.machine().transfer_count(), 2);
-    // A month counts from the youngest block that it was in.
+    // The month counts from the youngest block that included it.
     lane.then(head(111 + 30 * DAY).epoch(1).tiers(&[], 110), "")
         .then(pay(1, "10.00").at(AFTER + 1).fork(1).log(77), "alert stale_transfer");
     assert_eq!(lane.machine().transfer_count(), 2);

@@ -10,7 +10,7 @@ const EVERYTHING: StopScope = StopScope { blockchain: None, stablecoin: None, ad
 const COIN: StopScope = StopScope { stablecoin: Some(Stablecoin::Usdt), ..EVERYTHING };
 const OF_CONTRACT: StopScope = StopScope { address: Some(CONTRACT), ..EVERYTHING };
 
-/// Its beginning and its end are reported.
+/// Beginning and end of a stop are reported.
 const ALERT: &str = "alert payments_stopped";
 const RESOLVED: &str = "resolved payments_stopped";
 
@@ -31,7 +31,7 @@ fn invariant_14_what_is_stopped_pays_nothing() {
                  to A: gone #2
                  unknown #2 no_matched_deposit @110 stopped maybe A",
             )
-            // It stays so.
+            // It stays unknown after the stop.
             .then(resume(scope), RESOLVED)
             .then(head(121), "")
             .then(
@@ -67,7 +67,7 @@ fn no_deposit_opens_where_it_is_stopped() {
         .then(open('A', "10.00"), OPEN_A);
 }
 
-/// Confirmed at sight it would settle.
+/// Without the stop it would settle at sight.
 #[test]
 fn at_sight_it_is_stopped_too() {
     Lane::new()
@@ -85,7 +85,7 @@ fn at_sight_it_is_stopped_too() {
         );
 }
 
-/// An unanswered settle is not repeated; a reply to one before the stop still counts.
+/// A settle without a reply is not repeated during a stop. The reply to a settle from before the stop still counts.
 #[test]
 fn a_question_is_not_put_again_while_it_is_stopped() {
     let asked = "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1";
@@ -104,7 +104,7 @@ fn a_question_is_not_put_again_while_it_is_stopped() {
         );
 }
 
-/// A transfer without a deposit keeps its amount from new ones, and does not settle.
+/// A transfer without a deposit keeps its amount from new deposits, and does not settle.
 #[test]
 fn a_loose_transfer_does_not_ask_while_it_is_stopped() {
     let other = StopScope { address: Some(OTHER_CONTRACT), ..EVERYTHING };
@@ -120,7 +120,7 @@ fn a_loose_transfer_does_not_ask_while_it_is_stopped() {
         .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch");
 }
 
-/// Published at once, without a new head.
+/// Stops are published at once, without a new head.
 #[test]
 fn a_lane_publishes_what_is_stopped() {
     let mut state = Lane::new().machine().clone();
@@ -158,7 +158,7 @@ fn each_stop_ends_by_itself() {
         );
 }
 
-/// A transfer that never pays keeps its reason: the stop is no reason to attach it.
+/// A transfer that fits no deposit keeps its own reason: `stopped` would suggest attaching it.
 #[test]
 fn what_never_fits_is_not_called_stopped() {
     Lane::new()

@@ -21,7 +21,7 @@ fn contract_shown_to_customers_must_be_watched() {
         .then(other(), "to A: refused /0 not_watched")
         .then(watch(100, 1, OTHER_CONTRACT), "")
         .then(other(), OPEN_A)
-        // The contract that was watched before still is.
+        // The contract that was watched first still is.
         .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00");
 }
 
@@ -66,7 +66,7 @@ fn a_chain_without_a_head_takes_no_deposit() {
     assert_eq!(lane.deposit_count(), 0);
 }
 
-/// Blocks are ten seconds apart; the lane is at block 100, and has published that.
+/// Blocks are ten seconds apart, and the lane has published its progress at block 100.
 #[test]
 fn a_lane_publishes_how_far_it_is_each_half_minute() {
     let mut state = Lane::new().machine().clone();
@@ -84,7 +84,7 @@ fn a_lane_publishes_how_far_it_is_each_half_minute() {
     assert_eq!(at(progress(&mut state, head(117))), (117, None, Some(0)));
 }
 
-/// The offered wallets follow from this record.
+/// The api offers the wallets of this record.
 #[test]
 fn lane_publishes_watched_with_the_next_head() {
     let mut state = Lane::new().machine().clone();
@@ -99,7 +99,7 @@ fn lane_publishes_watched_with_the_next_head() {
     assert_eq!(progress(&mut state, head(102)), None);
 }
 
-/// After that ingest counts on from there, a microsecond at a time.
+/// After a jump ingest's clock continues from there, a microsecond at a time.
 #[test]
 fn a_clock_that_jumped_ahead_stops_no_progress() {
     let mut state = Lane::new().machine().clone();

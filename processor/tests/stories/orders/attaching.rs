@@ -40,7 +40,7 @@ fn a_second_transfer_is_refused() {
             attach('A', 2, 8, "9.00"),
             "eth w1: A/0 attach refused #8; A v5 paid attach_refused by #7 answers 2 [closed w1 #9 10.01]",
         )
-        // No request waits for a repeated attach.
+        // A repeated attach publishes no order, as no request waits.
         .then(attach_again('A', 8, "9.00"), "eth w1: A/0 attach refused #8");
 }
 
@@ -74,7 +74,7 @@ fn a_transfer_that_may_pay_nothing_leaves_it_as_it_is() {
         .then(attach_refused('A', 2), "A v5 expired attach_refused answers 2 [closed w1 #9 10.01]");
 }
 
-/// The lane gets a reply anyway, or its transfer would wait for ever.
+/// Without a reply the lane's transfer would wait for ever.
 #[test]
 fn a_forgotten_order_comes_back_with_its_row() {
     let order = row(&ended(OrderStatus::Expired));
@@ -85,7 +85,7 @@ fn a_forgotten_order_comes_back_with_its_row() {
     );
 }
 
-/// A late payment pays an order that has expired, if its deposit was opened so.
+/// A late payment pays an ended order if its deposit accepts late payments.
 #[test]
 fn a_late_payment_pays_where_it_is_accepted() {
     for status in [OrderStatus::Expired, OrderStatus::Cancelled] {

@@ -43,7 +43,7 @@ impl Described for State {
         }
     }
 
-    /// Late repetitions are idempotent in terminal states only, which `terminal_states_stay` covers.
+    /// Late repetitions change nothing in terminal states only. `terminal_states_stay` covers that.
     fn repeatable(_inputs: &[OrderCommand]) -> Vec<OrderCommand> {
         Vec::new()
     }

@@ -17,7 +17,7 @@ fn what_is_paid_has_no_candidates() {
     ended(OrderStatus::Paid).ignores(seen('A', 8)).ignores(gone('A', 8)).ignores(gone('A', 7));
 }
 
-/// An operator may mark it paid while a late payment is under way.
+/// While a late payment waits for confirmation, an operator may mark the order paid.
 #[test]
 fn what_ended_unpaid_has_candidates() {
     let status = OrderStatus::Cancelled;

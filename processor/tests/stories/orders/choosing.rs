@@ -1,4 +1,4 @@
-//! Choosing chain and coin.
+//! Choice of chain and coin.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn another_chain_is_another_deposit() {
             closed('A', 0, CloseReason::Replaced),
             "A v6 pending deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
         )
-        // Back to the first, in a new slot. The old one is dropped when the new one has its amount.
+        // The first chain again, in a new slot. The old deposit is dropped when the new one gets its amount.
         .then(
             choose('A', 3, usdt(Blockchain::Eth, &[1])),
             "eth w1: A/2 open 10.00 USDT from 1050 to 2000
@@ -62,7 +62,7 @@ fn another_chain_is_another_deposit() {
         .ignores(closed('A', 0, CloseReason::Expired));
 }
 
-/// At another wallet it has another amount: both may be paid.
+/// At another wallet the amount is another reservation: both deposits may be paid.
 #[test]
 fn what_keeps_its_amount_is_awaited() {
     replaced()
@@ -170,7 +170,7 @@ fn an_expired_refusal_ends_the_choice() {
             refused('A', 0, 1, RefusalReason::Expired),
             "A v3 pending payment_refused answers 2 [refused w1]",
         )
-        // No deposit can be paid any more: its own timer ends it.
+        // No deposit can be paid any more: the order's own timer ends it.
         .then(tick(2001, 'A'), "A v4 expired! expired [refused w1]");
 }
 
@@ -228,7 +228,7 @@ fn refused_after_the_end_it_stops() {
         );
 }
 
-/// A stopped lane does not reply: its waiting choices are bounded, and write no records.
+/// A stopped lane does not reply: the number of its waiting choices is bounded, and they write no records.
 #[test]
 fn choices_that_wait_have_a_bound() {
     let mut state = State::new();
@@ -244,7 +244,7 @@ fn choices_that_wait_have_a_bound() {
     assert_eq!(answers.len(), PENDING_MAX, "each that waits is answered");
 }
 
-/// The deposit chosen first opens last: it is still the one replaced.
+/// The deposit of the first choice opens last: it is still the one to be replaced.
 #[test]
 fn the_last_choice_stays() {
     chosen_twice().then(
@@ -254,7 +254,7 @@ fn the_last_choice_stays() {
     );
 }
 
-/// The order that chose another way to pay, at version 7: the first chain has stopped, the second one has passed the deadline.
+/// The order after another choice, at version 7: the first chain has stopped, the second one has passed the deadline.
 fn halted() -> Book {
     let mut book = replaced();
     book.then(
@@ -269,7 +269,7 @@ fn halted() -> Book {
     book
 }
 
-/// The order waits for each way to pay that it offered, in the time of its chain.
+/// The order waits for each deposit that it ever had, by the time of its chain.
 #[test]
 fn a_replaced_deposit_may_still_pay() {
     halted().then(
@@ -283,7 +283,7 @@ fn a_replaced_deposit_may_still_pay() {
     );
 }
 
-/// The report that the chain passed the deadline was lost: the lane is asked every hour.
+/// The report of the expiry was lost: the lane is asked for it every hour.
 #[test]
 fn a_lane_is_asked_of_what_was_replaced() {
     halted()
@@ -297,8 +297,7 @@ fn a_lane_is_asked_of_what_was_replaced() {
         );
 }
 
-/// An ended order releases its replaced deposits too, and is kept until their lane has confirmed
-/// it.
+/// An ended order also closes its replaced deposits, and is kept until their lanes have confirmed that.
 #[test]
 fn an_ended_order_lets_go_of_what_was_replaced() {
     let end = "A v8 cancelled! cancelled answers 3 [replaced w1 #9 10.01] [closed w2 #12 10.00]";
@@ -312,7 +311,7 @@ fn an_ended_order_lets_go_of_what_was_replaced() {
     );
 }
 
-/// A payment is under way when its deposit has closed: the order does not expire before that is settled.
+/// A payment waits when its deposit has closed: the order does not expire before the outcome of the payment.
 #[test]
 fn a_candidate_holds_its_order() {
     let seen_late = || {

@@ -1,4 +1,4 @@
-//! Creating an order.
+//! Creation of an order.
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn an_unknown_order_refuses_a_settle() {
     assert_eq!(book.machine().rows(), 0);
 }
 
-/// After a restore an order of this id may have had versions that are lost: receivers know webhooks by them.
+/// After a restore, versions of this order may be lost. Receivers identify webhooks by version, so none is reused.
 #[test]
 fn versions_begin_where_the_command_says() {
     let mut command = create('A', None);

@@ -24,7 +24,7 @@ fn a_deposit_stops_the_timer() {
         .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.00]");
 }
 
-/// The request or its reply was lost: it is repeated every five minutes.
+/// An open request without a reply is repeated every five minutes: one of the two was lost.
 #[test]
 fn an_unanswered_lane_is_asked_again() {
     let open = "eth w1: A/0 open 10.00 USDT from 1050 to 2000";
@@ -36,17 +36,17 @@ fn an_unanswered_lane_is_asked_again() {
         .ignores(tick(1350, 'A'))
         .then(tick(1351, 'A'), open)
         .ignores(tick(1651, 'A'))
-        // It does not expire meanwhile: a deposit may be open, and its transfer on the way.
+        // It does not expire meanwhile: a deposit may be open, and its payment sent.
         .then(tick(2001, 'A'), open)
-        // The replies arrive late. Only one to the last request counts: the wallet may open for that one.
+        // The replies arrive late. Only the reply to the last request counts, as the wallet may open at that one.
         .ignores(answered(1050))
         .ignores(answered(1351))
         .then(answered(2001), "A v3 pending payment_refused answers 2 [refused w1]")
         .then(tick(2002, 'A'), "A v4 expired! expired [refused w1]");
 }
 
-/// An hour past its deadline an order asks about a deposit that has not closed: its chain may be behind, or
-/// the answer was lost.
+/// An hour past its deadline an order asks for the outcome of a deposit that has not closed: its chain may be behind,
+/// or the reply was lost.
 #[test]
 fn a_lane_is_asked_what_became_of_a_deposit() {
     let ask = "eth w1: A/0 close expired";
@@ -58,7 +58,7 @@ fn a_lane_is_asked_what_became_of_a_deposit() {
         .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.01]");
 }
 
-/// The replaced deposit's lost close is asked for only after the other one ended.
+/// The close of the replaced deposit was lost: it is requested again after the other deposit ended.
 #[test]
 fn a_lost_close_of_another_choice_ends_with_the_order() {
     replaced()
@@ -77,7 +77,7 @@ fn a_lost_close_of_another_choice_ends_with_the_order() {
         );
 }
 
-/// A refusal would answer two requests of one second, and the later one may open.
+/// Two requests of one second would share a refusal, and the later one may open.
 #[test]
 fn a_lane_is_not_asked_again_before_its_time() {
     let eth = "eth w1: A/0 open 10.00 USDT from 1050 to 2000";
@@ -104,7 +104,7 @@ fn the_choice_that_is_on_its_way_has_the_timer() {
     assert_eq!(book.machine().due(UnixSeconds(1651), 10), []);
 }
 
-/// Only the lane's first reply was lost: requests end.
+/// Only the lane's first reply was lost: there are no more requests.
 #[test]
 fn a_closed_deposit_is_not_asked_for() {
     chosen_twice()

@@ -1,4 +1,4 @@
-//! Eviction of an ended order, and its return.
+//! Eviction of ended orders, and their return.
 
 use schemas::{DepositState, OrderId};
 use uuid::Uuid;
@@ -22,7 +22,7 @@ fn leaves_after(book: &mut Book, second: i64) {
     assert_eq!((book.machine().rows(), due(book, i64::MAX)), (0, vec![]));
 }
 
-/// Order A, expired with a closed deposit at version 4 and forgotten, and its row.
+/// Order A, expired at version 4 with a closed deposit and then forgotten, with its row.
 fn forgotten() -> (Book, Order) {
     let mut book = ended(OrderStatus::Expired);
     let order = row(&book);
@@ -86,7 +86,7 @@ fn a_pending_order_stays() {
     assert_eq!((book.machine().rows(), row(&book).status), (1, OrderStatus::Pending));
 }
 
-/// A lane has not reported the outcome of a deposit: its order is kept.
+/// An order is kept until its lane has reported the outcome of a deposit.
 #[test]
 fn an_order_stays_until_its_lanes_have_answered() {
     let mut cancelled = ended(OrderStatus::Cancelled);
@@ -127,7 +127,7 @@ fn a_later_record_keeps_it_longer() {
     leaves_after(&mut book, 90_000 + LATE_WINDOW + KEPT_SECONDS);
 }
 
-/// Late commands change nothing.
+/// Late commands have no effect.
 #[test]
 fn a_forgotten_order_is_like_one_that_never_was() {
     let (mut book, _) = forgotten();
@@ -147,10 +147,10 @@ fn a_forgotten_order_comes_back_with_its_row() {
         carrying(mark_paid('A', 2), &order),
         "A v5 paid! marked_paid answers 2 [closed w1 #9 10.01]",
     )
-    // As any other order that ended.
+    // A returned order behaves as any other ended one.
     .then(settle('A', 0, 8), "eth w1: A/0 refused #8 already_paid")
     .then(resend('A', 3), "A v6 paid webhook_resent answers 3 [closed w1 #9 10.01]");
-    // Its late window is over.
+    // The row has no late window, so it is kept for a week alone.
     let order = row(&book);
     leaves_after(&mut book, 1100 + KEPT_SECONDS);
     book.then(
@@ -159,7 +159,7 @@ fn a_forgotten_order_comes_back_with_its_row() {
     );
 }
 
-/// The tables may be behind, but not by so much that the order had another deposit since.
+/// The row may be older than the order, but not so much older that the order has opened another deposit since.
 #[test]
 fn the_deposits_of_a_row_are_closed() {
     let (mut book, mut order) = forgotten();
@@ -210,12 +210,12 @@ fn a_tick_is_for_all_that_leave() {
     assert_eq!(left, [1_500, 500, 0]);
     decide(&mut state, &create('A', None));
     decide(&mut state, &cancel('A', 2));
-    // Of an order that left meanwhile.
+    // The tick is of an order that was forgotten meanwhile.
     decide(&mut state, &tick(9_000_000, 'B'));
     assert_eq!(state.rows(), 0);
 }
 
-/// Candidates of a marked order keep it in memory, and pay it whenever they settle.
+/// Candidates of a marked order keep it in memory, and pay it when they settle, however late.
 #[test]
 fn a_payment_under_way_keeps_its_order() {
     let mut book = ended(OrderStatus::Expired);

@@ -80,7 +80,7 @@ fn mark_paid_works_from_every_state() {
         .then(mark_paid('A', 4), "A v6 paid! marked_paid answers 4 [closed w1 #9 10.01]");
 }
 
-/// The current status is sent again, as a newer version than all before.
+/// The current status is published again, as a new version.
 #[test]
 fn a_webhook_is_resent_as_a_version() {
     waiting()
@@ -98,7 +98,7 @@ fn a_webhook_is_resent_as_a_version() {
     }
 }
 
-/// A payment on its way when an operator marked the order paid is its payer, not a second payment.
+/// A candidate of an order that an operator marks paid becomes its payer: it is no second payment.
 #[test]
 fn marked_paid_it_takes_what_was_on_its_way() {
     let marked = || {
@@ -113,7 +113,7 @@ fn marked_paid_it_takes_what_was_on_its_way() {
                 closed('A', 0, CloseReason::OrderPaid),
                 "A v6 paid deposit_closed maybe #7 [closed w1 #9 10.01]",
             )
-            // One that comes later is a second one.
+            // A transfer that is seen later is a second payment.
             .ignores(seen('A', 8))
             .then(settle('A', 0, 8), "eth w1: A/0 refused #8 already_paid");
         book
@@ -129,7 +129,7 @@ fn marked_paid_it_takes_what_was_on_its_way() {
         .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid");
 }
 
-/// A lane that repeats a settle before it read the refusal gets the same reply, also from an order marked paid
+/// A lane that repeats a settle before it has read the refusal gets the same reply, even if the order was marked paid
 /// meanwhile.
 #[test]
 fn a_refused_candidate_is_refused_again() {
@@ -147,7 +147,7 @@ fn a_refused_candidate_is_refused_again() {
         .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid");
 }
 
-/// A pending order that has a payer is planted: nothing may pay it again.
+/// The changelog has a pending order with a payer: nothing may pay it again.
 #[test]
 fn a_second_payer_breaks_invariant_2() {
     let (key, mut entry) = waiting().machine().snapshot().remove(0);

@@ -1,4 +1,4 @@
-//! Ended orders leave the changelog, and come back.
+//! Removal of ended orders from the changelog, and their return.
 
 use runtime::Clock;
 use schemas::OrderStatus;

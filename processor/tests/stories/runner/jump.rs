@@ -4,21 +4,20 @@ use schemas::record::{ChainProgress, example};
 
 use super::*;
 
-/// Ethereum is scanned up to a block of this second, or one of its lanes is that far.
+/// Progress of Ethereum, from ingest or from a lane, with a head of this second.
 fn progress(lane: Option<i32>, second: i64) -> NewRecord {
     let mut progress: ChainProgress = ChainProgress { lane, ..example::chain_progress() };
     progress.head.timestamp = UnixSeconds(second);
     wrap(Topic::Chains, Partition(Blockchain::Eth.index()), "eth", &progress)
 }
 
-/// A timer is final, so it waits for the chains: they are at most `AHEAD_MAX_SECONDS` of ten minutes behind the time it
-/// uses.
+/// An expiry by a timer is final, so timers use a time at most `AHEAD_MAX_SECONDS`, ten minutes, ahead of the chains.
 #[test]
 fn a_clock_that_jumps_ends_no_order() {
     for treatment in [Treatment::Kind, Treatment::Restarts] {
         let mut processor = TestProcessor::new(treatment);
         processor.send(progress(None, 1390)).send(order_command(&create('A', None)));
-        // More than are read when a runner starts.
+        // More records than are read when a runner starts.
         let lanes = (0..20).map(|lane| progress(Some(lane), 1380)).collect();
         processor.tokio.block_on(processor.log().produce(lanes)).unwrap();
         processor.clock.advance(Duration::from_secs(30 * 24 * 3600));

@@ -5,7 +5,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use super::*;
 use crate::chain::open;
 
-/// Each order tries the raised amounts of those before it: of six that were tried, three were taken.
+/// Each order tries the amounts of those before it first: of six raised amounts that were tried, three were taken.
 #[test]
 fn amounts_in_use_are_those_of_the_fullest_lane() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Records of a newer version: nobody may skip them, because the newer version can read them.
+//! Records of a newer version: none may be skipped, as a newer program can read them.
 
 use schemas::record::example;
 use tidemark_processor::Error;
@@ -27,7 +27,7 @@ fn a_newer_schema_or_word_stops_the_runner() {
     }
 }
 
-/// The time of a timer is bounded by all chains, also those that a newer version follows.
+/// The time of timers is bounded by all chains, also by those that only a newer version follows.
 #[test]
 fn the_newer_progress_of_a_chain_stops_the_runner() {
     let partition = Partition(Blockchain::Eth.index());

@@ -1,4 +1,4 @@
-//! A group whose position is set by hand, as by Kafka's tools.
+//! Group positions set by hand, as with Kafka's tools.
 
 use log::{Committed, Event, Step, WorkerSpec};
 use tidemark_processor::machine::orders::State;
@@ -15,7 +15,7 @@ fn set(log: &EmbeddedLog, of: TopicPartition, offset: Offset) {
     worker.commit(Step { records: Vec::new(), offsets: vec![(of, committed)] }).unwrap();
 }
 
-/// Records read again may be of forgotten orders, and records left out are lost.
+/// Records that are read again may be of forgotten orders; skipped ones are lost.
 #[test]
 fn a_group_that_was_set_elsewhere_is_refused() {
     let mut processor = TestProcessor::new(Treatment::Kind);

@@ -1,4 +1,4 @@
-//! The embedded log with faults: tracks committed positions, and can make steps fail.
+//! The embedded log with faults: it records committed positions, and can make steps fail.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};

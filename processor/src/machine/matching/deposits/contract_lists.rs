@@ -1,4 +1,4 @@
-//! Interned lists of the contracts that pay deposits: as many as configurations.
+//! Interned lists of the contracts that pay deposits. They are few: a new one appears only with a new configuration.
 
 use hashbrown::HashMap;
 use schemas::Address;

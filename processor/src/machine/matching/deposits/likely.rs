@@ -13,8 +13,8 @@ const SCAN_MAX: usize = 4096;
 type Rank = (Likeness, u128);
 
 impl Deposits {
-    /// The likeliest deposit of this kind, and the best rank of another order. A deducted fee makes the lowest amount
-    /// the nearest, also if another customer paid.
+    /// The likeliest deposit that passes `is`, and the best rank of a deposit of another order. Both are needed: if a
+    /// fee was deducted from the payment, the lowest amount is the nearest, even if another customer paid.
     pub(in crate::machine::matching) fn likeliest(
         &self,
         (wallet, stablecoin, sent): Price,
@@ -64,7 +64,8 @@ impl Likeliest {
         self.first.as_ref().map(|(_, row)| row)
     }
 
-    /// The first, if its likeness is better, or its distance less than half.
+    /// The likeliest, if it clearly is: its likeness is better than the second's, or, unless it is a rounded amount,
+    /// its distance is less than half of the second's.
     pub(in crate::machine::matching) fn clear(self) -> Option<DepositRow> {
         let ((likeness, distance), row) = self.first?;
         let is_clear = self.second.is_none_or(|(second, other)| {
@@ -74,7 +75,7 @@ impl Likeliest {
     }
 }
 
-/// The amounts around one, with their senders.
+/// The nearest amounts below and above one, with their senders.
 fn around(
     at: &WalletCoin,
     value: Amount,
@@ -106,7 +107,7 @@ mod tests {
         Amount::from_parts(number as u128).unwrap()
     }
 
-    /// One of each amount up to a limit, in turn from any sender and from one.
+    /// One deposit for each amount up to a limit, alternately from any sender and from one.
     fn deposits() -> Deposits {
         let mut deposits = Deposits::default();
         let contracts = deposits.contracts_number(&[]).unwrap();
@@ -133,7 +134,7 @@ mod tests {
         deposits
     }
 
-    /// A step has a bound, however many amounts are reserved at a wallet.
+    /// The number of comparisons is bounded, however many amounts are reserved at a wallet.
     #[test]
     fn only_the_nearest_amounts_are_compared() {
         let (deposits, middle) = (deposits(), DEPOSITS / 2);

@@ -120,8 +120,7 @@ impl WalletCoins {
         removed == Some(row)
     }
 
-    /// Frees the numbers of pairs without an amount, once the step is over: no row names them any
-    /// more.
+    /// Frees the numbers of pairs without an amount at the end of the step: no row has them any more.
     pub(super) fn step_over(&mut self) {
         for number in self.emptied.drain(..) {
             let kept = &self.list[number.0 as usize];
