@@ -2,11 +2,11 @@
 //!
 //! Every step has a record of its inputs in their order. [`explain`] replays the inputs in that order and checks that
 //! the machines write exactly the records of the log, byte for byte and in partition order, and that each step's
-//! changes are its entries. Any order of the inputs that explains all outputs proves that nothing is lost, duplicated
-//! or renamed, so the claimed order need not be trusted. If the claim fails, the [`Flaw`] has the expected and the
-//! found content.
+//! changes are its entries. If any order of the inputs explains all outputs, then nothing is lost, duplicated or
+//! renamed. So the claimed order need not be trusted. If it does not explain them, the [`Flaw`] has the expected and
+//! the found content.
 //!
-//! Changelogs must have been kept whole: compaction drops entries.
+//! The changelogs must be complete: compaction would drop entries.
 
 mod output;
 mod reading;
@@ -63,7 +63,7 @@ pub enum FlawKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
     pub kind: FlawKind,
-    /// Expected and found content, and its position.
+    /// Position, with the expected and the found content.
     pub text: String,
 }
 
@@ -95,7 +95,7 @@ fn changes<M: Wire>(machine: &M, partition: Partition) -> Vec<Change> {
     records.into_iter().map(change).collect()
 }
 
-/// A machine of a partition that has read nothing.
+/// Machine of a partition, before its first input.
 fn fresh<M: Wire>(partition: Partition, layout: Layout) -> M {
     M::fresh(partition, &layout).expect("the layout has this partition")
 }
@@ -104,7 +104,7 @@ fn fresh<M: Wire>(partition: Partition, layout: Layout) -> M {
 #[derive(Debug)]
 pub struct Taken<M: Wire> {
     pub from: Position,
-    /// The input; none if it could not be read and went to the dead letters.
+    /// The input; none if it was unreadable and became a dead letter.
     pub input: Option<M::Input>,
     /// Effects of the input.
     pub effects: Vec<M::Effect>,
@@ -144,7 +144,7 @@ pub fn explain(reading: &Reading, committed: &Positions) -> Result<Explanation, 
     Ok(Explanation { lanes, orders, causes })
 }
 
-/// The first flaw of each partition, of both machines.
+/// The first flaw of each partition of both machines. If there is none, the flaw of all partitions together.
 pub fn flaws(reading: &Reading, committed: &Positions) -> Vec<Flaw> {
     let outputs = match Outputs::of(reading) {
         Ok(outputs) => outputs,
@@ -191,8 +191,8 @@ impl Explanation {
         lanes + orders
     }
 
-    /// Inputs and effects of a lane and of its deposits' orders, causes before effects: the history
-    /// that [`crate::machine_model::ledger::Ledger`] checks the invariants on.
+    /// Inputs and effects of a lane and of the orders of its deposits, causes before effects.
+    /// [`crate::machine_model::ledger::Ledger`] checks the invariants on this history.
     pub fn delivered(&self, lane: Partition) -> Vec<Delivered> {
         let lane_inputs = self.lanes.get(&lane).map_or(&[][..], Vec::as_slice);
         let orders_of_lane: BTreeSet<OrderId> = lane_inputs.iter().filter_map(order).collect();
@@ -203,7 +203,7 @@ impl Explanation {
         let mut orders: Vec<_> =
             self.orders.values().map(|taken| taken.iter().filter(of_lane).peekable()).collect();
         let (mut seen, mut delivered) = (HashSet::new(), Vec::new());
-        // The outputs of either machine are inputs of the other; inputs from outside have no cause.
+        // The outputs of each machine are inputs of the other. Inputs from outside have no cause.
         let is_due = |seen: &HashSet<Position>, input: Position| {
             self.causes.get(&input).is_none_or(|cause| {
                 let elsewhere =

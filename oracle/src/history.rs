@@ -1,4 +1,4 @@
-//! Random history of a shop: the output topics as written by the machines.
+//! Random history of a shop, as records of the machines' output topics.
 
 use processor::machine::{matching, orders};
 use schemas::record::{
@@ -20,7 +20,7 @@ use crate::machine_model::operator::attach_command;
 use crate::machine_model::pipeline::{Pipeline, Tricks, create_order, exact_or_cents};
 
 const START: UnixSeconds = UnixSeconds(1_790_000_000);
-/// Enough for every kind of row, in each status.
+/// Number of events: enough for every kind of row, in each status.
 const HAPPENINGS: usize = 250;
 const TTL_SECONDS: i64 = 3_600;
 const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
@@ -52,7 +52,7 @@ pub fn history(seed: u64) -> Vec<Change> {
             shop.pipeline.disturb(&mut shop.dice).expect("the machines are right");
         }
     }
-    // Ensures an open deposit.
+    // Leaves an open deposit at the end.
     let payment = shop.payment();
     shop.create(Some(payment));
     shop.pipeline.drain(&mut shop.dice).expect("the machines are right");
@@ -78,7 +78,7 @@ impl Shop {
             12 => self.fork(),
             13 if self.dice.below(2) == 0 => self.attach(),
             _ => {
-                // Sometimes hours pass, to reach deadlines, windows and days.
+                // Sometimes hours pass, so that deadlines, windows and midnights are passed.
                 let seconds = if self.dice.below(6) == 0 { 20_000 } else { 30 };
                 self.mine(seconds);
             }
@@ -111,7 +111,7 @@ impl Shop {
         }
     }
 
-    /// Gives a command about one of the newest orders.
+    /// Writes a command for one of the newest orders.
     fn command(&mut self, body: OrderCommandBody) {
         let place = self.dice.below(6);
         if let Some((id, _)) = self.orders.iter().rev().nth(place).copied() {
@@ -143,7 +143,7 @@ impl Shop {
         let deposit = self.pipeline.opened().find(|deposit| deposit.order_id == id);
         let (stablecoin, to, value) = deposit
             .map_or((TOKENS[0], WALLETS[0], amount), |d| (d.stablecoin, d.wallet_address, d.value));
-        // Now and then it is another amount, which fits no deposit.
+        // Sometimes the amount is another one, which fits no deposit.
         let value = if self.dice.below(5) == 0 { cents(777) } else { value };
         let movement = Movement { stablecoin, contract: CONTRACT, from: account(0x21), to, value };
         self.chain.send(movement, false, 1);
@@ -157,7 +157,7 @@ impl Shop {
         self.pipeline.write_ticks(self.now);
     }
 
-    /// The last blocks are replaced; some of their transactions come again, some never do.
+    /// Replaces the last blocks. Some of their transactions are included again, some never.
     fn fork(&mut self) {
         let depth = 1 + self.dice.below(3);
         for transaction in self.chain.fork(depth, 0).into_iter().flatten() {
@@ -202,7 +202,7 @@ impl Shop {
                 }
             }
         }
-        // As ingest keeps it: the chain's time may go back, its version clock does not.
+        // As in ingest: chain time may go back, the version clock does not.
         let mut clock = UnixMicros(0);
         for change in &mut changes {
             if let Change::Chain(chain @ ChainProgress { lane: None, .. }) = change {

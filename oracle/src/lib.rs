@@ -1,4 +1,4 @@
-//! The processor's duties, stated again independently of it: the model, the ledger and the fold.
+//! An independent statement of the processor's duties: the model, the ledger and the fold.
 
 pub mod fold;
 pub mod history;

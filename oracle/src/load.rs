@@ -1,5 +1,5 @@
-//! Load without end: orders, customers that pay exactly or not, chains with reorganisations, all written
-//! to the log as the api and ingest write it.
+//! Endless load: orders, customers that pay exactly or not, chains with reorganisations. All is written to the log as
+//! the api and ingest write it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use schemas::{
 use testkit::Dice;
 use uuid::Uuid;
 
-/// The chains, one wallet each; the other lane of a chain gets heads alone.
+/// The chains, with one wallet each. The lane without the wallet gets only heads.
 pub const CHAINS: [Blockchain; 4] =
     [Blockchain::Eth, Blockchain::Polygon, Blockchain::Base, Blockchain::Linea];
 const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
@@ -62,7 +62,7 @@ struct Line {
     writer: Option<Box<dyn Writer>>,
     /// Orders that the load still acts on.
     recent: Vec<OrderId>,
-    /// Newest record of each of these orders, as in the tables.
+    /// Newest record of each of these orders, for commands that carry it.
     rows: HashMap<OrderId, Order>,
     senders: HashMap<OrderId, Address>,
     /// Payments sent only after their deposit has expired, each with the time to send it.
@@ -88,7 +88,7 @@ impl Line {
         }
     }
 
-    /// The last blocks are replaced; each transaction of theirs stays, moves, waits again or is lost.
+    /// Replaces the last blocks. Each of their transactions keeps its place, moves, returns to the mempool or is lost.
     fn fork(&mut self, dice: &mut Dice) {
         let branch = self.chain.fork(1 + dice.below(3), dice.below(2));
         if dice.below(4) == 0 && self.chain.take_back_fork() {
@@ -112,7 +112,7 @@ impl Line {
         self.chain.scan();
     }
 
-    /// Unwritten records of the chain, in the parts that ingest writes at once, each up to a head.
+    /// New records of the chain, in the parts that ingest writes at once: each up to a head.
     fn unwritten(&self, log: &dyn Log) -> Vec<Vec<NewRecord>> {
         let mut parts = vec![Vec::new()];
         for record in &self.chain.records[self.written..] {
@@ -127,7 +127,7 @@ impl Line {
         parts
     }
 
-    /// A record of the chain on the log: heads in every lane.
+    /// Wraps a record of the chain for the log: a head goes to every lane.
     fn raw(&self, record: &ChainRecord, log: &dyn Log) -> Vec<NewRecord> {
         let lanes: Vec<Partition> = match &record.body {
             ChainBody::Head(_) => log.layout().lanes_of(self.chain.blockchain).collect(),
@@ -142,7 +142,7 @@ impl Line {
 }
 
 impl Shop {
-    /// Opens on an empty log.
+    /// Starts the load on an empty log.
     pub fn open(log: Arc<dyn Log>, seed: u64) -> Self {
         let outputs = log.tail(&OUTPUTS).unwrap();
         let line = |(blockchain, number)| Line::new(blockchain, number, &*log);
@@ -195,7 +195,7 @@ impl Shop {
         self.write();
     }
 
-    /// Time passes on every chain, in steps of seconds.
+    /// Mines blocks on every chain, at these steps of seconds.
     pub fn pass_time(&mut self, steps: impl Iterator<Item = i64> + Clone) {
         for line in 0..self.lines.len() {
             for seconds in steps.clone() {
@@ -205,15 +205,15 @@ impl Shop {
         self.write();
     }
 
-    /// Time passes until every window has ended and everything is forgotten that may be.
+    /// Mines blocks until every window has ended and everything is forgotten that may be.
     pub fn pass_all_windows(&mut self) {
         let calm = std::iter::repeat_n(1, usize::try_from(POLICY.finality + 2).unwrap());
         let leaps = std::iter::repeat_n(TTL_SECONDS + i64::from(LATE_WINDOW_SECONDS), 4);
         self.pass_time(calm.chain(leaps).chain([2 * DAY; 4]));
     }
 
-    /// An operator marks orders paid that ended long ago, and has their webhooks sent again: the processor may
-    /// have forgotten them, so each command has the row, as the api reads it in the tables.
+    /// Marks ended orders paid, or has their webhooks sent again. The processor may have forgotten the orders, so each
+    /// command carries the row, as the api reads it in the tables.
     pub fn ask_about_ended(&mut self) {
         let reading = Reading::of(&*self.log).unwrap();
         let of_orders = reading.partitions().filter(|of| of.topic == Topic::Orders);
@@ -234,7 +234,7 @@ impl Shop {
         self.write();
     }
 
-    /// New deposits on the log; notes orders and unknown transfers on the way.
+    /// New deposits on the log. Also notes orders and unknown transfers.
     fn new_deposits(&mut self) -> Vec<Deposit> {
         let mut deposits = Vec::new();
         loop {
@@ -262,7 +262,7 @@ impl Shop {
         drop(line.and_then(|line| line.rows.insert(id, order)));
     }
 
-    /// Notes an unknown transfer, but not the merchant's own money: the api refuses to attach it.
+    /// Notes an unknown transfer, except the merchant's own money, which the api refuses to attach.
     fn note_unknown(&mut self, transfer: Transfer) {
         let is_of = |line: &&mut Line| line.chain.blockchain == transfer.blockchain;
         let line = self.lines.iter_mut().find(is_of).expect("transfers are of these chains");
@@ -291,7 +291,7 @@ impl Shop {
         self.commands.push(record.unwrap());
     }
 
-    /// The customer of an open deposit pays, exactly or not, once or twice, late, or not at all.
+    /// Pays an open deposit: exactly or not, once or twice, late, or not at all.
     fn pay(&mut self, deposit: &Deposit) {
         if deposit.state != DepositState::Open {
             return;
@@ -303,7 +303,7 @@ impl Shop {
             7 => deposit.value.parts() - cent,
             _ => deposit.value.parts(),
         };
-        // Now and then it is the merchant who moves money between wallets.
+        // Sometimes it is the merchant, who moves money between wallets.
         let stranger = if roll == 10 { WALLETS[0] } else { SENDERS[self.dice.below(2)] };
         let (joined, lateness) = (self.dice.below(4) == 0, self.dice.below(30));
         let is_of = |line: &&mut Line| line.chain.blockchain == deposit.blockchain;
@@ -323,13 +323,13 @@ impl Shop {
         }
     }
 
-    /// A new order: most with their payment chosen, some chosen later, some never.
+    /// Creates an order. Most have a payment choice, some get it later, some never.
     fn order(&mut self, line: usize) {
         self.orders += 1;
         let id = OrderId(Uuid::from_u128(self.orders << 64 | 0x7000_8000_0000_0000_0000));
         let roll = self.dice.below(10);
         let large = self.dice.below(6) == 0;
-        // Few prices: orders collide, and their amounts are raised.
+        // Few prices, so that orders collide and their amounts are raised.
         let price = if large { 6_000 } else { 1_000 } + self.dice.below(12) as u128;
         let sender = (self.dice.below(4) == 0).then_some(SENDERS[0]);
         let request = self.request(line);
@@ -343,7 +343,7 @@ impl Shop {
         let amount = cents(price);
         let reference = format!("m-{}", self.orders);
         let create = create_order(reference, amount, sender, expires_at, payment);
-        // Some send their money before the order is known.
+        // Some customers pay before the order is known.
         if self.dice.below(12) == 0 {
             let (stablecoin, to) = (request.stablecoin, self.lines[line].wallet);
             let from = sender.unwrap_or(SENDERS[1]);
@@ -361,7 +361,7 @@ impl Shop {
         }
     }
 
-    /// Cancels, marks paid, resends or re-chooses some orders; cancels twice as often.
+    /// Cancels, marks paid, resends or re-chooses one of the newest orders. Cancels are twice as frequent.
     fn disturb(&mut self, line: usize) {
         let Line { recent, rows, .. } = &mut self.lines[line];
         if recent.is_empty() {
@@ -384,7 +384,7 @@ impl Shop {
     }
 
     fn request(&mut self, line: usize) -> PaymentRequest {
-        // Some choices refuse a lane that has not read the newest head.
+        // Some choices are refused unless the lane has a head of the last second.
         let head_age_max_seconds = if self.dice.below(8) == 0 { 1 } else { u32::MAX };
         PaymentRequest {
             blockchain: self.lines[line].chain.blockchain,
@@ -400,7 +400,7 @@ impl Shop {
         }
     }
 
-    /// Returns the later of clock and chain time: the chain runs ahead, as blocks are mined fast.
+    /// Returns the later of clock and chain time. The chain is ahead, as its blocks are mined fast.
     fn now(&self, line: usize) -> UnixMicros {
         SystemClock.now().max(self.lines[line].chain.time().micros())
     }
@@ -420,14 +420,15 @@ impl Shop {
         for (_, movement) in late.extract_if(.., |(due, _)| *due <= now) {
             chain.send(movement, false, 1);
         }
-        // Blocks are small, so that the last one is seldom empty: a fork should orphan transactions.
+        // Blocks are small, so that the mempool is seldom empty: the last blocks should have transactions for a fork to
+        // orphan.
         let most = chain.mempool.len().min(1 + self.dice.below(3));
         let transactions = chain.mempool.drain(..most).collect();
         chain.mine(transactions, chain.time().plus(seconds));
         chain.scan();
     }
 
-    /// Writes new records. Failed writes are repeated and may leave duplicates, as those of ingest and the api.
+    /// Writes new records. A failed write is repeated and may leave duplicates, as with ingest and the api.
     fn write(&mut self) {
         let commands = std::mem::take(&mut self.commands);
         while let Err(error) = self.runtime.block_on(self.log.produce(commands.clone())) {
@@ -435,7 +436,7 @@ impl Shop {
         }
         for line in &mut self.lines {
             for part in line.unwritten(&*self.log) {
-                // Now and then ingest scans a block once more.
+                // Sometimes ingest writes a block twice.
                 let times = 1 + usize::from(self.dice.below(16) == 0);
                 for _ in 0..times {
                     write_at_once(&mut line.writer, &*self.log, line.chain.blockchain, &part);

@@ -1,4 +1,4 @@
-//! An independent model of the processor, and a world to compare it in.
+//! An independent model of the processor, and an environment in which both are run and compared.
 //!
 //! [`prediction`] is the model. Beside it: [`chain`], a chain with reorganisations as ingest reports it; [`driver`] and
 //! [`pipeline`], the two machines with their queues, and [`adversary`], which runs them; [`ledger`] and [`check`], the

@@ -1,4 +1,4 @@
-//! Final checks of a log, and proof that they find planted flaws.
+//! Final checks of a log, and a test that they find planted flaws.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn judge(shop: &Shop, reading: &Reading, committed: &Positions) -> Explanati
     explanation
 }
 
-/// Number of records of each topic, to check the coverage of a case.
+/// Number of records of each topic, to check the coverage of a test.
 pub fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for of in reading.partitions() {
@@ -38,23 +38,23 @@ pub fn counts(reading: &Reading) -> BTreeMap<&'static str, usize> {
     counts
 }
 
-/// Counts of the cases that the load reaches seldom.
+/// Counts of the rare cases of the load.
 #[derive(Debug, Default)]
 pub struct Seldom {
     /// Transfers of the merchant's own money.
     pub own_money: usize,
     /// Choices that were refused because the lane was behind its chain.
     pub unavailable: usize,
-    /// Orders that were forgotten, and came back with a command.
+    /// Orders that were forgotten, and returned with a command.
     pub revived: usize,
-    /// Orders that were paid after they had expired.
+    /// Orders paid by a late payment, after they had ended.
     pub late: usize,
-    /// Orders that a transfer paid which an operator attached.
+    /// Orders paid by a transfer that an operator attached.
     pub attached: usize,
 }
 
 impl Seldom {
-    /// Counts them.
+    /// Counts the cases on a log.
     pub fn of(reading: &Reading) -> Self {
         let mut seldom = Self::default();
         for of in reading.partitions() {
@@ -106,7 +106,7 @@ pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
     }
 }
 
-/// The partition in which flaws are planted, each into the log as it was.
+/// The partition in which flaws are planted, each in a fresh copy of the log.
 struct Planting<'a> {
     reading: &'a Reading,
     committed: &'a Positions,
@@ -118,7 +118,7 @@ impl Planting<'_> {
         self.reading.records(self.of)
     }
 
-    /// A fitting record, two thirds into the partition.
+    /// Index of a record that fits, at two thirds of all that do.
     fn choose(&self, fits: impl Fn(&Record) -> bool) -> usize {
         let places = (0..self.records().len()).filter(|at| fits(&self.records()[*at]));
         let places: Vec<_> = places.collect();
@@ -126,8 +126,8 @@ impl Planting<'_> {
         places[places.len() * 2 / 3]
     }
 
-    /// Checks that the planted flaw is found as one of these kinds: the order of reading may decide. It may cause others:
-    /// outputs are inputs of the other machine.
+    /// Checks that the planted flaw is found as one of these kinds: the order of reading may decide which. It may cause
+    /// other flaws, as outputs are inputs of the other machine.
     fn check(
         &self,
         what: &str,
@@ -152,20 +152,20 @@ impl Planting<'_> {
     }
 
     fn check_records(&self, written: &impl Fn(&Record) -> bool) {
-        // Not the first entry of a step: without it, the others would count as those of the step before.
+        // Not the first entry of a step: without it, the other entries would belong to the step before.
         let at = self.choose(|record| written(record) && record.header(NEXT_HEADER).is_none());
         let record = &self.records()[at];
-        // An input of the other machine may be lost: its outputs may be found first, as foreign.
+        // If the record is an input of the other machine, its outputs may be found first, as foreign.
         let kinds = [FlawKind::Lost, FlawKind::Foreign];
         self.check("lost", at, &kinds, |all| drop(all.remove(at)));
-        // In a changelog the copy counts as an entry of the last step, which did not change this row.
+        // In a changelog the copy is an entry of the last step, which did not change this row.
         let kind = if is_changelog(self.of.topic) { FlawKind::Foreign } else { FlawKind::Doubled };
         self.check("doubled", at, &[kind], |all| {
             let last = all.last().map_or(Offset(0), |last| last.offset);
             all.push(Arc::new(Record { offset: last.next(), ..(**record).clone() }));
         });
         self.check("renamed", at, &[FlawKind::Lost], |all| all[at] = Arc::new(renamed(record)));
-        // A tombstone has nothing to alter.
+        // A tombstone has no value to alter.
         let at = self.choose(|record| written(record) && record.value.is_some());
         let altered = altered(self.reading, &self.records()[at]);
         self.check("altered", at, &[FlawKind::Changed], |all| all[at] = Arc::new(altered));
@@ -181,13 +181,13 @@ impl Planting<'_> {
             let changed = Record { value, ..(**record).clone() };
             self.check(what, at, kinds, |all| all[at] = Arc::new(changed));
         }
-        // An effect of the lost step may be found instead: outputs that are changed or out of order.
+        // An effect of the lost step may be found instead: changed outputs, or outputs out of order.
         let kinds = [FlawKind::Lost, FlawKind::Changed, FlawKind::Disordered];
         self.check("a lost step", at, &kinds, |all| drop(all.remove(at)));
     }
 }
 
-/// The same record with another value of a field or two.
+/// The same record with one or two fields changed.
 fn altered(reading: &Reading, record: &Record) -> Record {
     let value = record.value.as_ref().expect("it has one");
     let cut = |at: usize| {
@@ -200,17 +200,17 @@ fn altered(reading: &Reading, record: &Record) -> Record {
     altered.next().expect("it says something")
 }
 
-/// Alters a claim.
+/// Alteration of a step's record.
 type Altered = fn(&mut ProcessorStep);
 
-/// Alterations of a step's record, so that the inputs it names are not those it took.
+/// Alterations after which a step's record claims other inputs than the step took.
 const CLAIM_FLAWS: [(&str, &[FlawKind], Altered); 3] = [
     ("a claim without its first input", &[FlawKind::Lost, FlawKind::Foreign], |step| {
         let first = &mut step.inputs[0];
         first.count -= 1;
         first.first += 1;
     }),
-    // The outputs expected of a command's second run may be found missing before the repetition is found.
+    // A command taken twice may first be found by an output that is missing the second time.
     ("a claim of what was taken before", &[FlawKind::Doubled, FlawKind::Lost], |step| {
         let topic = step.inputs[0].topic.clone();
         step.inputs.insert(0, InputRun { topic, first: 0, count: 1 });

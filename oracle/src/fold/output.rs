@@ -17,8 +17,8 @@ use schemas::{Address, CommandId, OrderId, Partition, SchemaName, Topic};
 use super::reading::{Reading, is_changelog, is_steps};
 use super::{Flaw, FlawKind, Position};
 
-/// The machine that wrote a record: matching or orders, and its partition. Its records in one
-/// partition form a line, whichever process wrote them.
+/// The machine that wrote a record: matching or orders, and its partition. Its records in one partition form a line,
+/// even if several processes wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Author {
     is_orders: bool,
@@ -45,7 +45,7 @@ pub(super) struct Outputs {
     count: usize,
 }
 
-/// Number of explained records in each of a machine's lines.
+/// Number of explained records in each line of a machine.
 pub(super) type Fronts = HashMap<TopicPartition, usize>;
 
 impl Outputs {
@@ -81,7 +81,7 @@ impl Outputs {
         self.lines.get(&(author, of)).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes the expected next records of an author's lines, and returns their positions.
+    /// Compares the expected records with the next ones of an author's lines. Returns their positions.
     pub(super) fn pass(
         &self,
         author: Author,
@@ -101,7 +101,7 @@ impl Outputs {
         expected.iter().map(next).collect()
     }
 
-    /// The first record of an author that follows from none of its inputs, and an earlier equal one.
+    /// The first record of an author that follows from none of its inputs, and an equal record before it, if any.
     pub(super) fn left(
         &self,
         author: Author,
@@ -120,7 +120,7 @@ impl Outputs {
     }
 }
 
-/// Indexes to find the author of a record that does not name its machine.
+/// Indexes for the author of a record that does not name its machine.
 struct Authors<'a> {
     reading: &'a Reading,
     /// Requested lane of a deposit, by order, slot and wallet.
@@ -205,8 +205,8 @@ impl<'a> Authors<'a> {
         }
     }
 
-    /// An alert about a transfer that got no id quotes its transaction and its value, one about a deposit that
-    /// got no amount its wallet, one about a head begins with the lane.
+    /// Finds the lane of an alert by its text. An alert about a transfer without an id quotes transaction and value;
+    /// one about a deposit without an amount quotes the wallet; one about a head begins with the lane.
     fn of_alert(&self, alert: &Alert) -> Option<Partition> {
         let quoted = |record: &Arc<Record>| {
             let Some(ChainBody::Transfer(seen)) = decoded(record).map(|r: ChainRecord| r.body)
@@ -284,7 +284,7 @@ fn difference(
     Some(Flaw::new(FlawKind::Changed, format!("what follows from {input} at {at}: {made}")))
 }
 
-/// `true` if `altered` is `record` with a field or two changed, readable and of the same machine.
+/// `true` if `altered` is `record` with one or two fields changed, still readable and of the same machine.
 pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -> bool {
     let (topic, authors) = (record.from.topic, Authors::of(reading));
     let [before, after] = [record, altered].map(|record| record.value.as_deref());
@@ -292,7 +292,7 @@ pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -
         || is_alteration(topic, before, after) && authors.author(record) == authors.author(altered)
 }
 
-/// `true` if `there` is the expected value with a field or two changed, not another record.
+/// `true` if `there` is the expected value with at most two fields changed, not another record.
 fn is_alteration(topic: Topic, expected: Option<&[u8]>, there: Option<&[u8]>) -> bool {
     let [wanted, found] = [expected, there].map(|value| describe(topic, value));
     let (wanted, found): (Vec<_>, Vec<_>) = (wanted.lines().collect(), found.lines().collect());
@@ -311,14 +311,14 @@ pub(super) fn changed(topic: Topic, wanted: Option<&[u8]>, found: Option<&[u8]>)
     format!("it says {}", lines.join(" "))
 }
 
-/// A value in one line that is not too long.
+/// A value as one line of at most 24 words.
 pub(super) fn brief(topic: Topic, value: Option<&[u8]>) -> String {
     let words: Vec<_> =
         describe(topic, value).split_whitespace().take(24).map(str::to_owned).collect();
     words.join(" ")
 }
 
-/// A value as its record, one field a line.
+/// A value as text, one field a line.
 fn describe(topic: Topic, value: Option<&[u8]>) -> String {
     fn show<R: schemas::record::Record + std::fmt::Debug>(value: &[u8]) -> String {
         schemas::decode::<R>(value)

@@ -25,7 +25,7 @@ pub(crate) fn is_steps(topic: Topic) -> bool {
 /// Next offset of a group in each partition.
 pub type Positions = BTreeMap<TopicPartition, Offset>;
 
-/// The records of all topics of the processor.
+/// The records of `transfers.raw` and of all topics that the processor writes.
 #[derive(Debug, Clone)]
 pub struct Reading {
     layout: Layout,
@@ -33,7 +33,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads them. Blocks.
+    /// Reads all records. Blocks.
     ///
     /// # Errors
     /// [`Error`] if the log cannot be reached.
@@ -66,7 +66,7 @@ impl Reading {
         self.partitions.get(&of).map_or(&[], Vec::as_slice)
     }
 
-    /// The records of a partition, to plant a flaw in them.
+    /// The records of a partition, to be altered by a test.
     pub fn records_mut(&mut self, of: TopicPartition) -> &mut Vec<Arc<Record>> {
         self.partitions.entry(of).or_default()
     }
@@ -99,7 +99,7 @@ impl Reading {
     }
 }
 
-/// The committed positions of both machines' groups, by joining them: former members must be gone, or
+/// Reads the committed positions of both machines' groups by joining the groups. The former members must have left, or
 /// lose their partitions within `patience`. Blocks.
 pub fn committed(log: &dyn Log, patience: Duration) -> Result<Positions, String> {
     let mut positions = join::<matching::State>(log, patience)?;

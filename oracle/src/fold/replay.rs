@@ -1,7 +1,7 @@
 //! Replays the inputs of a machine in the order that the records of its steps claim.
 //!
-//! Each step writes the rows that it changed as entries in a row, the first of which has the header [`NEXT_HEADER`]. A step
-//! that changes no row leaves no entry.
+//! Each step writes an entry for each row that it changed. The entries of a step are consecutive, and the first has the
+//! header [`NEXT_HEADER`]. A step that changes no row writes no entry.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use schemas::{Layout, Partition};
 use super::output::{Author, Fronts, Outputs, brief, changed, position};
 use super::{Flaw, FlawKind, Taken, changes, fresh};
 
-/// Consecutive inputs of one topic in a step: index of the topic, and of the inputs.
+/// Consecutive inputs of one topic in a step: index of the topic, and range of the inputs.
 type Run = (usize, std::ops::Range<usize>);
 
 /// All inputs of one machine, and its progress in them.
@@ -157,7 +157,7 @@ impl<'a, M: Wire> Replay<'a, M> {
         Err(Flaw::new(FlawKind::Foreign, text))
     }
 
-    /// Compares what a step changed with its entries.
+    /// Compares the changes of a step with its entries.
     fn compare(&self, step: &Record, entries: &[Arc<Record>]) -> Result<(), Flaw> {
         let mut expected = changes(&self.machine, self.partition).into_iter();
         for entry in entries {

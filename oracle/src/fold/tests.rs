@@ -24,7 +24,7 @@ use crate::machine_model::chain::{account, cents};
 const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 const ORDER: OrderId = OrderId(Uuid::from_u128(7));
 
-/// A lane that takes its inputs in the given order and writes as the processor does.
+/// A lane that takes its inputs in the given order and writes outputs as the processor does.
 struct Author {
     reading: Reading,
     committed: Positions,
@@ -56,7 +56,7 @@ impl Author {
         input
     }
 
-    /// Writes a step of these inputs in this order, with the given claim.
+    /// Runs a step on these inputs in this order, and writes the given claim about them.
     fn step(&mut self, inputs: Vec<(Topic, Vec<u8>)>, claim: &str) {
         for (topic, value) in inputs {
             let input = self.input(topic, self.lane, record(value));
@@ -91,7 +91,7 @@ impl Author {
     }
 }
 
-/// A claim such as `transfers.raw/4+2,deposits.commands/2+1`.
+/// Parses a claim such as `transfers.raw/4+2,deposits.commands/2+1`: topic, first offset, count.
 fn claimed(text: &str) -> ProcessorStep {
     let run = |run: &str| {
         let (topic, run) = run.split_once('/').unwrap();
@@ -174,9 +174,8 @@ fn command(body: DepositCommandBody) -> (Topic, Vec<u8>) {
     (Topic::DepositsCommands, schemas::encode(&command).unwrap())
 }
 
-/// A head is read twice, and then an order refuses the transfer that kept a deposit from being forgotten. Had the
-/// refusal come between the two, the second head would have forgotten the deposit: only the changelog shows its
-/// position.
+/// A lane reads two heads, then a refusal of the transfer that kept a deposit from being forgotten. If the refusal came
+/// between the heads, the second head would forget the deposit: only the changelog shows the difference.
 fn flaw_of(second_claim: &str) -> Option<Flaw> {
     let mut author = Author::new();
     let open = OpenDeposit {

@@ -8,7 +8,7 @@ use store::Change;
 
 use super::history;
 
-/// The newest version of each row, and its fields that may never change.
+/// Newest version of each row, and its fields that must never change.
 #[derive(Default)]
 struct Promises {
     fixed: BTreeMap<String, String>,
@@ -83,7 +83,7 @@ impl Promises {
     }
 }
 
-/// Tables in CQL never query where a row was listed: they compute it, which these promises allow.
+/// Tables in CQL compute the list position of a row from its fields, which must not change for that.
 #[test]
 fn the_machines_keep_what_lists_rely_on() {
     let mut causes = BTreeSet::new();
@@ -96,6 +96,6 @@ fn the_machines_keep_what_lists_rely_on() {
             }
         }
     }
-    // An order is paid after its end in both ways.
+    // Some orders are paid after their end, in both ways.
     assert!([OrderCause::PaidLate, OrderCause::Attached].iter().all(|of| causes.contains(of)));
 }

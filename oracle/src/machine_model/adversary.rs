@@ -1,4 +1,4 @@
-//! The adversary of a pipeline: it chooses the interleaving, batches, aborts, crashes, repeats and loses.
+//! The adversary of a pipeline. It chooses the interleaving, batches, aborts, crashes, repetitions and losses.
 
 use processor::machine::{Machine, matching};
 use schemas::Hash;
@@ -12,11 +12,11 @@ use super::driver::Fate;
 use super::pipeline::{Lane, Pipeline};
 use super::violation::{Violation, holds};
 
-/// Maximum age of repeated records: a machine has not forgotten them yet.
+/// Maximum age of repeated records: younger ones are not forgotten by a machine.
 const REPEAT_SECONDS: i64 = 12 * 3600;
 
 impl Pipeline {
-    /// Disturbs until all is read.
+    /// Runs random steps until everything is read.
     pub fn drain(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         let is_read = |lane: &Lane| lane.raw.is_read() && lane.commands.is_read();
         while !(self.lanes.iter().all(is_read) && self.order_commands.is_read()) {
@@ -54,7 +54,7 @@ impl Pipeline {
                 let newest = read.iter().map(|(record, _)| record.block.timestamp).max();
                 let last_head =
                     read.iter().rev().find(|(r, _)| matches!(r.body, ChainBody::Head(_)));
-                // The last head, reported again, is new: the chain is no further than it was.
+                // The last head is not repeated: that would be a new report of the same height, not a duplicate.
                 let is_old = |record: &ChainRecord| {
                     newest.is_none_or(|at| record.block.timestamp > at.plus(-REPEAT_SECONDS))
                         && !(matches!(record.body, ChainBody::Head(_))
@@ -72,16 +72,15 @@ impl Pipeline {
                 let Lane { commands: queue, commands_since_head, .. } = &self.lanes[lane];
                 let count = (1 + dice.below(6)).min(*commands_since_head).min(queue.next);
                 let records = &queue.records[queue.next - count..queue.next];
-                // Commands from before a stop or its end are not repeated: their replies may
-                // change.
+                // Commands before the last stop or its end are not repeated: their replies may change.
                 let begins = records.iter().rposition(|(input, _)| is_stop(input));
                 let records = &records[begins.map_or(0, |at| at + 1)..];
-                // A repeated attach is not idempotent: it may succeed by now.
+                // A repeated attach is not idempotent: it may succeed the second time.
                 let is_attach = |input: &matching::Input| {
                     matches!(input, matching::Input::Command(command)
                         if matches!(command.body, DepositCommandBody::Attach(_)))
                 };
-                // A refused open is not idempotent: its amount may be free since.
+                // A refused open is not idempotent: its amount may be free by now.
                 let is_refused = |input: &matching::Input| match input {
                     matching::Input::Command(command) => {
                         let is_its = |of: &Deposit| {
@@ -107,7 +106,7 @@ impl Pipeline {
         }
     }
 
-    /// Writes a head of another ingestor that is below the last one, or whose height, epoch or time is impossible.
+    /// Gives a lane a head of another ingestor: below the last one, or of an impossible height, epoch or time.
     fn wrong_head(&mut self, lane: usize, dice: &mut Dice) -> Result<(), Violation> {
         let Lane { blockchain, raw, driver, .. } = &self.lanes[lane];
         let read = raw.records[..raw.next].iter().rev().map(|(record, _)| record);
@@ -149,7 +148,8 @@ fn payment_in(wrong: &ChainRecord, deposit: &Deposit) -> ChainRecord {
     ChainRecord { body: ChainBody::Transfer(seen), confirmed: true, ..wrong.clone() }
 }
 
-/// 3: the head is ignored, so it confirms nothing. The machine is discarded: a valid head might confirm the payment.
+/// Invariant 3: the head is ignored, so it confirms nothing. The machine is a copy: a valid head might confirm the
+/// payment.
 fn pays_nothing(mut machine: matching::State, payment: ChainRecord) -> Result<(), Violation> {
     let mut effects = Vec::new();
     machine.decide(&matching::Input::Chain(payment), &mut effects)?;

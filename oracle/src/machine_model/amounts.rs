@@ -5,7 +5,7 @@ use schemas::{Address, Amount, CloseReason, UnixSeconds};
 
 use super::shop::{ModelDeposit, ModelOrder, Shop};
 
-/// Time for which a closed deposit keeps its amount from others.
+/// Seconds for which a closed deposit keeps its amount from other orders.
 const KEPT_SECONDS: i64 = 3600;
 
 /// A customer's choice.
@@ -43,8 +43,8 @@ fn additions(rule: &AmountRule) -> Vec<u128> {
 }
 
 impl Choice<'_> {
-    /// Amount of the deposit at this wallet, with the deposit that had it. A free one; else that of the deposit closed
-    /// longest, preferably of a paid one.
+    /// Amount of the deposit at this wallet, and the deposit that had it: a free amount, or else that of the deposit
+    /// closed first, of a paid one if possible.
     pub(super) fn amount_at(
         &self,
         wallet: Address,
@@ -62,7 +62,7 @@ impl Choice<'_> {
             };
             let holders: Vec<usize> =
                 (0..shop.deposits.len()).filter(|i| at_value(&shop.deposits[*i])).collect();
-            // A pending payment must not be claimed: it was meant for another.
+            // A new deposit must not claim a waiting payment, which is meant for something else.
             let claimed = shop.transfers.iter().any(|t| {
                 let same = (t.blockchain, t.payment.to, t.payment.stablecoin, t.payment.value)
                     == (self.request.blockchain, wallet, self.request.stablecoin, value);

@@ -12,16 +12,16 @@ use schemas::{
 
 use super::fact::Fact;
 
-/// Amounts from this many cents on need the deeper confirmation.
+/// Amounts from this many cents on need the greater depth.
 const LARGE_CENTS: u128 = 5_000;
 
-/// The shop's wallets on every chain, watched or not. What comes from them is no payment.
+/// The shop's wallets on every chain, watched or not. A transfer from one of them is no payment.
 pub const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 
 /// The contract of every stablecoin.
 pub const CONTRACT: Address = account(0xee);
 
-/// A second contract of every stablecoin, which pays deposits that were offered with it.
+/// A second contract of every stablecoin. It pays only deposits that were offered with it.
 pub const OTHER_CONTRACT: Address = account(0xef);
 
 /// Confirmation and finality rules of a chain.
@@ -29,13 +29,13 @@ pub const OTHER_CONTRACT: Address = account(0xef);
 pub struct Policy {
     /// Confirmations that a small amount needs, its own block counted.
     pub depth: i64,
-    /// Confirmations that the others need.
+    /// Confirmations that a large amount needs.
     pub depth_large: i64,
-    /// Number of blocks from the final height to the head.
+    /// Distance of the final height from the head, in blocks.
     pub finality: i64,
     /// Maximum depth of a fork below the highest head, in blocks.
     pub rewind_max: i64,
-    /// Chain time that a confirmed transfer waits for its deposit.
+    /// Chain time in seconds for which a confirmed transfer waits for its deposit.
     pub match_window_seconds: i64,
 }
 
@@ -80,9 +80,9 @@ struct Mined {
 pub struct Chain {
     pub blockchain: Blockchain,
     pub policy: Policy,
-    /// Everything written to `transfers.raw`.
+    /// All records written to `transfers.raw`.
     pub records: Vec<ChainRecord>,
-    /// The policy of each head in it.
+    /// Policy of each head in `records`, by the time it was observed.
     policies: HashMap<UnixMicros, Policy>,
     /// The same records as facts for the model.
     pub facts: Vec<Fact>,
@@ -100,7 +100,7 @@ pub struct Chain {
     abandoned: Vec<Mined>,
     epoch: i64,
     scanned: usize,
-    /// The block at the head whose transfers the node did not show yet.
+    /// The newest block, if the node does not show its transfers yet.
     unseen: Option<usize>,
     scanned_max: usize,
     finalized: i64,
@@ -158,7 +158,7 @@ impl Chain {
         self.facts.push(Fact::Watched { blockchain: self.blockchain, wallet });
     }
 
-    /// A hash that nothing else has.
+    /// A unique hash.
     fn fresh_hash(&mut self) -> Hash {
         self.hashes += 1;
         let mut bytes = [0xc5; 32];
@@ -184,12 +184,12 @@ impl Chain {
         self.blocks[self.blocks.len() - 1].block.timestamp
     }
 
-    /// Time of the last block by all other clocks, without the lead of this chain.
+    /// Time of the last block by all other clocks: without the lead of this chain.
     pub fn clock(&self) -> UnixSeconds {
         self.time().plus(-self.ahead)
     }
 
-    /// Adds a block; ingest has not seen it yet.
+    /// Adds a block, which ingest has not scanned yet.
     pub fn mine(&mut self, transactions: Vec<Transaction>, time: UnixSeconds) {
         let hash = self.fresh_hash();
         let number = i64::try_from(self.blocks.len()).unwrap();
@@ -200,12 +200,12 @@ impl Chain {
         self.blocks.push(Mined { block: Block { number, hash, timestamp: time }, transactions });
     }
 
-    /// Ingest scans to the tip: all transfers, then one head.
+    /// Makes ingest scan to the newest block: all transfers, then one head.
     pub fn scan(&mut self) {
         self.scan_until(false);
     }
 
-    /// As [`Chain::scan`], with a node that shows the logs of its newest block later: they come with the next
+    /// As [`Chain::scan`], with a node that does not show the logs of its newest block yet. They come with the next
     /// scan, before any head confirms that block.
     pub fn scan_with_late_logs(&mut self) {
         self.scan_until(true);
@@ -238,13 +238,13 @@ impl Chain {
         self.write_head();
     }
 
-    /// Ingest reports the head again: its node had no later block.
+    /// Makes ingest report the head again: its node has no later block.
     pub fn beat(&mut self) {
         self.write_head();
     }
 
-    /// The last `depth` blocks leave the chain, as far as they are not final. Ingest goes back to the
-    /// fork or, as its anchors are sparse, up to `further` blocks before it.
+    /// Removes the last `depth` blocks, as far as they are not final. Ingest rewinds to the fork or, as its anchors are
+    /// sparse, up to `further` blocks below it.
     ///
     /// Returns the transactions that are in no block now, by the block they were in.
     pub fn fork(&mut self, depth: usize, further: usize) -> Vec<Vec<Transaction>> {
@@ -273,8 +273,8 @@ impl Chain {
         true
     }
 
-    /// Rewinds the chain as an operator, also below final blocks: with retracts as for a fork or, if the records are
-    /// gone, without.
+    /// Rewinds the chain as an operator does, also below final blocks. With `is_named` the transfers are retracted as
+    /// for a fork; without it the records are gone, and nothing is retracted.
     ///
     /// Returns the transactions that are in no block now, by the block they were in.
     pub fn rewind_by_hand(&mut self, depth: usize, is_named: bool) -> Vec<Vec<Transaction>> {
@@ -292,7 +292,7 @@ impl Chain {
 
     /// Makes endpoints disagree about one of the transfers that are not confirmed yet.
     pub fn dispute(&mut self, number: usize) {
-        // The highest head may have confirmed what a lower one does not.
+        // A lower head does not confirm some transfers that the highest one may have confirmed.
         let tip = i64::try_from(self.scanned_max).unwrap();
         let waits = |(block, seen): &(Block, Observation)| {
             tip - block.number + 1 < self.policy.depth_of(seen.value)
@@ -314,8 +314,8 @@ impl Chain {
         self.write_head();
     }
 
-    /// Makes endpoints agree that a transaction, all of whose transfers are disputed, does not exist:
-    /// they are retracted, and no block is scanned again.
+    /// Makes endpoints agree that a transaction, all of whose transfers are disputed, does not exist. Its transfers are
+    /// retracted, and no block is scanned again.
     pub fn reject(&mut self) {
         let of = |held: &Held| {
             let number = usize::try_from(held.block.number).unwrap();
@@ -374,7 +374,7 @@ impl Chain {
         self.policies[&head.observed_at]
     }
 
-    /// The time of a block, on the chain or off it.
+    /// The time of a block, also of an orphaned one.
     pub fn time_of(&self, hash: BlockHash) -> Option<UnixSeconds> {
         self.times.get(&hash).copied()
     }
@@ -400,7 +400,7 @@ impl Chain {
             }
         }
         self.scanned = anchor;
-        // The blocks after the anchor are scanned again, for every wallet.
+        // The blocks above the anchor are scanned again, for every watched wallet.
         self.watched.iter_mut().for_each(|(_, last)| *last = anchor.min(*last));
         self.write_head();
     }
@@ -425,7 +425,7 @@ impl Chain {
                     from_address: movement.from,
                     to_address: movement.to,
                     tx_hash: transaction.hash,
-                    // In each epoch another endpoint with other log indexes is used.
+                    // Each epoch uses another endpoint, with other log indexes.
                     log_index: i32::try_from(seen.len()).unwrap() * 3 + epoch,
                     ordinal: i32::try_from(equal).unwrap(),
                     value: movement.value,

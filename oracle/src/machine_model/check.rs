@@ -1,7 +1,8 @@
-//! The invariants of `docs/internals/invariants.md`, over the records that the two machines wrote.
+//! The invariants of `docs/internals/invariants.md`, checked on the records that the two machines wrote. Docs of the
+//! checks name them by number.
 //!
-//! Nothing here reads the state of a machine: every check starts from the inputs as delivered, the records
-//! written, and the true chain.
+//! Nothing here reads the state of a machine: every check starts from the inputs as delivered, the records written, and
+//! the true chain.
 
 mod answer;
 mod attach;
@@ -90,7 +91,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Marks the transfers above a rewind's head as gone, also those that it did not name.
+    /// Marks the transfers above a rewind's head as gone, also those without a retract.
     fn note_rewind(&mut self, record: &ChainRecord) {
         let is_above = |(payment, transfer): (&PaymentKey, &Transfer)| {
             let block = self.included.get(payment).copied().flatten();
@@ -107,7 +108,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// 3: a transfer that left the chain and is in no scanned block is published as gone.
+    /// Invariant 3: a transfer that left the chain and is in no scanned block is published as orphaned.
     fn check_gone(&self, input: &matching::Input) -> Result<(), Violation> {
         let matching::Input::Chain(record) = input else { return Ok(()) };
         if !matches!(record.body, ChainBody::Head(_)) {
@@ -125,7 +126,8 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Notes that the payment's block left the chain. That is reported, unless it may be forgotten.
+    /// Notes that the payment's block left the chain. An alert must report that, unless the lane may have forgotten the
+    /// transfer.
     fn note_gone(&mut self, payment: PaymentKey) {
         self.included.insert(payment, None);
         let Some(transfer) = self.transfers.get(&payment) else { return };
@@ -138,7 +140,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// `at_sight`: a transfer in the chain led to it, not a head.
+    /// Checks an effect of a lane. `at_sight`: its input is a transfer, not a head.
     fn check_effect(&mut self, effect: &matching::Effect, at_sight: bool) -> Result<(), Violation> {
         match effect {
             matching::Effect::Transfer(stage, transfer) => {
@@ -168,7 +170,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// 5: a lane is at the last head. 11: it publishes its watches and oldest waiting transfer.
+    /// Invariant 5: a lane is at the last head. Invariant 11: it publishes its watches and its oldest waiting transfer.
     fn check_progress(&mut self, progress: &ChainProgress) -> Result<(), Violation> {
         let blockchain = progress.blockchain;
         let lane = self.lane(blockchain);

@@ -1,9 +1,9 @@
-//! Inputs that the machines were given, and their effects.
+//! Inputs delivered to the machines, and their effects.
 
 use processor::machine::{matching, orders};
 use schemas::record::OrderCommand;
 
-/// A delivered input and its effects, in the order of commits.
+/// A delivered input with its effects. A list of them is in commit order.
 #[derive(Debug, Clone)]
 pub enum Delivered {
     Lane(matching::Input, Vec<matching::Effect>),

@@ -1,5 +1,5 @@
-//! A machine driven as by the processor's runner: committed, undone and lost steps, and restores
-//! from a changelog; with injected defects.
+//! A machine driven as by the processor's runner: steps that commit, are undone or are lost, and restores from a
+//! changelog. Defects can be injected.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,13 +21,13 @@ use super::violation::{Violation, same};
 /// Injected defect of a machine, to test that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
-    /// The machines as they are.
+    /// No defect.
     None,
-    /// Matching gets neither retracts nor lower heads: either signals a reorganisation.
+    /// Matching gets neither retracts nor lower heads, the two signs of a reorganisation.
     SwallowReorgs,
     /// Matching gets a head with one more confirmed block.
     ConfirmEarly,
-    /// Matching reads no list of held transfers.
+    /// Matching gets heads without their list of held transfers.
     ForgetHolds,
     /// Matching ignores gaps of a chain.
     IgnoreGaps,
@@ -41,13 +41,13 @@ pub enum Sabotage {
     ExpireEarly,
     /// Matching gets the head's time as the confirmed time.
     ExpireByTip,
-    /// Matching watches another wallet.
+    /// Matching gets the watch of another wallet.
     WatchAnother,
-    /// Matching opens deposits however old the head is.
+    /// Matching opens deposits, however old the head is.
     BelieveOldHeads,
     /// Confirmed transfers never stop waiting for a deposit.
     WaitForEver,
-    /// An abort commits.
+    /// An aborted step is committed.
     ForgetUndo,
     /// The changelog lacks removals.
     KeepRemoved,
@@ -55,7 +55,7 @@ pub enum Sabotage {
     SettleTwice,
     /// A transfer that an order refused is published as one that paid it.
     MatchTwice,
-    /// A cancel ends orders that had ended.
+    /// A cancel ends orders that have already ended.
     CancelAlways,
     /// Deposits are published with the requested amount, reserved or not.
     AnnounceAsked,
@@ -79,13 +79,13 @@ pub enum Sabotage {
     HideGone,
     /// An order that is marked paid forgets its candidates.
     ForgetMarked,
-    /// Matching ignores the sender that an order names.
+    /// Matching ignores the sender that an order requires.
     IgnoreSender,
     /// Matching treats the merchant's own money as payments.
     IgnoreOwnWallet,
     /// Matching raises amounts beyond their limit.
     RaiseBeyondLimit,
-    /// The fifth input of a step of matching is lost.
+    /// Matching loses the fifth input of a step.
     LoseInBatch,
     /// Matching forgets the unanswered order of a failed transfer.
     ForgetAsked,
@@ -97,17 +97,17 @@ pub enum Sabotage {
     ForgetCountedOn,
     /// Matching fails orphans that settle without waiting a day.
     FailAtOnce,
-    /// An order's late acceptance is not kept.
+    /// The late acceptance of an order is ignored.
     ForgetLateAnswer,
     /// A lane reports waiting candidates as gone.
     DenyCandidates,
     /// The alert of an order paid by a failed transfer lacks the order.
     HideLateAnswer,
-    /// A refusal that comes after a transfer has failed is not read.
+    /// A refusal that comes after the transfer has failed is ignored.
     IgnoreLateRefusal,
     /// Orders are forgotten as soon as they have ended.
     ForgetEarly,
-    /// A command's row of an order replaces a newer one.
+    /// The row that a command carries replaces a newer state of the order.
     ReviveStale,
     /// Matching takes late payments for shops that do not accept them.
     AcceptLate,
@@ -131,7 +131,7 @@ pub enum Sabotage {
 
 /// A machine that can be given a defect: in its inputs, in its effects, or in its entries.
 pub(super) trait Sabotaged: Machine + Clone {
-    /// Returns the inputs to take for `input`, the `number`th of its step; none if it is lost.
+    /// Returns the inputs that replace `input`, the `number`th of its step; none if it is lost.
     fn alter(&self, input: Self::Input, number: usize, sabotage: Sabotage) -> Vec<Self::Input>;
 
     /// Alters the effects of an input. `asked` has the deposit of each settled transfer.
@@ -146,7 +146,7 @@ pub(super) trait Sabotaged: Machine + Clone {
     fn corrupt(entry: &mut Self::Entry, sabotage: Sabotage) -> bool;
 }
 
-/// Matching on the one lane.
+/// Matching on one lane.
 impl Sabotaged for matching::State {
     fn alter(
         &self,
@@ -339,7 +339,7 @@ impl Sabotaged for matching::State {
     }
 }
 
-/// The one partition of orders.
+/// Orders in one partition.
 impl Sabotaged for orders::State {
     fn alter(
         &self,
@@ -355,7 +355,7 @@ impl Sabotaged for orders::State {
             Sabotage::ReviveStale => carries,
             _ => false,
         };
-        // Of a nil order, so it only forgets others.
+        // No order has this id, so the tick only forgets ended orders.
         let tick = OrderCommand {
             order_id: OrderId(Uuid::nil()),
             command_id: None,
@@ -411,7 +411,7 @@ fn goes_back(machine: &matching::State, block: Block) -> bool {
     })
 }
 
-/// `true` if the input refuses a transfer after its settle.
+/// `true` if the input refuses a transfer whose settle is no longer in flight.
 fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
     let matching::Input::Command(command) = input else { return false };
     let DepositCommandBody::Refused { transfer_id, .. } = command.body else { return false };
@@ -420,7 +420,7 @@ fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
     })
 }
 
-/// Fate of a step before it is committed.
+/// Outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Commit,
@@ -437,7 +437,7 @@ type Change<M> = (String, Option<<M as Machine>::Entry>);
 #[derive(Clone)]
 pub(super) struct Driver<M: Sabotaged> {
     pub(super) machine: M,
-    /// The machine before it read anything.
+    /// The machine before its first input.
     fresh: M,
     sabotage: Sabotage,
     asked: HashMap<TransferId, DepositId>,
@@ -477,7 +477,7 @@ impl<M: Sabotaged> Driver<M> {
         }
     }
 
-    /// Returns a driver that has seen nothing, with the same defect.
+    /// Returns a driver without inputs, with the same defect.
     pub(super) fn undisturbed(&self) -> Self {
         Self::new(self.fresh.clone(), self.sabotage)
     }
@@ -488,7 +488,7 @@ impl<M: Sabotaged> Driver<M> {
         self.changelog.push((key, Some(entry)));
     }
 
-    /// One step: the effects of each input.
+    /// Runs one step, and returns the effects of each input.
     pub(super) fn step(
         &mut self,
         inputs: &[M::Input],
@@ -520,7 +520,7 @@ impl<M: Sabotaged> Driver<M> {
         Ok(effects)
     }
 
-    /// Commits, with corrupted entries.
+    /// Commits; a defect may alter the entries.
     fn keep(&mut self) {
         let mut changes = self.changes();
         self.machine.commit();
@@ -535,7 +535,7 @@ impl<M: Sabotaged> Driver<M> {
         self.changelog.extend(changes);
     }
 
-    /// A step of one input, by a machine that never crashes.
+    /// Runs a step of one input that commits.
     pub(super) fn take(&mut self, input: &M::Input) -> Result<Vec<M::Effect>, Broken> {
         let effects = self.decide_one(input, 1)?;
         self.keep();
@@ -563,8 +563,8 @@ impl<M: Sabotaged> Driver<M> {
         changes
     }
 
-    /// The machine as restored from the whole changelog, and from its compacted entries in another
-    /// order.
+    /// Restores the machine from the compacted entries, in another order. First checks that the whole changelog
+    /// restores the state before the step.
     fn rebuilt(&mut self, before: &[(String, M::Entry)]) -> Result<M, Violation> {
         for (key, entry) in self.changelog.drain(..) {
             restore(&mut self.restored, &key, entry.as_ref())?;

@@ -3,7 +3,7 @@
 use schemas::record::{Block, Head, PaymentRequest, StopScope};
 use schemas::{Address, Amount, Blockchain, OrderId, PaymentKey, UnixSeconds};
 
-/// An event outside the processor, in the order of effect.
+/// An event outside the processor, in the order in which events take effect.
 #[derive(Debug, Clone)]
 pub enum Fact {
     /// A merchant created an order.
@@ -16,13 +16,13 @@ pub enum Fact {
     },
     /// Its customer chose how to pay.
     Chosen { order: OrderId, request: PaymentRequest, at: UnixSeconds },
-    /// Its customer gave up.
+    /// The order was cancelled.
     Cancelled { order: OrderId },
-    /// An operator forced it to paid.
+    /// An operator marked the order paid.
     MarkedPaid { order: OrderId },
     /// An operator attached this payment to the order.
     Attached { order: OrderId, payment: PaymentKey },
-    /// Every order's own timer was checked.
+    /// The timers of all orders were checked.
     TimersDue { now: UnixSeconds },
     /// A transfer was seen in a block.
     Included {
@@ -38,7 +38,7 @@ pub enum Fact {
     Orphaned { payment: PaymentKey },
     /// Payments to this wallet are seen from the next block on.
     Watched { blockchain: Blockchain, wallet: Address },
-    /// An operator stopped what the scope covers, or ended that stop.
+    /// An operator stopped the payments in the scope, or ended that stop.
     Stopped { blockchain: Blockchain, scope: StopScope, begins: bool },
     /// The chain was scanned up to here.
     Scanned {

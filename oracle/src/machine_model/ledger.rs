@@ -15,23 +15,23 @@ pub(super) fn place(deposit: &Deposit) -> (Blockchain, Address, Stablecoin, Amou
     (deposit.blockchain, deposit.wallet_address, deposit.stablecoin, deposit.value)
 }
 
-/// Position of the records when a deposit opened.
+/// Position in the delivered records at which a deposit opened.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opening {
-    /// Height of the head, or of a later rewind's head.
+    /// Height of the head, or of the head of a later rewind below it.
     pub(super) above: i64,
     /// Number of records delivered.
     pub(super) position: usize,
 }
 
-/// A chain, and its state by the records delivered so far.
+/// A chain, and the state of its lane after the records delivered so far.
 pub(super) struct Lane<'a> {
     pub(super) chain: &'a Chain,
     pub(super) head: Option<Block>,
     pub(super) epoch: Epoch,
-    /// The transfers that it holds, each with its block.
+    /// The transfers that its head holds, each with its block.
     pub(super) held: HashSet<(BlockHash, PaymentKey)>,
-    /// `true` if it has a gap.
+    /// `true` if its head has a gap.
     pub(super) has_gap: bool,
     /// Confirmation policy at this head.
     pub(super) policy: Policy,
@@ -41,7 +41,7 @@ pub(super) struct Lane<'a> {
     pub(super) stopped: Vec<StopScope>,
     /// The block after which payments to a wallet are seen, by its first watch.
     pub(super) seen_after: HashMap<Address, i64>,
-    /// Confirmed by the next head.
+    /// Transfers confirmed at sight, which the next head must confirm.
     pub(super) at_sight: Vec<Transfer>,
 }
 
@@ -58,12 +58,12 @@ pub struct Ledger<'a> {
     pub(super) confirmed: HashSet<PaymentKey>,
     /// The newest record of each payment that has paid.
     pub(super) settled: HashMap<PaymentKey, Transfer>,
-    /// Payments retracted after their lane might have forgotten them.
+    /// Orphaned payments that their lane may have forgotten before: no alert is due.
     pub(super) left_alone: HashSet<PaymentKey>,
     /// The newest record of each deposit.
     pub deposits: HashMap<DepositId, Deposit>,
     pub(super) opened: HashMap<(OrderId, i32), OpenDeposit>,
-    /// Deposits by what they reserve or reserved, the newest last.
+    /// Deposits by their reservation, past ones included, the newest last.
     pub(super) reserved: HashMap<(Blockchain, Address, Stablecoin, Amount), Vec<DepositId>>,
     /// Position of each deposit's lane when the deposit opened.
     pub(super) openings: HashMap<DepositId, Opening>,
@@ -77,11 +77,11 @@ pub struct Ledger<'a> {
     pub(super) closed: HashMap<DepositId, UnixSeconds>,
     /// The newest record of each order.
     pub orders: HashMap<OrderId, Order>,
-    /// Every status that an order had.
+    /// Every status that each order has had.
     pub(super) statuses: HashSet<(OrderId, OrderStatus)>,
     pub(super) matched: HashMap<OrderId, TransferId>,
     pub(super) forced: HashSet<OrderId>,
-    /// Candidates of an order when an operator marked it paid, not gone since.
+    /// Candidates of each order at the time when an operator marked it paid, unless gone since.
     pub(super) on_its_way: HashSet<(OrderId, TransferId)>,
     /// Settles whose reply was read.
     pub(super) answered: HashSet<(TransferId, OrderId)>,
@@ -93,7 +93,8 @@ pub struct Ledger<'a> {
     pub(super) attached: HashSet<(TransferId, OrderId)>,
     /// Order of a transfer's attach request.
     pub(super) attaching: HashMap<TransferId, OrderId>,
-    /// The order that had not replied when a transfer failed, unless it has refused since.
+    /// Order that may count on a transfer: it had not replied when the transfer failed, and has not refused since; or
+    /// it is paid by the transfer and forgotten.
     pub(super) counted_on: HashMap<TransferId, OrderId>,
     /// Transfers that a forgotten order refused.
     pub(super) forgotten_by: HashMap<TransferId, OrderId>,
@@ -107,14 +108,14 @@ pub struct Ledger<'a> {
     pub(super) not_for: HashSet<(DepositId, PaymentKey)>,
     pub(super) alerts: HashSet<TransferId>,
     pub(super) alerts_due: HashSet<TransferId>,
-    /// The first false progress record of a lane. Checked last: defects of transfers and watches
-    /// are to be found by their effects.
+    /// The first false progress record of a lane. Checked last, so that defects of transfers and watches are found by
+    /// their other effects.
     pub(super) untrue: Option<String>,
-    /// The longest late window of an order.
+    /// Longest late window of the deposits of each order.
     pub(super) late_windows: HashMap<OrderId, u32>,
-    /// The latest time that orders had.
+    /// Latest time of a command to orders.
     pub(super) orders_time: UnixSeconds,
-    /// Orders that may have been forgotten at a command.
+    /// Orders that may have been forgotten when they got a command.
     pub(super) left: HashSet<OrderId>,
 }
 

@@ -6,7 +6,7 @@ use schemas::record::{
 use schemas::{Blockchain, CommandId, OrderId, UnixMicros};
 use uuid::Uuid;
 
-/// The command that stops what the scope covers on a chain, or ends that stop.
+/// The command that stops the payments in the scope on a chain, or ends that stop.
 pub fn stop_command(
     blockchain: Blockchain,
     scope: StopScope,
@@ -17,7 +17,7 @@ pub fn stop_command(
     DepositCommand::to_lane(blockchain, issued_at, body(scope))
 }
 
-/// The command, of this number, that attaches a transfer to an order: both as the tables show them.
+/// The command with this number that attaches a transfer to an order. It carries the rows of both.
 pub fn attach_command(
     (order_id, order): (OrderId, EndedOrder),
     transfer: Transfer,

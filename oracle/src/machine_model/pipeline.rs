@@ -19,7 +19,7 @@ use super::delivered::Delivered;
 use super::driver::{Driver, Fate, Sabotage};
 use super::violation::{Violation, holds, same};
 
-/// A topic as its one consumer reads it. Records that repeat others are marked.
+/// A topic with a single consumer. Repetitions of records are marked.
 #[derive(Clone)]
 pub(super) struct Queue<T> {
     pub(super) records: Vec<(T, bool)>,
@@ -62,20 +62,19 @@ impl<T: Clone> Queue<T> {
 /// Disturbances that the adversary may cause besides choosing the interleaving.
 #[derive(Debug, Clone, Copy)]
 pub struct Tricks {
-    /// Steps of many inputs.
+    /// Steps of several inputs.
     pub batches: bool,
-    /// Steps that are lost and retried.
+    /// Steps that are aborted or lost in a crash, and retried.
     pub losses: bool,
     /// Repeated records.
     pub repeats: bool,
-    /// Requests and replies that are lost: `open`, `close`, `settle`, their replies, and
-    /// `CandidateGone`. The reply to an attach is read: its order may be forgotten after a week,
-    /// and a chain may be halted for longer than that.
+    /// Loss of some commands between orders and lanes that are repeated until a reply comes. The acceptance of an
+    /// attach is never lost: its order may be forgotten after a week, and a chain may be halted for longer than that.
     pub silence: bool,
 }
 
 impl Tricks {
-    /// The adversary reads everything, one by one.
+    /// No disturbance: everything is read, one by one.
     pub const NONE: Self = Self { batches: false, losses: false, repeats: false, silence: false };
 }
 
@@ -101,7 +100,7 @@ pub fn create_order(
     })
 }
 
-/// The order's own amount, or up to some cents more.
+/// Rule for the order's own amount, or up to some cents more.
 pub fn exact_or_cents(most: u128) -> AmountRule {
     AmountRule { limit: cents(most), ..AmountRule::EXACT }
 }
@@ -130,30 +129,30 @@ impl Lane {
     }
 }
 
-/// The machines, their queues, and what was delivered.
+/// The machines, their queues, and the delivered inputs.
 #[derive(Clone)]
 pub struct Pipeline {
-    /// First deliveries in order, without repetitions.
+    /// Inputs in the order of their first delivery, without repetitions.
     pub delivered: Vec<Delivered>,
     pub(super) tricks: Tricks,
     pub(super) lanes: Vec<Lane>,
     orders: Driver<orders::State>,
     pub(super) order_commands: Queue<OrderCommand>,
     ticking: HashSet<OrderId>,
-    /// `true` once orders read a repetition, which `delivered` lacks.
+    /// `true` once orders have read a repetition, which `delivered` lacks.
     altered: bool,
-    /// Dice by which the adversary chooses the records that are never read.
+    /// Dice that choose the records to be lost.
     silence: Dice,
-    /// The order whose partition has no processor.
+    /// Order whose commands are held back, as if its partition had no processor.
     away: Option<OrderId>,
-    /// Commands that wait for that partition.
+    /// Commands held back.
     held: Vec<(OrderCommand, bool)>,
     /// Number of deliveries at each restart from a backup, and the incarnation that began there.
     pub(super) anew: Vec<(usize, Incarnation)>,
 }
 
 impl Pipeline {
-    /// Machines that have seen nothing, with a lane for each chain.
+    /// Machines without inputs, with a lane for each chain.
     pub fn new(blockchains: &[Blockchain], tricks: Tricks, sabotage: Sabotage) -> Self {
         Self {
             delivered: Vec::new(),
@@ -170,7 +169,7 @@ impl Pipeline {
         }
     }
 
-    /// Ends the silence: everything is read from now on.
+    /// Ends the losses of [`Tricks::silence`]: everything is read from now on.
     pub fn end_silence(&mut self) {
         self.tricks.silence = false;
     }
@@ -251,7 +250,7 @@ impl Pipeline {
         })
     }
 
-    /// An order as the tables show it: by some versions behind, but not by a week.
+    /// An order as the tables show it: `behind` versions behind, but less than a week.
     pub fn row_of(&self, id: OrderId, behind: usize, now: UnixMicros) -> Option<Order> {
         let effects = self.delivered.iter().flat_map(|delivered| match delivered {
             Delivered::Orders(_, effects) => effects.as_slice(),
@@ -268,7 +267,7 @@ impl Pipeline {
         versions.pop().cloned()
     }
 
-    /// The transfers that were reported as unknown, the last one first.
+    /// The transfers that became unknown, the last one first.
     pub fn unknown(&self) -> impl Iterator<Item = &Transfer> {
         self.lane_effects().filter_map(|effect| match effect {
             matching::Effect::Transfer(TransferStage::Unknown, transfer) => Some(transfer),
@@ -276,7 +275,7 @@ impl Pipeline {
         })
     }
 
-    /// A transfer as the tables show it: by some versions behind, but not by a week.
+    /// A transfer as the tables show it: `behind` versions behind, but less than a week.
     pub fn transfer_row(&self, id: TransferId, behind: usize, now: UnixMicros) -> Option<Transfer> {
         let versions = self.lane_effects().filter_map(|effect| match effect {
             matching::Effect::Transfer(_, transfer) => {
@@ -300,7 +299,7 @@ impl Pipeline {
         (deposits, transfers, self.orders.machine.rows())
     }
 
-    /// `true` if a lane keeps a closed deposit's amount past its late window, for a known payment.
+    /// `true` if a lane keeps a closed deposit's amount after its late window, because of a waiting payment.
     pub fn keeps_longer(&self) -> bool {
         self.lanes.iter().any(|lane| {
             let kept = lane.driver.machine.snapshot();
@@ -311,7 +310,7 @@ impl Pipeline {
             let is_over = |entry: &MatchingEntry| {
                 let MatchingEntry::Deposit(deposit) = entry else { return false };
                 let release_at = deposit.release_at.filter(|_| {
-                    deposit.close_reason != Some(CloseReason::Replaced) // Of that it is the deadline.
+                    deposit.close_reason != Some(CloseReason::Replaced) // For those it is the deadline.
                 });
                 release_at.zip(head).is_some_and(|(at, head)| at < head.timestamp)
             };
@@ -403,7 +402,7 @@ impl Pipeline {
         self.tricks.silence && self.silence.below(8) == 0
     }
 
-    /// Takes repeated inputs: the state stays, and only replies and some alerts are published.
+    /// Takes repeated inputs. The state must stay, and only replies and some alerts may be published.
     pub(super) fn lane_again(
         &mut self,
         lane: usize,
@@ -430,8 +429,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Takes a repeated command: status, payer, candidates and deposits of the order stay. The order may be published
-    /// again, as a new version.
+    /// Takes a repeated command. Status, payer, candidates and deposits of the orders must stay. An order may be
+    /// published again, as a new version.
     pub(super) fn orders_again(&mut self, command: OrderCommand) -> Result<(), Violation> {
         self.altered = true;
         let essence = |snapshot: Vec<(String, OrdersEntry)>| -> Vec<_> {
@@ -445,7 +444,7 @@ impl Pipeline {
         let effects = self.orders.step(std::slice::from_ref(&command), Fate::Commit)?.concat();
         let after = essence(self.orders.machine.snapshot());
         if matches!(command.body, OrderCommandBody::Tick) {
-            // A repeated tick may forget other orders: those that ended long ago.
+            // A repeated tick may forget other orders, which ended long ago.
             let is_left = |id: &String| after.iter().any(|(other, ..)| other == id);
             before.retain(|(id, status, ..)| *status == OrderStatus::Pending || is_left(id));
         }
@@ -454,8 +453,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Invariant 5: fresh machines that read the same records, one by one, each once, write the
-    /// same, record by record.
+    /// Invariant 5: fresh machines that read the same records one by one, each once, write the same records.
     ///
     /// # Errors
     /// The first record that differs.
@@ -499,8 +497,8 @@ fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingE
     snapshot
 }
 
-/// The effects without resolved alerts about heads: a repeated head that was ignored is reported, too, and the
-/// undisturbed machine has not read it.
+/// The effects without resolved alerts about heads. The ignored head may be a repetition, which the undisturbed machine
+/// has not read.
 fn without_ends(effects: &[matching::Effect]) -> Vec<matching::Effect> {
     let is_end = |effect: &&matching::Effect| match effect {
         matching::Effect::Alert(alert) => {
@@ -512,7 +510,7 @@ fn without_ends(effects: &[matching::Effect]) -> Vec<matching::Effect> {
     effects.iter().filter(|effect| !is_end(effect)).cloned().collect()
 }
 
-/// Maximum lag of the tables, in seconds.
+/// Maximum lag of the tables in seconds.
 const WEEK: i64 = 7 * 24 * 3600;
 
 /// The chain whose lane reads an input.
@@ -523,7 +521,7 @@ fn chain_of(input: &matching::Input) -> Blockchain {
     }
 }
 
-/// `true` for a request that is repeated until replied to, or its reply.
+/// `true` for a request that is repeated until it has a reply, and for such replies.
 fn may_ask_again(body: &OrderCommandBody) -> bool {
     use OrderCommandBody as Body;
     matches!(
@@ -537,7 +535,7 @@ fn may_ask_again(body: &OrderCommandBody) -> bool {
     )
 }
 
-/// Drops what a repeated choice publishes again: the answer, as one more version of the order.
+/// Removes the additional version of the order that a repeated choice publishes as its reply.
 fn forget_versions(effects: &mut Vec<orders::Effect>) {
     for effect in effects.iter_mut() {
         if let orders::Effect::Order(order) = effect {

@@ -1,6 +1,5 @@
-//! The processor's promises, as a slow, synchronous function over everything that happened outside:
-//! no queues, no pending answers, no state that must survive. It shares nothing with the machines
-//! but the vocabulary.
+//! The processor's specification, as a slow, synchronous function of all outside events. It has no queues, no replies
+//! in flight, and no state that must survive. It shares only types with the machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,8 +122,8 @@ impl Shop {
         }
     }
 
-    /// Opens a deposit at the first watched wallet with an amount for it, where the head is fresh.
-    /// Each other open deposit of the order is replaced, unless a payment for it is seen.
+    /// Opens a deposit at the first watched wallet with an amount for it, if the head is fresh. Each other open deposit
+    /// of the order is replaced, unless a payment for it is seen.
     fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
         let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
         let open = |d: &&ModelDeposit| d.order == order.id && d.is_open();
@@ -184,8 +183,8 @@ impl Shop {
         self.deposits.push(deposit);
     }
 
-    /// Adds a transfer. A new one that is confirmed with its block need not wait for the head, if a
-    /// deposit waits for it and for no other transfer.
+    /// Adds a transfer. A new one that is confirmed at sight need not wait for the head, if a deposit waits for it and
+    /// for no other transfer.
     fn include(
         &mut self,
         blockchain: Blockchain,
@@ -224,7 +223,7 @@ impl Shop {
             };
             let awaits = |d: &ModelDeposit| (d.takes() || is_marked(d)) && d.fits(transfer);
             transfer.awaited_by = self.deposits.iter().position(awaits);
-            // In a block in which it no longer fits, a marked order drops it for good.
+            // If it does not fit in its new block, a marked order drops it for good.
             let awaiting = transfer.awaited_by.map(|at| self.deposits[at].order);
             for order in self.orders.iter_mut().filter(|o| Some(o.id) != awaiting) {
                 order.on_its_way.retain(|other| *other != payment);
@@ -239,7 +238,7 @@ impl Shop {
         let lane = self.lanes.entry(blockchain).or_default();
         (lane.time, lane.has_gap) = (Some(block.timestamp), head.has_gap);
         lane.height = block.number;
-        // After a rewind, the blocks that replace those above the head are after the deposit.
+        // After a rewind, the blocks above its head count as younger than the deposit.
         for deposit in self.deposits.iter_mut().filter(|d| d.blockchain == blockchain) {
             deposit.above = deposit.above.min(block.number);
         }
@@ -273,7 +272,7 @@ impl Shop {
                 orders.for_each(|o| o.on_its_way.retain(|other| *other != transfer.payment));
             }
         }
-        // A stopped transfer that would have paid nothing anyway may have that reason instead.
+        // A stopped transfer that would have paid nothing in any case may have that other reason.
         let is_stopped = |t: &ModelTransfer| t.reasons.contains(&UnknownReason::Stopped);
         for i in 0..self.transfers.len() {
             if self.transfers[i].confirmed_by == self.heads && is_stopped(&self.transfers[i]) {
@@ -282,8 +281,8 @@ impl Shop {
         }
     }
 
-    /// Confirmed transfers pay what they fit: the one that was confirmed first comes first; of those
-    /// that one head confirms, the one in the lower block; of those in one block, the first one there.
+    /// Lets confirmed transfers pay the deposits that they fit, in this order: the head that confirmed them, their
+    /// block, their place in the block.
     fn pay_what_fits(&mut self) {
         let mut waiting: Vec<usize> = (0..self.transfers.len())
             .filter(|i| self.transfers[*i].status == TransferStatus::WaitingForMatch)
@@ -319,7 +318,7 @@ impl Shop {
             } else if transfer.is_sweep()
                 || self.deposits.iter().any(|d| d.takes() && d.fits(transfer))
             {
-                // It comes from a wallet of the shop, or its order refused it.
+                // Its sender is a wallet of the shop, or its order refused it.
                 self.transfers[i].status = TransferStatus::NoMatchedDeposit;
                 self.note_reasons(i);
             }
@@ -327,8 +326,7 @@ impl Shop {
         for i in 0..self.transfers.len() {
             if self.transfers[i].status == TransferStatus::WaitingForMatch {
                 self.note_reasons(i);
-                // A deposit keeps this amount from all others, so waiting for another deposit is of
-                // no use.
+                // A deposit reserves this amount, so no other can open for it: waiting is of no use.
                 if self.transfers[i].confirmed_by == self.heads && self.is_kept(i) {
                     self.transfers[i].status = TransferStatus::NoMatchedDeposit;
                 }
@@ -342,8 +340,8 @@ impl Shop {
         self.deposits.iter().any(|d| keeps(d) && d.has_amount_of(transfer))
     }
 
-    /// Applies the deadlines that a head passes. Reasons are noted before and after: which of two
-    /// deadlines that one head passes counts first is not defined.
+    /// Applies the deadlines that a head passes. If one head passes two deadlines, their order is not defined, so
+    /// reasons are noted before and after.
     fn let_time_pass(&mut self, blockchain: Blockchain, head: &Head) {
         let now = self.time_of(blockchain);
         let overdue: Vec<usize> = (0..self.transfers.len())
@@ -355,8 +353,8 @@ impl Shop {
             self.transfers[*i].status = TransferStatus::NoMatchedDeposit;
         }
         self.expire_deposits(blockchain, head);
-        // A seen payment keeps the amount for its deposit, also one that this head confirmed, as
-        // its order replies after the head.
+        // A waiting payment keeps the amount for its deposit. So does one that this head confirmed: its order replies
+        // after the head.
         let is_asked = |t: &&ModelTransfer| t.is_waiting() || t.confirmed_by == self.heads;
         let waiting = self.transfers.iter().filter(is_asked);
         let kept: BTreeSet<usize> = waiting.filter_map(|t| t.awaited_by).collect();
@@ -370,8 +368,8 @@ impl Shop {
         overdue.into_iter().for_each(|i| self.note_reasons(i));
     }
 
-    /// A deposit ends when the newest block in which its amount is confirmed is past it: until then the
-    /// chain may still bring a transfer in time.
+    /// Expires each deposit whose deadline is before the newest block in which its amount is confirmed. Until then the
+    /// chain may still include a transfer in time.
     fn expire_deposits(&mut self, blockchain: Blockchain, head: &Head) {
         let confirmed = |d: &ModelDeposit| {
             let tier = head.confirmed.iter().find(|t| t.below.is_none_or(|below| d.value < below));
@@ -390,7 +388,7 @@ impl Shop {
         }
     }
 
-    /// Notes the reasons for which a transfer pays nothing now.
+    /// Notes the reasons why a transfer pays nothing now.
     fn note_reasons(&mut self, transfer: usize) {
         let reasons = self.reasons(&self.transfers[transfer]);
         self.transfers[transfer].reasons.extend(reasons);
@@ -415,7 +413,7 @@ impl Shop {
             } else {
                 UnknownReason::NoDeposit
             });
-            // The nearest of these deposits may not have been offered with this contract.
+            // The likeliest of these deposits may have been offered without this contract.
             let is_other = |d: &ModelDeposit| !d.contracts.contains(&payment.contract);
             if self.deposits.iter().filter(kept).any(is_other) {
                 reasons.insert(UnknownReason::OtherContract);
@@ -434,7 +432,7 @@ impl Shop {
             return reasons;
         }
         let Some((reason, at)) = deposit.closed else { return reasons };
-        // A deposit that closed at the head which passes its deadline may as well have expired.
+        // If the head that passes the deadline also closes the deposit, it may as well have expired.
         if deposit.fits(transfer) && at > deposit.until && !deposit.accepts_late {
             reasons.insert(UnknownReason::Late);
         }
@@ -446,7 +444,7 @@ impl Shop {
                 reasons.insert(UnknownReason::OrderCancelled);
             }
             CloseReason::Expired | CloseReason::OrderExpired if !deposit.accepts_late => {}
-            // The status of the order gives the reason.
+            // The order's status gives the reason.
             CloseReason::Expired
             | CloseReason::OrderExpired
             | CloseReason::OrderCancelled
@@ -462,7 +460,7 @@ impl Shop {
         reasons
     }
 
-    /// `true` if a deposit of the order waits, or a payment for one does.
+    /// `true` if a deposit of the order waits, or a payment for one of them.
     fn may_be_paid(&self, order: OrderId) -> bool {
         let waits = self.deposits.iter().any(|d| d.order == order && d.is_awaited());
         waits || self.has_candidate(order)

@@ -1,4 +1,4 @@
-//! An installation that was restored from a backup, and lost all later records.
+//! An installation restored from a backup, without all later records.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ impl Pipeline {
     }
 }
 
-/// Object named by each id, in all copies of an installation.
+/// Object of each id, over all copies of an installation.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     transfers: HashMap<TransferId, (Blockchain, PaymentKey)>,
@@ -28,7 +28,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Adds what a copy published.
+    /// Adds the ids that a copy published.
     pub fn add(&mut self, delivered: &[Delivered]) -> Result<(), Violation> {
         let effects = delivered.iter().flat_map(|delivered| match delivered {
             Delivered::Lane(_, effects) => effects.as_slice(),

@@ -31,7 +31,7 @@ pub(super) struct ModelDeposit {
     pub(super) wallet: Address,
     pub(super) value: Amount,
     pub(super) sender: Option<Address>,
-    /// Height of the lane, and its number of transfers, when it opened.
+    /// Height of the lane, and number of transfers seen, when it opened.
     pub(super) above: i64,
     pub(super) listed: usize,
     pub(super) until: UnixSeconds,
@@ -39,7 +39,7 @@ pub(super) struct ModelDeposit {
     pub(super) accepts_late: bool,
     /// Close reason, and the chain time of the close.
     pub(super) closed: Option<(CloseReason, UnixSeconds)>,
-    /// Its amount may be reserved again.
+    /// `true` if its amount may be reserved again.
     pub(super) released: bool,
 }
 
@@ -47,9 +47,9 @@ pub(super) struct ModelDeposit {
 pub(super) struct ModelTransfer {
     pub(super) blockchain: Blockchain,
     pub(super) payment: PaymentKey,
-    /// Its number in the order of first sight.
+    /// Number of transfers seen before it.
     pub(super) number: usize,
-    /// The deposit that awaited it when it was seen, or that opened for it.
+    /// The deposit that it fitted when it was seen.
     pub(super) awaited_by: Option<usize>,
     pub(super) block: Block,
     /// Its place in the block.
@@ -101,12 +101,12 @@ impl ModelDeposit {
         self.is_open() || (is_replaced && !self.released)
     }
 
-    /// `true` if a payment counts, also after a replacement, or late if accepted.
+    /// `true` if a payment counts: it is open, was replaced, or accepts late payments.
     pub(super) fn takes(&self) -> bool {
         !self.released && self.closed.is_none_or(|(reason, _)| self.is_left_to_order(reason))
     }
 
-    /// `true` if the order decides about a payment, though the deposit is closed.
+    /// `true` if the order decides about a payment to a deposit closed for this reason.
     pub(super) fn is_left_to_order(&self, reason: CloseReason) -> bool {
         match reason {
             CloseReason::Replaced => true,
@@ -129,7 +129,7 @@ impl ModelDeposit {
             && self.value == payment.value
     }
 
-    /// `true` if the transfer, or its block, was there before the deposit opened.
+    /// `true` if the transfer or its block was seen before the deposit opened.
     pub(super) fn is_after(&self, transfer: &ModelTransfer) -> bool {
         transfer.number < self.listed || transfer.block.number <= self.above
     }
@@ -156,7 +156,7 @@ pub(super) struct Shop {
     pub(super) heads: usize,
 }
 
-/// The shop's knowledge of a chain.
+/// State of a chain's lane in the model.
 #[derive(Debug, Default)]
 pub(super) struct ModelLane {
     pub(super) watched: BTreeSet<Address>,
@@ -181,8 +181,8 @@ impl Shop {
         self.transfers.iter().any(|t| self.is_under_way(t, deposit))
     }
 
-    /// A transfer that left the chain still belongs to the order that awaited it there. A rewind
-    /// does not make it newer than another deposit before it is in a block again.
+    /// `true` if the transfer waits for this deposit. An orphaned transfer belongs to the order whose deposit awaited
+    /// it; a rewind makes it no candidate of another one before it is included again.
     pub(super) fn is_under_way(&self, transfer: &ModelTransfer, deposit: &ModelDeposit) -> bool {
         let awaited_by = transfer.awaited_by.map(|at| self.deposits[at].order);
         let is_tied = transfer.on_chain || awaited_by == Some(deposit.order);

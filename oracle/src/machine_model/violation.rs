@@ -18,14 +18,14 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// The machine's own finding.
+/// A broken invariant that the machine itself found.
 impl From<Broken> for Violation {
     fn from(broken: Broken) -> Self {
         Self { invariant: broken.invariant, text: format!("found by the machine: {}", broken.what) }
     }
 }
 
-/// Fails with the text if the condition does not hold.
+/// Returns a [`Violation`] with the text if the condition does not hold.
 macro_rules! holds {
     ($invariant:literal, $condition:expr, $($text:tt)+) => {
         if !$condition {
@@ -35,7 +35,7 @@ macro_rules! holds {
 }
 pub(super) use holds;
 
-/// Fails if the two differ.
+/// Returns a [`Violation`] if the two values differ.
 pub(super) fn same<T: PartialEq + Debug + ?Sized>(
     invariant: u8,
     what: Arguments<'_>,

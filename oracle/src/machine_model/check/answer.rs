@@ -1,5 +1,5 @@
-//! Replies of an order to a settle, also late ones: a transfer that has failed meanwhile is that
-//! order's alone until the reply is read.
+//! Replies of an order to a settle, also late ones. A transfer that failed before the reply belongs to that order alone
+//! until the reply is read.
 
 use processor::machine::matching;
 use schemas::record::{
@@ -12,14 +12,15 @@ use schemas::{
 use crate::machine_model::ledger::Ledger;
 use crate::machine_model::violation::{Violation, holds};
 
-/// Time for which a transfer that has ended is known, in the chain's time.
+/// Chain time in seconds for which a transfer is remembered after its end.
 pub(super) const KNOWN_SECONDS: i64 = 24 * 3600;
-/// Retention, after its block, of a transfer that left the chain with a verdict, or on which an
-/// order counts: if included again, it must not pay twice.
+/// Retention in seconds, from its block, of an orphaned transfer that has a verdict or that an order counts on. If it
+/// is included again, it must not pay twice.
 const KNOWN_OFF_CHAIN_SECONDS: i64 = 30 * KNOWN_SECONDS;
 
 impl Ledger<'_> {
-    /// 3: an alert reports that an order is paid by a failed transfer. A refusal frees the transfer.
+    /// Invariant 3: an alert reports that an order is paid by a failed transfer. A refusal frees the transfer for other
+    /// orders.
     pub(super) fn check_answer(
         &mut self,
         command: &DepositCommand,
@@ -60,7 +61,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 2: a forgotten order's refusal is no reply: the transfer may be its payer. 4: it has ended.
+    /// Invariant 2: a forgotten order's refusal is no reply, as the transfer may be its payer. Invariant 4: the order
+    /// has ended.
     fn check_forgotten(
         &mut self,
         command: &DepositCommand,
@@ -82,8 +84,8 @@ impl Ledger<'_> {
         }
     }
 
-    /// 8: a lane does not report a candidate as gone that waits for a deposit of the order. One that failed and was
-    /// forgotten may be back under another id that the order knows.
+    /// Invariant 8: a lane does not report a candidate as gone while it waits for a deposit of the order. A candidate
+    /// that failed and was forgotten may return with another id, which the order knows.
     pub(super) fn check_candidate(
         &self,
         command: &DepositCommand,
@@ -125,13 +127,13 @@ impl Ledger<'_> {
         self.counted_on.contains_key(&id)
     }
 
-    /// `true` if it may settle this order.
+    /// `true` if the transfer may settle with this order.
     pub(in crate::machine_model) fn may_ask(&self, id: TransferId, order: OrderId) -> bool {
         self.counts_on(id).is_none_or(|(only, is_answered)| only == order && !is_answered)
     }
 
-    /// `true` if no other order counts on the transfer: none had a settle of it, or that one has
-    /// refused since, or the transfer's block is over 30 days old.
+    /// `true` if no other order counts on the transfer: none was sent a settle of it, or that order has refused since,
+    /// or the transfer's block is over 30 days old.
     pub(super) fn is_free_for(&self, transfer: &Transfer, order: OrderId) -> bool {
         let id = transfer.transfer_id;
         let known_to = transfer.block.timestamp.plus(KNOWN_OFF_CHAIN_SECONDS);
@@ -149,8 +151,8 @@ impl Ledger<'_> {
         self.counts_on(id).is_some_and(|(_, is_answered)| is_answered)
     }
 
-    /// 2: a transfer that an order counts on is unknown only without a reply, and if no deposit of a known order waits
-    /// for it.
+    /// Invariant 2: a transfer that an order counts on becomes unknown only without a reply, and only if no deposit of
+    /// that order waits for it, unless the order is forgotten or the transfer is stopped.
     pub(super) fn check_counted_on(&self, transfer: &Transfer) -> Result<(), Violation> {
         let Some((order, is_answered)) = self.counts_on(transfer.transfer_id) else {
             return Ok(());
@@ -170,7 +172,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// `true` if it is so old that the lane may have forgotten it.
+    /// `true` if the transfer is so old that the lane may have forgotten it.
     pub(super) fn is_forgotten(&self, transfer: &Transfer) -> bool {
         use TransferStatus as Status;
         let id = transfer.transfer_id;

@@ -14,8 +14,8 @@ impl Ledger<'_> {
         }
     }
 
-    /// 2: the transfer was attached to this order by an operator, pays nothing, and is not from an own wallet. 3: it is
-    /// in the chain.
+    /// Invariant 2: the transfer was attached to this order by an operator, pays nothing, and is not from an own
+    /// wallet. Invariant 3: it is in the chain.
     pub(super) fn check_attach(&mut self, command: &OrderCommand) -> Result<(), Violation> {
         let OrderCommandBody::Attach(attach, _) = &command.body else { return Ok(()) };
         let (id, order) = (attach.transfer_id, command.order_id);
@@ -29,7 +29,7 @@ impl Ledger<'_> {
         let is_unknown = transfer.status == TransferStatus::NoMatchedDeposit
             && !WALLETS.contains(&seen.from_address)
             && self.is_free_for(transfer, order);
-        // A request may be repeated until its reply is read, and by the operator even later.
+        // A lane may repeat the request until the reply is read, an operator even later.
         let is_paid_by_it = transfer.order_id == Some(order);
         holds!(2, is_unknown || is_paid_by_it, "{order} is asked by {transfer:?}");
         let is_same = (attach.value, attach.wallet_address) == (seen.value, seen.to_address);

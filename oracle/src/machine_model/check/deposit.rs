@@ -8,7 +8,7 @@ use crate::machine_model::chain::{CONTRACT, OTHER_CONTRACT, WALLETS};
 use crate::machine_model::ledger::{Lane, Ledger, Opening, place};
 use crate::machine_model::violation::{Violation, holds};
 
-/// Time for which a closed deposit keeps its amount from other orders.
+/// Seconds for which a closed deposit keeps its amount from other orders.
 const KEPT_SECONDS: i64 = 3600;
 
 /// `true` if the deposit is closed because its customer chose another way to pay.
@@ -17,7 +17,7 @@ fn is_replaced(deposit: &Deposit) -> bool {
 }
 
 impl Ledger<'_> {
-    /// 11: a deposit opens only where a payment is seen.
+    /// Invariant 11: a deposit opens only where payments are seen.
     pub(super) fn check_open(
         &mut self,
         command: &DepositCommand,
@@ -44,11 +44,12 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 10: no two open deposits share an amount. 8: none expires early, or with a payment under way.
+    /// Invariant 10: no two open deposits share an amount. Invariant 8: none expires early, or while a payment for it
+    /// waits.
     pub(super) fn check_deposit(&mut self, deposit: &Deposit) -> Result<(), Violation> {
         let id = deposit.deposit_id;
         if let Some(last) = self.deposits.get(&id) {
-            // Its order decides: it was marked paid, or accepts late payments.
+            // The order accepted a settle after the close: it was marked paid, or accepts late payments.
             let may_be_settled = last.close_reason != Some(CloseReason::Settled);
             let settled = may_be_settled && deposit.close_reason == Some(CloseReason::Settled);
             let was_open = last.state == DepositState::Open;
@@ -97,8 +98,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 10: a deposit that opens is as requested, shares its amount with no other that is open or
-    /// lately closed, and claims no payment that was there before it.
+    /// Invariant 10: a deposit that opens is as requested, shares its amount with no other that is open or was closed
+    /// lately, and claims no payment that was seen before it.
     fn check_reservation(&self, deposit: &Deposit) -> Result<(), Violation> {
         let Some(open) = self.opened.get(&(deposit.order_id, deposit.slot)) else {
             let text = format!("opened and never asked for: {deposit:?}");
@@ -118,7 +119,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Notes the position of the lane, or of the order's replaced deposit that gave the amount.
+    /// Notes the position at which the deposit opened, or that of the order's replaced deposit whose amount it took
+    /// over.
     fn note_opening(&mut self, deposit: &Deposit) {
         let above = self.lane(deposit.blockchain).head.map_or(-1, |head| head.number);
         let mut opening = Opening { above, position: self.position };
@@ -133,7 +135,7 @@ impl Ledger<'_> {
         self.openings.insert(deposit.deposit_id, opening);
     }
 
-    /// `true` if a transfer in time pays it: it is open, or was replaced and kept its amount.
+    /// `true` if a transfer in time pays it: it is open, or was replaced and still has its amount.
     pub(super) fn is_awaited(&self, deposit: &Deposit) -> bool {
         let is_taken_over = self.taken_over.contains(&deposit.deposit_id);
         deposit.state == DepositState::Open || (is_replaced(deposit) && !is_taken_over)
@@ -147,7 +149,7 @@ impl Ledger<'_> {
         }
         let Some(closed_at) = self.closed.get(&other.deposit_id) else { return !differ };
         let released_at = closed_at.plus(self.late_window(other).min(KEPT_SECONDS));
-        // Heads may go back; what was released stays free.
+        // The newest time counts: a rewind does not reserve a released amount again.
         !differ && self.lane(deposit.blockchain).time_max < released_at
     }
 
@@ -156,7 +158,7 @@ impl Ledger<'_> {
         open.map_or(0, |open| i64::from(open.late_window_seconds))
     }
 
-    /// `true` if it has expired, or its order was cancelled, and it accepts late payments.
+    /// `true` if it or its order ended unpaid, and it accepts late payments.
     pub(super) fn takes_late(&self, deposit: &Deposit) -> bool {
         use CloseReason::{Expired, OrderCancelled, OrderExpired};
         let over = [Expired, OrderExpired, OrderCancelled].map(Some);
@@ -170,7 +172,7 @@ impl Ledger<'_> {
         self.closed.get(&deposit.deposit_id).is_some_and(|at| time < at.plus(kept))
     }
 
-    /// A payment that waited for another deposit or for none.
+    /// A waiting payment, seen before the deposit, that the deposit would match.
     fn claimed(&self, deposit: &Deposit) -> Option<&Transfer> {
         self.transfers.values().find(|transfer| {
             let seen = &transfer.observation;

@@ -17,7 +17,7 @@ impl Ledger<'_> {
         let payments = self.lanes.values().flat_map(|lane| lane.chain.payments());
         let canonical: HashSet<PaymentKey> = payments.map(|(payment, _)| payment).collect();
         for payment in &canonical {
-            // 1: a transfer on the chain ends matched or unknown.
+            // Invariant 1: a transfer on the chain ends matched or unknown.
             let status = self.transfers.get(payment).map(|transfer| transfer.status);
             let ended = [Some(TransferStatus::Matched), Some(TransferStatus::NoMatchedDeposit)];
             holds!(1, ended.contains(&status), "{payment:?} ended as {status:?}");
@@ -40,7 +40,7 @@ impl Ledger<'_> {
         for order in self.orders.values() {
             holds!(8, order.status != OrderStatus::Pending, "waits for ever: {order:?}");
             let paid_by = self.matched.get(&order.order_id).copied();
-            // One that failed before the reply was read may be unknown, or never come back.
+            // A transfer that failed before the order's reply was read may be unknown, or never return.
             let is_gone = |id: &TransferId| {
                 self.payments.get(id).is_none_or(|payment| !canonical.contains(payment))
             };
@@ -56,7 +56,7 @@ impl Ledger<'_> {
         let awaited = self.deposits.values().find(|deposit| self.is_awaited(deposit));
         holds!(8, awaited.is_none(), "waits for ever: {awaited:?}");
         self.check_in_time()?;
-        // 3: an alert reports each confirmation that was taken back.
+        // Invariant 3: an alert reports each confirmed transfer that was retracted.
         let missing: Vec<_> = self.alerts_due.difference(&self.alerts).collect();
         holds!(3, missing.is_empty(), "retracted after they were confirmed: {missing:?}");
         let untrue = self.untrue.as_ref();
@@ -64,9 +64,9 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 11: no order expired with a deposit for which there is a transfer in time that paid nothing, unless blocks that were
-    /// confirmed left the chain since, or the transfer had ended when the deposit opened or was another order's, or came
-    /// before its wallet was watched, or was confirmed while an operator had stopped it.
+    /// Invariant 11: no order expired although a transfer that fits one of its deposits came in time and paid nothing.
+    /// Exceptions: confirmed blocks left the chain since; the transfer had ended when the deposit opened, or was
+    /// another order's; it came before its wallet was watched; it was confirmed during a stop.
     fn check_in_time(&self) -> Result<(), Violation> {
         let chain_of = |deposit: &Deposit| self.lane(deposit.blockchain).chain;
         let for_ever =
@@ -83,7 +83,7 @@ impl Ledger<'_> {
                 if self.ended_in.get(&payment).is_some_and(|block| !chain.has(*block)) {
                     continue;
                 }
-                // Not covered by the watch: only a rewind below the first watched block showed it.
+                // Not covered by the watch: it was seen only because of a rewind below the first watched block.
                 let seen_after = self.lane(deposit.blockchain).seen_after.get(&payment.to);
                 if seen_after.is_some_and(|number| transfer.block.number <= *number) {
                     continue;
@@ -91,8 +91,8 @@ impl Ledger<'_> {
                 let block = Block { timestamp: time, ..transfer.block };
                 let in_time = time <= deposit.expires_at
                     && self.fits(&Transfer { block, ..transfer.clone() }, deposit);
-                // A transfer that was before the deposit may seem after it by now: a rewind lowered
-                // the head at which the deposit opened.
+                // A transfer that came before the deposit may seem to come after it now: a rewind lowered the head at
+                // which the deposit opened.
                 let excused = [UnknownReason::Stopped, UnknownReason::BeforeDeposit].map(Some);
                 let paid_nothing = transfer.status != TransferStatus::Matched
                     && !excused.contains(&transfer.reason);

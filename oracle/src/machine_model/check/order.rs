@@ -1,4 +1,4 @@
-//! Checks of orders: status changes, expiry, a reply to each command. Only ended orders are forgotten.
+//! Checks of orders: status changes, expiry, a reply to each command, forgetting of ended orders alone.
 
 use processor::machine::orders;
 use schemas::record::{Deposit, DepositCommandBody, Order, OrderCommand, OrderCommandBody};
@@ -7,7 +7,7 @@ use schemas::{DepositState, OrderCause, OrderId, OrderStatus, UnknownReason};
 use crate::machine_model::ledger::Ledger;
 use crate::machine_model::violation::{Violation, holds};
 
-/// Time for which an ended order is known after its late window.
+/// Seconds for which an ended order is remembered after its late window.
 const KNOWN_SECONDS: i64 = 7 * 24 * 3600;
 
 impl Ledger<'_> {
@@ -31,7 +31,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 11: a candidate of an order that an operator marked paid becomes its payer.
+    /// Invariant 11: a candidate of an order that an operator marked paid becomes its payer.
     fn check_marked(
         &mut self,
         command: &OrderCommand,
@@ -58,12 +58,13 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 4: the history of an order. 8: it expires only when its time has passed everywhere.
+    /// Invariant 4: the allowed changes of an order. Invariant 8: it expires only when its time has passed on all its
+    /// chains.
     fn check_order(&self, order: &Order, command: &OrderCommand) -> Result<(), Violation> {
         let id = order.order_id;
         let last = self.orders.get(&id);
         let before = last.map_or(OrderStatus::Pending, |last| last.status);
-        // Repetitions are not in the records checked, but their versions are counted.
+        // The records checked lack those of repeated commands, which have versions too.
         let version = last.map_or(0, |last| last.version);
         holds!(4, order.version > version, "{id} has version {} twice", order.version);
         holds!(4, last.is_some() || order.cause == OrderCause::Created, "{order:?} came first");
@@ -108,9 +109,9 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// 4: an operator may mark any order paid, attach a transfer to it, and have its status sent again: each such
-    /// command gets one reply. Only one about an order that ended long ago may get none, if it does not carry that
-    /// order.
+    /// Invariant 4: an operator may mark any order paid, attach a transfer to it, and have its status sent again. Each
+    /// such command gets a reply. An exception is a command without the order's row, about an order that ended long
+    /// ago.
     fn check_answered(
         &mut self,
         command: &OrderCommand,
@@ -148,7 +149,7 @@ impl Ledger<'_> {
         | Body::Attach(_, row)
         | Body::AttachRefused(row) = &command.body
         {
-            // A request repeated by a lane needs no record: no api request waits.
+            // An attach request that a lane repeats needs no record, as no api request waits.
             let is_repeated =
                 matches!(command.body, Body::Attach(..)) && command.command_id.is_none();
             let is_answered =

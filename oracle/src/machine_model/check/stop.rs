@@ -1,4 +1,4 @@
-//! Emergency stops in force, and their coverage of transfers.
+//! Emergency stops in force, and the transfers that they cover.
 
 use schemas::record::{DepositCommand, DepositCommandBody, Transfer};
 

@@ -77,9 +77,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Invariant 1: allowed changes of status. Matched and unknown are ends, reached once, by way
-    /// of confirmed. An unknown transfer may still be attached by an operator, or be matched to an
-    /// order that counted on it and answers late.
+    /// Invariant 1: allowed changes of status. Matched and unknown are final, reached once, after confirmed. Exceptions
+    /// for an unknown transfer: an operator attaches it, or an order that counted on it accepts it late.
     fn is_allowed(
         &self,
         stage: TransferStage,
@@ -108,11 +107,11 @@ impl Ledger<'_> {
             // It paid nothing, and its block left the chain: it waits for confirmation again.
             (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => is_gone,
             (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm) => is_gone,
-            // It left the chain after a settle without a reply for a day.
+            // Its settle had no reply for a day after it left the chain.
             (TransferStage::Failed, Some(WaitingForMatch), FailedToConfirm) => {
                 is_gone && self.waits_in_vain(transfer)
             }
-            // It was seen in another block: its status stays.
+            // It was included in another block: its status stays.
             (
                 TransferStage::Detected,
                 Some(WaitingForMatch | Matched | NoMatchedDeposit),
@@ -170,7 +169,7 @@ impl Ledger<'_> {
         // If the order replied after the transfer had failed, the deposit may be forgotten.
         let counted_on = self.counted_on.get(&id).copied().filter(|_| self.is_taken(id));
         let is_late = transfer.deposit_id.is_none() && counted_on.is_some();
-        // `is_allowed` has checked the order; the match names no deposit.
+        // `is_allowed` has checked the order. Such a match has no deposit.
         let was_unknown = before == Some(TransferStatus::NoMatchedDeposit);
         let is_asked = match is_late {
             _ if was_unknown => transfer.deposit_id.is_none(),
@@ -188,8 +187,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// `true` if the reason of the rejection holds now, for a deposit of its amount or for none. No
-    /// deposit that it fits may wait, unless its order refused.
+    /// `true` if the reason of the rejection holds now, for a deposit of its amount or for none. No deposit that the
+    /// transfer fits may be waiting, unless its order refused.
     fn is_true_reason(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
@@ -221,8 +220,7 @@ impl Ledger<'_> {
         };
         let waits = |d: &Deposit| match status(d) {
             Some(OrderStatus::Pending) => self.is_awaited(d) && self.fits(transfer, d),
-            // Until the late window ends; then the amount may be reassigned. A forgotten order
-            // refuses.
+            // Until the late window ends: then the amount may be reassigned. A forgotten order refuses.
             Some(OrderStatus::Expired | OrderStatus::Cancelled) => {
                 let is_kept = self.is_in_late_window(d) && !self.left.contains(&d.order_id);
                 self.takes_late(d) && self.fits(transfer, d) && is_kept
@@ -249,8 +247,8 @@ impl Ledger<'_> {
             }
     }
 
-    /// Invariants of a settle. 3: its transfer is on the chain. 2: the transfer fits the deposit at
-    /// that time. 14: it is of a contract that was offered and is not stopped.
+    /// Invariants of a settle. 3: its transfer is on the chain. 2: the transfer fits the deposit now. 14: it is of a
+    /// contract that the deposit was offered with, and is not stopped.
     pub(super) fn check_settle(&mut self, command: &OrderCommand) -> Result<(), Violation> {
         let OrderCommandBody::Settle(settle) = &command.body else { return Ok(()) };
         let payment = self.payments.get(&settle.transfer_id);
@@ -264,8 +262,7 @@ impl Ledger<'_> {
         holds!(14, is_offered, "{transfer:?} is of no contract of {deposit:?}");
         let is_stopped = transfer.is_some_and(|transfer| self.is_stopped(transfer));
         holds!(14, !is_stopped, "asks to pay, and is stopped: {transfer:?}");
-        // A settle repeated for lack of a reply: the transfer may have moved to a block of another
-        // time.
+        // A settle without a reply is repeated. Meanwhile the transfer may have moved to a block with another time.
         let question = (command.order_id, settle.deposit_id);
         let asked_before = self.asked.get(&settle.transfer_id) == Some(&question)
             && !self.answered.contains(&(settle.transfer_id, command.order_id));
