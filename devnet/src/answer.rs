@@ -50,7 +50,7 @@ pub(crate) async fn respond(served: &Served, body: &[u8], method: Method) -> Res
     }
 }
 
-/// A body as it is.
+/// Response of this status and body.
 pub(crate) fn as_is(status: u16, text: impl IntoResponse) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, text).into_response()

@@ -41,8 +41,7 @@ pub struct Reorged {
     pub added: Vec<BlockId>,
 }
 
-/// Sums that an address received and sent of one token. Both wrap, so that a block can be
-/// reverted exactly.
+/// Sums of one token that an address received and sent. Both wrap, so that a block can be reverted exactly.
 #[derive(Debug, Clone, Copy, Default)]
 struct Flow {
     received: U256,
@@ -127,7 +126,7 @@ impl Ledger {
         Some((self.block(*number)?, *index))
     }
 
-    /// The balance of an owner after a block; an owner that sent more than it received has nothing.
+    /// The balance of an owner after a block; zero for an owner that sent more than it received.
     pub(crate) fn balance_at(&self, token: Address, owner: Address, number: u64) -> U256 {
         let mut flow = self.flows.get(&(token, owner)).copied().unwrap_or_default();
         let later = self.blocks.iter().rev().take_while(|block| block.id.number > number);
@@ -147,7 +146,7 @@ impl Ledger {
         self.pending.len()
     }
 
-    /// The block that mining would make now.
+    /// The block that mining would add now.
     pub(crate) fn pending_block(&self) -> Block {
         let header = self.header_next(self.timestamp_in_turn());
         Block::new(&header, self.pending.clone())

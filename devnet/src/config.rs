@@ -31,9 +31,9 @@ pub struct Config {
     pub finalized_depth: u64,
     /// Distance of the `safe` tag from the head, in blocks; at most `finalized_depth`.
     pub safe_depth: u64,
-    /// The contracts with code. Transfers of other addresses are allowed: a counterfeit token.
+    /// The contracts with code. Transfers of other contracts are possible too, to imitate counterfeit tokens.
     pub tokens: Vec<Token>,
-    /// Mixed into every hash, so that two chains differ from their genesis on.
+    /// Part of every hash, so that two chains have different hashes from genesis on.
     pub seed: u64,
 }
 

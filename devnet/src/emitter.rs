@@ -1,9 +1,8 @@
-//! Code for a development chain that runs an EVM, as anvil does: a token that only emits.
+//! Code of a token contract that only emits Transfer logs, for a development chain with an EVM, such as anvil.
 
-/// For each pair (to, amount) of the call data behind the selector: LOG3 of Transfer(caller, to,
-/// amount), without a check of balances. With one pair it is ERC-20's `transfer`; with more it is a batch
-/// payout in one transaction. A selector alone is answered as `decimals()`. Put at a token's address by
-/// `anvil_setCode`.
+/// For each pair (to, amount) in the call data after the selector, the code emits LOG3 of Transfer(caller, to, amount),
+/// without a check of balances. One pair is ERC-20's `transfer`; more are a batch payout in one transaction. A selector
+/// alone is answered as `decimals()`. `anvil_setCode` puts the code at a token's address.
 #[must_use]
 pub fn emitter(decimals: u8) -> String {
     const TRANSFER: &str = "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";

@@ -31,7 +31,7 @@ pub enum NativeFault {
 /// Limits of `eth_getLogs`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LogLimits {
-    /// Most blocks of one range.
+    /// Maximum number of blocks in one range.
     pub(crate) range_blocks_max: Option<u64>,
     /// Lag of the logs behind the head, in blocks.
     pub(crate) lag_blocks: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Switches {
     armed: Option<(u32, Fault)>,
     pub(crate) log_limits: LogLimits,
     pub(crate) failed: HashSet<TxHash>,
-    /// Transactions that the index of logs does not have.
+    /// Transactions that are missing in the index of logs.
     pub(crate) unindexed: HashSet<TxHash>,
     /// `true` if `eth_getBlockReceipts` is refused.
     pub(crate) refuses_block_receipts: bool,

@@ -9,7 +9,7 @@ use crate::fault::Switches;
 use crate::witness::solidified;
 use crate::{BlockId, Config, Error, Fault, NativeFault, Reorg, Reorged, TransferCall};
 
-/// A handle of one development chain. Its methods block only on each other.
+/// Handle of one development chain. Its methods wait for nothing but each other.
 #[derive(Debug, Clone)]
 pub struct Chain {
     shared: Arc<Shared>,
@@ -73,7 +73,7 @@ impl Chain {
         self.ledger().set_next_timestamp(timestamp)
     }
 
-    /// Lets the next block come this many intervals late, as where witnesses of Tron miss their slots.
+    /// Delays the next block by this many intervals, as if witnesses of Tron had missed their slots.
     ///
     /// # Errors
     /// [`Error::Timestamp`] beyond the year 9999.
@@ -93,8 +93,8 @@ impl Chain {
         self.ledger().block(number).map(|block| block.id)
     }
 
-    /// Replaces the last `depth` blocks by new ones and adds one more, as [`Reorg`] says. The new
-    /// blocks keep the timestamps of the old; the pending pool stays as it is.
+    /// Replaces the last `depth` blocks by new ones, according to `reorg`, and adds one more. The new blocks keep the
+    /// timestamps of the old; the pending pool stays as it is.
     ///
     /// # Errors
     /// [`Error::ReorgDepth`], [`Error::UnknownTransaction`], [`Error::Offset`],
@@ -103,8 +103,8 @@ impl Chain {
         self.ledger().reorg(depth, reorg)
     }
 
-    /// Makes the next `count` HTTP requests fail, instead of an earlier fault. A JSON-RPC batch
-    /// is one request, and so is a control call.
+    /// Makes the next `count` HTTP requests fail. Replaces an earlier fault. A JSON-RPC batch is one request; control
+    /// calls count too.
     pub fn fail_next(&self, count: u32, fault: Fault) {
         self.switches().arm(count, fault);
     }
@@ -114,8 +114,7 @@ impl Chain {
         self.switches().log_limits.range_blocks_max = blocks_max;
     }
 
-    /// Lets `eth_getLogs` leave out the last `blocks` blocks without an error, as a node does
-    /// whose logs trail its head.
+    /// Makes `eth_getLogs` omit the last `blocks` blocks without an error, as a node does whose logs trail its head.
     pub fn lag_logs(&self, blocks: u64) {
         self.switches().log_limits.lag_blocks = blocks;
     }
@@ -125,29 +124,29 @@ impl Chain {
         self.switches().native = fault;
     }
 
-    /// The newest block that is solidified, where the chain is served as Tron's.
+    /// The newest solidified block, where the chain is served as Tron's.
     #[must_use]
     pub fn solidified(&self) -> u64 {
         solidified(&self.ledger())
     }
 
-    /// Lets receipts and outcomes report that a transaction failed. Its logs stay, as on some Tron nodes.
+    /// Makes receipts and outcomes report that a transaction failed. Its logs stay, as on some Tron nodes.
     pub fn fail_transaction(&self, hash: TxHash) {
         self.switches().failed.insert(hash);
     }
 
-    /// Lets `eth_getLogs` leave out the logs of a transaction, as a node does whose index has a hole. Its receipt and its
+    /// Makes `eth_getLogs` omit the logs of a transaction, as a node does whose index has a hole. Its receipt and its
     /// outcome are complete.
     pub fn leave_unindexed(&self, hash: TxHash) {
         self.switches().unindexed.insert(hash);
     }
 
-    /// Drops all states but that after the newest block, as a node that keeps no archive.
+    /// Drops all states except that after the newest block, as a node without an archive.
     pub fn forget_states(&self) {
         self.switches().forgets_states = true;
     }
 
-    /// Serves no `eth_getBlockReceipts`, as some nodes and plans do not.
+    /// Makes the chain refuse `eth_getBlockReceipts`, as some nodes and plans do.
     pub fn refuse_block_receipts(&self) {
         self.switches().refuses_block_receipts = true;
     }

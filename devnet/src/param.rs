@@ -60,7 +60,7 @@ fn parse_text(value: &Value) -> Result<&str, RpcError> {
     value.as_str().ok_or_else(|| RpcError::invalid_params(format!("expected a string: {value}")))
 }
 
-/// `0x` and lower-case or upper-case digits, as every Ethereum value starts.
+/// Parses a value of `0x` and hexadecimal digits in either case.
 fn parse_prefixed<T: FromStr>(value: &Value, what: &str) -> Result<T, RpcError> {
     let text = parse_text(value)?;
     let parsed = text.starts_with("0x").then(|| text.parse().ok()).flatten();
@@ -93,7 +93,7 @@ fn parse_quantity(text: &str) -> Result<u64, RpcError> {
     u64::from_str_radix(digits, 16).map_err(|_| refuse("empty or over 64 bits"))
 }
 
-/// A number for a control method: a JSON number, hexadecimal or decimal text.
+/// A number of a control method: a JSON number, or hexadecimal or decimal text.
 pub(crate) fn parse_count(value: &Value) -> Result<u64, RpcError> {
     if let Some(number) = value.as_u64() {
         return Ok(number);
@@ -105,7 +105,7 @@ pub(crate) fn parse_count(value: &Value) -> Result<u64, RpcError> {
     text.parse().map_err(|_| RpcError::invalid_params(format!("invalid number: {text}")))
 }
 
-/// An amount for a control method, written like a count but as wide as the chain's amounts.
+/// An amount of a control method, written as a count but up to 256 bits.
 pub(crate) fn parse_value(value: &Value) -> Result<U256, RpcError> {
     if let Some(number) = value.as_u64() {
         return Ok(U256::from(number));
@@ -114,7 +114,7 @@ pub(crate) fn parse_value(value: &Value) -> Result<U256, RpcError> {
     U256::from_str(text).map_err(|_| RpcError::invalid_params(format!("invalid value: {text}")))
 }
 
-/// Block that a caller means, by number or tag.
+/// A block named by number or tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockTag {
     Number(u64),
@@ -137,7 +137,7 @@ impl BlockTag {
         }
     }
 
-    /// The number meant, which may lie beyond the head. Pending is answered by the head.
+    /// The number of the block, which may be beyond the head. `Pending` is the head.
     pub(crate) fn number(self, ledger: &Ledger) -> u64 {
         match self {
             Self::Number(number) => number,

@@ -14,7 +14,7 @@ use crate::{Chain, Reorg, Token, TransferCall, view};
 
 /// Most calls in one JSON-RPC batch.
 const BATCH_COUNT_MAX: usize = 1_000;
-/// The counter of all methods that the chain does not have.
+/// Name under which calls of unknown methods are counted.
 const UNKNOWN: &str = "unknown";
 
 /// Answers one request.
@@ -45,7 +45,7 @@ const METHODS: [(&str, Handler); 16] = [
     ("evm_setNextBlockTimestamp", set_next_timestamp),
 ];
 
-/// Counts every call of a request body, whatever its answer will be.
+/// Counts every call of a request body, also those that fail.
 pub(crate) fn count(chain: &Chain, body: &Value) {
     let calls = body.as_array().map_or(std::slice::from_ref(body), Vec::as_slice);
     let mut switches = chain.switches();
@@ -55,7 +55,7 @@ pub(crate) fn count(chain: &Chain, body: &Value) {
     }
 }
 
-/// Answers a single request or a batch; `refusal` is the answer to every call if there is one.
+/// Answers a single request or a batch. With a `refusal`, that is the answer to every call.
 pub(crate) fn answer(
     chain: &Chain,
     body: &Value,
@@ -78,7 +78,7 @@ pub(crate) fn parse_error() -> Value {
     envelope(&Value::Null, Err(RpcError::new(-32700, "parse error")))
 }
 
-/// A request without id is answered too, with id null.
+/// Answers one request. Without an id the answer has the id null.
 fn answer_one(chain: &Chain, request: &Value, method: Method, refusal: Option<&RpcError>) -> Value {
     let id = request.get("id").unwrap_or(&Value::Null);
     let outcome = match refusal {
@@ -99,7 +99,7 @@ fn find_method(name: &str) -> Option<&'static (&'static str, Handler)> {
     METHODS.iter().find(|(known, _)| *known == name)
 }
 
-/// Answers one request as a node of the EVM does.
+/// Answers one request as an EVM node does.
 pub(crate) fn call_method(chain: &Chain, request: &Value) -> Result<Value, RpcError> {
     let name = request.get("method").and_then(Value::as_str);
     let name = name.ok_or_else(|| RpcError::new(-32600, "invalid request"))?;
@@ -146,7 +146,7 @@ fn transaction_receipt(chain: &Chain, params: Params<'_>) -> Result<Value, RpcEr
     Ok(receipt.unwrap_or(Value::Null))
 }
 
-/// Sets the status of receipts of failed transactions.
+/// Sets the status of the receipts of failed transactions.
 fn fail(receipts: &mut [Value], failed: &HashSet<B256>) {
     for receipt in receipts {
         if parse_hash(&receipt["transactionHash"]).is_ok_and(|hash| failed.contains(&hash)) {
@@ -176,7 +176,7 @@ fn code(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     Ok(json!(if is_token { "0x5f5ffd" } else { "0x" }))
 }
 
-/// The three read methods of a token. Balances are those after the block that is asked for.
+/// Answers the three read methods of a token. Balances are those after the requested block.
 fn call(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let request = params.required(0)?;
     let member = |name| request.get(name).filter(|value: &&Value| !value.is_null());
@@ -217,7 +217,7 @@ fn symbol_output(token: &Token) -> Vec<u8> {
     output
 }
 
-/// `[{token, from, to, value}]`, the value in the smallest units.
+/// Takes `[{token, from, to, value}]`, the value in the smallest units.
 fn transfer(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let request = params.required(0)?;
     let member = |name: &str| {
@@ -233,20 +233,20 @@ fn transfer(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     Ok(json!(hex_of(chain.batch(vec![call])?)))
 }
 
-/// `[count]`, 1 if absent.
+/// Takes `[count]`, 1 if absent.
 fn mine(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let count = params.optional(0).map_or(Ok(1), parse_count)?;
     Ok(chain.mine(count)?.into_iter().map(hex_of).collect())
 }
 
-/// `[depth]`; every transaction is kept. Answers the hashes of the new blocks.
+/// Takes `[depth]`; every transaction is kept. Returns the hashes of the new blocks.
 fn reorg(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     let depth = parse_count(params.required(0)?)?;
     let added = chain.reorg(depth, Reorg::Keep)?.added;
     Ok(added.into_iter().map(|block| hex_of(block.hash)).collect())
 }
 
-/// `[timestamp]` in Unix seconds.
+/// Takes `[timestamp]` in Unix seconds.
 fn set_next_timestamp(chain: &Chain, params: Params<'_>) -> Result<Value, RpcError> {
     chain.set_next_timestamp(parse_count(params.required(0)?)?)?;
     Ok(Value::Null)

@@ -99,9 +99,9 @@ impl Devnet {
         self.chain.clone()
     }
 
-    /// Mines one block now and one every `period` from now on, instead of a period set before.
-    /// Timestamps step by the configured interval, whatever the period is. Missed blocks are made
-    /// up, so that equal period and interval keep pace. Ends when the chain is full.
+    /// Mines one block now and one every `period` from now on, instead of an earlier period. Timestamps step by the
+    /// configured interval, whatever the period is. Missed ticks are made up for, so that with an equal period and
+    /// interval chain time keeps pace with the clock. Ends when the chain is full.
     pub fn mine_every(&self, period: Duration) -> Result<(), Error> {
         if period.is_zero() {
             return Err(Error::Period);

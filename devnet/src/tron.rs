@@ -2,19 +2,20 @@
 //!
 //! **As documented** (java-tron 4.8, its documentation and source):
 //! - JSON-RPC: a state root without bytes, zeros for blooms, uncles, receipts root, mix hash, nonce and gas; the tags
-//!   `latest`, `earliest` and `finalized`, and -32602 for `safe`, `pending`, an unknown block hash and more than 5,000 blocks; logs
-//!   up to the head where a range ends beyond it; state at `latest` alone; receipts of type 0.
-//! - HTTP: hexadecimal without `0x`, accounts with 41 in front but not those of logs, times in milliseconds, zeros
-//!   left out; `{}` for a block and `[]` for outcomes that are not there; below `/walletsolidity/` nothing but what is
-//!   solidified; outcomes in the order of the transactions, without block hash or log index.
-//! - The solidified block: 19 of 27 witnesses have built on it. One who misses a slot ([`crate::Chain::skip_slots`]) delays it.
-//! - Logs of a transaction that failed stay ([`crate::Chain::fail_transaction`]), in logs and in outcomes.
-//! - Errors: [`BUSY`] and [`SUSPENDED`] outside of JSON-RPC, [`LITE_NODE`] as a bare sentence.
+//!   `latest`, `earliest` and `finalized`; -32602 for `safe`, `pending`, an unknown block hash and a range of more than
+//!   5,000 blocks; logs up to the head if a range ends beyond it; state at `latest` alone; receipts of type 0.
+//! - HTTP: hexadecimal without `0x`; accounts begin with 41, except those of logs; times in milliseconds; zeros left
+//!   out; `{}` for an unknown block and `[]` for unknown outcomes; below `/walletsolidity/` only solidified blocks;
+//!   outcomes in the order of the transactions, without block hash or log index.
+//! - The solidified block: 19 of 27 witnesses have built on it. A witness that misses a slot
+//!   ([`crate::Chain::skip_slots`]) delays it.
+//! - Logs of a failed transaction ([`crate::Chain::fail_transaction`]) stay, among the logs and in its outcome.
+//! - Errors: [`BUSY`] and [`SUSPENDED`] in a form other than JSON-RPC's, [`LITE_NODE`] as a bare sentence.
 //!
-//! **Not real**: hashes do not begin with the height, as those of Tron do; every transaction is a call of a token, so none is
-//! without a result; transactions and outcomes have the fields that are read and few others; witnesses have numbers
-//! for keys, never change, and sign nothing; there is no maintenance period; the control methods of the development chain
-//! are answered too.
+//! **Not real**: hashes do not begin with the height, as those of Tron do; every transaction is a call of a token, so
+//! each has a result; transactions and outcomes have the fields that Tidemark reads and few others; witnesses have
+//! numbers for keys, never change, and sign nothing; there is no maintenance period; the control methods of the
+//! development chain are answered too.
 
 mod native;
 mod rpc;
@@ -31,9 +32,9 @@ use crate::answer::{Served, as_is, respond};
 /// A node that has no capacity for the request: HTTP 200, on both interfaces.
 pub const BUSY: &str =
     r#"{"Error":"class java.lang.IllegalAccessException : lack of computing resources"}"#;
-/// Rate limit of a gateway: HTTP 403, or 503 with a key.
+/// Rate limit of a gateway: HTTP 403, or 503 if the request has an API key.
 pub const SUSPENDED: &str = r#"{"Error":"request rate exceeded the allowed_rps(10), and the query server is suspended for 1 s"}"#;
-/// A node without history, asked for blocks or outcomes: HTTP 200.
+/// Answer of a node without history to a request for blocks or outcomes: HTTP 200.
 pub const LITE_NODE: &str = "this API is closed because this node is a lite fullnode";
 
 pub(crate) fn router(served: Served) -> Router {
@@ -57,7 +58,7 @@ async fn wallet_solidity(state: State<Served>, method: Path<String>, body: Bytes
 }
 
 fn http(served: &Served, method: &str, body: &[u8], is_solid: bool) -> Response {
-    // No body counts as an empty object.
+    // A missing or invalid body counts as an empty object.
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let (status, text) = native::answer(&served.chain, method, &body, is_solid);
     as_is(status, text)

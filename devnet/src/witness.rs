@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::block::Block;
 use crate::chain::Ledger;
 
-/// Witnesses that take turns, one for each slot.
+/// Number of witnesses, which take turns, one for each slot.
 const WITNESSES: u64 = 27;
 /// Number of witnesses that must build on a block, its own one included, to solidify it.
 const BUILDERS: usize = 19;

@@ -80,7 +80,8 @@ pub fn run(
 /// ended it. Blocks.
 ///
 /// # Errors
-/// [`Error`]: the log failed, or the tables, for a minute if a retry may help; run it again, from the beginning.
+/// [`Error`]: the log or the tables failed; writes to unavailable tables are first retried for a minute. Run it again:
+/// it starts from the beginning.
 pub fn rebuild(
     log: &dyn Log,
     store: &dyn Store,
@@ -90,8 +91,8 @@ pub fn rebuild(
     rebuild::rebuild(log, store, handle, report)
 }
 
-/// Writes later records as [`run`] does but without a group, until `report` ends it. The tables are complete once each
-/// partition is read to its end at the start. Blocks.
+/// Continues as [`run`] does from given positions, but without a group, until `report` ends it. The tables are complete
+/// once they have each partition up to the end that it had at the start. Blocks.
 ///
 /// # Errors
 /// As [`rebuild`].

@@ -130,7 +130,7 @@ fn of_deposit(deposit: &Deposit) -> Option<Event> {
 
 fn of_transfer(transfer: &Transfer) -> Option<Event> {
     let what = match transfer.status {
-        // A retract may publish it again.
+        // A retract publishes the transfer again, which is no new step.
         _ if transfer.orphaned_at.is_some() && !is_failed(transfer) => return None,
         TransferStatus::WaitingForConfirmation => "transfer seen",
         TransferStatus::NoMatchedDeposit => "transfer unknown",
@@ -236,7 +236,7 @@ mod tests {
             reason: None,
         };
         assert_eq!(Event::of(&Change::Order(paid.clone())), Some(expected));
-        // Two chains with the same amount: the transfer says which it was.
+        // Two deposits had the paid amount, so the order alone does not identify the chain.
         let deposits = [&paid.deposits[..], &paid.deposits].concat();
         let event = Event::of(&Change::Order(Order { deposits, ..paid })).unwrap();
         assert_eq!((event.blockchain, event.stablecoin), (None, None));

@@ -23,8 +23,8 @@ pub const TOPICS: [Topic; 9] = [
     Topic::Chains,
 ];
 
-/// Maximum lead of a record's version clock over its append time. CQL servers refuse write times
-/// beyond three days, and a row that had one would ignore all later versions until then.
+/// Maximum lead of a record's version clock over its append time. CQL servers refuse write times more than three days
+/// ahead, and a row with a future write time ignores all updates until that time.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Change by a record; none for the tombstone of a compacted topic, since rows stay.
@@ -157,7 +157,7 @@ mod tests {
             matches!(&refused, Err(Unreadable::Garbage(why)) if why.contains("clock")),
             "{refused:?}"
         );
-        // One that comes late is applied.
+        // A version clock behind the append time is accepted.
         assert!(matches!(plan(-90 * day), Ok(Some(_))));
     }
 }

@@ -24,8 +24,8 @@ use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of records that wait.
 const FLUSH_RECORDS: usize = 10_000;
-/// Maximum time that a turn spends on slow tables before the next poll: a member that does not poll
-/// is evicted, and the next owner would take as long.
+/// Maximum time of one turn with slow tables before the next poll: a member that does not poll is evicted, and the next
+/// owner would take as long.
 const TURN_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Projector {
@@ -34,16 +34,16 @@ pub(super) struct Projector {
     /// Records read and not committed; kept while the tables cannot take them.
     batch: Batch,
     call: CallSize,
-    /// [`TURN_MAX`].
+    /// [`TURN_MAX`], except in tests.
     turn_max: Duration,
-    /// The tables cannot take the batch now.
+    /// `true` if the tables cannot take the batch now.
     is_waiting: bool,
-    /// The process stops: nothing waits for more records.
+    /// `true` if the process stops: a flush no longer waits for more records.
     is_stopping: bool,
     upkeep: Upkeep,
     /// Level of the lines about payments.
     level: Level,
-    /// Events that the step under way makes visible.
+    /// Events to be logged once the present step is committed.
     events: Vec<Event>,
     /// Partitions not yet checked for rows that the group has read and the tables lack.
     unchecked: Vec<Assigned>,
@@ -54,9 +54,9 @@ struct Batch {
     /// Not applied yet.
     changes: Vec<Change>,
     letters: Vec<(TopicPartition, NewRecord)>,
-    /// Events that become visible with its offsets.
+    /// Events to be logged once their offsets are committed.
     events: Vec<(TopicPartition, Event)>,
-    /// Only its offsets.
+    /// Offsets of the records read; it has no outputs.
     read: Step,
     records: usize,
     /// Time at which the first of them was read.
@@ -202,7 +202,7 @@ fn available<T>(outcome: Result<T, store::Error>) -> Result<Option<T>, Error> {
 
 impl Handler for Projector {
     const GROUP: &'static str = GROUP;
-    /// Several versions of one row in one batch are one write.
+    /// Maximum number of records of one step: several versions of one row in it are one write.
     const BATCH_MAX: usize = 4096;
     type Error = Error;
 
@@ -219,7 +219,7 @@ impl Handler for Projector {
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
         self.upkeep.revoked(lost);
         self.unchecked.retain(|assigned| !lost.contains(&assigned.partition));
-        // Their rows may still be written: the next owner writes the same ones.
+        // The rows of these records may still be written: the next owner writes the same ones.
         self.batch.read.offsets.retain(|(partition, _)| !lost.contains(partition));
         self.batch.letters.retain(|(from, _)| !lost.contains(from));
         self.batch.events.retain(|(from, _)| !lost.contains(from));
@@ -286,7 +286,7 @@ mod tests {
         Projector::new(store, runtime.handle().clone(), upkeep, Level::DEBUG)
     }
 
-    /// Missing rows would never be written.
+    /// Rows that the group has passed would never be written.
     #[test]
     fn tables_that_lack_rows_stop_it() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());

@@ -1,7 +1,7 @@
 //! Reads the newest version of each row on the log.
 //!
-//! All versions of a row are in one partition of its topics. So the log is read partition by partition, each twice: for
-//! the versions, and for the rows.
+//! All versions of a row are in one partition of its topics. So the log is read partition by partition: first for the
+//! newest version of each row, then for the rows.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +16,8 @@ use super::machine::plan_change;
 
 /// Maximum number of records read at once, and of rows given at once.
 pub(super) const BATCH_MAX: usize = 4096;
-/// Maximum number of records per pass: half a gigabyte of memory if each is another row, most often a fifth of that.
+/// Number of records for each pass over a partition. A pass keeps the versions of a share of the rows: half a gigabyte
+/// of memory if each record is another row, most often a fifth of that.
 const PASS_RECORDS: u64 = 8_000_000;
 /// Topics with the rows of one table: all versions of a row are in the same partition of each.
 pub(super) const TABLES: [&[Topic]; 5] = [
@@ -36,9 +37,9 @@ pub(super) const TABLES: [&[Topic]; 5] = [
 /// Progress of a rebuild or a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Positions of the log that were read; each is read more than once.
+    /// Positions of the log read so far, counted each time they are read: most are read twice or more.
     pub read: u64,
-    /// Total number of positions to read.
+    /// Total number of positions to read, counted in the same way.
     pub of: u64,
     /// Rows that were written, or compared.
     pub rows: u64,
@@ -202,7 +203,7 @@ impl<'a> Scan<'a> {
             while next < *end {
                 let mut records = self.log.read(*of, next, BATCH_MAX)?;
                 records.retain(|record| record.offset < *end);
-                // After the last record there may be offsets without one.
+                // The last offsets may have no record.
                 let after = records.last().map_or(*end, |last| last.offset.next());
                 take(self, changes(&records)?)?;
                 self.progress.read += (after.0 - next.0).unsigned_abs();
@@ -241,7 +242,7 @@ pub(super) fn changes(records: &[Arc<Record>]) -> Result<Vec<Found>, Error> {
         let found = |change| Found { from: record.from, offset: record.offset, change };
         match plan_change(record) {
             Ok(change) => changes.extend(change.map(found)),
-            // It is in dead-letters since the projector first read it.
+            // The projector has already written it to the dead letters.
             Err(unreadable) => drop(unreadable.garbage(record)?),
         }
     }

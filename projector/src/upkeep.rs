@@ -71,8 +71,8 @@ async fn sweep(store: Arc<dyn Store>) {
     }
 }
 
-/// Removes rows that are old by the chains' time, too: a clock that is ahead would remove rows for
-/// good.
+/// Removes old rows. Their age counts from the earlier of clock and chain time: removal is final, and the clock may be
+/// ahead.
 async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn Clock>) {
     let now = clock.now();
     let newest = match store.chains().await {
@@ -82,7 +82,7 @@ async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn C
             return;
         }
     };
-    // Without a chain there is no second clock.
+    // Without a chain there is no time to compare the clock with.
     let Some(newest) = newest else { return };
     let before = Day::of(now.seconds().min(newest)).back(retention.days);
     let file = retention.export.map(|folder| {
@@ -151,7 +151,7 @@ mod tests {
         let retention = Retention { days: 92, export: Some(folder.path().to_owned()) };
         let clock = Arc::new(ManualClock::new(today.micros()));
         let mut upkeep = Upkeep::new(Some(retention), clock.clone());
-        // Whether it swept, and pruned.
+        // Runs the due work. Returns whether it swept, and whether it pruned.
         let run = |upkeep: &mut Upkeep| {
             upkeep.if_due(&store, runtime.handle());
             [upkeep.sweeps.running(), upkeep.pruning.running()]

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use super::Error;
 use super::scan::{BATCH_MAX, Found, Positions, Report, Scan, TABLES, changes};
 
-/// Rows that are read at the same time.
+/// Number of threads that read rows.
 const READERS: usize = 16;
 /// Maximum time, in all, for which a comparison waits for a projector that has not read everything.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub struct Difference {
     pub from: TopicPartition,
     pub offset: Offset,
     pub defect: Defect,
-    /// False: no projector has read it yet.
+    /// False if no projector has read that version yet.
     pub is_read: bool,
 }
 
@@ -105,7 +105,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// Reports it, unless the row was pruned, or is an attempt of a missing row.
+    /// Reports it, unless the row was pruned, or is an attempt whose order or transfer has no row.
     fn report(&mut self, difference: Difference) -> Result<(), Error> {
         let row = &difference.newest;
         if difference.defect == Defect::Missing {
@@ -140,7 +140,7 @@ impl Verify<'_> {
         Ok(positions.into_iter().map(position).collect())
     }
 
-    /// Their rows in the tables.
+    /// The rows of the tables for these changes.
     fn rows(&self, found: &[Found]) -> Result<Vec<Option<Change>>, Error> {
         let (store, handle) = (self.store, self.handle);
         let read = |found: &[Found]| {

@@ -17,7 +17,7 @@ pub enum Join {
     Orders,
     /// Newest versions on the topics, and rows.
     Tables,
-    /// Events to be announced, and webhooks.
+    /// Events to be announced, and their webhooks.
     Webhooks,
     /// Orders, and the shop's own books.
     Books,
@@ -70,7 +70,7 @@ pub enum Kind {
     RowDiffers,
     /// No webhook was made of an event.
     NotAnnounced,
-    /// The attempts of a webhook are used up, and none was acknowledged.
+    /// All attempts of a webhook failed, and none are left.
     Dead,
     /// The books have an order that the period lacks.
     NotAnOrder,

@@ -1,7 +1,8 @@
-//! Compares what a period has in each place: on the chains, on the topics, in the tables, in webhooks, in the shop's books.
+//! Compares the records of a period in all places: on the chains, on the topics, in the tables, in webhooks, in the
+//! shop's books.
 //!
-//! Each join takes two lists of plain data and gives totals, differences, and what cannot be judged yet. A difference
-//! names the places, the missing part, and the command that mends it.
+//! Each join takes two lists of plain data and gives totals, differences, and the number of items that cannot be judged
+//! yet. A difference names the places, the missing part, and the command that mends it.
 //!
 //! Deliberately not here: where the lists come from, and how a report is printed.
 

@@ -4,10 +4,10 @@ use schemas::{UnixMicros, UnixSeconds};
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
-/// Maximum days of a period: each queries the balances at its end.
+/// Maximum number of days of a period: balances are queried at the end of each day.
 const DAYS_MAX: i64 = 366;
 
-/// Seconds from `from` to `to`, exclusive.
+/// Half-open period of time: `from` is included, `to` is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
     pub from: UnixSeconds,
@@ -76,7 +76,7 @@ impl Period {
         (self.from < end).then_some(Self { from: self.from, to: self.to.min(end) })
     }
 
-    /// Returns its beginning, every midnight in it, and its end.
+    /// Returns its beginning, every midnight (UTC) in it, and its end.
     #[must_use]
     pub fn bounds(&self) -> Vec<UnixSeconds> {
         let first = self.from.0.div_euclid(DAY).saturating_add(1) * DAY;
@@ -86,7 +86,7 @@ impl Period {
     }
 }
 
-/// A second as a person reads it, such as 2026-11-25T14:00:00Z.
+/// Formats a time in UTC without fractions, such as 2026-11-25T14:00:00Z.
 #[must_use]
 pub fn rfc3339(second: UnixSeconds) -> String {
     let text = second.micros().to_rfc3339();

@@ -6,13 +6,13 @@ use schemas::{Amount, Blockchain, Stablecoin, TransferStatus, UnixSeconds};
 
 use crate::{Difference, Join, Joined, Kind, Period, Sum, rfc3339};
 
-/// A chain's coin on a day, or on the part of it that is judged.
+/// Sums and balances of one coin on one chain, for a day or the part of it that is in the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
     pub blockchain: Blockchain,
     pub coin: Stablecoin,
     pub period: Period,
-    /// Balance of the wallets before it; none if no endpoint has the state of that block.
+    /// Balance of the wallets at the beginning; none if no endpoint has the state of that block.
     pub opening: Option<Amount>,
     /// Received transfers that paid an order.
     pub matched: Sum,
@@ -22,7 +22,7 @@ pub struct Line {
     pub other: Sum,
     /// Transfers out of the wallets.
     pub sent: Sum,
-    /// Balance of the wallets at its end; none as for `opening`.
+    /// Balance of the wallets at the end; none as for `opening`.
     pub closing: Option<Amount>,
 }
 
@@ -40,7 +40,7 @@ impl Line {
         moved == 0 && is_zero(self.opening) && is_zero(self.closing)
     }
 
-    /// `true` if the balances follow from the transfers; `None` if they are not known.
+    /// `true` if the balances follow from the transfers; `None` if a balance is not known.
     #[must_use]
     pub fn is_balanced(&self) -> Option<bool> {
         let (opening, closing) = self.opening.zip(self.closing)?;

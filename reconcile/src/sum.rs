@@ -40,7 +40,7 @@ pub struct Total {
     pub join: Join,
     pub blockchain: Option<Blockchain>,
     pub coin: Option<Stablecoin>,
-    /// The part of the join: `matched`, `delivered`.
+    /// Name of the items, such as `matched` or `delivered`.
     pub item: &'static str,
     pub sum: Sum,
 }

@@ -23,7 +23,7 @@ struct World {
     books: Vec<Book>,
 }
 
-/// A transfer a number; those with `true` pay an order.
+/// Creates one transfer for each payment. Those with `true` pay an order.
 fn world(payments: &[(u32, bool)]) -> World {
     let mut world = World {
         chain: Vec::new(),
@@ -102,7 +102,7 @@ impl World {
         let order = self.orders.len().checked_sub(1).map(|last| at % (last + 1));
         Some(match which {
             0 => {
-                // The log lost it before it had any effect.
+                // The log lost the transfer before the processor read it.
                 let gone = self.raw.remove(at % self.raw.len());
                 self.transfers.retain(|one| one.observation.tx_hash != gone.seen.tx_hash);
                 Kind::NotInLog
@@ -162,7 +162,7 @@ proptest! {
     ) {
         let mut world = world(&payments);
         prop_assert_eq!(world.kinds(), []);
-        // An order whose transfer left the log is not the planted one.
+        // An order whose transfer is lost would be a second difference.
         let is_matched_gone = which == 0 && world.transfers[at % payments.len()].order_id.is_some();
         prop_assume!(!is_matched_gone);
         if let Some(kind) = world.damage(which, at) {

@@ -15,7 +15,7 @@ const GET_BLOCK: &str = "getblock";
 const GET_BLOCK_BY_NUM: &str = "getblockbynum";
 const GET_INFOS: &str = "gettransactioninfobyblocknum";
 
-/// Status and body for a request. `is_solid` shows nothing above the solidified block.
+/// Returns status and body of the answer to a request. With `is_solid`, nothing above the solidified block is shown.
 pub(super) fn answer(chain: &Chain, method: &str, body: &Value, is_solid: bool) -> (u16, String) {
     let Some(method) = METHODS.iter().find(|known| **known == method) else {
         return (404, String::new());
@@ -61,7 +61,7 @@ pub(super) fn answer(chain: &Chain, method: &str, body: &Value, is_solid: bool) 
     (200, answered.unwrap_or_else(|| json!({})).to_string())
 }
 
-/// The number that `id_or_num` means; none for a hash of no block.
+/// The block number for `id_or_num`; none if it is the hash of no block.
 fn wanted(ledger: &Ledger, body: &Value, newest: u64) -> Result<Option<u64>, &'static str> {
     let text = body["id_or_num"].as_str().unwrap_or_default();
     if text.is_empty() {
@@ -74,7 +74,7 @@ fn wanted(ledger: &Ledger, body: &Value, newest: u64) -> Result<Option<u64>, &'s
     Ok(ledger.block_by_hash(hash).map(|block| block.id.number))
 }
 
-/// An account: 41 and its 20 bytes.
+/// Hexadecimal form of an account: 41 and its 20 bytes.
 fn account(address: Address) -> String {
     format!("41{}", hex::encode(address))
 }

@@ -1,4 +1,4 @@
-//! java-tron's JSON-RPC: that of the development chain, with its deviations.
+//! java-tron's JSON-RPC: that of the development chain, with java-tron's deviations.
 
 use alloy_primitives::B256;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::param::RpcError;
 use crate::witness::solidified;
 use crate::{Chain, rpc, view};
 
-/// Most blocks of one `eth_getLogs`.
+/// Maximum distance between the first and the last block of one `eth_getLogs`.
 const RANGE_BLOCKS_MAX: u64 = 5_000;
 
 /// Answers one request.
@@ -49,7 +49,7 @@ fn unsupported(tag: &str) -> RpcError {
     RpcError::invalid_params(format!("TAG {tag} not supported"))
 }
 
-/// Puts the number of the solidified block in the place of its tag.
+/// Replaces the tag `finalized` by the number of the solidified block.
 fn resolve_tag(chain: &Chain, tag: &mut Value) -> Result<(), RpcError> {
     match tag.as_str() {
         Some(name @ ("safe" | "pending")) => Err(unsupported(name)),

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-/// Most rows of one call.
+/// Maximum number of rows of one call.
 pub(crate) const ROWS_MAX: usize = 512;
-/// Few enough for tables that hardly answer.
+/// Minimum number of rows of one call, for tables that hardly answer.
 const ROWS_MIN: usize = 16;
-/// A call that takes longer is too large.
+/// Duration above which the next call is halved.
 const SLOW: Duration = Duration::from_millis(500);
-/// A call that takes no longer may be twice as large.
+/// Duration up to which the next call is doubled.
 const QUICK: Duration = Duration::from_millis(200);
 
 /// The adaptive size of a call, in rows.

@@ -77,7 +77,7 @@ fn unreadable_record_becomes_a_dead_letter() {
     assert_eq!(shop.letters().len(), 2);
 }
 
-/// A missing row would stay unnoticed.
+/// Without a stop the missing row would stay unnoticed.
 #[test]
 fn a_record_of_a_newer_version_stops_it() {
     let shop = Shop::new();

@@ -45,7 +45,7 @@ fn rebuild_writes_only_the_newest_of_each_row() {
     let written = noted.applied.lock().unwrap().clone();
     let history: Vec<Change> = history().iter().map(change).collect();
     let mut newest = store::coalesce(history);
-    newest.push(Change::Attempt(example::attempt())); // The log has it twice; one has no versions.
+    newest.push(Change::Attempt(example::attempt())); // Twice on the log: it has no versions.
     let sorted = |changes: Vec<Change>| {
         let mut texts: Vec<_> = changes.iter().map(|change| format!("{change:?}")).collect();
         texts.sort();
@@ -55,7 +55,7 @@ fn rebuild_writes_only_the_newest_of_each_row() {
     assert_eq!(sorted(written), sorted(newest));
 }
 
-/// Removed rows do not come back, and rows that were pending then do.
+/// Pruned rows do not come back. Rows that were not final at the time of the pruning do.
 #[test]
 fn a_rebuild_leaves_out_what_was_pruned() {
     let shop = Shop::new();
@@ -103,7 +103,7 @@ fn interrupted_rebuild_ends_and_the_next_completes() {
     assert_eq!(last.read, last.of, "the progress ends where it said that it would");
 }
 
-/// New tables are kept up while processes change over to them.
+/// New tables follow the log until all processes use them.
 #[test]
 fn tables_that_follow_the_log_miss_nothing() {
     let shop = Shop::new();
@@ -122,7 +122,7 @@ fn tables_that_follow_the_log_miss_nothing() {
     assert_eq!(shop.rows(&new), shop.rows(&all));
 }
 
-/// A concurrent projector reads further: the next start finds its group's position.
+/// A concurrent projector has read further: its positions stay.
 #[test]
 fn a_rebuild_takes_no_position_back() {
     let shop = Shop::new();
@@ -149,7 +149,7 @@ fn a_rebuild_takes_no_position_back() {
     assert_eq!(found.map(|at| at.next), Some(end().0));
 }
 
-/// A long rebuild does not begin again because the tables were away for a moment.
+/// A long rebuild does not start again because the tables were unavailable for a moment.
 #[test]
 fn a_rebuild_waits_for_tables_that_are_away() {
     let shop = Shop::new();

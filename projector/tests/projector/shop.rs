@@ -97,7 +97,7 @@ impl Shop {
         self.log.read(of, Offset(0), 100).unwrap()
     }
 
-    /// All rows, as the queries give them.
+    /// All rows, by the queries of the store.
     pub(crate) fn rows(&self, store: &EmbeddedStore) -> impl PartialEq + std::fmt::Debug + use<> {
         let wallet = example::transfer().observation.to_address;
         self.runtime.block_on(async {
@@ -189,20 +189,20 @@ pub(crate) fn change(record: &NewRecord) -> Change {
     }
 }
 
-/// Behaviour of [`Noted`] tables when they are given changes.
+/// Behaviour of [`Noted`] tables at a write.
 pub(crate) enum Mood {
     Works,
     Unavailable,
     Broken,
 }
 
-/// Tables that note what they are given, and fail when asked to.
+/// Record of the writes to tables, which fail on demand.
 pub(crate) struct Noted {
     pub(crate) mood: Mutex<Mood>,
     pub(crate) refused: AtomicUsize,
     pub(crate) applied: Mutex<Vec<Change>>,
     pub(crate) flushed: AtomicUsize,
-    /// A flush only counts as refused.
+    /// `true` if flushes fail. They count as refused.
     pub(crate) is_disk_away: AtomicBool,
 }
 

@@ -38,7 +38,7 @@ fn a_row_of_another_version_differs() {
     let at = |number, version| order(number, version, OrderStatus::Paid);
     let published = [1, 2, 3, 4].map(|number| wrap(Topic::Orders, 0, &at(number, 5)));
     shop.produce(published.to_vec());
-    // The tables claim to be complete: the second is missing.
+    // The positions of the tables are those of complete ones, but the second row is missing.
     shop.rebuild(&others).unwrap();
     let positions = shop.runtime.block_on(others.positions()).unwrap();
     shop.runtime.block_on(shop.store.set_positions(&positions)).unwrap();
@@ -60,7 +60,7 @@ fn a_row_of_another_version_differs() {
     }
 }
 
-/// Tables in use are behind the log at every moment.
+/// Tables in use always lag the log a little.
 #[test]
 fn what_a_projector_has_not_read_is_waited_for() {
     let shop = Shop::new();
@@ -83,7 +83,7 @@ fn what_a_projector_has_not_read_is_waited_for() {
     assert_eq!(newest.order_id, late);
 }
 
-/// Rows created before the day were removed, also if they became final on it.
+/// Rows that were created before the day may have been removed, even if they became final later.
 #[test]
 fn what_was_removed_as_old_is_not_missing() {
     let shop = Shop::new();

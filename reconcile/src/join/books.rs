@@ -37,8 +37,8 @@ impl std::fmt::Display for BooksError {
 
 impl std::error::Error for BooksError {}
 
-/// Reads CSV with a line of names: `order_id`, `status`, `amount` and, if there is one, `transaction_hash`. Other columns are
-/// passed over.
+/// Reads CSV with a line of names: `order_id`, `status`, `amount` and, if there is one, `transaction_hash`. Other
+/// columns are ignored.
 ///
 /// # Errors
 /// [`BooksError`]: a missing column, an invalid cell, or a duplicate order.
@@ -80,7 +80,7 @@ pub fn read_books(text: &str) -> Result<Vec<Book>, BooksError> {
     Ok(books)
 }
 
-/// Cells of a line (RFC 4180), which have no line breaks.
+/// Cells of a line of CSV (RFC 4180). Line breaks in cells are not supported.
 fn cells(line: &str) -> Result<Vec<String>, &'static str> {
     let (mut cells, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut chars = line.chars().peekable();
@@ -99,8 +99,8 @@ fn cells(line: &str) -> Result<Vec<String>, &'static str> {
     Ok(cells)
 }
 
-/// Compares the books with the orders that changed in the period. `paid` were paid in it, and must be in the books;
-/// `transactions` are those of the transfers that are known.
+/// Compares the books with the orders that changed in the period. `paid` are the orders paid in it, which must be in
+/// the books. `transactions` are those of the known transfers.
 #[must_use]
 pub fn compare_books(
     books: &[Book],

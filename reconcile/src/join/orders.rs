@@ -9,8 +9,8 @@ use crate::difference::DEFECT;
 use crate::sum::Sums;
 use crate::{Difference, Join, Joined, Kind};
 
-/// Compares the newest records of transfers and of orders, both ways. The transfers were read before the orders: `is_new` names
-/// orders that may have changed since.
+/// Compares the newest records of transfers and of orders, both ways. The transfers were read before the orders:
+/// `is_new` is true for an order that may have changed since.
 #[must_use]
 pub fn compare_orders(
     chain: Blockchain,
@@ -60,7 +60,7 @@ pub fn compare_orders(
         transfers.iter().map(|transfer| (transfer.transfer_id, *transfer)).collect();
     for order in orders.values().filter(|order| !is_new(order)) {
         let Some(transfer) = order.paid_by.and_then(|by| known.get(&by)) else { continue };
-        // Another order's, or none: if it is matched to this one, it was compared above.
+        // It is matched to another order, or not at all. A transfer matched to this order was compared above.
         if transfer.status != TransferStatus::Matched
             || transfer.order_id.is_some_and(|of| of != order.order_id)
         {

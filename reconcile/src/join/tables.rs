@@ -13,13 +13,13 @@ pub enum RowState {
     Older,
     /// The row has a version that no record has.
     Newer,
-    /// The row has that version, and other content.
+    /// The row has the version of the record, but other content.
     Other,
     /// The projector has not read the record yet.
     NotYet,
 }
 
-/// A row, compared.
+/// Result of the comparison of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// `orders` or `transfers`.
@@ -29,7 +29,7 @@ pub struct Row {
     pub state: RowState,
 }
 
-/// Judges rows. `cure` is the command that rebuilds a row in this state.
+/// Collects the results of rows. `cure` is the command that rebuilds a row in this state.
 #[must_use]
 pub fn compare_rows(
     rows: impl IntoIterator<Item = Row>,

@@ -9,8 +9,8 @@ use crate::difference::DEFECT;
 use crate::sum::Sums;
 use crate::{Difference, Inclusion, Join, Joined, Kind};
 
-/// Compares the raw transfers of a chain with the newest record of each transfer. `held` are the transfers that endpoints
-/// disagree about, `retracted` those that the topic has a retract of.
+/// Compares the raw transfers of a chain with the newest record of each transfer. `held` are the transfers that
+/// endpoints disagree about. `retracted` are those that have a retract on the topic.
 #[must_use]
 pub fn compare_verdicts(
     chain: Blockchain,
@@ -103,8 +103,8 @@ impl Found {
         self.add(Kind::LeftTheChain, what, cure.to_owned());
     }
 
-    /// Reports transfers that nothing shows to have left the chain: their raw records were deleted, by retention or by
-    /// hand. One rewind, to below the lowest of them, publishes all again.
+    /// Reports transfers that have a verdict, but neither a raw record nor a retract: their raw records were deleted,
+    /// by retention or by hand. One rewind to below the lowest of them publishes all again.
     fn expired(&mut self, transfers: &[&Transfer]) {
         let lowest = transfers.iter().map(|transfer| transfer.block.number).min();
         let below = lowest.unwrap_or_default().saturating_sub(1);
