@@ -14,7 +14,7 @@ use url::Url;
 
 /// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
 pub(crate) const ATTEMPTS_MAX: i32 = 12;
-/// The longest time for one attempt (spec 6.3.2 says a few seconds).
+/// Maximum duration of one attempt (spec 6.3.2 says a few seconds).
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// Settings of webhook delivery.
@@ -41,9 +41,9 @@ pub struct Config {
     pub concurrency_per_host: usize,
     /// Signs every request (spec 5.3).
     pub secret: Secret,
-    /// During a rotation: adds a second signature, where there is room for two.
+    /// Key before the last rotation: adds a second signature to `webhook-signature` (Standard Webhooks).
     pub previous_secret: Option<Secret>,
-    /// URL for `unknown_transfer` (spec 6.2); none sends none.
+    /// URL for `unknown_transfer` (spec 6.2); without one, none is sent.
     pub unknown_transfer_webhook_url: Option<String>,
     /// Minimum amounts of a transfer to be announced (`unknown_transfer`).
     pub dust_threshold: BTreeMap<Stablecoin, Amount>,

@@ -18,13 +18,13 @@ use url::Url;
 const LOOKUPS_MAX: usize = 16;
 /// Time for which an answer is used without a new look-up; the system does not return the TTL.
 const FRESH_FOR: Duration = Duration::from_secs(30);
-/// Time for which a stale answer is used during a new look-up: dead name servers of some receivers
-/// delay no others.
+/// Maximum age of an answer that is used during a new look-up, so that attempts do not wait for look-ups of dead name
+/// servers.
 const USED_FOR: Duration = Duration::from_secs(300);
 /// Maximum number of remembered names.
 const NAMES_MAX: usize = 4096;
-/// Maximum age of another name's answer as proof that our name servers work, so that the failing
-/// ones are those of the unresolved name.
+/// Maximum age of an answer for another name that proves our name servers work. A look-up that fails meanwhile is the
+/// fault of the name's own servers.
 const WORKING_FOR: Duration = Duration::from_secs(60);
 
 /// [`host_of`] a text; empty if it is no URL.
@@ -81,13 +81,13 @@ struct Known {
 /// Reason why a name has no addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotResolved {
-    /// Name servers return none.
+    /// Name servers know no address.
     #[error("{0}")]
     Unknown(String),
     /// No name server answered in time.
     #[error("{0}")]
     Unanswered(String),
-    /// As above, and the failure is on our side.
+    /// A failure on our side.
     #[error("{0}")]
     Local(String),
 }
@@ -135,7 +135,7 @@ impl GuardedResolver {
             let thread = threads.acquire_owned().await;
             {
                 let mut names = known.lock().unwrap_or_else(PoisonError::into_inner);
-                // The table has one receiver. If no attempt waits any more, the thread is freed.
+                // The table has one receiver. Without another one no attempt waits, and the thread is freed.
                 if old.is_none() && sender.receiver_count() <= 1 {
                     names.remove(&name);
                     return;
@@ -223,7 +223,7 @@ fn ask_system(name: &str) -> Found {
         match kind {
             NoName | NoData => match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) {
                 Ok(_) => NotResolved::Unknown(cause),
-                // Also returned if it cannot send.
+                // The system also reports this if it cannot send a query.
                 Err(error) => NotResolved::Local(format!("{cause}: {error}")),
             },
             IO | Memory | System => NotResolved::Local(cause),
@@ -242,7 +242,7 @@ fn with_route(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     if near.is_empty() { far } else { near }
 }
 
-/// Sends nothing.
+/// `true` if the system has a route to an address. Connecting a UDP socket sends nothing.
 fn has_route(address: &SocketAddr) -> bool {
     let own = match address {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Azure's virtual machines get their secrets from it; by its number it is public.
+    /// Azure's virtual machines get secrets from this address, although it is in a public range.
     #[test]
     fn address_of_azures_machines_is_special() {
         let machine = Ipv4Addr::new(168, 63, 129, 16);

@@ -1,24 +1,24 @@
 //! Delivers webhooks to merchants: signed POSTs, repeated until one is answered with 200 (spec 6).
 //!
-//! **Reads** `orders` and `transfers.unknown` (the dispatcher), `webhooks.dispatch`,
-//! `webhooks.retry.*`, `webhooks.defer.*` and its changelog (the deliverer), `alerts` and `dead-letters` (the herald,
-//! which sends alerts to operators). **Writes** `webhooks.dispatch`;
-//! `webhooks.attempts`, `webhooks.retry.*`, `webhooks.defer.*`, `webhooks.changelog`, `webhooks.dead`, `alerts`, `dead-letters`.
+//! **Reads** `orders` and `transfers.unknown` (the dispatcher), `webhooks.dispatch`, `webhooks.retry.*`,
+//! `webhooks.defer.*`, its changelog and `alerts` (the deliverer), `alerts` and `dead-letters` (the herald, which sends
+//! alerts to operators). **Writes** `webhooks.dispatch`, `webhooks.attempts`, `webhooks.retry.*`, `webhooks.defer.*`,
+//! `webhooks.changelog`, `webhooks.dead`, `alerts`, `dead-letters`.
 //!
-//! The schedule (spec 6.3.3, whose table can be read in two ways): at most 12 POSTs. The first goes
-//! out at once; after failed attempt n (1 to 11) the next one follows 2^(n-1) seconds later,
-//! through the retry topic of that delay; after failed attempt 12 the event is in `webhooks.dead`
-//! and an operator can send it again (spec 6.3.4). A manual resend is an event of its own and runs the whole schedule.
+//! The schedule (spec 6.3.3, whose table can be read in two ways): at most 12 POSTs. The first goes out at once. After
+//! failed attempt n (1 to 11) the next one follows 2^(n-1) seconds later, through the retry topic of that delay. After
+//! failed attempt 12 the event is in `webhooks.dead`, and an operator can send it again (spec 6.3.4). A manual resend
+//! is an event of its own and runs the whole schedule.
 //!
-//! An event whose receiver is busy or gives no answers is deferred through `webhooks.defer.*`, which is
-//! not an attempt, and is bounded (`schedule::decide_deferral`).
-//! So is one that could not be sent for a failure on this side: no route, no file left, name servers that do not answer.
+//! An event whose receiver is busy or gives no answers is deferred through `webhooks.defer.*`. A deferral is not an
+//! attempt, and deferrals are bounded while the receiver is down (`schedule::decide_deferral`). An event that cannot be
+//! sent for a failure on this side is deferred too: no route, no free file descriptor, name servers that do not answer.
 //! An event whose URL may not be called is in `webhooks.dead` at once.
 //!
-//! **Invariants** (9 and 12): each event is attempted at least once, unless its receiver is down for a day, at
-//! most 12 times, never before it is due, and never after a newer one of its order, which is sent in its place;
-//! exactly HTTP 200 is success, whatever its body (spec 6.3.1); an offset is committed only in one step with the
-//! records that its attempt led to; a receiver that is slow delays its own events alone; no address inside the
+//! **Invariants** (9 and 12): each event is attempted at least once, unless its URL may not be called or its receiver
+//! is down for a day; at most 12 times; never before it is due; and never after a newer one of its order, which is sent
+//! in its place. Exactly HTTP 200 is success, whatever its body (spec 6.3.1). An offset is committed only in one step
+//! with the records that its attempt led to. A slow receiver delays its own events alone. No address inside the
 //! operator's network is called unless that is switched on.
 //!
 //! Deliberately not here: which events there are (the processor), the counters

@@ -26,8 +26,8 @@ runtime::metrics! {
     Gauge WAITING = "tidemark_webhooks_waiting" [];
     /// Receivers that gave no answer five times in a row, and that get one request now and then.
     Gauge BREAKERS_OPEN = "tidemark_webhooks_breakers_open" [];
-    /// Events deferred: because their receiver gave no answers (`down`) or has others to answer (`busy`), or for a failure
-    /// of our own (`local`); not attempts.
+    /// Events deferred: because their receiver gave no answers (`down`) or has others to answer (`busy`), or for a
+    /// failure of our own (`local`); not attempts.
     Counter DEFERRED = "tidemark_webhooks_deferred_total" [reason in REASONS];
     /// Attempts that could not be made for a failure of our own, such as a resolver that does not answer or a limit
     /// of open files: put off, and not counted.
@@ -45,8 +45,8 @@ runtime::metrics! {
     Gauge OLDEST_DUE = "tidemark_webhooks_oldest_due_seconds" [];
     /// Alerts that are open, by the one process that has the topic `alerts`.
     Gauge ALERTS_OPEN = "tidemark_webhooks_alerts_open" [kind in AlertKind::WORDS];
-    /// Messages about alerts to the sinks of `[[alerts.sinks]]`: delivered, attempts that failed, and those that were never
-    /// delivered (`dropped`): too old, or too many newer ones waited.
+    /// Messages about alerts to the sinks of `[[alerts.sinks]]`: delivered, attempts that failed, and those that were
+    /// never delivered (`dropped`): too old, or too many newer ones waited.
     Counter ALERT_MESSAGES = "tidemark_webhooks_alert_messages_total" [outcome in MESSAGE_OUTCOMES];
     /// Alerts that wait for a sink.
     Gauge ALERTS_WAITING = "tidemark_webhooks_alerts_waiting" [sink];

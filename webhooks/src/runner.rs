@@ -1,4 +1,4 @@
-//! Runs the machines against the log: two loops, each on a thread of its own.
+//! Runs the machines against the log: three loops, each on a thread of its own.
 
 mod deliverer;
 mod dispatcher;

@@ -41,9 +41,9 @@ const BODY_BYTES_MAX: usize = 16 * 1024;
 const ANSWER_BYTES_MAX: usize = 256;
 /// Maximum number of bytes searched for secrets: masks shorten the text.
 const SEARCHED_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
-/// More than any server sends by mistake; some exceed the client's own limit of 100.
+/// Maximum number of headers of an answer. Some receivers exceed the client's own limit of 100.
 const HEADERS_MAX: usize = 1000;
-/// Minimum interval between reports of failures of our own: while one lasts, all attempts have it.
+/// Minimum interval between reports of failures of our own: while one lasts, every attempt fails with it.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 /// Maximum idle time of a connection: shorter than servers keep theirs, some of them for 2 s only.
 /// A request sent while the server closes is lost, and nothing shows whether it was read.
@@ -169,7 +169,7 @@ impl Sender {
         })
     }
 
-    /// Logs a local failure: no receiver is called meanwhile.
+    /// Logs a local failure, during which no receiver can be called.
     fn report_local(&self, cause: Option<&str>) {
         metrics::local_failure();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,9 +10,9 @@ use schemas::{AlertKind, ReceiverPolicy, Secret};
 
 use super::template::Template;
 
-/// Longest name of a sink.
+/// Maximum bytes of a sink's name.
 const NAME_BYTES_MAX: usize = 32;
-/// Most sinks. The positions of all of them are kept with one offset of the group.
+/// Maximum number of sinks. The positions of all are in the metadata of one offset commit.
 const SINKS_MAX: usize = 50;
 
 /// The sinks.
@@ -24,7 +24,7 @@ pub struct AlertsConfig {
 /// A receiver of alerts.
 #[derive(Debug, Clone)]
 pub struct Sink {
-    /// Names it in metrics, log lines and commands.
+    /// Name in metrics, log lines and commands.
     pub name: String,
     /// Alert kinds that it receives; none means all.
     pub(crate) kinds: Option<Vec<AlertKind>>,

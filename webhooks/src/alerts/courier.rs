@@ -71,7 +71,7 @@ impl Courier {
         self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind))
     }
 
-    /// Sends it once.
+    /// Sends an alert once, without retries.
     pub(crate) async fn deliver(&self, alert: &Alert) -> SinkReport {
         // Equal for all attempts, new when the alert is raised again.
         let event_id = format!("{}.{}.{}", alert.alert_id, alert.state, alert.raised_at.0);
@@ -139,8 +139,7 @@ fn report(answer: Answer, is_delivered: bool) -> SinkReport {
     SinkReport { is_delivered, text }
 }
 
-/// Sends a message to a sink of the configuration, for a person who tries it; none if there is no such sink. It is
-/// recorded nowhere.
+/// Sends a test message to a configured sink; `None` if there is no such sink. It is recorded nowhere.
 ///
 /// # Errors
 /// The client cannot be made. A sink that fails is no error.

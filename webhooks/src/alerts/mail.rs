@@ -54,7 +54,7 @@ impl Mailer {
                 let lines: Vec<_> = answer.message().collect();
                 Ok(format!("{} {}", answer.code(), lines.join(" ")))
             }
-            // Its source is in its text.
+            // The error's text includes its source.
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("no answer in time".to_owned()),
         }

@@ -43,7 +43,7 @@ enum Part {
 pub(crate) struct Template(Vec<Part>);
 
 impl std::fmt::Debug for Template {
-    /// Its texts may be keys.
+    /// Hides the texts, which may contain keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Template(***)")
     }

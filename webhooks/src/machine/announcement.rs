@@ -9,8 +9,8 @@ use schemas::{
 };
 
 /// The webhook of an order's change: one if its status became paid, expired or cancelled, or an operator requested a
-/// resend (spec 6.1). The event id is derived from the change, so that a replay on any log gives the same id. Resends
-/// and payments of orders that had ended follow another event: by invariant 4 nothing else can.
+/// resend (spec 6.1). The event id is derived from the change, so that a replay on any log gives the same id. Only
+/// resends, and payments of orders that had ended, follow an earlier event of their order (invariant 4).
 #[must_use]
 pub fn decide_order(order: &Order) -> Option<Delivery> {
     let manual = order.cause == OrderCause::WebhookResent;

@@ -11,7 +11,7 @@ const WAIT_MAX_MICROS: i64 = 60_000_000;
 /// Opened by failures, closed by any answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Breaker {
-    /// Consecutive failures. Failures of requests that began before it opened do not count.
+    /// Consecutive failures. Failures while the breaker is open and no probe is due do not count.
     failures: u32,
     until: UnixMicros,
 }

@@ -7,9 +7,10 @@ use schemas::UnixMicros;
 
 /// Interval between two reports of the same failing endpoint.
 const AGAIN_MICROS: i64 = 24 * 3600 * 1_000_000;
-/// Longer than any wait between turns of a delivery: each waiting one is seen in every span.
+/// Length of a span, in microseconds: longer than any wait between two turns of a delivery, so that each waiting
+/// delivery is seen in every span.
 const SPAN_MICROS: i64 = 2048 * 1_000_000;
-/// Maximum number of failing endpoints that are tracked; failures of others are only recorded.
+/// Maximum number of failing endpoints that are tracked. Others are not reported.
 const ENDPOINTS_MAX: usize = 20_000;
 
 /// An endpoint to report.
@@ -24,7 +25,7 @@ pub(crate) struct Failing {
 #[derive(Debug)]
 struct Endpoint {
     since: UnixMicros,
-    /// The oldest event of the current span, and of the previous one.
+    /// Oldest event seen in the current span, and in the previous one.
     oldest: [UnixMicros; 2],
     span_ends: UnixMicros,
     named_at: Option<UnixMicros>,
@@ -61,7 +62,7 @@ impl Endpoints {
         Self { after_micros, failing: HashMap::new() }
     }
 
-    /// Counts a failure. Some if it is to be reported.
+    /// Notes a failure. Returns the endpoint if it is to be reported.
     pub(crate) fn failed(
         &mut self,
         host: &str,
@@ -100,7 +101,7 @@ impl Endpoints {
         self.failing.values().map(Endpoint::oldest).min()
     }
 
-    /// Ends a failure by an acknowledgement. Returns its start if it was reported.
+    /// Notes an acknowledgement, which ends the failure. Returns the failure's start if it was reported.
     pub(crate) fn acknowledged(&mut self, host: &str) -> Option<UnixMicros> {
         let endpoint = self.failing.remove(host)?;
         endpoint.named_at.map(|_| endpoint.since)

@@ -14,13 +14,15 @@ use super::breaker::Breaker;
 use super::schedule::Reason;
 
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
-/// An answer that takes longer is slow, and a job that waits longer is given back: well below one attempt's time-out.
+/// Time after which an answer is slow, and a waiting job is given back, in microseconds. It is well below the time-out
+/// of an attempt.
 const LONG_MICROS: i64 = 1_000_000;
 /// Interval of the search for jobs that have waited too long.
 const SEARCHED_EVERY_MICROS: i64 = 100_000;
-/// Maximum number of waiting jobs. A host may have as many as it leaves free for others.
+/// Maximum number of waiting jobs. The queue of one host never exceeds the room left for others.
 const WAITING_MAX: usize = 8192;
-/// Maximum number of manual jobs of a host that go first; more, as when a day is sent again, wait by age like all others.
+/// Maximum number of manual jobs of a host that go first. Further ones wait by age like automatic jobs, as when a day's
+/// events are sent again.
 const MANUAL_MAX: usize = 16;
 /// Maximum number of remembered hosts; beyond it, idle ones are forgotten.
 const HOSTS_MAX: usize = 20_000;
@@ -43,7 +45,7 @@ struct Priority {
 
 #[derive(Debug)]
 struct Host<T> {
-    /// Its last request was answered soon.
+    /// `true` if its last request was answered within [`LONG_MICROS`].
     is_quick: bool,
     /// Time of its last quick answer.
     quick_at: Option<UnixMicros>,
@@ -54,9 +56,9 @@ struct Host<T> {
     /// halved by each failure.
     limit: usize,
     breaker: Breaker,
-    /// The jobs, and since when each waits. With an open breaker it is the probe alone.
+    /// Waiting jobs, each with the start of its wait. While the breaker is open, only a probe may wait.
     waiting: BTreeMap<Priority, (UnixMicros, T)>,
-    /// Number of its last start.
+    /// Sequence number of its last start.
     turn: u64,
 }
 
@@ -88,12 +90,12 @@ impl<T> Host<T> {
         first.take_while(|priority| !priority.is_automatic).count()
     }
 
-    /// `true` if it has not been quick for long: one slow answer among many changes nothing.
+    /// `true` if it is not quick, and has not been for [`LONG_MICROS`]: one slow answer among many changes nothing.
     fn is_slow(&self, now: UnixMicros) -> bool {
         !self.is_quick && self.quick_at.is_none_or(|at| is_long(at, now))
     }
 
-    /// `true` if the breaker lets a job through.
+    /// `true` if the breaker lets a job through. An open one lets one probe at a time through.
     fn admits(&self, is_manual: bool, now: UnixMicros) -> bool {
         let may_probe = is_manual || self.breaker.may_probe(now);
         !self.breaker.is_open() || may_probe && self.is_idle()
@@ -126,7 +128,7 @@ impl<T> Host<T> {
                 self.is_quick = false;
                 self.limit = (self.limit / 2).max(1);
             }
-            // Not made: no evidence about the host.
+            // No request was made: no evidence about the host.
             Some(
                 Outcome::Forbidden | Outcome::Superseded | Outcome::CircuitOpen | Outcome::Local,
             )
@@ -134,7 +136,7 @@ impl<T> Host<T> {
         }
     }
 
-    /// Takes out the jobs that wait since a time that `is_out` picks.
+    /// Removes and returns the jobs whose start of wait `is_out` selects.
     fn take(&mut self, is_out: impl Fn(UnixMicros) -> bool) -> Vec<(T, Reason)> {
         let reason = if self.breaker.is_open() { Reason::Down } else { Reason::Busy };
         let mut taken = Vec::new();
@@ -149,12 +151,12 @@ impl<T> Host<T> {
     }
 }
 
-/// Hosts that are quick, or those that are not.
+/// Requests to the quick hosts, or to all others.
 #[derive(Debug, Default)]
 struct Share {
     /// Requests under way.
     running: usize,
-    /// The hosts that may start something, those first that did so longest ago.
+    /// Hosts that may start a job, the one with the earliest last start first.
     ready: BTreeSet<(u64, Arc<str>)>,
 }
 
@@ -164,7 +166,7 @@ pub(crate) struct Hosts<T> {
     running_max: usize,
     limit_max: usize,
     hosts: HashMap<Arc<str>, Host<T>>,
-    /// Shares of the other hosts and of the quick ones.
+    /// Shares of the other hosts and of the quick ones, indexed by `is_quick`.
     shares: [Share; 2],
     waiting: usize,
     searched_at: UnixMicros,
@@ -230,8 +232,8 @@ impl<T> Hosts<T> {
         waiting.map(|priority| priority.emitted_at).min()
     }
 
-    /// A job waits for its turn from now on. If too many of its host wait, that about the newest event is given back,
-    /// and the job itself if nothing is sent to its host at the time.
+    /// Queues a job. If too many jobs of its host wait, the one about the newest event is given back. If the host's
+    /// breaker lets no job through, this job is.
     pub(crate) fn offer(
         &mut self,
         host: &str,
@@ -256,7 +258,7 @@ impl<T> Hosts<T> {
         })?
     }
 
-    /// A job that starts now.
+    /// Takes the next job that may start, with its permit.
     pub(crate) fn next(&mut self, now: UnixMicros) -> Option<(T, Permit)> {
         let (name, turn) = (self.next_host()?, self.next_number());
         let job = self.change(&name, |host| {
@@ -278,8 +280,8 @@ impl<T> Hosts<T> {
         first.into_iter().chain(quick.ready.first()).min().map(|(_, name)| name.clone())
     }
 
-    /// A request has ended; without an outcome it was not made. Returns the jobs that wait for a host to which nothing is
-    /// sent any more.
+    /// Ends a request; without an outcome it was not made. If the host's breaker is open, its waiting jobs are given
+    /// back.
     pub(crate) fn ended(
         &mut self,
         permit: Permit,
@@ -297,7 +299,7 @@ impl<T> Hosts<T> {
 
     /// Returns the jobs that have waited too long. Those of a host that was quick just now stay.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<(T, Reason)> {
-        // A search of a later time than now was before the clock went back.
+        // A search later than now was made before the clock was set back.
         let since = now.0.saturating_sub(self.searched_at.0);
         if (0..SEARCHED_EVERY_MICROS).contains(&since) {
             return Vec::new();
@@ -328,7 +330,7 @@ impl<T> Hosts<T> {
         self.count
     }
 
-    /// Changes a host, and what is counted of it.
+    /// Changes a host, and updates the counters derived from it.
     fn change<R>(&mut self, name: &Arc<str>, change: impl FnOnce(&mut Host<T>) -> R) -> Option<R> {
         let host = self.hosts.get_mut(name)?;
         let share = &mut self.shares[usize::from(host.is_quick)];
@@ -346,7 +348,7 @@ impl<T> Hosts<T> {
     }
 }
 
-/// `true` if that is long ago, or was before the clock went back.
+/// `true` if `since` is more than [`LONG_MICROS`] ago, or in the future because the clock was set back.
 fn is_long(since: UnixMicros, now: UnixMicros) -> bool {
     !(0..LONG_MICROS).contains(&now.0.saturating_sub(since.0))
 }

@@ -1,7 +1,7 @@
 //! Partitions that this worker owns: records held until due, and completions.
 //!
-//! Within a topic all waits are equal, and one process writes a partition, so the first record of a partition is
-//! the first that is due: nothing due waits behind something later.
+//! Within a topic all waits are equal, and one process writes a partition. So the first record of a partition is the
+//! first that is due, and no due record waits behind a later one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use schemas::{Topic, UnixMicros};
 use super::schedule::due_after;
 use super::tracker::Tracker;
 
-/// Number of an assignment, to recognize completions of earlier ones.
+/// Number of an assignment, to recognize completions of records from earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ownership(u64);
 
@@ -43,7 +43,7 @@ struct Held {
 /// All partitions of this worker.
 #[derive(Debug)]
 pub(crate) struct Partitions {
-    /// Time at which a record was last taken.
+    /// Time of the last call of [`Partitions::take_due`].
     latest: UnixMicros,
     ownership: Ownership,
     partitions: HashMap<TopicPartition, OwnedPartition>,
@@ -160,8 +160,7 @@ impl Partitions {
             .is_some_and(|owned| owned.ownership == position.ownership)
     }
 
-    /// Marks a record as complete. False if its partition was lost meanwhile: then its results must
-    /// not be written.
+    /// Marks a record as complete. `false` if its partition was lost meanwhile: then its results must not be written.
     pub(crate) fn complete(&mut self, position: &Position) -> bool {
         match self.partitions.get_mut(&position.from) {
             Some(owned) if owned.ownership == position.ownership => {
@@ -177,8 +176,8 @@ impl Partitions {
         self.partitions.get(partition).map(|owned| owned.tracker.committed())
     }
 
-    /// The partitions whose reading is to be paused (true) or resumed (false): one that holds a record
-    /// is not read further, so no more than one batch of it is ever in memory.
+    /// Partitions whose reading is to be paused (`true`) or resumed (`false`). A partition with a held record is
+    /// paused, so that at most one batch of it is in memory.
     pub(crate) fn pause_changes(&mut self) -> Vec<(TopicPartition, bool)> {
         let mut changes = Vec::new();
         for (partition, owned) in &mut self.partitions {

@@ -8,9 +8,9 @@ use schemas::{AttemptOutcome, DeferLevel, RetryLevel, Topic, UnixMicros};
 
 use crate::config::ATTEMPTS_MAX;
 
-/// Maximum number of deferrals before an attempt: about a day.
+/// Maximum number of deferrals in a row, about a day, before an event is given up.
 const DEFERRALS_MAX: i32 = 100;
-/// Maximum count of deferrals for a host that answers: enough for the longest of them.
+/// Cap of the deferral count for a busy host: enough for the longest deferral, and far below [`DEFERRALS_MAX`].
 const BUSY_DEFERRALS_MAX: i32 = 11;
 
 /// Result of an attempt.
@@ -40,11 +40,11 @@ pub(crate) struct Verdict {
 pub(crate) enum Reason {
     /// Its receiver gives no answers.
     Down,
-    /// Its receiver has others to answer.
+    /// Other requests, to its receiver or to others, come first.
     Busy,
     /// A failure on this side.
     Local,
-    /// A failure on this side that no other receiver has.
+    /// A failure on this side, for this receiver alone.
     Unreachable,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn give_up(delivery: &Delivery, cause: String, now: UnixMicros) -> Ve
     decide(delivery, &not_made(AttemptOutcome::Forbidden, cause, now), 0)
 }
 
-/// Cause of a failed attempt, for a person: of an answer its status.
+/// Cause of a failed attempt, for a person; the status if there was an answer.
 pub(crate) fn cause_of(attempt: &Attempt) -> String {
     match attempt.http_status {
         _ if !attempt.cause.is_empty() => attempt.cause.clone(),
@@ -120,10 +120,10 @@ fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
     }
 }
 
-/// Defers a `delivery` that cannot be sent soon, longer each time. A receiver that is down uses up
-/// an attempt after two deferrals, if that delivery was sent before. A delivery that was never sent
-/// is deferred for about a day, and so is one whose receiver alone cannot be reached. Nothing is
-/// lost to a receiver that answers, nor to a failure of our own, however long it lasts.
+/// Defers a `delivery` that cannot be sent soon, longer each time. A receiver that is down uses up an attempt after two
+/// deferrals, if that delivery was sent before. A delivery that was never sent is given up after about a day of
+/// deferrals, and so is one whose receiver alone cannot be reached. No delivery is given up because its receiver is
+/// busy, or for a failure of our own, however long that lasts.
 pub(crate) fn decide_deferral(
     delivery: &Delivery,
     reason: Reason,
@@ -132,10 +132,10 @@ pub(crate) fn decide_deferral(
 ) -> Verdict {
     let is_local = matches!(reason, Reason::Local | Reason::Unreachable);
     let was_local = delivery.last_outcome == Some(AttemptOutcome::Local);
-    // From the first failure of ours on: how long its receiver was busy before says nothing.
+    // Local deferrals are counted from the first local failure: earlier ones, for a busy receiver, are no part of it.
     let before = if is_local && !was_local { 0 } else { delivery.deferrals };
     let next = before.saturating_add(1);
-    // The wait for a host that answers is no time in which it was down.
+    // Deferrals for a busy host do not count as time in which it was down.
     let deferrals =
         if reason == Reason::Busy { next.min(BUSY_DEFERRALS_MAX).max(before) } else { next };
     let is_down = reason == Reason::Down;
@@ -340,7 +340,7 @@ mod tests {
         let all = DEFERRALS_MAX as usize + 1;
         assert_eq!((never_sent.len(), never_sent.last()), (all, Some(&Topic::WebhooksDead)));
         assert!((80_000..90_000).contains(&seconds(&never_sent)), "about a day");
-        // Nobody but the receiver can cost an attempt, or the event.
+        // Only a receiver that is down, or alone unreachable, costs an attempt or the event.
         for reason in [Reason::Busy, Reason::Local] {
             for delivery in [&fresh, &retry] {
                 let after = |deferrals| {
@@ -351,7 +351,7 @@ mod tests {
                 };
                 if reason == Reason::Busy {
                     assert_eq!([0, 1, 9].map(after), [first, second, second]);
-                    // No number of them makes the first minute of an outage the last of a day.
+                    // Deferrals for a busy host never bring a delivery near the limit for an outage.
                     let most = BUSY_DEFERRALS_MAX;
                     for (before, expected) in [(most - 1, most), (most, most), (100, 100)] {
                         let delivery = Delivery { deferrals: before, ..delivery.clone() };

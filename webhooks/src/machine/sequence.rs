@@ -14,7 +14,7 @@ use schemas::{OrderId, UnixMicros};
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
 /// Retention of an entry: longer than the log keeps a delivery, which is a week.
 const KEPT_MICROS: i64 = 10 * 24 * HOUR_MICROS;
-/// Grace period in which a new owner keeps even older ones, until it has read the backlog.
+/// Grace period, in microseconds, in which a new owner keeps even expired entries, until it has read the backlog.
 const GRACE_MICROS: i64 = HOUR_MICROS;
 
 /// Position of a delivery in the events of its order.

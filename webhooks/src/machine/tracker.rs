@@ -79,7 +79,7 @@ impl Tracker {
             let position = usize::try_from(offset.saturating_sub(watermark)).unwrap_or_default();
             bytes.resize(bytes.len().max(position / 8 + 1), 0);
             if let Some(byte) = bytes.last_mut() {
-                // Offsets come in increasing order, so the last byte is the one.
+                // Offsets come in increasing order, so the bit is in the last byte.
                 *byte |= 1 << (position % 8);
             }
         }

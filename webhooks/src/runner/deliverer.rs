@@ -31,8 +31,8 @@ use crate::metrics;
 
 /// Poll time-out while attempts are under way: short, so that their results are committed soon.
 const POLL_BUSY: Duration = Duration::from_millis(5);
-/// Maximum number of retried or deferred records that one step takes: a backlog of them makes steps
-/// short and delays fresh events no longer.
+/// Maximum number of retried or deferred records that one step takes, so that a backlog of them does not delay fresh
+/// events.
 const WAITED_MAX: usize = 64;
 /// Time for the last commit, after the last attempt has timed out.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
@@ -54,26 +54,26 @@ pub(super) struct Deliverer {
     inbox: Arc<Inbox<Back>>,
     partitions: Partitions,
     sequences: Sequences,
-    /// End the attempts of a partition.
+    /// Cancel the attempts of each partition.
     losses: HashMap<TopicPartition, CancellationToken>,
-    /// Jobs to bring to their host next: their turn has come, or they did not start while this worker had no turn.
+    /// Jobs to offer to their hosts in the next turn: events whose predecessor has ended, and jobs that could not start
+    /// while the inbox was closed.
     ready: Vec<Job>,
     finished: Results,
-    /// The step with what has finished was aborted. Until it is committed nothing is started, for its
-    /// result could not be kept.
+    /// `true` after the step with the finished results was aborted. Until it is committed nothing is started, because
+    /// its result could not be kept.
     is_stalled: bool,
     /// The log could not be polled, so another process may have the partitions by now.
     is_cut_off: bool,
     drain_max: Duration,
-    /// Once the process stops: nothing is taken or started any more, and what is under way has until
-    /// then to end.
+    /// Deadline for the attempts under way, once the process stops. Nothing is taken or started any more.
     drain_until: Option<Instant>,
-    /// A record that this version cannot read: as in the drain, what is under way ends and is committed, then the stage
-    /// does. An attempt whose result was lost would be made again at every start.
+    /// A record that this version cannot read. The attempts under way end and are committed, then the stage stops: an
+    /// attempt whose result was lost would be repeated at every start.
     newer: Option<NewerRecord>,
 }
 
-/// The group that sends webhooks, and what it reads.
+/// Consumer group of the deliverer, and its topics.
 #[must_use]
 pub fn deliverer_inputs() -> (&'static str, Vec<Topic>) {
     let carries_delivery = |topic: &Topic| topic.spec().schema == SchemaName::Delivery;
@@ -96,8 +96,8 @@ impl Handler for Deliverer {
         taken.into_iter().try_for_each(|partition| self.sequences.restore(partition, member, now))
     }
 
-    /// Attempts under way are broken off, and what waits is not begun: the new owner makes its own, and of the order's
-    /// next event maybe.
+    /// Cancels the attempts of the lost partitions and drops their waiting jobs. The new owner makes its own attempts,
+    /// perhaps of a newer event of the order.
     fn revoked(&mut self, lost: &[TopicPartition]) -> Result<(), Error> {
         for partition in lost {
             self.partitions.revoke(*partition);
@@ -162,8 +162,8 @@ impl Handler for Deliverer {
         self.ready.extend(self.sequences.committed());
     }
 
-    /// The records are read again, and the partitions know them. What has finished is kept for the next step,
-    /// so its POSTs are not repeated.
+    /// Records that are read again are recognized by their partitions. Finished results are kept for the next step, so
+    /// their POSTs are not repeated.
     fn aborted(&mut self) -> Result<(), Error> {
         self.is_stalled = true;
         self.inbox.close();
@@ -174,7 +174,7 @@ impl Handler for Deliverer {
     fn poll_timeout(&self) -> Duration {
         let is_idle = self.inbox.is_empty() && self.finished.is_empty();
         let longest = if is_idle { POLL_TIMEOUT } else { POLL_BUSY };
-        // What is due and finds no room waits for an attempt to end, not for time to pass.
+        // A due record without room waits for an attempt to end, not for time to pass.
         if self.is_stalled || self.is_ending() || !self.engine.hosts().has_room() {
             return longest;
         }
@@ -238,7 +238,7 @@ impl Deliverer {
         is_awaited || self.finished.is_due(now)
     }
 
-    /// Takes what has come back.
+    /// Handles the jobs that returned to the inbox.
     fn land(&mut self) -> Result<(), Error> {
         let now = self.now();
         for back in self.inbox.take() {
@@ -286,7 +286,7 @@ impl Deliverer {
         if let Some(attempt) = &verdict.attempt {
             records.push(self.record(job, attempt)?);
         }
-        // A newer event of its order supersedes another attempt.
+        // A newer event of its order supersedes the next attempt.
         let is_overtaken = self.sequences.is_overtaken(job);
         if let Some((topic, next)) = &verdict.next {
             records.push(if is_overtaken && *topic != Topic::WebhooksDead {
@@ -347,7 +347,7 @@ impl Deliverer {
             self.admit(position, record, delivery, now)?;
         }
         self.engine.turn(now);
-        // Those that could not even wait.
+        // Handles the jobs that were given back at once.
         self.land()
     }
 
@@ -411,7 +411,7 @@ impl Deliverer {
         Ok(record.traced(job.record.traceparent()))
     }
 
-    /// The delivery again, for a topic that waits or for people.
+    /// Record of the delivery for a retry or defer topic, or for `webhooks.dead`.
     fn write(&self, job: &Job, topic: Topic, delivery: Delivery) -> Result<NewRecord, CodecError> {
         let due_at = schedule::due_at(topic, self.now());
         let delivery = Delivery { due_at, ..delivery };
@@ -420,7 +420,7 @@ impl Deliverer {
         Ok(record.traced(job.record.traceparent()))
     }
 
-    /// False if the partition was lost meanwhile.
+    /// `false` if the partition was lost meanwhile.
     fn finish(&mut self, position: Position, records: Vec<NewRecord>) -> bool {
         let is_ours = self.partitions.complete(&position);
         if is_ours {

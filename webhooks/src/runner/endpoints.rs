@@ -21,8 +21,8 @@ pub(super) struct Endpoints {
     shown: BTreeSet<String>,
     /// Alerts open on the topic, of all processes.
     open: OpenAlerts,
-    /// Alerts that steps took since the topic was read, by name, so that they are not written again
-    /// at once. Their step may never be committed.
+    /// Alerts that were put into steps since the topic was read, by name, so that they are not written again at once.
+    /// Their step may never be committed.
     taken: BTreeMap<String, Alert>,
 }
 

@@ -1,8 +1,8 @@
 //! `alerts` and `dead-letters` -> the sinks of alerts, and the one alert of a topic with dead letters.
 //!
-//! One process has both partitions. The position of each sink is kept with the group's offset,
-//! which is that of the sink farthest behind: no sink waits for another, and none is sent an alert
-//! again after a restart.
+//! One process has both partitions. The position of each sink is kept in the metadata of the group's offset, which is
+//! that of the sink farthest behind. So no sink waits for another, and a restart repeats nothing before a sink's
+//! position.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,10 +27,11 @@ use crate::metrics;
 
 /// Maximum length of a dead letter's reason in its alert.
 pub(super) const REASON_CHARS_MAX: usize = 300;
-/// Maximum lag, in records, of a sink that this process does not have. One farther behind was
-/// removed from the configuration, and holds the group back no longer.
+/// Maximum lag, in records, of a sink that this process does not have. A sink farther behind counts as removed from the
+/// configuration, and no longer holds back the group's offset.
 pub(super) const ABSENT_RECORDS_MAX: i64 = 1_000;
-/// Time for the last commit, after the last message has timed out.
+/// Time for the last commit, after the last request has timed out. A mail may take longer: then the next run sends it
+/// again.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
 /// Sends alerts to the sinks until the process stops. Blocks: runs on a thread of its own.
@@ -61,11 +62,12 @@ pub(super) struct Herald {
     inboxes: Vec<Inbox>,
     /// Positions of sinks that only other processes have, whose configuration is older or newer.
     absent: BTreeMap<String, Offset>,
-    /// Dead letters of the current step. Received records are not read again.
+    /// Dead letters that no step has committed yet. They are kept after an abort, because received records are skipped
+    /// when they are read again.
     letters: Vec<NewRecord>,
     /// Offset before which all was received.
     next: Offset,
-    /// Position that the group keeps, and the one that the step under way commits.
+    /// Committed position of the group, and the one that the step under way commits.
     kept: Option<Committed>,
     keeping: Option<Committed>,
     drain_max: Duration,
@@ -155,7 +157,7 @@ impl Handler for Herald {
         }
     }
 
-    /// Forgets the step's commit only; received records stay known, also when they are read again.
+    /// Forgets the step's commit only. Received records remain known, and are skipped when they are read again.
     fn aborted(&mut self) -> Result<(), Error> {
         self.keeping = None;
         Ok(())

@@ -1,12 +1,12 @@
-//! A worker's inbox of finished jobs.
+//! A worker's inbox of returned jobs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use schemas::UnixMicros;
 
-/// Time after a worker's turn in which its jobs may start. Well below the time in which a worker
-/// that does not poll loses its partitions, without being notified.
+/// Time after a worker's turn in which its jobs may start: well below the time after which a worker that does not poll
+/// loses its partitions without being notified.
 const OPEN_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -25,7 +25,7 @@ pub(super) struct Job {
     /// None if it is about no order.
     pub(super) turn: Option<Turn>,
     pub(super) inbox: Arc<Inbox<Back>>,
-    /// Its partition was lost.
+    /// Cancelled when its partition is lost.
     pub(super) lost: CancellationToken,
 }
 

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::job::Finished;
 
-/// Number of results at which a step is committed;
+/// Number of results at which a step is committed at once.
 const COUNT_MAX: usize = 1024;
-/// otherwise it is committed when the first result has waited for this multiple of the last
-/// commit's duration, within these bounds. A worker takes nothing while it commits; this limits
-/// that to a ninth of the time, however many receivers are bad.
+/// Multiple of the last commit's duration for which the first result waits for a commit, within the bounds below. A
+/// worker takes nothing while it commits. With commits of up to 25 ms that is at most a ninth of the time, however many
+/// receivers fail.
 const LINGER_FACTOR: u32 = 8;
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(200);

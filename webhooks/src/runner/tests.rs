@@ -1,4 +1,4 @@
-//! Both loops: turn by turn on a scripted log, and on their threads over the embedded log.
+//! The loops: turn by turn on a scripted log, and on their threads over the embedded log.
 
 mod deliverer;
 mod dispatcher;

@@ -45,7 +45,7 @@ impl Failure {
         if sources(&error).any(is_of_unknown_issuer) {
             cause = format!("{cause}: {UNKNOWN_ISSUER}");
         }
-        // A certificate, for one, may name a hundred hosts.
+        // Shortened, because a cause may be long: a certificate may name a hundred hosts.
         Self { outcome, cause: shown(cause.as_bytes()) }
     }
 }
@@ -68,7 +68,7 @@ fn is_local(error: &(dyn StdError + 'static)) -> bool {
                 | ErrorKind::OutOfMemory
                 | ErrorKind::PermissionDenied
         );
-        // These have no stable kind.
+        // These have no stable `ErrorKind`.
         let numbers = [Errno::AFNOSUPPORT, Errno::MFILE, Errno::NFILE, Errno::NOBUFS];
         let raw = error.raw_os_error();
         of_kind || numbers.iter().any(|number| raw == Some(number.raw_os_error()))
@@ -76,7 +76,7 @@ fn is_local(error: &(dyn StdError + 'static)) -> bool {
 }
 
 fn is_of_unknown_issuer(error: &(dyn StdError + 'static)) -> bool {
-    // Its `source` skips the error that it holds.
+    // `IoError::source` skips the error that it wraps.
     if let Some(held) = error.downcast_ref::<IoError>().and_then(IoError::get_ref) {
         return is_of_unknown_issuer(held);
     }

@@ -7,15 +7,15 @@ use url::Url;
 const MASK: &[u8] = b"***";
 /// Minimum run of a secret's bytes that is masked. Shorter runs reveal nothing, and occur by chance.
 const SECRET_RUN_MIN: usize = 8;
-/// The same for a URL: its words are in other texts, too.
+/// Minimum run of a URL's bytes that is masked: words of a URL occur in other texts, too.
 const URL_RUN_MIN: usize = 12;
-/// A shorter path or query is no secret.
+/// Minimum bytes of a path or query that is masked as a whole.
 const URL_BYTES_MIN: usize = 4;
-/// The same for one part of either, which also has a digit: a word alone is none.
+/// Minimum bytes of a part of a path or query that is masked. It must also have a digit: a word alone is no secret.
 const TOKEN_BYTES_MIN: usize = 8;
-/// The length from which a part of a signature's value is a signature, not its time or version.
+/// Minimum bytes of a part of a signature header that is masked. Its time and version are shorter.
 const DIGEST_BYTES_MIN: usize = 32;
-/// An echo may be escaped twice: JSON in a page of HTML, for one.
+/// Maximum levels of escapes in an echo: JSON in a page of HTML has two.
 const ESCAPES_MAX: usize = 2;
 
 /// The secrets of one request.
@@ -80,7 +80,7 @@ impl Hidden {
         self.bytes.len() >= TOKEN_BYTES_MIN && self.bytes.iter().any(u8::is_ascii_digit)
     }
 
-    /// Length of the run of the secret at the begin of a text, if it is to be masked.
+    /// Length of the run of the secret at the start of a text; 0 if it is too short to be masked.
     fn run_at(&self, text: &[u8]) -> usize {
         let run = |from| self.bytes[from..].iter().zip(text).take_while(|(a, b)| a == b).count();
         let longest = (0..self.bytes.len()).map(run).max().unwrap_or_default();
@@ -112,7 +112,7 @@ fn plain(text: &[u8]) -> Vec<Symbol> {
     for _ in 0..ESCAPES_MAX {
         symbols = unescape(&symbols);
     }
-    // In a query both mean a space.
+    // In a query, `+` and `%20` both mean a space.
     symbols.iter_mut().filter(|symbol| symbol.byte == b'+').for_each(|symbol| symbol.byte = b' ');
     symbols
 }
@@ -130,7 +130,7 @@ fn unescape(symbols: &[Symbol]) -> Vec<Symbol> {
     plain
 }
 
-/// Byte and length of the escape at the begin of a text.
+/// Byte and length of the escape at the start of a text.
 fn escaped(text: &[u8]) -> Option<(u8, usize)> {
     match text {
         [b'%', high, low, ..] => Some((number(&[*high, *low], 16)?, 3)),
@@ -139,7 +139,7 @@ fn escaped(text: &[u8]) -> Option<(u8, usize)> {
         [b'\\', byte @ (b'/' | b'\\' | b'"' | b'\''), ..] => Some((*byte, 2)),
         [b'&', rest @ ..] => {
             let name = rest.split(|byte| *byte == b';').next().filter(|name| name.len() <= 8)?;
-            // It ends the text unless a semicolon follows.
+            // Without a semicolon the name ends the text, and is no entity.
             rest.get(name.len())?;
             Some((entity(name)?, name.len() + 2))
         }
@@ -147,7 +147,7 @@ fn escaped(text: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// The character of an entity of HTML, of those that signatures and URLs have.
+/// The character of an HTML entity, of those that occur in signatures and URLs.
 fn entity(name: &[u8]) -> Option<u8> {
     match name {
         [b'#', b'x' | b'X', digits @ ..] => number(digits, 16),

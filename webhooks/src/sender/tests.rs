@@ -302,7 +302,7 @@ async fn the_first_bytes_of_an_answer_are_kept_as_text() {
         (b"no such order".to_vec(), "no such order".to_owned()),
         (b"a\x1b[2Jb\r\nc".to_vec(), "a [2Jb  c".to_owned()),
         (b"\xff\xfe".to_vec(), "\u{fffd}\u{fffd}".to_owned()),
-        // Its 86th character would end behind the last byte.
+        // The 86th character would exceed `ANSWER_BYTES_MAX`.
         ("\u{20ac}".repeat(200).into_bytes(), "\u{20ac}".repeat(85)),
         (b"\xff".repeat(300), "\u{fffd}".repeat(85)),
     ] {

@@ -9,7 +9,7 @@ const LATER: UnixMicros = UnixMicros(NOW.0 + LONG_MICROS);
 const ANSWERED: Option<AttemptOutcome> = Some(AttemptOutcome::Status);
 const FAILED: Option<AttemptOutcome> = Some(AttemptOutcome::Timeout);
 
-/// Offers an event whose time is its number.
+/// Offers a job whose number is also the time of its event.
 fn offer(hosts: &mut Hosts<i64>, host: &str, job: i64) -> Option<i64> {
     hosts.offer(host, UnixMicros(job), false, job, NOW).map(|(job, _)| job)
 }

@@ -14,7 +14,7 @@ fn turn(order: u128, version: i64, follows: bool) -> Turn {
     Turn { order: OrderId(Uuid::from_u128(order)), version, follows }
 }
 
-/// A delivery is its version.
+/// Admits a delivery, represented by its version.
 fn admit(sequence: &mut Sequence<i64>, turn: Turn) -> Admitted<i64> {
     sequence.admit(turn, turn.version, NOW)
 }
@@ -69,7 +69,7 @@ fn the_newest_of_those_that_wait_is_sent() {
     assert_eq!(sequence.committed(), [7]);
 }
 
-/// A redriven dead letter.
+/// A replayed dead letter repeats an event.
 #[test]
 fn the_same_event_twice_is_sent_one_after_the_other() {
     let mut sequence = Sequence::new(NOW);

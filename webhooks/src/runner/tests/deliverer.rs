@@ -188,7 +188,7 @@ async fn a_crash_repeats_only_what_was_not_complete() {
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(4));
 }
 
-/// The receiver acted on it, and the connection broke before its answer was there.
+/// The receiver processed the event, but the connection broke before its answer arrived.
 #[tokio::test(flavor = "multi_thread")]
 async fn event_with_a_lost_200_comes_again_under_its_id() {
     let log = Scripted::new();
@@ -333,7 +333,8 @@ async fn stop_waits_for_requests_and_starts_none() {
     assert_eq!(log.committed(DISPATCH).unwrap().offset, Offset(1));
 }
 
-/// A minute apart for 26 hours, one event fails; then one is acknowledged, and others fail for less than an hour.
+/// Events fail for 26 hours, every minute, then every 20 minutes. Then one is acknowledged, and others fail for less
+/// than an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_endpoint_is_named_once_a_day() {
     let log = Scripted::new();
@@ -368,7 +369,7 @@ async fn failing_endpoint_is_named_once_a_day() {
     assert!(alerts[0].message.starts_with("127."), "{}", alerts[0].message);
 }
 
-/// The attempt under way counts; nothing is begun beside it, and the record is read again by the newer version.
+/// The attempt under way is completed, and no other is started. The newer version reads the record again.
 #[tokio::test(flavor = "multi_thread")]
 async fn newer_record_version_stops_the_deliverer() {
     let log = Scripted::new();

@@ -82,7 +82,7 @@ async fn ended_request_starts_the_next_of_any_worker() {
     assert!(one.is_empty() && other.is_empty());
 }
 
-/// It may have lost its partitions.
+/// The worker may have lost its partitions.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_starts_for_a_worker_that_has_no_turn() {
     let log = Scripted::new();

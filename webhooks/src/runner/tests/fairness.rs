@@ -116,7 +116,7 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
     assert_eq!(receiver.calls().len(), 600);
 }
 
-/// More than may wait for it in memory: the rest is deferred, and comes back as soon as there is room.
+/// More events than may wait in memory: the rest is deferred, and is taken early as soon as there is room.
 #[tokio::test(flavor = "multi_thread")]
 async fn quick_receivers_backlog_waits_for_no_delay() {
     const EVENTS: usize = 6000;
@@ -156,7 +156,7 @@ async fn fresh_events_do_not_overtake_for_ever() {
     assert_eq!(receiver.called()[1].0, "deferred");
 }
 
-/// Nobody listens there.
+/// URL at which nobody listens.
 async fn dead_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}/hooks", listener.local_addr().unwrap())
@@ -198,7 +198,7 @@ async fn a_dead_receiver_costs_few_records() {
     turn_until(&mut deliverer, || {
         let open = topics.iter().flat_map(|topic| log.open(*topic));
         let next = open.map(|delivery| delivery.due_at.0).min().unwrap_or_default();
-        // A moment while something is under work, else to the next that is due.
+        // Advances to the next due delivery, and by 30 s at least.
         let wait = (next - clock.now().0).max(30_000_000);
         clock.advance(Duration::from_micros(wait.cast_unsigned()));
         dead().len() == EVENTS

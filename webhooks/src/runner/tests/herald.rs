@@ -145,7 +145,7 @@ async fn each_beginning_and_end_is_sent_once() {
     write(&log, &first).await;
     let running = Running::start(&log, &config);
     inbox.gets(1).await;
-    // It is open: once is enough.
+    // The alert is open already, so it is not sent again.
     write(&log, &first).await;
     write(&log, &end(&first)).await;
     inbox.gets(2).await;
@@ -215,7 +215,7 @@ async fn a_process_without_a_sink_keeps_its_place() {
     assert_eq!(first.got(), ["raised chain_halted/eth/a", "raised chain_halted/eth/b"]);
     assert_eq!(second.got().len(), 2);
 
-    // It was taken out for good: it holds the group back no longer.
+    // A sink that was removed for good no longer holds back the group.
     let running = Running::start(&log, &alone);
     let again = NewRecord::encode(Topic::Alerts, schemas::Partition(0), "", &raised("b")).unwrap();
     let many = usize::try_from(ABSENT_RECORDS_MAX + 1).unwrap();
@@ -266,7 +266,7 @@ async fn a_sink_gets_what_it_wants_and_nothing_old() {
     assert_eq!(inbox.got(), ["raised chain_halted/eth/new"]);
 }
 
-/// However many letters a topic has.
+/// One alert is open, however many letters the topic has.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_with_dead_letters_has_one_open_alert() {
     let dir = tempfile::tempdir().unwrap();
@@ -306,7 +306,7 @@ async fn a_topic_with_dead_letters_has_one_open_alert() {
     );
 }
 
-/// The report for a person, and the metrics of the process.
+/// Neither the report for a person nor the metrics contain a key.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_sinks_reach_no_answer_and_no_metric() {
     let recorder = PrometheusBuilder::new().build_recorder();

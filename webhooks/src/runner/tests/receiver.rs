@@ -80,7 +80,7 @@ impl Receiver {
         self.url_of(0)
     }
 
-    /// At one of its addresses, each of which is a host of its own.
+    /// URL of one of its addresses, each of which is a host of its own.
     pub(super) fn url_of(&self, host: u16) -> String {
         let [high, low] = host.to_be_bytes();
         format!("http://127.1.{high}.{low}:{}/hooks", self.port)

@@ -17,7 +17,7 @@ fn dead(log: &Scripted) -> Vec<Delivery> {
     log.read(Topic::WebhooksDead)
 }
 
-/// Only an operator can fix it, and redrives it then.
+/// Only an operator can allow the URL, and then resends the event.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_url_that_may_not_be_called_is_dead_at_once() {
     let log = Scripted::new();
@@ -44,7 +44,7 @@ async fn a_url_that_may_not_be_called_is_dead_at_once() {
     assert_eq!(attempts(&log)[5].2, AttemptOutcome::Delivered);
 }
 
-/// The name may resolve elsewhere soon: an answer for the internal network is a mistake that is fixed.
+/// The name may soon resolve to another address: an internal one is usually a mistake that gets fixed.
 #[tokio::test(flavor = "multi_thread")]
 async fn forbidden_address_of_a_name_keeps_the_schedule() {
     let log = Scripted::new();
@@ -57,7 +57,7 @@ async fn forbidden_address_of_a_name_keeps_the_schedule() {
     assert_eq!(dead(&log), []);
 }
 
-/// Such as one that has IPv6 only, called from a host that has none.
+/// Such as a receiver with IPv6 alone, called from a host without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_receiver_alone_is_given_up() {
     // The broadcast address cannot be connected to.

@@ -87,7 +87,7 @@ async fn echoed_urls_are_masked() {
     assert_eq!(answer.answer, "POST ***?***");
 }
 
-/// In the error page of the proxy.
+/// The error page of the proxy echoes its credentials.
 #[tokio::test]
 async fn credentials_of_the_proxy_are_masked() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

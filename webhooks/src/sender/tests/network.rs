@@ -153,7 +153,7 @@ async fn proxy(answer: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
 }
 
 fn proxied(proxy: SocketAddr) -> Sender {
-    // By name: it may be in the own network, whatever receivers may be.
+    // The proxy is named by its host name. It may be in the internal network, even if receivers may not.
     let url = format!("http://localhost:{}", proxy.port());
     let proxy = Some(Proxy::all(url).unwrap());
     let config = Config { proxy, ..config(SOME_TIME, false) };

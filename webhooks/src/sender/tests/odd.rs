@@ -37,7 +37,7 @@ async fn spec_6_3_1_status_decides_whatever_the_headers() {
     }
 }
 
-/// The connection would not serve again, and the framing would be kept for the body.
+/// The odd header frames the body, so the body is read whole only if the header is understood.
 #[tokio::test]
 async fn headers_that_are_odd_still_count() {
     for line in ["Transfer-Encoding : chunked", "Transfer-Encoding:\r\n chunked"] {

@@ -62,7 +62,7 @@ async fn serve_chain(chain: Vec<CertificateDer<'static>>, key: KeyPair) -> Strin
     url
 }
 
-/// Sends to it, trusting what `ca_file` would have.
+/// Sends an attempt that trusts the certificates of `ca_file`.
 async fn send(url: String, trusted: &[&str]) -> Answer {
     let read = |pem: &&str| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap();
     send_trusting(url, trusted.iter().map(read).collect()).await
