@@ -6,7 +6,7 @@ use schemas::{AuditAction, CodecError, Partition, Topic, UnixMicros};
 
 use crate::audit::{self, Asker};
 
-/// Longest reason, in bytes.
+/// Maximum bytes of a reason.
 const REASON_BYTES_MAX: usize = 500;
 
 /// Resolution of an alert by an operator.
@@ -35,7 +35,7 @@ impl AlertEnd {
         Ok(())
     }
 
-    /// The alert that ends.
+    /// The alert to resolve.
     #[must_use]
     pub fn alert(&self) -> &Alert {
         &self.alert
@@ -54,7 +54,7 @@ impl AlertEnd {
         })
     }
 
-    /// The end itself.
+    /// Record that resolves the alert.
     ///
     /// # Errors
     /// [`CodecError`].

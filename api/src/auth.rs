@@ -71,8 +71,8 @@ impl Refused {
         Self { limits: Limits::new(Rate::REFUSALS), signatures, secrets }
     }
 
-    /// The answer to a wrong signature or secret. A valid one is never limited: the merchant, operators and attackers may
-    /// share one address.
+    /// Answer to a wrong signature or secret. A valid one is never limited, because the merchant, operators and
+    /// attackers may share one address.
     fn answer(&mut self, wrong: Refusal, by: Option<Client>, now: UnixMicros) -> Refusal {
         if by.is_none_or(|client| self.limits.admit(client.key(), now)) {
             return wrong;
@@ -96,7 +96,7 @@ impl Operator {
         Self { name: name.into(), scope, list_gate: ListGate::default(), client: None }
     }
 
-    /// `true` if they may give commands.
+    /// `true` if the operator may give commands.
     pub(crate) fn may_operate(&self) -> bool {
         self.scope == Scope::Operate
     }
@@ -118,7 +118,8 @@ impl Auth {
         Self { secrets, link_secrets, bodies, operators, clock, refused }
     }
 
-    /// Checks the header alone, before the body is read: floods of bad signatures cost no memory.
+    /// Checks form and time of the header before the body is read, so that malformed and expired requests cost no
+    /// memory.
     fn verify_header(&self, header: &HeaderValue, by: Option<Client>) -> Answer<()> {
         let now = self.clock.now();
         let header = header.to_str().map_err(|_| SignatureError::Malformed);

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use crate::error::{Answer, Refusal};
 use crate::extract::broken_off;
 
-/// Maximum bytes of a body, which is read before its signature can be checked, on every connection; an order with the
-/// longest texts has 20 KiB.
+/// Maximum bytes of a body. Any client can have one read, because a signature is checked against the whole body. An
+/// order with the longest texts has 20 KiB.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum bytes of all bodies that are not verified.
 const UNVERIFIED_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -25,7 +25,7 @@ pub(crate) struct Unverified(Arc<Mutex<All>>);
 struct All {
     bytes: usize,
     last: u64,
-    /// In order of start.
+    /// Bodies by number, the oldest first.
     arriving: BTreeMap<u64, Arriving>,
 }
 
@@ -45,8 +45,8 @@ pub(crate) struct Held {
 }
 
 impl Unverified {
-    /// Reads a body. When all unverified bodies together exceed their limit, the oldest is given up: honest bodies arrive
-    /// at once, withheld ones make room.
+    /// Reads a body. If all unverified bodies together exceed their limit, the oldest is given up: honest bodies arrive
+    /// at once, so the oldest is most likely withheld.
     pub(crate) async fn read(
         &self,
         body: Body,

@@ -17,11 +17,11 @@ const SCANNED_MAX: usize = 5_000;
 /// Maximum difference between the log's clock and clients' clocks, in seconds.
 const CLOCKS_SECONDS: i64 = 300;
 
-/// Some changes, in sequence per order.
+/// Changes, in sequence per order.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) orders: Vec<Order>,
-    /// Start of the next answer.
+    /// Position at which the next answer starts.
     pub(crate) position: Position,
     /// `true` if more may be available at once.
     pub(crate) more: bool,
@@ -135,7 +135,7 @@ mod tests {
     const PARTITION: TopicPartition =
         TopicPartition { topic: Topic::Orders, partition: schemas::Partition(0) };
 
-    /// One answer must not read all records of orders that are no changes.
+    /// An answer reads a bounded number of records, even if none of them is a change.
     #[test]
     fn an_answer_reads_few_records_and_continues() {
         let dir = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(first.position, Position(vec![Offset(SCANNED_MAX as i64)]));
         let second = read(&log, Start::After(first.position), 10).unwrap();
         assert_eq!((second.orders, second.more), (vec![changed], false));
-        // A clock may lag by this much.
+        // The log's clock may lag the client's by `CLOCKS_SECONDS`.
         let bounds = log.bounds(PARTITION).unwrap();
         for (ahead, first) in [(CLOCKS_SECONDS, bounds.start), (CLOCKS_SECONDS + 1, bounds.end)] {
             let found = first_since(&log, PARTITION, bounds, UnixSeconds(1000 + ahead)).unwrap();

@@ -8,7 +8,7 @@ use axum::extract::OptionalFromRequestParts;
 use axum::http::request::Parts;
 use runtime::config::Network;
 
-/// The listener that a request came in by.
+/// Listener that received a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Entrance {
     /// Listener of merchants and customers, and of operators unless they have their own.
@@ -45,8 +45,8 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 impl Client {
-    /// Returns the client of a request from `peer`. Proxies append the address they saw, so entries
-    /// are read backwards while the one after is trusted: anything earlier is client input.
+    /// Returns the client of a request from `peer`. Each proxy appends the address of its own peer. So entries are read
+    /// from the last one, as long as a trusted proxy appended them; earlier entries are client input.
     pub(crate) fn of<'a>(
         entrance: Entrance,
         peer: IpAddr,

@@ -43,7 +43,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const ROW_TIMEOUT: Duration = Duration::from_millis(250);
 /// Maximum wait for the tables to report what can be paid.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval at which a repeated create reads the order, in case its record preceded the wait.
+/// Interval at which a create that awaits its first record also polls the tables, in case the record preceded the wait.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Name space of installations. It can never change: ids of orders with an idempotency key follow from it.
 const KEY_SPACE: Uuid = Uuid::from_u128(0x7f0c_2d0a_52f1_4f0e_9d53_2c41_7b1e_66aa);
@@ -191,7 +191,7 @@ impl Commands {
         OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()))
     }
 
-    /// Reads the chains to offer; all if the tables do not answer: the lane decides.
+    /// Chains to offer, from the tables. If those do not answer, every chain is offered, because the lane decides.
     async fn followed(&self) -> Followed {
         match timeout(OFFER_TIMEOUT, self.store.chains()).await {
             Ok(Ok(chains)) => Followed::new(chains, self.clock.now().seconds()),
@@ -199,8 +199,8 @@ impl Commands {
         }
     }
 
-    /// Sends the command and returns the order that the processor will make of it: the api may write its row first,
-    /// because both rows are the same. If the write fails, the order may exist nevertheless.
+    /// Sends the create command and returns the order as the processor will record it. The api may write that row
+    /// first, because both rows are equal. After a failed write the order may exist nevertheless.
     async fn send_create(
         &self,
         create: CreateOrder,
@@ -219,8 +219,8 @@ impl Commands {
         }
     }
 
-    /// The first record of an order that is an answer. The feed may have received it before this request subscribed,
-    /// and its row may not be written yet: so the store is polled as well.
+    /// Waits for the first record of an order that answers its create. The feed may have passed the record before this
+    /// request subscribed, and its row may not be written yet, so the tables are polled too.
     async fn first_record(
         &self,
         id: OrderId,
@@ -278,7 +278,7 @@ impl Commands {
         })
     }
 
-    /// Ends a pending order for its customer.
+    /// Cancels a pending order for its customer, unless a payment for it was seen.
     pub(crate) async fn cancel(&self, order_id: OrderId) -> Answer<Arc<Order>> {
         if !self.pending_order(order_id).await?.candidates.is_empty() {
             return Err(Refusal::PaymentSeen);
@@ -361,15 +361,15 @@ impl Commands {
         self.produce(audit::record(&entry)?).await
     }
 
-    /// The order of a checkout link, if it is pending. No status reverts to pending, so even a stale row with another
-    /// status suffices.
+    /// The order of a checkout link, if it is pending. No status reverts to pending, so a stale row with another status
+    /// is reliable too.
     async fn pending_order(&self, order_id: OrderId) -> Answer<Arc<Order>> {
         let order = self.store.order(order_id).await?.ok_or(Refusal::OrderNotFound)?.order;
         let is_pending = order.status == OrderStatus::Pending;
         if is_pending { Ok(Arc::new(order)) } else { Err(Refusal::NotPending) }
     }
 
-    /// Counts requests of a link's holder that cost more than one read.
+    /// Counts a request of a link's holder that costs more than one read, and refuses it over the limit.
     pub(crate) fn limit(&self, order_id: OrderId) -> Answer<()> {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = limits.admit(order_id, self.clock.now());

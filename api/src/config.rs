@@ -97,7 +97,7 @@ pub struct Matching {
 pub enum Amounts {
     /// The order's own, if it is free.
     ExactFirst,
-    /// The order's own and digits below one cent.
+    /// The order's own, with drawn digits below one cent added.
     Unique,
 }
 
@@ -184,8 +184,8 @@ impl Config {
         Self { admin_secret, operators, merchant, wallets, orders, matching, receivers }
     }
 
-    /// Accepted earlier keys that are easy to guess: if they were refused, a weak key could not be rotated without an
-    /// outage.
+    /// Keys before a rotation that are easy to guess. They are accepted nevertheless: otherwise a weak key could not be
+    /// rotated without an outage.
     #[must_use]
     pub fn weak_secrets(&self) -> Vec<String> {
         let Merchant { previous_secret, previous_link_secret, .. } = &self.merchant;
@@ -232,7 +232,8 @@ fn read_ttl(section: &mut Reader) -> Duration {
     ttl.unwrap_or_default()
 }
 
-/// A chain without transfers is published every 30 s: with less a chain would be offered at times, or never.
+/// Reads `head_age_max`. An idle chain publishes a head every 30 s: with a shorter maximum it would be offered at
+/// times, or never.
 fn read_head_age(section: &mut Reader) -> Duration {
     let age = section.optional_duration("head_age_max");
     if age.is_some_and(|age| age < HEAD_AGE_LEAST) {
@@ -272,7 +273,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
                 if let Some(whose) = lost::nobodys(address) {
                     section.problem("address", &format!("is {whose}: what is sent there is lost"));
                 }
-                // Also a lost one: its other problems are reported in the same run.
+                // A wallet that loses money is kept, so that its other problems are reported in the same run.
                 wallets.push(Wallet { blockchain, address, stablecoins, retired });
             }
         }

@@ -101,8 +101,8 @@ pub(crate) fn shown(status: StatusCode, visit: &Visit, page: Page, version: &str
     framed(status, nav, page, version)
 }
 
-/// Sign-in form, with the reason of a failed attempt. `to` is the requested page: after a link of another site the
-/// browser withholds the session's cookie, and a link of this form to the same page continues the session.
+/// Sign-in form, with the reason of a failed attempt. `to` is the requested page. A browser that follows a link from
+/// another site withholds the session's cookie; the form's own link to that page continues the session.
 pub(crate) fn sign_in(
     status: StatusCode,
     problem: Option<String>,

@@ -61,7 +61,7 @@ pub(crate) enum Refusal {
     AdminWrong,
     #[error("resource not found")]
     ResourceNotFound,
-    // What the interface leaves open (docs/decisions/0052).
+    // Not defined by the interface (docs/decisions/0052).
     #[error("this secret may only read")]
     ReadOnly,
     #[error("method not allowed")]
@@ -112,14 +112,13 @@ pub(crate) enum Refusal {
     /// Limit of an address: too many requests of customers, refusals or open live views.
     #[error("too many requests from this address, try again later")]
     TooManyOfAddress,
-    /// The create command may be on the log: a repeated request with the same key finds out.
+    /// The create command may be on the log: a repeat with the same key gets the order.
     #[error("the order may have been created: repeat the request with the same Idempotency-Key")]
     MaybeCreated,
-    /// No answer within the time limit: the command may still be executed.
+    /// No answer within the time limit, so that the command may still be executed; or too many requests are waiting.
     #[error("the service is busy, try again")]
     Busy,
-    /// A record that this version cannot read: a client that continues behind it would never get
-    /// it.
+    /// The next record is of a newer version. A client that skipped it would never receive it.
     #[error("a newer version wrote what comes next: ask again when the update is complete")]
     Newer,
     /// The cause is only in this process's log lines (spec 7.1, 7.2).
@@ -175,7 +174,7 @@ impl IntoResponse for Refusal {
         let seconds = if matches!(self, Self::TooMany) {
             Some(LIMIT_RETRY_AFTER_SECONDS)
         } else {
-            // A request that failed on this side, or was one too many, may be repeated.
+            // A request may be repeated after a server error or a rate limit.
             let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
             is_passing.then_some(RETRY_AFTER_SECONDS)
         };

@@ -26,7 +26,7 @@ use views::{View, Views};
 
 /// Read interval of the tables after a record of the order: they are written just after the log.
 const EAGER_INTERVAL: Duration = Duration::from_millis(200);
-/// Duration of these reads.
+/// Duration of the frequent reads after a record of the order.
 const EAGER_PERIOD: Duration = Duration::from_secs(5);
 /// Read interval while a payment is confirmed or checked.
 const CONFIRMING_INTERVAL: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ const CONFIRMING_INTERVAL: Duration = Duration::from_secs(2);
 const WATCHING_INTERVAL: Duration = Duration::from_secs(5);
 /// Time after the end of an order during which a late payment is watched for.
 const WATCHED_AFTERWARDS_SECONDS: i64 = 600;
-/// Read interval otherwise, and send interval: a proxy ends a silent stream.
+/// Read interval otherwise, and maximum time between two events: proxies end a silent stream.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Opens live views.
@@ -64,8 +64,8 @@ struct Live {
 }
 
 impl Events {
-    /// A stream of `status` events, which begins with the present one: a client that reconnects misses nothing. It ends
-    /// with the link, or with the process.
+    /// A stream of `status` events. The first one has the present status, so that a client that reconnects misses
+    /// nothing. The stream ends with the link, or with the process.
     ///
     /// # Errors
     /// [`Refusal::Busy`] if too many views are open, and [`Refusal::TooManyOfAddress`] if the client has too many.
@@ -150,7 +150,7 @@ fn interval(Checkout { order, transfers, possible, .. }: &Checkout, now: UnixSec
     }
 }
 
-/// Text that differs whenever the customer sees a change: all but the time of the last scan.
+/// Text of everything that the customer sees, except the time of the last scan. A changed text is a displayed change.
 fn essence(checkout: &Checkout) -> String {
     let Checkout { order, transfers, possible, .. } = checkout;
     let mut text = format!("{} {}", order.version, checkout.is_stopped());

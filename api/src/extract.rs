@@ -38,7 +38,7 @@ impl Trace {
         Self(HeaderValue::try_from(span.context().traceparent()).ok())
     }
 
-    /// Begins a span in it; none if there is no trace, or nobody wants its spans.
+    /// Begins a span of this trace; `None` without a trace, or if the span is not exported.
     pub(crate) fn begin(&self, name: &str, kind: Kind) -> Option<Running> {
         traces::begin(name, kind, Context::parse(self.parent()?)?)
     }
@@ -113,7 +113,7 @@ bodies! {
     Form: "1 KiB",
 }
 
-/// The limit is the route's; its name is for the refusal.
+/// Reads a body. The route sets the limit; `limit` is its name in the refusal.
 async fn read<S: Send + Sync>(request: Request, state: &S, limit: &'static str) -> Answer<Bytes> {
     let body = Bytes::from_request(request, state).await;
     body.map_err(|rejection| match rejection.status() {

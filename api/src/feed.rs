@@ -17,12 +17,12 @@ use crate::{Error, metrics};
 
 /// Requests of customers that may wait at once. One more is refused as busy.
 const CUSTOMERS_MAX: usize = 8_000;
-/// Maximum of customers' requests that wait for one order.
+/// Maximum listeners of one order, of every audience, with which a customer's request may still wait for it.
 const ORDER_CUSTOMERS_MAX: usize = 16;
 /// Live views of customers that may be open at once.
 const VIEWERS_MAX: usize = 4_000;
-/// Maximum of live views of one order: fewer than `ORDER_CUSTOMERS_MAX`, so that its customers' commands are still
-/// admitted.
+/// Maximum listeners of one order, of every audience, with which a live view may still open. It is below
+/// `ORDER_CUSTOMERS_MAX`, so that live views leave room for commands.
 const ORDER_VIEWERS_MAX: usize = 8;
 const MERCHANTS_MAX: usize = 8_000;
 const OPERATORS_MAX: usize = 1_000;
@@ -53,7 +53,7 @@ pub struct Feed(Arc<Shared>);
 struct Shared {
     /// Channels by order; none once the feed has ended.
     channels: Mutex<Option<HashMap<OrderId, broadcast::Sender<Arc<Order>>>>>,
-    /// One permit for each further listener, by audience.
+    /// Permits for further listeners, by audience.
     customers: Arc<Semaphore>,
     viewers: Arc<Semaphore>,
     merchants: Arc<Semaphore>,
@@ -67,7 +67,7 @@ struct Shared {
 pub(crate) struct Subscription {
     feed: Feed,
     order_id: OrderId,
-    /// `None` while it is dropped.
+    /// `None` only while `drop` runs.
     records: Option<broadcast::Receiver<Arc<Order>>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -88,7 +88,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.feed.channels();
-        // Under the lock, so that the last of several concurrent drops sees no other.
+        // Dropped under the lock, so that the last of several concurrent drops removes the channel.
         drop(self.records.take());
         let Some(channels) = &mut *channels else { return };
         let has_no_receiver = |channel: &broadcast::Sender<_>| channel.receiver_count() == 0;

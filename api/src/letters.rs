@@ -16,8 +16,8 @@ pub const LETTERS: TopicPartition =
     TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
 /// Option of `tidemark dead-letters replay` that trusts a letter whose record has expired.
 pub const WITHOUT_ORIGINAL: &str = "--without-original";
-/// Maximum age of a record to put back, in microseconds. For an older delivery, newer events of its
-/// order are unknown; an older command may restart what has ended and been forgotten.
+/// Maximum age of a record to put back, in microseconds. Newer events of an older delivery's order are no longer known.
+/// An older command may restart an order that has ended and been forgotten.
 const AGE_MAX_MICROS: i64 = KEPT_SECONDS * 1_000_000;
 const OLD_EVENT: &str = "the event is more than 7 days old: resend it with the Admin API, which sends the present status";
 const OLD_COMMAND: &str = "the command is more than 7 days old: what it asks about may have ended and been forgotten, and \
@@ -35,8 +35,8 @@ pub struct Draft {
     offset: Offset,
     content: Value,
     audit: NewRecord,
-    /// Alternative if the original record has expired: set where the letter's copy alone could move
-    /// money or become a signed webhook.
+    /// Set where the letter's copy alone could move money or become a signed webhook. If the original record has
+    /// expired, the letter is then refused, with this alternative.
     instead: Option<&'static str>,
 }
 
@@ -96,7 +96,7 @@ impl Draft {
     /// if that record has expired. Blocks.
     ///
     /// # Errors
-    /// The log cannot be read; or why the letter is not trusted.
+    /// The log cannot be read. The inner error is the reason why the letter is not trusted.
     pub fn compared(
         self,
         log: &dyn Log,

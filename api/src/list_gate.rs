@@ -1,5 +1,5 @@
-//! Concurrency limit for lists read with one admin secret: a script that reads far into them leaves the tables to
-//! customers and shops.
+//! Concurrency limit for lists read with one admin secret, so that a script that reads many pages leaves the tables
+//! free for customers and shops.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ mod tests {
             Ok(())
         }
 
-        /// On one thread: each read runs until it waits.
+        /// Number of reads under way. The test has one thread, so each read runs until it waits.
         async fn under_way(&self) -> usize {
             for _ in 0..100 {
                 yield_now().await;

@@ -4,9 +4,9 @@ use axum::http::{HeaderMap, HeaderValue, header};
 
 const SITE: &str = "sec-fetch-site";
 
-/// `true` if a page of an origin neither allowed nor this host's sent a request. A proxy may
-/// rewrite `Host`, so the browser's own statement comes first; it also classifies `Origin: null`.
-/// Old browsers, and all of them on plain HTTP, do not send it.
+/// `true` if the request comes from a page of an origin that is neither allowed nor this host's. A proxy may rewrite
+/// `Host`, so `Sec-Fetch-Site` takes precedence; it also classifies `Origin: null`. Old browsers, and all browsers on
+/// plain HTTP, do not send it.
 pub(crate) fn is_foreign(headers: &HeaderMap, allowed: &[String]) -> bool {
     let origin = headers.get(header::ORIGIN);
     if origin.is_some_and(|origin| is_allowed(origin, allowed)) {

@@ -128,12 +128,12 @@ impl Reads {
         let (order, chains) = (self.order(order_id).await?, self.chains().await?);
         let (mut transfers, mut possible) = (Vec::new(), Vec::new());
         for id in arrival::named(&order).take(SIGHTINGS_MAX) {
-            // Its row may be written a moment later.
+            // The transfer's row may not be written yet.
             transfers.extend(self.store.transfer(id).await?);
         }
         for found in self.arrivals(&order).await? {
             match arrival::claim(&order, &found) {
-                // Its row may have changed between two reads.
+                // A transfer is found twice if its row changes between two reads.
                 Some(Claim::Own) if transfers.iter().all(|of| !is_same(of, &found)) => {
                     transfers.push(found);
                 }

@@ -281,7 +281,7 @@ impl Reference<'_> {
         }
     }
 
-    /// Target of a reference; anything else itself.
+    /// Target of a `$ref`; any other value itself.
     fn resolved<'b>(&'b self, of: &'b Value) -> &'b Value {
         let path = of["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
         path.and_then(|path| self.0.pointer(path)).unwrap_or(of)

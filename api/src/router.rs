@@ -127,14 +127,14 @@ impl Routes {
         }
     }
 
-    /// At one address.
+    /// Router for one address.
     pub(crate) fn together(self) -> Router {
         finish(self.public.merge(self.operators), self.customers, true, self.state)
     }
 
-    /// At two: that of the public, where no admin secret is read, and that of operators.
+    /// Routers for two addresses: the public one, where no admin secret is read, and that of operators.
     pub(crate) fn apart(self) -> (Router, Router) {
-        // At a public address anybody could guess secrets at its form.
+        // The console is not at the public address, where anybody could guess secrets in its sign-in form.
         let console = Router::new().nest("/console", console::routes(&self.state.console));
         let operators = self.operators.merge(console);
         let operators = finish(operators, Router::new(), true, self.state.clone());
@@ -264,7 +264,8 @@ fn late(request: &Request) -> Refusal {
     if request.uri().path() == CREATE { Refusal::MaybeCreated } else { Refusal::Busy }
 }
 
-/// Headers of authority or idempotency: of two, a proxy in front may have read the other one.
+/// Headers that authenticate a request or make it repeatable. If one is given twice, a proxy in front may have read the
+/// other value.
 static SINGLE_HEADERS: [(HeaderName, &str); 3] = [
     (HeaderName::from_static("service-signature"), "Service-Signature"),
     (HeaderName::from_static("service-admin-authorization"), "Service-Admin-Authorization"),
@@ -277,7 +278,8 @@ fn repeated(headers: &HeaderMap) -> Option<&'static str> {
     SINGLE_HEADERS.iter().find(is_repeated).map(|(_, shown)| *shown)
 }
 
-/// Layer of every route: see [`answer`]. Hand-written, because a function's takes twice as many allocations.
+/// Layer of every route: see [`answer`]. Hand-written, because a layer made from a function takes twice as many
+/// allocations.
 #[derive(Clone)]
 struct Observe {
     requests: metrics::Requests,
@@ -425,7 +427,8 @@ async fn cross_origin(
     response
 }
 
-/// Answer to a CORS preflight. It permits a request only with the header that [`cross_origin`] adds.
+/// Answer to a CORS preflight. Browsers act on it only with the header that [`cross_origin`] adds for an allowed
+/// origin.
 async fn preflight() -> Response {
     let headers = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),

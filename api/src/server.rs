@@ -73,7 +73,7 @@ pub struct Server {
     pub clock: Arc<dyn Clock>,
     /// States reported by other parts of this process.
     pub readiness: Readiness,
-    /// Followed by [`feed::run`](crate::feed::run) elsewhere.
+    /// Feed of `orders`, run by [`feed::run`](crate::feed::run) on another thread.
     pub feed: Feed,
 }
 
@@ -197,7 +197,7 @@ fn warn_of_proxy(listener: &TcpListener, public_url: Option<&str>, proxies: &[Ne
 }
 
 fn is_private(address: IpAddr) -> bool {
-    // A container listens everywhere.
+    // A container listens on all addresses.
     match address.to_canonical() {
         address if address.is_unspecified() => true,
         IpAddr::V4(address) => address.is_loopback() || address.is_private(),

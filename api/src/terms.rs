@@ -8,8 +8,8 @@ pub struct ChainTerms {
     pub blockchain: Blockchain,
     /// Chain id for wallets; another than the chain's own on a development or test network.
     pub chain_id: u64,
-    /// Confirmations required for amounts below each bound, by rising bound, the last without one. None where the
-    /// network's own finality is awaited.
+    /// Required confirmations by amount: each entry is for amounts below its bound, in ascending order; the last has no
+    /// bound. `None` where the network's own finality is awaited.
     pub depths: Vec<(Option<Amount>, Option<i64>)>,
 }
 

@@ -120,7 +120,7 @@ view! {
         wallet_address: Address = row.deposit.wallet_address,
         value: String = row.deposit.value.to_string(),
         started_at: UnixSeconds = row.deposit.started_at,
-        // Before the chain's first scan.
+        // The deposit's start until the chain is first scanned.
         last_scanned_at: UnixSeconds = row.last_scanned_at.unwrap_or(row.deposit.started_at),
     }
 }

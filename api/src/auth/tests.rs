@@ -64,7 +64,7 @@ fn send(requests: Vec<(u64, Request<Body>)>) {
     let config = Config::read(&mut Source::parse(Config::DEFAULTS, CONFIG, []));
     let clock = Arc::new(ManualClock::new(UnixMicros(NOW * 1_000_000 + 654_321)));
     let auth = Arc::new(Auth::new(&config, clock.clone()));
-    // One a second, two at once.
+    // One request a second, in bursts of two.
     let customers = Arc::new(Customers::new(NonZeroU32::new(1), TOO_MANY_REQUESTS, clock.clone()));
     let operators = Router::new()
         .route("/admin", any(|| async {}))

@@ -1,4 +1,4 @@
-//! An operator ends an alert.
+//! Resolution of an alert by an operator.
 
 use log::OpenAlerts;
 
@@ -9,7 +9,7 @@ use crate::error::{Answer, Refusal};
 use crate::machine::alert;
 
 impl Commands {
-    /// Writes the end of an open alert.
+    /// Resolves an open alert.
     pub(crate) async fn resolve_alert(&self, by: &Operator, body: &[u8]) -> Answer<()> {
         let (alert_id, reason) = alert::parse(body)?;
         let log = self.log.clone();

@@ -17,7 +17,8 @@ use crate::machine::attach::{self, Request};
 use crate::machine::outcome::Awaited;
 
 impl Commands {
-    /// Copy of an ended order, for a processor without it; its version exceeds any lost one.
+    /// Copy of an ended order, for a processor that has forgotten it; `None` for a pending one. Its version exceeds any
+    /// that a restore has lost.
     pub(super) fn ended(&self, order: &Order) -> EndedOrder {
         let version = order.version.max(self.log.incarnation().0);
         let has_ended = order.status != OrderStatus::Pending;

@@ -1,4 +1,4 @@
-//! Stop of payments by an operator, by wallet, coin, contract or chain; and its end.
+//! Starts and ends stops of payments for operators: of a wallet, a coin, a contract or a chain.
 
 use super::Commands;
 use crate::auth::Operator;
@@ -6,7 +6,7 @@ use crate::error::{Answer, Invalid};
 use crate::machine::stop;
 
 impl Commands {
-    /// Commands the lanes; in force once they have read it.
+    /// Sends the command to each lane concerned. The stop is in force once the lanes have read it.
     pub(crate) async fn stop(&self, by: &Operator, body: &[u8], begins: bool) -> Answer<()> {
         let request = stop::parse(body, begins)?;
         if let Some(address) = request.address_to_stop() {

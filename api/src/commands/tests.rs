@@ -34,7 +34,7 @@ impl LogLayer for Scripted {
     async fn produce(&self, _: &dyn Log, _: Vec<NewRecord>) -> Result<(), log::Error> {
         match self {
             Self::Projecting(store, Some(order)) => {
-                // Blocking work keeps the paused clock where it is.
+                // Tokio does not advance its paused clock while blocking work runs.
                 let (store, order) = (store.clone(), Change::Order((**order).clone()));
                 let handle = tokio::runtime::Handle::current();
                 let apply = move || handle.block_on(store.apply(vec![order])).unwrap();
@@ -143,7 +143,7 @@ async fn a_create_without_an_answer_may_have_made_an_order() {
     let begun = Instant::now();
     assert_eq!(commands.create(BODY, Some("k")).await, Err(Refusal::MaybeCreated));
     assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
-    // One before the command, the others while waiting, the last perhaps at the end of the wait.
+    // One read before the command, the others during the wait, perhaps one at the very end.
     let count = reads.reads.load(Ordering::SeqCst);
     assert!((50..=51).contains(&count), "{count} reads");
 }
@@ -205,7 +205,7 @@ async fn create_on_the_log_hardly_waits_for_the_tables() {
 #[tokio::test(start_paused = true)]
 async fn create_with_a_missed_record_reads_the_store() {
     let order_id = OrderId("86cb70d3-d8d8-54d6-8be4-40128cfafa9a".parse().unwrap());
-    // Made from another body.
+    // The order was created from another body.
     let World { commands, _dir, .. } = world(Some(Order { order_id, ..example::order() }));
     let begun = Instant::now();
     assert_eq!(commands.create(BODY, Some("k")).await, Err(Refusal::KeyReused));

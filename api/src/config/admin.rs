@@ -54,7 +54,7 @@ pub(super) fn read_secrets(admin: &mut Reader) -> Vec<AdminSecret> {
     secrets
 }
 
-/// Pairs of keys with equal secrets; the earlier key is second.
+/// Pairs of settings with equal secrets, the later one first.
 pub(super) fn same(secrets: &[(String, &Secret)]) -> Vec<(String, String)> {
     let is_given = |secret: &Secret| !secret.expose().is_empty();
     let mut pairs = Vec::new();

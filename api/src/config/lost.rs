@@ -36,9 +36,9 @@ mod tests {
         for (chain, address, expected) in [
             ("eth", "0xdAC17F958D2ee523a2206206994597C13D831ec7", usdt),
             ("eth", "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48", usdc),
-            // Another chain's.
+            // A contract of another chain.
             ("polygon", "0xdAC17F958D2ee523a2206206994597C13D831ec7", usdt),
-            // A bridge's.
+            // A contract of a bridged coin.
             ("polygon", "0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174", bridged),
             ("tron", &tether.address.to_string(), Some("the contract of USDT on tron")),
             ("eth", "0x0000000000000000000000000000000000000000", Some("the zero address")),

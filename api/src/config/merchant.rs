@@ -11,11 +11,12 @@ use crate::machine::return_url::{ReturnUrl, origin_problem};
 pub struct Merchant {
     /// Name of the shop, shown to customers.
     pub name: String,
-    /// Key of Service-Signature (spec 5.1): signs webhooks.
+    /// Key of Service-Signature (spec 5.1): verifies requests and signs webhooks.
     pub secret: Secret,
     /// Key of checkout links; without one, `secret` signs them.
     pub link_secret: Option<Secret>,
-    /// The key before the last rotation: accepted on incoming requests, never used to sign.
+    /// The key before the last rotation: accepted on requests. It adds a second signature to webhooks, in the header of
+    /// Standard Webhooks.
     pub previous_secret: Option<Secret>,
     /// The link key before the last rotation: accepted on links, never used to sign.
     pub previous_link_secret: Option<Secret>,
@@ -43,7 +44,7 @@ impl Merchant {
         }
     }
 
-    /// Accepted keys of links: earlier ones than `link_secret` are valid until they expire.
+    /// Accepted keys of links. A link signed with an earlier key, or with `secret`, is valid until it expires.
     #[must_use]
     pub fn accepted_link_secrets(&self) -> Vec<Secret> {
         let of_links = self.link_secret.iter().chain(&self.previous_link_secret).cloned();

@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 use runtime::config::Reader;
 use schemas::Secret;
 
-/// Least estimate for a signing key, in bits: with one signature, candidates can be tried offline
-/// at any rate.
+/// Minimum estimate for a signing key, in bits: with one signature, an attacker can try candidates offline at any rate.
 pub(super) const SIGNING_BITS_MIN: usize = 128;
-/// Least estimate for an operator's secret, in bits: trying 100,000 a second takes 350 years.
+/// Minimum estimate for an operator's secret, in bits: trying 100,000 a second takes 350 years.
 pub(super) const ADMIN_BITS_MIN: usize = 50;
 /// Estimate of a word, in tenths of a bit: one of some ten thousand.
 const WORD: usize = 130;
-/// Least letters that count as a word.
+/// Minimum letters of a word.
 const WORD_LETTERS_MIN: usize = 4;
-/// Length of a block of characters that random text does not repeat.
+/// Length of a block of characters: random text has no two equal blocks.
 const BLOCK: usize = 8;
 
 /// Reports a secret that is easy to guess. A missing secret was reported before.
@@ -60,9 +59,8 @@ fn is_drawn(secret: &str) -> bool {
     has_form && distinct >= 8 && bytes.windows(BLOCK).all(|block| blocks.insert(block))
 }
 
-/// Estimate of the guesses that any other text takes, in bits: letters in a row count as one word
-/// in any case; repetitions and separators of words count nothing; few distinct characters count
-/// less.
+/// Estimate of the guesses that a text not drawn at random takes, in bits. Letters in a row count as one word, in any
+/// case. Repetitions and separators of words count nothing; few distinct characters count less.
 fn bits(secret: &str) -> usize {
     let text: Vec<char> = secret.chars().map(|c| c.to_ascii_lowercase()).collect();
     let distinct = text.iter().collect::<BTreeSet<_>>().len() as u64;

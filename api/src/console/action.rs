@@ -73,7 +73,7 @@ impl Action {
         done
     }
 
-    /// The action with this word in URLs; of `resend-webhook`, which two share, that of orders.
+    /// The action with this word in URLs. Two actions share `resend-webhook`, which gives that of orders.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|action| action.word() == word)
     }

@@ -28,7 +28,7 @@ use crate::redrive::{self, Filter};
 pub(crate) const GIVEN_UP_SECONDS: i64 = 30 * 24 * 3600;
 /// Maximum number resent by one form, at [`REDRIVES_A_SECOND`].
 const BATCH: usize = 100;
-/// The default of `tidemark webhook dead redrive`.
+/// Webhooks resent per second; the default of `tidemark webhook dead redrive`.
 pub(crate) const REDRIVES_A_SECOND: u32 = 20;
 
 /// Position in the list of dead webhooks: time, partition and offset.
@@ -81,7 +81,7 @@ pub(crate) fn read(
     reader.scan(Topic::WebhooksDead, partitions, (since, None), |record, of: Delivery| {
         let place = Place(record.appended_at, record.from.partition.0, record.offset.0);
         if before.is_none_or(|before| place < before) && filter.fits(record.appended_at, &of) {
-            // The list has no body.
+            // The list shows no bodies.
             found.push((place, Delivery { body: String::new(), ..of }));
         }
         if found.len() > 4 * RECORDS {
@@ -183,9 +183,9 @@ pub(crate) struct Plan {
     pub(crate) subjects: Vec<(Subject, UnixMicros)>,
     /// Number of webhooks left for the next redrive.
     left: usize,
-    /// Number that operators have requested meanwhile.
+    /// Number that operators have resent since they were given up.
     asked: usize,
-    /// Number considered, the newest ones, and number of dead webhooks.
+    /// Number of the newest dead webhooks that were considered, and number of all.
     considered: (usize, usize),
     remarks: Vec<String>,
 }

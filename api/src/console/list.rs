@@ -20,9 +20,9 @@ use crate::page::Html;
 
 /// Rows per page.
 pub(crate) const ROWS: Part = Part { limit: 50, offset: 0 };
-/// Unknown payments per page: orders are searched for each.
+/// Unknown payments per page: each needs a search of orders.
 pub(crate) const UNKNOWN: Part = Part { limit: 10, offset: 0 };
-/// Likeliest orders shown for each.
+/// Maximum orders shown with an unknown payment, the likeliest ones.
 const CANDIDATES_MAX: usize = 3;
 /// Maximum search hits shown.
 const HITS_MAX: usize = 50;

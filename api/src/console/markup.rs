@@ -12,7 +12,7 @@ pub(super) fn filled(template: Template, values: &[(&str, Html)]) -> Html {
     template.fill(Language::English, values)
 }
 
-/// Markup with holes.
+/// Markup with its placeholders filled.
 pub(super) fn plain(markup: &'static str, values: &[(&str, Html)]) -> Html {
     filled(Template(markup), values)
 }
@@ -97,7 +97,7 @@ pub(super) fn short(hash: Hash) -> Html {
     plain("<code title=\"{{full}}\">{{short}}</code>", &values)
 }
 
-/// Names and values.
+/// List of names and values.
 pub(super) fn facts(rows: impl IntoIterator<Item = (&'static str, Html)>) -> Html {
     let one = |(name, value): (&'static str, Html)| {
         let values = [("name", name.into()), ("value", value)];

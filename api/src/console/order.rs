@@ -113,7 +113,7 @@ fn of_order(input: &PageInput<'_>) -> Html {
         ("Webhook", webhook),
         ("Webhook URL", foreign(order.webhook_url.as_str())),
     ];
-    // The link allows choosing and cancelling, which a read-only secret must not.
+    // The link allows choosing and cancelling, which a read-only secret must not allow.
     if let Some(url) = input.checkout.as_ref().filter(|_| input.by.may_operate()) {
         let values = [("url", url.as_str().into())];
         rows.push((

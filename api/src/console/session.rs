@@ -53,7 +53,7 @@ impl Visit {
         hidden("form", self.form.as_str())
     }
 
-    /// `true` if a form has that token.
+    /// `true` if a form has the session's CSRF token.
     pub(crate) fn is_own(&self, form: Option<&str>) -> bool {
         form.is_some_and(|form| Secret::new(self.form.as_str()).matches(form.as_bytes()))
     }

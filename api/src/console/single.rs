@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use crate::error::{Answer, Refusal};
 
-/// Time for which a reading is shared from its start, in microseconds; longer while it lasts.
+/// Time for which a reading is shared, from its start, in microseconds. A reading in progress is shared for longer.
 const SHARED_MICROS: i64 = 3_000_000;
 
 struct Reading<T> {
@@ -18,7 +18,7 @@ struct Reading<T> {
     found: Shared<BoxFuture<'static, Answer<Arc<T>>>>,
 }
 
-/// The last reading, even a failed one: an unresponsive source is not read by each page.
+/// Last reading. A failed one is shared too, so that not every page reads an unresponsive source.
 pub(crate) struct Single<T>(Mutex<Option<Reading<T>>>);
 
 impl<T> Default for Single<T> {

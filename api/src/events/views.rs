@@ -34,7 +34,7 @@ pub(super) struct View {
     all: Views,
     of: Option<Key>,
     order_id: OrderId,
-    /// `None` while it is dropped.
+    /// `None` only while `drop` runs.
     slot: Option<Arc<Slot>>,
 }
 
@@ -92,7 +92,7 @@ impl Drop for View {
                 all.by_address.remove(&of);
             }
         }
-        // Under the lock, so that the last of several concurrent drops sees no other.
+        // Dropped under the lock, so that the last of several concurrent drops removes the entry.
         drop(self.slot.take());
         if all.by_order.get(&self.order_id).is_some_and(|slot| slot.strong_count() == 0) {
             all.by_order.remove(&self.order_id);

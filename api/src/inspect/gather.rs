@@ -145,7 +145,8 @@ pub(crate) fn webhooks<P: Pages>(
     })
 }
 
-/// Adds confirmations of the transfers, alerts and commands that name the order or a transfer, and a restore.
+/// Adds the transfers and their confirmations, and the alerts and commands that name the order or a transfer. Notes an
+/// open alert of a restore.
 fn around<P: Pages>(
     reader: &mut Reader<P>,
     (order, transfers): (Option<OrderId>, Vec<Transfer>),

@@ -53,7 +53,7 @@ pub struct Reader<P> {
 }
 
 impl<P: Pages> Reader<P> {
-    /// Reads topics for this long at most.
+    /// Creates a reader that reads topics for at most `reading_max` from now.
     pub fn new(
         source: P,
         tables: Option<Arc<dyn Store>>,
@@ -70,10 +70,10 @@ impl<P: Pages> Reader<P> {
         &self.source
     }
 
-    /// Reads the tables; without any, the default.
+    /// Reads the tables; the default if the reader has none.
     ///
     /// # Errors
-    /// They cannot be read, or exceed the time limit for topics.
+    /// The tables cannot be read, or do not answer within the time limit.
     pub fn table<T: Default>(
         &self,
         ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,
@@ -83,10 +83,10 @@ impl<P: Pages> Reader<P> {
         Ok(found.ok_or_else(|| store::Error::Transient("no answer in time".into()))?)
     }
 
-    /// Reads the tables until the deadline; then none, noted in [`Self::remarks`].
+    /// Reads the tables; `None` if they do not answer before the deadline, which [`Self::remarks`] then reports.
     ///
     /// # Errors
-    /// There are none, or they cannot be read.
+    /// The reader has no tables, or they cannot be read.
     pub fn table_in_time<T>(
         &mut self,
         ask: impl AsyncFnOnce(&dyn Store) -> Result<T, store::Error>,

@@ -13,7 +13,7 @@ use super::wanted::Wanted;
 
 /// Default period over which the topics are searched, in seconds.
 pub const SINCE_SECONDS: i64 = 30 * 24 * 3600;
-/// Number of the newest hits that are kept, whenever there are twice as many.
+/// Number of newest hits to keep. Older ones are dropped once there are twice as many.
 const KEPT_MAX: usize = 1000;
 /// Maximum orders per reference read from the tables.
 const REFERENCES: Page = Page { limit: 50, offset: 0 };
@@ -98,7 +98,7 @@ impl Hits {
 }
 
 /// The order or transfer with this id, from the tables or else the topics. Without one: orders by reference from the
-/// tables, what fits in the topic of orders since a time, and transfers by hash, address or amount.
+/// tables, matching orders from their topic since a time, and transfers by hash, address or amount.
 ///
 /// # Errors
 /// The log or the tables cannot be read.

@@ -15,7 +15,7 @@ use crate::machine::judge::OVERDUE_SECONDS;
 use crate::machine::survey::{Orders, Subject};
 use crate::redrive::{self, Filter};
 
-/// Count of last records of a lane that include a head.
+/// Number of the last records of a lane that are searched for its newest head.
 const LAST_RECORDS: i64 = 400;
 /// Maximum pending orders that are counted.
 const ORDERS_MAX: usize = 10_000;

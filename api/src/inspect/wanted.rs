@@ -47,7 +47,7 @@ impl Wanted {
         kinds.into_iter().filter(|(_, is_so)| *is_so).map(|(kind, _)| kind).collect()
     }
 
-    /// `true` for a value that no table has an index of.
+    /// `true` if the text may be a value without an index in the tables.
     pub fn needs_topics(&self) -> bool {
         self.hash.is_some() || self.address.is_some() || self.amount.is_some()
     }

@@ -39,7 +39,7 @@ impl Progress {
         RequestGuard(of.clone())
     }
 
-    /// Notes input of the client: between two requests it begins a head.
+    /// Notes input of the client. Between two requests it starts the header timeout.
     pub(super) fn came(&self) {
         let mut awaited = self.lock();
         if let Some((REQUEST, _)) = *awaited {
@@ -85,7 +85,7 @@ pub(super) struct Arriving {
     body: Incoming,
     progress: Arc<Progress>,
     until: Instant,
-    /// None until the body is awaited: most need no alarm.
+    /// `None` until the body is awaited: most bodies need no timer.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 

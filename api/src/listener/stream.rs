@@ -24,8 +24,8 @@ pub(super) struct Timed {
     stream: TcpStream,
     progress: Arc<Progress>,
     bounds: Connections,
-    /// Fires at the end of the permitted silence or earlier: moving it for each request costs more than setting it
-    /// again.
+    /// Fires at the end of the permitted silence or earlier, and is then set again: that costs less than moving it for
+    /// each request.
     alarm: Pin<Box<Sleep>>,
     /// Write timeout; set while a write is blocked.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -39,8 +39,8 @@ impl Timed {
         Self { stream, progress, bounds, alarm, stalled: None, lingered: None }
     }
 
-    /// Awaits input. The alarm stays set during a request, because no poll may follow its answer; it is at most the
-    /// idle timeout from now, so never too late after the answer.
+    /// Polls the timeout for input. The alarm also runs during a request, because no poll may follow the answer. It is
+    /// at most one idle timeout away, so it fires in time after the answer.
     fn await_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let idle = self.bounds.idle_timeout;
         loop {
@@ -105,7 +105,7 @@ impl AsyncWrite for Timed {
             self.stalled = None;
             return written;
         }
-        // While no write succeeds, the client reads nothing.
+        // A write that blocks for the whole limit means that the client reads nothing.
         let limit = self.bounds.body_timeout;
         ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
         metrics::connection_timed_out("answer");

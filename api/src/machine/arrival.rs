@@ -13,7 +13,7 @@ const ONE_CENT: u128 = 10_u128.pow(16);
 const FEW_DIGITS: u128 = 10_u128.pow(14);
 /// Clock tolerance: a block may be dated this many seconds before the order that it pays.
 const CLOCKS_SECONDS: i64 = 60;
-/// Seconds after the order's deadline during which a possible transfer is still mentioned.
+/// A transfer is mentioned as possible only if its block is at most this many seconds after the order's deadline.
 const AFTERWARDS_SECONDS: i64 = 3600;
 
 /// Certainty that a transfer is meant for an order.
@@ -57,7 +57,7 @@ pub(crate) fn is_waiting(transfer: &Transfer) -> bool {
     )
 }
 
-/// `true` if the transfer pays a deposit of another order by its verdict, or probably will.
+/// `true` if the transfer pays another order, or was probably meant for one.
 pub(crate) fn is_of_another(order: &Order, transfer: &Transfer) -> bool {
     let is_ours = |id| order.deposits.iter().any(|deposit| deposit.deposit_id == Some(id));
     let is_nearest = transfer.reason == Some(UnknownReason::AmountMismatch);
@@ -88,7 +88,7 @@ fn fits_place<'a>(
     Some((deposit, deposit.value.filter(|_| is_here)?))
 }
 
-/// `true` if the transfer has the order's named sender, or its drawn digits. Few digits match by
+/// `true` if the transfer has the order's named sender, or its drawn digits. Few digits do not count: they match by
 /// chance.
 fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
     let seen = &transfer.observation;
@@ -101,7 +101,7 @@ fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
     (has_digits || has_sender) && is_near(asked, seen.value) && transfer.block.timestamp >= since
 }
 
-/// `true` for the price, or the amount as rounded by a wallet. Never for a paid order.
+/// `true` if the amount is the price, or the asked amount as rounded by a wallet. Never for a paid order.
 fn is_possible(order: &Order, transfer: &Transfer, deposit: &OrderDeposit, asked: Amount) -> bool {
     let value = transfer.observation.value;
     let from = deposit.started_at.plus(-CLOCKS_SECONDS);

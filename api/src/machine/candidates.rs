@@ -22,7 +22,7 @@ pub(crate) struct Candidate {
 /// Distance between an order and a transfer; the most important field comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Distance {
-    /// Matching named no or another order, or named it only for its near amount.
+    /// Matching did not name this order, or named it only for its near amount.
     is_not_named: bool,
     is_other_coin: bool,
     likeness: Likeness,
@@ -30,7 +30,7 @@ struct Distance {
     /// Created after the payment, with clock tolerance.
     is_later: bool,
     seconds: u64,
-    /// Tie-breaker: the order of the list does not depend on that of the search.
+    /// Tie-breaker: makes the list independent of the order of the search.
     order_id: OrderId,
 }
 

@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::ChainRow;
 
-/// Health of one chain. `None` is not known to this process.
+/// Health of one chain. `None` means not known to this process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ChainHealth {
     blockchain: Blockchain,
     /// Number of the last scanned block.
     scanned: Option<i64>,
-    /// Its age.
+    /// Age of that block, in seconds.
     lag_seconds: Option<i64>,
-    /// Blocks by which the endpoint's head is ahead of it.
+    /// Number of blocks by which the endpoint's head is ahead of that block.
     lag_blocks: Option<i64>,
     checked: Option<i64>,
     confirmed: Option<i64>,
@@ -73,7 +73,7 @@ pub(crate) fn of(
             confirmed: shown.and_then(|shown| shown.confirmed).or(row.map(|row| row.confirmed)),
             finalized: shown.and_then(|shown| shown.finalized).or(row.map(|row| row.finalized)),
             epoch: shown.and_then(|shown| shown.epoch).or(row.map(|row| row.epoch)),
-            // The follower is newer.
+            // The follower's own state is newer than the alerts.
             halted: match shown {
                 Some(shown) => shown.halted.clone(),
                 None => halt.map(|alert| alert.message.clone()),
@@ -116,7 +116,7 @@ mod tests {
         let (rows, halt) = (std::slice::from_ref(&row), halt(&row));
         assert_eq!(halted(rows, &[]), Some((Some(7), false)));
         assert_eq!(halted(rows, &[&halt]), Some((Some(7), true)));
-        // Never scanned.
+        // A chain that was never scanned.
         assert_eq!(halted(&[], &[&halt]), Some((None, true)));
         assert_eq!(halted(&[], &[]), None);
         let lane = ChainRow { lane: Some(0), ..row };

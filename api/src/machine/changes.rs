@@ -6,7 +6,7 @@ use schemas::{Incarnation, OrderCause, UnixSeconds};
 
 use crate::error::Invalid;
 
-/// Also for a cursor from before a restore.
+/// Problem of a cursor that is of another installation, or from before a restore.
 const OTHER: &str = "is not of this installation";
 
 /// Position of a reader: the next record of each partition of `orders`.

@@ -7,7 +7,7 @@ use uuid::{NoContext, Timestamp, Uuid};
 use super::catalog::Choice;
 use crate::error::{Answer, Invalid, Refusal};
 
-/// Most characters of an idempotency key.
+/// Maximum characters of an idempotency key.
 const KEY_CHARS_MAX: usize = 255;
 
 /// The outcome of a request to create an order.
@@ -44,7 +44,7 @@ pub(crate) fn repeat(new: &CreateOrder, order: &Order) -> Answer<()> {
     if is_same { Ok(()) } else { Err(Refusal::KeyReused) }
 }
 
-/// A UUIDv7 of this moment.
+/// A new UUIDv7 with this time.
 pub(crate) fn fresh_id(now: UnixMicros) -> Uuid {
     let seconds = u64::try_from(now.seconds().0).unwrap_or_default();
     let nanos = u32::try_from(now.0.rem_euclid(1_000_000) * 1_000).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Wallets whose payments are seen at present, by the tables. A wallet's lane decides; hiding the others saves
-//! customers a refusal. So the lane's position counts, not ingest's.
+//! Wallets whose payments are seen at present, according to the tables. A wallet's lane decides whether a deposit
+//! opens, so the lane's position counts, not ingest's. Wallets that their lane would refuse are not offered.
 
 use schemas::record::OrderDeposit;
 use schemas::{Address, Blockchain, Stablecoin, StablecoinContract, UnixSeconds};
@@ -12,7 +12,7 @@ pub(crate) enum Followed {
         chains: Vec<ChainRow>,
         now: UnixSeconds,
     },
-    /// All is offered.
+    /// The tables did not answer: every wallet is offered.
     Unknown,
 }
 
@@ -21,8 +21,8 @@ impl Followed {
         Self::Known { chains, now }
     }
 
-    /// `true` if payments of all these contracts to a wallet are seen, by a lane whose last head is
-    /// at most this old, and not stopped for the contract that is shown.
+    /// `true` if payments of all these contracts to a wallet are seen by a lane whose last head is recent enough, and
+    /// are not stopped for the contract that is shown.
     pub(crate) fn sees(
         &self,
         wallet: Address,

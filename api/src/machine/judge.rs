@@ -1,4 +1,4 @@
-//! The problems of an installation, and the commands that help. The worst comes first.
+//! The problems of an installation, each with a command that helps. The most severe kind comes first.
 
 use schemas::record::Alert;
 use schemas::{AlertKind, UnixMicros};
@@ -16,7 +16,7 @@ const LAG_SECONDS_MAX: i64 = 60;
 const WEBHOOK_SECONDS_MAX: i64 = 600;
 /// Maximum open alerts that are shown.
 const ALERTS_MAX: usize = 20;
-/// A pending order is overdue when its deadline has passed by more.
+/// Seconds after its deadline from which a pending order counts as overdue.
 pub const OVERDUE_SECONDS: i64 = 3600;
 /// Inverse of the minimum free share of a file system.
 const FREE_PART: u64 = 20;
@@ -191,7 +191,7 @@ fn of_alert(alert: &Alert) -> Problem {
     } else {
         "docs/operate/monitor.md, Alerts"
     };
-    // A condition ends by itself.
+    // The alert of a condition ends by itself.
     let help = if kind.is_condition() { first.to_owned() } else { format!("{first}; {end}") };
     problem(format!("{kind} since {}: {message}", time(raised_at.seconds())), help)
 }

@@ -15,7 +15,7 @@ const KEYS_MAX: usize = 50_000;
 pub(crate) struct Rate {
     /// Maximum requests at once.
     burst: i64,
-    /// Time between two requests after that.
+    /// Microseconds between two requests after a burst.
     interval_micros: i64,
 }
 
@@ -26,7 +26,7 @@ impl Rate {
     /// Wrong secrets and signatures of one address: 10 a second, and twice as many at once.
     pub(crate) const REFUSALS: Self = Self { burst: 20, interval_micros: 100_000 };
 
-    /// This number a second, in bursts of twice as many. From a million on there is no limit.
+    /// This number of requests a second, in bursts of twice as many. Above a million there is no limit.
     pub(crate) fn per_second(requests: NonZeroU32) -> Self {
         let requests = i64::from(requests.get());
         Self { burst: 2 * requests, interval_micros: 1_000_000 / requests }

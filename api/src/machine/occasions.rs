@@ -13,7 +13,7 @@ pub(crate) struct Occasions {
 }
 
 impl Occasions {
-    /// Counts one more; returns the number since the last line, if another is due.
+    /// Counts an event. Returns the number since the last log line if another line is due.
     pub(crate) fn occurred(&mut self, now: UnixSeconds) -> Option<u64> {
         self.count = self.count.saturating_add(1);
         // A clock that was set back does not silence it.

@@ -25,7 +25,7 @@ impl Query {
         Self(url::form_urlencoded::parse(raw.as_bytes()).into_owned().collect())
     }
 
-    /// The value of a name, if it is given. Given twice it is an error, because it is ambiguous.
+    /// The value of a name, if it is given. A name given twice is ambiguous, and an error.
     pub(crate) fn text(&self, name: &'static str) -> Result<Option<&str>, Invalid> {
         let mut values = self.0.iter().filter(|(n, _)| n == name).map(|(_, value)| &**value);
         match (values.next(), values.next()) {

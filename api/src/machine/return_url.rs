@@ -18,7 +18,7 @@ impl FromStr for ReturnUrl {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let filled =
             |value: &str| NAMES.iter().fold(text.to_owned(), |url, n| url.replace(n, value));
-        // Two values: an origin that differs with them has a placeholder.
+        // The URL is filled with two values. If the origins differ, a placeholder is before the path.
         let [one, other] = ["a", "b/c"].map(|value| Url::parse(&filled(value)));
         let url = one.map_err(
             |_| "must be a URL such as \"https://shop.example/orders/{merchant_order_id}\"",

@@ -9,7 +9,7 @@ json::fields! {
     Body { subject, blockchain }
 }
 
-/// Reads a body. A field with a typing error would stop more than was meant.
+/// Reads a body. Unknown fields are refused, because a misspelt one would stop more than was meant.
 pub(crate) fn parse(body: &[u8], begins: bool) -> Result<StopRequest, Invalid> {
     let body: Body = json::only(body)?;
     let subject = json::text("subject", "string", body.subject)?;

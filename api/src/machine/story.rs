@@ -55,7 +55,7 @@ pub enum Event {
     Transfer(Transfer),
     Confirmed(Confirmation),
     Attempt(Attempt),
-    /// A webhook whose attempts are used up.
+    /// A webhook that was given up.
     Dead(Delivery, UnixMicros),
     Alert(Alert),
     /// A command of an operator.

@@ -30,7 +30,7 @@ pub struct Group {
     /// The stage, as `tidemark run` names it.
     pub stage: &'static str,
     pub name: &'static str,
-    /// Records that are not read yet, at most: on Kafka ends of transactions count, too.
+    /// Maximum number of unread records: on Kafka, transaction markers count too.
     pub lag: i64,
     /// Time at which the oldest of these records was appended.
     pub oldest: Option<UnixMicros>,

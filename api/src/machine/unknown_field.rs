@@ -14,7 +14,7 @@ const WISHES: [(&str, &str); 4] = [
     ("ttl", "orders.ttl is the same for all orders"),
     ("expires_in", "orders.ttl is the same for all orders"),
 ];
-/// Maximum edits of a typing error; only one in a short name, which is near to other words.
+/// Maximum edits of a typing error in a long name. A short name, which resembles other words, allows one.
 const TYPING_ERRORS_MAX: usize = 2;
 /// Minimum letters of a long name.
 const LONG_MIN: usize = 9;

@@ -1,5 +1,5 @@
-//! Notices about transfers that the order does not have: arrival, check, and advice. While one may
-//! pay, or covers the price, the page asks for no other payment (decision 79).
+//! Notices about transfers that the order does not name: arrival, check, and advice. While such a transfer may pay, or
+//! covers the price, the page asks for no other payment (decision 79).
 
 use schemas::record::Order;
 use schemas::{Amount, OrderStatus, Stablecoin, UnixSeconds, UnknownReason};
@@ -180,7 +180,7 @@ fn clocked(language: Language, key: &str, time: UnixSeconds) -> Html {
     Html::from(before).then(time).then(after)
 }
 
-/// Reason why a transfer does not pay the order, and the error of its amount.
+/// Reason why a transfer does not pay the order, and the difference from the amount asked.
 fn misfit(order: &Order, seen: &SeenTransfer) -> (&'static str, Option<Amount>) {
     use UnknownReason as Reason;
     let transfer = &seen.transfer;
@@ -269,7 +269,7 @@ pub(super) fn look_up_form(input: &PageInput<'_>) -> Html {
     if !was_asked || order.status == OrderStatus::Paid || !order.candidates.is_empty() {
         return Html::default();
     }
-    // A possible transfer is shown as the customer's own once he enters its hash.
+    // A possible transfer is shown as the customer's own once its hash is entered.
     let is_open = input.look_up.is_some() || !input.possible.is_empty();
     let values = [
         ("action", order.order_id.to_string().into()),

@@ -14,7 +14,7 @@ use crate::view::ChainView;
 /// Reason why a customer's request was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Problem {
-    /// The chain is not followed.
+    /// Payments on the chain are not seen at present.
     Unseen,
     /// No amount or no wallet is free.
     Full,
@@ -91,9 +91,9 @@ pub(crate) struct PageInput<'a> {
     pub(crate) is_stopped: bool,
     pub(crate) now: UnixSeconds,
     pub(crate) language: Language,
-    /// `true` if the customer chooses anew.
+    /// `true` if the customer chooses another way to pay.
     pub(crate) is_changing: bool,
-    /// `true` if the customer would pay although something arrived.
+    /// `true` if the customer asks for the payment data although a transfer arrived.
     pub(crate) is_again: bool,
     pub(crate) problem: Option<Problem>,
 }

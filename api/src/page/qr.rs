@@ -15,7 +15,7 @@ pub(super) fn picture(language: Language, text: &str) -> Html {
     for y in 0..code.size() {
         let mut x = 0;
         while x < code.size() {
-            // What is outside of the code is white.
+            // Modules outside the code are white.
             let run = (x..).take_while(|x| code.get_module(*x, y)).zip(1..).last();
             if let Some((_, run)) = run {
                 path += &format!("M{} {}h{run}v1h-{run}z", x + MARGIN, y + MARGIN);

@@ -29,9 +29,10 @@ pub(super) struct PageView {
     pub(super) refresh: Option<u8>,
 }
 
-/// While a payment is awaited.
+/// Seconds between refreshes while the order may change soon.
 const SOON: Option<u8> = Some(15);
-/// While nothing can be paid, and after an end: a late payment may come, and an operator may decide otherwise.
+/// Seconds between refreshes after an end, and while nothing can be paid: a late payment or an operator may still
+/// change the order.
 const LATER: Option<u8> = Some(60);
 
 /// The view of an order.
@@ -97,7 +98,7 @@ fn cancel(input: &PageInput<'_>) -> Html {
     template!("cancel").fill(input.language, &[("action", input.action("cancel"))])
 }
 
-/// Nothing can be paid now, or ever.
+/// View of an order that cannot be paid at present, or ever.
 fn none(input: &PageInput<'_>) -> Html {
     let is_passing = input.catalog.has_way(input.order);
     let lead = if is_passing { "choose.none" } else { "choose.never" };
@@ -105,7 +106,7 @@ fn none(input: &PageInput<'_>) -> Html {
     template!("none").fill(input.language, &[("lead", lead), ("cancel", cancel(input))])
 }
 
-/// PageView of an order whose payments are stopped.
+/// View of an order whose payments are stopped.
 fn stopped(input: &PageInput<'_>) -> Html {
     let language = input.language;
     let other = if input.choices.is_empty() { Html::default() } else { other(language) };
@@ -151,7 +152,7 @@ fn pay(input: &PageInput<'_>, deposit: &OrderDeposit) -> Html {
     let value = deposit.value.unwrap_or_default();
     let due = money(value, coin);
     let address = deposit.wallet_address.to_string();
-    // Its own way may not be offered now.
+    // The deposit's own chain and coin may be missing among the choices.
     let is_other = |view: &ChainView| {
         view.stablecoins.iter().any(|of| (view.blockchain, *of) != (chain, coin))
     };
@@ -250,7 +251,7 @@ fn call(input: &PageInput<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
     }
 }
 
-/// A payment was seen.
+/// View of an order whose payment was seen.
 fn confirming(input: &PageInput<'_>) -> Html {
     let PageInput { order, language, .. } = *input;
     let named = |seen: &&SeenTransfer| order.candidates.contains(&seen.transfer.transfer_id);
@@ -262,7 +263,7 @@ fn confirming(input: &PageInput<'_>) -> Html {
         (Some(of), _) => {
             arrived(Some(of.observation.value), of.observation.stablecoin, of.blockchain)
         }
-        // Its row is about to be written.
+        // The transfer's row is not written yet.
         (None, Some(of)) => arrived(of.value, of.stablecoin, of.blockchain),
         (None, None) => Html::default(),
     };
@@ -285,7 +286,7 @@ fn confirming(input: &PageInput<'_>) -> Html {
     template!("seen").fill(language, &[("lead", lead), ("progress", progress), ("tx", tx)])
 }
 
-/// An end without a payment.
+/// View of an order that ended without a payment.
 fn ended(input: &PageInput<'_>, kind: &'static str) -> Html {
     let PageInput { order, language, .. } = *input;
     // A payment may be on its way, if there was an amount to send.

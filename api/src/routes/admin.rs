@@ -143,7 +143,7 @@ pub(crate) async fn transaction(
     let mut found = Vec::new();
     for place in reads.wallets().iter().map(|wallet| (wallet.address, wallet.blockchain)) {
         let reads = reads.clone();
-        // Each wallet's list is read as far as the longest page of a list.
+        // Up to `SEARCHED_PAGES_MAX` pages of each wallet's list are read, so this needs the permit of a list.
         let at_wallet = async move { reads.transaction_at(place, None, hash).await };
         found.extend(by.list_gate.clone().take(at_wallet).await?);
     }
@@ -157,7 +157,7 @@ pub(crate) async fn candidates(
     Named(id): Named<i64>,
     _: NoQuery,
 ) -> Answer {
-    // It reads as far into the list of orders as the longest page of a list.
+    // Up to `SEARCHED_PAGES_MAX` pages of orders are read, so this needs the permit of a list.
     let found = by.list_gate.take(async move { reads.candidates(TransferId(id)).await }).await?;
     Ok(array(&found, CandidateView::new))
 }

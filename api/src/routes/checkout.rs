@@ -77,8 +77,8 @@ pub(crate) async fn page(
     }
 }
 
-/// `GET /checkout/{order_id}/enter`: stores the link in a cookie. Its path defaults to the directory of this URL, also
-/// behind a proxy's prefix: a browser sends it for this order alone.
+/// `GET /checkout/{order_id}/enter`: stores the link in a cookie. The cookie's path defaults to the directory of this
+/// URL, even behind a proxy's prefix, so that a browser sends it for this order alone.
 pub(crate) async fn enter(
     State(checkouts): State<Checkouts>,
     Order(order_id): Order,
@@ -310,7 +310,7 @@ impl Checkouts {
 
 /// Redirects to the page after a form, with the problem as a word in the URL.
 fn back(order_id: &str, language: Language, done: Answer<()>) -> Response {
-    // A malformed id is no path here.
+    // A malformed id must not become a path.
     let id = order_id.parse().unwrap_or(OrderId(uuid::Uuid::nil()));
     let mut to = format!("../{id}?lang={}", language.tag());
     if let Err(refusal) = done {
@@ -363,7 +363,8 @@ fn problem(refusal: &Refusal) -> Problem {
 }
 
 fn html(status: StatusCode, page: Html) -> Response {
-    // With "no-referrer" a browser sends `Origin: null` with the forms of the page; others show the path, which may be a link.
+    // With "no-referrer" a browser sends `Origin: null` with the forms of the page. Laxer policies send the path, which
+    // may be a link.
     page::response(status, page, "strict-origin", BY_SIGNATURE)
 }
 

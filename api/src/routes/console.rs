@@ -267,7 +267,7 @@ impl Console {
         async { tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Internal)? }
     }
 
-    /// [`Self::read`] with a permit, which starts its time.
+    /// [`Self::read`] with the operator's permit. The time limit starts with the permit.
     async fn inspect<T: Send + 'static>(
         &self,
         by: &Operator,
@@ -355,7 +355,7 @@ async fn sign_out(console: Console, headers: HeaderMap) -> Response {
 
 /// Redirects to a page, with a cookie of this lifetime.
 fn with_cookie(headers: &HeaderMap, number: &str, seconds: i64, to: &str) -> Response {
-    // The proxy in front of this knows whether the operator came by TLS.
+    // The proxy in front reports TLS.
     let by_tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
     let secure = if by_tls { "; Secure" } else { "" };
     let cookie = format!(

@@ -1,4 +1,4 @@
-//! Each limit, and each problem with what helps.
+//! The limits of the judge, and each problem with its help.
 
 use schemas::record::{Alert, Block, Held, example};
 use schemas::{AlertKind, OrderId, TransferId, UnixSeconds};

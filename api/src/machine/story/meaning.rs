@@ -90,7 +90,7 @@ fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
     }
 }
 
-/// The last payment that left the chain without a verdict that holds, in words.
+/// The last payment that failed to confirm, or that was unknown when it left the chain, in words.
 fn left(story: &Story) -> Option<String> {
     let has_left = |transfer: &&Transfer| match transfer.status {
         TransferStatus::FailedToConfirm => true,

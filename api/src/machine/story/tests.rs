@@ -78,7 +78,7 @@ fn attempt(second: i64, number: i32, outcome: AttemptOutcome) -> Event {
     })
 }
 
-/// A payment that went well, out of order.
+/// Events of a successful payment, unsorted.
 fn paid() -> Vec<Event> {
     let paid = Order {
         paid_by: Some(example::transfer().transfer_id),
@@ -259,7 +259,7 @@ fn a_transfer_of_no_order_is_explained() {
     means(vec![], 60, "Nothing is known of it.", None);
 }
 
-/// Its order may be one of those that the restore lost.
+/// The payment's order may be one of those that the restore lost.
 #[test]
 fn after_a_restore_nothing_is_just_sent_back() {
     let expired = order(2, 1801, OrderCause::Expired, OrderStatus::Expired);

@@ -8,7 +8,7 @@ use crate::machine::survey::Subject;
 /// Maximum time to resend webhooks for one form: a request may take half a minute.
 const REDRIVING_MAX: Duration = Duration::from_secs(15);
 
-/// No action is offered to those who may only read.
+/// Refuses an operator who may only read.
 fn offered(visit: &Visit) -> Answer<()> {
     if visit.operator.may_operate() { Ok(()) } else { Err(Refusal::ReadOnly) }
 }
@@ -212,7 +212,7 @@ pub(super) async fn redrive(
 ) -> Answer {
     let by = &visit.operator;
     let fields = Query::parse(std::str::from_utf8(&form).unwrap_or_default());
-    // A redrive skips what an earlier one requested.
+    // One redrive at a time, so that each skips what an earlier one has resent.
     let _turn = console.redriving.try_lock().map_err(|_| Refusal::Busy)?;
     let (plan, filter) = plan(&console, by, &fields).await?;
     let (mut done, begun) = (Vec::new(), Instant::now());
