@@ -67,7 +67,7 @@ async fn an_alert_is_resolved_and_that_is_on_record() {
     let alerts = world.records::<Alert>(Topic::Alerts);
     let last = alerts.last().unwrap();
     assert_eq!((&last.alert_id, last.state), (&late.alert_id, AlertState::Resolved));
-    // Twice: it is not open any more.
+    // The alert is not open any more.
     assert_eq!(operator.post("/console/alerts/resolve", &fields).await.status, 404);
     assert_eq!(operator.get(asks).await.status, 404);
     assert_eq!(world.records::<Alert>(Topic::Alerts).len(), alerts.len());
@@ -80,7 +80,7 @@ async fn an_alert_is_resolved_and_that_is_on_record() {
     assert_eq!(entries[0].subject.as_deref(), Some("late_find/eth/x"));
 }
 
-/// Of OPEN_MAX: the newest are listed.
+/// The newest `OPEN_MAX` alerts are listed.
 #[tokio::test]
 async fn a_page_lists_a_hundred_open_alerts() {
     let world = idle_world().await;
@@ -102,7 +102,7 @@ async fn a_page_lists_a_hundred_open_alerts() {
     assert!(!page.contains("alert_id=late_find%2Feth%2F0\""), "the oldest: {page}");
 }
 
-/// A letter about a command of an order, and where the log has the command.
+/// A letter about an order command. With `is_there` the log has the command itself.
 async fn letter(world: &World, body: OrderCommandBody, is_there: bool) -> DeadLetter {
     let command = OrderCommand { issued_at: world.clock.now(), body, ..example::order_command() };
     let to = TopicPartition { topic: Topic::OrdersCommands, partition: FIRST };
@@ -143,7 +143,7 @@ async fn a_made_up_letter_is_shown_and_not_put_back() {
         world.write(Topic::DeadLetters, FIRST, letter).await;
     }
     let browser = Browser::of(&world, OPERATOR).await;
-    // Every stage may write letters: the record itself has to be there.
+    // Every stage may write letters, so the original record must be on the log.
     for (number, text) in [
         (0, "not believed on a letter"),
         (1, "the record there is another one"),
@@ -199,7 +199,7 @@ async fn a_dead_letter_is_put_back_and_that_is_on_record() {
     assert!(operator.page(to).await.contains("The record was put back."));
     let commands = world.commands();
     assert_eq!((commands.len(), &commands[0]), (2, &commands[1]), "as it was");
-    // Twice does no harm: readers of the topic take every record so. It is said.
+    // A second replay is harmless, because readers of the topic tolerate duplicates. The page mentions the first one.
     assert!(operator.page(path).await.contains("It was put back before, by"));
     assert_eq!(operator.post(path, &[]).await.status, 303);
     let entries = world.records::<AuditEntry>(Topic::Audit);
@@ -216,7 +216,7 @@ async fn a_dead_letter_is_put_back_and_that_is_on_record() {
     assert_eq!(entries, [entry, entry]);
 }
 
-/// Of CONTENT_BYTES_MAX, in characters of two bytes.
+/// The limit is `CONTENT_BYTES_MAX`; the text has characters of two bytes.
 #[tokio::test]
 async fn a_long_record_is_cut_off_on_its_page() {
     let world = idle_world().await;
@@ -312,7 +312,7 @@ async fn given_up_webhooks_are_sent_again_once() {
     assert_eq!(asked, [ResendOrder, ResendTransfer]);
     assert!(of_audit().iter().all(|entry| entry.operator == "night-shift"));
     assert_eq!(world.deliveries().len(), 1, "of the transfer; that of an order is the processor's");
-    // Twice: what was asked for is on its way.
+    // A second redrive skips what the first has resent.
     let again = operator.post(path, &filter).await;
     assert!(again.body.contains("2 more were asked for already"), "{}", again.body);
     assert_eq!(of_audit().len(), 2);
@@ -323,7 +323,7 @@ async fn given_up_webhooks_are_sent_again_once() {
     let more = operator.post(path, &filter).await;
     assert!(more.body.contains("1 of 1 webhooks are on their way."), "{}", more.body);
     assert_eq!(world.deliveries().len(), 2);
-    // A refusal is of one webhook, and not of the rest.
+    // A refusal concerns one webhook, not the others.
     give_up(&world, dead(Some(OrderId(uuid::Uuid::nil())), None, "c.example")).await;
     let gone = operator.post(path, &[]).await;
     assert!(gone.body.contains("not sent: resource not found"), "{}", gone.body);
@@ -395,7 +395,7 @@ async fn a_webhook_is_shown_with_body_and_answers() {
         assert!(!page.contains(text), "{text}: {page}");
     }
     assert!(!has_markup(&page), "{page}");
-    // What was given up says so, and what was delivered.
+    // The page says that the webhook was given up, and that it was delivered.
     write(&world, Topic::WebhooksDead, &delivery).await;
     assert!(browser.page(&path).await.contains("badge bad\">given up"));
     world.apply([Change::Attempt(attempt(3, AttemptOutcome::Delivered))]).await;
@@ -415,7 +415,7 @@ async fn a_webhook_is_shown_with_body_and_answers() {
     }
 }
 
-/// Of BEFORE_SECONDS.
+/// The search period is `BEFORE_SECONDS`.
 #[tokio::test]
 async fn a_deferred_webhook_is_found_a_day_later() {
     let world = idle_world().await;

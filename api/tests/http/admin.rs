@@ -76,7 +76,7 @@ async fn spec_5_2_every_route_but_health_needs_the_secret() {
 async fn spec_7_2_a_broken_store_is_500() {
     let world = World::alone().await;
     world.faults.store_reads.set(true);
-    // Routes that need no tables, or first a body.
+    // Routes that need no tables, or that check a body first.
     let others = ["GET /wallets", "POST /alerts/resolve", "POST /stops", "POST /stops/end"];
     for route in routes().iter().filter(|route| !others.contains(&route.as_str())) {
         world.admin(route).await.refused(500, "internal server error");
@@ -318,8 +318,7 @@ async fn spec_4_2_what_does_not_exist_is_404() {
     assert_eq!(world.commands(), []);
 }
 
-/// The processor, which writes the order, makes the resend a version of it: never older than the
-/// last version, and on record.
+/// The processor makes the resend a version of the order: it is on record, and newer than the last version.
 #[tokio::test]
 async fn spec_4_2_resend_is_a_version_of_the_order() {
     let world = World::start().await;

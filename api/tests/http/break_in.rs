@@ -1,5 +1,5 @@
-//! Attempts to break in, each a test. Some others are beside what they attack: links of other orders and limits of a link
-//! in `user.rs`, markup of the merchant, frames and forms of other sites in `page.rs`.
+//! Attempts to break in. Others are tested beside their target: links of other orders and limits of a link in
+//! `user.rs`; the merchant's markup, and frames and forms of other sites, in `page.rs`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -142,7 +142,7 @@ async fn two_lengths_or_two_framings() {
         ("a zero byte", "x: a\0\r\ncontent-length: LENGTH", &body, 400),
     ] {
         let headers = headers.replace("LENGTH", &length.to_string());
-        // What follows would be a request of its own to a server that sees another end.
+        // A server that sees an earlier end of the body would take the rest for a request.
         let sent = create(&format!("{signed}{headers}\r\n"), body) + HEALTH;
         assert_eq!(statuses(&world, sent).await, [expected], "{name}");
     }
@@ -150,8 +150,8 @@ async fn two_lengths_or_two_framings() {
     assert!(matches!(statuses(&world, bare).await[..], [200 | 400]), "a bare line feed");
 }
 
-/// Two such headers are refused: a proxy may have checked the other one. The other two of them, and the other routes, are
-/// those of `a_header_that_comes_twice_is_refused_everywhere`.
+/// Two such headers are refused, because a proxy may have checked the other one. The remaining headers and routes are
+/// tested by `a_header_that_comes_twice_is_refused_everywhere`.
 #[tokio::test]
 async fn two_headers_of_authority() {
     let world = World::alone().await;
@@ -362,13 +362,13 @@ async fn wrong_secrets_are_limited_and_valid_ones_are_not() {
         assert_eq!(sign(guest, MERCHANT_SECRET).await.status, 200);
     }
     secret(other, "wrong").await.refused(401, "invalid admin secret");
-    // A tenth of a second later is room for one more, and what was refused meanwhile took none.
+    // A tenth of a second later one more is admitted: refused requests do not count.
     world.clock.advance(Duration::from_millis(100));
     sign(guest, "wrong").await.refused(401, "signature verification failed");
     is_limited(sign(guest, "wrong").await);
 }
 
-/// Each listener counts for itself.
+/// Each listener has limits of its own.
 #[tokio::test]
 async fn a_flood_in_public_limits_no_operator() {
     let world = World::apart(config(), false).await;
@@ -410,7 +410,7 @@ async fn no_public_route_reads_an_admin_secret() {
 #[tokio::test]
 async fn a_flood_of_schemas() {
     let mut world = World::alone().await;
-    // The limit is the registry's own.
+    // The registry's limit does not depend on that of customers.
     world.customer_requests = NonZeroU32::new(2);
     world.serve(config()).await;
     let ask = async |method: &str, address: &str| {

@@ -10,7 +10,7 @@ use crate::world::{NOW, World, new_order, new_order_with};
 
 const PATH: &str = "/orders/changes";
 
-/// Returns when the processor has written this number of records of orders: a create is answered before.
+/// Returns when the processor has written this number of records of orders. A create is answered earlier.
 async fn written(world: &World, count: usize) {
     eventually("the records of orders", || async {
         (world.records::<Order>(Topic::Orders).len() >= count).then_some(())
@@ -18,7 +18,7 @@ async fn written(world: &World, count: usize) {
     .await;
 }
 
-/// Reads on until there is no more: order and status of each change, and where to continue.
+/// Reads all changes: order and status of each, and the last cursor.
 async fn read(world: &World, mut body: Value) -> (Vec<(String, String)>, Value) {
     let mut found = Vec::new();
     loop {
@@ -49,7 +49,7 @@ async fn each_orders_changes_are_read_once_and_in_order() {
         assert_eq!(found, expected, "with a limit of {limit}");
     }
     let (_, cursor) = read(&world, json!({})).await;
-    // No change of a status, however many records it is.
+    // These records change no status.
     world.command(&second, OrderCommandBody::CandidateSeen { transfer_id: TransferId(7) }).await;
     world.command(&second, OrderCommandBody::CandidateGone { transfer_id: TransferId(7) }).await;
     assert_eq!(world.cancel(&second).await.status, 200);

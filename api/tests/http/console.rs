@@ -107,7 +107,7 @@ async fn it_is_at_the_operators_address_alone() {
         ("/console/icon.svg", 200),
     ] {
         assert_eq!(world.status_at(None, path).await, 404, "{path} in public");
-        // A secret in a header gives no session: a page of another site could not send one, and a cookie is what it has.
+        // A secret in a header gives no session; only a cookie does.
         let found = world.status_at(operators.as_deref(), path).await;
         assert_eq!(found, status, "{path} of operators");
     }
@@ -138,14 +138,14 @@ async fn a_secret_is_given_once_and_is_nowhere_after() {
     assert!(left.header("set-cookie").contains("tidemark_console=; "), "{left:?}");
     let after = browser.get("/console").await;
     assert_eq!((after.status, after.header("location")), (303, "/console/sign-in"));
-    // The session in the cookie, and not the cookie alone, is over; another one is not.
+    // The sign-out has ended the session itself, not just its cookie. The other session continues.
     for (cookie, status) in [(&*browser.cookie, 303), (value, 200), ("tidemark_console=", 303)] {
         let request = world.at_operators("GET /console").header("Cookie", cookie);
         assert_eq!(Answer::to(request).await.status, status, "{cookie}");
     }
 }
 
-/// A link in a message is of another site: the browser shows no cookie with it.
+/// A browser sends no cookie with a link from another site, such as in a message.
 #[tokio::test]
 async fn the_form_leads_to_the_page_that_was_asked_for() {
     let world = world().await;
@@ -189,7 +189,7 @@ async fn a_session_ends_without_pages() {
     let world = world().await;
     let browser = Browser::of(&world, OPERATOR).await;
     world.advance(1799);
-    // What the script fetches keeps nothing open.
+    // Fetches of the script do not extend the session.
     let live = browser.request("GET /console/alerts").header("Tidemark-Live", "1");
     assert_eq!(Answer::to(live).await.status, 200);
     world.advance(1);
@@ -284,7 +284,7 @@ async fn a_secret_that_reads_sees_no_action_and_has_none() {
         (Browser::of(&world, READER).await, Browser::of(&world, OPERATOR).await);
     let (of_order, of_transfer) =
         (format!("/console/orders/{order}"), format!("/console/transfers/{id}"));
-    // The link of a customer chooses and cancels.
+    // The checkout link allows choosing and cancelling.
     for action in ["/cancel\"", "/mark-paid\"", "/checkout/"] {
         let (read, operated) = (reader.page(&of_order).await, operator.page(&of_order).await);
         assert!(!read.contains(action), "{action}: {read}");
@@ -321,7 +321,7 @@ async fn what_is_confirmed_is_done_and_on_record() {
     let attach = format!("/console/transfers/{id}/attach");
     let asks = browser.page(&format!("{attach}?order_id={order}")).await;
     assert!(asks.contains("It brought less than the order's amount."), "{asks}");
-    // The address of a page, which anybody can write, says nothing that the record does not.
+    // Anybody can write the URL of a page, so it reports no action that the record does not confirm.
     for (path, word) in [
         (format!("/console/orders/{waiting}"), "mark-paid"),
         (format!("/console/orders/{waiting}"), "attach"),

@@ -26,7 +26,7 @@ fn creates(world: &World) -> Vec<CreateOrder> {
     world.commands().into_iter().filter_map(create).collect()
 }
 
-/// The checkout link that the service signs, and a mark on what an earlier request created.
+/// `Location` is the signed checkout link; `Idempotent-Replayed` marks the order of an earlier request.
 #[tokio::test]
 async fn a_created_order_has_a_location() {
     let world = World::start().await;
@@ -274,7 +274,7 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
     assert_eq!(world.commands(), [], "no refused request reaches the log");
 }
 
-/// In every notation of a private address.
+/// Private addresses are refused in every notation.
 #[tokio::test]
 async fn spec_4_1_receivers_inside_the_network_are_refused() {
     let world = World::alone().await;

@@ -1,4 +1,4 @@
-//! `docs/openapi.json`, and the check that it has an answer.
+//! `docs/openapi.json`, and the check that it describes an answer.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ pub(crate) const SINGLE_HEADERS: [&str; 3] =
 pub(crate) const NOT_ALLOWED: &str = "method not allowed";
 pub(crate) const NOT_FOUND: &str = "resource not found";
 
-/// Target of a reference; anything else itself.
+/// Target of a `$ref`; any other value itself.
 pub(crate) fn resolved(of: &'static Value) -> &'static Value {
     let Some(path) = of["$ref"].as_str() else { return of };
     let found = DOCUMENT.pointer(path.strip_prefix('#').unwrap());

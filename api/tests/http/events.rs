@@ -10,7 +10,7 @@ use store::Change;
 
 use crate::world::{Answer, MERCHANT_SECRET, NOW, ORIGIN, UNKNOWN_ORDER, World, link, new_order};
 
-/// Maximum wait of one test: nothing here depends on how long it takes.
+/// Maximum wait of one test; no result depends on it.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Open stream, and its bytes that are not a whole event yet.
@@ -68,7 +68,7 @@ async fn stream_has_the_status_and_every_change() {
     );
 }
 
-/// Confirmations are blocks: no record of the order says so.
+/// Confirmations follow from new blocks, without a record of the order.
 #[tokio::test]
 async fn confirmations_arrive_by_themselves() {
     let world = World::alone().await;

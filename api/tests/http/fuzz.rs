@@ -1,4 +1,4 @@
-//! Requests made at random, from a seed: whatever comes, the server answers, and the fault is the client's.
+//! Random requests from a seed: the server answers every one, with no server error but 503.
 //!
 //! `TIDEMARK_FUZZ_REQUESTS` sends more than the 20,000 of a usual run, `TIDEMARK_FUZZ_SEED` others.
 
@@ -26,7 +26,7 @@ use crate::world::{
     new_order, order, wallet,
 };
 
-/// Clients at once; an answer 401 is held back, so that one alone would mostly wait.
+/// Concurrent clients. A single one would mostly wait, because answers with 401 are delayed.
 const CLIENTS: usize = 64;
 /// Orders that requests are about: enough that some are still open when others have ended.
 const ORDERS: usize = 300;
@@ -103,7 +103,7 @@ struct Case {
     bytes: Vec<u8>,
     /// `false` if the framing is spoilt.
     is_whole: bool,
-    /// The index of its route, if path and method are those.
+    /// Index of its route, if path and method are unchanged.
     route: Option<usize>,
 }
 
@@ -234,7 +234,7 @@ impl Parts {
             ),
             ("connection", "keep-alive, x"),
         ] {
-            // What gives authority is there mostly.
+            // Headers that authenticate are mostly present.
             let gives = name.starts_with("service") || name == "cookie";
             if dice.below(8) < if gives { 7 } else { 3 } {
                 let mut value = value.as_bytes().to_vec();
@@ -301,7 +301,7 @@ async fn parts(world: &World) -> Parts {
         let id = world.create(&new_order()).await;
         orders.push((id.clone(), world.link(&id)));
     }
-    // Nobody knows the order that it was meant for.
+    // No order is known for the transfer.
     let mut transfer = example::transfer();
     transfer.status = TransferStatus::NoMatchedDeposit;
     transfer.reason = Some(UnknownReason::NoDeposit);
@@ -319,8 +319,8 @@ async fn parts(world: &World) -> Parts {
     Parts { routes: routes(&schema), orders, schema_id: latest["id"].to_string() }
 }
 
-/// A client: makes requests as long as some are left. How often it got each status, and the routes at which something was
-/// carried out.
+/// A client, which makes requests until none are left. Returns the number of answers by status, and the routes at which
+/// a request was carried out.
 async fn ask_on(
     parts: Arc<Parts>,
     left: Arc<AtomicUsize>,
@@ -373,7 +373,7 @@ async fn nothing_that_comes_is_the_servers_fault() {
     let (requests, seed) =
         (number("TIDEMARK_FUZZ_REQUESTS", 20_000), number("TIDEMARK_FUZZ_SEED", 1));
     let mut world = World::start().await;
-    // A request whose length was spoilt waits for more.
+    // The server waits for the rest of a request whose length was spoilt.
     let brief = Duration::from_secs(2);
     world.connections = Connections { header_timeout: brief, body_timeout: brief, ..CONNECTIONS };
     world.buyer = Some(Arc::new(Buyer::default()));
@@ -414,7 +414,7 @@ async fn nothing_that_comes_is_the_servers_fault() {
             *statuses.entry(status).or_default() += count;
         }
     }
-    // Otherwise what is behind the first checks was not reached.
+    // Otherwise the code behind the first checks was not reached.
     let missed = parts.routes.iter().enumerate().filter(|(number, _)| !reached.contains(number));
     let missed: Vec<_> = missed.map(|(_, route)| (&route.method, &route.path)).collect();
     assert!(missed.is_empty(), "no request was carried out at {missed:?}");

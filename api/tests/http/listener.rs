@@ -20,7 +20,7 @@ async fn bounded(connections: Connections) -> World {
     world
 }
 
-/// One byte now and then is not enough: the whole head counts.
+/// The timeout is for the whole head, so single bytes do not extend it.
 #[tokio::test]
 async fn headers_that_drip_in_are_cut_off() {
     let world = bounded(Connections { header_timeout: SHORT, ..CONNECTIONS }).await;
@@ -107,7 +107,7 @@ async fn connections_beyond_the_limit_are_refused() {
     timeout(Duration::from_secs(120), another).await.expect("a place comes free");
 }
 
-/// One socket would carry any number of requests: no limit of connections bounds them.
+/// One connection of HTTP/2 would carry any number of requests at once, past the limit of connections.
 #[tokio::test]
 async fn http_2_is_not_spoken() {
     let world = World::alone().await;
@@ -197,7 +197,7 @@ async fn operators_may_have_an_address_of_their_own() {
     assert_eq!(world.status_at(operators.as_deref(), "/api/v1/admin/orders").await, 200);
 }
 
-/// Also where the public may have more.
+/// The limit holds even if the public may have more connections.
 #[tokio::test]
 async fn operators_have_connections_of_their_own() {
     let world = World::apart(config(), false).await;

@@ -1,5 +1,5 @@
-//! The OpenAPI document. Every answer of every other test is held to it: its status, its type, each field of its JSON, the
-//! words of its refusal (`document.rs`).
+//! The OpenAPI document. Every answer of every other test is checked against it: its status, its type, each field of
+//! its JSON, the text of its refusal (`document.rs`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn each_operation_has_the_answers_of_its_kind() {
     }
 }
 
-/// A client that is generated from it accepts the fields of a later version.
+/// A client that is generated from the document accepts the fields of a later version.
 #[test]
 fn its_answers_are_open() {
     fn is_closed(of: &'static Value) -> bool {
@@ -87,7 +87,7 @@ pub(crate) fn routed(
     function: &str,
     prefix: &str,
 ) -> Vec<(String, &'static str)> {
-    // One that is broken over two lines would not be seen.
+    // A route broken over two lines would be missed.
     assert!(!text.lines().any(|line| line.trim_end().ends_with(".route(")));
     let (_, rest) = text.split_once(&format!("fn {function}")).unwrap();
     let mut routes = Vec::new();
@@ -142,7 +142,7 @@ async fn a_header_that_comes_twice_is_refused_everywhere() {
     }
 }
 
-/// The words of schemas that a test compares, that bound requests, and that are for people.
+/// Keywords of schemas: those that a test compares, those that bound requests, and those for readers.
 const KEYWORDS: [&str; 3] = [
     "$ref additionalProperties anyOf const enum items minimum properties required type",
     "format maxLength maximum minLength pattern",
@@ -206,7 +206,7 @@ fn filled(template: &str) -> String {
     path.replace("{address}", &wallet(0xab).to_string())
 }
 
-/// The names that an operator's route refuses are all but those that the document has.
+/// An operator's route refuses every query name that the document lacks.
 #[tokio::test]
 async fn its_queries_are_those_of_the_routes() {
     let world = World::alone().await;
@@ -215,7 +215,7 @@ async fn its_queries_are_those_of_the_routes() {
         if !path.starts_with("/api/v1/admin/") && path != "/health" {
             continue;
         }
-        // Health alone ignores what it does not know, unless an operator asks for more.
+        // Only health ignores unknown names, unless an operator asks for more.
         let verbose = if path.ends_with("/health") { "&verbose=1" } else { "" };
         let route = format!("{} {}?unknown=1{verbose}", method.to_uppercase(), filled(path));
         let request = world.request(&route).header("Service-Admin-Authorization", ADMIN_SECRET);
@@ -241,7 +241,7 @@ fn body_fields() -> impl Iterator<Item = (&'static str, &'static str, &'static V
     })
 }
 
-/// Sends the example's fields that are needed, and one of this value. Whether that one is refused by its name.
+/// Sends the example's required fields, and one field with this value. Returns `true` if that one is refused by name.
 async fn is_refused(world: &World, order: &str, (path, name): (&str, &str), value: Value) -> bool {
     let content = &DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"];
     let is_needed =
@@ -285,7 +285,7 @@ fn fields_read() -> Vec<BTreeSet<String>> {
     bodies
 }
 
-/// A field that the code reads and the document lacks would be found by nothing else.
+/// No other test finds a field that the code reads and the document lacks.
 #[test]
 fn its_bodies_have_every_field_that_is_read() {
     let bodies = operations().filter_map(|(_, _, operation)| {
@@ -295,12 +295,12 @@ fn its_bodies_have_every_field_that_is_read() {
     });
     let mut bodies: Vec<_> = bodies.collect();
     bodies.sort();
-    // One begins and one ends a stop.
+    // The requests to begin and to end a stop have the same body.
     bodies.dedup();
     assert_eq!(bodies, fields_read());
 }
 
-/// Both events are as the document has them, with the headers that are sent.
+/// The document describes both events and their headers as they are sent.
 #[test]
 fn its_webhooks_are_those_that_are_sent() {
     let statuses = [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled];
@@ -354,7 +354,7 @@ async fn its_fields_are_those_of_the_bodies() {
     assert_eq!(paths.len(), 10, "{paths:?}");
 }
 
-/// Values at the bounds of a schema, and the next ones beyond them. What a pattern bounds has none: schemathesis makes those.
+/// Values at the bounds of a schema, and the next ones beyond them. Patterns are left out: schemathesis tests those.
 pub(crate) fn bounds(schema: &'static Value) -> [Vec<Value>; 2] {
     let schema = resolved(schema);
     if let Some(one) = items(&schema["anyOf"]).find(|one| one["type"] != "null") {
@@ -401,7 +401,7 @@ fn its_words_are_those_of_the_vocabulary() {
     }
 }
 
-/// A query takes what is at its bounds, each of its words, and nothing beyond.
+/// A query accepts values at its bounds and each of its words, and nothing beyond.
 #[tokio::test]
 async fn its_queries_are_bounded_as_it_says() {
     let world = World::alone().await;
@@ -432,7 +432,7 @@ async fn its_queries_are_bounded_as_it_says() {
     assert!(names.iter().all(|name| tried.contains(name)), "{tried:?}");
 }
 
-/// So does a field of a body.
+/// A field of a body accepts values at its bounds and each of its words, and nothing beyond.
 #[tokio::test]
 async fn its_fields_are_bounded_as_it_says() {
     let world = World::start().await;

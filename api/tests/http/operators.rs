@@ -254,7 +254,7 @@ async fn payments_are_stopped_and_resumed() {
     assert_eq!(commands(), []);
 
     assert_eq!(stop(&world, "stops", polygon.clone()).await.status, 200);
-    // Whether an address is watched the tables say; a coin is stopped without them.
+    // A stop of an address reads the tables, to check that it is watched. A stop of a coin does not.
     world.faults.store_reads.set(true);
     assert_eq!(stop(&world, "stops", polygon.clone()).await.status, 200);
     world.faults.store_reads.set(false);
@@ -363,7 +363,7 @@ async fn what_cannot_be_attached_is_refused() {
     }
     let nobodys = json!({ "order_id": UNKNOWN_ORDER });
     attach(&world, id, nobodys).await.refused(404, "resource not found");
-    // Each other hindrance has its text in `machine/attach.rs`.
+    // The other reasons have their texts in `machine/attach.rs`.
     let (orphaned_at, updated_at) = (Some(UnixSeconds(NOW)), sent.updated_at.next(sent.updated_at));
     world.apply([Change::Transfer(Transfer { orphaned_at, updated_at, ..sent })]).await;
     attach(&world, id, body).await.refused(409, "transfer is no longer in the chain");

@@ -81,7 +81,7 @@ async fn the_signature_leaves_the_address_at_once() {
     assert_eq!((to.status, to.header("location")), (303, &*format!("{id}/enter?{query}&lang=de")));
     let answer = open(&world, &format!("{id}/enter"), &format!("{query}&lang=de")).await;
     assert_eq!((answer.status, answer.header("location")), (303, &*format!("../{id}?lang=de")));
-    // Without a path of its own: a browser takes that of the address, below the path of a proxy.
+    // The cookie has no path: a browser uses that of the URL, which has the prefix of a proxy.
     assert_eq!(
         answer.header("set-cookie"),
         format!("checkout_{id}={query}; Max-Age=3600; HttpOnly; SameSite=Lax")
@@ -269,7 +269,7 @@ async fn forms_of_other_sites_have_no_authority() {
         assert_eq!(Answer::to(request).await.status, 303);
         assert_eq!(world.row(&id).await.unwrap().status, OrderStatus::Pending, "{site}");
     }
-    // Browsers on plain HTTP, and old ones, say no more than the origin.
+    // Old browsers, and browsers on plain HTTP, send the origin alone.
     let request = world.request(&format!("POST /checkout/{id}/cancel"));
     let request = request.header("Cookie", &visitor.cookie).header("Origin", "https://evil.test");
     assert_eq!(Answer::to(request).await.status, 303);
@@ -356,7 +356,7 @@ async fn every_state_of_an_order_has_its_page() {
     assert!(!page.contains(&wallet(0xab).to_string()), "nobody is led to pay");
 }
 
-/// Whatever the configuration has by now.
+/// The contract is the deposit's, even if the configuration has another one by now.
 #[tokio::test]
 async fn the_page_asks_for_the_contract_of_the_deposit() {
     let world = World::alone().await;
@@ -416,7 +416,7 @@ async fn a_page_without_a_way_to_pay_asks_again() {
     has(&visitor.page("").await, &["value=\"eth.USDT\""]);
 }
 
-/// One that waits for its confirmation, with the hash of this number.
+/// A transfer that waits for its confirmation, with the hash of this number.
 fn waiting(number: u8, value: &str) -> Transfer {
     let mut transfer = Transfer {
         transfer_id: TransferId(i64::from(number)),
@@ -491,7 +491,7 @@ async fn what_does_not_pay_the_order_is_explained() {
     assert!(!page.contains("notice"), "it was meant for another order: {page}");
 }
 
-/// Payers see it at once, and are not led to pay again unless they ask for that.
+/// The page shows the arrival at once, and asks for another payment only on request.
 #[tokio::test]
 async fn invariant_16_what_arrived_is_not_asked_for_again() {
     let world = World::alone().await;
@@ -586,7 +586,7 @@ async fn a_transaction_is_looked_up_without_scripts() {
     has(&page, &["It pays this order, or will", "Payment seen"]);
 }
 
-/// A late payment is there from its first sighting, without a text beside it that none came.
+/// A late payment is shown from its first sighting. The page then no longer says that none came.
 #[tokio::test]
 async fn late_payments_are_shown_unconfirmed() {
     let mut config = config();
@@ -700,7 +700,7 @@ async fn busy_page_is_in_the_customers_language() {
     has(&failed.body, &["The service is busy"]);
 }
 
-/// A form whose body does not arrive: before the limit of a body, or of the whole request.
+/// The body of a form does not arrive within the limit of a body, or of the whole request.
 #[tokio::test]
 async fn a_form_that_takes_too_long_leads_back_to_its_page() {
     for body_timeout in [Duration::from_secs(20), Duration::from_secs(3600)] {

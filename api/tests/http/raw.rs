@@ -61,7 +61,7 @@ impl Raw {
         assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
-    /// The answer to a request with this head whose body never comes, by the time that a whole request may take.
+    /// The answer to a request with this head and without its body, once the time limit of a whole request has passed.
     pub(crate) async fn answer_without_body(world: &World, head: &str) -> RawAnswer {
         let head = format!("{head}expect: 100-continue\r\ncontent-length: 9\r\n\r\n");
         let mut raw = Self::sent(world, head).await;

@@ -100,7 +100,7 @@ async fn a_known_schema_is_found_and_a_new_one_refused() {
     }
 }
 
-/// Each record has the one before it twice, with a default for both: 2^60 of them, if they were built.
+/// Each record contains the previous one twice, with defaults for both: expanded, they would be 2^60 records.
 #[tokio::test]
 async fn a_schema_costs_no_more_than_its_length() {
     let world = World::alone().await;

@@ -44,7 +44,7 @@ async fn spec_7_1_invalid_signatures() {
     let world = World::alone().await;
     let body = new_order().to_string();
     let good = sign(MERCHANT_SECRET, NOW, &body);
-    // The limit of refusals, which is of each address, is not the subject.
+    // Each request has an address of its own, to stay below the limit of refusals.
     let mut address = 0;
     for path in ["/orders", "/orders/status"] {
         let answer = post(&world, path, None, &body).await;

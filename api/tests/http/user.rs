@@ -16,7 +16,7 @@ use crate::world::{
     UNKNOWN_ORDER, World, config, fields, link, new_order, new_order_with, wallet,
 };
 
-/// Every route of the checkout for one order, up to the link.
+/// Every route of the checkout for one order, without the query of a link.
 fn routes(order_id: &str) -> [String; 5] {
     [
         format!("GET /api/v1/user/chains?order_id={order_id}&"),

@@ -29,7 +29,7 @@ use crate::document;
 use crate::fault::Faults;
 use crate::operators::{OPERATOR, READER};
 
-/// Second in which every world begins, at a fraction of it, as real clocks do.
+/// Second at which every world begins. Its clock begins at a fraction of it, as real clocks do.
 pub(crate) const NOW: i64 = 1_790_000_000;
 pub(crate) const MERCHANT_SECRET: &str = "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 /// The merchant's key before its rotation.
@@ -113,7 +113,7 @@ pub(crate) fn config() -> Config {
     config
 }
 
-/// Timeouts longer than every wait of a test: none ends anything, unless a test sets it.
+/// Timeouts longer than every wait of a test. A test that needs a shorter one sets it.
 pub(crate) const CONNECTIONS: Connections = Connections {
     max: 100,
     header_timeout: Duration::from_secs(3600),
@@ -148,7 +148,7 @@ impl World {
     }
 
     pub(crate) async fn with(config: Config, processed: bool) -> Self {
-        // Fails if another test was first.
+        // Fails if another test has installed a provider already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let tables = Tables::new(tables::chosen());
         let clock = Arc::new(ManualClock::new(UnixMicros(NOW * 1_000_000 + 654_321)));
@@ -238,7 +238,8 @@ impl World {
         self.server = Some(tokio::spawn(async move { serving.await.unwrap() }));
     }
 
-    /// Writes what ingest would when it begins to watch a wallet, and the processor: its chain is scanned up to now.
+    /// Writes the records and rows of ingest and the processor for a wallet that is watched from now on. Its chain is
+    /// scanned up to now.
     pub(crate) async fn watch(&self, wallet: &Wallet) {
         let blockchain = wallet.blockchain;
         let contracts = stablecoin_contracts(blockchain).map(|contract| contract.address).collect();
@@ -419,7 +420,7 @@ impl World {
         self.write(Topic::OrdersCommands, partition, &command).await;
     }
 
-    /// Writes what ingest would about Ethereum at the present time: of the block after the first ones.
+    /// Writes a record of ingest about Ethereum at the present time, for the block after the first ones.
     pub(crate) async fn chain(&self, body: ChainBody) {
         let observed_at = self.clock.now();
         let Block { number, hash, .. } = example::chain_record().block;
