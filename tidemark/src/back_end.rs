@@ -33,7 +33,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Duration of the first attempt after which the wait is reported. The attempt continues.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Reason to wait for existing topics.
+/// Reason to wait although the topics exist.
 const IMPORTING: &str = "the topics: an import into them is under way; if it was interrupted run `tidemark import` again";
 
 /// The longest wait for tables that are only read.
@@ -214,7 +214,7 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
             Err(store::Error::Transient(cause)) => {
                 Ok(Availability::NotYet(format!("{nodes}: {cause}")))
             }
-            // An operator makes or changes the tables while this process waits.
+            // An operator can create or migrate the tables while this process waits.
             Err(
                 error @ (store::Error::SchemaMissing { .. }
                 | store::Error::SchemaOutdated { .. }

@@ -30,8 +30,8 @@ use crate::tail::{Source, read_readable, refuse_unreadable};
 pub(crate) struct Options {
     /// The chain, for example eth.
     chain: Blockchain,
-    /// The newest block that both forks have, or one below it: the newest published block at or below it becomes the
-    /// last scanned one, or the endpoints' block at it where the log has none.
+    /// The newest block that both forks have, or a lower one. The chain is rewound to the newest published block at or
+    /// below this height; if the log has none, to the endpoints' block at it.
     #[arg(required_unless_present = "find")]
     height: Option<i64>,
     /// Find that block: the newest published one that the endpoints have.

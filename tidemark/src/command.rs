@@ -51,18 +51,18 @@ enum Command {
     /// Migrate the tables on CQL, or register the schemas of the topics with an external registry.
     #[command(subcommand)]
     Schema(Schema),
-    /// Show what stages could not process, put it back, or skip what ends a stage.
+    /// Show inputs that stages could not process, put them back, or skip a record that ends a stage.
     #[command(subcommand)]
     DeadLetters(DeadLetters),
-    /// Show what needs an operator, or end what was dealt with.
+    /// Show alerts, end them, or test a sink.
     #[command(subcommand)]
     Alerts(Alerts),
-    /// Show how far chains are, take one back after a reorganisation below its finalized height, or decide about a transfer
-    /// that endpoints disagree about.
+    /// Show how far chains are, take one back after a reorganisation below its finalized height, or decide about a
+    /// transfer that endpoints disagree about.
     #[command(subcommand)]
     Chain(ChainCommand),
-    /// Stop payments of a wallet, a coin, a contract or a chain, also for orders that are open; end that; or print what is
-    /// stopped. What is confirmed meanwhile pays nothing until an operator attaches it.
+    /// Stop payments of a wallet, a coin, a contract or a chain, also for open orders; end a stop; or print the stops.
+    /// A payment that is confirmed meanwhile pays nothing until an operator attaches it.
     Stop {
         #[command(flatten)]
         options: stop::Options,
@@ -78,24 +78,24 @@ enum Command {
         file: File,
     },
     /// Compare what a period has on the chains, on the topics, in the tables, in webhooks and in the shop's books, and
-    /// print what differs with the command that mends it. Also while processes run; changes nothing. Exit code 0 if all of
-    /// it agrees, 2 if something differs, 1 if part of it could not be compared.
+    /// print what differs with the command that mends it. Also while processes run; changes nothing. Exit code 0 if all
+    /// of it agrees, 2 if something differs, 1 if part of it could not be compared.
     Reconcile {
         #[command(flatten)]
         options: reconcile::Options,
         #[command(flatten)]
         file: File,
     },
-    /// Let the processor's machines take their inputs again, and print where what follows differs from what was emitted:
-    /// after an incident, or with another release before it is installed. Also while processes run; changes nothing. Exit
-    /// code 0 if all is equal, 2 if something differs, 1 if it failed or was interrupted.
+    /// Replay the logged inputs of the processor's machines, and print where their outputs differ from those emitted:
+    /// after an incident, or with another release before it is installed. Also while processes run; changes nothing.
+    /// Exit code 0 if all is equal, 2 if something differs, 1 if it failed or was interrupted.
     Replay {
         #[command(flatten)]
         options: replay::Options,
         #[command(flatten)]
         file: File,
     },
-    /// Compare the tables with the log, make them again, or remove what is old.
+    /// Compare the tables with the log, rebuild them, or remove old rows.
     #[command(subcommand)]
     Tables(Tables),
     /// Copy the embedded log and tables, as they are at one moment, to a new folder. Also while the process runs.
@@ -112,16 +112,16 @@ enum Command {
         #[command(flatten)]
         file: File,
     },
-    /// Write everything that the installation has to a new folder, to move it to other back ends or another layout. While no
-    /// process runs.
+    /// Write everything that the installation has to a new folder, to move it to other back ends or another layout.
+    /// While no process runs.
     Export {
         /// A folder that is not there yet.
         folder: PathBuf,
         #[command(flatten)]
         file: File,
     },
-    /// Fill an empty log and empty tables from a folder that `tidemark export` made; ids and keys are kept. While no process
-    /// runs. If it is interrupted a start is refused: run it again.
+    /// Fill an empty log and empty tables from a folder that `tidemark export` made; ids and keys are kept. While no
+    /// process runs. If it is interrupted a start is refused: run it again.
     Import {
         /// A folder that `tidemark export` made.
         folder: PathBuf,
@@ -131,8 +131,8 @@ enum Command {
     /// Ask the process that runs by this configuration whether it is ready: exit code 0 or 1. Prints what needs a
     /// person, such as a halted chain.
     Health(File),
-    /// Show what happened to an order or a payment, and what that means: exit code 1 if nothing is known of it, 2 if that
-    /// could not be found out. Also while processes run.
+    /// Show what happened to an order or a payment, and what that means: exit code 1 if nothing is known of it, 2 if
+    /// that could not be found out. Also while processes run.
     Find {
         #[command(flatten)]
         options: find::Options,
@@ -192,8 +192,9 @@ enum Tables {
         #[command(flatten)]
         file: File,
     },
-    /// Make them again from what the log still has. While no process runs with embedded back ends; on CQL beside all of
-    /// them, but for the api if rows were lost: exit code 2 if rows are hidden by deletions made outside.
+    /// Rebuild the tables from the records that the log still has. While no process runs with embedded back ends; on
+    /// CQL beside all processes, except the api if rows were lost. Exit code 2 if rows are hidden by deletions made
+    /// outside.
     Rebuild {
         #[command(flatten)]
         options: tables::Options,
@@ -228,8 +229,8 @@ enum ChainCommand {
         #[command(flatten)]
         file: File,
     },
-    /// Decide about a transaction that endpoints disagree about: its transfers pay nothing until then. With the embedded
-    /// log: while no process runs.
+    /// Decide about a transaction that endpoints disagree about: its transfers pay nothing until then. With the
+    /// embedded log: while no process runs.
     Resolve {
         #[command(flatten)]
         options: chain::Dispute,
@@ -305,7 +306,7 @@ impl File {
         Settings::load(self.config.as_deref(), stages).map_err(|problems| refuse(&problems))
     }
 
-    /// Does something with the files of an installation and a folder.
+    /// Runs `work` with the settings and a folder.
     fn with(
         &self,
         folder: PathBuf,
@@ -440,7 +441,7 @@ impl Tables {
 mod tests {
     use clap::CommandFactory;
 
-    /// Two groups of options with one name would end a command that is used with a panic.
+    /// Two groups of options with the same name would make a command panic when it is used.
     #[test]
     fn no_command_has_options_that_clash() {
         super::Arguments::command().debug_assert();

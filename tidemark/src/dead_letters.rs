@@ -235,7 +235,8 @@ mod tests {
         assert_eq!(audit, [entry.clone(), entry.clone(), entry]);
     }
 
-    /// Every stage may write letters; only the record itself shows that one of the command's writers wrote it.
+    /// Every stage may write letters, so a letter alone proves nothing. The original record proves that the content was
+    /// written by a writer of its topic.
     #[tokio::test]
     async fn a_made_up_letter_is_not_believed() {
         let (log, _dir) = log();

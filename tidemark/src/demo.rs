@@ -50,8 +50,8 @@ pub(crate) struct Options {
     /// Show log lines too, for example "info" or "ingest=debug".
     #[arg(long, default_value = "error")]
     log: String,
-    /// Play against the installation whose API is at this URL. Its configuration has the rest: anvil
-    /// nodes as chains, and merchant.unknown_transfer_webhook_url as the place of the demo's merchant.
+    /// Play against the installation whose API is at this URL. Its configuration must have anvil nodes as chains, and
+    /// the URL of the demo's merchant as merchant.unknown_transfer_webhook_url.
     #[arg(long, requires = "config")]
     against: Option<String>,
     /// The configuration file of that installation.

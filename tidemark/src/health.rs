@@ -70,7 +70,7 @@ fn chain_line(detail: &Value, now: i64) -> Option<String> {
     Some(parts.join("; "))
 }
 
-/// An address that can be called, where one listens on all of them.
+/// An address to connect to: the loopback address if the process listens on all addresses.
 pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

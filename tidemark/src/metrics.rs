@@ -15,7 +15,8 @@ pub(crate) const TABLES: [&[Metric]; 9] = [
     webhooks::metrics::METRICS,
 ];
 
-/// Describes every metric to the installed recorder, and exports those of the log and of traces, which every process has.
+/// Describes every metric to the installed recorder, and exports those of the log and of traces, which every process
+/// has.
 pub(crate) fn describe_all() {
     TABLES.into_iter().for_each(describe);
     register(log::metrics::METRICS, &[]);

@@ -40,7 +40,7 @@ pub(crate) fn one_line(text: &str) -> String {
     text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
 }
 
-/// Standard output or standard error, held until it is dropped.
+/// Standard output or standard error, locked until it is dropped.
 pub(crate) struct Output<W: Write>(W);
 
 pub(crate) fn stdout() -> Output<StdoutLock<'static>> {

@@ -45,7 +45,7 @@ struct Service<'a> {
     listeners: Listeners,
     signals: Signals,
     process: Process,
-    /// There is one recorder in a process.
+    /// Handle of the only metrics recorder of the process; a reload keeps it.
     metrics: Option<PrometheusHandle>,
     /// `true` if the stages have started with the present configuration.
     is_started: bool,
@@ -106,7 +106,7 @@ async fn run_logged(
 }
 
 impl Service<'_> {
-    /// Runs the stages with one configuration; the next one, or none after a stop.
+    /// Runs the stages with one configuration. Returns the next one, or `None` after a stop.
     async fn run(&mut self, settings: &Settings) -> anyhow::Result<Option<Settings>> {
         announce::configuration(&settings.process);
         exposure::warn(settings);
@@ -123,7 +123,7 @@ impl Service<'_> {
             let mut opening = pin!(opening);
             loop {
                 tokio::select! {
-                    // Opening may take long and hold this thread.
+                    // Signals first: opening may take long and block this thread.
                     biased;
                     asked = signals.next() => match asked {
                         Asked::Stop => break Err(None),
@@ -155,7 +155,7 @@ impl Service<'_> {
         let log = started.log;
         let ended = tasks.run(async { next = self.next_settings(settings, log).await }).await;
         match ended {
-            // The stages are started anyway.
+            // The stages start with the next configuration anyway.
             Err(error @ task::Error::Stuck(_)) if next.is_some() => {
                 tracing::error!(cause = %error, "a part of the process did not stop in time");
             }
@@ -164,7 +164,7 @@ impl Service<'_> {
         Ok(next)
     }
 
-    /// The settings to continue with after SIGHUP; none after SIGINT or SIGTERM.
+    /// Waits for the settings to continue with after SIGHUP; `None` after SIGINT or SIGTERM.
     async fn next_settings(&mut self, present: &Settings, log: Arc<dyn Log>) -> Option<Settings> {
         while self.signals.next().await == Asked::Reload {
             match self.read_again(log.clone()).await {

@@ -60,8 +60,8 @@ pub(crate) struct Options {
     /// The places that are compared, with commas between them.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Place::ALL)]
     against: Vec<Place>,
-    /// The shop's books: CSV with the columns `order_id` (the service's or the shop's own), status, amount and, if there is
-    /// one, `transaction_hash`.
+    /// The shop's books: CSV with the columns `order_id` (the service's or the shop's own), status, amount and, if
+    /// there is one, `transaction_hash`.
     #[arg(long, value_name = "FILE")]
     books: Option<PathBuf>,
     /// One JSON object.
@@ -221,11 +221,11 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
 struct Logged {
     chains: Vec<(Published, Transfers)>,
     orders: Orders,
-    /// Chains that are not configured, and were followed in the period.
+    /// Chains that are not configured, and were followed in the period or after it.
     left_out: Vec<Blockchain>,
     /// Time from which records may not have been processed yet.
     fresh_since: UnixMicros,
-    /// Places of records that no version can read.
+    /// Places of foreign records, which are not compared.
     foreign: Vec<String>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) use place::{From, time};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of records in one read.
 const PAGE_RECORDS: usize = 500;
-/// Records of a page of a whole partition.
+/// Maximum number of records in one read of a whole partition.
 const LARGE_PAGE_RECORDS: usize = 4096;
 
 /// The records to show, and their format.

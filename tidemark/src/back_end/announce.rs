@@ -1,5 +1,5 @@
-//! The first log lines of a process: its configuration, and the state of its data folder. Nothing else shows that
-//! another folder is an empty shop.
+//! The first log lines of a process: its configuration, and the state of its data folder. Without them a wrong folder
+//! would only be seen as a shop without orders.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(crate) fn configuration(process: &Process) {
     }
 }
 
-/// State of the data folder before opening, which makes the missing files.
+/// State of the data folder before it is opened, which creates missing files.
 pub(crate) struct Found {
     is_new: bool,
 }

@@ -1,4 +1,4 @@
-//! The folder of the embedded back ends. Who can read it reads every order, and what merchants and operators commanded.
+//! The folder of the embedded back ends. Read access to it is access to every order and every command.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::Result;
@@ -11,13 +11,13 @@ use anyhow::bail;
 pub(crate) const RESTORE_STAGING: &str = "restore.part";
 /// Folder in which an import makes its files, in the data folder.
 pub(crate) const IMPORT_STAGING: &str = "import.part";
-/// Mode of the folder: SQLite gives its files what the umask allows, so the folder closes them.
+/// Mode of the folder. SQLite creates files as the umask allows, so the mode of the folder protects them.
 const OWNER_ONLY: u32 = 0o700;
-/// Permissions of others, not of the group: backups may read by it.
+/// Permission bits of others. Those of the group are not checked: backups may read by them.
 const OTHERS: u32 = 0o007;
 
-/// Makes the folder, closed to others. One that is there remains as it is: a file system may have no modes, and an
-/// operator may have set others for a reason.
+/// Creates the folder, closed to others. An existing folder keeps its mode, with a warning if it is open: a file system
+/// may have no modes, and an operator may have set the mode for a reason.
 ///
 /// # Errors
 /// It cannot be made or read.
@@ -37,10 +37,10 @@ pub(crate) fn prepare(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that no restore or import was interrupted: there may be no files, and a start would make new ones.
+/// Checks that no restore or import was interrupted: files may be missing, and a start would create empty ones.
 ///
 /// # Errors
-/// One was.
+/// A restore or an import was interrupted.
 pub(crate) fn check_complete(data: &Path) -> anyhow::Result<()> {
     for (name, command) in [(RESTORE_STAGING, "restore"), (IMPORT_STAGING, "import")] {
         let staging = data.join(name);

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 /// Permissions of anybody but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Logs each of them. The process still runs: a network may be closed, and a file system may have no modes.
+/// Logs each exposed secret. The process still runs: a network may be closed, and a file system may have no modes.
 pub(crate) fn warn(settings: &Settings) {
     for exposed in exposed(settings) {
         tracing::warn!("{exposed}");

@@ -16,7 +16,7 @@ const RESTORE: &str = "put both from one backup in place (`tidemark restore`)";
 const REBUILD: &str =
     "move the tables away and make them again from this log (`tidemark tables rebuild`)";
 
-/// Compares them, and records the origin in new tables.
+/// Compares log and tables, and records the origin in new tables.
 ///
 /// # Errors
 /// They do not belong together; the error names the remedy.

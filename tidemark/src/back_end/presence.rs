@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Polls until `stop`. Tables that do not respond are reported by the api's responses.
+/// Polls until `stop`. Tables that do not answer leave the readiness unchanged: the api's responses report them.
 pub(crate) async fn watch(tables: Arc<dyn Store>, part: Part, stop: CancellationToken) {
     loop {
         match tables.check().await {

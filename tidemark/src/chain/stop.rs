@@ -29,12 +29,12 @@ use crate::tail::{Source, read_readable, refuse_unreadable};
 /// The stop to begin or to end.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// A wallet, a coin, a contract or a chain, such as USDC. Without it what is stopped is printed.
+    /// A wallet, a coin, a contract or a chain, such as USDC. Without it the stops in force are printed.
     subject: Option<String>,
     /// On this chain alone.
     #[arg(long, requires = "subject")]
     chain: Option<Blockchain>,
-    /// The stop of exactly this ends.
+    /// End the stop of exactly this subject.
     #[arg(long, requires = "subject")]
     end: bool,
     /// URL of the running process's API; default: from `server.admin_listen` or `server.listen`.

@@ -18,14 +18,14 @@ pub(super) enum Alerts {
         #[command(flatten)]
         file: File,
     },
-    /// Send a message to a sink of `[[alerts.sinks]]`, or to each, and print what it answers: exit code 0 if it took it.
+    /// Send a message to a sink of `[[alerts.sinks]]`, or to each, and print the answers: exit code 0 if all accept it.
     Test {
         /// The name of the sink.
         sink: Option<String>,
         #[command(flatten)]
         file: File,
     },
-    /// End one, for what ends by no event of its own. Also while processes run.
+    /// End an alert that no event ends. Also while processes run.
     Resolve {
         #[command(flatten)]
         options: alerts::Ending,
@@ -38,8 +38,8 @@ pub(super) enum Alerts {
 pub(super) enum DeadLetters {
     /// Print them: number, time, origin, group and reason.
     List(File),
-    /// Move a record that no version can read, and that ends its stage, to the dead letters: the stage continues behind it.
-    /// While no process of the stage runs.
+    /// Move a record that no version can read, and that ends its stage, to the dead letters: the stage continues behind
+    /// it. While no process of the stage runs.
     Skip {
         #[command(flatten)]
         options: dead_letters::skip::Options,

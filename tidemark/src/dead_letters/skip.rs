@@ -116,10 +116,10 @@ fn skip(log: &dyn Log, options: &Options, now: UnixMicros) -> anyhow::Result<Str
     ))
 }
 
-/// Returns the reason why no version can read the record.
+/// Returns the decoding error of a record that no version can read.
 ///
 /// # Errors
-/// This version or a newer one can read it.
+/// This version or a newer one can read it, or the stage moves it to the dead letters by itself.
 fn unreadable(record: &Record) -> anyhow::Result<String> {
     let schema = record.from.topic.spec().schema;
     let newer = "a newer version wrote it: start that version, it continues from there";
@@ -137,7 +137,7 @@ fn unreadable(record: &Record) -> anyhow::Result<String> {
     }
 }
 
-/// The only group of a topic, which stopped at a record.
+/// The only group that reads a topic, and that stopped at the record.
 struct Group {
     name: &'static str,
     topics: Vec<Topic>,

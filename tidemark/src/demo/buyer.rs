@@ -12,7 +12,7 @@ use super::shop::Due;
 /// transaction.
 ///
 /// # Errors
-/// The node refuses, or the amount is finer than the stablecoin.
+/// The node refuses, or the amount has more decimals than the stablecoin.
 pub(super) async fn pay(
     chain: &Chain,
     blockchain: Blockchain,
@@ -26,7 +26,7 @@ pub(super) async fn pay(
     chain.pay(contract, &due.wallet, units).await
 }
 
-/// The button of the checkout page: pays on the demo's own chains, and exists nowhere else.
+/// The button of the checkout page that pays on the demo's own chains. Only the demo has it.
 pub(super) struct Button(pub(super) Vec<(Blockchain, devnet::Chain)>);
 
 #[async_trait]

@@ -19,7 +19,7 @@ use super::shop::{Due, ShopClient};
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Interval of its requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// More than an order's time to live and the match window.
+/// Longer than the lifetime of an order and than the match window, in seconds.
 const JUMP_SECONDS: i64 = 31 * 60;
 
 /// Everything the story needs.
@@ -115,7 +115,7 @@ impl Script<'_> {
         let forgotten = self.create("E-1", "50.00").await?;
         self.choose(&forgotten, "polygon").await?;
         self.polygon.mine(4).await?;
-        // With a short match window it is already unknown.
+        // With a short match window the transfer is already unknown.
         let is_confirmed = |t: &Value| t["status"] != "waiting_for_confirmation";
         let query = "blockchain=polygon";
         self.transfer(&due, query, |t| t["txn_hash"] == tx && is_confirmed(t)).await?;

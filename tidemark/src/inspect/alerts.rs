@@ -35,7 +35,7 @@ pub(crate) struct Selection {
     /// Those that are open: the default.
     #[arg(long, conflicts_with = "all")]
     open: bool,
-    /// Every record that the topic has, also those of the end.
+    /// Every record of the topic, also those that end an alert.
     #[arg(long)]
     all: bool,
     /// One JSON object a line.

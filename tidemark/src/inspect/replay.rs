@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// chains write too, nothing is reported as extra.
     #[arg(long = "chain", value_name = "CHAIN", conflicts_with = "save_state")]
     chains: Vec<Blockchain>,
-    /// Also write what follows to topics with this prefix, which are created. On Kafka.
+    /// Also write the replayed outputs to new topics with this prefix. On Kafka.
     #[arg(long, value_name = "PREFIX")]
     into: Option<String>,
     /// Save the state at the end in this folder: where the next replay begins.

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum number of spans in one request.
 const BATCH_MAX: usize = 512;
-/// Wait of a request's first span for others.
+/// Maximum time that the first span of a request waits for others.
 const LINGER: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -54,7 +54,7 @@ impl Exporter {
     /// # Errors
     /// There is no HTTP client, for example because the system has no trusted certificates.
     pub(super) fn new(otlp: &Otlp, member: &str) -> anyhow::Result<Self> {
-        // Fails if another client was first.
+        // Fails if another part has installed a provider.
         drop(rustls::crypto::ring::default_provider().install_default());
         let headers: HeaderMap = otlp.header.clone().into_iter().collect();
         let redirects = reqwest::redirect::Policy::none();

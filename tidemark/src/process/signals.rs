@@ -11,7 +11,7 @@ pub(crate) enum Asked {
     Reload,
 }
 
-/// The signals of a process from now on; one that cannot be watched has its default effect.
+/// The signals of a process from now on; a signal that cannot be watched has its default effect.
 pub(crate) struct Signals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
@@ -31,7 +31,7 @@ impl Signals {
         }
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             () = received(&mut self.interrupt) => Asked::Stop,
@@ -53,7 +53,7 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// Completes on SIGINT or SIGTERM. A hangup ends a command, as its terminal is gone.
+/// Completes on SIGINT or SIGTERM. SIGHUP keeps its default effect, and ends a command whose terminal is gone.
 pub(crate) async fn stop_signal() {
     Signals::of_stop().next().await;
 }

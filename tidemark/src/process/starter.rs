@@ -38,7 +38,7 @@ impl Starter<'_> {
         (0..self.settings.process.workers).map(move |number| format!("{name}.{number}"))
     }
 
-    /// The log as one thread reads it: until it does, the process is not ready.
+    /// The log for one thread. The process is not ready until the thread reads it.
     fn watched_log(&self, thread: &str) -> Arc<dyn Log> {
         Arc::new(WatchedLog::over(self.log.clone(), self.readiness.clone(), thread))
     }
@@ -67,7 +67,7 @@ impl Starter<'_> {
     }
 
     pub(super) fn ingest(&mut self) -> std::io::Result<()> {
-        // One member: it shares out chains, which are followed side by side anyway.
+        // One member is enough: it follows its chains concurrently.
         let Some(member) = self.members().next() else { return Ok(()) };
         let (config, readiness) = (self.settings.ingest.clone(), self.readiness.clone());
         self.thread(Phase::Intake, "ingest", &member, |context| {

@@ -14,7 +14,7 @@ use schemas::{
 
 use super::records::{Newest, Reader};
 
-/// The topics of verdicts, and of earlier statuses.
+/// The topics of transfers: their verdicts and their earlier statuses.
 pub(super) const TRANSFERS: [Topic; 5] = [
     Topic::TransfersDetected,
     Topic::TransfersConfirmed,
@@ -30,13 +30,13 @@ pub(super) struct Published {
     live: BTreeMap<PaymentKey, (Block, Observation)>,
     /// Chain time up to which each lane has decided everything; `None` for a lane without a head.
     lanes: Vec<Option<UnixSeconds>>,
-    /// A published block behind the period, or the last one.
+    /// The first published block at or after the end of the period; without one, the last published block.
     pub(super) anchor: Option<Block>,
     /// Transfers that endpoints disagree about.
     pub(super) held: BTreeSet<PaymentKey>,
-    /// Transfers that were retracted, whatever came afterwards.
+    /// Transfers that were retracted, even if they were published again.
     pub(super) retracted: BTreeSet<PaymentKey>,
-    /// The block after which a wallet's payments in a contract are seen, where that began in what was read.
+    /// Height after which a wallet's payments in a contract are seen, if the watch began in the records read.
     watched: BTreeMap<(Address, Address), i64>,
 }
 
@@ -127,8 +127,8 @@ impl Published {
         self.live.values().filter(is_younger).count() as u64
     }
 
-    /// The transfers that endpoints show, but for payments to what was not watched yet. A wallet is announced again with
-    /// each contract that is added: what was published was watched before.
+    /// The transfers that endpoints show. A payment before the watch of its wallet in its contract is left out, unless
+    /// it was published: an added contract announces the wallet again with all its contracts.
     pub(super) fn due(&self, survey: &Survey) -> Vec<Inclusion> {
         let published: HashSet<_> =
             self.live.values().map(|(block, seen)| (block.hash, seen.payment())).collect();

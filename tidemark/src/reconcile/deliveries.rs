@@ -12,7 +12,7 @@ use crate::inspect::status::groups;
 use crate::settings::Settings;
 use crate::tail::Source;
 
-/// Allowed lag of the dispatcher, which catches up after a restart.
+/// Allowed lag of the dispatcher, in microseconds: it catches up after a restart.
 const DISPATCH_MICROS: i64 = 5 * 60 * 1_000_000;
 /// Stages whose lag is no difference.
 const STAGES: [&str; 2] = ["processor", "webhooks"];

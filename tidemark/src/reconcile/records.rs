@@ -30,7 +30,7 @@ pub(super) struct Reader<'a> {
     layout: Layout,
     pub(super) period: Period,
     read: u64,
-    /// Places of records that have the content of no version.
+    /// Places of foreign records: neither their schema id nor their content is of any version.
     foreign: Vec<String>,
 }
 
@@ -39,8 +39,7 @@ impl<'a> Reader<'a> {
         Self { source, layout, period, read: 0, foreign: Vec::new() }
     }
 
-    /// Returns the places of records that have the content of no version. A stage passes over them
-    /// after `tidemark dead-letters skip`.
+    /// Returns the places of foreign records. A stage passes over such a record after `tidemark dead-letters skip`.
     pub(super) fn into_foreign(self) -> Vec<String> {
         self.foreign
     }
@@ -67,8 +66,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a partition; of a compacted topic all of it. Skips records that no version can read (dead letters), and
-    /// keeps the places of foreign ones.
+    /// Reads a partition; of a compacted topic all of it. Skips garbage, which stages move to the dead letters, and
+    /// keeps the places of foreign records.
     ///
     /// # Errors
     /// The log cannot be read, has a record of a newer version, or no longer has the whole period.

@@ -111,7 +111,7 @@ pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Ve
         let is_applied = record.is_applied;
         let state = match agreement {
             Agreement::Same => RowState::Same,
-            // A newer record.
+            // A record appended after the log was read.
             Agreement::Newer if again(settings, &tables, &record).await? => RowState::Same,
             Agreement::Newer => RowState::Newer,
             Agreement::Missing | Agreement::Older | Agreement::Other if !is_applied => {

@@ -1,5 +1,5 @@
-//! `tidemark export` and `tidemark import`: an installation moves to other back ends, or to another layout, while none of
-//! its processes runs.
+//! `tidemark export` and `tidemark import`: an installation moves to other back ends, or to another layout, while none
+//! of its processes runs.
 //!
 //! An export is the records that the log keeps, in a file a partition, the positions of groups, and the rows of the
 //! tables. An import writes the records to the partitions of an empty log, and translates offsets: positions of groups,

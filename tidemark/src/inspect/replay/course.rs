@@ -52,7 +52,7 @@ pub(super) struct Course {
     until: Option<UnixMicros>,
     /// Maximum age of a step's outputs at the time of the step's own record.
     step_max: Duration,
-    /// Steps to take.
+    /// Number of steps to replay.
     steps: u64,
 }
 

@@ -76,7 +76,7 @@ struct Input {
 }
 
 impl<M: Wire> Driver<M> {
-    /// A machine with these rows; with none, one that has read nothing. `end` is where its steps end.
+    /// A machine with these rows; without rows it has read nothing. `end` is the end of its steps.
     ///
     /// # Errors
     /// The rows are not of this machine.
@@ -93,7 +93,7 @@ impl<M: Wire> Driver<M> {
         let at = |topic| TopicPartition { topic, partition };
         let input = |topic: &Topic| {
             let from = position.inputs.get(topic).copied();
-            // Inputs that a step took were committed before it.
+            // Read after the end of the steps: a step is committed after its inputs.
             let end = readahead.source().bounds(at(*topic))?.end;
             let pages = Pages::new(readahead, at(*topic), from.unwrap_or_default(), end);
             let begins = rows.is_empty() && from == Some(Offset(0));

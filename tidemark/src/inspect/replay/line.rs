@@ -59,7 +59,7 @@ impl Line {
         line
     }
 
-    /// Extends the line to `end`, before which all outputs of the replayed steps are.
+    /// Extends the line to `end`: all outputs of the replayed steps are before it.
     pub(super) fn extend(&mut self, end: Offset) {
         self.pages.extend(end);
     }
@@ -97,7 +97,7 @@ impl Line {
         let place = places.and_then(|places| self.first_pending(places));
         let found = place.and_then(|offset| self.remove(offset));
         if found.is_none() {
-            // Moves the window past many records without a step.
+            // Advances the window, which a series of missing records would keep in place.
             self.passed = self.passed.next();
         }
         self.evict(extra);

@@ -1,6 +1,6 @@
 //! Current state, from the changelogs.
 //!
-//! They are read to the end twice, so that no entry is missed which compaction replaced by a later one. The state then
+//! They are read to the end twice: during the first pass compaction may replace an entry by a later one. The state then
 //! includes the steps before the first one with a later input.
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub(super) fn of<M: Wire>(
     let steps = first_after(readahead, at(M::STEPS), committed, &next)?;
     let row = |(key, entry)| anyhow::Ok((key, schemas::encode(&entry)?));
     let rows = machine.snapshot().into_iter().map(row).collect::<Result<_, _>>()?;
-    // The next step gives the input positions: inputs between are of steps without changes.
+    // The next step sets the input positions: the steps of the inputs before it changed no state.
     Ok((Position { steps, inputs: BTreeMap::new() }, rows))
 }
 

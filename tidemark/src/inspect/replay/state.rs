@@ -1,7 +1,7 @@
 //! Saved state of a replay: position and entries of each machine, and compared offsets.
 //!
-//! One file: a line of JSON, then the rows of each machine, each as the length and the bytes of its key and of its entry
-//! as the changelog has it.
+//! One file: a line of JSON, then the rows of each machine, each as the length and the bytes of its key and of its
+//! entry as the changelog has it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

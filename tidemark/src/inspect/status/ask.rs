@@ -16,9 +16,9 @@ use crate::chain::{self, stop};
 use crate::settings::Settings;
 use crate::tail::Source;
 
-/// A stage, its group, and the topics that the group has to have read.
+/// A stage, its group, and the topics whose lag counts.
 type Row = (&'static str, &'static str, &'static [Topic]);
-/// All groups. The deliverer has only topics due at once: a delayed webhook is no lag.
+/// All groups. Of the deliverer only the topic of first attempts counts: a delayed webhook is no lag.
 const GROUPS: [Row; 7] = [
     ("ingest", "ingest", &[]),
     ("processor", "processor.matching", &[Topic::TransfersRaw, Topic::DepositsCommands]),
@@ -26,7 +26,7 @@ const GROUPS: [Row; 7] = [
     ("projector", projector::GROUP, &projector::TOPICS),
     ("webhooks", "webhooks.dispatcher", &[Topic::Orders, Topic::TransfersUnknown]),
     ("webhooks", DELIVERER, &[Topic::WebhooksDispatch]),
-    // An unreachable sink delays its position.
+    // Without `alerts`: an unreachable sink delays the group's position there.
     ("webhooks", "webhooks.alerts", &[Topic::DeadLetters]),
 ];
 const DELIVERER: &str = "webhooks.deliverer";
@@ -115,7 +115,7 @@ pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec
 
 /// The lag of a group in a partition, and the time of the first record that it has not read.
 fn behind(source: &Source, place: Place) -> Result<Option<(i64, UnixMicros)>, Error> {
-    // The end alone does not show a lag: on Kafka the ends of transactions have offsets, too.
+    // An end offset alone shows no lag: on Kafka the markers of transactions have offsets, too.
     let (end, unread) = unread(source, place, 1)?;
     Ok(unread.first().map(|first| (end.0.saturating_sub(first.offset.0), first.appended_at)))
 }
@@ -153,7 +153,7 @@ fn side_by_side<T: Send, R: Send>(
     })
 }
 
-/// The webhooks that were given up and not delivered since.
+/// The orders and transfers whose webhooks were given up and not delivered since.
 ///
 /// # Errors
 /// The log or the tables cannot be read.

@@ -71,7 +71,7 @@ pub(super) fn of_topic(manifest: &Manifest, topic: Topic) -> Vec<Reading> {
         for (of, at) in positions.into_iter().filter(|(of, _)| of.topic == topic) {
             let also = if group == deliverer { webhooks::completed(&at) } else { BTreeSet::new() };
             let before = match group {
-                // The tables may lack no record before it.
+                // Not past the position of the tables: they must lack no record before it.
                 PROJECTOR => at.offset.min(manifest.in_tables(of)),
                 _ => at.offset,
             };
