@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// Waits until `/ready` names the outage.
+    /// Waits until `/ready` of each process of a stage reports that it waits.
     async fn misses(&mut self, stage: &str, what: &str) {
         for member in self.cluster.members() {
             if member.process.name().starts_with(stage) {

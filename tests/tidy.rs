@@ -20,7 +20,7 @@ use std::process::Command;
 use serde_json::Value;
 use tree::{is_test, production_and_tests};
 
-/// Crates in the order of dependence: each may use only those before it, and stages not each other.
+/// The crates of the stages, which never use each other.
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "api", "webhooks"];
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -330,7 +330,8 @@ fn no_test_is_in_a_doc_comment() {
     assert_none(&found.map(|path| format!("{}: a code block", path.display())).collect::<Vec<_>>());
 }
 
-/// Fields and variants are exempt: most of their names say what a comment would repeat. An item that only its crate sees is not `pub`.
+/// Fields and variants are exempt: most of their names say what a comment would repeat. So is an item that only its
+/// crate sees: it is not `pub`.
 #[test]
 fn what_a_crate_offers_is_documented() {
     let kinds = ["fn", "const fn", "async fn", "struct", "enum", "trait", "type", "const"];

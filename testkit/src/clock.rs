@@ -1,4 +1,4 @@
-//! The system's clock, moved ahead, as timers of orders use real time.
+//! The system's clock, moved ahead: timers of orders use real time, which a test cannot wait for.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

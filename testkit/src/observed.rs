@@ -54,7 +54,7 @@ pub struct Report {
 #[derive(Debug, Default)]
 pub struct Progress {
     pub positions: Mutex<BTreeMap<TopicPartition, Offset>>,
-    /// Number of the next passage at which the worker dies; it never dies at 0.
+    /// Number of passages up to the one at which the worker dies; 0: it never dies.
     pub passages: AtomicU32,
 }
 
@@ -106,7 +106,7 @@ impl Report {
         format!("{what:?} {group} {} {text}", positions.join(","))
     }
 
-    /// Parses such a line; else `None`.
+    /// Parses a line of [`Report::line`]; `None` for any other text.
     pub fn parse(line: &str) -> Option<Self> {
         let [what, group, positions, text] = line.splitn(4, ' ').collect::<Vec<_>>()[..] else {
             return None;

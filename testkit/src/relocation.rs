@@ -97,8 +97,8 @@ impl Shop {
         }
     }
 
-    /// Creates this many orders and pays the first of them; webhooks about the first [`WAITING`] of these are refused.
-    /// Returns a transfer that pays nothing.
+    /// Creates this many orders and pays the first of them. Webhooks about the first [`WAITING`] paid orders are
+    /// refused. Returns a transfer that pays nothing.
     pub async fn begin(&mut self, client: &Client, count: usize, paid: usize) -> Value {
         self.create(client, count).await;
         let (waiting, acknowledged) = self.orders[..paid].split_at(WAITING);

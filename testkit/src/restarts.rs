@@ -21,7 +21,7 @@ use crate::log_suite::{LAYOUT, on_kafka};
 
 const INPUT: TopicPartition = at(Topic::Orders);
 const OUTPUT: TopicPartition = at(Topic::OrdersChangelog);
-/// Both receive a record of every writer step.
+/// Partitions that both receive a record of every step of the writer.
 const WRITTEN: [TopicPartition; 2] = [at(Topic::TransfersRaw), at(Topic::Alerts)];
 /// Number of input records produced before the copying worker needs them.
 const INPUT_AHEAD: usize = 5_000;
@@ -70,12 +70,12 @@ impl Trap {
 pub struct Outcome {
     pub written: usize,
     pub copied: usize,
-    /// Number of times the worker ended because another instance has its name. None has, so 0: if a broker fences it as
-    /// its own predecessor, it rejoins by its claim.
+    /// Number of times the worker ended because another instance has its name. Always 0 here: no other instance has it,
+    /// and a worker that a broker fences as its own predecessor rejoins by its claim.
     pub fenced: usize,
     /// Other errors after which a process has to end.
     pub failures: Vec<String>,
-    /// The longest time from a restart until both made steps.
+    /// The longest time from a restart until worker and writer have made steps.
     pub slowest_recovery: Duration,
 }
 
@@ -88,8 +88,8 @@ struct Load {
     stop: AtomicBool,
 }
 
-/// Kills and restarts a broker `restarts` times under load, and checks what is on the log. `report` gets
-/// the number of each restart and the time until both made steps again.
+/// Kills and restarts a broker `restarts` times under load, and checks the records of the log. `report` gets the number
+/// of each restart and the time until worker and writer have made steps again.
 pub fn run(lib: &Path, restarts: usize, mut report: impl FnMut(usize, Duration)) -> Outcome {
     let dir = tempfile::tempdir().expect("a folder");
     let mut broker = kafka::start(lib, dir.path(), "").expect("a broker");
@@ -108,7 +108,7 @@ pub fn run(lib: &Path, restarts: usize, mut report: impl FnMut(usize, Duration))
     };
     let mut slowest_recovery = Duration::ZERO;
     std::thread::scope(|scope| {
-        // Also if it fails: the scope waits for the threads.
+        // Stops the threads after a failure, too: the scope waits for them.
         let _stopped = StopAtEnd(&load.stop);
         scope.spawn(|| load.produce());
         scope.spawn(|| load.write());
@@ -146,7 +146,7 @@ impl Load {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Waits until both have made steps, and returns how long that took.
+    /// Waits until worker and writer have made steps, and returns how long that took.
     fn wait_for_steps(&self) -> Duration {
         let counts = || [&self.written, &self.copied].map(|count| count.load(Ordering::SeqCst));
         let (before, started) = (counts(), Instant::now());

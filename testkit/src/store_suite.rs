@@ -55,8 +55,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     }),
 ];
 
-/// Cases whose outcome depends on the replicas that respond. Statements of the others behave alike with one replica and
-/// three.
+/// Cases whose outcome depends on which replicas respond. The other cases run alike with one replica and with three.
 const OF_COPIES: [&str; 8] = [
     "lists are those of the reference",
     "rows read back exactly",

@@ -1,4 +1,5 @@
-//! `tidemark reconcile` of a day with many transfers, beside a node on this machine. The first argument is their number.
+//! `tidemark reconcile` of a day with many transfers, beside a node on this machine. The first argument is their
+//! number.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use testkit::measure::rate;
 const TRANSFERS: usize = 100_000;
 const BLOCK_TRANSFERS: usize = 250;
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
-/// Of the chain, for a block a second.
+/// Age of the chain's first block, in seconds: room for a block a second.
 const AGE_SECONDS: u64 = 6000;
 
 fn pay(node: &Node, transfers: usize) {
@@ -40,7 +41,7 @@ async fn balance(url: &str) -> U256 {
     answer["result"].as_str().expect("a balance").parse().expect("a number")
 }
 
-/// The days of the statement: transfers that were received, and the last closing balance in the smallest unit.
+/// Number of received transfers in the statement, and the last closing balance in the smallest unit.
 fn received(report: &Value) -> Option<(u64, U256)> {
     let days = report["statement"].as_array()?;
     let parts = ["matched", "unknown", "other"];
@@ -62,7 +63,7 @@ async fn main() {
     );
     let chain = Chain { blockchain: "eth", rpc: devnet.url().to_owned(), wallet: WALLET, more };
     let window = "[matching]\nmatch_window = \"5s\"\n";
-    // The chain's blocks are too old for deposits, which are not needed.
+    // Not `start`: no deposit is offered on blocks this old, and none is needed.
     let mut tidemark = Tidemark::spawn(dir.path(), &[chain], merchant.url(), window, &[]);
     tidemark.healthy().await;
     let (config, wanted) =

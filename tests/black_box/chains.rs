@@ -24,9 +24,9 @@ const CHAINS: [(Blockchain, u64); 8] = [
     (Blockchain::Avaxc, 1),
     (Blockchain::Tron, 0),
 ];
-/// Lag of `safe` behind the head; twice as far for `finalized`.
+/// Lag of `safe` behind the head, in blocks; `finalized` lags twice as far.
 const EPOCH_SLOTS: u64 = 16;
-/// An epoch of such blocks lasts as long as one of Ethereum's.
+/// Seconds between two blocks: an epoch of them lasts at least as long as one of Ethereum's (384 s).
 const BLOCK_SECONDS: u64 = 25;
 /// More than every default policy requires.
 const CONFIRMATIONS: u64 = 80;
@@ -106,7 +106,7 @@ struct NodeState {
     lag: u64,
     wallet: &'static str,
     node: Node,
-    /// To the first endpoint.
+    /// Proxy of the first endpoint.
     line: Line,
     order: String,
     tx: String,

@@ -76,7 +76,7 @@ impl Shop {
     }
 }
 
-/// Works in rounds for this long, until `kill`. Returns the number of interrupted rounds.
+/// Calls `round` repeatedly, and `kill` after this time. Returns the number of rounds that the kill interrupted.
 pub(crate) async fn live(
     life: Duration,
     kill: impl FnOnce(),

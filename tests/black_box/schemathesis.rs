@@ -11,9 +11,10 @@ use testkit::harness::{
 use testkit::process::given;
 
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
-/// All but the endless event stream and the document itself.
+/// Number of tested operations: all but the endless event stream and the document itself.
 const OPERATIONS: usize = 30;
-/// No alert is open here, so none is resolved: the rows of `api/tests/http/operators.rs` do that.
+/// Number of operations that can only be refused: no alert is open here to resolve. The rows of
+/// `api/tests/http/operators.rs` resolve one.
 const REFUSED: usize = 1;
 
 /// Transfers that pay nothing, after their verdict.
@@ -67,7 +68,7 @@ async fn every_answer_is_as_the_document_says() {
     let tested = format!("Tested: {OPERATIONS}");
     let done = std::fs::read_to_string(dir.path().join("done")).unwrap();
     assert!(text.lines().any(|line| line.trim() == tested), "{done}\n{text}");
-    // Otherwise only refusals were compared.
+    // Each operation must have succeeded at least once, or only refusals were compared.
     assert_eq!(
         done.lines().count(),
         OPERATIONS - REFUSED,

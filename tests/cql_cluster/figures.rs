@@ -20,7 +20,7 @@ pub(crate) enum Call {
     Apply,
 }
 
-/// A successful one.
+/// A successful call.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) call: Call,
@@ -63,8 +63,8 @@ impl Figures {
         Self { what, length, by_call, progress }
     }
 
-    /// `true` if the 95th percentile of each kind of call is below this. A third of all statements go to each node
-    /// first: if callers waited for a lost node, more would be slower.
+    /// `true` if the 95th percentile of each kind of call of the api is below this. A third of all statements go to
+    /// each node first: if callers waited for a lost node, more would be slower.
     pub(crate) fn are_within(&self, max: Duration) -> bool {
         let answered = [Call::Create, Call::CreatedRow, Call::Status, Call::List];
         answered.iter().all(|call| percentile(&self.by_call[call], 95) < max)

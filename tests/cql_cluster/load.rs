@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::figures::{Call, Sample};
 
-/// Between two calls of each kind.
+/// Interval between two calls of each kind.
 const APPLY_EVERY: Duration = Duration::from_millis(250);
 const CREATE_EVERY: Duration = Duration::from_millis(200);
 const STATUS_EVERY: Duration = Duration::from_millis(100);

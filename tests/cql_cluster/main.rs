@@ -26,7 +26,7 @@ const WARM: Duration = Duration::from_secs(10);
 /// times as much, so a caller with an earlier reply has not waited for it. The time saved is printed, and depends on
 /// the machine.
 const NODE_WAITED_FOR: Duration = Duration::from_secs(2);
-/// Time before a kill whose writes the killed node may lack: it reads its commit log up to the last
+/// Time before a kill whose writes the killed node may lack, in microseconds: it reads its commit log up to the last
 /// mark, made every 100 ms. Later writes are on the two other nodes, without a hint.
 const FORGOTTEN_MICROS: i64 = 2_000_000;
 

@@ -97,7 +97,7 @@ impl Run {
             shop.pass_all_windows();
             wait_until_taken(log, progress);
             processor.stop();
-            // A timer that became due last needs another day.
+            // A timer that became due meanwhile needs another round.
             if is_all_taken(log, progress) {
                 break;
             }

@@ -81,7 +81,7 @@ fn run(dir: &Path, arguments: &[&str]) -> (bool, String, String) {
     (output.status.success(), String::from_utf8(output.stdout).unwrap(), errors)
 }
 
-/// Expires records of a 91-day retention.
+/// Moves the clock ahead by a year, which expires the records of `transfers.raw` (91 days).
 fn expire(dir: &Path) {
     let clock = MovedClock(YEAR_MICROS.into());
     let log = EmbeddedLog::open(&dir.join("data"), LAYOUT, Arc::new(clock)).unwrap();

@@ -1,5 +1,5 @@
-//! `tidemark export` and `tidemark import` between embedded installations, into another layout: payments before, during and
-//! after the move.
+//! `tidemark export` and `tidemark import` between embedded installations, into another layout: payments before, during
+//! and after the move.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -57,7 +57,7 @@ struct Planted {
 }
 
 impl Planted {
-    /// Its records were appended as many seconds ago.
+    /// Appends its records this many seconds ago.
     async fn well(dir: &Path, ago: i64) -> Self {
         configure(dir, "");
         let now = SystemClock.now().seconds();
@@ -82,7 +82,7 @@ impl Planted {
         Block { timestamp: self.now.plus(-5), ..example::chain_progress().head }
     }
 
-    /// In the first partition.
+    /// Writes a record to the first partition.
     async fn write<R: Record>(&self, topic: Topic, key: &str, record: &R) {
         self.log
             .produce(vec![NewRecord::encode(topic, FIRST, key, record).unwrap()])
@@ -212,7 +212,7 @@ async fn what_a_chain_lacks_is_named() {
     is_wrong(dir.path(), "payments are stopped: eth: ", "tidemark stop SUBJECT --end");
 }
 
-/// It may hide the progress of a chain: the rest is still shown.
+/// An unreadable record may hide the progress of a chain: the rest is still shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_nobody_can_read_is_named() {
     let dir = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use testkit::harness::{
 
 const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
-/// Known on Optimism, of a bridge, and not chosen.
+/// USDT of a bridge on Optimism: a known contract that the configuration does not choose.
 const BRIDGED: &str = "0x94b008aA00579c1307B0EF2c499aD98a8ce58e58";
 const NOT_FOLLOWED: &str = "payments on the selected chain cannot be seen at present";
 
@@ -183,7 +183,7 @@ async fn a_known_contract_that_is_not_chosen_is_reported() {
     assert!(tidemark.stop().await.success());
 }
 
-/// Its open deposits are paid in it; new ones use the other.
+/// Open deposits of the retired contract are paid in it; new deposits use the other one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retired_contract_pays_what_was_offered_with_it() {
     let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);

@@ -370,7 +370,7 @@ impl Installation {
             self.wait_until_all_is_taken();
             ahead.iter().for_each(|id| self.stop(*id));
             let audit = self.audit();
-            // A timer that became due last needs another day.
+            // A timer that became due meanwhile needs another round.
             if audit.reading.is_taken(&audit.committed) {
                 return audit;
             }

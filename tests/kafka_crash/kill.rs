@@ -25,12 +25,12 @@ const POINTS: [&str; 10] = [
 ];
 
 impl Scenario {
-    /// The successor gets every partition of the member that was killed or suspended.
+    /// Waits until the successor owns every partition of the member that was killed or suspended.
     fn wait_for_takeover(&mut self, successor: ProcessId) {
         self.trade_until("the successor to own all", |p| p.owns_all(successor));
     }
 
-    /// Every point of a step of both machines, with the victim restarted under its name.
+    /// Kills at every point of a step of both machines, and restarts the victim under its name.
     fn kill_at_every_point(&mut self) {
         for (number, point) in POINTS.into_iter().enumerate() {
             for group in [MATCHING, ORDERS] {
@@ -47,7 +47,7 @@ impl Scenario {
         }
     }
 
-    /// No restart: the other one takes over after the session timeout.
+    /// Kills without a restart: the other process takes over after the session timeout.
     fn kill_without_restart(&mut self) {
         for (group, point) in [(MATCHING, "AfterOffsets"), (ORDERS, "BeforeCommit")] {
             self.kill_at(self.a, group, point, 2);
@@ -167,8 +167,8 @@ fn flaw_of(bug: Bug) -> (FlawKind, String) {
 #[test]
 fn offsets_outside_the_step_are_found() {
     let (kind, text) = flaw_of(Bug::OffsetsFirst);
-    // The victim may have been between the halves of a step of its other group as well. The next
-    // head then confirms the transfers of a lost one: the same record with another time.
+    // The victim may also have been between the halves of a step of its other group. A transfer that was lost there is
+    // confirmed by the next head: the same record with another time.
     match kind {
         FlawKind::Lost => {
             let is_lost = text.contains("is not on") || text.contains("no step took");

@@ -46,8 +46,8 @@ pub(crate) enum Happening {
         order: usize,
         behind: usize,
     },
-    /// A customer pays the last or an earlier deposit of the order, exactly or a bit more or less, from the expected
-    /// account or the zero address.
+    /// A customer pays the newest or an earlier deposit of the order: exactly, a cent more, a cent less or twice as
+    /// much; from the expected account, the zero address or a wallet of the shop.
     Pay {
         order: usize,
         earlier: usize,
@@ -64,7 +64,7 @@ pub(crate) enum Happening {
         what: usize,
         begins: bool,
     },
-    /// A customer pays every deposit that the order ever had, on each chain.
+    /// A customer pays the last four deposits of the order, on whichever chains they are.
     PayAll {
         order: usize,
     },
@@ -100,7 +100,7 @@ pub(crate) enum Happening {
     Rest {
         long: bool,
     },
-    /// A payment is orphaned for hours or days, mostly while its order reads nothing.
+    /// A payment is orphaned for hours or days, mostly while its order's commands are held back.
     Away(Away),
     /// Endpoints disagree about a transfer that is not confirmed yet.
     Dispute {
@@ -136,7 +136,7 @@ pub(crate) enum Happening {
     Watch {
         chain: usize,
     },
-    /// No block for a while, reported by ingest. No queue waits for days.
+    /// No block for a while, reported by ingest. All queues are read before a wait of days.
     Wait {
         chain: usize,
         seconds: i64,
@@ -155,7 +155,7 @@ pub(crate) struct Away {
     pub(crate) price: usize,
     /// The order ends after days.
     pub(crate) long: bool,
-    /// Its customer chooses another coin before the payment, which is for the first one.
+    /// Its customer chooses another coin before the payment, which is made in the first one.
     pub(crate) replaced: bool,
     /// Number of blocks orphaned with the payment.
     pub(crate) depth: usize,
@@ -182,22 +182,23 @@ pub(crate) struct Rewind {
     pub(crate) days: usize,
     /// The operator names the retracted transfers.
     pub(crate) named: bool,
-    /// The branch is the same as before, always if no transfer is named; else its transactions are in a new block.
+    /// `true` if the chain returns to the old branch, as it always does if no transfer is named; otherwise the branch's
+    /// transactions are in a new block.
     pub(crate) same: bool,
-    /// Before that there is another order of this price.
+    /// Another order of this price is created after the rewind.
     pub(crate) rival: bool,
 }
 
-/// An order and a stranger's payment since the backup, which the restore loses.
+/// A restore that loses an order, its payment and a stranger's payment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restore {
     pub(crate) chain: usize,
     pub(crate) price: usize,
     /// Blocks since the backup.
     pub(crate) depth: usize,
-    /// There is another order of this price.
+    /// Another order of this price is created after the restore.
     pub(crate) rival: bool,
-    /// It is read before the chain is read again.
+    /// `true` if the other order is read before the chain is read again.
     pub(crate) early: bool,
 }
 
@@ -283,7 +284,7 @@ fn away() -> impl Strategy<Value = Away> {
         })
 }
 
-/// Events about the transfers that endpoints have.
+/// Events of endpoints that disagree or lack blocks.
 fn doubt() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => (chain(), 0..4_usize)
@@ -324,7 +325,7 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
         }
     };
     let fork_seconds = if world == World::Wild { 1..30_i64 } else { 1..2 };
-    // The retention of ended orders, while other chains continue.
+    // A wait of days exceeds the retention of ended orders, while other chains continue.
     let days = u32::from(world == World::Wild);
     let seconds_short = if world == World::Wild { 200 } else { 1 };
     let wait_seconds = prop_oneof![2 => Just(seconds_short), days => Just(8 * DAY)];
@@ -363,12 +364,12 @@ pub(crate) fn case(world: World) -> impl Strategy<Value = Case> {
     // Boxed: the tree of all events is large, and moved with each.
     let happening = prop_oneof![23 => deal().boxed(), 22 => event(world).boxed()];
     let happenings = proptest::collection::vec((happening, any::<u64>()), 6..48);
-    // An unread question is repeated after a time, with an undetermined outcome. A repetition could
-    // be the first one read.
     let ahead = || prop_oneof![2 => Just(0), 1 => Just(CLOCKS), 1 => Just(-CLOCKS)];
     let ahead = (ahead(), ahead()).prop_map(<[i64; 2]>::from);
     (happenings, any::<[bool; 4]>(), ahead).prop_map(move |(happenings, tricks, ahead)| {
         let [batches, losses, repeats, silence] = tricks;
+        // An unanswered question is asked again after a time, with an undetermined outcome; with repeats, its
+        // repetition could be read first.
         let silence = silence && !repeats && world == World::Wild;
         let ahead = if world == World::Wild { ahead } else { [0; 2] };
         Case { happenings, tricks: Tricks { batches, losses, repeats, silence }, ahead }

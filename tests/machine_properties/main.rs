@@ -22,8 +22,8 @@ use reach::{ASKED_ABOUT, AT_SIGHT, HELD, REMEMBERED, RETURNS, Reached, STALE};
 use schemas::{CloseReason, OrderCause, RefusalReason, TransferStatus, UnknownReason};
 use world::World;
 
-/// Number of random cases for each property, the same ones in each run; `cargo xtask test --fast` asks for fewer, `cargo
-/// xtask soak` draws others.
+/// Number of random cases for each property, the same ones in each run; `cargo xtask test --fast` asks for fewer,
+/// `cargo xtask soak` draws others.
 fn cases() -> u32 {
     std::env::var_os("TIDEMARK_TEST_CASES").map_or(8_000, |cases| {
         cases.to_str().and_then(|cases| cases.parse().ok()).expect("a number")
@@ -176,7 +176,7 @@ fn cases_reach_every_outcome() {
         let statuses = TransferStatus::ALL.iter().map(|status| status.as_str());
         let reasons = UnknownReason::ALL.iter().map(|reason| reason.as_str());
         let refusals = RefusalReason::ALL.iter().map(|reason| reason.as_str());
-        // In the settled world every wallet is watched.
+        // In the settled world every wallet is watched, and nothing races.
         let elsewhere = |what: &&str| {
             world == World::Settled && (WILD.contains(what) || RETURNS.contains(what))
         };

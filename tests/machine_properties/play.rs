@@ -110,7 +110,8 @@ impl Play {
             }
             if let Happening::Rest { long } = happening {
                 if self.world == World::Settled {
-                    // Orders may be forgotten meanwhile: their replies are not determined.
+                    // Disputes end first: orders that are forgotten meanwhile would answer them with an undetermined
+                    // outcome.
                     self.agree(&mut dice)?;
                 }
                 let days = std::iter::repeat_n(2 * DAY, if *long { 5 } else { 0 });

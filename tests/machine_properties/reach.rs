@@ -180,7 +180,7 @@ impl Reached {
         }
     }
 
-    /// Its block was orphaned, or it is in a block of this time.
+    /// Notes that the block of a payment was orphaned (`None`), or that the payment is in a block of this time.
     fn note_move(
         &mut self,
         transfers: &mut HashMap<PaymentKey, Seen>,

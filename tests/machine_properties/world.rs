@@ -31,7 +31,7 @@ pub(crate) const STOPS: [StopScope; 5] = [
 /// Few adjacent prices and a large one, so that amounts collide, also when raised.
 pub(crate) const PRICES: [u128; 3] = [1_000, 1_001, 6_000];
 
-/// In the settled world blocks take one second, and windows end between leaps.
+/// Seconds of a leap in time. In the settled world all other blocks take one second, and windows end between leaps.
 pub(crate) const LEAP: i64 = 1000;
 
 /// The two worlds: one with all races, and one with a determined outcome.

@@ -1,4 +1,5 @@
-//! An operator works on the console of a running Tidemark, in a real Chromium: `console.cjs` is the operator and the buyers.
+//! An operator works on the console of a running Tidemark, in a real Chromium: `console.cjs` is the operator and the
+//! buyers.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::tree::{is_test, production_and_tests, tests_of};
 use super::{assert_none, files, read};
 
-/// Suffixes of the names of limits. Timeouts and buffer sizes are none: they do not change results.
+/// Suffixes of the names of limits. Timeouts and buffer sizes do not count: they do not change results.
 const LIMITS: [&str; 5] = ["MAX", "MIN", "LIMIT", "DELAY", "SECONDS"];
 /// Folders without production code.
 const OTHERS: [&str; 3] = ["devnet", "xtask", "examples"];
@@ -67,7 +67,7 @@ fn items() -> BTreeSet<Item> {
     found
 }
 
-/// `true` if a test names an item as a whole word, and does not define a constant of that name.
+/// `true` if a text names an item as a whole word, and does not define a constant of that name.
 fn is_named(name: &str, text: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_whole = |(at, _): (usize, &str)| {

@@ -29,12 +29,13 @@ const LOGGING: &str = r#"<configuration>
 </configuration>
 "#;
 
-/// Setting of servers that replicate each write: an acknowledged one is on disk within a second.
+/// Setting of nodes that replicate each write, or that may lose the last ones: the commit log is synced each second,
+/// after acknowledgements.
 const SYNC_PERIODIC: &str = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
-/// Time-outs of a single node: on a busy machine it is slow, and no replica would answer.
+/// Time-outs of a single node: it is slow on a busy machine, and no other replica can answer.
 const TIMEOUTS: &str = "write_request_timeout: 10000ms\nread_request_timeout: 10000ms\n\
     range_request_timeout: 20000ms\n";
-/// Setting of a single node: an acknowledgement waits for the disk.
+/// Setting of a durable node: an acknowledgement waits for the disk.
 const SYNC_EACH: &str = "commitlog_sync: batch\n";
 
 /// Heap of a single node.

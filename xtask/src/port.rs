@@ -6,16 +6,16 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
-/// Below the ports that Linux gives to clients (`ip_local_port_range`) and to listeners that ask for
-/// any: one of those may be taken while a server restarts on it.
+/// First port to give. All are below those that Linux gives to clients (`ip_local_port_range`) and to listeners that
+/// ask for any port: such a port may be taken while a server restarts on it.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// UDP ports with the numbers of the ports that this process was given. Each is held until the process
-/// ends, which reserves the port, also while no server listens on it yet.
+/// UDP sockets with the numbers of the given ports. They are held until the process ends, and reserve the ports also
+/// while no server listens on them.
 static HELD: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
-/// A free port, which other processes that ask here are not given until this one ends.
+/// A free port. Other processes do not get it from this function until this process ends.
 ///
 /// # Errors
 /// If none is free.

@@ -124,7 +124,8 @@ impl Release {
             Test => test::run(Scope::All)?.then_some(()).context("a test failed or was skipped"),
             Write => self.write(),
             Freeze => {
-                // Without it the test writes it and fails, as the one of the document does.
+                // The test writes a missing file and fails, as the test of the OpenAPI document does; the second run
+                // passes.
                 fs::remove_file(self.root.join(READABLE)).context(READABLE)?;
                 let test = || shell::run(shell::cargo().args(TEST_SCHEMAS));
                 test().or_else(|_| test())

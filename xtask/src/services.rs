@@ -26,7 +26,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Removes what is left of others, and makes a new one.
+    /// Removes the folders of killed runs, and creates a new one.
     pub(crate) fn create() -> Result<Self> {
         let temporary = std::env::temp_dir();
         for entry in std::fs::read_dir(&temporary)?.flatten() {
@@ -34,7 +34,7 @@ impl Folder {
                 remove_unused(&entry.path());
             }
         }
-        // It gets its name when it is locked: until then it would be taken for unused.
+        // Named after it is locked: an unlocked folder of this name would be taken for unused.
         let hidden = temporary.join(format!(".{PREFIX}{}", std::process::id()));
         let path = temporary.join(format!("{PREFIX}{}", std::process::id()));
         std::fs::create_dir_all(&hidden)?;

@@ -36,7 +36,7 @@ pub(crate) enum Scope<'a> {
     All,
     /// Tests that need no server, no network and no other language, with fewer random cases.
     Fast,
-    /// Tests whose names, after those of their crate and binary, contain this.
+    /// Tests whose full name contains this. The full name begins with the crate and the binary.
     Matching(&'a str),
     /// Conformance suite of stores, on CQL servers that run already.
     Cql(&'a Nodes),

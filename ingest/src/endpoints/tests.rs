@@ -53,7 +53,7 @@ fn take(endpoints: &mut Endpoints, stablecoins: &[Stablecoin]) {
 async fn endpoints_are_asked_until_one_is_of_our_chain() {
     let (a, b) = (ids(vec!["0x2", "0x2", "0x1"]).await, ids(vec!["0x3"; 9]).await);
     let mut endpoints = endpoints(vec![a.endpoint(), b.endpoint()]);
-    // Once, however often they are asked.
+    // `AllWrong` is returned once, however often the endpoints are asked.
     let Err(NotBegun::AllWrong(AllWrong(cause))) = endpoints.begin().await else {
         panic!("one is ours")
     };
@@ -64,12 +64,12 @@ async fn endpoints_are_asked_until_one_is_of_our_chain() {
     assert_eq!(endpoints.first, 0);
     assert_eq!(a.sizes(), [1; 3]);
     assert!(endpoints.wrong[1].as_ref().unwrap().contains("serves chain id 3, not 1"));
-    // Known now.
+    // The chain ids are known now.
     endpoints.begin().await.unwrap();
     assert_eq!(a.sizes(), [1; 3]);
 }
 
-/// However short their pauses are: the caller of a step must know.
+/// The caller of a step is notified, however short the pauses of the endpoints are.
 #[tokio::test]
 async fn endpoints_that_all_refuse_are_reported() {
     let refuses = || Served::start(Arc::new(|_: &[Value]| (503, String::new())));
@@ -101,7 +101,7 @@ async fn second_answer_comes_from_another_endpoint() {
     assert_eq!(endpoints.second(&ask).await, Some(0));
 }
 
-/// Ranges differ in scanner: the checker of one may have scanned the other.
+/// The scanner differs by range: the checker of one range may have scanned another.
 #[tokio::test]
 async fn the_second_endpoint_is_chosen_for_each_range() {
     let (a, b) = (ids(vec!["0x1"]).await, ids(vec!["0x1"]).await);
@@ -127,7 +127,7 @@ async fn paused_second_endpoint_holds_confirmation() {
     endpoints.failed(1, Fault::Refused(Refusal::Rate, None), "");
     let ask = Ask { about: Some(10), ..Ask::default() };
     assert_eq!(endpoints.second(&ask).await, None);
-    // Nor is it its own witness, when it gave the second answer.
+    // An endpoint is not its own witness either, when it gave the second answer.
     endpoints.second = Some(0);
     assert_eq!(endpoints.witness().await, Some(1));
 }

@@ -29,7 +29,7 @@ const PAUSES: Pauses = Pauses {
     alone: Duration::ZERO,
     stuck: Duration::MAX,
     recheck: Duration::MAX,
-    // At the first failed attempt.
+    // An alert at the first failed attempt.
     stalled: Duration::ZERO,
 };
 
@@ -280,6 +280,6 @@ async fn a_sole_endpoint_of_another_chain_is_waited_for() {
     world.proxy.behaviour().fault = None;
     world.shows("scanned", 21).await;
     eventually("it to be used", || async { wrong().is_null().then_some(()) }).await;
-    // That nothing is scanned, and why.
+    // One alert that nothing is scanned, and one with the cause.
     assert_eq!(world.end(2).await, 1);
 }

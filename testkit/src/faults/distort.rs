@@ -92,7 +92,7 @@ impl Behaviour {
         reply
     }
 
-    /// Logs with receipts that are not in the block: invented ones, and one of an orphaned fork.
+    /// Logs that are not in the block and have receipts: invented ones, and one of an orphaned fork.
     fn with_receipt(&self, fault: Option<Fault>, node_state: &NodeState) -> Vec<Value> {
         let invented = self.invents.iter().filter(|(_, has_receipt)| *has_receipt);
         let removed = node_state.removed().filter(|_| fault == Some(Fault::Removed));
@@ -249,7 +249,7 @@ fn fits(filter: &Value, log: &Value) -> bool {
     number >= hex_number(&filter["fromBlock"]) && number <= hex_number(&filter["toBlock"])
 }
 
-/// Removes later blocks (lagging node).
+/// Hides everything above a height, as a lagging node does.
 fn hide_above(height: u64, method: &str, reply: &mut Value) {
     let Some(result) = reply.get_mut("result") else { return };
     let is_above = |number: &Value| hex_number(number).is_some_and(|number| number > height);

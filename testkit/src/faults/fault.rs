@@ -28,7 +28,7 @@ pub enum Fault {
     Cut,
     Drip,
     Silence,
-    /// Every second reply of the batch is missing.
+    /// The second half of the replies of the batch is missing.
     PartialBatch,
     /// Ids are text, a batch has an extra `null`.
     Loose,
@@ -41,9 +41,9 @@ pub enum Fault {
     Behind(u64),
     /// Every block is of an orphaned fork, which may grow.
     Stale,
-    /// Logs are of that fork up to its head, and blocks of the chain.
+    /// Logs are those of the orphaned fork up to its head; blocks are those of the chain.
     Mixed,
-    /// A log of that fork is included, marked removed.
+    /// A log of the orphaned fork is included, marked as removed.
     Removed,
     /// Every log comes twice.
     Stutter,
@@ -70,10 +70,11 @@ pub enum Numbering {
 pub struct Behaviour {
     /// The fault, and the number of requests that it still applies to.
     pub fault: Option<(Fault, u32)>,
-    /// Seconds of the chain's time for which a new block has no logs yet, or every second one only.
+    /// Seconds of the chain's time for which a new block has no logs yet; if `trail_is_partial`, only every second log
+    /// is missing.
     pub trail_seconds: i64,
     pub trail_is_partial: bool,
-    /// Maximum number of blocks in a range of logs, and the index in `REFUSALS` of a larger one.
+    /// Maximum number of blocks in a range of logs, and the index in `REFUSALS` with which a larger range is refused.
     pub range_max: Option<(u64, usize)>,
     /// Transactions whose logs it leaves out, while their receipts are complete.
     pub omits: HashSet<String>,

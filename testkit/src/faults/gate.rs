@@ -37,7 +37,7 @@ impl Gate {
     }
 }
 
-/// Counts a request even if cancelled.
+/// Counts a waiting request until it passes or is cancelled.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl<'a> Waits<'a> {

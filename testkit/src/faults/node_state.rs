@@ -52,7 +52,7 @@ impl NodeState {
         self.parts().foreign = Some(url);
     }
 
-    /// A log that a node shows as removed, while it has the fault.
+    /// Sets the log that endpoints with `Fault::Removed` include.
     pub fn set_removed(&self, log: Option<Value>) {
         self.parts().removed = log;
     }

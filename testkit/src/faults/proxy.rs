@@ -62,12 +62,12 @@ struct Shared {
     hold: Mutex<Hold>,
     /// Requests so far.
     requests: AtomicUsize,
-    /// Requests that wait for an old head.
+    /// Requests that wait until the newest block is old enough (`answers_after`).
     held: AtomicUsize,
     client: reqwest::Client,
 }
 
-/// Serves until it is dropped.
+/// A running endpoint; it ends when dropped.
 #[derive(Debug)]
 pub struct Proxy {
     url: String,
@@ -114,7 +114,7 @@ impl Proxy {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// `true` if a request waits for an old head.
+    /// `true` if a request waits until the newest block is old enough.
     pub fn is_holding(&self) -> bool {
         self.shared.held.load(Ordering::SeqCst) > 0
     }

@@ -42,7 +42,7 @@ pub struct Ordered {
     /// Address that the customer is to pay, and the amount (`units`).
     pub to: String,
     pub units: u128,
-    /// The last second of a block whose transfers pay it.
+    /// Latest timestamp of a block whose transfers pay it, in Unix seconds.
     pub expires_at: i64,
 }
 

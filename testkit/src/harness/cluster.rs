@@ -43,13 +43,14 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Writes the configuration into `dir`. Topics and tables do not exist yet. `more` is further TOML.
+    /// Writes the configuration into `dir`. Topics and tables do not exist yet. `more` is TOML that continues section
+    /// `[log]`.
     pub fn new(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
         let (kafka, cql) = (given("TIDEMARK_TEST_KAFKA"), given("TIDEMARK_TEST_CQL"));
         Self::on((&kafka, &cql), dir, chains, webhook_url, more)
     }
 
-    /// As [`Installation::new`], on a given broker and node. `more` continues section `[log]`.
+    /// As [`Installation::new`], on a given broker and node.
     pub fn on(
         (kafka, cql): (&str, &str),
         dir: &Path,
@@ -117,7 +118,7 @@ prefix = "{id}."
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Runs an errand, such as `topics create`, to its end.
+    /// Runs a command, such as `topics create`, to its end.
     pub fn errand(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(executable());
         command.args(arguments).arg("--config").arg(&self.file);

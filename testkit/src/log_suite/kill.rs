@@ -224,7 +224,7 @@ fn check_after_kill(log: &dyn Log, [produced, steps, copied, halved]: [usize; 4]
     assert_eq!(position(log, "copies"), found, "kill {kill}: half a step");
     let found = numbers(log, HALVES);
     assert!(found >= halved, "kill {kill}: {halved} halves acknowledged, {found} there");
-    // After the input of the last output, or of the next step, which has none.
+    // The group is behind the input of the last output, or behind the next input, which has no output.
     let possible = (2 * found).saturating_sub(1)..=2 * found;
     let position = position(log, "halves");
     assert!(possible.contains(&position), "kill {kill}: {found} halves, position {position}");

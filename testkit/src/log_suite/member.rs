@@ -173,7 +173,7 @@ pub(super) fn what_is_written_ahead_is_part_of_a_step(fixture: &dyn Fixture) {
     ahead(member.as_mut(), &mut left, outputs(&["1", "2"]));
     ahead(member.as_mut(), &mut left, vec![record(state, "s"), record(other_state, "t")]);
     ahead(member.as_mut(), &mut left, outputs(&["3"]));
-    // Reading would block until the end of the step.
+    // The end shows that nothing is readable: a read would block until the end of the step.
     assert_eq!(log.bounds(output).unwrap().end, Offset(0));
     member.commit(step(left, outputs(&["4"]), 1)).unwrap();
     assert_eq!(texts(&read_all(&log, output)), ["1", "2", "3", "4"]);
@@ -313,7 +313,7 @@ pub(super) fn metadata_has_a_bound(fixture: &dyn Fixture) {
     let of = at(Topic::Orders, 0);
     let mut member = worker(&log, "a", &ONLY);
     assigned(member.as_mut());
-    // Of log::METADATA_BYTES_MAX.
+    // One byte more than `log::METADATA_BYTES_MAX`.
     let outcome = member.commit(up_to(of, Offset(0), &"x".repeat(4001)));
     assert!(matches!(outcome, Err(StepError::Fatal(_))), "{outcome:?}");
     member.commit(up_to(of, Offset(0), &"x".repeat(4000))).unwrap();
@@ -327,7 +327,7 @@ pub(super) fn an_empty_step_is_nothing(fixture: &dyn Fixture) {
     let log = fixture.open();
     let mut member = worker(&log, "a", &ONLY);
     assigned(member.as_mut());
-    // Were it written, it would fail.
+    // The planted failure would hit an empty step if it were written.
     fixture.fail_next_commit();
     member.commit(Step::default()).unwrap();
     log.writer("steps").unwrap().commit(vec![]).unwrap();

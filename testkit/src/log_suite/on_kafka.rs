@@ -27,12 +27,12 @@ const TOPICS: [Topic; 8] = [
     Topic::WebhooksDispatch,
     Topic::Alerts,
 ];
-/// Retention of the topics: [`Fixture::advance`] by more than this makes records old.
+/// Retention of the topics: [`Fixture::advance`] by this or more makes records old.
 const OLD: Duration = Duration::from_secs(24 * 3600);
 /// Age difference between old records and the next ones: a broker on a busy machine has to delete the former before the
 /// latter expire.
 const GAP: Duration = Duration::from_secs(20);
-/// Distance of the first retention cut from the beginning of the gap.
+/// Time from the beginning of the gap to the retention cut: records before the cut are old.
 const CUT: Duration = Duration::from_millis(500);
 
 /// Topics with a unique prefix, on the broker of the test run. Deleted when dropped.

@@ -31,7 +31,7 @@ use crate::tables::Tables;
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY_SECONDS: i64 = 86_400;
 
-/// Rows of the story, of each kind: more than go in one part.
+/// Number of rows of each kind in the story: more than one batch removes.
 fn rows(tables: &Tables) -> i64 {
     if tables.back_end().name == "embedded" { 620 } else { 160 }
 }
@@ -45,7 +45,7 @@ fn later() -> ManualClock {
 #[derive(Debug, Default)]
 struct Copies {
     rows: Mutex<Vec<Change>>,
-    /// Rows after which it fails.
+    /// Number of rows after which an export fails.
     rows_max: Option<usize>,
 }
 

@@ -34,7 +34,7 @@ fn twice_shuffled(changes: &[Change], seed: u64) -> Vec<Change> {
 
 /// Checks for sufficient test data.
 fn assert_rich(changes: &[Change], dump: &Dump) {
-    // Of pruned days; none is pruned.
+    // `pruned` has the pruned days, and no day is pruned here.
     let empty = dump.iter().filter(|(table, rows)| rows.is_empty() && *table != "pruned");
     let empty: Vec<_> = empty.collect();
     assert!(empty.is_empty(), "{empty:?}");

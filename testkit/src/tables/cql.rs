@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use crate::process::given;
 
-/// The tables in CQL; the folder has the name of the keyspace.
+/// The tables in CQL; a file in the folder has the name of the keyspace.
 pub const CQL: BackEnd = BackEnd {
     name: "cql",
     cases: 5,
@@ -45,7 +45,7 @@ const COPIES_MAX: u16 = 3;
 
 /// Nodes that this process started itself.
 static OWN: OnceLock<Vec<String>> = OnceLock::new();
-/// Keyspaces on them that nobody uses, with empty tables: to make tables on several nodes takes long.
+/// Unused keyspaces with empty tables on these nodes: creating tables on several nodes takes long.
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Puts the tables of this process on these nodes from now on, `host:port` each.
@@ -133,7 +133,7 @@ async fn open(dir: PathBuf) -> Arc<dyn Store> {
     Arc::new(LayeredStore::new(store, Retrying))
 }
 
-/// Callers that try again what may pass, as all of the product do: one busy server answers late.
+/// Retries transient errors, as all callers of the product do: a busy single server answers late.
 struct Retrying;
 
 #[async_trait]
@@ -163,8 +163,8 @@ impl StoreLayer for Retrying {
     }
 }
 
-/// Every row of every table with its write times, but not the migrations. Of the directory of lists only what
-/// leads to rows: a partition that a row only passed through may be in it or not.
+/// Every row of every table with its write times, without migrations, origin and positions. Of the directory of lists
+/// only the entries of partitions with rows: the others may be there or not.
 pub async fn dump(nodes: &[String], keyspace: &str) -> Dump {
     try_dump(&session_on(nodes).await, keyspace).await.expect("the tables can be read")
 }
@@ -214,9 +214,8 @@ async fn columns(
     Ok(tables)
 }
 
-/// Number of pages of rows in which two keyspaces differ, write times included, without their
-/// migrations and the directory of lists, which may have more than leads to rows. For tables that
-/// do not fit into memory.
+/// Number of pages in which the rows of two keyspaces differ, write times included. Migrations and the directory of
+/// lists are left out: the directory may have entries without rows. For tables that do not fit into memory.
 pub async fn differences(node: &str, keyspaces: [&str; 2]) -> usize {
     let session = session_on(&[node.to_owned()]).await;
     let mut different = 0;
@@ -247,8 +246,7 @@ pub async fn differences(node: &str, keyspaces: [&str; 2]) -> usize {
 /// Table with the partitions of each list.
 const DIRECTORY: &str = "list_partitions";
 
-/// The rows of the directory whose partitions have rows, without the times at which they were written: those are of the
-/// writer's clock.
+/// The entries of the directory whose partitions have rows, without their write times: those are of the writer's clock.
 async fn directory(session: &Session, keyspace: &str) -> Result<Vec<String>, ExecutionError> {
     let mut full = BTreeSet::new();
     let columns = ["list", "stage", "bucket", "blockchain", "coin", "shard"];
@@ -294,7 +292,7 @@ fn text(value: CqlValue) -> String {
     }
 }
 
-/// To empty tables takes a tenth of the time that it takes to make them.
+/// Reuses the keyspace: emptying tables takes a tenth of the time of creating them.
 fn renew(old: &Path, new: &Path) {
     let Some(keyspace) = name(old) else { return };
     fs::write(new.join(FILE), &keyspace).expect("the folder is ours");

@@ -56,7 +56,7 @@ impl Place {
         self.passed.fetch_add(time.as_secs(), Ordering::SeqCst);
     }
 
-    /// Makes `call`, and `other` before its request of this number. `false` if it has fewer.
+    /// Makes `call`, and `other` before the call's request of this number. `false` if the call has fewer requests.
     async fn run(
         &self,
         number: usize,
@@ -115,7 +115,7 @@ async fn is_listed(
     rows.iter().any(|row| row.order.order_id == id(number))
 }
 
-/// All of them have one shard.
+/// Ids of one shard.
 fn id(number: u128) -> OrderId {
     OrderId(Uuid::from_u128(number * 4))
 }

@@ -147,7 +147,7 @@ pub(crate) async fn run(alone: Tidemark, flooded: Tidemark, idle: usize) {
     .await;
     let rate = answered.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64();
     println!("                  {rate:.0} wrong requests answered a second");
-    // The machine's part of the difference: its processors carry the flood, too.
+    // The part of the difference that is due to the machine: its processors carry the flood, too.
     measure(&alone, "alone, while the flood is at the other process").await;
     drop(tasks);
     let address = alone.address();

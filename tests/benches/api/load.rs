@@ -68,7 +68,7 @@ pub(crate) enum Load {
     Create,
     /// A status request for one of these orders.
     Status(Arc<[String]>),
-    /// The operators' list of orders, from this one on.
+    /// The operators' list of orders, from this offset on.
     List(usize),
     /// A create with another secret.
     Wrong,

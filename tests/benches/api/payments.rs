@@ -9,9 +9,9 @@ use testkit::measure::{percent, percentile};
 /// Blocks with payments, and payments in each.
 const BLOCKS: usize = 30;
 const IN_BLOCK: usize = 5;
-/// Seconds from the block of a payment to the newest one: final and 6 s old by the chain's time,
-/// its logs are checked at once. Any other block waits 6 s (decision 69), which is not the
-/// pipeline's time.
+/// Seconds from the block of a payment to the newest block. The payment's block is then final and over 6 s old in chain
+/// time, so its logs are checked at once. A younger block waits for 6 s (decision 69), which is not the pipeline's
+/// latency.
 const AGE: u64 = 7;
 
 /// An order that awaits its payment.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use testkit::measure::{cpu_time, resident_bytes};
 use tokio_util::sync::CancellationToken;
 
-/// One in this many inputs, the first, is not counted: warm-up for the peer's JIT compiler, for all alike.
+/// The first of this many equal parts of the inputs is not counted: warm-up for the peer's JIT compiler, for all alike.
 const WARM_UP: u64 = 5;
 
 /// Records written to one topic.

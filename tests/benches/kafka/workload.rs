@@ -187,7 +187,7 @@ pub(crate) fn sample(log: &KafkaLog, topic: Topic, count: usize) -> Vec<NewRecor
     for partition in topic.all_partitions(&log.layout()) {
         let of = TopicPartition { topic, partition };
         let mut from = log.bounds(of).expect("bounds").start;
-        // Chains have equal shares; orders are spread over other partitions.
+        // An equal share of each partition: chains have one lane each, and there are as many partitions of orders.
         let most = count.div_ceil(CHAINS.len());
         let mut left = most;
         while left > 0 {

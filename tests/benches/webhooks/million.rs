@@ -10,8 +10,8 @@ use crate::lag::{Lags, change};
 use crate::receivers::{Kind, Receivers};
 
 const EVENTS: usize = 1_000_000;
-/// Time that the receiver stays down after all events are written, and its part in which the first of the others wait
-/// behind them in the log.
+/// Time that the receiver stays down after all events are written; the first `TAKEN_IN` of it is reported apart, as the
+/// others' events then wait behind the million in the log.
 const DEAD: Duration = Duration::from_secs(300);
 const TAKEN_IN: Duration = Duration::from_secs(20);
 /// Maximum time to drain, longer than the longest wait of a delivery.
@@ -73,7 +73,7 @@ impl<'a> Story<'a> {
         self.engine.stop().await;
     }
 
-    /// Wakes the receiver.
+    /// Wakes the receiver, and reports the time until all its webhooks are delivered.
     async fn drain(&mut self, count: usize, before: &Lags) {
         self.resident.clear();
         self.receivers.wake();
@@ -98,7 +98,7 @@ impl<'a> Story<'a> {
         );
     }
 
-    /// Writes events for healthy receivers.
+    /// Writes events for healthy receivers at a steady pace, and returns their lags.
     async fn healthy(&mut self, duration: Duration) -> Lags {
         let (first, started) = (self.engine.events(), Instant::now());
         while let Some(left) = duration.checked_sub(started.elapsed()) {

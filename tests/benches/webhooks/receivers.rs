@@ -89,7 +89,7 @@ impl Receivers {
         self.answer()
     }
 
-    /// Number and time of each event that such a receiver acknowledged since the last call.
+    /// Number and time of each event that an always healthy receiver acknowledged since the last call.
     pub(crate) fn take(&mut self) -> Vec<(usize, UnixMicros)> {
         self.order("take");
         let count: usize = self.answer();

@@ -1,5 +1,5 @@
-//! An installation moves from embedded back ends to servers and back, with orders that are paid before, during and after
-//! each move.
+//! An installation moves from embedded back ends to servers and back, with orders that are paid before, during and
+//! after each move.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -9,7 +9,7 @@ use super::{WALLET, chain};
 
 const SECOND: &str = "0x2234567812345678123456781234567812345678";
 const THIRD: &str = "0x3234567812345678123456781234567812345678";
-/// Wallets of orders are drawn: of this number, one would have a new wallet if offered.
+/// Number of orders, each with a random wallet: enough that one would have the new wallet if it were offered.
 const ORDERS: usize = 20;
 
 /// The processes of a shop, each of which may have another configuration.

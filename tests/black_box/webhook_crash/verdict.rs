@@ -11,7 +11,7 @@ use testkit::harness::{Call, Reply};
 pub(super) const ATTEMPTS_MAX: i64 = 5;
 /// The delay after the first attempt (spec 6.3.3).
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// Far fewer than any run has.
+/// Minimum number of checked delays, far below that of any run.
 const TIMES_MIN: usize = 20;
 
 /// All that is known in the end.
@@ -139,7 +139,8 @@ fn check_end(
     }
 }
 
-/// Attempts have the numbers from 1 to [`ATTEMPTS_MAX`], each recorded once, and none is made before the one below is recorded.
+/// Attempts have the numbers from 1 to [`ATTEMPTS_MAX`], each recorded once. None is made before the one below it is
+/// recorded.
 fn check_numbers(event: &Event<'_>, flaw: &mut impl FnMut(String)) {
     let numbers: Vec<_> =
         event.attempts.iter().filter_map(|attempt| attempt["attempt"].as_i64()).collect();
@@ -169,7 +170,7 @@ fn check_times(event: &Event<'_>, flaw: &mut impl FnMut(String)) -> usize {
         else {
             continue;
         };
-        // One whose answer did not come in time may be seen here at any time.
+        // The delay after a timeout is not checked: the request may have arrived here at any time.
         let (waited, delay) = (next.at - failed.at, FIRST_DELAY * (1 << (attempt - 1)));
         let is_late = event.attempts.iter().any(|recorded| {
             recorded["attempt"] == attempt && text(recorded, "outcome") == "timeout"
@@ -185,7 +186,7 @@ fn check_times(event: &Event<'_>, flaw: &mut impl FnMut(String)) -> usize {
     checked
 }
 
-/// The records have what the receiver saw, and what they lack is at most one call for each kill.
+/// The receiver saw each recorded answer, and at most one call for each kill is without a record.
 fn check_records(event: &Event<'_>, kills: &[Instant], flaw: &mut impl FnMut(String)) {
     for attempt in &event.attempts {
         let seen = match text(attempt, "outcome") {
@@ -198,8 +199,8 @@ fn check_records(event: &Event<'_>, kills: &[Instant], flaw: &mut impl FnMut(Str
             flaw(format!("the receiver knows nothing of {attempt}"));
         }
     }
-    // Each call may be lost by the next kill after it, and the last one is not always made again: a newer event may
-    // have overtaken it.
+    // The next kill may lose the record of a call. The last call is not always repeated: a newer event may have
+    // superseded it.
     let next_kill = |call: &&Call| kills.iter().find(|kill| **kill > call.at);
     let lost: BTreeSet<_> = event.calls.iter().copied().filter_map(|c| next_kill(&c)).collect();
     if event.calls.len() > event.requests().len() + lost.len() {
@@ -209,7 +210,7 @@ fn check_records(event: &Event<'_>, kills: &[Instant], flaw: &mut impl FnMut(Str
     }
 }
 
-/// Finds calls after the recorded one of the same attempt: a kill hides only calls before it.
+/// Finds a second call of an attempt since the recorded one began: only earlier calls may lack a record.
 fn check_repeats(event: &Event<'_>, flaw: &mut impl FnMut(String)) {
     for attempt in event.attempts.iter().filter(|attempt| is_request(attempt)) {
         let begun: UnixMicros = text(attempt, "attempted_at").parse().expect("a time");

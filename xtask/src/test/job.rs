@@ -15,7 +15,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(20 * 60);
 const STORE: &str = "tests::back_ends::conformance::";
 /// Variable with the number of tests of a binary that run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
-/// The least number where tests wait, on a machine with fewer processors: see [`MANY_AT_ONCE`].
+/// Minimum number of tests that run at once in each of [`MANY_AT_ONCE`].
 const THREADS_MIN: usize = 6;
 /// The package of tests that need more than their crate.
 const TESTS: &str = "tests/";
@@ -76,8 +76,8 @@ const PARTS: [Part; 31] = {
     ]
 };
 
-/// Tests of a crate that run a second time, on the tables in CQL: those that read lists, by the modules that they are in.
-/// Rows by id are the same on each back end by `testkit`'s suite of the store.
+/// Tests of a crate that run a second time, on the tables in CQL: those that read lists, by the modules that they are
+/// in. Rows by id are the same on each back end by `testkit`'s suite of the store.
 const ON_CQL: (&str, [&str; 5]) =
     ("api/http", ["admin::", "changes::", "forgotten::", "lists::", "operators::"]);
 const ON_CQL_NEEDS: [Need; 2] = [Need::Jars, Need::Servers];
@@ -125,8 +125,8 @@ impl Scope<'_> {
         }
     }
 
-    /// `true` if a test of [`ON_CQL`] runs a second time. By name only if the filter says `cql`, as
-    /// without it the tests need no server.
+    /// `true` if a test of [`ON_CQL`] runs a second time. With a filter only if it contains `cql`: the filtered tests
+    /// need no server otherwise.
     fn runs_on_cql(self, name: &str) -> bool {
         match self {
             Self::All => true,

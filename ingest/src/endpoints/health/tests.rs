@@ -52,7 +52,7 @@ fn one_failure_may_be_chance_and_two_are_not() {
                 (0, Asked(0, 500)),
                 (500, Fails(0, fault)),
                 (500, Asked(1, 0)),
-                // Back after a second, and out again at its next failure, for longer.
+                // Asked again after a second, and paused for longer at its next failure.
                 (1500, Asked(0, 0)),
                 (1500, Fails(0, fault)),
                 (3400, Asked(1, 0)),
@@ -92,7 +92,7 @@ fn when_all_are_aside_the_first_free_one_is_asked() {
             (100, Asked(0, 29_900)),
         ],
     );
-    // The only one keeps the pause it asked for, and is asked within half a minute otherwise.
+    // The only endpoint keeps the pause that it asked for; otherwise it is asked within half a minute.
     let asked = Fault::Refused(Refusal::Rate, Some(Duration::from_secs(50)));
     play(&[100], &[(0, Fails(0, asked)), (0, Asked(0, 50_000))]);
     play(&[100], &[(0, Fails(0, FATAL)), (0, Asked(0, 30_000))]);

@@ -87,7 +87,7 @@ fn what_one_alone_denies_stays_held() {
         drive_by(&mut cursor, &a, &b);
         mine([&mut a, &mut b], &[]);
     }
-    // The one that has it is gone.
+    // The endpoint that forges the transfer is gone.
     let mut published = Vec::new();
     for _ in 0..300 {
         published.extend(drive_alone(&mut cursor, &b));
@@ -142,7 +142,7 @@ fn the_one_that_is_left_confirms_what_it_checked() {
     assert_eq!(notes, ["alone"]);
 }
 
-/// The endpoint that is left scanned a block, and the one that is gone the next one.
+/// The remaining endpoint scanned a block, and the lost one scanned the next.
 #[test]
 fn a_check_by_two_above_one_of_one_counts() {
     let (mut a, mut b) = nodes(10);

@@ -49,7 +49,7 @@ fn what_differs_between_two_answers_is_not_published() {
     );
     assert_eq!(changed(&|answer| answer.blocks[2] = None), Next::Behind);
     assert_eq!(changed(&|answer| drop(answer.logs.pop())), Next::Retry("the answer is incomplete"));
-    // Another number is no other log.
+    // Another log index is no other log.
     let mut answer = answer.clone();
     answer.logs[0][0].log_index += 7;
     assert_eq!(short(&scanned().answer(answer, now()).publish), [('t', 0, 11), ('h', 0, 12)]);

@@ -453,7 +453,7 @@ fn an_idle_chain_is_checked_when_its_head_is_due() {
         node.mine(&[]);
         checks.push(drive_by(&mut cursor, &node, &node).1.len());
     }
-    // A check also when blocks become final, in two ranges of five blocks.
+    // Blocks that become final are checked as well, in two ranges of five blocks.
     assert_eq!(checks, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 2]);
     assert_eq!(confirmed(&cursor), node.head().number - 2);
 }

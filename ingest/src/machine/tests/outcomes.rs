@@ -58,7 +58,7 @@ fn second_check_asks_for_outcomes_of_few_blocks() {
                 break;
             }
         }
-        // After the first they come at once, as after an outage.
+        // After the first round many blocks come at once, as after an outage.
         for _ in 0..24 {
             let payments = if round == 0 { pay(1) } else { Vec::new() };
             node.mine(&[payments]);

@@ -40,7 +40,7 @@ fn a_rewind_is_one_step_of_its_own() {
     turn(&mut cursor, &node);
     let decision = turn(&mut cursor, &node);
     assert_eq!(short(&decision.publish), [('r', 1, 11), ('h', 1, 10)]);
-    // As the beginning said, at 10: a rewind takes no confirmation back.
+    // The first head confirmed up to 10: a rewind takes no confirmation back.
     assert_eq!(heights(&decision.publish), (10, 2));
     assert_eq!(decision.next, Next::Ask);
     let [Note::Rewound { from, to, retracted: 1 }] = decision.notes.as_slice() else { panic!() };

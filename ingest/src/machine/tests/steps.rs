@@ -12,7 +12,7 @@ fn first_start_is_at_the_head_with_anchors_below() {
         [('h', 0, 12), ('h', 0, 16), ('h', 0, 18), ('h', 0, 19), ('h', 0, 20)]
     );
     assert_eq!(records[4].block, node.head());
-    // Nothing is known that could be unconfirmed.
+    // The head is confirmed: without known transfers nothing can be unconfirmed.
     assert_eq!(heights(&records), (20, 12));
     let short_chain = Node::new(1);
     let (records, _) = drive(&mut cursor(depth(3)), &short_chain);
@@ -50,7 +50,8 @@ fn transfer_says_if_its_steps_head_confirms_it() {
     let transfers: Vec<_> =
         records.iter().filter(|r| matches!(r.body, ChainBody::Transfer(_))).cloned().collect();
     assert_eq!(seen(&transfers), [6, 7, 8, 9, 10]);
-    // One step ends at 8, which is final, and confirms 6. The next one ends at 16: that is checked again.
+    // The first step ends at 8, which is final, and confirms 6. The next one ends at 16, which is still to be checked
+    // again.
     let confirmed: Vec<_> = records.iter().filter(confirmed).cloned().collect();
     assert_eq!(seen(&confirmed), [6]);
 }
@@ -200,7 +201,7 @@ fn tag_confirms_only_what_was_scanned_before_it() {
     for _ in 0..20 {
         node.mine(&[]);
     }
-    // The tag is at 23; each step may only use what it said of blocks known by then.
+    // The tag is at 23. A step may use it only up to the last block scanned before the step.
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!(next, Next::AtTip);
     let height = |record| heights(std::slice::from_ref(record)).0;
@@ -219,7 +220,8 @@ fn a_head_has_the_time_of_what_is_confirmed() {
     assert_eq!(head.confirmed[0].timestamp, Some(node.head().timestamp.plus(-24)), "two blocks");
 }
 
-/// Every later record would have a later time than the one of a clock that had jumped a year ahead.
+/// Record times never decrease: without a bound a clock that jumped a year ahead would set the time of every later
+/// record.
 #[test]
 fn a_clock_is_bounded_by_the_chain() {
     let (mut node, mut cursor) = followed(12);
@@ -231,7 +233,7 @@ fn a_clock_is_bounded_by_the_chain() {
         }
     };
     for (ahead, counted) in [(599, 599), (600, 600), (601, 600), (365 * 86_400, 600), (300, 300)] {
-        // Longer than it was ahead: an earlier record has no later time.
+        // Longer than the clock was ahead, so that an earlier record has no later time.
         node.mine_at(node.head().timestamp.plus(1000));
         let head = node.head().timestamp;
         let observed_at = publish(&node, head.plus(ahead).micros());

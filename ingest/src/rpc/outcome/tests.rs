@@ -264,7 +264,7 @@ async fn ranges_are_asked_once_receipts_stay_null() {
     assert!(!endpoint.outcomes.is_silent(before()));
     let answer = endpoint.fetch(&ask).await.unwrap();
     assert_eq!((answer.by_receipts, places(&answer)), (false, vec![vec![(8, 0)]]));
-    // That is known now.
+    // The endpoint is known to be silent now.
     let requests = served.sizes().len();
     assert_eq!(endpoint.fetch(&ask).await.unwrap(), answer);
     assert_eq!(served.sizes()[requests..], [1]);
