@@ -77,7 +77,7 @@ async fn old_rows_go_to_a_file_beside_a_running_process() {
     assert_eq!(store.transfer(example::transfer().transfer_id).await.unwrap(), None);
     let day: Day = "2026-09-22".parse().unwrap();
     assert_eq!(store.pruned_before().await.unwrap(), Some(day.start()));
-    // The other process writes on.
+    // The other process can still write.
     write(&*store, SystemClock.now().seconds()).await;
     assert_eq!(statuses().await.len(), 2);
 

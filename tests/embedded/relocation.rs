@@ -10,7 +10,7 @@ use testkit::harness::{Tidemark, eventually, executable, now};
 use testkit::process::text;
 use testkit::relocation::{SETTINGS, Shop, assert_attempts};
 
-/// Orders of each kind: paid before the move, seen before it, paid during it, and after it.
+/// Number of orders of each kind: paid before the move, seen before it, paid during it, and after it.
 const PART: usize = 12;
 
 fn command(dir: &Path, arguments: &[&str]) -> Output {

@@ -1,4 +1,4 @@
-//! First log lines of a process, and the location of its files: another folder is an empty shop.
+//! First log lines of a process, and the location of its files: in another folder a process starts without orders.
 
 use std::net::TcpListener;
 use std::path::Path;

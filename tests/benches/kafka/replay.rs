@@ -21,7 +21,7 @@ use crate::workload::{
 const PREFIX: &str = "replayed.";
 /// Number of rounds. Deposits are opened and paid in one round, and forgotten by the machine two rounds later.
 const ROUNDS: usize = 10;
-/// Chain time of a round, in seconds: as long as a closed deposit keeps its amount.
+/// Chain time of a round, in seconds: longer than a closed deposit keeps its amount.
 const ROUND_SECONDS: i64 = 100_000;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -78,7 +78,7 @@ async fn arrive(installation: Installation, from: &str) -> Installation {
     assert_eq!(again.status.code(), Some(1), "{}", text(&again));
     assert!(text(&again).contains("the tables have this installation already"), "{}", text(&again));
 
-    // Without the line the tables are refused.
+    // Without `continues` the tables are refused.
     let projector = installation.start("foreign", "projector").process;
     let log = installation.file().with_file_name("foreign.log");
     assert_eq!(projector.end().await.code(), Some(1));

@@ -65,8 +65,8 @@ pub(crate) fn back_up(settings: &Settings, into: &Path) -> anyhow::Result<Outcom
 /// Replaces a stopped installation by a backup. Blocks.
 ///
 /// # Errors
-/// The backup is not whole, or not of this installation; a process runs. Then the files are unchanged, or a start is
-/// refused until the restore is run again.
+/// The backup is not whole or not of this installation, or a process runs: the files are unchanged. Or a file cannot be
+/// moved: a start is refused until the restore is run again.
 pub(crate) fn restore(settings: &Settings, from: &Path) -> anyhow::Result<Outcome> {
     let data = data_dir(settings)?;
     telemetry::init_log(&settings.telemetry)?;

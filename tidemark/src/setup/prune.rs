@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Remove what was created before this day of UTC, such as 2026-09-21, and is final. Yesterday at the latest.
     #[arg(long, value_name = "DAY", value_parser = past_day)]
     before: Day,
-    /// Write each row that goes to this file first, as a line of JSON. It must not be there yet.
+    /// Write each row to this new file before it is removed, as a line of JSON.
     #[arg(long, value_name = "FILE", value_parser = new_file, conflicts_with = "without_export")]
     export: Option<PathBuf>,
     /// Keep no copy.
@@ -48,7 +48,7 @@ fn new_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Removes them, day by day.
+/// Removes the rows, day by day.
 ///
 /// # Errors
 /// [`Problems`] if neither `--export` nor `--without-export` is given; or a failure of tables or

@@ -87,7 +87,7 @@ fn new(old: Old, lane: Partition) -> NewRecord {
 pub(super) struct Lane {
     records: Records,
     has_expired: bool,
-    /// Next head, read and not dealt yet: nothing behind it is read before it is dealt.
+    /// Next head, read and not dealt yet. The lane is read no further until it is dealt.
     head: Option<Old>,
 }
 
