@@ -1,5 +1,6 @@
 //! Open alerts of the topic `alerts`, where the newest record of each name counts. They are kept in
-//! the topic alone: a process that starts reads others' alerts, and ends obsolete ones.
+//! the topic alone: a starting process reads the alerts of earlier ones, and resolves those that
+//! are obsolete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ impl OpenAlerts {
             (AlertState::Raised, None) => {
                 self.open.insert(alert.alert_id.clone(), alert);
                 if self.open.len() > OPEN_MAX {
-                    // An evicted condition would never be resolved.
+                    // Events are evicted first: an evicted condition would never be resolved.
                     let rank = |alert: &Alert| (alert.kind.is_condition(), alert.raised_at);
                     let oldest = self.open.iter().min_by_key(|(_, alert)| rank(alert));
                     let oldest = oldest.map(|(id, _)| id.clone());
@@ -132,7 +133,7 @@ mod tests {
         assert!(open.apply(alert(1, 40)), "it begins again");
     }
 
-    /// For any topic content.
+    /// Holds for any content of the topic.
     #[test]
     fn what_is_read_and_kept_is_bounded() {
         let end = Offset(RECORDS_MAX + 30_000);

@@ -7,10 +7,11 @@ use std::time::Duration;
 use runtime::config::Reader;
 use schemas::{Incarnation, Layout, Secret};
 
-/// The protocols that use certificates, and those that use a name and a password.
+/// Protocols that use certificates.
 const TLS: &str = "\"ssl\" or \"sasl_ssl\"";
 /// The form of `continues`.
 const CONTINUES: &str = "must be the text that `tidemark import` printed";
+/// Protocols that use a name and a password.
 const SASL: &str = "\"sasl_plaintext\" or \"sasl_ssl\"";
 
 /// `[log]`.
@@ -24,7 +25,7 @@ impl Config {
     /// The commented defaults of the section.
     pub const DEFAULTS: &str = include_str!("config/default.toml");
 
-    /// Reads the section `log`, and reports its problems in it.
+    /// Reads the section `log`. Its problems are reported through `section`.
     #[must_use]
     pub fn read(mut section: Reader) -> Self {
         let back_end = BackEnd::read(&mut section);
@@ -110,7 +111,7 @@ pub struct KafkaSecurity {
     pub ca_file: Option<PathBuf>,
     /// The client's certificate (PEM).
     pub certificate_file: Option<PathBuf>,
-    /// PEM.
+    /// Private key of the client (PEM).
     pub key_file: Option<PathBuf>,
     pub key_password: Option<Secret>,
 }

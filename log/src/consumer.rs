@@ -93,7 +93,8 @@ pub trait Handler {
         Ok(())
     }
 
-    /// `true` if the loop may end once the process stops. Until then it continues.
+    /// `true` if the loop may end. Called only while the process stops; the loop continues until it
+    /// returns `true`.
     fn is_drained(&mut self) -> bool {
         true
     }
@@ -195,7 +196,8 @@ pub fn run<H: Handler>(context: &StageContext, handler: H) -> Result<(), H::Erro
     }
 }
 
-/// Gauge of this process's workers that own a partition: acquisition and release come in either order.
+/// Gauge of the number of this process's workers that own a partition. It is counted, not set: when a
+/// partition moves between two workers of one process, its acquisition may come before its release.
 fn measured<H: Handler>(of: TopicPartition) -> ::metrics::Gauge {
     let partition = of.partition.0.to_string();
     ::metrics::gauge!(
@@ -224,7 +226,7 @@ impl<H: Handler> std::fmt::Debug for Consumer<H> {
 }
 
 impl<H: Handler> Consumer<H> {
-    /// Nothing is polled yet. For tests; stages call [`run`].
+    /// Makes a consumer, which has not polled yet. For tests; stages call [`run`].
     #[must_use]
     pub fn new(worker: Box<dyn Worker>, handler: H, stop: CancellationToken) -> Self {
         Self {
@@ -374,7 +376,7 @@ impl<H: Handler> Consumer<H> {
         self.wait(delay);
     }
 
-    /// Waits; only briefly while a stop drains the handler.
+    /// Waits for `delay`, or for [`POLL_TIMEOUT`] at most while a stop drains the handler.
     fn wait(&self, delay: Duration) {
         if self.stop.is_cancelled() {
             std::thread::park_timeout(POLL_TIMEOUT);

@@ -54,7 +54,7 @@ use super::{
 };
 use runtime::{Clock, Readiness};
 
-/// Locked as long as a process has the folder open.
+/// File that is locked while a process has the folder open.
 const LOCK_FILE: &str = "log.lock";
 /// A member of a group that does not poll for this long loses its partitions.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -110,7 +110,8 @@ impl std::fmt::Debug for EmbeddedLog {
     }
 }
 
-/// Connection of the committer. After a checkpoint fails on the disk, the log refuses everything.
+/// Connection of the committer. After a checkpoint failed on the disk, the log refuses all
+/// requests.
 fn writing(connection: Connection, dir: &Path, queue: Arc<Queue>) -> std::io::Result<Writing> {
     let failed = move |error| queue.fail(StorageError::from(error).of_the_disk());
     Writing::new(connection, &dir.join(FILE), failed)
@@ -176,7 +177,8 @@ impl EmbeddedLog {
         self
     }
 
-    /// Makes the log a part of a process's readiness: it waits from a failed write until one succeeds.
+    /// Makes the log a part of a process's readiness: not ready from a failed write until one
+    /// succeeds.
     #[must_use]
     pub fn with_readiness(self, readiness: &Readiness) -> Self {
         self.handle.shared.readiness.get_or_init(|| readiness.clone());
@@ -194,7 +196,8 @@ impl EmbeddedLog {
         maintenance::maintain(&self.handle.shared, true, |_| true)
     }
 
-    /// Finishes what is queued and closes the file. All later calls return [`Error::Fatal`]. Blocks.
+    /// Finishes the queued requests and closes the file. All later calls return [`Error::Fatal`].
+    /// Blocks.
     pub fn close(&self) {
         self.handle.close();
     }

@@ -9,7 +9,7 @@ use crate::{NewRecord, Record, TopicPartition};
 const TRACEPARENT_BYTES_MAX: usize = 256;
 
 impl NewRecord {
-    /// A record of its topic's schema.
+    /// Encodes a record with the schema of its topic.
     ///
     /// # Errors
     /// [`CodecError`] if the record does not fit its schema, which is a defect of this program.
@@ -35,7 +35,7 @@ impl NewRecord {
 }
 
 impl Record {
-    /// The W3C trace context; none if it cannot be one.
+    /// The W3C trace context; none if it is too long to be one.
     #[must_use]
     pub fn traceparent(&self) -> Option<&[u8]> {
         self.header(HEADER_TRACEPARENT).filter(|text| text.len() <= TRACEPARENT_BYTES_MAX)

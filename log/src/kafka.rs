@@ -13,7 +13,7 @@
 //! also one without input; after any uncertain outcome a new producer is opened, and the outcome is
 //! read from the log. Reasons: `docs/decisions/0010`.
 //!
-//! Deliberately not here: creating topics unasked; `tidemark topics create` calls [`admin`].
+//! Deliberately not here: implicit creation of topics. `tidemark topics create` calls [`admin`].
 
 pub mod admin;
 mod claim;
@@ -95,8 +95,8 @@ impl KafkaLog {
         self.shared.query.stable_end(&self.shared.config, of, &mut || {})
     }
 
-    /// Reads like [`Log::read`], up to a known stable end: waits for no transaction. No record has an offset of the end
-    /// or later, also if it was committed meanwhile.
+    /// Reads like [`Log::read`] up to a known stable end, so without waiting for a transaction. Records at the end
+    /// or after it are not returned, even if they were committed meanwhile.
     ///
     /// # Errors
     /// [`Error::Transient`] if the log cannot be read now.
@@ -135,7 +135,7 @@ impl KafkaLog {
         self.shared.verify([of])?;
         let end = range.end;
         self.readers.scan(&self.shared, of, range, extent, &mut |record| {
-            // The broker delivers what was committed since the end was taken, too.
+            // The broker also delivers records that were committed after the end was read.
             if record.offset >= end {
                 return ControlFlow::Break(());
             }
@@ -145,8 +145,8 @@ impl KafkaLog {
         Ok(page)
     }
 
-    /// Makes the next step, or call of [`Log::produce`], fail as transient: a step after all its records
-    /// were written, so that there is something to abort.
+    /// Makes the next step, or the next call of [`Log::produce`], fail as transient. A step fails after
+    /// all its records were written, so that there is something to abort.
     #[doc(hidden)]
     pub fn fail_next_commit(&self) {
         self.shared.fail_next();

@@ -1,6 +1,7 @@
 //! A log that forwards to another one, with some calls overridden by a layer.
 //!
-//! A layer implements the calls it changes; the others reach the log below unchanged.
+//! A layer implements the calls that it changes. The others reach the log below unchanged, except
+//! [`Log::read_ended`], which becomes [`Log::read`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::{
     Worker, WorkerSpec, Writer,
 };
 
-/// Overrides of the log below. Reads are never overridden.
+/// Overrides of the log below. [`Log::read`] and [`Log::bounds`] are never overridden.
 #[async_trait]
 pub trait LogLayer: Send + Sync + 'static {
     /// As [`Log::produce`].
@@ -95,7 +96,7 @@ impl<L: LogLayer> Log for LayeredLog<L> {
     }
 }
 
-/// Overrides of the worker below. Pausing is never overridden.
+/// Overrides of the worker below. Pause and resume are never overridden.
 pub trait WorkerLayer: Send {
     /// As [`Worker::poll`].
     fn poll(&mut self, worker: &mut dyn Worker, timeout: Duration) -> Result<Event, Error> {

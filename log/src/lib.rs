@@ -44,7 +44,7 @@ pub use stage::StageContext;
 pub use unreadable::{NewerRecord, Unreadable};
 pub use watched::WatchedLog;
 
-/// Bytes of the text that a group keeps with an offset.
+/// Maximum bytes of the text that a group keeps with an offset.
 const METADATA_BYTES_MAX: usize = 4000;
 
 /// A position in a partition.
@@ -218,14 +218,14 @@ pub struct WorkerSpec {
     pub batch_max: usize,
 }
 
-/// The positions that a partition has records for.
+/// Range of the offsets of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// The oldest record kept.
     pub start: Offset,
     /// Offset of the next record to be written. Offsets before it may have no record, such as those
-    /// of Kafka's transaction markers: a reader at the end may have a lower position, and an empty
-    /// page of [`Log::read`] shows the end.
+    /// of Kafka's transaction markers. So a reader that has read everything may have a lower
+    /// position; an empty page of [`Log::read`] shows that nothing follows.
     pub end: Offset,
 }
 
@@ -242,8 +242,8 @@ pub trait Log: Send + Sync + 'static {
     /// [`Error::Transient`] if the log is unavailable.
     fn installation(&self) -> Result<String, Error>;
 
-    /// Incarnation of this copy of the installation. Kafka has backups of its own: its log has the
-    /// first incarnation, or the one of its import.
+    /// Incarnation of this copy of the installation. A log on Kafka has the first incarnation, or
+    /// the one of its import: Kafka has its own means of backup.
     fn incarnation(&self) -> Incarnation {
         Incarnation::default()
     }
@@ -319,7 +319,8 @@ pub trait Worker: Send {
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error>;
 
-    /// Returns no records of a partition until [`Worker::resume`], which continues where this paused.
+    /// Pauses a partition: none of its records are returned until [`Worker::resume`], which continues
+    /// at the same position.
     fn pause(&mut self, partition: TopicPartition);
 
     /// Ends [`Worker::pause`].

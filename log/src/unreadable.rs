@@ -1,4 +1,5 @@
-//! Unreadable records: garbage is set aside, a record of a newer version stops the reader.
+//! Unreadable records: garbage goes to the dead letters, a record of a newer version stops the
+//! reader.
 
 use schemas::CodecError;
 use schemas::record::Record as Schema;

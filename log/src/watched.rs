@@ -40,8 +40,8 @@ impl Failure {
     }
 }
 
-/// A worker is ready once it has joined its group and restored its assignment, and while the log
-/// can be read.
+/// Layer that makes each worker and tail a part of the process's readiness. A worker is ready once
+/// it has joined its group and restored its assignment, and while the log can be read.
 pub struct WatchedLog {
     readiness: Readiness,
     /// Until the first worker or tail is opened: before that the process is not ready.
@@ -49,7 +49,8 @@ pub struct WatchedLog {
 }
 
 impl WatchedLog {
-    /// The process is not ready before `reader` has opened a worker or a tail.
+    /// Puts the layer over `log`. The process is not ready before `reader` has opened a worker or a
+    /// tail.
     #[must_use]
     pub fn over(log: Arc<dyn Log>, readiness: Readiness, reader: &str) -> LayeredLog<Self> {
         let starting = Mutex::new(Some(readiness.part(reader, "starting")));
@@ -105,7 +106,7 @@ impl WorkerLayer for WatchedWorker {
                     assigned.iter().map(|one| one.partition.partition).collect();
                 partitions.sort_unstable();
                 partitions.dedup();
-                // The next poll sets it ready: the assignment is restored before.
+                // The next poll sets the part ready: by then the assignment is restored.
                 self.failure = Failure::default();
                 (self.joining_since, self.to, self.at) = (None, partitions.len(), 0);
             }

@@ -132,8 +132,8 @@ fn records() -> Event {
     Event::Records(vec![record(A, 3).into(), record(A, 4).into(), record(B, 7).into()])
 }
 
-/// One turn for each event, each by the first of `plans` if there is one left, on a worker whose first
-/// commits fail as given. Returns the calls, and how the last turn ended.
+/// Runs one turn for each event. Each turn takes the next of `plans`, if one is left; the worker's
+/// first commits fail with `commits`. Returns the calls, and the result of the last turn.
 fn turns(
     events: Vec<Result<Event, Error>>,
     plans: Vec<Plan>,

@@ -7,7 +7,7 @@ use schemas::{Layout, Partition, Topic};
 use crate::TopicPartition;
 
 /// Shares each topic's partitions among the members that read it, in the order of their names. Topics
-/// with as many partitions and the same members are shared alike.
+/// with equal partition counts and the same members are shared alike.
 pub(super) fn range(
     members: &BTreeMap<String, Vec<Topic>>,
     layout: &Layout,
@@ -28,7 +28,8 @@ pub(super) fn range(
     shares
 }
 
-/// Cuts `count` partitions into as many ranges as there are readers, their sizes equal or one apart.
+/// Reader of a partition: `count` partitions are cut into one range for each reader, whose sizes
+/// differ by one at most.
 fn reader_of<'a>(partition: Partition, count: u32, readers: &[&'a String]) -> Option<&'a String> {
     let readers_count = u64::try_from(readers.len()).ok()?;
     let index = (u64::from(partition.0) * readers_count).checked_div(u64::from(count))?;

@@ -10,7 +10,7 @@ use super::storage::{FILE, FORMAT, INCARNATION, Readers, continue_as, installati
 use super::{read_only, rows};
 use crate::{Cause, Committed, Error, Offset, TopicPartition};
 
-/// Key of `meta` in a copy.
+/// Key of the time of a copy, in its table `meta`.
 const TAKEN_AT: &str = "backed_up_at";
 
 /// Identity and times stored in the file of a log.
@@ -82,11 +82,11 @@ pub fn check(dir: &Path) -> Result<(), Error> {
     sqlite::check(&path).map_err(|error| fatal(&path, error))
 }
 
-/// Restores a copy in a folder as the log of its installation: sets the incarnation, and a group's
+/// Makes the copy in a folder the log of its installation again: sets the incarnation, and a group's
 /// positions to those of the tables beside it. Partitions without one are read from the start. Blocks.
 ///
 /// # Errors
-/// [`Error::Fatal`]: a position is behind the end of the log, or the file cannot be written.
+/// [`Error::Fatal`]: a position is after the end of the log, or the file cannot be written.
 pub fn begin(
     dir: &Path,
     incarnation: Incarnation,

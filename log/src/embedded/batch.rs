@@ -1,8 +1,9 @@
 //! A batch: records of one partition that one transaction appended, stored as one row.
 //!
-//! The row's id has the first offset; one append time serves all. The checksum covers id and time
-//! too, so that a batch in the wrong row counts as damaged. For each record the blob has its offset
-//! relative to the first one, then key, value and headers, each with a length prefix.
+//! The row's id contains the first offset; all records share one append time. The checksum covers
+//! id and time too, so that a batch in the wrong row counts as damaged. For each record the blob
+//! has its offset relative to the first one, then key, value and headers, each with a length
+//! prefix.
 
 use schemas::{Headers, UnixMicros};
 
@@ -51,12 +52,12 @@ impl Batch {
     }
 
     fn put_bytes(&mut self, bytes: &[u8]) {
-        // The committer refuses records that come near this.
+        // No length comes near `u32::MAX`: the committer refuses records above `RECORD_BYTES_MAX`.
         self.put(u32::try_from(bytes.len()).unwrap_or(NO_VALUE - 1));
         self.blob.extend_from_slice(bytes);
     }
 
-    /// Its records; none if it is not a batch.
+    /// Records of the batch; none if the blob is malformed.
     pub(super) fn entries(&self) -> Option<Vec<Entry<'_>>> {
         let mut rest = self.blob.as_slice();
         let mut entries = Vec::new();
@@ -109,7 +110,7 @@ fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// A checksum of parts and of where each ends.
+/// Checksum of parts and of their lengths.
 pub(super) fn checksum<const N: usize>(parts: [&[u8]; N]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for part in parts {

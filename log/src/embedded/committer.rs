@@ -20,13 +20,14 @@ use runtime::readiness::Part;
 use runtime::{Clock, Readiness};
 use sqlite::Writing;
 
-/// Approximate maximum of rows per transaction; a larger request gets one for itself.
+/// Approximate maximum of rows per transaction; a larger request gets its own transaction.
 const BATCH_ROWS_MAX: usize = 10_000;
-/// Maximum wait of offsets without records for a transaction.
+/// Maximum delay of the write of offsets without records.
 const LATE_MAX: Duration = Duration::from_millis(50);
 /// Minimum interval of reports while writes fail: they are tried twenty times a second.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// A larger record is a defect of its producer.
+/// Maximum bytes of a record's key, value and headers together. A larger record is a defect of its
+/// producer.
 pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub(super) struct Committer {
@@ -67,7 +68,7 @@ impl LateOffsets {
     }
 }
 
-/// Refuses everything once the committer has ended or panicked.
+/// Guard that makes the queue refuse all requests once the committer has ended or panicked.
 struct Abandon(Arc<Queue>);
 
 impl Drop for Abandon {
@@ -79,7 +80,7 @@ impl Drop for Abandon {
 /// Reason why a transaction was not committed.
 enum Failure {
     Storage(StorageError),
-    /// A test wanted it.
+    /// Requested by a test.
     Wanted,
 }
 
@@ -129,10 +130,11 @@ impl Committer {
             Err(Failure::Wanted) => Err(StepError::Aborted("made to fail by a test".into())),
             Err(Failure::Storage(error)) if error.is_of_the_disk() => Err(self.give_up(error)),
             Err(Failure::Storage(_)) if accepted.len() > 1 => {
-                // It may be that one of them can never be written.
+                // One of them may be the cause: each is now written in a transaction of its own.
                 plan.give_back(&mut accepted);
                 for (request, _) in accepted {
-                    // After a disk failure no other gets a reply: nothing is acknowledged any more.
+                    // After a disk failure the others are dropped: nothing is acknowledged any
+                    // more.
                     if !self.queue.has_failed() {
                         self.commit(vec![request]);
                     }
@@ -216,8 +218,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the plan, but defers one of offsets alone: re-reading inputs without output after a
-    /// crash changes nothing.
+    /// Writes the plan. A plan of offsets alone is deferred: if a crash loses it, inputs that had
+    /// no output are read again, which changes nothing.
     fn write(&mut self, plan: &Plan) -> Result<(), Failure> {
         let is_due = self.late.left().is_some_and(|left| left.is_zero());
         if plan.has_more_than_offsets() || is_due {
@@ -230,7 +232,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the plan and deferred offsets in one transaction. On an error nothing of it remains.
+    /// Writes the plan and deferred offsets in one transaction. On an error nothing of them is
+    /// written.
     fn transact(&mut self, plan: &Plan) -> Result<(), Failure> {
         if plan.is_empty() && self.late.offsets.is_empty() {
             return Ok(());

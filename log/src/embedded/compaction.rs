@@ -24,7 +24,7 @@ pub(super) fn is_worthwhile(extent: &Extent) -> bool {
     appends > APPENDS_MIN.max(extent.compacted_records / 2)
 }
 
-/// Returns how many records it removed.
+/// Compacts a partition. Returns the number of removed records.
 pub(super) fn compact(shared: &Shared, of: TopicPartition, extent: Extent) -> Result<u64, Error> {
     if extent.bounds.end == extent.compacted_to {
         return Ok(0);
@@ -41,7 +41,7 @@ pub(super) fn compact(shared: &Shared, of: TopicPartition, extent: Extent) -> Re
     })?;
     let is_last = |entry: &Entry<'_>| last.get(entry.key).is_none_or(|at| *at <= entry.offset);
     run.each_page(Offset(0), |run, page| run.keep(page, is_last))?;
-    // No older record is left, so the tombstones that hide them may go.
+    // No older record of any key is left, so the tombstones may be removed.
     let kept = run.kept;
     run.kept = 0;
     let before = run.removed;
@@ -62,7 +62,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Calls `visit` with the batches that begin at `from` or after it, page by page: no snapshot
-    /// is held between two pages, and no other thread changes their batches.
+    /// is held between two pages, and no other thread rewrites the partition's batches.
     fn each_page(
         &mut self,
         mut from: Offset,
@@ -73,7 +73,7 @@ impl Run<'_> {
             let (mut page, mut bytes) = (Vec::new(), 0);
             self.shared.readers.with(|connection| {
                 rows::batches(connection, of, slot, from, bounds.end, &mut |batch| {
-                    // The one before `from` comes first.
+                    // The first batch may begin before `from`: it was visited with the page before.
                     if batch.first >= from {
                         bytes += batch.blob.len();
                         page.push(batch.clone());
@@ -88,7 +88,7 @@ impl Run<'_> {
         }
     }
 
-    /// Removes the records that are not to be kept.
+    /// Removes the records of a page for which `keep` returns `false`.
     fn keep(&mut self, page: &[Batch], keep: impl Fn(&Entry<'_>) -> bool) -> Result<(), Error> {
         let mut rewrite = Rewrite::nothing(self.of);
         for batch in page {

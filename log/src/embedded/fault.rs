@@ -37,9 +37,9 @@ impl StorageError {
         sqlite::is_of_the_disk(error)
     }
 
-    /// Returns the cause of a failed write: nothing can be written any more. The system may have
-    /// dropped the data and pretend otherwise, so later transactions could be gone after a power
-    /// cut.
+    /// Logs a failure of the disk, and returns it as the cause for which all later writes are
+    /// refused. After a failed write the system may drop the data and still report success, so
+    /// later transactions could be lost in a power cut.
     pub(super) fn of_the_disk(self) -> Cause {
         let text = format!("the disk failed: {self}; a restart recovers what was acknowledged");
         tracing::error!("{text}");

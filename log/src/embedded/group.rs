@@ -1,8 +1,8 @@
 //! Consumer groups of this process: members, owners of partitions, and permission to commit.
 //!
 //! Pure: time is an argument. **Invariants:** a partition has one owner at most; it gets a new one only
-//! after it was revoked from the old one ([`Change::Revoked`]), or that one left or was evicted, and never
-//! while that one is inside a commit ([`Groups::hold`]).
+//! after it was revoked from the old one ([`Change::Revoked`]), or the old one left or was evicted, and
+//! never while the old one is inside a commit ([`Groups::hold`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -31,9 +31,10 @@ pub(super) enum Change {
 /// Reason why a member lost its membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// It did not poll in time, or does not own what it commits for. It may join again.
+    /// It did not poll in time, or does not own a partition that its commit needs. It may join
+    /// again.
     Evicted,
-    /// Another member of its name replaced it for good.
+    /// Another member with its name replaced it for good.
     Superseded,
 }
 
@@ -106,7 +107,7 @@ impl Groups {
         MemberId { group, name, number }
     }
 
-    /// Leaves the group. Returns whether that changed anything.
+    /// Leaves the group. Returns `true` if the member was in it.
     pub(super) fn leave(&mut self, id: &MemberId) -> bool {
         let Some(left) = self.groups.get_mut(id.group) else { return false };
         if left.member(id).is_err() {
@@ -142,8 +143,8 @@ impl Groups {
         Ok((Change::Assigned(gained.into_iter().collect()), evicted))
     }
 
-    /// Keeps a member, which owns all of `needed`, and its partitions in the group until
-    /// [`Groups::release`].
+    /// Keeps a member and its partitions in the group until [`Groups::release`]. It must own all of
+    /// `needed`.
     pub(super) fn hold(
         &mut self,
         id: &MemberId,
@@ -157,7 +158,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Ends a hold, during which no poll was due. Returns whether that freed partitions.
+    /// Ends a hold, whose duration does not count as silence. Returns `true` if partitions became
+    /// free.
     pub(super) fn release(&mut self, id: &MemberId, now: Instant) -> bool {
         let Some(released) = self.groups.get_mut(id.group) else { return false };
         if let Ok(member) = released.member(id) {

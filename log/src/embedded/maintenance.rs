@@ -17,8 +17,8 @@ const CHUNK_BATCHES: usize = 250;
 const INTERVAL: Duration = Duration::from_secs(10);
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Deletes expired records that every group of their partition has read: a clock that jumps deletes no event that is to
-/// be processed or delivered. Returns how many.
+/// Deletes expired records that every group of their topic has read: a jump of the clock deletes no event that is
+/// still to be processed or delivered. Returns the number of deleted records.
 fn expire(shared: &Shared) -> Result<u64, Error> {
     let now = shared.clock.now();
     let mut expired = 0;
@@ -54,7 +54,8 @@ fn expire_partition(
     Ok(expired)
 }
 
-/// Compacts the compacted topics where `is_due`. Returns how many it removed.
+/// Compacts the partitions of compacted topics for which `is_due`. Returns the number of removed
+/// records.
 fn compact(shared: &Shared, is_due: impl Fn(&Extent) -> bool) -> Result<u64, Error> {
     let mut compacted = 0;
     for (of, extent) in shared.view.extents() {
@@ -88,7 +89,7 @@ pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
     }
 }
 
-/// One run at a time.
+/// Runs expiry, if requested, and compaction. One run at a time.
 pub(super) fn maintain(
     shared: &Shared,
     do_expire: bool,

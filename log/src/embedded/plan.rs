@@ -24,16 +24,17 @@ pub(super) struct Plan {
 
 /// A partition that the transaction may change.
 struct Planned {
-    /// Afterwards.
+    /// State after the transaction.
     extent: Extent,
     is_changed: bool,
     is_trimmed: bool,
-    /// New ones.
+    /// Batches of the appended records.
     batches: Vec<Batch>,
 }
 
 impl Planned {
-    /// Gives a record its offset. The clock may go back; the append times of a partition may not.
+    /// Gives a record its offset. Append times of a partition do not decrease, even if the clock
+    /// goes back.
     fn append(&mut self, record: NewRecord, now: UnixMicros) -> Record {
         let offset = self.extent.bounds.end;
         self.extent.bounds.end = offset.next();
@@ -56,7 +57,7 @@ impl Planned {
 }
 
 impl Plan {
-    /// Adds a partition to the plan.
+    /// Entry of a partition, added if it is missing.
     fn partition(&mut self, of: TopicPartition, view: &View) -> Result<&mut Planned, StepError> {
         match self.partitions.entry(of) {
             Occupied(entry) => Ok(entry.into_mut()),
@@ -69,7 +70,7 @@ impl Plan {
         }
     }
 
-    /// Adds records and offsets, all or nothing of them. The records are taken only if it does.
+    /// Adds records and offsets, all or none. On an error `records` is unchanged.
     pub(super) fn append(
         &mut self,
         records: &mut Vec<NewRecord>,
@@ -124,7 +125,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns the records of requests that were planned together.
+    /// Gives the planned records back to their requests.
     pub(super) fn give_back(self, requests: &mut [(Request, usize)]) {
         let mut appended = self.records.into_iter().map(Arc::unwrap_or_clone);
         for (request, count) in requests {
@@ -185,7 +186,7 @@ impl Plan {
     }
 }
 
-/// Turns a record back into a new one.
+/// Turns a record back into a [`NewRecord`].
 fn again(record: Record) -> NewRecord {
     let Record { from, key, value, headers, .. } = record;
     NewRecord { to: from, key, value, headers }

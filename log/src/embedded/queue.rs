@@ -10,7 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::batch::Batch;
 use crate::{Cause, Committed, NewRecord, Offset, StepError, TopicPartition};
 
-/// Concurrent calls of `produce`. Workers, writers and maintenance each add one more at most.
+/// Maximum number of concurrent calls of `produce`. Workers, writers and maintenance each add one
+/// more at most.
 const PRODUCERS_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Rewrite {
 pub(super) enum Author {
     /// Never fenced.
     Producer,
-    /// A member of the group, which owns its partitions until the reply.
+    /// A member of this group, which keeps its partitions until the reply.
     Group(&'static str),
     Writer {
         name: String,
@@ -64,7 +65,7 @@ pub(super) enum Author {
 }
 
 impl Work {
-    /// The number of rows.
+    /// Number of rows that it counts as.
     fn rows(&self) -> usize {
         match self {
             Self::Append { records, .. } => records.len(),
@@ -90,7 +91,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A caller that has stopped waiting does not need the outcome.
+    /// Sends the outcome to the caller; ignored if the caller has stopped waiting.
     pub(super) fn answer(self, outcome: Result<(), StepError>) {
         match self.answer {
             Answer::Async(sender) => drop(sender.send(outcome)),

@@ -1,4 +1,4 @@
-//! The rows of the file: written by the committer in its transactions, read by everybody.
+//! The rows of the file: written by the committer in its transactions, read by all readers.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +10,7 @@ use super::fault::StorageError;
 use super::view::{Extent, PAGE_BYTES_MAX, Page, Slot, size};
 use crate::{Committed, Offset, Record, TopicPartition};
 
-/// Bits of a row id that are the offset.
+/// Number of bits of a row id that hold the offset.
 const OFFSET_BITS: u32 = 40;
 
 /// `true` if a row id can hold this offset.
@@ -53,7 +53,7 @@ pub(super) fn committed_checksum(group: &str, of: TopicPartition, at: &Committed
     ])
 }
 
-/// Writes a batch, or replaces an older form of it.
+/// Writes a batch, or replaces its row with what compaction left of it.
 pub(super) fn save_batch(
     connection: &Connection,
     slot: Slot,
@@ -128,7 +128,7 @@ pub(super) fn batches(
     end: Offset,
     visit: &mut dyn FnMut(&Batch) -> Result<ControlFlow<()>, StorageError>,
 ) -> Result<(), StorageError> {
-    // The first one may begin before `from`.
+    // The first batch may begin before `from`.
     let mut select = connection.prepare_cached(
         "SELECT id, appended_at, checksum, batch FROM records WHERE id < ?3 AND id >= coalesce( \
            (SELECT id FROM records WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1), ?2) \

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use schemas::Topic;
 
-/// Raised after each commit with records, and each change of a group's members.
+/// Signal that is raised after each commit with records, and after each change of a group's
+/// members.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     listeners: Mutex<Vec<Weak<Listener>>>,

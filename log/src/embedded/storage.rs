@@ -18,9 +18,9 @@ use super::rows;
 use super::view::{Extent, Slot};
 use crate::{Bounds, Cause, Committed, Error, Offset, TopicPartition};
 
-/// The database in the data folder.
+/// Name of the database file in the data folder.
 pub const FILE: &str = "log.sqlite";
-/// Version of the tables.
+/// Version of the form of the tables.
 pub(super) const FORMAT: i64 = 2;
 /// Keys of `meta`.
 const INSTALLATION: &str = "installation";

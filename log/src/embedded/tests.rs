@@ -8,7 +8,7 @@ use crate::{Committed, Event, Step, StepError};
 use runtime::{ManualClock, SystemClock};
 use schemas::{Headers, Partition, UnixMicros};
 
-/// Longer than a few records take on a busy machine.
+/// Deadline of a wait: longer than a few records take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 const OF: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
@@ -58,7 +58,7 @@ fn another_layout_is_refused_and_the_key_named() {
     open(dir.path()).unwrap();
 }
 
-/// An imported log keeps the name, and its records their append times.
+/// An imported log keeps the name of its installation, and its records keep their append times.
 #[test]
 fn an_installation_is_continued() {
     let dir = tempfile::tempdir().unwrap();
@@ -373,7 +373,7 @@ fn maintenance_counts_what_it_forgets() {
     assert_eq!(log.maintain().unwrap(), Maintained::default());
 }
 
-/// A clock that jumps, or a stage that is away for long.
+/// The clock may jump, or a stage may be down for long.
 #[test]
 fn what_a_group_has_not_read_does_not_expire() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use super::signal::Signal;
 use crate::metrics::LOG_LAG_RECORDS;
 use crate::{Bounds, Committed, Offset, Record, TopicPartition};
 
-/// The latest records that are kept in memory, over all partitions.
+/// Maximum number, and maximum bytes, of the latest records kept in memory, over all partitions.
 const RECENT_RECORDS_MAX: usize = 65_536;
 const RECENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Approximate maximum bytes of the records in one page; at least one record.
@@ -27,7 +27,7 @@ pub(super) struct Slot(pub(super) i64);
 pub(super) struct Extent {
     pub(super) slot: Slot,
     pub(super) bounds: Bounds,
-    /// Append time of its last record.
+    /// Append time of the last record.
     pub(super) appended_at: UnixMicros,
     /// Offset before which each key occurs once.
     pub(super) compacted_to: Offset,
@@ -134,7 +134,7 @@ impl View {
         readers.map(position).min()
     }
 
-    /// Those of `positions` that have records after them, in their order.
+    /// The `positions` before the end of their partition, in the given order.
     pub(super) fn ready(
         &self,
         positions: impl Iterator<Item = (TopicPartition, Offset)>,
@@ -264,7 +264,7 @@ impl State {
     }
 }
 
-/// About the bytes of a record in memory.
+/// Approximate bytes of a record in memory.
 pub(super) fn size(record: &Record) -> usize {
     let headers = record.headers.as_bytes().len();
     record.key.len() + record.value.as_ref().map_or(0, Vec::len) + headers + size_of::<Record>()

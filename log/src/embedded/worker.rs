@@ -17,7 +17,7 @@ use crate::{
 
 /// Maximum number of records that one poll of a tail returns.
 const TAIL_RECORDS_MAX: usize = 1000;
-/// Maximum wait, which keeps sums of times in range.
+/// Maximum wait of one poll: keeps its deadline within the range of `Instant`.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 pub(super) struct EmbeddedWorker {

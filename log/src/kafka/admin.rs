@@ -79,10 +79,10 @@ pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicC
     Admin::new(config, layout)?.create(&Topic::ALL)
 }
 
-/// Creates these topics where no topic of the table has the configured prefix.
+/// Creates these topics, provided that no topic of the table exists under the configured prefix.
 ///
 /// # Errors
-/// [`Error::Fatal`], and nothing was created, if one has.
+/// [`Error::Fatal`], and nothing was created, if one exists.
 pub fn create_beside(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> Result<(), Error> {
     let admin = Admin::new(config, layout)?;
     if let Some(topic) = admin.found(&Topic::ALL)?.keys().min() {
@@ -113,7 +113,7 @@ fn chains(found: &HashMap<Topic, Found>) -> Option<usize> {
     found.get(&Topic::Chains).map(|found| found.partitions)
 }
 
-/// Creates only these topics: a test does not need all.
+/// Creates only these topics, for tests.
 #[doc(hidden)]
 pub fn create_some(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) -> Result<(), Error> {
     Admin::new(config, layout)?.create(topics).map(drop)
@@ -203,7 +203,8 @@ impl<'a> Admin<'a> {
         self.refuse_other_layout(&found)?;
         let missing: Vec<Topic> =
             topics.iter().filter(|topic| !found.contains_key(topic)).copied().collect();
-        // `chains` grows last: it counts the chains of the topics.
+        // `chains` grows last: its partition count is the number of chains that the topics were
+        // made for.
         let (last, first): (Vec<_>, Vec<_>) =
             topics.iter().copied().partition(|topic| *topic == Topic::Chains);
         let mut changes = self.grow(&first, &found)?;
@@ -388,7 +389,7 @@ impl<'a> Admin<'a> {
     }
 }
 
-/// Waits until a requested change reached all brokers: the one that took it propagates it.
+/// Waits until the brokers show a requested change: the one that accepted it propagates it.
 fn await_shown(what: &str, mut is_shown: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
     let started = Instant::now();
     while started.elapsed() < REQUEST_TIMEOUT {

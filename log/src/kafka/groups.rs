@@ -107,8 +107,8 @@ fn client(shared: &Shared, group: &str) -> Result<PlainConsumer, Error> {
     open(&settings::claim(&shared.config, &group), PlainContext::default())
 }
 
-/// The partitions in an assignment of Kafka's consumer protocol: a version, then each topic with its partitions. None if
-/// it is not of this form.
+/// The partitions in an assignment of Kafka's consumer protocol: a version, then each topic with its
+/// partitions. None if it is not of this form.
 fn partitions(
     mut bytes: &[u8],
     parse: impl Fn(&str, i32) -> Option<TopicPartition>,

@@ -15,7 +15,8 @@ use super::shared::Shared;
 use crate::metrics;
 use crate::{Error, NewRecord};
 
-/// Maximum of unwritten records, in [`UNIT_BYTES`]: callers wait for room, not the library.
+/// Maximum size of unwritten records, in units of [`UNIT_BYTES`]: beyond it callers wait here, not
+/// inside the library.
 const ROOM: u32 = 65_536;
 const UNIT_BYTES: usize = 1024;
 
@@ -55,9 +56,8 @@ impl Produce {
 
     /// Appends records and waits until the brokers have them.
     ///
-    /// [`Error::Fatal`] if a record can never be written, and then none is; [`Error::Transient`]
-    /// otherwise.
-    /// otherwise.
+    /// # Errors
+    /// [`Error::Fatal`] if a record can never be written; [`Error::Transient`] otherwise.
     pub(super) async fn append(
         &self,
         shared: &Arc<Shared>,
@@ -96,7 +96,7 @@ impl Produce {
             if sent == 0 {
                 return Err(self.failed(producer, error));
             }
-            // The first ones were sent: the answer comes when they have ended.
+            // Earlier records were sent: the reply comes once they were written or have failed.
             delivery.ended(records.len() - sent, Some(&error));
             break;
         }
@@ -113,7 +113,8 @@ impl Produce {
     }
 }
 
-/// Checks partitions and sizes. The first call queries the brokers, which blocks.
+/// Checks partitions and sizes. The first call for a topic queries the brokers, on a thread that
+/// may block.
 async fn verify(shared: &Arc<Shared>, records: &[NewRecord]) -> Result<(), Error> {
     let mut unknown = Vec::new();
     for record in records {

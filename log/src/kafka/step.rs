@@ -1,4 +1,4 @@
-//! One atomic step: its producer, what its failure means, and the points that it passes.
+//! One atomic step: its producer, the meaning of its failures, and the points that it passes.
 
 pub(super) mod named;
 pub(super) mod observer;

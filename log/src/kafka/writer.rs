@@ -139,7 +139,8 @@ impl Writer for KafkaWriter {
         match self.renew() {
             Ok(()) => {}
             Err(Error::Fenced(cause)) => return Err(self.fence(cause)),
-            // Fatal: the client could not be created, perhaps for lack of descriptors. May pass.
+            // Fatal: the client could not be created, perhaps for lack of file descriptors. A retry
+            // may succeed.
             Err(Error::Fatal(cause) | Error::Transient(cause)) => {
                 return Err(StepError::Aborted(cause));
             }
@@ -153,7 +154,8 @@ impl Writer for KafkaWriter {
         match outcome {
             Outcome::Aborted | Outcome::MembershipLost => Err(StepError::Aborted(cause)),
             Outcome::Rejected => Err(StepError::Fatal(cause)),
-            // The broker also fences a producer whose transaction timed out, and that one may continue.
+            // The broker also fences a producer whose transaction timed out. Such a writer may
+            // continue, so the outcome is read.
             Outcome::ProducerFenced | Outcome::Unknown => {
                 let written = producer.delivered();
                 self.resolve_unknown_outcome(first, written, cause)

@@ -1,4 +1,4 @@
-//! Wanted form of the topics, and the differences of those on the brokers, pure.
+//! Wanted form of the topics, and the differences of those on the brokers from it. Pure.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,11 @@ pub(super) type Setting = (&'static str, String);
 
 const HOUR_MILLIS: u64 = 3_600_000;
 const DAY_MILLIS: u64 = 24 * HOUR_MILLIS;
-/// Batches have a header, and incompressible data grows a little when compressed.
+/// Maximum bytes of a batch. It has a header, and incompressible data grows a little when
+/// compressed.
 const BATCH_BYTES_MAX: usize = RECORD_BYTES_MAX + 65_536;
-/// Every restart reads compacted topics as a whole: they are cleaned early and in small pieces.
+/// Bytes of a segment of a compacted topic. Every restart reads these topics as a whole, so they
+/// are cleaned early and in small pieces.
 const CHANGELOG_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A topic as the brokers have it.
@@ -32,7 +34,8 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
     // Two of three brokers must have a record before it counts; one alone could lose it.
     let in_sync = if replication >= 3 { 2 } else { 1 };
     let mut settings = vec![
-        // Append times are the machines' clock: they must come from the broker, not the producer.
+        // Append times are the clock of the state machines: they must come from the broker, not the
+        // producer.
         ("message.timestamp.type", "LogAppendTime".to_owned()),
         ("min.insync.replicas", in_sync.to_string()),
         ("max.message.bytes", BATCH_BYTES_MAX.to_string()),
@@ -79,7 +82,7 @@ pub(super) fn suffices(setting: &str, actual: Option<&str>, wanted: &str) -> boo
 pub enum Difference {
     /// `tidemark topics create` creates it.
     Missing { topic: String },
-    /// The configuration is wrong, or that of another installation.
+    /// The configuration is wrong, or belongs to another installation.
     Partitions { topic: String, actual: usize, wanted: u32 },
     /// Partitions of newer chains are missing. `tidemark topics create` adds them.
     Chains { topic: String, actual: usize, wanted: u32 },
@@ -227,14 +230,14 @@ mod tests {
             (Topic::TransfersRaw, 3 * (chains - 1), Some(chains - 1), true),
             (Topic::TransfersRaw, 3, Some(1), true),
             (Topic::Chains, chains - 1, Some(chains - 1), true),
-            // It has them already.
+            // The topic has these partitions already.
             (Topic::TransfersRaw, 3 * chains, Some(chains - 1), false),
             // Another number of lanes.
             (Topic::TransfersRaw, 2 * chains, Some(chains), false),
             (Topic::TransfersRaw, 2 * (chains - 1), Some(chains - 1), false),
             (Topic::TransfersRaw, 3 * (chains - 1), Some(chains), false),
             (Topic::TransfersRaw, 3 * (chains - 1), None, false),
-            // A later version was here.
+            // Topics of a later version, which knows more chains.
             (Topic::TransfersRaw, 3 * (chains + 1), Some(chains + 1), false),
             (Topic::Orders, 3, Some(chains - 1), false),
             (Topic::Orders, 4, Some(chains - 1), false),

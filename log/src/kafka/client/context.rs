@@ -42,7 +42,7 @@ fn report(level: RDKafkaLogLevel, kind: &str, text: &str) {
     }
 }
 
-/// The last background error: the reason of a time-out in the foreground.
+/// The last background error: the likely reason of a time-out in the foreground.
 #[derive(Debug, Default)]
 pub(crate) struct LastError(Mutex<Option<String>>);
 
@@ -182,9 +182,9 @@ impl Kind for Membership {
     }
 }
 
-/// Returns the number of offsets from a position to the last stable one: fetched records that no
-/// step has yet and transaction markers count. At rest the client's position is used, which is
-/// after markers: no record is left before it.
+/// Returns the lag: the number of offsets from a position to the last stable one. Fetched records
+/// that are in no committed step count, and so do transaction markers. At rest the client's
+/// position is used instead: it is after the markers, and no record before it is uncommitted.
 fn lag(position: Offset, is_at_rest: bool, partition: &statistics::Partition) -> i64 {
     let position = if is_at_rest { position.0.max(partition.app_offset) } else { position.0 };
     (partition.ls_offset - position.max(partition.lo_offset)).max(0)
@@ -290,7 +290,7 @@ struct Waiting {
 }
 
 impl Delivery {
-    /// Sends to `done` and frees `room` once `count` records have ended.
+    /// Replies to `done` and frees `room` once `count` records were written or have failed.
     pub(crate) fn new(
         count: usize,
         done: oneshot::Sender<Result<(), KafkaError>>,
@@ -299,7 +299,7 @@ impl Delivery {
         Arc::new(Self(Mutex::new(Waiting { left: count, failed: None, done: Some((done, room)) })))
     }
 
-    /// Notes that `count` records ended.
+    /// Notes that `count` records were written or have failed.
     pub(crate) fn ended(&self, count: usize, failed: Option<&KafkaError>) {
         let mut waiting = lock(&self.0);
         waiting.left = waiting.left.saturating_sub(count);

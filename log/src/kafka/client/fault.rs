@@ -17,7 +17,7 @@ pub(crate) fn of_poll(error: KafkaError) -> Option<Error> {
         other => other.rdkafka_error_code()?,
     };
     match code {
-        // The library continues after what it cannot read; a consumer that counts money must not.
+        // The library skips records that it cannot read; a consumer of payments must not.
         Code::BadMessage | Code::BadCompression | Code::NotImplemented => {
             Some(Error::Fatal(Cause::new(format!("received damaged records: {code}"), error)))
         }

@@ -63,6 +63,8 @@ impl Names {
 
     /// The name of a partition's topic.
     ///
+    /// # Errors
+    /// [`Error::Fatal`] if the layout has no such partition.
     pub(crate) fn partition(&self, of: TopicPartition) -> Result<&Name, Error> {
         let name = self.topic(of.topic)?;
         if of.partition.0 < name.partitions {

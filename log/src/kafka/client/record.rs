@@ -9,7 +9,7 @@ use schemas::{Headers, UnixMicros};
 use super::name::Names;
 use crate::{Offset, Record};
 
-/// Most records have at most this many.
+/// Initial capacity for headers: most records have at most this number.
 const HEADERS_USUAL: usize = 7;
 
 /// None if the message is of a topic that this installation does not have.

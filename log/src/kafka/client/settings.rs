@@ -9,7 +9,7 @@ use schemas::Secret;
 
 use crate::config::KafkaConfig;
 
-/// Largest record, and so largest request, that clients send and topics take.
+/// Maximum bytes of a record, and so of a request, that clients send and topics take.
 pub(crate) const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The longest interval of a member's heartbeats; a rebalance is noticed no earlier than the next one.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(3);
@@ -129,7 +129,7 @@ pub(crate) fn member(config: &KafkaConfig, group: &str, instance: &str) -> Clien
         .set("max.poll.interval.ms", millis(poll_interval))
         .set("statistics.interval.ms", millis(STATISTICS_INTERVAL))
         .set("fetch.wait.max.ms", "100")
-        // Partitions share one queue: what one of them fetches at once delays the others.
+        // Partitions share one queue: a large fetch for one of them delays the others.
         .set("fetch.message.max.bytes", "1048576")
         .set("queued.min.messages", "10000")
         .set("queued.max.messages.kbytes", "131072");
@@ -166,7 +166,7 @@ pub(crate) fn producer(config: &KafkaConfig) -> ClientConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reports {
     All,
-    /// Only of records that were not written, which saves a call for each record.
+    /// Only for records that were not written, which saves a callback for each written record.
     Failures,
 }
 
@@ -180,10 +180,12 @@ pub(crate) fn transactional_producer(
     settings
         .set("transactional.id", id)
         .set("delivery.report.only.error", only_failures)
-        // Shows a step that the peer closed a connection. Idle closes are not logged.
+        // Reports to a step that the peer closed a connection. Closes of idle connections are not
+        // reported.
         .set("log.connection.close", "true")
         .set_log_level(RDKafkaLogLevel::Info)
-        // Offsets are refused while the broker still writes the end of the last step: milliseconds.
+        // The broker refuses offsets while it still writes the end of the last transaction, which
+        // takes milliseconds.
         .set("retry.backoff.ms", "10")
         .set("transaction.timeout.ms", millis(config.transaction_timeout))
         .set("connections.max.idle.ms", millis(idle_max(config)));

@@ -5,7 +5,8 @@
 //! group reassigns its partitions, so nothing is lost; but this process makes no steps until it is
 //! restarted.
 //!
-//! Time is counted in ticks of the watchdog itself: a process that was suspended for a while is not late.
+//! Time is counted in ticks of the watchdog itself, so that a suspension of the process does not count as
+//! a late call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -63,7 +64,7 @@ impl Drop for Watched {
     }
 }
 
-/// Ends with the log.
+/// Counts ticks until the log is dropped.
 fn run(calls: &Weak<Calls>) {
     loop {
         std::thread::park_timeout(TICK);

@@ -1,4 +1,4 @@
-//! Changes that a rebalance made for a member, pure.
+//! Changes that a rebalance made for a member. Pure.
 //!
 //! The group revokes everything from all members and then assigns anew. A member that gets a partition
 //! back keeps its state if no other member worked on it in between, which the marks of the positions show.
@@ -18,8 +18,8 @@ pub(super) struct Change {
     pub(super) gained: Vec<TopicPartition>,
 }
 
-/// Change from the positions that a member `held` to those that the broker has `now`. Partitions of
-/// one number share their state, so they change together.
+/// Change from the positions that a member `held` to those that the broker has `now`. Partitions
+/// with the same number share their state, so they change together.
 pub(super) fn change(held: &Positions, now: &Positions) -> Change {
     let differs = |of: &TopicPartition| held.get(of) != now.get(of);
     let changed: BTreeSet<Partition> =

@@ -39,7 +39,7 @@ pub(super) struct Member {
     shared: Arc<Shared>,
     /// Group metadata of the last noted assignment.
     identity: Option<Arc<ConsumerGroupMetadata>>,
-    /// Watch on the consumer's close: that field is dropped first.
+    /// Watches the close of `consumer`, which is dropped before this field.
     closing: Option<Watched>,
 }
 

@@ -12,9 +12,9 @@ use uuid::Uuid;
 use crate::kafka::client::name::{Names, number};
 use crate::{Committed, Error, Offset, TopicPartition};
 
-/// Between the metadata and the mark.
+/// Separates the metadata from the mark.
 const SEPARATOR: char = '\u{1f}';
-/// Precedes the mark if the group has read nothing.
+/// Prefix of the mark if the group has read nothing in the partition.
 const NEVER: char = '-';
 
 /// The group's position in each partition; none where it never committed.

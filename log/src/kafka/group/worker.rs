@@ -25,7 +25,7 @@ use crate::kafka::step::named::NamedProducer;
 use crate::kafka::step::observer::StepObserver;
 use crate::{Error, Event, NewRecord, Record, Step, StepError, TopicPartition, Worker, WorkerSpec};
 
-/// Maximum wait, which keeps sums of times in range.
+/// Maximum wait of one poll.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Number of batches, and minimum number of records, sorted ahead, so that all partitions have
 /// their turn.
@@ -43,7 +43,7 @@ pub(crate) struct KafkaWorker {
     claim: Claim,
     membership: Membership,
     producer: NamedProducer,
-    /// Kept from one changelog to the next.
+    /// Reader of changelogs, reused for the next one.
     restorer: Option<Reader>,
     marks: Marks,
     /// Retained during a rebalance, for partitions that stay with this member.
@@ -177,7 +177,7 @@ impl KafkaWorker {
                 Notice::Revoked { lost } => {
                     self.cursors.forget_waiting();
                     self.membership.set_ownership(Ownership::Pending);
-                    // Otherwise only those not assigned again are reported.
+                    // If they were not lost, only those not assigned again are reported.
                     if lost {
                         self.report_lost(self.cursors.partitions());
                         self.cursors.clear();
@@ -304,7 +304,8 @@ impl KafkaWorker {
         Ok(())
     }
 
-    /// Restores. Sets `is_disturbed` if the member polled an event meanwhile that must be repeated.
+    /// Passes a changelog to `apply`. Sets `is_disturbed` if the member meanwhile polled an error
+    /// that only a new assignment reports again.
     fn replay(
         &mut self,
         changelog: TopicPartition,

@@ -17,7 +17,7 @@ use crate::kafka::client::{PlainConsumer, open, settings};
 use crate::{Bounds, Error, Offset, TopicPartition};
 
 pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of library callbacks that may wait when a query fails.
+/// Maximum number of queued library callbacks that are served after a failed query.
 const CALLBACKS_MAX: usize = 50;
 const STABLE_POLL_INTERVAL: Duration = Duration::from_millis(3);
 const LEADER_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -87,9 +87,9 @@ impl Query {
     }
 
     /// Waits until every transaction that wrote to the partition before now has ended, and returns
-    /// the partition's earlier end. Reading up to it misses nothing committed before now: the end
-    /// of a transaction reaches its partitions shortly after its producer's response. `alive` is
-    /// called periodically.
+    /// the end that the partition had at the call. Reading up to it misses nothing committed before
+    /// the call. The wait is needed because the markers of a commit reach the partitions only after
+    /// the producer's response. `alive` is called periodically.
     ///
     /// # Errors
     /// [`Error::Transient`] if a transaction stays open, or the broker cannot be reached.

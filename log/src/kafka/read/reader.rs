@@ -19,7 +19,7 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 const RECORDS_BETWEEN_ALIVE: u64 = 1000;
 /// Maximum time without a record from a partition before its end.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// As many as read side by side at most in one command.
+/// Maximum number of idle readers kept: at most this number read concurrently in one command.
 const IDLE_READERS_MAX: usize = 8;
 
 /// Takes a record, and returns whether to continue.

@@ -53,7 +53,7 @@ impl Tail for KafkaTail {
                     records.extend(record::of_message(&self.shared.names, &message).map(Arc::new));
                 }
                 Some(Err(error)) => match fault::of_poll(error) {
-                    // An unavailable broker reports often: one error covers all.
+                    // An unavailable broker causes many errors: one of them is returned.
                     Some(Error::Transient(cause)) => unavailable = Some(cause),
                     Some(error) => return Err(error),
                     None => {}

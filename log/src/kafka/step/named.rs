@@ -18,7 +18,7 @@ pub(crate) struct NamedProducer {
 }
 
 impl NamedProducer {
-    /// Opens none yet.
+    /// Opens no producer yet.
     pub(crate) const fn new(
         shared: Arc<Shared>,
         observer: Option<Arc<dyn StepObserver>>,

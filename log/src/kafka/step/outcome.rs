@@ -97,12 +97,12 @@ impl StepFailure {
         Self { outcome: Outcome::Rejected, ..Self::aborted(cause) }
     }
 
-    /// Only a new producer can abort the step.
+    /// Failure of a step that only a new producer can abort.
     pub(crate) fn stuck(cause: impl Into<Cause>) -> Self {
         Self { producer_usable: false, ..Self::aborted(cause) }
     }
 
-    /// A call of the transaction failed, and is not to be made again.
+    /// Failure of a call of the transaction that is not to be made again.
     pub(crate) fn of_call(error: &KafkaError, cause: Cause) -> Self {
         let (outcome, producer_usable) = Flags::of(error).outcome();
         let is_lost = outcome == Outcome::Aborted && producer_usable && loses_membership(error);
@@ -110,8 +110,8 @@ impl StepFailure {
         Self { outcome, producer_usable, cause }
     }
 
-    /// Adjusts the failure once a commit may have been requested: it may have happened, even where
-    /// the library demands an abort (as it does for any unknown response).
+    /// Adjusts the failure once a commit may have been requested: the commit may have happened,
+    /// even where the library demands an abort (as it does for any unknown response).
     pub(crate) fn once_asked_to_commit(self) -> Self {
         match self.outcome {
             Outcome::ProducerFenced => self,
@@ -145,7 +145,7 @@ impl StepEnd {
     }
 }
 
-/// `true` if the group refused the step because its member is not, or not any more, a member.
+/// `true` if the group refused the step because the worker is not a member of it, or not any more.
 fn loses_membership(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),

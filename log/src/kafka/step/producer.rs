@@ -29,7 +29,8 @@ use crate::kafka::shared::Shared;
 use crate::metrics;
 use crate::{Cause, Error, NewRecord, Offset};
 
-/// The binding cannot wait less than a millisecond without spinning.
+/// Interval of polls for delivery reports: the binding itself cannot wait less than a millisecond
+/// without spinning.
 const DELIVERY_POLL_INTERVAL: Duration = Duration::from_micros(250);
 const CALL_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Maximum number of library events that may wait when a step ends; each poll serves one.
@@ -42,7 +43,7 @@ pub(crate) struct StepProducer {
     timeout: Duration,
     begun: Option<Begun>,
     usable: bool,
-    /// Watch on the producer's close: that field is dropped first.
+    /// Watches the close of `producer`, which is dropped before this field.
     closing: Option<Watched>,
 }
 
@@ -221,7 +222,7 @@ impl StepProducer {
         let producer = self.producer.clone();
         let run = move || {
             let result = call(&producer, name, deadline, || make(&producer));
-            // First, so that the owner closes the last handle.
+            // Before the reply, so that the owner drops the last handle.
             drop(producer);
             // Nobody receives it after the deadline.
             drop(answer.send(result));
@@ -239,7 +240,8 @@ impl StepProducer {
         if failure.producer_usable { self.or_fenced(failure) } else { failure }
     }
 
-    /// Replaces a failure by the fencing behind it: the library first discards the records.
+    /// Returns the fencing that caused a failure, if there was one: the library reports the
+    /// discarded records before it.
     fn or_fenced(&self, failure: StepFailure) -> StepFailure {
         match self.producer.client().fatal_error() {
             Some((_, fatal)) => StepFailure {
@@ -283,7 +285,7 @@ impl StepProducer {
     }
 
     /// Sends records of a step of which `sent` were sent before, one partition after the other: the
-    /// library batches records that a partition gets within a moment.
+    /// library batches the records that a partition gets within `linger.ms`.
     fn send_after(&self, sent: usize, records: &[NewRecord]) -> Result<(), StepFailure> {
         let deadline = self.deadline();
         let mut order: Vec<usize> = (0..records.len()).collect();

@@ -12,7 +12,7 @@ use crate::kafka::client::context::PlainContext;
 use crate::kafka::client::{PlainConsumer, open, settings};
 use crate::kafka::shared::tests::on_mock;
 
-/// Far longer than a broker takes to be found again.
+/// Deadline of a request: far longer than a broker takes to be found again.
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAME: &str = "steps";
 /// The broker of the transactions. The other one has the claims.

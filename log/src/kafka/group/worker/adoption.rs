@@ -20,9 +20,9 @@ use crate::kafka::read::reader::Reader;
 use crate::metrics;
 use crate::{Assigned, Error, Event, Record, TopicPartition};
 
-/// Maximum age of records in a partition that was never read.
+/// Maximum age of the oldest record in a partition whose missing position is accepted.
 const FIRST_READ_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Maximum time of re-reading a missing position.
+/// Time for which a missing position is read again before it counts as lost.
 pub(super) const MISSING_POSITION_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl KafkaWorker {
@@ -130,7 +130,7 @@ impl KafkaWorker {
             kept = self.cursors.partitions().len() - gained.len(),
             "a consumer group was rebalanced"
         );
-        // Reported in any case: if the member was not placed, the next try sees no change any more.
+        // Reported even if the assignment failed: the next try sees no change any more.
         self.report_lost(change.lost);
         if !gained.is_empty() {
             self.events.push_back(Event::Assigned(gained));

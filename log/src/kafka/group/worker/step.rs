@@ -17,7 +17,7 @@ const OUTCOME_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// The group's positions after a step.
 type NewPositions = BTreeMap<TopicPartition, GroupPosition>;
 
-/// The partitions of the changelogs that records are for.
+/// Partitions of the changelogs that `records` write.
 fn changelogs(records: &[NewRecord]) -> impl Iterator<Item = Partition> {
     let is_state = |record: &&NewRecord| record.to.topic.spec().cleanup == Cleanup::Compact;
     records.iter().filter(is_state).map(|record| record.to.partition)
@@ -61,7 +61,8 @@ impl KafkaWorker {
         }
     }
 
-    /// Begins the next step with these records, unless something is to be reported before.
+    /// Begins the next step with these records, unless a rebalance or a lost membership is to be
+    /// reported first.
     pub(super) fn begin_with(&mut self, records: &mut Vec<NewRecord>) {
         let Some(member) = self.membership.owner() else { return };
         if member.has_notice() || member.is_fenced() || member.is_lost() {
@@ -104,9 +105,10 @@ impl KafkaWorker {
         Err(self.abort("the group is rebalancing"))
     }
 
-    /// The group's positions after a step. Besides inputs, they have a partition for every changelog that
-    /// the step writes, or at least one: by it the broker checks that the worker is still the owner, the
-    /// next owner waits for the step, and both can see later whether it was committed.
+    /// The group's positions after a step. Besides the inputs they include, for each changelog partition
+    /// that the step writes, an input partition of the same number, and at least one in all. Through it
+    /// the broker checks that the worker is still the owner, the next owner waits for the step, and both
+    /// can read later whether it was committed.
     fn positions_after(&mut self, step: &Step) -> NewPositions {
         let mark = self.marks.next();
         let read = step.offsets.iter();
@@ -141,7 +143,7 @@ impl KafkaWorker {
         producer.run(&step.records, Some(Offsets { list, member: identity }))
     }
 
-    /// The step was committed.
+    /// Takes over the positions of a committed step.
     fn take_positions(&mut self, positions: NewPositions) {
         for (of, position) in positions {
             self.cursors.set_position(of, position);
@@ -149,7 +151,7 @@ impl KafkaWorker {
         self.note_positions();
     }
 
-    /// For the lag of the group.
+    /// Notes the member's positions, for the lag of the group.
     pub(super) fn note_positions(&self) {
         if let Some(member) = self.membership.member() {
             member.note_positions(self.cursors.offsets());
@@ -204,7 +206,7 @@ impl KafkaWorker {
             }
             std::thread::park_timeout(OUTCOME_RETRY_DELAY);
         }
-        // A restore from the log has the outcome, whichever it is.
+        // The state is restored from the log, which has the outcome.
         Err(self.leave(cause))
     }
 }

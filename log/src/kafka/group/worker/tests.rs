@@ -12,7 +12,7 @@ use crate::kafka::client::settings;
 use crate::kafka::shared::tests::on_mock;
 use crate::{Assigned, Committed, Offset};
 
-/// Far longer than any rebalance takes.
+/// Deadline of a wait: far longer than any rebalance takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const INPUT: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 const OUTPUT: TopicPartition = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
@@ -101,8 +101,8 @@ fn fenced_member_gives_way_to_its_names_claimant() {
     assert!(matches!(old.poll(Duration::ZERO), Err(Error::Fenced(_))));
 }
 
-/// The broker may have read the request before, and act on it once the next step has begun: only a new
-/// producer, which has another epoch, is safe from that.
+/// The broker may have received the request before the connection closed, and may execute it once the
+/// next step has begun. Only a new producer, with another epoch, prevents that.
 #[test]
 fn connection_closed_in_a_step_ends_its_producer() {
     let (cluster, _shared, mut worker) = start();
@@ -133,7 +133,7 @@ fn append_old(shared: &Shared) {
     producer.flush(TIMEOUT).unwrap();
 }
 
-/// Polls until the worker reports this as transient.
+/// Polls until the worker returns a transient error with this reason.
 fn poll_until_reported(worker: &mut KafkaWorker, reason: &str) {
     let waits = |_: &KafkaWorker, polled: &Result<Event, Error>| matches!(polled, Err(Error::Transient(cause)) if cause.to_string().contains(reason));
     assert_eq!(poll_until(worker, waits), []);
@@ -177,7 +177,7 @@ fn old_records_of_a_once_owned_partition_are_read() {
     assert_eq!(poll_until(&mut second, is_read), [Event::Assigned(vec![assigned])]);
 }
 
-/// Another member may work on them while this one waits for its broker's response.
+/// Another member may work on lost partitions while this one waits for the broker's response.
 #[test]
 fn lost_partitions_are_reported_before_adoption() {
     let (cluster, _shared, mut worker) = start();

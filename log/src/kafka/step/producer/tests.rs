@@ -12,7 +12,7 @@ use super::*;
 use crate::config::KafkaConfig;
 use crate::kafka::shared::tests::on_mock;
 
-/// Far longer than any call that returns.
+/// Deadline of a call: far longer than any takes that returns.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const INPUT: &str = Topic::Orders.name();
