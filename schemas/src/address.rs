@@ -8,7 +8,7 @@ use crate::scalar::text_scalar;
 /// Tron's address version byte, before the 20 bytes of the account.
 const TRON_VERSION: u8 = 0x41;
 
-/// Number of texts remembered, each at the index that its last byte gives.
+/// Number of cached texts. The last byte of an address gives its index.
 const RECENT_COUNT: usize = 64;
 
 /// Notation of an address. Seven of the chains share one; Tron has its own.
@@ -59,7 +59,7 @@ impl Address {
     }
 
     /// Reads an address that a person or a merchant wrote. All-lower and all-upper hex carry no
-    /// checksum and are accepted, as EIP-55 allows; mixed case must be right.
+    /// checksum and are accepted, as EIP-55 allows; mixed case must match the checksum.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let address = Self::parse_own(text)?;
         let digits = text.get(2..).unwrap_or_default();
@@ -94,7 +94,7 @@ impl Address {
     }
 }
 
-/// An address as it is written.
+/// Text of an address.
 #[derive(Debug, Clone, Copy)]
 struct Text {
     bytes: [u8; 42],
@@ -125,8 +125,8 @@ impl Text {
 }
 
 thread_local! {
-    /// Either form takes a hash for each text, and a stage writes the same few wallets and contracts
-    /// into every record.
+    /// Cache of texts: both notations need a hash for each text, and a stage writes the same few
+    /// wallets and contracts into every record.
     static RECENT: RefCell<[Option<(Address, Text)>; RECENT_COUNT]> =
         const { RefCell::new([None; RECENT_COUNT]) };
 }

@@ -14,7 +14,7 @@ const SCALE: u32 = 18;
 const ONE: u128 = 1_000_000_000_000_000_000;
 /// The largest value of `decimal(38,18)`, without its point.
 const MAX: u128 = 10_u128.pow(38) - 1;
-/// Maximum of whole units in an order's amount; bounds the damage of a merchant's typo.
+/// Maximum amount of an order, in parts of 10^-18; bounds the damage of a merchant's typo.
 const ORDER_AMOUNT_MAX: u128 = 1_000_000_000 * ONE;
 
 /// A non-negative amount of a stablecoin in whole-currency units (spec 2), held exactly as an integer
@@ -39,7 +39,7 @@ pub enum AmountError {
 }
 
 impl Amount {
-    /// No money.
+    /// The amount zero.
     pub const ZERO: Self = Self(0);
 
     /// Reads the amount of an order as a merchant sends it (spec 4.1).
@@ -109,8 +109,8 @@ impl Amount {
         self.0.checked_add(other.0).and_then(Self::from_parts)
     }
 
-    /// Number of its big-endian bytes that Avro's `decimal` on `bytes` leaves out: two's complement
-    /// has no superfluous ones, and one bit for the sign. An amount has less than 127 bits.
+    /// Number of leading bytes, of the 16 in big-endian order, that Avro's `decimal` omits: its
+    /// two's complement is minimal, with one bit for the sign. An amount has less than 127 bits.
     fn superfluous_bytes(self) -> usize {
         (self.0.leading_zeros().saturating_sub(1) / 8) as usize
     }
@@ -130,7 +130,7 @@ impl Amount {
 /// At least two digits after the point, as the interface shows amounts, and no trailing zeros beyond.
 impl std::fmt::Display for Amount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Below 10^18, and divided by 10 in half as many bits.
+        // The fraction is below 10^18, so 64 bits hold it: they divide faster than 128.
         let (whole, mut fraction) = (self.0 / ONE, (self.0 % ONE) as u64);
         let mut width = SCALE as usize;
         while width > 2 && fraction.is_multiple_of(10) {

@@ -23,7 +23,8 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The document. `send` and `receive` are this program's: others receive what it sends.
+    /// The document. The operations `send` and `receive` are those of this program: other programs
+    /// receive what it sends.
     #[must_use]
     pub fn asyncapi(&self) -> Value {
         json!({

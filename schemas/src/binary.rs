@@ -1,4 +1,5 @@
-//! Ids and addresses as bytes, where no reader outside needs them as text: half the size, and no hashing.
+//! Ids and addresses as bytes, for fields that only this program reads: half the size of the text, and no
+//! checksum to compute.
 
 use std::borrow::Cow;
 
@@ -69,7 +70,7 @@ pub(crate) fn deserialize<'de, T: Binary, D: Deserializer<'de>>(
     from_bytes(deserializer, T::WHAT, T::read)
 }
 
-/// The same for lists.
+/// The same functions for lists.
 pub(crate) mod list {
     use super::{Binary, Deserialize, Deserializer, Serialize, Serializer};
 
@@ -92,7 +93,7 @@ pub(crate) mod list {
     }
 }
 
-/// The same for values that may be missing.
+/// The same functions for values that may be missing.
 pub(crate) mod option {
     use super::{Binary, Deserialize, Deserializer, Serialize, Serializer};
 

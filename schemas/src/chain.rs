@@ -27,9 +27,9 @@ vocabulary! {
     }
 }
 
-/// Seconds of chain time for which a settled transfer is remembered: a repeated observation is a
-/// duplicate, a later one is too old to be acted upon without a person. So a reorganisation deeper
-/// than that could pay twice.
+/// Seconds of chain time for which a settled transfer is remembered. Until then another observation
+/// of it is recognised as a duplicate. An observation in a block older than that is not acted upon
+/// without a person. So a reorganisation deeper than that could count a payment twice.
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
 impl Blockchain {
@@ -37,7 +37,7 @@ impl Blockchain {
     pub const COUNT: u32 = Self::ALL.len() as u32;
 
     /// Name as people write it, EIP-155 chain id as `eth_chainId` answers, form of addresses, and the
-    /// time between two blocks at present in milliseconds, rounded down: what depends on it allows for more.
+    /// present time between two blocks in milliseconds, rounded down: its users add a margin.
     const fn facts(self) -> (&'static str, u64, AddressFamily, i64) {
         use AddressFamily::{Evm, Tron};
         match self {
@@ -77,8 +77,8 @@ impl Blockchain {
         self.facts().2
     }
 
-    /// Far more blocks than the chain makes in this many seconds: twenty times as many, and those of
-    /// twenty minutes.
+    /// Upper bound of the blocks that the chain makes in this time: twenty times the number that is
+    /// expected in this time and one more minute.
     pub const fn blocks_max(self, seconds: i64) -> i64 {
         let millis = seconds.saturating_add(60).saturating_mul(1_000);
         millis.saturating_mul(20) / self.facts().3
@@ -100,7 +100,7 @@ pub struct StablecoinContract {
 #[derive(Debug)]
 struct Known {
     contract: StablecoinContract,
-    /// Symbol of a bridged contract; none for the stablecoin's own issuer.
+    /// Symbol of a bridged contract; none for a contract of the stablecoin's issuer.
     bridged: Option<&'static str>,
 }
 
@@ -116,13 +116,14 @@ const fn known(
 }
 
 /// Every contract that is known. Those of the issuer are used unless configuration names others; a bridge's promise
-/// to pay is not the issuer's, so those are for the operator to choose (decision 73). Tether's USDT0 counts as the issuer's: on Polygon and
-/// Arbitrum it took over the bridged contract, on Optimism it is another one. Left out on purpose: `tron` USDC
-/// (discontinued) and `tron` DAI (does not exist).
+/// to pay is not the issuer's, so the operator chooses bridged ones (decision 73). Tether's USDT0 counts as the
+/// issuer's: on Polygon and Arbitrum it took over the bridged contract, on Optimism it is another one. Left out on
+/// purpose: `tron` USDC (discontinued) and `tron` DAI (does not exist).
 ///
-/// The sources agree about address and decimals, two at least for each: U the token list of Uniswap 22, S that of SushiSwap 43, A the address book
-/// of Aave 4.44, O the token list of Optimism 10, L that of LI.FI 7, D DefiLlama's list of what is issued and what bridged, N the token list
-/// of Linea, G the USDC addresses of Gelato.
+/// The sources agree about address and decimals, two at least for each: U the token list of Uniswap 22, S
+/// that of SushiSwap 43, A the address book of Aave 4.44, O the token list of Optimism 10, L that of LI.FI 7,
+/// D DefiLlama's list of what is issued and what bridged, N the token list of Linea, G the USDC addresses of
+/// Gelato.
 const KNOWN: &[Known] = {
     use Blockchain::{Arb, Avaxc, Base, Eth, Linea, Op, Polygon, Tron};
     use Stablecoin::{Dai, Usdc, Usdt};
@@ -145,7 +146,7 @@ const KNOWN: &[Known] = {
         known(Base, Usdc, hex!("833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"), 6, None),
         // U A O L D
         known(Base, Usdc, hex!("d9aAEc86B65D86f6A7B5B1b0c42FFA531710b6CA"), 6, Some("USDbC")),
-        // O, and one weaker: a second bridge has another one
+        // O, and one weaker source: a second bridge issues another contract
         known(Base, Usdt, hex!("fde4C96c8593536E31F229EA8f37b2ADa2699bb2"), 6, Some("USDT")),
         // U O L D
         known(Base, Dai, hex!("50c5725949A6F0c72E6C4a641F24049A917DB0Cb"), 18, Some("DAI")),
@@ -212,7 +213,7 @@ pub fn bridged_contracts(
     of_chain.filter_map(|known| Some((known.bridged?, &known.contract)))
 }
 
-/// The known contract at an address, of whichever chain and issuer.
+/// The known contract at an address, of any chain and issuer.
 pub fn known_contract(address: Address) -> Option<&'static StablecoinContract> {
     KNOWN.iter().map(|known| &known.contract).find(|contract| contract.address == address)
 }
@@ -241,8 +242,8 @@ mod tests {
         assert_eq!(Blockchain::at(8), None);
     }
 
-    /// A public gateway took Avalanche's contract for Polygon's USDT: texts here come from a second
-    /// source than the table.
+    /// A public payment gateway used Avalanche's contract of USDT for Polygon. So the texts here
+    /// come from another source than the table.
     #[test]
     fn contracts_carry_the_right_checksummed_addresses() {
         for (chain, stablecoin, text) in [

@@ -27,10 +27,11 @@ use crate::{Schema, SchemaName, words};
 const MAGIC: u8 = 0;
 const HEADER_BYTES: usize = 5;
 
-/// Room for most records: growing costs more than the encoding.
+/// Initial capacity in bytes, enough for most records: to grow the buffer costs more than the
+/// encoding.
 const BYTES_USUAL: usize = 512;
 
-/// Reason why bytes are not a record. Permanent.
+/// Reason why bytes are not a record. A retry cannot succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// Too short, or not the magic byte.
@@ -105,7 +106,7 @@ pub(crate) fn codec(name: SchemaName) -> &'static Codec {
     &CODECS[name as usize]
 }
 
-/// The bytes of a record, ready to be a value.
+/// Encodes a record as the value of a log record.
 ///
 /// # Errors
 /// [`CodecError::Avro`] if the record does not fit its schema, which is a defect of this program.
@@ -113,7 +114,7 @@ pub fn encode<R: Record>(record: &R) -> Result<Vec<u8>, CodecError> {
     codec(R::SCHEMA).encode(&record.to_wire())
 }
 
-/// The record in a value, whichever known version of its schema it was written with.
+/// Decodes the record in a value, written with any known version of its schema.
 pub fn decode<R: Record>(bytes: &[u8]) -> Result<R, CodecError> {
     R::from_wire(codec(R::SCHEMA).decode(bytes)?)
         .map_err(|cause| CodecError::Content { name: R::SCHEMA, cause })

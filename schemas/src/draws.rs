@@ -1,4 +1,4 @@
-//! Numbers that only the holder of the merchant's secret can foresee.
+//! Numbers that only the holder of the merchant's secret can predict.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! The headers of a record, kept as the bytes they are stored as: most records have none.
 
-/// W3C trace context, handed on from a record to the records it causes.
+/// W3C trace context, propagated from a record to the records that it causes.
 pub const HEADER_TRACEPARENT: &str = "traceparent";
 /// Append time of an imported record in the log that it was exported from, in microseconds.
 pub const HEADER_APPENDED_AT: &str = "appended-at";
@@ -13,12 +13,12 @@ pub const HEADER_EARLIER: &str = "earlier";
 pub struct Headers(Vec<u8>);
 
 impl Headers {
-    /// No headers, with room for some.
+    /// Makes an empty list with this capacity in bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }
 
-    /// Adds a header behind the others.
+    /// Adds a header after the others.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         put(&mut self.0, name.as_bytes());
         put(&mut self.0, value);
@@ -41,7 +41,7 @@ impl Headers {
         &self.0
     }
 
-    /// Headers from a blob; none if it is not one.
+    /// Headers from a blob; none if it is malformed.
     #[must_use]
     pub fn from_bytes(blob: Vec<u8>) -> Option<Self> {
         let mut rest = blob.as_slice();

@@ -11,21 +11,23 @@ use uuid::Uuid;
 use crate::scalar::text_scalar;
 use crate::{Address, Amount, Partition, Stablecoin, UnixSeconds};
 
-/// Low bits of an integer id that its machine chooses; the partition is above them. 2^13 partitions stay below
-/// 2^53, so JSON keeps every id exactly.
+/// Number of low bits of an integer id that its machine chooses; the partition is above them. With 2^13
+/// partitions at most, ids stay below 2^53, so JSON keeps each exactly.
 pub const SEQUENCE_BITS: u32 = 40;
-/// Low bits of a transfer's id that name it among the payments of one window of time; the window is above them.
+/// Number of low bits of a transfer's id that distinguish the payments of one window of time; the window is
+/// above them.
 const PAYMENT_BITS: u32 = 21;
-/// A window has 2^13 seconds, and 2^19 of them reach until 2106.
+/// Exponent of a window's length: 2^13 seconds. The 2^19 windows reach until 2106.
 const WINDOW_BITS: u32 = 13;
 
-/// Low bits of an id sequence that starts at the incarnation; the seconds above them fit until 2106.
+/// Number of low bits below the incarnation in the start of an id sequence. The incarnation, in
+/// seconds, fits above them until 2106.
 const INCARNATION_BITS: u32 = 8;
 
 /// Bytes of a digest that name a payment among those of its transaction.
 const DIGEST_BYTES: usize = 8;
 
-/// Not a UUID.
+/// A text that is not a UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a UUID")]
 pub struct NotAUuid;
@@ -88,8 +90,8 @@ integer_id! {
     /// Internal deposit id (spec 2.4).
     DepositId
 
-    /// Internal transfer id (spec 2.5): of the payment and of the time of the block in which it was
-    /// seen first, so that a transfer that is read again keeps its id.
+    /// Internal transfer id (spec 2.5): made from the payment and the time of the block in which it
+    /// was seen first, so that a transfer that is read again keeps its id.
     TransferId
 
     /// Id of the fulfillment record that joins a transfer with a deposit (spec 2.5).
@@ -124,7 +126,7 @@ impl TransferId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash(pub [u8; 32]);
 
-/// The hash of a block: the only thing that identifies one, a number does not.
+/// The hash of a block: it alone identifies the block, its number does not.
 pub type BlockHash = Hash;
 /// The hash of a transaction: survives re-inclusion in another block.
 pub type TxHash = Hash;
@@ -146,8 +148,9 @@ impl FromStr for Hash {
 #[serde(transparent)]
 pub struct Epoch(pub i64);
 
-/// Start of a copy restored from a backup, in Unix seconds; 0 for an installation that never was.
-/// It lacks everything since the backup, so names given then must not be given again.
+/// Start of a copy restored from a backup, in Unix seconds; 0 for an installation that was never
+/// restored. The copy lacks everything after the backup, so ids assigned after it must not be
+/// assigned again.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -161,8 +164,8 @@ impl Incarnation {
         self.0.saturating_mul(1 << INCARNATION_BITS)
     }
 
-    /// The incarnation of a copy that begins at this time: the second, or the next one if it is taken. `None` if the clock
-    /// is behind.
+    /// The incarnation of a copy that begins at this time: the second, or the next one if it is taken. `None` if
+    /// the clock is before the present incarnation.
     #[must_use]
     pub fn next(self, now: UnixSeconds) -> Option<Self> {
         let next = if now.0 == self.0 { now.0 + 1 } else { now.0 };
@@ -170,10 +173,10 @@ impl Incarnation {
     }
 }
 
-/// One payment (the chain is implied): what stays the same when its transaction is included again in
-/// another block. Two equal transfers in one transaction differ in `ordinal`. The position in the block is no part of it:
-/// nodes number logs differently, and correct their numbers later. In a block a transfer is its payment and the block's
-/// hash.
+/// One payment (the chain is implied): what stays the same when its transaction is included again in another
+/// block. Two equal transfers in one transaction differ in `ordinal`. The position in the block is no part of
+/// it: nodes number logs differently, and correct their numbers later. In a block a transfer is its payment
+/// and the block's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PaymentKey {
     pub tx_hash: TxHash,
@@ -188,7 +191,7 @@ pub struct PaymentKey {
 
 impl PaymentKey {
     /// The payment in the key of a record, as 16 hex digits: the first 8 bytes of a SHA-256 of its fields
-    /// other than its transaction.
+    /// without the transaction and the stablecoin, which follows from the contract.
     #[must_use]
     pub fn digest(&self) -> String {
         let Self { contract, from, to, value, ordinal, .. } = self;
@@ -196,7 +199,8 @@ impl PaymentKey {
         hex::encode(&Sha256::digest(text)[..DIGEST_BYTES])
     }
 
-    /// The payment as a number: the first 8 bytes of a SHA-256 of all its fields.
+    /// The payment as a number: the first 8 bytes of a SHA-256 of the transaction's hash and
+    /// [`PaymentKey::digest`].
     fn number(&self) -> u64 {
         let digest = Sha256::digest(format!("{}/{}", self.tx_hash, self.digest()));
         digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))

@@ -15,12 +15,13 @@ pub enum Likeness {
     Sender,
     /// It is the amount with fewer digits after the point, cut off or rounded.
     Rounded,
-    /// The amounts are more or less near.
+    /// Only the distance of the amounts counts.
     Distance,
 }
 
 impl Likeness {
-    /// Returns the likeness of `sent`, which is or is not `by_its_sender`, to what was `asked`.
+    /// Returns the likeness of the amount `sent` to the amount `asked`. `by_its_sender` is `true`
+    /// if the transfer comes from the sender that the order names.
     #[must_use]
     pub fn of(asked: Amount, sent: Amount, by_its_sender: bool) -> Self {
         if has_its_digits(asked, sent) {
@@ -34,11 +35,12 @@ impl Likeness {
         }
     }
 
-    /// `true` if `sent` is `asked`, cut or rounded to fewer digits, at least to those of a cent.
+    /// `true` if `sent` is `asked`, cut or rounded to fewer digits, of which two at least remain
+    /// after the point.
     #[must_use]
     pub fn is_rounded(asked: Amount, sent: Amount) -> bool {
         let (asked, sent) = (asked.parts(), sent.parts());
-        // An amount of whole coins may be a rounded one too: the coarsest unit tried is a cent.
+        // The coarsest unit is a cent, also for an amount of whole coins.
         let units = std::iter::successors(Some(CENT), |unit| (*unit > 1).then_some(unit / 10));
         let unit = units.into_iter().find(|unit| sent.is_multiple_of(*unit)).unwrap_or(1);
         let cut = asked / unit * unit;

@@ -50,7 +50,7 @@ impl Layout {
     }
 }
 
-/// `chain_index * lanes + hash(wallet) % lanes`.
+/// The lane of a wallet: `chain_index * lanes + hash(wallet) % lanes`.
 #[must_use]
 pub fn lane(blockchain: Blockchain, wallet: &Address, lanes: u32) -> Partition {
     let lanes = lanes.max(1);

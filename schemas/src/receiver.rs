@@ -33,7 +33,7 @@ pub enum Refusal {
 /// Networks that may be called beside public addresses, and the ports at which calls are allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReceiverPolicy {
-    /// None is every port.
+    /// Empty for every port.
     ports: Vec<RangeInclusive<u16>>,
     networks: Vec<IpNet>,
 }
@@ -87,7 +87,7 @@ fn is_within_v6(address: Ipv6Addr, (first, prefix): (Ipv6Addr, u32)) -> bool {
     (address.to_bits() ^ first.to_bits()).leading_zeros() >= prefix
 }
 
-/// The first and last port of `443` or `8000-8999`.
+/// Parses a port or a range of ports, such as `443` or `8000-8999`.
 ///
 /// # Errors
 /// The form it must have.
@@ -99,7 +99,7 @@ pub fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, &'static str> {
     }
 }
 
-/// The network of `192.168.7.0/24`.
+/// Parses a network such as `192.168.7.0/24`.
 ///
 /// An IPv4 network in IPv6 form (`::ffff:10.0.0.0/104`) is the IPv4 network.
 ///
@@ -114,12 +114,12 @@ pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
         }
         IpNet::V4(_) => network,
     });
-    // A set host part is a mistake.
+    // Host bits that are set are a mistake.
     let whole = network.filter(|network| network.addr() == network.network());
     whole.ok_or("must be a network such as \"192.168.7.0/24\"")
 }
 
-/// The URL of a receiver, wherever it is.
+/// Parses the URL of a receiver, which may be at any address.
 ///
 /// # Errors
 /// [`Refusal`]: no policy permits it.
@@ -135,20 +135,21 @@ pub fn receiver_url(text: &str) -> Result<Url, Refusal> {
 }
 
 impl ReceiverPolicy {
-    /// Public addresses and these networks, at these ports; no ports are all.
+    /// Permits public addresses and these networks, at these ports; an empty list permits all
+    /// ports.
     #[must_use]
     pub fn new(ports: Vec<RangeInclusive<u16>>, networks: Vec<IpNet>) -> Self {
         Self { ports, networks }
     }
 
-    /// Every address, public or not, at every port.
+    /// Permits every address, public or not, at every port.
     #[must_use]
     pub fn anywhere() -> Self {
         let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
         Self::new(Vec::new(), all.map(|first| IpNet::new_assert(first, 0)).to_vec())
     }
 
-    /// The same addresses, at these ports.
+    /// Permits the same addresses, at these ports.
     #[must_use]
     pub fn with_ports(self, ports: Vec<RangeInclusive<u16>>) -> Self {
         Self { ports, ..self }
@@ -161,7 +162,8 @@ impl ReceiverPolicy {
         is_public(address) || self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// The URL of a receiver whose text alone does not forbid the call.
+    /// Parses the URL of a receiver, and checks its port and its host. The addresses of a host name
+    /// are left to [`ReceiverPolicy::permits`].
     ///
     /// # Errors
     /// [`Refusal`].

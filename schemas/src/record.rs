@@ -47,7 +47,7 @@ pub use stop::StopScope;
 pub use transfer::Transfer;
 pub use webhook::{Attempt, Delivery, WebhookEntry};
 
-/// A value of some topic.
+/// A value of a topic.
 pub trait Record: Sized {
     /// The schema that its values are written with.
     const SCHEMA: SchemaName;
@@ -60,7 +60,7 @@ pub trait Record: Sized {
     /// Builds a record from its wire form.
     ///
     /// # Errors
-    /// The wire form contradicts itself, for example a `kind` without its part; a few words say how.
+    /// The wire form contradicts itself, for example a `kind` without its part; the text says how.
     fn from_wire(wire: Self::Wire) -> Result<Self, &'static str>;
 }
 

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 /// The namespace of every type, with the dot that ends it in a full name.
 const NAMESPACE: &str = "tidemark.";
-/// Attributes that make a type; the others are for people and other programs.
+/// Attributes that determine a type; the others are for people and other programs.
 const ATTRIBUTES: [&str; 10] = [
     "type",
     "name",
@@ -105,8 +105,9 @@ impl SchemaName {
         &self.versions().all
     }
 
-    /// The version of the same types as `text`: white space, the order of attributes, docs, defaults and the
-    /// two spellings of a full name do not count. Of several it is the exact one, then the newest.
+    /// The version with the same types as `text`. White space, the order of attributes, docs, defaults and
+    /// the two spellings of a full name do not count. Of several the version with the exact text is
+    /// preferred, then the newest.
     ///
     /// # Errors
     /// If `text` is not JSON.
@@ -166,7 +167,7 @@ fn types(schema: &Value) -> Value {
             let of_types = |(key, _): &(&String, &Value)| ATTRIBUTES.contains(&key.as_str());
             let kept = all.iter().filter(of_types);
             let kept: Map<_, _> = kept.map(|(key, value)| (key.clone(), types(value))).collect();
-            // Another way to write the type itself.
+            // `{"type": "string"}` is another way to write `"string"`.
             let is_plain = kept.len() == 1;
             kept.get("type").filter(|_| is_plain).cloned().unwrap_or(Value::Object(kept))
         }

@@ -52,7 +52,8 @@ fn digest(secret: &Secret, parts: &[&[u8]]) -> Vec<u8> {
     mac(secret, parts).map(|mac| mac.finalize().into_bytes().to_vec()).unwrap_or_default()
 }
 
-/// `hmac` compares in constant time; every secret is tried, so that timing does not show which one fits.
+/// Verifies with any of the secrets. `hmac` compares in constant time; every secret is tried, so that
+/// timing does not show which one fits.
 fn verify(secrets: &[Secret], parts: &[&[u8]], signature: &[u8]) -> Result<(), SignatureError> {
     let fits = secrets
         .iter()
@@ -88,7 +89,7 @@ pub fn sign_standard<'a>(
 /// during rotation).
 ///
 /// # Errors
-/// [`SignatureError`]; all of them answer as a mismatch (spec 7.1).
+/// [`SignatureError`]; all of them are answered as a mismatch (spec 7.1).
 pub fn verify_service(
     secrets: &[Secret],
     header: &str,
@@ -103,7 +104,7 @@ pub fn verify_service(
 /// minutes off.
 ///
 /// # Errors
-/// [`SignatureError`], but no mismatch.
+/// [`SignatureError`], but never a mismatch.
 pub fn check_service_header(header: &str, now: UnixSeconds) -> Result<(), SignatureError> {
     read_service(header, now).map(drop)
 }

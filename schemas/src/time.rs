@@ -49,7 +49,7 @@ impl UnixMicros {
     }
 }
 
-/// Not an RFC 3339 timestamp.
+/// A text that is not an RFC 3339 timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a time such as 2026-09-21T14:13:32Z")]
 pub struct NotATime;

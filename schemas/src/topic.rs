@@ -8,9 +8,9 @@ pub use guide::{Guide, Stage};
 
 use crate::{Blockchain, Layout, Partition, SchemaName};
 
-/// A week: longer than any outage that is not a catastrophe.
+/// Retention of a week: longer than any expected outage.
 const WEEK: Cleanup = Cleanup::Delete { hours: 7 * 24 };
-/// Facts about money stay for a quarter.
+/// Retention of a quarter, for records that matter for money.
 const QUARTER: Cleanup = Cleanup::Delete { hours: 91 * 24 };
 
 /// A topic of the log. [`Topic::guide`] describes each.
@@ -61,7 +61,7 @@ pub enum Cleanup {
     Delete {
         hours: u32,
     },
-    /// All but the last record of each key; an empty value removes the key.
+    /// Deletes all but the last record of each key; a tombstone removes the key.
     Compact,
 }
 
@@ -79,7 +79,7 @@ pub struct TopicSpec {
 }
 
 impl TopicSpec {
-    /// A row of the table: kept for a quarter, due at once.
+    /// A row of the table: records are kept for a quarter, and due at once.
     const fn of(
         name: &'static str,
         key: KeyKind,
@@ -89,7 +89,7 @@ impl TopicSpec {
         Self { name, key, cleanup: QUARTER, schema, event_type, delay_seconds: 0 }
     }
 
-    /// A row for webhooks on their way, due after a delay.
+    /// A row for webhooks in flight, due after a delay.
     const fn delivery(name: &'static str, delay_seconds: u32) -> Self {
         let spec =
             Self::of(name, KeyKind::Event, SchemaName::Delivery, "tidemark.webhook.delivery");
@@ -224,7 +224,8 @@ impl Topic {
         self.spec().name
     }
 
-    /// Number of partitions of the topic in an installation. It grows only by chains, at the end.
+    /// Number of partitions of the topic in an installation. It grows only when chains are added,
+    /// whose partitions come last.
     #[must_use]
     pub fn partitions(self, layout: &Layout) -> u32 {
         self.partitions_for(Blockchain::COUNT, layout)

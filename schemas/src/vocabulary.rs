@@ -23,10 +23,10 @@ macro_rules! vocabulary {
         pub enum $name { $($(#[$vdoc])* $variant,)+ }
 
         impl $name {
-            /// Every word, in the order of declaration.
+            /// Every value, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The same as text.
+            /// The words of all values, in the same order.
             pub const WORDS: &'static [&'static str] = &[$($word,)+];
 
             /// The word on the wire.
@@ -51,17 +51,17 @@ macro_rules! vocabulary {
 pub(crate) use vocabulary;
 
 vocabulary! {
-    /// spec 3.1
+    /// Status of an order (spec 3.1).
     OrderStatus {
         Pending = "pending",
         Paid = "paid",
         /// Its time ran out unpaid.
         Expired = "expired",
-        /// The customer gave up before paying.
+        /// The customer or an operator cancelled it before it was paid.
         Cancelled = "cancelled",
     }
 
-    /// spec 3.2
+    /// Status of a transfer (spec 3.2).
     TransferStatus {
         /// Detected on-chain; not yet confirmed.
         WaitingForConfirmation = "waiting_for_confirmation",
@@ -260,11 +260,11 @@ vocabulary! {
         ForgedTransfer = "forged_transfer",
         /// Endpoints disagree about a transfer: it is held, and pays nothing until they agree.
         DisputedTransfer = "disputed_transfer",
-        /// One endpoint confirms alone while no other answers, up to a bound; or that ended.
+        /// One endpoint confirms alone while no other answers, up to a bound; or that state ended.
         ConfirmingAlone = "confirming_alone",
         /// Blocks that were never scanned are gone from every endpoint.
         PrunedHistory = "pruned_history",
-        /// An operator stopped payments, or ended that.
+        /// An operator stopped payments, or ended a stop.
         PaymentsStopped = "payments_stopped",
         /// The installation was restored from a backup, and lacks everything after it.
         Restored = "restored",
@@ -288,7 +288,7 @@ vocabulary! {
         ResendOrder = "resend_order",
         /// The webhook of a transfer that pays nothing is sent again.
         ResendTransfer = "resend_transfer",
-        /// A transfer that pays nothing is an order's payment.
+        /// A transfer that pays nothing is attached to an order.
         AttachTransfer = "attach_transfer",
         /// A dead letter is returned to its topic.
         ReplayDeadLetter = "replay_dead_letter",
@@ -298,14 +298,14 @@ vocabulary! {
         Stop = "stop",
         /// A stop ends.
         Resume = "resume",
-        /// An alert is over.
+        /// An alert is resolved.
         ResolveAlert = "resolve_alert",
     }
 }
 
 impl AlertKind {
-    /// `true` if it ends by itself, and its owner writes that. Any other is an event, which a
-    /// person resolves.
+    /// `true` for a condition, which ends by itself: its owner writes the end. Any other kind is an
+    /// event, which a person resolves.
     #[must_use]
     pub const fn is_condition(self) -> bool {
         match self {

@@ -15,8 +15,8 @@ use crate::{
 /// The words of a field.
 type Words = Vec<&'static str>;
 
-/// Declares the fields of each record, at any depth. Within a record a name may have several vocabularies: that of
-/// `status` in a command which carries a transfer and an order.
+/// Declares the fields of each record, at any depth. Within a record a name may have several vocabularies, such as
+/// `status` in a command that carries a transfer and an order.
 macro_rules! fields {
     ($($($schema:ident)|+ { $($field:literal: $vocabulary:ident,)* })+) => {
         impl SchemaName {

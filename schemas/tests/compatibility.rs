@@ -10,8 +10,8 @@ use apache_avro::schema_compatibility::SchemaCompatibility;
 use serde_json::{Value, json};
 use tidemark_schemas::SchemaName;
 
-/// Returns what in `new` cannot read data of `old`, or the other way round. Stricter than Avro: a
-/// field that both have is of the same type, because clients generate code from it.
+/// Returns the reasons why `new` cannot read data of `old`, or the other way round. Stricter than
+/// Avro: a field that both have is of the same type, because clients generate code from it.
 fn problems(old: &str, new: &str) -> Vec<String> {
     let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let (old_json, new_json) = (parse(old), parse(new));
@@ -256,7 +256,7 @@ fn what_the_release_before_cannot_read_is_reported() {
     assert_eq!(found.len(), 2 + now["alert.kind"].len(), "{found:?}");
 }
 
-/// Version 1 of an imagined record, and what may be done to it.
+/// Version 1 of a fictitious record, which the tests change.
 const FIRST: &str = r#"{
   "type": "record", "name": "Sale", "namespace": "tidemark",
   "fields": [

@@ -17,7 +17,7 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
-    /// Seven bits a byte, the lowest first, then zigzag.
+    /// Reads a number: seven bits a byte, the lowest first, then zigzag.
     fn long(&mut self) -> Result<i64, Unfit> {
         let mut value = 0_u64;
         for shift in (0..u64::BITS).step_by(7) {
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes()?).map_err(Error::custom)
     }
 
-    /// `true` for the second of two.
+    /// Reads a boolean.
     fn flag(&mut self) -> Result<bool, Unfit> {
         match self.byte()? {
             0 => Ok(false),

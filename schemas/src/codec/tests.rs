@@ -31,7 +31,7 @@ fn bytes_that_are_no_record_have_their_own_errors() {
     assert_eq!(decode::<Alert>(&good).unwrap(), example::alert());
 }
 
-/// Records of a newer version can be read some day, garbage never: they have different errors.
+/// A newer version can read its records, no version can read garbage: they have different errors.
 #[test]
 fn what_a_newer_version_wrote_is_no_garbage() {
     let good = encode(&example::alert()).unwrap();
@@ -50,8 +50,8 @@ fn what_a_newer_version_wrote_is_no_garbage() {
     }
 }
 
-/// Every text of every example, replaced by one that is in no vocabulary: where that is a word, the error
-/// names its field. So no field with a word is missing in the list.
+/// Replaces every text of every example by one that is in no vocabulary. If the text was a word, the
+/// error must name its field, so no field with a word is missing in the list.
 #[test]
 fn every_word_of_a_newer_version_is_named() {
     fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) -> usize {
@@ -78,7 +78,7 @@ fn every_word_of_a_newer_version_is_named() {
     assert!(named.iter().sum::<usize>() > 30, "{named:?}");
 }
 
-/// Replaces the text with this number; its field.
+/// Replaces the text with this number, and returns its field.
 fn replace(value: &mut Value, number: &mut usize, field: &str) -> Option<String> {
     match value {
         Value::Record(fields) => {
@@ -100,7 +100,7 @@ fn replace(value: &mut Value, number: &mut usize, field: &str) -> Option<String>
     }
 }
 
-/// Records of the version that is written have a reader and a writer of their own.
+/// The written version has its own reader and writer, which must agree with `apache-avro`.
 #[test]
 fn apache_avro_has_the_same_bytes() {
     fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) {
@@ -156,7 +156,7 @@ fn entries() -> [MatchingEntry; 3] {
     [MatchingEntry::Lane(lane), MatchingEntry::Deposit(entry), MatchingEntry::Watch(watch)]
 }
 
-/// Each record of each schema, those within others too.
+/// Checks each record type of each schema, nested ones included.
 #[test]
 fn fields_have_the_order_of_their_schema() {
     fn names(
@@ -290,7 +290,8 @@ fn damaged_bytes_are_refused_or_another_record() {
     assert!(refused.iter().all(|count| *count > 50), "{refused:?}");
 }
 
-/// A codec that writes the version here and reads another one of this text, which it returns beside.
+/// Returns a codec that writes the present version and also reads one with this text, and that
+/// version.
 fn with_other(name: SchemaName, text: String) -> (Codec, &'static Schema) {
     let first = name.schema().text;
     let second: &'static str = Box::leak(text.into_boxed_str());

@@ -8,11 +8,11 @@ use serde::{Serialize, Serializer};
 
 use super::Unfit;
 
-/// Appends the Avro binary of what is serialized to the bytes.
+/// Serializer that appends Avro binary to a buffer.
 pub(super) struct Writer<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Writer<'_> {
-    /// Zigzag, then seven bits a byte, the lowest first.
+    /// Writes a number: zigzag, then seven bits a byte, the lowest first.
     fn long(&mut self, value: i64) {
         let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
         while rest > 0x7f {
@@ -106,7 +106,7 @@ impl<'a> Serializer for Writer<'a> {
         value.serialize(self)
     }
 
-    /// One block of all items.
+    /// Writes all items as one block.
     fn serialize_seq(mut self, length: Option<usize>) -> Result<Self, Unfit> {
         let length = length.ok_or_else(|| Unfit("an array of unknown length".to_owned()))?;
         if length > 0 {

@@ -7,8 +7,8 @@ use crate::{Amount, Draws, binary};
 /// The order's own amount, or a little more: by digits below one cent, then by cents too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AmountRule {
-    /// `true` if the order's own amount is tried first; else only if no raise below a cent is
-    /// allowed.
+    /// `true` if the order's own amount is tried first; otherwise it is tried only if no raise
+    /// below a cent is allowed.
     pub exact_first: bool,
     /// Maximum number of digits after the point in a raised amount.
     pub digits: i32,
@@ -20,7 +20,7 @@ pub struct AmountRule {
 }
 
 impl AmountRule {
-    /// The order's own amount, or none.
+    /// Allows only the order's own amount.
     pub const EXACT: Self =
         Self { exact_first: true, digits: 2, limit: Amount::ZERO, draws: Draws([0; 32]) };
 }

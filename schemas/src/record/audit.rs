@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::plain_record;
 use crate::{AuditAction, CommandId, OrderId, TransferId, UnixMicros};
 
-/// The operator of a command of the executable.
+/// Operator in the entry of a command of the executable.
 pub const COMMAND_LINE: &str = "command line";
 
 /// A command of an operator, written before it is carried out (`audit_entry.avsc`).

@@ -128,8 +128,8 @@ pub struct ConfirmedTier {
     pub below: Option<Amount>,
     /// Transfers up to this height are confirmed; -1 for none yet.
     pub number: i64,
-    /// Time of the newest block that is known at or below it: no transfer with an older block's
-    /// time can follow. None for none yet.
+    /// Time of the newest known block at or below that height: no transfer in a block with an
+    /// earlier time can follow. None if there is none yet.
     pub timestamp: Option<UnixSeconds>,
 }
 

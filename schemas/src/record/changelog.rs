@@ -43,7 +43,7 @@ pub struct LaneEntry {
     pub too_far_at: Option<UnixSeconds>,
     /// Version clock of the progress that was published last.
     pub progress_at: Option<UnixMicros>,
-    /// Time of the head in it.
+    /// Time of the head in that progress.
     pub progress_time: Option<UnixSeconds>,
     /// `true` if new progress is due with the next head, such as when more is watched.
     #[serde(default)]
@@ -61,7 +61,7 @@ pub struct LaneEntry {
     pub id_partition: Option<i32>,
 }
 
-/// A deposit, live or in its late window. Ids and addresses are bytes: nobody outside reads this.
+/// A deposit, live or in its late window. Ids and addresses are bytes: no other program reads this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DepositEntry {
     pub deposit_id: DepositId,
@@ -136,8 +136,8 @@ pub struct TransferEntry {
     pub orphan_due: bool,
     /// `true` while the order's reply to a settle is pending.
     pub settling: bool,
-    /// The transfer failed before `candidate_order_id` replied, or that order was forgotten: the
-    /// order may still expect it.
+    /// `true` if the transfer failed before `candidate_order_id` replied, or that order was
+    /// forgotten: the order may still expect it.
     #[serde(default)]
     pub unanswered: bool,
     /// Time of the last attach request to an order; kept after a refusal.

@@ -25,7 +25,7 @@ pub struct OrderCommand {
 pub enum OrderCommandBody {
     Create(CreateOrder),
     ChoosePayment(PaymentRequest),
-    /// The customer cancels.
+    /// The customer or an operator cancels.
     Cancel,
     /// An operator forces paid.
     MarkPaid(EndedOrder),
@@ -49,7 +49,7 @@ pub enum OrderCommandBody {
     CandidateSeen {
         transfer_id: TransferId,
     },
-    /// It will not pay.
+    /// The candidate will not pay.
     CandidateGone {
         transfer_id: TransferId,
     },
@@ -57,7 +57,7 @@ pub enum OrderCommandBody {
     Settle(Settle),
     /// A transfer asks to pay the order that an operator named.
     Attach(Attach, EndedOrder),
-    /// The operator's transfer must not pay.
+    /// The transfer that an operator named must not pay.
     AttachRefused(EndedOrder),
     /// The order's own timer is due.
     Tick,
@@ -77,7 +77,7 @@ pub struct CreateOrder {
     pub expecting_wallet_address: Option<Address>,
     pub blockchain: Option<Blockchain>,
     pub stablecoin: Option<Stablecoin>,
-    /// Transfers in blocks after this do not pay it.
+    /// Transfers in blocks after this time do not pay it, unless its deposit accepts late ones.
     pub expires_at: UnixSeconds,
     /// Version of its first record, if above 1: after a restore it exceeds those of an earlier order of this id.
     #[serde(default)]
@@ -87,7 +87,7 @@ pub struct CreateOrder {
 }
 
 impl CreateOrder {
-    /// The first record of the order that `command` creates by this. The api shows it before the
+    /// The first record of the order that `command` creates from this. The api shows it before the
     /// processor has written it: both must be equal at the same version.
     #[must_use]
     pub fn first_record(&self, command: &OrderCommand) -> Order {
@@ -187,17 +187,18 @@ pub struct DepositCommand {
 /// The kinds of [`DepositCommand`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DepositCommandBody {
-    /// Reserve an amount and wait for it.
+    /// Reserves an amount, and waits for its payment.
     Open(OpenDeposit),
-    /// Release it, and reply. `expired` only queries its state: the chain's time alone closes it for that.
+    /// Closes the deposit, and replies. The reason `expired` only queries its state: chain time alone lets
+    /// it expire.
     Close { reason: CloseReason },
-    /// Say whether a transfer may still pay the order. It may be of another lane.
+    /// Asks again if a transfer may still pay the order. The transfer may be of another lane.
     Candidate { transfer_id: TransferId },
     /// The transfer paid the order.
     Settled { transfer_id: TransferId },
     /// The transfer may not pay the order.
     Refused { transfer_id: TransferId, reason: UnknownReason },
-    /// An operator attaches a transfer that pays nothing to the order.
+    /// An operator attaches to the order a transfer that pays nothing.
     Attach(Box<AttachTransfer>),
     /// The transfer that an operator named paid the order.
     Attached { transfer_id: TransferId },
@@ -205,7 +206,7 @@ pub enum DepositCommandBody {
     AttachRefused { transfer_id: TransferId },
     /// No payment in this scope is settled, and no deposit opens.
     Stop(StopScope),
-    /// A stop of exactly this ends.
+    /// Ends the stop of exactly this scope.
     Resume(StopScope),
 }
 
@@ -253,7 +254,7 @@ pub struct OpenDeposit {
     pub user_address: Option<Address>,
     /// Time when its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
-    /// Transfers in blocks up to here count.
+    /// Transfers in blocks up to this time count.
     pub expires_at: UnixSeconds,
     pub amounts: AmountRule,
     pub late_window_seconds: u32,

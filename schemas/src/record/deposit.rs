@@ -31,7 +31,7 @@ pub struct Deposit {
     pub value_text: String,
     /// Time when its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
-    /// Transfers in blocks up to here count.
+    /// Transfers in blocks up to this time count.
     pub expires_at: UnixSeconds,
 }
 plain_record!(Deposit);

@@ -36,7 +36,7 @@ pub struct Order {
     pub blockchain: Option<Blockchain>,
     pub stablecoin: Option<Stablecoin>,
     pub created_at: UnixSeconds,
-    /// Transfers in blocks after this do not pay it.
+    /// Transfers in blocks after this time do not pay it, unless their deposit accepts late ones.
     pub expires_at: UnixSeconds,
     /// The transfer that paid it; none if an operator did.
     pub paid_by: Option<TransferId>,

@@ -19,6 +19,6 @@ pub struct InputRun {
     pub topic: String,
     /// Offset of the first one.
     pub first: i64,
-    /// Number of records; offsets between them have gaps.
+    /// Number of records; their offsets may have gaps.
     pub count: i32,
 }

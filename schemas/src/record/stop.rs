@@ -8,7 +8,7 @@ use crate::{Address, Blockchain, Stablecoin};
 /// are distinct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StopScope {
-    /// The only chain, where one was named: that of the lane.
+    /// The chain, if one was named, which is that of the lane; none for all chains.
     pub blockchain: Option<Blockchain>,
     #[serde(rename = "token")]
     pub stablecoin: Option<Stablecoin>,

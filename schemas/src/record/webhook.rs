@@ -32,7 +32,7 @@ pub struct Delivery {
     /// Number of deferrals since its last attempt.
     #[serde(default)]
     pub deferrals: i32,
-    /// Number of POSTs made of it.
+    /// Number of POSTs made for it.
     #[serde(default)]
     pub requests: i32,
     /// Outcome of its last attempt.

@@ -1,5 +1,5 @@
-//! Delays of webhooks: one topic for each delay, which is its name, so that none waits behind a
-//! later one. `webhooks.max_attempts` may end them earlier.
+//! Delays of webhooks. Each has a topic, named after it, so that no webhook waits behind one that
+//! is due later. `webhooks.max_attempts` may end the attempts earlier.
 
 use crate::vocabulary::vocabulary;
 
@@ -22,10 +22,10 @@ vocabulary! {
 
     /// Wait of a webhook that is deferred without an attempt, by the name of its topic.
     DeferLevel {
-        /// A webhook that did not wait for its receiver before.
+        /// A webhook that was not deferred before.
         First = "webhooks.defer.5s",
         Second = "webhooks.defer.60s",
-        /// One that was never sent and has waited several times.
+        /// A webhook that was never sent and was deferred several times.
         Further = "webhooks.defer.900s",
     }
 }
