@@ -7,7 +7,7 @@ use schemas::UnixMicros;
 
 /// The source of the time.
 pub trait Clock: Send + Sync + 'static {
-    /// Now.
+    /// Current time.
     fn now(&self) -> UnixMicros;
 }
 
@@ -28,7 +28,7 @@ impl Clock for SystemClock {
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// Makes a clock that shows `now`.
     #[must_use]
     pub fn new(now: UnixMicros) -> Self {
         Self(AtomicI64::new(now.0))

@@ -1,7 +1,7 @@
 //! Configuration: one TOML file over compiled-in defaults, with `TIDEMARK__SECTION__KEY` on top.
 //!
 //! Each crate has the commented defaults of its own sections, and reads them through a [`Reader`] into
-//! ready types. Readers collect every problem, so that an operator sees all of them at once.
+//! typed values. Readers collect every problem, so that an operator sees all of them at once.
 
 mod connections;
 mod exposed;
@@ -29,7 +29,7 @@ use exposed::has_secret;
 pub const DEFAULTS: &str = include_str!("config/default.toml");
 /// Variables with this prefix override keys: `TIDEMARK__ORDERS__TTL=10m`.
 const ENV_PREFIX: &str = "TIDEMARK__";
-/// Everything wrong with a configuration, one line each.
+/// All problems of a configuration, one line each.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct Problems(pub Vec<String>);
@@ -84,7 +84,8 @@ impl Shared {
         self.problems.borrow().iter().map(line).collect()
     }
 
-    /// The value of a key for a type other than text. `true`, `12` and `["a"]` of a variable are TOML.
+    /// The value of a key for a type other than text. The text of a variable, such as `true`, `12` or
+    /// `["a"]`, is parsed as TOML.
     fn typed(&self, key: &str, value: Value) -> Value {
         match value.as_str().filter(|_| self.variables.contains(key)) {
             Some(text) => {
@@ -108,7 +109,7 @@ impl Source {
             };
             match value.into_string() {
                 Ok(value) => variables.push((name, value)),
-                // It may be a secret.
+                // The value is not shown: it may be a secret.
                 Err(_) => problems.push((name, "is not UTF-8 text".to_owned())),
             }
         }
@@ -217,7 +218,7 @@ impl Source {
         self.forgive_if(|missing| missing == key);
     }
 
-    /// The same for every key of a list of sections.
+    /// As [`Source::forgive`], for every key of a list of sections.
     pub fn forgive_within(&mut self, list: &str) {
         self.forgive_if(|missing| {
             missing.strip_prefix(list).is_some_and(|key| key.starts_with('['))
@@ -241,7 +242,7 @@ impl Source {
     }
 }
 
-/// The sections of a list, which is at `path`.
+/// Readers of the sections of the list at `path`.
 fn readers(path: &str, list: Option<Value>, shared: &Rc<Shared>) -> Vec<Reader> {
     let list = match list.map(|list| shared.typed(path, list)) {
         Some(Value::Array(list)) => list,
@@ -262,7 +263,8 @@ fn readers(path: &str, list: Option<Value>, shared: &Rc<Shared>) -> Vec<Reader> 
     list.into_iter().enumerate().filter_map(reader).collect()
 }
 
-/// Returns the line and cause of a TOML error, without the line itself: it may have a secret.
+/// Returns the line number and cause of a TOML error, without the text of the line: it may contain
+/// a secret.
 fn syntax_problem(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count().saturating_add(1);
@@ -283,7 +285,7 @@ fn merge(base: &mut Table, over: Table) {
 /// Sets the value of a variable; returns the whole name of its key, or none if a parent is not a section.
 fn set(table: &mut Table, keys: &[String], text: String) -> Option<String> {
     let (first, rest) = keys.split_first()?;
-    // Variables have no lower case, some keys have an upper one.
+    // Names of variables have lost their case, and some keys contain capitals.
     let known = table.keys().find(|key| key.eq_ignore_ascii_case(first));
     let first = known.unwrap_or(first).clone();
     if rest.is_empty() {

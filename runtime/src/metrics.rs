@@ -11,7 +11,7 @@ pub enum Kind {
     Histogram,
 }
 
-/// A gauge that is set to this is not exported: its value is known to another process, or to none.
+/// Value of a gauge that is not exported: this process does not know the real one.
 pub const NO_VALUE: f64 = f64::NAN;
 
 /// One metric.
@@ -22,7 +22,7 @@ pub struct Metric {
     pub kind: Kind,
     /// The labels' names. Their values come from closed sets.
     pub labels: &'static [&'static str],
-    /// Every value of each label; none where only the part of the process that records it knows them.
+    /// All values of each label; empty for a label whose values only the recording code knows.
     pub values: &'static [&'static [&'static str]],
     pub meaning: &'static str,
 }
@@ -68,14 +68,14 @@ pub fn describe(metrics: &[Metric]) {
 
 /// Exports counters and histograms at 0, so that already their first event is an increase: one for
 /// every combination of the labels' values. `known` has the values of labels that only the caller
-/// knows; a metric with a label of unknown values is left out.
+/// knows; a metric that has a label without known values is left out.
 pub fn register(metrics: &[Metric], known: &[(&str, &[&'static str])]) {
     for metric in metrics {
         for labels in metric.combinations(known) {
             match metric.kind {
                 Kind::Counter => metrics::counter!(metric.name, &labels).increment(0),
                 Kind::Histogram => drop(metrics::histogram!(metric.name, &labels)),
-                // 0 would be a value.
+                // A gauge exported as 0 would show a value that nobody measured.
                 Kind::Gauge => {}
             }
         }

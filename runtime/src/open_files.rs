@@ -2,7 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for every limit of the configuration; some systems allow any number, and pay for each.
+/// Maximum limit that is requested: enough for every limit of the configuration. Some systems allow
+/// any number, at a cost for each.
 const WANTED: u64 = 1 << 20;
 
 /// Raises the limit as far as the system lets this process, and returns the new limit; none is no limit.

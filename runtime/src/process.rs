@@ -37,13 +37,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// This process, which starts now. `data` is the folder of its files, if it has any.
+    /// Describes this process, which starts now. `data` is the folder of its files, if it has any.
     #[must_use]
     pub fn starting(version: &'static str, data: Option<PathBuf>) -> Self {
         Self { version, started: SystemClock.now().seconds().0, data }
     }
 
-    /// All of it in Prometheus' text format. Unavailable values are left out.
+    /// All metrics of the process in Prometheus' text format. Unavailable values are left out.
     #[must_use]
     pub fn exposition(&self) -> String {
         let mut text = String::new();
@@ -84,7 +84,7 @@ impl Process {
     }
 }
 
-/// A line of the process's status, in bytes.
+/// Value of a line of `/proc/self/status`, in bytes.
 fn memory(key: &str) -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;

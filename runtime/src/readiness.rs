@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Minimum length of a wait whose end is logged although its reason was not: every start has shorter ones.
+/// Minimum length of a wait whose end is logged although its reason was not. Every start has shorter
+/// waits.
 const LASTED: Duration = Duration::from_secs(3);
 
 crate::metrics! {
@@ -64,7 +65,8 @@ impl Readiness {
         Part { readiness: self.clone(), number }
     }
 
-    /// Raises an alarm for people although the process is ready, until the [`Alarm`] is dropped.
+    /// Raises an alarm for operators, which does not affect readiness, until the [`Alarm`] is
+    /// dropped.
     #[must_use]
     pub fn alarm(&self, text: impl Into<String>) -> Alarm {
         let mut parts = self.parts();
@@ -109,7 +111,7 @@ impl Readiness {
 }
 
 impl Parts {
-    /// The time from the start, when everything is ready for the first time.
+    /// Sets the gauge. Returns the time since the start if everything is ready for the first time.
     fn measure(&mut self) -> Option<Duration> {
         let is_ready = self.all.values().all(|state| state.waits_for.is_none());
         metrics::gauge!(READY).set(f64::from(u8::from(is_ready)));
@@ -117,7 +119,8 @@ impl Parts {
     }
 }
 
-/// Logs once that the process is ready: its parts have a line of their own if they lasted.
+/// Logs that the process is ready for the first time. A part has a line of its own only if its wait
+/// lasted.
 fn log_ready(ready_after: Option<Duration>) {
     if let Some(after) = ready_after {
         tracing::info!("ready after {:.1} s", after.as_secs_f64());
@@ -132,7 +135,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Not ready. A new reason is logged.
+    /// Sets the part as not ready. A new reason is logged.
     pub fn waiting(&self, reason: impl Into<String>) {
         let reason = reason.into();
         if let Some(Change { name, .. }) = self.set(Some(reason.clone()), true) {
@@ -140,12 +143,12 @@ impl Part {
         }
     }
 
-    /// Not ready yet. Updates the reason without logging.
+    /// Sets the part as not ready, and updates the reason without logging.
     pub fn progress(&self, reason: impl Into<String>) {
         self.set(Some(reason.into()), false);
     }
 
-    /// Ready. Logged if the wait was logged, or lasted.
+    /// Sets the part as ready. Logged if the wait was logged, or took longer than `LASTED`.
     pub fn ready(&self) {
         let change = self.set(None, false);
         if let Some(Change { name, is_due: true, .. }) = &change {
@@ -154,7 +157,7 @@ impl Part {
         log_ready(change.and_then(|change| change.ready_after));
     }
 
-    /// None if that changes nothing.
+    /// Sets the state of the part; none if that changes nothing.
     fn set(&self, waits_for: Option<String>, is_logged: bool) -> Option<Change> {
         let mut parts = self.readiness.parts();
         let state = parts.all.get_mut(&self.number)?;
@@ -192,7 +195,7 @@ impl Drop for Part {
     }
 }
 
-/// A condition for an operator.
+/// An alarm for operators, raised until this is dropped.
 #[derive(Debug)]
 pub struct Alarm {
     readiness: Readiness,
@@ -247,7 +250,7 @@ mod tests {
         assert_eq!(readiness.waiting_for(), ["log: the broker does not answer"]);
     }
 
-    /// Nine waits of milliseconds are one line.
+    /// Short waits at the start get no lines of their own, only one for the process.
     #[test]
     fn only_waits_that_lasted_are_logged() {
         let readiness = Readiness::default();

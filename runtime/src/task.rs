@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 /// Any error that ends a part.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Stop phase of a part. Earlier phases have ended, or timed out, before later ones must stop.
+/// Stop phase of a part. Earlier phases have ended, or timed out, before later ones are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Takes requests and follows chains: stops first.
@@ -50,7 +50,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// No parts yet. All of them together get `deadline` to stop.
+    /// Makes an empty set of parts, which together get `deadline` to stop.
     #[must_use]
     pub fn new(deadline: Duration) -> Self {
         Self {
@@ -61,8 +61,8 @@ impl Tasks {
         }
     }
 
-    /// Starts an asynchronous part. It returns soon after its token is cancelled; returning before, or
-    /// an error, stops the process.
+    /// Starts an asynchronous part. It returns soon after its token is cancelled; an earlier return,
+    /// or an error, stops the process.
     pub fn future<F, R>(&mut self, phase: Phase, name: impl Into<String>, part: F)
     where
         F: FnOnce(CancellationToken) -> R,
@@ -123,7 +123,8 @@ impl Tasks {
         let deadline = tokio::time::Instant::now() + self.deadline;
         for phase in PHASES {
             self.tokens[phase as usize].cancel();
-            // Half of what is left for each: a part that hangs must not cost later ones all their time.
+            // Each phase gets half of the remaining time: a part that hangs must leave time for later
+            // phases.
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let share = tokio::time::Instant::now() + left / 2;
             loop {
@@ -143,7 +144,7 @@ impl Tasks {
         first.map_or(Ok(()), Err)
     }
 
-    /// Takes note of a part that ended: its name, and its error.
+    /// Removes a part that ended. Returns its name and its error.
     fn ended(
         &mut self,
         ended: Result<(String, Result<(), BoxError>), tokio::task::JoinError>,
@@ -162,7 +163,7 @@ impl Tasks {
     }
 }
 
-/// Waits on a thread of its own for `time`, or until `stop`.
+/// Blocks the calling thread for `time`, or until `stop` is cancelled.
 pub fn wait(stop: &CancellationToken, time: Duration) {
     /// Maximum delay until a stop is noticed.
     const STEP: Duration = Duration::from_millis(20);
@@ -175,7 +176,7 @@ pub fn wait(stop: &CancellationToken, time: Duration) {
     }
 }
 
-/// The waits between attempts: each is twice the one before, up to a longest.
+/// Delays between attempts: each is twice the one before, up to a maximum.
 #[derive(Debug)]
 pub struct Backoff {
     first: Duration,
@@ -184,7 +185,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Waits `first` at first, and never longer than `max`.
+    /// Makes delays that begin with `first` and never exceed `max`.
     #[must_use]
     pub fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, next: first }
@@ -197,7 +198,7 @@ impl Backoff {
         delay
     }
 
-    /// An attempt succeeded: the next wait is the first again.
+    /// Returns to the first delay, after an attempt that succeeded.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

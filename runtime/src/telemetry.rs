@@ -19,11 +19,12 @@ use crate::Readiness;
 use crate::config::Reader;
 use crate::process::Process;
 
-/// Upper bounds of the buckets of a time. Buckets of several processes can be added up, quantiles cannot.
+/// Upper bounds of the buckets of a duration, in seconds. Buckets of several processes can be added up,
+/// quantiles cannot.
 const SECONDS: [f64; 15] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0];
 
-/// Upper bounds of the buckets of a number of things.
+/// Upper bounds of the buckets of a count.
 const COUNTS: [f64; 12] =
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 4096.0, 16384.0];
 
@@ -126,7 +127,7 @@ pub enum Error {
 /// # Errors
 /// [`Error::Installed`] on a second call.
 pub fn init_log(config: &Config) -> Result<(), Error> {
-    // The caller of the driver logs its failures, once for each reason.
+    // The CQL driver's own lines are off: its caller logs failures, once for each reason.
     let filter = EnvFilter::new(format!("scylla=off,{}", config.filter));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -136,7 +137,7 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
     result.map_err(|e| Error::Installed(e.to_string()))
 }
 
-/// Installs the metrics recorder. [`serve`] keeps it small.
+/// Installs the metrics recorder. [`serve`] bounds its memory.
 ///
 /// # Errors
 /// [`Error::Installed`] on a second call.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{Clock, SystemClock};
 
-/// Capacity of the exporter's queue.
+/// Capacity of the exporter's queue, in spans.
 pub const WAITING_MAX: usize = 8192;
 /// Outcomes of a span.
 const OUTCOMES: &[&str] = &["sent", "dropped"];
@@ -40,7 +40,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// A trace of this id that begins.
+    /// Context of a new trace with this id.
     #[must_use]
     pub const fn new(trace: u128) -> Self {
         Self { trace, parent: 0, is_sampled: true }
@@ -128,7 +128,7 @@ pub fn begin(name: impl Into<String>, kind: Kind, context: Context) -> Option<Ru
     begin_since(name, kind, context, Instant::now())
 }
 
-/// The same with an earlier start.
+/// As [`begin`], with an earlier start.
 #[must_use]
 pub fn begin_since(
     name: impl Into<String>,
@@ -165,14 +165,14 @@ impl Running {
         }
     }
 
-    /// It went wrong.
+    /// Marks the span as failed.
     pub fn fail(&mut self) {
         if let Some(span) = &mut self.span {
             span.is_failed = true;
         }
     }
 
-    /// It is not exported.
+    /// Drops the span without exporting it.
     pub fn discard(mut self) {
         self.span = None;
     }
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// One test, as the queue is the process'.
+    /// One test: the queue is shared by the whole process.
     #[test]
     fn nothing_waits_for_the_exporter() {
         let context = Context::parse(TEXT.as_bytes()).unwrap();

@@ -1,7 +1,7 @@
-//! Checkpoints of a SQLite file in WAL mode, beside the thread that writes it: another thread moves what was
-//! appended to the WAL into the main file, so that no commit waits for that.
+//! Checkpoints of a SQLite file in WAL mode, beside the thread that writes it: another thread moves the
+//! pages of the WAL into the main file, so that no commit waits for that.
 //!
-//! And copies of a file that is in use.
+//! Also copies a file that is in use, and checks a file for damage.
 //!
 //! Deliberately not here: what a file holds, and what its owner does when the disk fails.
 
@@ -33,18 +33,19 @@ const COPY_AWAITED: Duration = Duration::from_secs(5);
 struct Bounds {
     /// Minimum number of new pages for which a checkpoint is worth its flushes.
     checkpoint: i32,
-    /// Pages from which the writer itself checkpoints: only without concurrent writes does one
-    /// complete, so that the next transaction restarts the WAL.
+    /// Number of pages in the WAL from which the writer itself makes the checkpoint. Without
+    /// concurrent writes it completes, so that the next transaction restarts the WAL.
     wal_max: i32,
     /// Number of new pages after which such a checkpoint is tried again.
     retry: i32,
-    /// Time that such a checkpoint waits for queries, twice at most: those by an id take
-    /// microseconds, pages of lists some milliseconds, and on a busy machine each is delayed.
+    /// Maximum wait of such a checkpoint for queries; it waits twice at most. A query by an id
+    /// takes microseconds, a page of a list some milliseconds, and more on a busy machine.
     readers_awaited: Duration,
 }
 
-/// `true` if reading or writing failed below SQLite. The system may have dropped a failed write and
-/// pretend otherwise, so a later transaction could build on data lost in a power cut.
+/// `true` if reading or writing failed below SQLite. After a failed write the system may drop the
+/// data and still report success, so a later transaction could build on data that a power cut
+/// loses.
 #[must_use]
 pub fn is_of_the_disk(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
@@ -66,10 +67,10 @@ pub struct Writing {
 
 impl Writing {
     /// Takes over the checkpoints of `connection`, which has `path` open. `failed` is called if the
-    /// disk fails under one on the other thread; no checkpoint follows.
+    /// disk fails in a checkpoint on the other thread, which then makes no more.
     ///
     /// # Errors
-    /// The file cannot be opened again, or there is no thread.
+    /// The file cannot be opened again, or the thread cannot be started.
     pub fn new(
         mut connection: Connection,
         path: &Path,
@@ -81,7 +82,7 @@ impl Writing {
             seen.store(pages, Ordering::SeqCst);
             Ok(())
         };
-        // It replaces SQLite's own checkpoints.
+        // The hook replaces SQLite's own checkpoints.
         connection.wal_hook(Some(hook)).map_err(io::Error::other)?;
         let other = open_again(path).map_err(io::Error::other)?;
         let (requests, requested) = sync_channel(1);
@@ -93,7 +94,8 @@ impl Writing {
         Ok(Self { connection, pages, checkpointed_at, bounds, requests, checkpointer })
     }
 
-    /// Called after a commit, best after its replies.
+    /// Requests or makes a checkpoint if one is due. To be called after a commit, best after its
+    /// replies.
     ///
     /// # Errors
     /// The disk failed.
@@ -113,7 +115,7 @@ impl Writing {
         }
         self.checkpointed_at = pages;
         if let Some(requests) = &self.requests {
-            // Full: one is about to begin.
+            // If the channel is full, a checkpoint is requested already.
             requests.try_send(()).ok();
         }
         Ok(())
@@ -142,7 +144,8 @@ impl Writing {
     }
 }
 
-/// A connection that has never read takes the file to have no WAL, and its checkpoints do nothing.
+/// Opens the file again, and reads from it: a connection that has never read assumes that there is
+/// no WAL, and its checkpoints do nothing.
 fn open_again(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
@@ -156,7 +159,8 @@ fn make_checkpoints(connection: &Connection, requested: &Receiver<()>) -> rusqli
     Ok(())
 }
 
-/// Ignores all but disk failures: the next one may get further.
+/// Makes a checkpoint. Only a failure of the disk is an error: after any other the next checkpoint
+/// may get further.
 fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result<()> {
     match connection.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), mode) {
         Ok(_) => Ok(()),
@@ -216,7 +220,8 @@ mod tests {
         };
         let mut writing = Writing::new(connection, &path, |error| panic!("{error}")).unwrap();
         let megabyte = vec![7_u8; 1 << 20];
-        // The writer stops when one is due: a concurrent transaction may limit it, as any reader.
+        // The writer stops when a checkpoint is due: like a reader, a concurrent transaction may
+        // limit it.
         while writing.checkpointed_at == 0 {
             writing.connection.execute("INSERT INTO blobs VALUES (?)", [&megabyte]).unwrap();
             writing.checkpoint_if_due().unwrap();
@@ -226,7 +231,7 @@ mod tests {
             assert!(Instant::now() < deadline, "the file has {} bytes", size(""));
             std::thread::yield_now();
         }
-        // The rest is moved at the end.
+        // `close` moves the rest.
         for _ in 0..5 {
             writing.connection.execute("INSERT INTO blobs VALUES (?)", [&megabyte]).unwrap();
         }
@@ -240,7 +245,7 @@ mod tests {
         std::fs::read(path).unwrap()[16..24].try_into().unwrap()
     }
 
-    /// Adds a page; the pages by then, and whether a checkpoint was tried.
+    /// Adds a page to the WAL. Returns its number of pages, and `true` if a checkpoint was tried.
     fn write(writing: &mut Writing) -> (i32, bool) {
         let before = writing.checkpointed_at;
         writing.connection.execute("UPDATE one SET n = n + 1", []).unwrap();
@@ -272,7 +277,7 @@ mod tests {
         assert_eq!(tried, [16, 20, 24, 28]);
         assert_eq!(salts(&wal), first);
 
-        // A query that begins before the next one and ends while that waits for it.
+        // A query begins before the next checkpoint, and ends while the checkpoint waits for it.
         reader.execute_batch("COMMIT; BEGIN; SELECT n FROM one").unwrap();
         assert_eq!([(); 3].map(|()| write(&mut writing).0), [29, 30, 31]);
         writing.bounds.readers_awaited = Duration::from_secs(60);
@@ -280,7 +285,7 @@ mod tests {
         let is_over = &AtomicBool::new(false);
         let next = std::thread::scope(|scope| {
             scope.spawn(move || {
-                // It keeps others from writing.
+                // The waiting checkpoint blocks other writers.
                 let waits = || other.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err();
                 while !waits() && !is_over.load(Ordering::SeqCst) {}
                 reader.execute_batch("COMMIT").unwrap();

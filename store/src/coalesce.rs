@@ -67,13 +67,13 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// For one of `passes`, which are counted from 0.
+    /// Makes one for pass `pass` of `passes`, counted from 0.
     #[must_use]
     pub fn new(pass: u64, passes: u64) -> Self {
         Self { versions: HashMap::new(), pass, passes: passes.max(1) }
     }
 
-    /// Takes note of the version of a change.
+    /// Notes the version of a change.
     pub fn note(&mut self, change: &Change) {
         if let Some((key, version)) = self.row(change) {
             let newest = self.versions.entry(key).or_insert(version);
@@ -96,7 +96,7 @@ impl Newest {
     /// The row of a change and its version, if the row is of this pass.
     fn row(&self, change: &Change) -> Option<(RowKey, UnixMicros)> {
         let (key, version) = row(change);
-        // A hash equal in every pass, unlike the map's.
+        // A hash that is equal in every pass, unlike that of the map.
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&key);
         (hash % self.passes == self.pass).then_some((key, version))
     }

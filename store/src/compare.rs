@@ -7,7 +7,7 @@ use schemas::record::Attempt;
 
 use crate::{Change, DepositFilter, Error, Page, Store, Subject, Within};
 
-/// Rows of one page: more than the open deposits of an order in one stablecoin.
+/// Number of rows in one page: more than the open deposits of an order in one stablecoin.
 const PAGE_ROWS: u32 = 500;
 
 /// Difference between a row and its newest version.

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use runtime::config::Reader;
 use schemas::Secret;
 
-/// The log keeps records for 91 days: rows removed sooner would return when tables are rebuilt.
+/// Minimum retention in days. The log keeps records for 91 days: rows removed sooner would return
+/// when tables are rebuilt.
 const RETENTION_DAYS_MIN: u64 = 92;
 const RETENTION_DAYS_MAX: u64 = 36_500;
-/// Value of `retention_export` for no copies.
+/// Value of `retention_export` that disables copies.
 const NO_EXPORT: &str = "none";
 
 /// Storage of the tables.
@@ -42,7 +43,7 @@ pub struct CqlConfig {
 /// Retention of final rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// Whole days of UTC, without the present one.
+    /// Number of whole UTC days for which rows are kept, not counting the present one.
     pub days: u32,
     /// The folder for copies; none if there are to be none.
     pub export: Option<PathBuf>,
@@ -70,7 +71,8 @@ impl Retention {
     }
 }
 
-/// Reads the section `store`, and reports its problems in it. Without a retention everything is kept.
+/// Reads the section `store`. Its problems are reported through `section`. Without a retention
+/// everything is kept.
 #[must_use]
 pub fn read(mut section: Reader) -> (BackEnd, Option<Retention>) {
     let back_end = BackEnd::read_keys(&mut section);

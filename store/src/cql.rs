@@ -52,7 +52,7 @@ use crate::Error;
 use crate::config::CqlConfig;
 use crate::error::Cause;
 
-/// Rows of one page of the wallets.
+/// Number of rows in one page of the wallets.
 const WALLET_ROWS: i32 = 1_000;
 
 /// The tables in a keyspace. Clones share their connections. It survives the loss of any node and
@@ -73,7 +73,7 @@ struct Tables {
     emptied: Emptied,
     /// Counts the requests.
     requests: AtomicU64,
-    /// In tests.
+    /// Turns of the requests, in tests.
     turns: OnceLock<Arc<dyn Turns>>,
 }
 
@@ -82,8 +82,9 @@ impl CqlStore {
     ///
     /// # Errors
     /// [`Error::Transient`] if no node can be reached now; [`Error::SchemaMissing`],
-    /// [`Error::SchemaOutdated`], [`Error::TablesMissing`] or [`Error::SchemaNewer`]; [`Error::Replication`] if the keyspace keeps
-    /// another number of copies than is configured; [`Error::Fatal`] if the nodes refuse this program.
+    /// [`Error::SchemaOutdated`], [`Error::TablesMissing`] or [`Error::SchemaNewer`]; [`Error::Replication`]
+    /// if the keyspace keeps another number of copies than is configured; [`Error::Fatal`] if the nodes
+    /// refuse this program.
     pub async fn open(config: &CqlConfig) -> Result<Self, Error> {
         let session = connection::connect(config).await?;
         migration::check(&session, config).await?;
@@ -146,7 +147,8 @@ impl Tables {
     ) -> Result<(), Error> {
         let at = self.instant();
         let unknown = self.known.unknown(partitions, at);
-        // A wallet is found with its first partition.
+        // Wallets are written together with their partitions, so known partitions have known
+        // wallets.
         if unknown.is_empty() {
             return Ok(());
         }
@@ -172,7 +174,7 @@ impl Tables {
         Ok(wallets)
     }
 
-    /// Returns when all are acknowledged.
+    /// Writes all rows, and returns when all are acknowledged.
     async fn write_all(self: &Arc<Self>, writes: Vec<Write>) -> Result<(), Error> {
         let work = |write: Write| {
             let tables = self.clone();
@@ -184,8 +186,8 @@ impl Tables {
         rest::finish(writes, work).await
     }
 
-    /// Runs `work` for each item, `at_once` of them side by side; the results in the items' order.
-    /// The first failure ends it.
+    /// Runs `work` for each item, `at_once` of them concurrently. Returns the results in the order
+    /// of the items, or the first failure.
     async fn each<I, T, F>(
         self: &Arc<Self>,
         items: Vec<I>,

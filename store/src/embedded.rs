@@ -3,8 +3,8 @@
 //! A commit reaches the page cache, not the disk: it survives a crash of the process. A power cut
 //! reverts the file to an earlier commit, and rows since [`Store::flush`] are rebuilt from the log.
 //!
-//! One thread writes and commits in groups, and never waits for the disk; a few connections read. Rows keep the whole record next
-//! to the columns that queries need, so that what is read is exactly what was written.
+//! One thread writes and commits in groups, and never waits for the disk; a few connections read. Rows keep
+//! the whole record next to the columns that queries need, so that what is read is exactly what was written.
 
 mod anchor;
 mod disk;
@@ -43,7 +43,7 @@ use crate::{
     Position, Store, Subject, TransferFilter, TransferRow,
 };
 
-/// The database in the data folder.
+/// Name of the database file in the data folder.
 pub const FILE: &str = "tables.sqlite";
 
 /// NORMAL: only checkpoints and [`Store::flush`] wait for the disk. The checkpoint at the start
@@ -169,7 +169,7 @@ pub fn copy(dir: &Path, into: &Path) -> Result<(), Error> {
 }
 
 impl EmbeddedStore {
-    /// Opens the tables in `dir`, making both if needed, and brings them to this program's form.
+    /// Opens the tables in `dir`, creating both if needed, and brings them to this program's form.
     /// Blocks.
     ///
     /// # Errors
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(setting("synchronous"), Value::Integer(1), "NORMAL");
     }
 
-    /// In a rolling update an older program meets rows that it cannot read.
+    /// In a rolling update an older program reads rows that it cannot decode.
     #[tokio::test]
     async fn unreadable_row_is_left_out_of_lists() {
         let dir = tempfile::tempdir().unwrap();

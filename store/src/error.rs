@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// Failure to read or write the tables. Clones share the driver's error.
 #[derive(Debug, Clone)]
 pub enum Error {
-    /// It may pass. Some changes may be applied: repeat the call, and commit no offsets before it
-    /// succeeds.
+    /// The failure may pass. Some changes may be applied: repeat the call, and commit no offsets
+    /// before it succeeds.
     Transient(Cause),
     /// A repeated call fails again: a defect, a damaged file, or a server that refuses this program.
     Fatal(Cause),
@@ -32,9 +32,9 @@ pub struct Replication {
     pub keyspace: String,
     /// Data centre in which the copies are counted.
     pub datacenter: String,
-    /// In the keyspace.
+    /// Number of copies in the keyspace.
     pub found: u16,
-    /// `store.replication`.
+    /// Number of copies by `store.replication`.
     pub configured: u16,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Replication {
     }
 }
 
-/// Cause of a failure: words of this crate, the driver's error, or both.
+/// Cause of a failure: a text of this crate, the driver's error, or both.
 #[derive(Debug, Clone)]
 pub struct Cause {
     what: String,

@@ -37,7 +37,8 @@ pub trait StoreLayer: Send + Sync + 'static {
         store.set_positions(positions).await
     }
 
-    /// Instead of each read.
+    /// Instead of every other call: reads, maintenance, and writes of the origin and the pruning
+    /// day.
     async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, Error>
     where
         T: Send,

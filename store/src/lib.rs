@@ -131,7 +131,7 @@ pub struct Origin {
 pub struct Position {
     pub topic: Topic,
     pub partition: Partition,
-    /// All earlier rows are present.
+    /// Offset of the next record: the rows of all earlier ones are in the tables.
     pub next: i64,
 }
 
@@ -154,7 +154,7 @@ pub trait Store: Send + Sync + 'static {
     async fn flush(&self) -> Result<(), Error>;
 
     /// Forgets empty partitions of lists; for the process that writes the tables, about every half
-    /// a minute. May take long, and run beside everything else.
+    /// a minute. May take long, and may run beside every other call.
     ///
     /// # Errors
     /// As of reads. The next call does the rest.
@@ -218,7 +218,7 @@ pub trait Store: Send + Sync + 'static {
     /// The log that the tables are made from; none if no process has used them.
     async fn origin(&self) -> Result<Option<Origin>, Error>;
 
-    /// Notes [`Store::origin`].
+    /// Stores [`Store::origin`].
     ///
     /// # Errors
     /// As of [`Store::apply`].
@@ -227,7 +227,7 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the positions of the tables; partitions without rows may be missing.
     async fn positions(&self) -> Result<Vec<Position>, Error>;
 
-    /// Notes [`Store::positions`], after the rows before them were applied.
+    /// Stores [`Store::positions`]. To be called after the rows before them were applied.
     ///
     /// # Errors
     /// As of [`Store::apply`].
@@ -236,7 +236,7 @@ pub trait Store: Send + Sync + 'static {
     /// Creation time before which final rows were removed; none if nothing ever was.
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error>;
 
-    /// Notes [`Store::pruned_before`], which never goes back.
+    /// Stores [`Store::pruned_before`], which never goes back.
     ///
     /// # Errors
     /// As of [`Store::apply`].

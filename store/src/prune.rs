@@ -19,14 +19,14 @@ use crate::{Change, Error, Store};
 /// Destination of copies of rows before they are removed.
 #[async_trait]
 pub trait Export: Send + Sync {
-    /// Returns when these rows may be removed.
+    /// Copies rows. Returns when they may be removed.
     ///
     /// # Errors
     /// [`Error::Fatal`]: they may not.
     async fn keep(&self, rows: &[Change]) -> Result<(), Error>;
 }
 
-/// Keeps no copy.
+/// Export that keeps no copy.
 #[derive(Debug, Clone, Copy)]
 pub struct WithoutExport;
 
@@ -65,8 +65,8 @@ pub struct Kept {
     pub waiting: u64,
     /// Orders and transfers whose record this program cannot read.
     pub unreadable: u64,
-    /// Lists of a day in which something was written a moment ago, or changed within an hour: another process is at work
-    /// there.
+    /// Lists of a day in which something was written a moment ago, or changed within an hour: another process
+    /// is at work there.
     pub busy: u64,
 }
 
@@ -123,7 +123,7 @@ impl AddAssign for Pruned {
 
 /// Removes final rows created before a day, and stores in the tables that day, or the first one
 /// with a final row left. Calls `report` after each day that has rows. May be dropped at any point,
-/// and run beside everything but a rebuild of the same tables.
+/// and may run beside everything but a rebuild of the same tables.
 ///
 /// # Errors
 /// As of reads and of the export. The next call does the rest.

@@ -1,4 +1,4 @@
-//! Retries in work of hours, so that one time-out does not end it.
+//! Retries in jobs of hours, so that one time-out does not end a job.
 
 use std::future::Future;
 use std::time::Duration;
@@ -35,7 +35,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs work that fails this many times; its outcome and the number of attempts.
+    /// Runs work that fails this number of times. Returns its outcome and the number of attempts.
     async fn attempts(failures: usize, failure: fn() -> Error) -> (Result<(), Error>, usize) {
         let made = Cell::new(0);
         let outcome = retry(|| {

@@ -41,8 +41,8 @@ impl Change {
         }
     }
 
-    /// `true` if already final when rows created before `pruned` were removed: rebuilt tables need
-    /// not have it.
+    /// `true` if the record was already final when rows created before `pruned` were removed:
+    /// rebuilt tables need not have it.
     #[must_use]
     pub fn was_final_before(&self, pruned: UnixSeconds) -> bool {
         let is_final = match self {
@@ -61,7 +61,8 @@ impl Change {
         match self {
             Self::Order(order) => order.created_at < pruned && order.status != OrderStatus::Pending,
             Self::Transfer(row) => row.created_at < pruned && !is_waiting(row.status),
-            // Attempts go with their subject, closed deposits are no rows, and chains stay.
+            // Attempts are removed with their subject, closed deposits are not listed, and chains
+            // stay.
             Self::Attempt(_) | Self::Deposit(_) | Self::Chain(_) => false,
         }
     }
@@ -152,7 +153,7 @@ pub type TransferRow = Transfer;
 /// A chain or one of its lanes, as its last record has it.
 pub type ChainRow = ChainProgress;
 
-/// The lane of progress as a key: -1 for ingest, before its lanes.
+/// The lane of progress as a key: -1 for the scan of ingest, which sorts before the lanes.
 pub(crate) fn lane_key(lane: Option<i32>) -> i32 {
     lane.unwrap_or(-1)
 }

@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// A projector waits at each of them.
+    /// A projector waits for each of these calls.
     #[tokio::test]
     async fn each_call_of_a_projector_is_watched() {
         let dir = tempfile::tempdir().unwrap();

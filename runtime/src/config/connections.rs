@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Reader;
 
-/// No client needs longer for one step of a request.
+/// Maximum of each time-out: no client needs longer for one step of a request.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// Maximum number of connections of the API, and how long each may wait for its client.
@@ -23,7 +23,8 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Reads the keys of the section. At a stop, requests get a quarter of the time that all parts of the process share.
+    /// Reads the keys of the section. At a stop, requests get a quarter of the time that all parts of the
+    /// process share.
     pub(super) fn read(section: &mut Reader, stop_deadline: Duration) -> Self {
         let max = u32::try_from(section.integer("max_connections", 16..=1_000_000));
         Self {
@@ -44,7 +45,7 @@ impl Connections {
     }
 }
 
-/// A time-out: zero would end everything at once.
+/// Reads a time-out. Zero is refused: it would end every request at once.
 fn timeout(section: &mut Reader, key: &str) -> Duration {
     let time = section.optional_duration(key);
     if time.is_some_and(|time| time.is_zero() || time > TIMEOUT_MAX) {

@@ -1,8 +1,8 @@
-//! Secrets inside a configuration file: every reader of the file has them.
+//! Secrets inside a configuration file: everyone who can read the file has them.
 
 use toml::{Table, Value};
 
-/// Shortest part of a URL that counts as a key.
+/// Minimum length of a part of a URL that counts as a key, in characters.
 pub(super) const URL_KEY_CHARS_MIN: usize = 16;
 
 /// Returns `true` if a key names a secret. Variables cannot set an `api_key`: it is in a list.
@@ -22,7 +22,8 @@ fn is_secret_url(text: &str) -> bool {
     authority.contains('@') || path.split(['/', '?', '&', '=']).any(is_key)
 }
 
-/// Returns `true` if an alert sink is here: its URL, headers or body let anyone write in its name.
+/// Returns `true` if an alert sink is configured here: with its URL, headers or body anyone can
+/// send messages to it.
 fn has_sink(alerts: &Table) -> bool {
     let sinks = alerts.get("sinks").and_then(Value::as_array);
     let sinks = sinks.into_iter().flatten().filter_map(Value::as_table);

@@ -12,7 +12,8 @@ use super::{Connections, InvalidNetwork, Network, Reader, Source};
 pub struct Process {
     /// Absolute path of the configuration file; `None` if only the environment was read.
     pub config_file: Option<PathBuf>,
-    /// Names this process among those of its installation: its memberships and transactions.
+    /// Name of this process within its installation, used for its group memberships and its
+    /// transactions.
     pub name: String,
     /// Number of threads that share the partitions of each stage in this process.
     pub workers: u32,
@@ -26,7 +27,7 @@ pub struct Process {
     pub trusted_proxies: Vec<Network>,
     /// Limits on connections of the API's clients.
     pub connections: Connections,
-    /// Requests a second of the customers of one address; none for any number.
+    /// Maximum number of requests a second from the customers at one address; none for no limit.
     pub customer_requests: Option<NonZeroU32>,
     /// Folder of the embedded back ends.
     pub data_dir: PathBuf,
@@ -87,7 +88,7 @@ impl Process {
     }
 }
 
-/// Paths are appended to it.
+/// Reads `public_url`, without a slash at the end: paths are appended to it.
 fn read_public_url(server: &mut Reader) -> Option<String> {
     let text = server.text("public_url");
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));

@@ -11,7 +11,8 @@ use toml::{Table, Value};
 
 use super::{Kind, Shared, readers};
 
-/// One section. Take its keys, then [`Reader::finish`] it: other keys are unknown.
+/// One section. Take its keys, then [`Reader::finish`] it: keys that were not taken are reported as
+/// unknown.
 #[derive(Debug)]
 pub struct Reader {
     pub(super) path: String,
@@ -54,7 +55,7 @@ impl Reader {
         read
     }
 
-    /// A text, or none if the key is absent. A variable's is taken verbatim.
+    /// A text, or none if the key is absent. The text of a variable is taken verbatim.
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
         let text = match self.table.remove(key)? {
             Value::String(text) => Some(text),
@@ -71,7 +72,7 @@ impl Reader {
         text
     }
 
-    /// A text that is not empty, or none: a variable cannot take a key away, but it can be empty.
+    /// A text that is not empty, or none: a variable cannot remove a key, but it can be empty.
     pub fn given_text(&mut self, key: &str) -> Option<String> {
         self.optional_text(key).filter(|text| !text.is_empty())
     }
@@ -109,7 +110,7 @@ impl Reader {
         self.parse(key, &text)
     }
 
-    /// The same, or none if the text is empty.
+    /// As [`Reader::parsed`], but none if the text is empty.
     pub fn given<T: FromStr<Err: std::fmt::Display>>(&mut self, key: &str) -> Option<T> {
         let text = self.text(key);
         if text.is_empty() { None } else { self.parse(key, &text) }
@@ -171,7 +172,8 @@ impl Reader {
         self.take(key, "true or false", |v| v.as_bool())
     }
 
-    /// A secret, from `key` or from the file named by `<key>_file` (its last line end is dropped).
+    /// A secret, from `key` or from the file named by `<key>_file` (without the line ends at its
+    /// end).
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
         self.secret_text(key).map(Secret::new)
     }
@@ -205,8 +207,9 @@ impl Reader {
         text.filter(|text| !text.is_empty())
     }
 
-    /// A secret shared with another party, who sends it in a header or reads it from a file: white
-    /// space around it and control characters get lost there, and no comparison would succeed.
+    /// A secret shared with another party. White space around it and control characters are
+    /// refused: a header or a file of the other party would lose them, and no comparison would
+    /// succeed.
     pub fn shared_secret(&mut self, key: &str) -> Option<Secret> {
         let text = self.secret_text(key)?;
         if text.trim() != text || text.contains(char::is_control) {

@@ -132,7 +132,7 @@ fn syntax_error_names_the_line_without_its_text() {
 }
 
 proptest! {
-    /// A text key gets the variable's text, whatever else TOML would take it for.
+    /// A text key gets the variable's text, even if TOML would parse it as another type.
     #[test]
     fn text_of_a_variable_is_unchanged(text in "[ -~é]{0,40}") {
         let mut source = source("", &[("TIDEMARK__LOG__PREFIX", &text)]);
@@ -166,7 +166,7 @@ fn variables_are_read_by_the_type_of_the_key() {
     source.finish().unwrap();
 }
 
-/// An empty file of a secret is a missing secret, however that is worded.
+/// An empty file of a secret counts as a missing key.
 #[test]
 fn only_missing_keys_are_forgiven() {
     let mut source = Source::parse("", "[a]\nnumber = \"x\"\n", []);
@@ -304,7 +304,7 @@ fn files_with_secrets_are_known() {
     }
 }
 
-/// Started elsewhere, a process would otherwise begin an empty shop.
+/// Otherwise a process started in another directory would create an empty installation.
 #[test]
 fn relative_paths_count_from_the_file() {
     let dir = tempfile::tempdir().unwrap();

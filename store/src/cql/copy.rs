@@ -17,7 +17,7 @@ use crate::{Change, Error, Store, retry};
 
 /// Every bucket.
 const ALL: RangeInclusive<i32> = i32::MIN..=i32::MAX;
-/// Rows of one page.
+/// Number of rows in one page.
 const PAGE_ROWS: i32 = 2_000;
 
 /// Reads the changes that made the rows of a page.
@@ -35,8 +35,8 @@ const TABLES: [(Statement, Read); 3] = [
 ];
 
 impl CqlStore {
-    /// Writes every row to other tables, with its version, and returns the number of changes; none if `report` ended
-    /// it. Concurrent writes may be missing there. Rows that nobody can read are left out, and logged.
+    /// Writes every row to other tables, with its version, and returns the number of changes; none if `report`
+    /// ended it. Concurrent writes may be missing there. Rows that no version can read are left out, and logged.
     ///
     /// # Errors
     /// As of reads and writes, if they fail for a minute, and a row that a newer program wrote.
@@ -58,7 +58,7 @@ impl CqlStore {
     }
 
     /// Passes every row's changes to `take`, a page at a time, and returns their number; none if
-    /// `take` ended it. Rows that nobody can read are left out, and logged.
+    /// `take` ended it. Rows that no version can read are left out, and logged.
     ///
     /// # Errors
     /// As of reads, if they fail for a minute; those of `take`; and a row that a newer program wrote.

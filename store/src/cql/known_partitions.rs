@@ -29,7 +29,7 @@ impl KnownPartitions {
         partitions.iter().filter(|partition| !is_known(partition)).cloned().collect()
     }
 
-    /// Notes those written by a call begun at `at`.
+    /// Notes the partitions that a call begun at `at` wrote.
     pub(super) fn written(&self, partitions: Vec<ListPartition>, at: Instant) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() + partitions.len() > PARTITIONS_MAX {

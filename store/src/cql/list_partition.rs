@@ -8,20 +8,21 @@ use schemas::{
 
 pub(super) use crate::row::is_waiting;
 
-/// Partitions that the orders of one day are spread over, of one status or of all. Part of the tables' form, like all
-/// numbers here: another value is another migration.
+/// Number of partitions over which the orders of one day are spread, of one status or of all. Part of the tables'
+/// form, like all numbers here: another value is another migration.
 const ORDER_SHARDS: u128 = 8;
-/// Partitions that the transfers of one wallet, chain, stablecoin and day are spread over.
+/// Number of partitions over which the transfers of one wallet, chain, stablecoin and day are
+/// spread.
 const TRANSFER_SHARDS: i64 = 2;
-/// Partitions that the transient rows of one minute are spread over.
+/// Number of partitions over which the transient rows of one minute are spread.
 const LIVE_SHARDS: i64 = 4;
 const MINUTE_SECONDS: i64 = 60;
 const DAY_SECONDS: i64 = 86_400;
-/// The list of orders as the directory names it. No wallet has this name, nor the next ones.
+/// Name of the list of orders in the directory. No wallet has this name, nor one of those below.
 pub(super) const ORDERS: &str = "orders";
-/// The orders by reference.
+/// Name of the list of orders by reference.
 pub(super) const REFERENCES: &str = "references";
-/// The open deposits.
+/// Name of the list of open deposits.
 pub(super) const DEPOSITS: &str = "deposits";
 /// The stage of the rows of a list that stay, whatever their status.
 pub(super) const ALL: &str = "all";
@@ -48,7 +49,7 @@ impl Span {
     /// The bucket that a time lies in.
     pub(super) fn bucket(self, at: UnixSeconds) -> i32 {
         let bucket = at.0.div_euclid(self.seconds());
-        // Thousands of years: only so that every time has a bucket.
+        // Only times thousands of years away are clamped, so that every time has a bucket.
         i32::try_from(bucket).unwrap_or(if bucket < 0 { i32::MIN } else { i32::MAX })
     }
 
@@ -150,8 +151,8 @@ impl ListPartition {
 }
 
 /// Statuses that an order may have had before this version. It leaves `pending` once, and changes a
-/// final status only to `paid`: by an operator, or by a late payment. Later versions do not show
-/// that: if only they are written, readers delete contradicting entries.
+/// final status only to `paid`: by an operator, or by a late payment. Versions after that change do
+/// not show it: if only they are written, readers delete the contradicting entries.
 pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
     let had_ended = order.paid_by.is_none()
         || matches!(order.cause, OrderCause::PaidLate | OrderCause::Attached);
@@ -167,7 +168,8 @@ pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
 }
 
 /// Final status that a transfer may have had before this one: unknown, if an operator attached it
-/// or its order replied late. A failed one may come back too, and is left to the readers.
+/// or its order replied late. A failed transfer may come back too; its old entry is left to the
+/// readers to delete.
 pub(super) fn ends_left(transfer: &Transfer) -> Option<TransferStatus> {
     let was_unknown = transfer.status == TransferStatus::Matched && transfer.deposit_id.is_none();
     was_unknown.then_some(TransferStatus::NoMatchedDeposit)
@@ -205,7 +207,7 @@ mod tests {
                 assert!(span.start(bucket) <= at, "{span:?} {at}");
                 assert!(at < span.start(bucket + 1), "{span:?} {at}");
             }
-            // Times of no calendar have one too, in order.
+            // Times beyond any calendar have a bucket too, in order.
             assert_eq!(span.bucket(UnixSeconds(i64::MAX)), i32::MAX);
             assert_eq!(span.bucket(UnixSeconds(i64::MIN)), i32::MIN);
             assert_eq!(span.start(i32::MIN), i64::MIN);
@@ -252,7 +254,7 @@ mod tests {
         for status in TransferStatus::ALL {
             let word = status.as_str();
             assert_eq!(is_waiting(*status), word.starts_with("waiting"), "{word}");
-            // Neither is a stage of another kind.
+            // No status has the name of another stage.
             assert!(word != LIVE && word != ALL);
         }
         assert_eq!(ListPartition::of_waiting(&example::transfer()).stage, LIVE);

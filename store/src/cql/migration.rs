@@ -76,7 +76,8 @@ const MIGRATIONS: &[Migration] = &[Migration {
 pub async fn migrate(config: &CqlConfig) -> Result<Migrated, Error> {
     let session = connection::connect(config).await?;
     let datacenter = datacenter(&session, config)?;
-    // Both become part of a statement. The configuration checks the keyspace too, but not every caller has it from there.
+    // Both become part of a statement. The configuration checks the keyspace too, but not every caller has it
+    // from there.
     if let Err(problem) = check_keyspace(&config.keyspace) {
         return Err(Error::Fatal(format!("keyspace {:?} {problem}", config.keyspace).into()));
     }
@@ -122,7 +123,8 @@ pub async fn migrate(config: &CqlConfig) -> Result<Migrated, Error> {
 /// Creates dropped tables again in a fully migrated keyspace; returns their names.
 ///
 /// # Errors
-/// As of [`migrate`]; [`Error::SchemaMissing`] or [`Error::SchemaOutdated`] if it has not.
+/// As of [`migrate`]; [`Error::SchemaMissing`] or [`Error::SchemaOutdated`] if it is not fully
+/// migrated.
 pub async fn create_missing(config: &CqlConfig) -> Result<Vec<String>, Error> {
     let session = connection::connect(config).await?;
     match check(&session, config).await {
@@ -151,9 +153,9 @@ pub async fn pending(config: &CqlConfig) -> Result<Pending, Error> {
     Ok(Pending { migrations, missing, found: done, readable_from })
 }
 
-/// The tables that the first migrations make and that the keyspace does not have.
+/// The tables of the first `done` migrations that the keyspace lacks.
 async fn missing(session: &Session, keyspace: &str, done: usize) -> Result<Vec<String>, Error> {
-    // The servers write names without quotes in small letters.
+    // The servers store names without quotes in lower case.
     let answer = session.query_unpaged(TABLES, (keyspace.to_lowercase(),)).await?;
     let rows = answer.into_rows_result().map_err(fault::bad_row)?;
     let rows = rows.rows::<(String,)>().map_err(fault::bad_row)?;
@@ -230,7 +232,8 @@ async fn found(session: &Session, keyspace: &str) -> Result<Found, Error> {
     versions(answer)
 }
 
-/// `CREATE KEYSPACE IF NOT EXISTS` does not change an existing keyspace.
+/// Checks the number of copies: `CREATE KEYSPACE IF NOT EXISTS` does not change an existing
+/// keyspace.
 async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), Error> {
     let rows = session.query_unpaged(KEYSPACES, (&config.keyspace,)).await?;
     let rows = rows.into_rows_result().map_err(fault::bad_row)?;
@@ -276,7 +279,8 @@ fn version(found: &Found, known: usize, keyspace: &str) -> Result<usize, Error> 
     Ok(count.min(known))
 }
 
-/// Reads the versions; one without an oldest program is readable from itself on.
+/// Reads the versions. One without `readable_from` may be used by programs of that version or a
+/// later one.
 fn versions(answer: QueryResult) -> Result<Found, Error> {
     let rows = answer.into_rows_result().map_err(fault::bad_row)?;
     let versions = rows.rows::<(i32, Option<i32>)>().map_err(fault::bad_row)?;
@@ -305,7 +309,7 @@ fn datacenter(session: &Session, config: &CqlConfig) -> Result<String, Error> {
 }
 
 /// The statements of a file: each ends with `;` at the end of a line; `--` begins a comment.
-/// Neither is ever inside a text there.
+/// Neither occurs inside a string literal there.
 fn statements(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.split("--").next().unwrap_or_default().trim_end());
     let code: String = lines.flat_map(|line| [line, "\n"]).collect();

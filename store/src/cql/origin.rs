@@ -11,7 +11,7 @@ use super::statement::Statement;
 use super::write::Write;
 use crate::{Error, Origin, Position};
 
-/// Rows of positions that one page has.
+/// Number of positions in one page.
 const POSITION_ROWS: i32 = 1_000;
 
 pub(super) async fn origin(tables: &Tables) -> Result<Option<Origin>, Error> {

@@ -29,11 +29,11 @@ use crate::error::unless_unreadable;
 use crate::prune::{Day, Export, Pruned};
 use crate::{Change, Error, retry};
 
-/// Orders or transfers that are read, exported and removed together.
+/// Maximum number of orders or transfers that are read, exported and removed together.
 const PART_ROWS: i32 = 500;
-/// Rows in one page of an order or transfer and its attempts.
+/// Number of rows in one page of an order or transfer and its attempts.
 const WHOLE_ROWS: i32 = 500;
-/// Rows that are read side by side. Few: not urgent.
+/// Number of rows that are read concurrently. Low, because removal is not urgent.
 const AT_ONCE: usize = 16;
 
 /// Minimum age of the newest version of a removed row, and maximum delay of writing a change.
@@ -49,7 +49,7 @@ enum Found {
     Open(Order),
     Waiting(Transfer),
     Unreadable,
-    /// None: an interrupted call removed it.
+    /// No row: an interrupted call removed it.
     Gone,
 }
 
@@ -60,7 +60,7 @@ struct DayList {
     day: Day,
     /// Directory rows of the list at the beginning.
     listed: Vec<Listed>,
-    /// The write time at which partitions are deleted.
+    /// Write timestamp of the deletions of partitions.
     at: UnixMicros,
     /// `true` if a row changed after `at`.
     is_changing: bool,
@@ -172,7 +172,7 @@ impl DayList {
         Ok(())
     }
 
-    /// Rows to remove; counts and keeps the others.
+    /// Returns the rows to remove. Counts the others, and notes those that stay.
     fn sort(&mut self, found: Vec<Found>) -> Vec<Vec<Change>> {
         let (mut old, kept) = (Vec::new(), &mut self.pruned.kept);
         for found in found {
@@ -199,7 +199,7 @@ impl DayList {
     /// Deletes the day's partitions, and writes the entries of kept rows again. If that is
     /// impossible now, leaves them, with entries of removed rows.
     async fn remove_entries(&mut self, tables: &Arc<Tables>, now: UnixMicros) -> Result<(), Error> {
-        // Only its record locates the entries of such a row.
+        // The entries of an unreadable row cannot be located: only its record shows where they are.
         if self.pruned.kept.unreadable > 0 {
             return Ok(());
         }
@@ -218,7 +218,7 @@ impl DayList {
         }
         let staying = self.staying.iter().flat_map(|row| entries(row, UnixMicros(self.at.0 + 1)));
         write_all(tables, staying.collect()).await?;
-        // The directory of all rows lists the days: it is deleted last.
+        // The directory rows of the stage `all` show which days have rows: they are deleted last.
         for part in [ended, all] {
             let writes =
                 part.iter().filter_map(|listed| delete_partition(&listed.partition, self.at));
@@ -335,7 +335,8 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
             let reference = [Text(order.merchant_order_id.clone()), Int(bucket)];
             let reference =
                 write(Statement::DeleteOrderByReference, [&reference[..], &row].concat());
-            // Already deleted, unless a node missed that: readers could not repair it any more.
+            // Usually deleted already. If a node missed that, readers could not repair it any more
+            // once the row is gone.
             let pending = leaving(&ListPartition::of_status(order, OrderStatus::Pending), at, &row);
             let pending = pending.map(|(statement, row)| Write { statement, rows: vec![row] });
             let leading = pending.into_iter().chain([reference]).collect();

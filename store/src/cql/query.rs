@@ -1,4 +1,4 @@
-//! Writes and queries of the tables: lists give ids, and the rows are read by id, side by side.
+//! Writes and queries of the tables: lists give ids, and the rows are read by id, concurrently.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -30,11 +30,11 @@ use crate::{
 /// An order's record, and one attempt's start, whether it made a request, and whether it was delivered.
 type AttemptOfOrder<'a> = (Option<&'a [u8]>, Option<i64>, Option<bool>, Option<bool>);
 
-/// Rows that are read by id side by side.
+/// Maximum number of rows that are read by id concurrently.
 const READS_MAX: usize = 64;
-/// Rows in one page of an order's attempts.
+/// Number of rows in one page of an order's attempts.
 const ATTEMPT_ROWS: i32 = 1_000;
-/// Records that one page has.
+/// Number of records in one page.
 const RECORD_ROWS: i32 = 100;
 
 #[async_trait]
@@ -51,7 +51,8 @@ impl Store for CqlStore {
             self.tables.chains.written();
         }
         directory.and(inserted)?;
-        // A call that took long: a sweep may have found its partitions empty since they were written.
+        // If the call took long, a sweep may have removed its partitions from the directory while
+        // they were still empty: their directory rows are written again.
         self.tables.write_directory(&partitions, &wallets).await?;
         self.tables.write_all(deletes).await
     }
@@ -207,7 +208,7 @@ impl Store for CqlStore {
     }
 }
 
-/// spec 2.3
+/// Counts an attempt in the order's delivery state (spec 2.3).
 fn count(row: &mut OrderRow, at: UnixSeconds, delivered: bool) {
     row.webhook_retry_count = row.webhook_retry_count.saturating_add(1);
     row.webhook_last_tried_at = row.webhook_last_tried_at.max(Some(at));
@@ -221,7 +222,7 @@ enum Loaded<T> {
     Row(T),
     /// The row is in another list by now; its version.
     Elsewhere(UnixMicros),
-    /// None that can be shown: it is not written yet, cannot be read, or the entry is about to change.
+    /// No row to show: it is not written yet, or the entry is about to change.
     Nothing,
 }
 

@@ -37,7 +37,7 @@ impl Recent {
         }
     }
 
-    /// A chain was written, or may have been.
+    /// Drops what is cached: a chain was written, or may have been.
     pub(super) fn written(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.written += 1;

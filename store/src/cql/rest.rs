@@ -7,16 +7,17 @@ use tokio::task::JoinSet;
 use crate::Error;
 use crate::error::Cause;
 
-/// Items that are under way at once.
+/// Maximum number of items under way at once.
 const AT_ONCE: usize = 64;
 /// Maximum number of tries. More could exceed the caller's session time-out.
 const TRIES_MAX: usize = 4;
 
-/// Runs `work` for every item, many side by side. After a transient failure no item starts, and unfinished ones are
+/// Runs `work` for every item, many concurrently. After a transient failure no item starts, and unfinished ones are
 /// retried, while each try finishes some: the loss of one node costs its share of a call, not all of it.
 ///
 /// # Errors
-/// The last failure, once a try finished none or there were enough; a [`Error::Fatal`] at once.
+/// The last failure, after a try that finished no item, or after [`TRIES_MAX`] tries; an
+/// [`Error::Fatal`] at once.
 pub(super) async fn finish<I, F>(mut items: Vec<I>, work: impl Fn(I) -> F) -> Result<(), Error>
 where
     I: Send + 'static,
@@ -32,7 +33,7 @@ where
     Ok(())
 }
 
-/// One try. Leaves the unfinished in `items`; returns the cause.
+/// Makes one try. Leaves the unfinished items in `items`, and returns the cause.
 async fn pass<I, F>(items: &mut Vec<I>, work: &impl Fn(I) -> F) -> Result<Option<Error>, Error>
 where
     I: Send + 'static,

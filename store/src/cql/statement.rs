@@ -14,7 +14,7 @@ use crate::Error;
 
 /// Maximum duration of a read, with the driver's own retries.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum duration of a write: batches of many wait for each other.
+/// Maximum duration of a write: batches of concurrent callers wait for each other.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after which a read is also sent to another node; the first response wins: a hanging node
 /// delays callers by this, not by the whole time-out.
@@ -50,7 +50,7 @@ macro_rules! statements {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(super) enum Statement { $($name,)+ }
 
-        /// All of them, each at its number.
+        /// All statements, each at the index of its number.
         const ALL: &[Statement] = &[$(Statement::$name,)+];
 
         impl Statement {

@@ -24,15 +24,16 @@ use crate::Error;
 
 /// Minimum time since the last write to a partition before it leaves the directory.
 pub(super) const QUIET: Duration = Duration::from_secs(60);
-/// Minutes up to this age are checked by every sweep, older ones ever less often.
+/// Age in minutes up to which a minute is checked by every sweep; the older it is, the fewer sweeps
+/// check it.
 const OFTEN_MINUTES: i64 = 10;
 /// Interval of the projector's sweeps, in seconds: minutes are spread over several of its sweeps.
 const SWEEP_SECONDS: i64 = 30;
-/// Rows of one page of the directory, or of wallets.
+/// Number of rows in one page of the directory.
 const PAGE_ROWS: i32 = 1_000;
 /// Maximum number of partitions for which empty slices are remembered.
 const EMPTIED_MAX: usize = 10_000;
-/// Partitions that are checked side by side. Few: not urgent.
+/// Number of partitions that are checked concurrently. Low, because a sweep is not urgent.
 const AT_ONCE: usize = 8;
 
 /// A partition as in the directory, and the time of its last write.
@@ -54,7 +55,7 @@ fn number(now: UnixMicros) -> u64 {
     u64::try_from(now.seconds().0 / SWEEP_SECONDS).unwrap_or(0)
 }
 
-/// Sweeps every list; the number of partitions that left the directory.
+/// Sweeps every list. Returns the number of partitions that left the directory.
 pub(super) async fn sweep(tables: &Arc<Tables>, now: UnixMicros) -> Result<usize, Error> {
     let mut lists = vec![list_partition::ORDERS.to_owned(), list_partition::DEPOSITS.to_owned()];
     lists.extend(tables.wallets().await?);
@@ -116,7 +117,7 @@ pub(super) async fn listed_page(
     Ok((rows.collect::<Result<_, Error>>()?, next))
 }
 
-/// Removes an empty partition from the directory.
+/// Removes a partition from the directory if it is empty. Returns `true` if it was.
 pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool, Error> {
     let known = tables.emptied.slices(&listed);
     for (number, (statement, values)) in
@@ -141,7 +142,7 @@ pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool
 /// read slice by slice, the newest first: each read steps over the deletions of one second alone.
 fn slices(partition: &ListPartition) -> Vec<(Statement, Vec<CqlValue>)> {
     let (table, key) = (partition.table(), partition.key());
-    // The first and the last bucket have times of no calendar, and no end.
+    // The first and the last bucket hold times beyond any calendar, and are unbounded.
     let has_times = ![i32::MIN, i32::MAX].contains(&partition.bucket);
     let Some(within) = table.within.filter(|_| has_times) else {
         return vec![(table.select, key)];
@@ -154,8 +155,8 @@ fn slices(partition: &ListPartition) -> Vec<(Statement, Vec<CqlValue>)> {
     seconds.rev().map(slice).collect()
 }
 
-/// Number of leading empty slices of partitions that had a row when last checked. A write there
-/// changes the directory's time, so none is read again.
+/// Number of leading empty slices of partitions that had a row when last checked. A partition that
+/// was written since has another time in the directory, and no entry here.
 #[derive(Debug, Default)]
 pub(super) struct Emptied(Mutex<HashMap<Listed, usize>>);
 

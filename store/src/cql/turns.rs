@@ -17,7 +17,7 @@ pub trait Turns: Debug + Send + Sync + 'static {
     /// Waits for the turn of a request. The turn ends when the value is dropped, after the answer.
     async fn next(&self) -> Box<dyn Send>;
 
-    /// Time by which directory rows that the store wrote expire from memory.
+    /// Present time for the cache of directory rows.
     fn instant(&self) -> Instant;
 }
 

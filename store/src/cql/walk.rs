@@ -21,16 +21,17 @@ use super::write::Write;
 use crate::row::number;
 use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
 
-/// Rows in one page of one partition at most.
+/// Maximum number of rows in one page of a partition.
 const ROWS_MAX: i32 = 5_000;
-/// Rows in the first page of a partition that also has rows of other lists.
+/// Minimum number of rows in the first page of a partition that also has rows of other lists.
 const FILTERED_ROWS_MIN: i32 = 256;
 /// Growth factor of a page's rows when the one before it was not enough: a filter that is no
 /// partition key may pass one row of thousands.
 const ROWS_GROWTH: i32 = 4;
-/// Rows in the first page of the directory: the newest two or three days, where most readers end.
+/// Number of rows in the first page of the directory: the newest two or three days, where most
+/// readers end.
 const DIRECTORY_ROWS_MIN: i32 = 128;
-/// Rows in one page of the directory at most.
+/// Maximum number of rows in one page of the directory.
 const DIRECTORY_ROWS_MAX: i32 = 2_000;
 /// Maximum number of partitions opened together, beyond those of one bucket.
 const OPENED_MAX: usize = 64;
@@ -57,7 +58,7 @@ impl List {
     fn id(&self, id: u128) -> CqlValue {
         match self {
             Self::Orders(_) => CqlValue::Blob(id.to_be_bytes().to_vec()),
-            // No row has a greater one.
+            // No row has an id above `i64::MAX`.
             Self::Transfers(..) | Self::Deposits(_) => {
                 CqlValue::BigInt(i64::try_from(id).unwrap_or(i64::MAX))
             }
@@ -288,7 +289,7 @@ pub(super) struct Walk {
     sources: Vec<Source>,
     /// Unopened partitions only have rows before this second.
     floor: i64,
-    /// The second at which the list ends.
+    /// The oldest second of the list.
     from: i64,
     /// Number of partitions to open next: few first, since most readers want one page.
     least: usize,
@@ -363,7 +364,7 @@ impl Walk {
         }
     }
 
-    /// Reads the next pages of sources side by side.
+    /// Reads the next pages of sources concurrently.
     async fn read_more(&mut self, numbers: Vec<usize>) -> Result<(), Error> {
         let sources = numbers.iter().map(|number| self.sources[*number].clone()).collect();
         let pages = self.pages(sources).await?;
@@ -413,7 +414,7 @@ impl Walk {
         self.open(partitions).await
     }
 
-    /// Reads the first pages side by side.
+    /// Reads the first pages concurrently.
     async fn open(&mut self, partitions: Vec<Partition>) -> Result<(), Error> {
         let rows = first_rows(self.expected, partitions.len(), self.list.is_filtered());
         let source = |partition| Source { partition, next: Some(PagingState::start()), rows };
@@ -444,7 +445,7 @@ mod tests {
             assert_eq!(found, [rows, filtered], "{expected} of {partitions}");
         }
     }
-    /// Sends no server a key that it would refuse.
+    /// No server is sent a key that it would refuse.
     #[test]
     fn a_reference_longer_than_a_key_is_of_no_order() {
         let is_empty = |bytes| {

@@ -11,9 +11,10 @@ use super::statement::Statement;
 use crate::row::lane_key;
 use crate::{Change, Error};
 
-/// Rows of one batch at most.
+/// Maximum number of rows in one batch.
 const BATCH_ROWS_MAX: usize = 100;
-/// Bytes of one batch, about: both servers refuse large ones, Cassandra those of several partitions only.
+/// Approximate maximum bytes of one batch: both servers refuse large ones, Cassandra those of several
+/// partitions only.
 const BATCH_BYTES_MAX: usize = 48 * 1024;
 
 /// Rows of one partition, written by one statement in one request.
@@ -35,9 +36,9 @@ pub(super) struct Writes {
     pub(super) partitions: BTreeSet<ListPartition>,
     /// Wallets that have lists.
     pub(super) wallets: BTreeSet<Address>,
-    /// Rows that are put in a partition, which may share it with others.
+    /// Rows to insert, by partition: several may share one.
     entering: BTreeMap<ListPartition, Vec<Vec<CqlValue>>>,
-    /// Rows that leave one.
+    /// Rows to delete, by partition and statement.
     leaving: BTreeMap<(ListPartition, Statement), Vec<Vec<CqlValue>>>,
 }
 
@@ -65,19 +66,19 @@ impl Writes {
         Ok(writes)
     }
 
-    /// A row of a partition of its own.
+    /// Inserts a row that has a partition of its own.
     fn insert(&mut self, statement: Statement, version: UnixMicros, row: Vec<CqlValue>) {
         let rows = vec![[row, vec![BigInt(version.0)]].concat()];
         self.inserts.push(Write { statement, rows });
     }
 
-    /// A row of a list.
+    /// Inserts a row of a list.
     fn enter(&mut self, partition: ListPartition, version: UnixMicros, row: &[CqlValue]) {
         let row = entering(&partition, version, row);
         self.entering.entry(partition).or_default().push(row);
     }
 
-    /// The deletion of a row of a list.
+    /// Deletes a row of a list.
     fn leave(&mut self, partition: ListPartition, version: UnixMicros, row: &[CqlValue]) {
         if let Some((statement, row)) = leaving(&partition, version, row) {
             self.leaving.entry((partition, statement)).or_default().push(row);
@@ -116,7 +117,7 @@ impl Writes {
                 let by_order = [&by_order[..], &filters].concat();
                 self.insert(Statement::InsertDepositByOrder, version, by_order);
             }
-            // Even if unseen: its older record may follow.
+            // Deleted even if it was not inserted yet: its older record may be applied later.
             DepositState::Requested
             | DepositState::Replaced
             | DepositState::Closed
@@ -154,7 +155,7 @@ impl Writes {
         Ok(())
     }
 
-    /// An attempt without a subject gets no row: no query finds it.
+    /// An attempt without a subject gets no row: no query would find it.
     fn attempt(&mut self, attempt: &Attempt) -> Result<(), Error> {
         let version = attempt.attempted_at;
         let key = [Text(attempt.event_id.clone()), Int(attempt.attempt), Boolean(attempt.manual)];
@@ -242,7 +243,7 @@ fn batches(rows: Vec<Vec<CqlValue>>) -> impl Iterator<Item = Vec<Vec<CqlValue>>>
     })
 }
 
-/// About the bytes of a row in a request.
+/// Approximate bytes of a row in a request.
 fn size(row: &[CqlValue]) -> usize {
     let value = |value: &CqlValue| {
         let bytes = value.as_blob().map(Vec::len).or_else(|| value.as_text().map(String::len));

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-/// Duration for which it stays open. Meanwhile checkpoints stop at the commit it began with.
+/// Duration for which the transaction stays open. Meanwhile checkpoints stop at the commit it began
+/// with.
 const HELD: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl Anchor {
         Arc::new(Self { connection: Mutex::new(connection), is_held: AtomicBool::new(false) })
     }
 
-    /// Holds it for a moment, if it is not held. Called in a runtime, before a query.
+    /// Holds the anchor for a moment, if it is not held. Called in a runtime, before a query.
     pub(super) fn hold(self: &Arc<Self>) {
         // Most often it is held; to write that again would take the cache line from the other threads.
         if self.is_held.load(Ordering::Relaxed) || self.is_held.swap(true, Ordering::AcqRel) {
@@ -51,7 +52,8 @@ impl Anchor {
         });
     }
 
-    /// Without it queries are slower, not wrong.
+    /// Begins or ends the transaction. A failure is only logged: without the anchor queries are
+    /// slower, but correct.
     fn transact(&self, run: fn(&Connection) -> rusqlite::Result<()>) {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = run(&connection) {
@@ -60,7 +62,7 @@ impl Anchor {
     }
 }
 
-/// A transaction begins with its first read.
+/// Begins the transaction, which SQLite does only at its first read.
 fn begin(connection: &Connection) -> rusqlite::Result<()> {
     connection.prepare_cached("BEGIN")?.execute([])?;
     connection.prepare_cached("SELECT 1 FROM sqlite_schema")?.exists([]).map(drop)

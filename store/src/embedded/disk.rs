@@ -13,14 +13,14 @@ use crate::error::Cause;
 #[derive(Debug)]
 pub(super) struct Disk {
     wal: File,
-    /// Cause of the first failure. It is not known which earlier commits the disk has after it, and
-    /// a later flush would confirm them: nothing is written or flushed any more.
+    /// Cause of the first failure. After it nobody knows which earlier commits are on the disk, and
+    /// a later flush would report success for them: nothing is written or flushed any more.
     failed: OnceLock<Cause>,
 }
 
 impl Disk {
-    /// Opens the WAL of tables that a connection has open and has written to: SQLite keeps one WAL
-    /// as long as there is one.
+    /// Opens the WAL of tables that a connection has open and has written to: SQLite keeps that
+    /// file as long as a connection is open.
     pub(super) fn of(tables: &Path) -> io::Result<Self> {
         let mut wal = tables.as_os_str().to_owned();
         wal.push("-wal");
@@ -46,7 +46,7 @@ impl Disk {
         self.wal.sync_data().map_err(|cause| self.fail(cause))
     }
 
-    /// Refuses everything from now on, with the first cause.
+    /// Makes all later writes and flushes fail with the first cause.
     pub(super) fn fail(&self, cause: impl StdError + Send + Sync + 'static) -> Error {
         let cause = Cause::of(cause).context("the disk failed; a restart recovers the tables");
         Error::Fatal(self.failed.get_or_init(|| cause).clone())

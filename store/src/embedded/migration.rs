@@ -18,7 +18,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
 /// Checks that [`migrate`] can bring the tables to this form, and that none was dropped.
 pub(super) fn check(connection: &Connection) -> Result<(), Error> {
     let is_made = connection.table_exists(None, "meta")?;
-    // An earlier form is migrated first.
+    // Tables of an earlier version are compared only after their migration.
     if is_made && missing(connection, MIGRATIONS)?.is_empty() {
         refuse_dropped(connection)?;
     }

@@ -17,7 +17,8 @@ use crate::prune::{Day, Export, Kept, Pruned};
 use crate::row::is_waiting;
 use crate::{Change, Error};
 
-/// Orders or transfers that are removed in one transaction at most, with dependent rows: other writers wait for it.
+/// Maximum number of orders or transfers that one transaction removes, with their dependent rows: other writers
+/// wait for it.
 const PART_ROWS: u32 = 250;
 
 const WALLETS: &str = "WITH RECURSIVE w (wallet) AS ( \
@@ -66,7 +67,7 @@ const SET_PRUNED: &str = "INSERT INTO pruned (part, created_before) VALUES (0, ?
 #[derive(Debug, Clone)]
 enum List {
     Orders,
-    /// To this wallet.
+    /// Transfers to this wallet.
     Transfers(String),
 }
 

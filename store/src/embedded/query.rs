@@ -24,7 +24,7 @@ const ORDER: &str = "SELECT o.record, \
     (SELECT max(a.attempted_at) FROM attempts a \
         WHERE a.order_id = o.order_id AND a.counted = 1) \
     FROM orders o";
-/// Query of an order for most requests: without the fields that only operators see.
+/// Query of an order without its delivery state.
 const ORDER_RECORD: &str = "SELECT record FROM orders WHERE order_id = ?";
 const DEPOSIT: &str = "SELECT d.record, \
     (SELECT c.updated_at FROM chains c WHERE c.blockchain = d.blockchain AND c.lane = -1) \
@@ -37,9 +37,9 @@ const TRANSFER: &str = "SELECT t.record FROM transfers t";
 pub(super) struct Select {
     sql: Cow<'static, str>,
     values: Vec<Value>,
-    /// Not one row by its id.
+    /// `true` for a list, `false` for one row by its id.
     is_list: bool,
-    /// Most rows that are read.
+    /// Maximum number of rows returned.
     rows_max: usize,
 }
 
@@ -75,7 +75,8 @@ impl Select {
         self.sql.to_mut().push_str(&format!(" {joint} {condition}"));
     }
 
-    /// Newest first, then the page. The SQL has no limit: the reader stops at it, as unreadable rows do not count.
+    /// Adds the order, and the page's offset. The SQL has no limit: the reader stops at the page's limit, because
+    /// unreadable rows do not count.
     fn page(mut self, order: &str, page: Page) -> Self {
         self.sql.to_mut().push_str(&format!(" ORDER BY {order} LIMIT -1 OFFSET ?"));
         self.values.push(Value::from(page.offset));
@@ -83,8 +84,8 @@ impl Select {
         self
     }
 
-    /// Its rows. A list skips unreadable records and takes the next row instead, since a short page
-    /// is the last one of its list.
+    /// Returns the rows. A list skips unreadable records and takes the next row instead, since a
+    /// short page is the last one of its list.
     pub(super) fn rows<T>(
         &self,
         connection: &Connection,
@@ -301,7 +302,8 @@ mod tests {
         }
     }
 
-    /// As in a rolling update, where a newer program writes rows: a client reads until a page is short.
+    /// In a rolling update a newer program writes rows that this one cannot read, and a client reads
+    /// until a page is short.
     #[test]
     fn a_row_that_cannot_be_read_makes_no_page_short() {
         let dir = tempfile::tempdir().unwrap();

@@ -54,7 +54,7 @@ impl ReadOnlyTables {
     /// Passes each row's change to `take`.
     ///
     /// # Errors
-    /// The file cannot be read, holds a row that nobody can read, or an error of `take`.
+    /// The file cannot be read, has a row that this program cannot read, or an error of `take`.
     pub fn walk_rows<E: From<Error>>(
         &self,
         mut take: impl FnMut(Change) -> Result<(), E>,

@@ -13,7 +13,7 @@ use super::query::Select;
 use crate::Error;
 use crate::error::Cause;
 
-/// Queries that run at once; the others wait.
+/// Maximum number of queries that run at once on threads that may block; the others wait.
 const READERS_MAX: usize = 4;
 /// Maximum wait of a query while the file is being recovered.
 pub(super) const BUSY_MAX: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub(super) struct Readers {
     path: PathBuf,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
-    /// For queries on the callers' threads, usually one for each. They never wait.
+    /// Connections for queries on the callers' threads. A query never waits for one.
     at_once: Vec<Mutex<Connection>>,
     anchor: Arc<Anchor>,
 }

@@ -10,9 +10,9 @@ use super::{EmbeddedStore, FILE, open_writer, prune};
 use crate::Error;
 use crate::error::Cause;
 
-/// The file of the new tables.
+/// Name of the file of the new tables.
 const NEW_FILE: &str = "tables.new.sqlite";
-/// Replaying the WAL of a killed process is a write.
+/// Flags to open the old tables: replaying the WAL of a killed process is a write.
 const READ_WRITE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE;
 /// Tables with their columns, which are the same in both files.
 const TABLES: [&str; 5] = ["orders", "deposits", "transfers", "attempts", "chains"];
@@ -41,7 +41,7 @@ impl Replacement {
     /// # Errors
     /// As [`EmbeddedStore::open`].
     pub fn begin(dir: &Path) -> Result<Self, Error> {
-        // Left by a killed process.
+        // A killed process may have left new tables.
         remove(dir).map_err(|cause| failed(dir, cause))?;
         let new = dir.join(NEW_FILE);
         keep_pruned(&dir.join(FILE), &new)?;
@@ -100,8 +100,8 @@ fn failed(dir: &Path, cause: std::io::Error) -> Error {
     Error::Fatal(Cause::of(cause).context(what))
 }
 
-/// Creates the new file, with the pruning day of the old one. An unreadable old file has none: it
-/// is refused in the end.
+/// Creates the new file, with the pruning day of the old one. An unreadable old file has none:
+/// [`Replacement::finish`] refuses it.
 fn keep_pruned(old: &Path, new: &Path) -> Result<(), Error> {
     let read = || prune::pruned_before(&Connection::open_with_flags(old, READ_WRITE)?);
     let Ok(Some(second)) = read() else { return Ok(()) };
@@ -115,7 +115,8 @@ fn keep_pruned(old: &Path, new: &Path) -> Result<(), Error> {
 fn keep_rows(old: &Path, new: &Path) -> Result<Kept, Error> {
     const ADVICE: &str = "move it away to do without the rows that the log no longer has";
     let damaged = |error: Error| error.context(format!("{} ({ADVICE})", old.display()));
-    // Brings it to this program's form, without a WAL: the new file would adopt a leftover.
+    // Brings the old file to this program's form, and removes its WAL: SQLite would take it for
+    // that of the new file.
     close_log(&open_writer(old).map_err(damaged)?, old)?;
     let mut connection = open_writer(new).map_err(|error| error.context(new.display()))?;
     let path = old.to_str().ok_or_else(|| Error::Fatal("its path is no UTF-8".into()))?;
@@ -228,7 +229,7 @@ mod tests {
     fn one_that_is_not_finished_leaves_the_old_tables() {
         let dir = tempfile::tempdir().unwrap();
         old_tables(dir.path(), vec![order(1, OrderStatus::Paid, 1)]);
-        // Killed.
+        // As a killed process leaves it.
         std::fs::write(dir.path().join(NEW_FILE), "garbage").unwrap();
         let replacement = Replacement::begin(dir.path()).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -14,7 +14,7 @@ const ATTEMPT: &str = "INSERT INTO attempts \
 
 /// Columns of an order's row that a newer version replaces, beside its record.
 pub(super) const ORDER_COLUMNS: &str = "updated_at, created_at, status, merchant_order_id";
-/// The same of a transfer's.
+/// Columns of a transfer's row that a newer version replaces, beside its record.
 pub(super) const TRANSFER_COLUMNS: &str =
     "updated_at, wallet, created_at, status, blockchain, token";
 

@@ -8,9 +8,10 @@ use super::disk::Disk;
 use super::upsert::Upsert;
 use crate::Error;
 
-/// Calls in the queue; the next one waits until there is room.
+/// Maximum number of calls in the queue; a further one waits for room.
 pub(super) const QUEUE_MAX: usize = 256;
-/// Rows after which a group takes no more calls, so that none waits for a transaction without end.
+/// Number of rows from which a group takes no more calls, so that no call waits long for its
+/// transaction.
 const GROUP_ROWS_MAX: usize = 4_096;
 
 /// One call of [`crate::Store::apply`].

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemas::{UnixMicros, UnixSeconds};
 
 const DAY_SECONDS: i64 = 86_400;
-/// Letters of a day in a time of RFC 3339.
+/// Number of characters of the day in a time of RFC 3339.
 const LETTERS: usize = 10;
 
 /// A day of UTC, by its number since 1970.
@@ -18,7 +18,7 @@ impl Day {
     #[must_use]
     pub fn of(at: UnixSeconds) -> Self {
         let day = at.0.div_euclid(DAY_SECONDS);
-        // Thousands of years: only so that every time has a day.
+        // Only times thousands of years away are clamped, so that every time has a day.
         Self(i32::try_from(day).unwrap_or(if day < 0 { i32::MIN } else { i32::MAX }))
     }
 
@@ -41,7 +41,7 @@ impl Day {
     }
 }
 
-/// As in 2026-09-21.
+/// Writes a day such as 2026-09-21.
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = self.start().micros().to_rfc3339();
@@ -49,7 +49,7 @@ impl fmt::Display for Day {
     }
 }
 
-/// Not a day of UTC.
+/// A text that is not a day of UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a day of UTC such as 2026-09-21")]
 pub struct NotADay;

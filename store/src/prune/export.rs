@@ -14,7 +14,8 @@ use super::Export;
 use crate::error::Cause;
 use crate::{Change, Error};
 
-/// Rows are confidential: other users of the machine cannot open the data folder either.
+/// Mode of the file. Rows are confidential: other users of the machine cannot open the data folder
+/// either.
 const OWNER_ONLY: u32 = 0o600;
 
 /// A file with a line for each row: `{"table":"orders","record":{…}}`, the record as `tidemark
