@@ -84,11 +84,12 @@ impl World {
         }
     }
 
-    /// Waits until `/ready` of each process of a stage reports that it waits.
+    /// Waits until `/ready` of each process of a stage names what is away.
     async fn misses(&mut self, stage: &str, what: &str) {
         for member in self.cluster.members() {
             if member.process.name().starts_with(stage) {
-                member.waiting_for(what, |lines| !lines.is_empty()).await;
+                let is_named = |lines: &[String]| lines.iter().any(|line| line.contains(what));
+                member.waiting_for(what, is_named).await;
             }
         }
     }
@@ -144,7 +145,7 @@ async fn an_outage_of_log_and_tables() {
     let since = Instant::now();
     world.pay(2_000_000).await;
     for stage in ["processor", "projector", "webhooks", "ingest"] {
-        world.misses(stage, "its log").await;
+        world.misses(stage, "the log").await;
     }
     let body = json!({
         "order_id": "too early", "amount": "9.00", "webhook_url": world.merchant.url(),
@@ -168,7 +169,7 @@ async fn an_outage_of_log_and_tables() {
     for amount in 10..24 {
         world.order(&format!("unpaid-{amount}"), &format!("{amount}.00")).await;
     }
-    world.misses("projector", "its tables").await;
+    world.misses("projector", "tables").await;
     world.is_refused(Method::GET, &format!("/deposits?order_id={unseen}"), &json!(null)).await;
     world.endure(since).await;
     cql.restart().expect("the node again");

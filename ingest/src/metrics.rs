@@ -19,7 +19,7 @@ const DIFFERENCES: &[&str] =
     &["late_find", "omitted", "disputed", "forged", "behind", "fork", "contradiction"];
 
 runtime::metrics! {
-    /// Number of the last scanned block.
+    /// Number of the last published head: behind the last scanned block while heads are held back.
     Gauge HEAD_BLOCK = "tidemark_ingest_head_block" [blockchain];
     /// Height up to which nothing is retracted any more.
     Gauge FINALIZED_BLOCK = "tidemark_ingest_finalized_block" [blockchain];

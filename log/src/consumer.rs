@@ -250,10 +250,9 @@ impl<H: Handler> Consumer<H> {
         while ended.is_ok() && !(self.stop.is_cancelled() && self.handler.is_drained()) {
             ended = self.turn();
         }
-        let left: Vec<_> = self.assigned.into_iter().collect();
-        left.iter().for_each(|of| measured::<H>(*of).decrement(1.0));
+        let left: Vec<_> = self.assigned.iter().copied().collect();
         // Of two errors the first one is the cause.
-        ended.and(self.handler.revoked(&left))
+        ended.and(self.lose(&left))
     }
 
     /// Polls once and commits the result.
@@ -304,16 +303,18 @@ impl<H: Handler> Consumer<H> {
                     self.pause();
                 }
             }
-            Event::Revoked(lost) => {
-                for of in &lost {
-                    if self.assigned.remove(of) {
-                        measured::<H>(*of).decrement(1.0);
-                    }
-                }
-                self.handler.revoked(&lost)?;
-            }
+            Event::Revoked(lost) => self.lose(&lost)?,
         }
         Ok(Vec::new())
+    }
+
+    fn lose(&mut self, lost: &[TopicPartition]) -> Result<(), H::Error> {
+        for of in lost {
+            if self.assigned.remove(of) {
+                measured::<H>(*of).decrement(1.0);
+            }
+        }
+        self.handler.revoked(lost)
     }
 
     fn commit(&mut self, step: Step, begun: Instant) -> Result<(), H::Error> {
@@ -345,9 +346,8 @@ impl<H: Handler> Consumer<H> {
             }
             Err(StepError::Fenced(cause)) => {
                 tracing::warn!(%cause, "{} lost its partitions; will join again", H::GROUP);
-                let lost: Vec<_> = std::mem::take(&mut self.assigned).into_iter().collect();
                 self.is_paused = false;
-                self.handler.revoked(&lost)?;
+                self.lose(&self.assigned.iter().copied().collect::<Vec<_>>())?;
                 self.wait_for_step();
             }
             Err(error @ StepError::Fatal(_)) => return Err(error.into()),

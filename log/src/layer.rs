@@ -1,7 +1,6 @@
 //! A log that forwards to another one, with some calls overridden by a layer.
 //!
-//! A layer implements the calls that it changes. The others reach the log below unchanged, except
-//! [`Log::read_ended`], which becomes [`Log::read`].
+//! A layer implements the calls that it changes. The others reach the log below unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::{
     Worker, WorkerSpec, Writer,
 };
 
-/// Overrides of the log below. [`Log::read`] and [`Log::bounds`] are never overridden.
+/// Overrides of the log below. Reads of a partition and [`Log::bounds`] are never overridden.
 #[async_trait]
 pub trait LogLayer: Send + Sync + 'static {
     /// As [`Log::produce`].
@@ -89,6 +88,15 @@ impl<L: LogLayer> Log for LayeredLog<L> {
         max: usize,
     ) -> Result<Vec<Arc<Record>>, Error> {
         self.log.read(of, from, max)
+    }
+
+    fn read_ended(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
+        self.log.read_ended(of, from, max)
     }
 
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {

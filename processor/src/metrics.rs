@@ -25,7 +25,7 @@ runtime::metrics! {
     /// Ratio of taken amounts to all raised amounts that were tried for the last deposits: near 1,
     /// add wallets.
     Gauge AMOUNTS_IN_USE = "tidemark_processor_amounts_in_use_ratio" [blockchain, stablecoin];
-    /// Emergency stops in force. Anything but 0 is somebody's decision that some payments count for nobody.
+    /// Emergency stops in force, in the lane with the most. Anything but 0 is somebody's decision that some payments count for nobody.
     Gauge STOPS = "tidemark_processor_stops" [blockchain];
     /// Rows in memory.
     Gauge ROWS = "tidemark_processor_rows" [machine];

@@ -202,7 +202,13 @@ impl<M: Wire> Runner<M> {
             let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();
             *fullest = fullest.max(ratio(share));
         }
-        (self.machines.values().filter_map(Owned::stops).collect(), ratios)
+        // A stop of a chain is in each of its lanes, one of a wallet in its own.
+        let mut stops = BTreeMap::new();
+        for (blockchain, count) in self.machines.values().filter_map(Owned::stops) {
+            let most: &mut usize = stops.entry(blockchain).or_default();
+            *most = count.max(*most);
+        }
+        (stops, ratios)
     }
 
     /// A step that made state committed a position with it. State without any position means that the

@@ -55,7 +55,7 @@ pub(super) fn rebuild(
     let Some(records) = records else { return Ok(None) };
     let (rows, ends) = (scan.rows(), scan.ends());
     note(log, store, handle, &ends)?;
-    handle.block_on(store.flush())?;
+    handle.block_on(retry(|| store.flush()))?;
     Ok(Some(Rebuilt { records, rows, ends }))
 }
 
@@ -123,7 +123,7 @@ pub(super) fn follow(
         if !is_idle {
             let positions = positions(&from);
             handle.block_on(retry(|| store.set_positions(&positions)))?;
-            handle.block_on(store.flush())?;
+            handle.block_on(retry(|| store.flush()))?;
         }
         if report(Followed { rows: count, has_everything: behind.is_empty() }).is_break() {
             return Ok(());

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use metrics_exporter_prometheus::PrometheusBuilder;
 use schemas::Partition;
 
 use super::*;
@@ -171,6 +172,19 @@ fn aborted_step_is_undone_fenced_one_gives_up_all() {
     let commit = "commit orders/0@5 orders/1@8";
     let expected = [commit, "aborted", commit, "revoked orders/0 orders/1", commit];
     assert_eq!(calls[1..], expected);
+}
+
+#[test]
+fn partitions_of_a_fenced_step_are_not_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    ::metrics::with_local_recorder(&recorder, || {
+        let fenced = StepError::Fenced("another member".into());
+        turns(vec![Ok(assigned()), Ok(records())], vec![], vec![fenced]).1.unwrap();
+    });
+    let text = recorder.handle().render();
+    let values = text.lines().filter(|line| line.starts_with("tidemark_log_assigned_partitions{"));
+    let values: Vec<_> = values.filter_map(|line| line.rsplit(' ').next()).collect();
+    assert_eq!(values, ["0", "0"], "{text}");
 }
 
 #[test]

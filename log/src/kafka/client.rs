@@ -31,7 +31,7 @@ pub(super) fn open<C: ClientContext, T: FromClientConfigAndContext<C>>(
     T::from_config_and_context(settings, context).map_err(refused)
 }
 
-/// Has the library fetch from the assigned partitions at once. By itself it looks for the leader of a new topic, and for
+/// Has the library fetch from the assigned partitions at once. By itself it asks for the leader of a new topic, and for
 /// resumed partitions, once a second. A request to the leaders ends both waits.
 pub(super) fn wake<C: ConsumerContext>(consumer: &BaseConsumer<C>) -> KafkaResult<()> {
     let mut partitions = consumer.assignment()?;
