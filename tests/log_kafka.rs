@@ -10,7 +10,10 @@ use std::time::Duration;
 use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
 use log::kafka::admin::{self, Difference};
 use log::kafka::{KafkaLog, StepObserver, StepPoint};
-use log::{Error, Event, Log, NewRecord, Offset, Step, StepError, TopicPartition, WorkerSpec};
+use log::{
+    Error, Event, LayeredLog, Log, LogLayer, NewRecord, Offset, Step, StepError, TopicPartition,
+    WorkerSpec,
+};
 use schemas::{Blockchain, Layout, Partition, Secret, Topic};
 use testkit::harness::free_port;
 use testkit::log_suite::{LAYOUT, on_kafka};
@@ -21,6 +24,10 @@ use xtask::kafka;
 
 /// Timeout of one poll.
 const POLL: Duration = Duration::from_millis(50);
+
+struct Unchanged;
+
+impl LogLayer for Unchanged {}
 
 const fn at(topic: Topic, partition: u32) -> TopicPartition {
     TopicPartition { topic, partition: Partition(partition) }
@@ -281,8 +288,11 @@ fn long_steps_are_written_ahead() {
     assert!(!course.take().contains(&BeforeBegin), "the step is one transaction");
     assert_eq!(numbers(&log, output), [0, 1, 2]);
 
-    // An unfinished step is aborted at once: `read_committed` readers would wait for it.
     worker.write_ahead(&mut vec![record(output, 3)]);
+    // A layer above the log must not make this the read that waits for the transaction.
+    let layered = LayeredLog::new(Arc::new(log.clone()), Unchanged);
+    assert_eq!(layered.read_ended(output, Offset(0), 10).unwrap().len(), 3);
+    // An unfinished step is aborted at once: `read_committed` readers would wait for it.
     drop(worker);
     assert!(course.take().ends_with(&[BeforeAbort, AfterAbort]));
     produce(&log, vec![record(output, 4)]).unwrap();

@@ -248,7 +248,7 @@ enum Webhook {
         #[command(flatten)]
         options: listen::Options,
     },
-    /// Show webhooks whose attempts are used up, or send them again.
+    /// Show webhooks that were given up, or send them again.
     #[command(subcommand)]
     Dead(DeadWebhooks),
     /// Send one webhook of the type "test" to a receiver, as all are sent: exit code 0 if it acknowledges.

@@ -34,7 +34,7 @@ runtime::metrics! {
     Counter LOCAL_FAILURES = "tidemark_webhooks_local_failures_total" [];
     /// Events that are not sent any more because a newer one of their order is.
     Counter SUPERSEDED = "tidemark_webhooks_superseded_total" [];
-    /// Events whose attempts are used up.
+    /// Events that were given up: no attempt is left, the URL is refused, or its host was down for a day.
     Counter DEAD = "tidemark_webhooks_dead_total" [];
     /// Unknown transfers below `webhooks.dust_threshold`: recorded, and not announced.
     Counter DUST = "tidemark_webhooks_dust_total" [stablecoin in Stablecoin::WORDS];

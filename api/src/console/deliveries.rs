@@ -171,7 +171,7 @@ pub(crate) fn list(given_up: &GivenUp, filter_in_force: &Filter, visit: &Visit) 
     let file = button(address("/console/export/deliveries", &query(filter_in_force)), "All as CSV");
     let around = actions(older.unwrap_or_default().then(file).then(again));
     let remarks = hints(&given_up.remarks);
-    let lead = hint("Webhooks whose attempts are used up, of 30 days, the newest first.");
+    let lead = hint("Webhooks that were given up in the last 30 days, the newest first.");
     let fields = filter("/console/deliveries", fields);
     let main = lead.then(fields).then(listed).then(around).then(remarks);
     Page::new("Deliveries", head("Deliveries that were given up", main)).at("/console/deliveries")

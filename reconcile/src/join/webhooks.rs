@@ -33,7 +33,7 @@ pub struct Deliveries {
     pub delivered: BTreeSet<String>,
     /// The newest acknowledged version of each order: it supersedes earlier ones.
     pub newest: BTreeMap<OrderId, i64>,
-    /// Events whose attempts are used up.
+    /// Events that were given up.
     pub dead: BTreeSet<String>,
     /// Events that were dispatched.
     pub dispatched: BTreeSet<String>,
@@ -74,15 +74,11 @@ pub fn compare_webhooks(events: &[Event], deliveries: &Deliveries) -> Joined {
 fn dead(event: &Event) -> Difference {
     let (what, cure) = match event.about {
         Announced::Order(order, _) => (
-            format!(
-                "order {order}: the attempts of its webhook are used up, none was acknowledged"
-            ),
+            format!("order {order}: its webhook was given up, no attempt was acknowledged"),
             format!("tidemark webhook dead redrive --order {order}"),
         ),
         Announced::Transfer(transfer) => (
-            format!(
-                "transfer {transfer}: the attempts of its webhook are used up, none was acknowledged"
-            ),
+            format!("transfer {transfer}: its webhook was given up, no attempt was acknowledged"),
             "tidemark webhook dead redrive --kind unknown_transfer".to_owned(),
         ),
     };

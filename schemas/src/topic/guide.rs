@@ -102,7 +102,7 @@ guides! {
     WebhooksAttempts: public EVENT, [Webhooks] -> [Projector Api],
         "Every attempt to deliver a webhook, and how it ended; and those that are not made any more.";
     WebhooksDead: public EVENT, [Webhooks] -> [Api],
-        "Webhooks whose automatic attempts are used up.";
+        "Webhooks that were given up: no attempt is left, the URL is refused, or its host was down for a day.";
     Chains: public "blockchain; blockchain/partition for lanes",
         [Ingest Processor] -> [Ingest Processor Projector],
         "How far each chain is scanned, confirmed and final, and what is watched on it; and how far the \
