@@ -26,10 +26,15 @@ pub const CONTRACT: Address = Address::new(AddressFamily::Evm, [0xda; 20]);
 
 /// Resident memory of a process in bytes, as the kernel counts it.
 pub fn resident_bytes(pid: u32) -> u64 {
+    resident_bytes_until_end(pid).expect("VmRSS")
+}
+
+/// As [`resident_bytes`]; `None` for a process that ends.
+pub fn resident_bytes_until_end(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc");
-    let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
-    let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
-    kib * 1024
+    let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().expect("a number");
+    Some(kib * 1024)
 }
 
 /// User and system time that a process has used, as the kernel counts it: in hundredths of a second.

@@ -10,7 +10,7 @@ use schemas::record::{OrderCommand, OrderCommandBody};
 use schemas::{Layout, Topic};
 use serde_json::Value;
 use testkit::harness::executable;
-use testkit::measure::{rate, resident_bytes};
+use testkit::measure::{rate, resident_bytes_until_end};
 
 use crate::broker;
 use crate::worker::Process;
@@ -92,8 +92,8 @@ pub(crate) async fn run(transfers: usize) {
     let reading = std::thread::spawn(move || std::io::read_to_string(output));
     let (mut memory, mut ticks) = (Vec::new(), tokio::time::interval(SAMPLE_INTERVAL));
     while process.try_wait().expect("its state").is_none() {
+        memory.extend(resident_bytes_until_end(process.id()).map(|bytes| bytes / 1024 / 1024));
         ticks.tick().await;
-        memory.push(resident_bytes(process.id()) / 1024 / 1024);
     }
     let elapsed = begun.elapsed();
     let output = reading.join().expect("read").expect("text");
