@@ -149,7 +149,7 @@ impl Commands {
     }
 
     /// Creates an order with one fixed chain and coin. Returns when its deposit is open: an order that cannot be paid
-    /// is refused. A repeated key requests it again.
+    /// is refused. A request with a known key asks for the deposit again if none is open.
     async fn create_fixed(
         &self,
         mut create: CreateOrder,
@@ -457,8 +457,8 @@ impl Commands {
     /// row, so no request fails because the store cannot be written.
     async fn write_row(&self, order: &Order) {
         let (store, order) = (self.store.clone(), order.clone());
-        // A slow write continues after the answer: the customer follows the link of a create at
-        // once.
+        // A slow write continues after the answer, because the customer may follow the checkout link at once and needs
+        // the row.
         let written = tokio::spawn(async move {
             let order_id = order.order_id;
             if let Err(error) = store.apply(vec![Change::Order(order)]).await {

@@ -40,7 +40,7 @@ impl Line {
         moved == 0 && is_zero(self.opening) && is_zero(self.closing)
     }
 
-    /// `true` if the balances follow from the transfers; `None` if a balance is not known.
+    /// `true` if the balances follow from the transfers; `None` if a balance is not known or a sum overflows.
     #[must_use]
     pub fn is_balanced(&self) -> Option<bool> {
         let (opening, closing) = self.opening.zip(self.closing)?;
@@ -82,7 +82,7 @@ impl Statement {
         Some(self.lines.entry((day, coin)).or_insert(line))
     }
 
-    /// Adds a received transfer on a day, counted from 0; its status, if there is one.
+    /// Adds a received transfer on a day, counted from 0. A transfer without a status has no verdict.
     pub fn receive(
         &mut self,
         day: usize,

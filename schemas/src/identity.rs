@@ -1,4 +1,4 @@
-//! Identity of orders, deposits and transfers (design: identity).
+//! Identity of orders, deposits and transfers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -175,8 +175,8 @@ impl Incarnation {
 
 /// One payment (the chain is implied): what stays the same when its transaction is included again in another
 /// block. Two equal transfers in one transaction differ in `ordinal`. The position in the block is no part of
-/// it: nodes number logs differently, and correct their numbers later. In a block a transfer is its payment
-/// and the block's hash.
+/// it: nodes number logs differently, and correct their numbers later. The payment and the block's hash
+/// identify a transfer in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PaymentKey {
     pub tx_hash: TxHash,

@@ -143,8 +143,8 @@ pub fn sign_return(
     URL_SAFE_NO_PAD.encode(digest(secret, &[text.as_bytes()]))
 }
 
-/// Returns the draws for the digits of an order's amounts, for a coin on a chain: a third party
-/// that creates orders cannot predict them.
+/// Returns the pseudorandom numbers that choose the distinguishing digits of an order's amount, for a coin on a
+/// chain. A third party that creates orders cannot predict them.
 pub fn draw_digits(
     secret: &Secret,
     order: OrderId,

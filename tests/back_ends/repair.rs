@@ -55,7 +55,7 @@ impl Shop {
     }
 }
 
-/// Runs an errand that ends with this exit code; returns its standard output and standard error.
+/// Runs a command that ends with this exit code; returns its standard output and standard error.
 fn errand(installation: &Installation, arguments: &[&str], code: i32) -> (String, String) {
     let output = installation.errand(arguments);
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -64,7 +64,7 @@ fn errand(installation: &Installation, arguments: &[&str], code: i32) -> (String
     (printed, said)
 }
 
-/// The value of a metric of a process, for a topic.
+/// The projector's lag on a topic in records, from the metrics of a process.
 async fn lag(member: &Member, topic: &str) -> Option<String> {
     let url = format!("http://127.0.0.1:{}/metrics", member.telemetry);
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -187,7 +187,7 @@ async fn a_stage_continues_behind_a_skipped_record() {
     let shop = Shop::open(dir.path());
     let of = |topic| TopicPartition { topic, partition: Partition(0) };
     let to = of(Topic::WebhooksDispatch);
-    // A schema id that no version has, and no content of any record.
+    // A schema id that no version has, and content that no schema decodes.
     let value = Some(vec![0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff]);
     let record = NewRecord { to, key: b"x".to_vec(), value, headers: Headers::default() };
     shop.log.produce(vec![record]).await.unwrap();

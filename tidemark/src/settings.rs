@@ -10,7 +10,7 @@ use schemas::Blockchain;
 use crate::schema_registry;
 use crate::stage::Stage;
 
-/// Every section, in ready types.
+/// Every section, parsed and validated.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) process: Process,
@@ -225,7 +225,7 @@ mod tests {
         check(&[SECRETS, KAFKA, misspelt], &Stage::ALL, &["store.backend: must be"]);
     }
 
-    /// All of them at once, whatever else is wrong.
+    /// Every such wallet is reported, together with other problems.
     #[test]
     fn wallets_that_only_lose_money_are_refused() {
         let wallet = |chain: &str, address: &str| {
@@ -279,7 +279,7 @@ mod tests {
         check(&[short], &[], &[]);
     }
 
-    /// Only the sending process may have read access.
+    /// Only the process that sends alerts may have read access to the files of the sinks' secrets.
     #[test]
     fn keys_of_sinks_are_for_those_who_send() {
         let sink = "[[alerts.sinks]]\nname = \"a\"\ntype = \"webhook\"\nurl_file = \"/no/such/file\"\nsecret = \"s\"\n";

@@ -59,7 +59,7 @@ pub(crate) fn render(input: &PageInput<'_>) -> Page {
     }
 }
 
-/// The meaning of a story.
+/// The meaning of a story in one sentence, and the command that helps.
 pub(super) fn said(story: &Story, now: UnixSeconds) -> Html {
     let meaning = meaning::of(story, now);
     let help = meaning.help.map(|help| {

@@ -81,9 +81,9 @@ pub fn orders<P: Pages>(reader: &mut Reader<P>, now: UnixMicros) -> Result<Order
 pub struct Dead {
     /// With the time at which it was given up, newest first.
     pub subjects: Vec<(Subject, UnixMicros)>,
-    /// Number that was compared with later attempts: the newest.
+    /// Number of the newest that were compared with later attempts.
     pub considered: usize,
-    /// Number that was given up, delivered since or not.
+    /// Number of those whose webhook was given up, including those delivered since.
     pub given_up: usize,
 }
 

@@ -39,8 +39,8 @@ impl Timed {
         Self { stream, progress, bounds, alarm, stalled: None, lingered: None }
     }
 
-    /// Polls the timeout for input. The alarm also runs during a request, because no poll may follow the answer. It is
-    /// at most one idle timeout away, so it fires in time after the answer.
+    /// Polls the timeout for input. The alarm also runs during a request, because the stream may not be polled again
+    /// after the answer. It is at most one idle timeout away, so it fires in time after the answer.
     fn await_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let idle = self.bounds.idle_timeout;
         loop {

@@ -269,7 +269,7 @@ async fn forms_of_other_sites_have_no_authority() {
         assert_eq!(Answer::to(request).await.status, 303);
         assert_eq!(world.row(&id).await.unwrap().status, OrderStatus::Pending, "{site}");
     }
-    // Old browsers, and browsers on plain HTTP, send the origin alone.
+    // Old browsers, and browsers on plain HTTP, send `Origin` without `Sec-Fetch-Site`.
     let request = world.request(&format!("POST /checkout/{id}/cancel"));
     let request = request.header("Cookie", &visitor.cookie).header("Origin", "https://evil.test");
     assert_eq!(Answer::to(request).await.status, 303);
@@ -685,7 +685,7 @@ async fn busy_page_is_in_the_customers_language() {
         let root = format!("<html lang=\"{language}\" dir=\"{dir}\">");
         has(&answer.body, &[&root, &format!("<h1>{text}</h1>"), "href=\"\""]);
     }
-    // Scripts and streams read the short text, and a form leads back.
+    // Scripts and streams get the short text; a form is redirected to its page.
     for accept in ["*/*", "text/event-stream", ""] {
         let text = "too many requests from this address, try again later";
         ask(&page, accept, "en").await.refused(429, text);

@@ -181,8 +181,8 @@ async fn catching_up_adapts_to_the_range_served() {
     world.until_head(ETH, &chain);
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), sent);
-    // 180 blocks by hash once each, and in steps of at most 7 a few requests for each range; block
-    // by block it would be twice as many as blocks. Some may be retried.
+    // One request by hash for each of the 180 blocks, and a few for each range of at most 7 blocks. Without ranges
+    // there would be two for each block, 360 in all. Some requests may be retried.
     let asked = chain.request_count("eth_getLogs");
     assert!(asked < 340, "{asked}");
 }

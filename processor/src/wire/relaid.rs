@@ -73,7 +73,7 @@ fn own_entries<'a>(
     })
 }
 
-/// An entry as it is, in a partition.
+/// Record of an unchanged entry, for a partition.
 #[must_use]
 pub fn plain(topic: Topic, partition: Partition, entry: &Entry) -> NewRecord {
     NewRecord {

@@ -8,7 +8,7 @@ use crate::{Address, Blockchain, Stablecoin};
 /// are distinct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StopScope {
-    /// The chain, if one was named, which is that of the lane; none for all chains.
+    /// The chain to stop; `None` for all chains.
     pub blockchain: Option<Blockchain>,
     #[serde(rename = "token")]
     pub stablecoin: Option<Stablecoin>,
@@ -17,7 +17,7 @@ pub struct StopScope {
 }
 
 impl StopScope {
-    /// The coin and the address, in words; none if it covers all of a chain.
+    /// The coin and the address, in words; `None` if the scope has neither.
     #[must_use]
     pub fn subject(&self) -> Option<String> {
         match (self.stablecoin, self.address) {

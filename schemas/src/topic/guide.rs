@@ -27,8 +27,8 @@ pub struct Guide {
     pub key: &'static str,
     pub writers: &'static [Stage],
     pub readers: &'static [Stage],
-    /// `true` if it is meant for readers outside. The others are the pipeline's own: readable under
-    /// the same rules, but a later version may stop writing them.
+    /// `true` if the topic is meant for readers outside. Internal topics are readable too, but a later version may
+    /// stop writing them.
     pub is_public: bool,
 }
 

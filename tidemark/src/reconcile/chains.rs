@@ -28,7 +28,7 @@ pub(super) struct Published {
     pub(super) blockchain: Blockchain,
     /// Transfers in blocks of the period.
     live: BTreeMap<PaymentKey, (Block, Observation)>,
-    /// Chain time up to which each lane has decided everything; `None` for a lane without a head.
+    /// Chain time up to which each lane has decided everything; `None` for a lane that has decided nothing.
     lanes: Vec<Option<UnixSeconds>>,
     /// The first published block at or after the end of the period; without one, the last published block.
     pub(super) anchor: Option<Block>,
@@ -36,7 +36,8 @@ pub(super) struct Published {
     pub(super) held: BTreeSet<PaymentKey>,
     /// Transfers that were retracted, even if they were published again.
     pub(super) retracted: BTreeSet<PaymentKey>,
-    /// Height after which a wallet's payments in a contract are seen, if the watch began in the records read.
+    /// Height of the first watch of a wallet and a contract in the records read. An earlier watch may be older than
+    /// these records.
     watched: BTreeMap<(Address, Address), i64>,
 }
 
@@ -106,7 +107,7 @@ impl Published {
         }
     }
 
-    /// Returns the chain time up to which everything is decided; `None` if nothing is.
+    /// Returns the chain time up to which all lanes have decided everything; `None` if a lane has decided nothing.
     pub(super) fn settled(&self) -> Option<UnixSeconds> {
         self.lanes.iter().copied().collect::<Option<Vec<_>>>()?.into_iter().min()
     }
@@ -127,8 +128,9 @@ impl Published {
         self.live.values().filter(is_younger).count() as u64
     }
 
-    /// The transfers that endpoints show. A payment before the watch of its wallet in its contract is left out, unless
-    /// it was published: an added contract announces the wallet again with all its contracts.
+    /// The transfers that endpoints show. A payment before the first watch of its wallet and contract is left out,
+    /// unless it was published: that watch may repeat an older one, because a new contract's watch names all contracts
+    /// of the wallet.
     pub(super) fn due(&self, survey: &Survey) -> Vec<Inclusion> {
         let published: HashSet<_> =
             self.live.values().map(|(block, seen)| (block.hash, seen.payment())).collect();

@@ -195,7 +195,8 @@ mod tests {
         assert!(tracker.receive(Offset(7)));
     }
 
-    /// Event in a partition's life; numbers are cut to what exists.
+    /// Event in a partition's life. `Read` has the maximum number of records, `Complete` an index modulo the records in
+    /// work.
     #[derive(Debug, Clone)]
     enum Move {
         Read(usize),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::iter::Sum;
 
-/// Results of its tests.
+/// Numbers of a binary's tests by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) passed: usize,
@@ -13,7 +13,7 @@ pub(super) struct Counts {
 
 impl Counts {
     /// Reads the closing line, such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`, from what a
-    /// binary printed. `None` if there is none: it ended before its tests.
+    /// binary printed. `None` if there is no such line: the binary ended before its tests were complete.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let line = text.lines().rev().find_map(|line| line.strip_prefix("test result: "))?;
         let count = |word: &str| line.split_once(word)?.0.rsplit(' ').next()?.parse().ok();

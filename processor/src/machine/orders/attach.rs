@@ -6,7 +6,7 @@ use schemas::{OrderCause, OrderStatus};
 use super::{Broken, Effect, End, OrderRow, State};
 
 impl State {
-    /// Accepts it if no other transfer has paid the order, even if the order has ended or was marked paid without a
+    /// Accepts the transfer if no other has paid the order, even if the order has ended or was marked paid without a
     /// transfer.
     pub(super) fn attach(
         &mut self,

@@ -39,7 +39,8 @@ fn an_unanswered_order_is_asked_again() {
         .then(head(310), "");
 }
 
-/// The sender could not know the amount, even though by the order's clock the deposit is older than the transfer.
+/// The transfer was seen before its deposit opened, so the sender cannot have known the amount. The deposit's
+/// `started_at`, which the order sets, is nevertheless earlier than the transfer's block.
 #[test]
 fn what_came_before_its_deposit_pays_nothing() {
     Lane::new()
@@ -189,8 +190,8 @@ fn what_was_on_its_way_asks_a_marked_order() {
         );
 }
 
-/// A reorganisation moves a payment of a marked order to a block after the deadline. The order drops it, even if
-/// another reorganisation moves it back.
+/// A reorganisation moves a payment of a marked order to a block after the deadline. The payment is then no candidate,
+/// and another reorganisation that moves it back does not make it one again.
 #[test]
 fn a_marked_order_lets_go_of_what_fits_no_more() {
     marked()

@@ -45,7 +45,7 @@ impl Position {
     }
 }
 
-/// A machine of either kind.
+/// A replayed machine, of matching or of orders.
 pub(super) trait Play {
     /// Returns the append time of its next step; `None` after its last.
     fn due(&mut self) -> anyhow::Result<Option<UnixMicros>>;
@@ -55,7 +55,7 @@ pub(super) trait Play {
     fn saved(&self) -> anyhow::Result<(&'static str, Partition, Position, Rows)>;
 }
 
-/// See [`Play`].
+/// A machine with the logged steps and inputs that it repeats.
 pub(super) struct Driver<M: Wire> {
     machine: M,
     partition: Partition,
@@ -71,7 +71,7 @@ struct Input {
     end: Offset,
     /// `true` if `pages` starts at a known position; otherwise the first step sets it.
     is_placed: bool,
-    /// `true` if the machine starts empty: its steps then have every input.
+    /// `true` before the first step of a machine that starts empty: that step takes the topic's first record.
     begins: bool,
 }
 
@@ -93,7 +93,7 @@ impl<M: Wire> Driver<M> {
         let at = |topic| TopicPartition { topic, partition };
         let input = |topic: &Topic| {
             let from = position.inputs.get(topic).copied();
-            // Read after the end of the steps: a step is committed after its inputs.
+            // This end is read after the end of the steps, so it includes every input that a step took.
             let end = readahead.source().bounds(at(*topic))?.end;
             let pages = Pages::new(readahead, at(*topic), from.unwrap_or_default(), end);
             let begins = rows.is_empty() && from == Some(Offset(0));
