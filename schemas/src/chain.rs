@@ -29,7 +29,8 @@ vocabulary! {
 
 /// Seconds of chain time for which a settled transfer is remembered. Until then another observation
 /// of it is recognised as a duplicate. An observation in a block older than that is not acted upon
-/// without a person. So a reorganisation deeper than that could count a payment twice.
+/// without a person. So a reorganisation deeper than that could count a payment twice, unless its retracts name the
+/// payment (invariant 13).
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
 impl Blockchain {

@@ -13,7 +13,8 @@ const ONE_CENT: u128 = 10_u128.pow(16);
 const FEW_DIGITS: u128 = 10_u128.pow(14);
 /// Clock tolerance: a block may be dated this many seconds before the order that it pays.
 const CLOCKS_SECONDS: i64 = 60;
-/// A transfer is mentioned as possible only if its block is at most this many seconds after the order's deadline.
+/// Seconds after the order's deadline up to which a transfer counts as possible by its amount. A transfer that matching
+/// has named for the order has no such limit.
 const AFTERWARDS_SECONDS: i64 = 3600;
 
 /// Certainty that a transfer is meant for an order.

@@ -216,7 +216,8 @@ impl Cursor {
         Outcome { transaction: log.tx_hash, number, block_hash, is_final: self.is_final(number) }
     }
 
-    /// Returns `true` if a height is final by the endpoint's own tag, or without one by the reorganisation window.
+    /// Returns `true` if a height is final by the endpoint's own tag, or without one by the reorganisation window. Never
+    /// if the policy uses no tags.
     fn is_final(&self, number: i64) -> bool {
         let finalized = self.evidence.own_tags().finalized.unwrap_or(-1).max(self.final_to);
         self.rules.policy.uses_tags() && number <= finalized

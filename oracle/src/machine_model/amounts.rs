@@ -5,7 +5,7 @@ use schemas::{Address, Amount, CloseReason, UnixSeconds};
 
 use super::shop::{ModelDeposit, ModelOrder, Shop};
 
-/// Seconds for which a closed deposit keeps its amount from other orders.
+/// Seconds for which a closed deposit keeps its amount from other orders, unless its late window is shorter.
 const KEPT_SECONDS: i64 = 3600;
 
 /// A customer's choice.

@@ -25,7 +25,8 @@ vocabulary! {
         /// A webhook that was not deferred before.
         First = "webhooks.defer.5s",
         Second = "webhooks.defer.60s",
-        /// A webhook that was never sent and was deferred several times.
+        /// A webhook that was deferred often: more than twice for a receiver that is down and never got it, more than ten
+        /// times otherwise.
         Further = "webhooks.defer.900s",
     }
 }

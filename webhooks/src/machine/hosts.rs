@@ -19,7 +19,8 @@ const HOUR_MICROS: i64 = 3600 * 1_000_000;
 const LONG_MICROS: i64 = 1_000_000;
 /// Interval of the search for jobs that have waited too long.
 const SEARCHED_EVERY_MICROS: i64 = 100_000;
-/// Maximum number of waiting jobs. The queue of one host never exceeds the room left for others.
+/// Maximum number of waiting jobs. When a job is queued, its host may have at most as many waiting as there is room left
+/// for jobs of all hosts.
 const WAITING_MAX: usize = 8192;
 /// Maximum number of manual jobs of a host that go first. Further ones wait by age like automatic jobs, as when a day's
 /// events are sent again.

@@ -8,7 +8,8 @@ use schemas::{AttemptOutcome, DeferLevel, RetryLevel, Topic, UnixMicros};
 
 use crate::config::ATTEMPTS_MAX;
 
-/// Maximum number of deferrals in a row, about a day, before an event is given up.
+/// Maximum number of deferrals in a row, about a day, before an event is given up: one that was never sent to a receiver
+/// that is down, or one whose receiver alone cannot be reached.
 const DEFERRALS_MAX: i32 = 100;
 /// Cap of the deferral count for a busy host: enough for the longest deferral, and far below [`DEFERRALS_MAX`].
 const BUSY_DEFERRALS_MAX: i32 = 11;

@@ -12,7 +12,8 @@ use super::deposits::{DepositRow, Holder, Price};
 
 /// Maximum number of amounts tried of each kind: with digits alone, and with cents.
 const TRIES: u64 = 64;
-/// Minimum chain time between the close of a deposit and the reuse of its amount by another order.
+/// Minimum chain time after its close at which a deposit that still keeps its amount can lose it to another order. A
+/// shorter late window frees the amount earlier.
 const REUSE_AFTER_SECONDS: i64 = 3600;
 /// One cent, in parts of an [`Amount`] (10^-18).
 const CENT: u128 = 10_u128.pow(16);

@@ -293,8 +293,8 @@ impl State {
         self.reject(row, reason, Some(order), now, effects)
     }
 
-    /// Takes the late refusal of a transfer that has failed or become unknown. If it is included again, it may pay
-    /// another order.
+    /// Takes the late refusal of a transfer that has failed or become unknown. It may pay another order from then on: a
+    /// failed one if it is included again, an unknown one if an operator attaches it.
     fn refused_late(
         &mut self,
         id: TransferId,
