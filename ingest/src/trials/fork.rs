@@ -53,7 +53,11 @@ async fn deep_tier_of_a_fork_pays_nothing() {
 /// The second endpoint no longer accepts its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn alone_on_a_fork_pays_nothing_above_the_bound() {
-    let mut world = World::open(21, 2).await;
+    let mut world = World::new(21, 2).await;
+    // Longer than the time between two checks on a busy machine: otherwise each check would ask it first.
+    world.pauses.repair = Duration::from_secs(3);
+    world.follow();
+    world.opens().await;
     let (small, large) = (world.order(0, 50).await, world.order(1, 900).await);
     world.fault(1, Fault::Unauthorized);
     world.pay(&small);
@@ -67,6 +71,7 @@ async fn alone_on_a_fork_pays_nothing_above_the_bound() {
     assert!(world.alerts(AlertKind::ConfirmingAlone) == 1, "{}", world.shown());
     world.heal(0);
     world.heal(1);
+    world.until("its end", |world| world.ended(AlertKind::ConfirmingAlone) > 0).await;
     world.ends_well().await;
     assert_eq!(world.alerts(AlertKind::ConfirmingAlone), 1);
     assert_eq!(world.ended(AlertKind::ConfirmingAlone), 1);
