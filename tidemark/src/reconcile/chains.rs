@@ -36,9 +36,8 @@ pub(super) struct Published {
     pub(super) held: BTreeSet<PaymentKey>,
     /// Transfers that were retracted, even if they were published again.
     pub(super) retracted: BTreeSet<PaymentKey>,
-    /// Height of the first watch of a wallet and a contract in the records read. An earlier watch may be older than
-    /// these records.
-    watched: BTreeMap<(Address, Address), i64>,
+    /// Height at which the watch of a wallet and a contract began; `None` if it began before the records of the period.
+    watched: BTreeMap<(Address, Address), Option<i64>>,
 }
 
 impl Published {
@@ -72,16 +71,35 @@ impl Published {
             })?;
             published.lanes.push(settled);
         }
+        // Most periods have no watch, and need no earlier records.
+        if published.watched.values().any(Option::is_some) {
+            for partition in reader.lanes_of(blockchain) {
+                let of = TopicPartition { topic: Topic::TransfersRaw, partition };
+                reader.before(of, |_, record: ChainRecord| published.take_earlier(&record))?;
+            }
+        }
         Ok(published)
+    }
+
+    /// Takes a record from before those of the period.
+    fn take_earlier(&mut self, record: &ChainRecord) {
+        for pair in pairs(&record.body) {
+            self.watched.insert(pair, None);
+        }
     }
 
     fn take(&mut self, period: Period, record: &ChainRecord) {
         let block = record.block;
+        let is_watch = matches!(record.body, ChainBody::Watch(_));
+        for pair in pairs(&record.body) {
+            // A transfer without a watch before it is of an earlier one.
+            self.watched.entry(pair).or_insert(is_watch.then_some(block.number));
+        }
         match &record.body {
             ChainBody::Transfer(seen) if period.contains(block.timestamp) => {
                 self.live.insert(seen.payment(), (block, *seen));
             }
-            ChainBody::Transfer(_) => {}
+            ChainBody::Transfer(_) | ChainBody::Watch(_) => {}
             ChainBody::Retract(seen) => {
                 let payment = seen.payment();
                 if self.live.get(&payment).is_some_and(|(live, _)| live.hash == block.hash) {
@@ -97,11 +115,6 @@ impl Published {
                     .is_some_and(|anchor| is_behind(anchor) && anchor.number <= block.number);
                 if !keeps {
                     self.anchor = Some(block);
-                }
-            }
-            ChainBody::Watch(Watch { wallet_address, contracts }) => {
-                for contract in contracts {
-                    self.watched.entry((*wallet_address, *contract)).or_insert(block.number);
                 }
             }
         }
@@ -128,19 +141,30 @@ impl Published {
         self.live.values().filter(is_younger).count() as u64
     }
 
-    /// The transfers that endpoints show. A payment before the first watch of its wallet and contract is left out,
-    /// unless it was published: that watch may repeat an older one, because a new contract's watch names all contracts
-    /// of the wallet.
+    /// The transfers that endpoints show. A payment before the watch of its wallet and contract began is left out, unless
+    /// it was published, as by a rescan.
     pub(super) fn due(&self, survey: &Survey) -> Vec<Inclusion> {
         let published: HashSet<_> =
             self.live.values().map(|(block, seen)| (block.hash, seen.payment())).collect();
         let is_due = |(number, hash, seen): &&(i64, BlockHash, Observation)| {
-            let since = self.watched.get(&(seen.to_address, seen.contract));
-            since.is_none_or(|since| number > since) || published.contains(&(*hash, seen.payment()))
+            let since = self.watched.get(&(seen.to_address, seen.contract)).copied().flatten();
+            since.is_none_or(|since| *number > since)
+                || published.contains(&(*hash, seen.payment()))
         };
         let due = survey.received.iter().filter(is_due);
         due.map(|(number, hash, seen)| Inclusion { number: *number, hash: *hash, seen: *seen })
             .collect()
+    }
+}
+
+/// The wallets and contracts that a record shows to be watched.
+fn pairs(body: &ChainBody) -> Vec<(Address, Address)> {
+    match body {
+        ChainBody::Transfer(seen) => vec![(seen.to_address, seen.contract)],
+        ChainBody::Watch(Watch { wallet_address, contracts }) => {
+            contracts.iter().map(|contract| (*wallet_address, *contract)).collect()
+        }
+        ChainBody::Retract(_) | ChainBody::Head(_) => Vec::new(),
     }
 }
 
@@ -272,7 +296,18 @@ mod tests {
         assert_eq!(published.due(&survey).len(), 2);
         let (wallet_address, contracts) = (seen().to_address, vec![seen().contract]);
         let watch = ChainBody::Watch(Watch { wallet_address, contracts });
-        published.take(PERIOD, &record(150, 1, watch));
+        published.take(PERIOD, &record(150, 1, watch.clone()));
         assert_eq!(published.due(&survey).len(), 1);
+        // An added contract announces a wallet again, with those that were watched before.
+        for earlier in [watch.clone(), ChainBody::Transfer(seen())] {
+            let mut published = self::published();
+            published.take(PERIOD, &record(150, 1, watch.clone()));
+            published.take_earlier(&record(20, 1, earlier));
+            assert_eq!(published.due(&survey).len(), 2);
+        }
+        let mut published = self::published();
+        published.take(PERIOD, &record(99, 1, ChainBody::Transfer(seen())));
+        published.take(PERIOD, &record(150, 1, watch));
+        assert_eq!(published.due(&survey).len(), 2, "a transfer came before this watch");
     }
 }

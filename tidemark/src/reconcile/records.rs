@@ -1,5 +1,6 @@
 //! Reads the records of a topic from the period on, up to the topic's end.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -74,15 +75,37 @@ impl<'a> Reader<'a> {
     pub(super) fn partition<T: schemas::record::Record>(
         &mut self,
         of: TopicPartition,
+        take: impl FnMut(&Record, T),
+    ) -> anyhow::Result<()> {
+        let range = self.start(of)?..self.source.bounds(of)?.end;
+        self.range(of, range, take)
+    }
+
+    /// As [`Reader::partition`], the records before those that it reads.
+    ///
+    /// # Errors
+    /// As of [`Reader::partition`].
+    pub(super) fn before<T: schemas::record::Record>(
+        &mut self,
+        of: TopicPartition,
+        take: impl FnMut(&Record, T),
+    ) -> anyhow::Result<()> {
+        let range = self.source.bounds(of)?.start..self.start(of)?;
+        self.range(of, range, take)
+    }
+
+    fn range<T: schemas::record::Record>(
+        &mut self,
+        of: TopicPartition,
+        range: Range<Offset>,
         mut take: impl FnMut(&Record, T),
     ) -> anyhow::Result<()> {
-        let mut from = self.start(of)?;
-        let end = self.source.bounds(of)?.end;
+        let Range { start: mut from, end } = range;
         while from < end {
             let records = self.source.read(of, from, PAGE_RECORDS)?;
             let Some(last) = records.last() else { return Ok(()) };
             from = last.offset.next();
-            for record in &records {
+            for record in records.iter().filter(|record| record.offset < end) {
                 match record.unless_garbage::<T>() {
                     Ok(Some(value)) => take(record, value),
                     Ok(None) => {}
