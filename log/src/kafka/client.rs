@@ -33,7 +33,14 @@ pub(super) fn open<C: ClientContext, T: FromClientConfigAndContext<C>>(
 
 /// Has the library fetch from the assigned partitions at once. By itself it asks for the leader of a new topic, and for
 /// resumed partitions, once a second. A request to the leaders ends both waits.
-pub(super) fn wake<C: ConsumerContext>(consumer: &BaseConsumer<C>) -> KafkaResult<()> {
+pub(super) fn wake<C: ConsumerContext>(consumer: &BaseConsumer<C>) {
+    if let Err(error) = request_ends(consumer) {
+        tracing::debug!(%error, "the leaders of partitions do not answer");
+    }
+}
+
+/// Requests the ends of the assigned partitions from their leaders.
+pub(super) fn request_ends<C: ConsumerContext>(consumer: &BaseConsumer<C>) -> KafkaResult<()> {
     let mut partitions = consumer.assignment()?;
     // In a request for offsets this is the timestamp of the end.
     partitions.set_all_offsets(Offset::End)?;

@@ -186,9 +186,7 @@ impl Member {
 
     /// As [`wake`].
     pub(super) fn wake(&self) {
-        if let Err(error) = wake(&self.consumer) {
-            tracing::debug!(%error, "the leaders of partitions do not answer");
-        }
+        wake(&self.consumer);
     }
 
     fn switch(

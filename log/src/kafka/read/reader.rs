@@ -102,7 +102,7 @@ impl Reader {
         loop {
             let list = shared.names.list([(of, from)])?;
             self.consumer.assign(&list).map_err(|error| self.transient(error))?;
-            self.wake();
+            wake(&self.consumer);
             let followed = self.follow(shared, of, extent, take, alive);
             let reached = self.position();
             self.consumer.unassign().map_err(|error| self.transient(error))?;
@@ -165,19 +165,13 @@ impl Reader {
                 }
                 None if is_begun => return Ok(ControlFlow::Break(())),
                 None => {
-                    self.wake();
+                    wake(&self.consumer);
                     alive();
                 }
             }
             if silent_since.get_or_insert_with(Instant::now).elapsed() > SILENCE_TIMEOUT {
                 return Err(self.transient(format!("{of} delivers no records")));
             }
-        }
-    }
-
-    fn wake(&self) {
-        if let Err(error) = wake(&self.consumer) {
-            tracing::debug!(%error, "the leaders of partitions do not answer");
         }
     }
 
@@ -192,6 +186,7 @@ mod tests {
     use schemas::{Partition, Topic};
 
     use super::*;
+    use crate::kafka::client::request_ends;
     use crate::kafka::shared::tests::on_mock;
 
     /// Its errors are only logged: records come without it, a second later.
@@ -206,6 +201,6 @@ mod tests {
             .consumer
             .assign(&shared.names.list([(of, KafkaOffset::Offset(0))]).unwrap())
             .unwrap();
-        wake(&reader.consumer).unwrap();
+        request_ends(&reader.consumer).unwrap();
     }
 }
