@@ -14,8 +14,6 @@ use crate::tail::{From, Source};
 
 /// Seconds that blocks may be ahead of the clock that stamps records: as far as the processor accepts.
 const AHEAD_OF_CLOCK: i64 = 2 * 3600;
-/// Maximum number of records in one read.
-const PAGE_RECORDS: usize = 2000;
 
 /// The newest version of an object, and the position of its record.
 #[derive(Debug, Clone)]
@@ -102,10 +100,10 @@ impl<'a> Reader<'a> {
     ) -> anyhow::Result<()> {
         let Range { start: mut from, end } = range;
         while from < end {
-            let records = self.source.read(of, from, PAGE_RECORDS)?;
+            let records = self.source.page_before(of, from..end)?;
             let Some(last) = records.last() else { return Ok(()) };
             from = last.offset.next();
-            for record in records.iter().filter(|record| record.offset < end) {
+            for record in &records {
                 match record.unless_garbage::<T>() {
                     Ok(Some(value)) => take(record, value),
                     Ok(None) => {}
