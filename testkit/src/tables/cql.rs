@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::process::given;
+use crate::wait::eventually;
 
 /// The tables in CQL; a file in the folder has the name of the keyspace.
 pub const CQL: BackEnd = BackEnd {
@@ -45,7 +46,7 @@ const COPIES_MAX: u16 = 3;
 
 /// Nodes that this process started itself.
 static OWN: OnceLock<Vec<String>> = OnceLock::new();
-/// Unused keyspaces with empty tables on these nodes: creating tables on several nodes takes long.
+/// Keyspaces that tests of this process no longer use, on servers that end with the run. The next test empties one.
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Puts the tables of this process on these nodes from now on, `host:port` each.
@@ -120,17 +121,27 @@ pub fn name(dir: &Path) -> Option<String> {
 }
 
 async fn open(dir: PathBuf) -> Arc<dyn Store> {
-    let free = || FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let found = name(&dir).or_else(free);
-    let is_new = found.is_none();
-    let keyspace = found.unwrap_or_else(|| format!("test_{}", Uuid::now_v7().simple()));
-    let config = config(nodes(), keyspace.clone());
-    fs::write(dir.join(FILE), &keyspace).expect("the folder is ours");
-    if is_new {
-        migrate(&config).await.expect("the tables are made");
-    }
+    let keyspace = match name(&dir) {
+        Some(keyspace) => keyspace,
+        None => create(&dir).await,
+    };
+    let config = config(nodes(), keyspace);
     let store = Arc::new(CqlStore::open(&config).await.expect("the tables open"));
     Arc::new(LayeredStore::new(store, Retrying))
+}
+
+/// Empty tables for a folder: of a free keyspace, or new ones.
+async fn create(dir: &Path) -> String {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let is_new = free.is_none();
+    let keyspace = free.unwrap_or_else(|| format!("test_{}", Uuid::now_v7().simple()));
+    fs::write(dir.join(FILE), &keyspace).expect("the folder is ours");
+    if is_new {
+        migrate(&config(nodes(), keyspace.clone())).await.expect("the tables are made");
+    } else {
+        empty(&keyspace).await;
+    }
+    keyspace
 }
 
 /// Retries transient errors, as all callers of the product do: a busy single server answers late.
@@ -296,36 +307,34 @@ fn text(value: CqlValue) -> String {
 fn renew(old: &Path, new: &Path) {
     let Some(keyspace) = name(old) else { return };
     fs::write(new.join(FILE), &keyspace).expect("the folder is ours");
-    assert!(empty(keyspace), "the tables of a test were not emptied");
+    let emptied = blocking(async move { empty(&keyspace).await });
+    assert!(emptied, "the tables of a test were not emptied");
 }
 
-fn empty(keyspace: String) -> bool {
-    blocking(async move {
-        let session = session().await;
-        let names = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
-        let answer = session.query_unpaged(names, (&keyspace,)).await.expect("it is known");
-        let answer = answer.into_rows_result().expect("rows");
-        let session = Arc::new(session);
-        let mut running = JoinSet::new();
-        for row in answer.rows::<(String,)>().expect("names") {
-            let (table,) = row.expect("a name");
-            if table != "migrations" {
-                let (session, text) = (session.clone(), format!("TRUNCATE {keyspace}.{table}"));
-                running.spawn(async move { session.query_unpaged(text, ()).await });
-            }
+async fn empty(keyspace: &str) {
+    let session = session().await;
+    let names = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+    let answer = session.query_unpaged(names, (keyspace,)).await.expect("it is known");
+    let answer = answer.into_rows_result().expect("rows");
+    let session = Arc::new(session);
+    let mut running = JoinSet::new();
+    for row in answer.rows::<(String,)>().expect("names") {
+        let (table,) = row.expect("a name");
+        if table != "migrations" {
+            let (session, text) = (session.clone(), format!("TRUNCATE {keyspace}.{table}"));
+            running.spawn(async move {
+                let emptied = || async { session.query_unpaged(&*text, ()).await.ok() };
+                eventually("the table to be emptied", emptied).await;
+            });
         }
-        for emptied in running.join_all().await {
-            emptied.expect("it is emptied");
-        }
-    })
+    }
+    running.join_all().await;
 }
 
 fn remove(dir: &Path) {
     let Some(keyspace) = name(dir) else { return };
-    if OWN.get().is_some() {
-        if empty(keyspace.clone()) {
-            FREE.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
-        }
+    if OWN.get().is_some() || super::chosen().name == CQL.name {
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
         return;
     }
     let removed = blocking(async move {
