@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
-pub use cql::CQL;
+pub use cql::{CQL, CQL_REUSED};
 use rusqlite::types::Value;
 use store::Store;
 use store::embedded::EmbeddedStore;
@@ -56,7 +56,7 @@ pub const EMBEDDED: BackEnd = BackEnd {
 pub fn chosen() -> BackEnd {
     let Some(name) = std::env::var_os("TIDEMARK_TEST_TABLES") else { return EMBEDDED };
     assert_eq!(name, CQL.name, "TIDEMARK_TEST_TABLES");
-    CQL
+    CQL_REUSED
 }
 
 /// Tables of a back end in a temporary folder, removed on drop.

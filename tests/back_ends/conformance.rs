@@ -7,7 +7,8 @@ use testkit::log_suite::{self, OnKafka, acknowledged_appends_survive_sigkill, on
 use testkit::store_suite::{
     self, acknowledged_rows_survive_sigkill, replays_change_nothing, versions_matter,
 };
-use testkit::tables::{CQL, Tables, cql};
+use testkit::tables::{CQL, CQL_REUSED, Tables, cql};
+use tokio::runtime::Runtime;
 
 fn child() -> Command {
     Command::new(env!("CARGO_BIN_EXE_child"))
@@ -35,7 +36,8 @@ fn the_cql_tables_pass_every_case() {
     // Several nodes need seconds to agree about each other's changes of the schema. A node that
     // truncates tables of more cases at once may exceed the two-second write timeout.
     let at_a_time = if cql::nodes().len() > 1 { 1 } else { 2 };
-    store_suite::run(CQL, at_a_time);
+    store_suite::run(CQL_REUSED, at_a_time);
+    Runtime::new().unwrap().block_on(cql::drop_free());
 }
 
 #[tokio::test(flavor = "multi_thread")]

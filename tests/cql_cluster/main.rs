@@ -13,7 +13,7 @@ use runtime::clock::{Clock as _, SystemClock};
 use schemas::UnixMicros;
 use store::config::CqlConfig;
 use store::cql::{CqlStore, migrate};
-use testkit::tables::{BackEnd, CQL, cql};
+use testkit::tables::{BackEnd, CQL_REUSED, cql};
 use testkit::{eventually, store_suite};
 
 /// Duration of a measurement while a node is down, longer than driver and servers take to avoid it.
@@ -45,7 +45,7 @@ fn one_node_hangs_and_one_is_killed() {
         nodes.all_reach_all(&config.keyspace).await;
     });
     println!("each reaches each after {:.1?}", begun.elapsed());
-    store_suite::run_on_copies(BackEnd { cases: 1, ..CQL });
+    store_suite::run_on_copies(BackEnd { cases: 1, ..CQL_REUSED });
     println!("the store suite passed after {:.1?}", begun.elapsed());
     runtime.block_on(away(&mut nodes, &config));
     println!("all was done after {:.1?}", begun.elapsed());

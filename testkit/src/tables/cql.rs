@@ -38,6 +38,14 @@ pub const CQL: BackEnd = BackEnd {
     remove,
 };
 
+/// As [`CQL`], but the keyspace of an ended test is emptied for the next: that takes a tenth of the time of creating
+/// tables. For tests that leave the schema as it is. [`drop_free`] removes the keyspaces.
+pub const CQL_REUSED: BackEnd = BackEnd {
+    open: |dir| Box::pin(open_reused(dir)),
+    remove: |dir| FREE.lock().unwrap_or_else(PoisonError::into_inner).extend(name(dir)),
+    ..CQL
+};
+
 /// Name of the file that has the keyspace's name.
 const FILE: &str = "keyspace";
 
@@ -46,7 +54,7 @@ const COPIES_MAX: u16 = 3;
 
 /// Nodes that this process started itself.
 static OWN: OnceLock<Vec<String>> = OnceLock::new();
-/// Keyspaces that tests of this process no longer use, on servers that end with the run. The next test empties one.
+/// Keyspaces of [`CQL_REUSED`] that no test of this process uses at present.
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Puts the tables of this process on these nodes from now on, `host:port` each.
@@ -125,23 +133,26 @@ async fn open(dir: PathBuf) -> Arc<dyn Store> {
         Some(keyspace) => keyspace,
         None => create(&dir).await,
     };
-    let config = config(nodes(), keyspace);
-    let store = Arc::new(CqlStore::open(&config).await.expect("the tables open"));
-    Arc::new(LayeredStore::new(store, Retrying))
+    let store = CqlStore::open(&config(nodes(), keyspace)).await.expect("the tables open");
+    Arc::new(LayeredStore::new(Arc::new(store), Retrying))
 }
 
-/// Empty tables for a folder: of a free keyspace, or new ones.
 async fn create(dir: &Path) -> String {
-    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let is_new = free.is_none();
-    let keyspace = free.unwrap_or_else(|| format!("test_{}", Uuid::now_v7().simple()));
+    let keyspace = format!("test_{}", Uuid::now_v7().simple());
     fs::write(dir.join(FILE), &keyspace).expect("the folder is ours");
-    if is_new {
-        migrate(&config(nodes(), keyspace.clone())).await.expect("the tables are made");
-    } else {
-        empty(&keyspace).await;
-    }
+    migrate(&config(nodes(), keyspace.clone())).await.expect("the tables are made");
     keyspace
+}
+
+async fn open_reused(dir: PathBuf) -> Arc<dyn Store> {
+    let pop = || FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    if name(&dir).is_none()
+        && let Some(keyspace) = pop()
+    {
+        empty(&keyspace).await;
+        fs::write(dir.join(FILE), keyspace).expect("the folder is ours");
+    }
+    open(dir).await
 }
 
 /// Retries transient errors, as all callers of the product do: a busy single server answers late.
@@ -303,7 +314,6 @@ fn text(value: CqlValue) -> String {
     }
 }
 
-/// Reuses the keyspace: emptying tables takes a tenth of the time of creating them.
 fn renew(old: &Path, new: &Path) {
     let Some(keyspace) = name(old) else { return };
     fs::write(new.join(FILE), &keyspace).expect("the folder is ours");
@@ -333,16 +343,22 @@ async fn empty(keyspace: &str) {
 
 fn remove(dir: &Path) {
     let Some(keyspace) = name(dir) else { return };
-    if OWN.get().is_some() || super::chosen().name == CQL.name {
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
-        return;
-    }
-    let removed = blocking(async move {
-        let drop_all = format!("DROP KEYSPACE IF EXISTS {keyspace}");
-        session().await.query_unpaged(drop_all, ()).await.expect("it is dropped");
-    });
+    let removed = blocking(async move { drop_keyspace(&keyspace).await });
     // A test that failed already must not fail in another way.
     assert!(removed || std::thread::panicking(), "the keyspace of a test was not removed");
+}
+
+/// Drops the unused keyspaces of [`CQL_REUSED`].
+pub async fn drop_free() {
+    let free = std::mem::take(&mut *FREE.lock().unwrap_or_else(PoisonError::into_inner));
+    for keyspace in free {
+        drop_keyspace(&keyspace).await;
+    }
+}
+
+async fn drop_keyspace(keyspace: &str) {
+    let text = format!("DROP KEYSPACE IF EXISTS {keyspace}");
+    session().await.query_unpaged(text, ()).await.expect("it is dropped");
 }
 
 /// Runs `work`; `true` if it succeeded. On its own thread: the caller may be inside a runtime.
