@@ -22,11 +22,45 @@ mod watching;
 use crate::chain::{close, head, open, pay, refused, resume, settled, stop, watch};
 use crate::name::{CONTRACT, OTHER_CONTRACT, amount, order, wallet};
 use crate::story::decide;
-use lane::Lane;
+use lane::{Lane, ends, gets};
 use schemas::record::{AmountRule, ChainBody, MatchingEntry};
 use schemas::{CloseReason, Draws, Stablecoin, TransferStatus, UnknownReason};
 use tidemark_processor::machine::matching::{Effect, Input, State};
 use tidemark_processor::machine::{Machine, RestoreError};
 
-/// The first deposit of most stories, opened.
+/// Effects of most stories: order A's deposit #1 opens, transfer #2 for it is seen, is confirmed, pays; it expires.
 const OPEN_A: &str = "deposit #1 open 10.00 for A/0; to A: opened /0 #1 10.00";
+const SEEN_A: &str = "to A: seen #2; detected #2 @110 for #1";
+const ASKED_A: &str = "confirmed #2 @110 for #1; to A: settle #2 /0 #1";
+const PAID_A: &str = "matched #2 @110 for #1 paid A by #3; deposit #1 settled for A/0";
+const EXPIRED_A: &str = "deposit #1 expired for A/0; to A: closed /0 expired";
+
+/// Transfer #1 without a deposit, which became unknown.
+fn stray() -> Lane {
+    let mut lane = Lane::new();
+    lane.then(pay(1, "10.00"), "detected #1 @110")
+        .then(head(120), "confirmed #1 @110")
+        .then(head(131), "unknown #1 @110 no_deposit");
+    lane
+}
+
+/// Order A with deposit #1 of 10.00.
+fn offered() -> Lane {
+    let mut lane = Lane::new();
+    lane.then(open('A', "10.00"), OPEN_A);
+    lane
+}
+
+/// The same with transfer #2 for it in block 110, unconfirmed.
+fn seen() -> Lane {
+    let mut lane = offered();
+    lane.then(pay(1, "10.00"), SEEN_A);
+    lane
+}
+
+/// The same, confirmed: its settle was sent.
+fn settling() -> Lane {
+    let mut lane = seen();
+    lane.then(head(120), ASKED_A);
+    lane
+}

@@ -8,19 +8,6 @@ fn drawn(first: u8, limit: &str) -> AmountRule {
     AmountRule { exact_first: false, digits: 3, limit: amount(limit), draws }
 }
 
-/// Effects of a deposit `id` that the order gets in slot 0, with this amount.
-fn gets(order_letter: char, id: i64, value: &str) -> String {
-    format!(
-        "deposit #{id} open {value} for {order_letter}/0; to {order_letter}: opened /0 #{id} {value}"
-    )
-}
-
-fn ends(order_letter: char, id: i64, reason: CloseReason) -> String {
-    format!(
-        "deposit #{id} closed {reason} for {order_letter}/0; to {order_letter}: closed /0 {reason}"
-    )
-}
-
 #[test]
 fn digits_are_drawn_and_the_plain_amount_is_nobodys() {
     let mut lane = Lane::new();
@@ -42,8 +29,7 @@ fn digits_are_drawn_and_the_plain_amount_is_nobodys() {
         "to Z: refused /0 amounts_taken; alert amounts_taken Z",
     );
     // A rounded amount pays no order.
-    lane.then(pay(1, "10.00"), "detected #19 waiting_for_confirmation @110")
-        .then(pay(2, "10.01"), "detected #20 waiting_for_confirmation @110");
+    lane.then(pay(1, "10.00"), "detected #19 @110").then(pay(2, "10.01"), "detected #20 @110");
 }
 
 #[test]
@@ -69,25 +55,16 @@ fn an_amount_is_unique_for_its_sender() {
         // A deposit without a sender would match the payments of the senders above.
         .then(open('D', "10.00"), &gets('D', 4, "10.02"))
         .then(open('E', "10.02").only_from(9), &gets('E', 5, "10.03"))
-        .then(
-            pay(1, "10.00").from(8),
-            "to B: seen #6; detected #6 waiting_for_confirmation @110 for #2",
-        )
-        .then(
-            pay(2, "10.00").from(7),
-            "to A: seen #7; detected #7 waiting_for_confirmation @110 for #1",
-        )
-        .then(
-            pay(3, "10.02").from(9),
-            "to D: seen #8; detected #8 waiting_for_confirmation @110 for #4",
-        );
+        .then(pay(1, "10.00").from(8), "to B: seen #6; detected #6 @110 for #2")
+        .then(pay(2, "10.00").from(7), "to A: seen #7; detected #7 @110 for #1")
+        .then(pay(3, "10.02").from(9), "to D: seen #8; detected #8 @110 for #4");
 }
 
 /// The transfer was seen before the choice, so the customer of that choice cannot have sent it.
 #[test]
 fn the_amount_of_a_waiting_transfer_is_not_given_out() {
     Lane::new()
-        .then(pay(1, "10.00").at(99), "detected #1 waiting_for_confirmation @99")
+        .then(pay(1, "10.00").at(99), "detected #1 @99")
         .then(open('A', "10.00"), &gets('A', 2, "10.01"))
         // The transfer is from another sender than the order's.
         .then(open('B', "10.00").only_from(8), &gets('B', 3, "10.00"))
@@ -97,12 +74,11 @@ fn the_amount_of_a_waiting_transfer_is_not_given_out() {
 /// A customer does not know the amount before it is assigned, even if it is the plain price.
 #[test]
 fn nobody_pays_before_he_knows() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.01"), "detected #2 waiting_for_confirmation @110")
+    offered()
+        .then(pay(1, "10.01"), "detected #2 @110")
         .then(open('B', "10.00"), &gets('B', 3, "10.02"))
-        .then(pay(2, "20.00"), "detected #4 waiting_for_confirmation @110")
-        .then(open('C', "20.00"), "deposit #5 open 20.01 for C/0; to C: opened /0 #5 20.01");
+        .then(pay(2, "20.00"), "detected #4 @110")
+        .then(open('C', "20.00"), &gets('C', 5, "20.01"));
 }
 
 /// An order whose deposit is open from block 100 to block 10,000, and keeps its amount for a day.
@@ -151,12 +127,9 @@ fn paid_then_longest_closed_amount_is_reused_first() {
         .then(kept('A'), &gets('A', 1, "10.00"))
         .then(kept('B'), &gets('B', 2, "10.01"))
         .then(close('B', cancelled), &ends('B', 2, cancelled))
-        .then(pay(1, "10.00"), "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1")
-        .then(head(120), "confirmed #3 waiting_for_match @110 for #1; to A: settle #3 /0 #1")
-        .then(
-            settled('A', 3),
-            "matched #3 matched @110 for #1 paid A by #4; deposit #1 closed settled for A/0",
-        )
+        .then(pay(1, "10.00"), "to A: seen #3; detected #3 @110 for #1")
+        .then(head(120), "confirmed #3 @110 for #1; to A: settle #3 /0 #1")
+        .then(settled('A', 3), "matched #3 @110 for #1 paid A by #4; deposit #1 settled for A/0")
         .then(head(600), "")
         .then(kept('C'), &gets('C', 5, "10.00"))
         .then(kept('D'), &gets('D', 6, "10.01"));
@@ -170,13 +143,10 @@ fn the_amount_of_a_payment_under_way_is_not_reused() {
         .then(head(100), "")
         .then(kept('A'), &gets('A', 1, "10.00"))
         .then(kept('B'), &gets('B', 2, "10.01"))
-        .then(
-            pay(1, "10.00").at(105),
-            "to A: seen #3; detected #3 waiting_for_confirmation @105 for #1",
-        )
+        .then(pay(1, "10.00").at(105), "to A: seen #3; detected #3 @105 for #1")
         .then(close('A', cancelled), &ends('A', 1, cancelled))
         .then(close('B', cancelled), &ends('B', 2, cancelled))
-        .then(pay(2, "10.01").at(461), "detected #4 waiting_for_confirmation @461")
+        .then(pay(2, "10.01").at(461), "detected #4 @461")
         .then(head(465).tiers(&[], 100), "")
         .then(kept('C'), "to C: refused /0 amounts_taken; alert amounts_taken C");
 }
@@ -210,28 +180,15 @@ fn a_replaced_amount_is_not_reused() {
 #[test]
 fn a_replaced_deposit_is_still_paid() {
     let replaced = CloseReason::Replaced;
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
+    offered()
         .then(close('A', replaced), &ends('A', 1, replaced))
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
-        .then(
-            settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        )
-        .then(pay(2, "10.00").at(121), "detected #4 waiting_for_confirmation @121")
-        .then(
-            head(131),
-            "confirmed #4 waiting_for_match @121
-             unknown #4 no_matched_deposit @121 already_paid maybe A",
-        );
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(pay(1, "10.00"), SEEN_A)
+        .then(head(120), ASKED_A)
+        .then(settled('A', 2), PAID_A)
+        .then(pay(2, "10.00").at(121), "detected #4 @121")
+        .then(head(131), "confirmed #4 @121; unknown #4 @121 already_paid maybe A");
+    seen()
         .then(close('A', replaced), "to A: opened /0 #1 10.00")
-        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
-        .then(
-            refused('A', 2, UnknownReason::AlreadyPaid),
-            "unknown #2 no_matched_deposit @110 already_paid maybe A",
-        );
+        .then(head(120), ASKED_A)
+        .then(refused('A', 2, UnknownReason::AlreadyPaid), "unknown #2 @110 already_paid maybe A");
 }

@@ -6,59 +6,45 @@ use super::*;
 fn amounts_have_their_own_tier() {
     let tiers = [("100", 110), ("1000", 108)];
     Lane::new()
-        .then(pay(1, "99.99"), "detected #1 waiting_for_confirmation @110")
-        .then(pay(2, "100"), "detected #2 waiting_for_confirmation @110")
-        .then(pay(3, "1000"), "detected #3 waiting_for_confirmation @110")
+        .then(pay(1, "99.99"), "detected #1 @110")
+        .then(pay(2, "100"), "detected #2 @110")
+        .then(pay(3, "1000"), "detected #3 @110")
         .then(head(111).tiers(&[("100", 109), ("1000", 109)], 109), "")
-        .then(head(112).tiers(&tiers, 105), "confirmed #1 waiting_for_match @110")
-        .then(
-            head(113).tiers(&[("100", 112), ("1000", 110)], 109),
-            "confirmed #2 waiting_for_match @110",
-        )
-        .then(
-            head(114).tiers(&[("100", 113), ("1000", 111)], 110),
-            "confirmed #3 waiting_for_match @110",
-        );
+        .then(head(112).tiers(&tiers, 105), "confirmed #1 @110")
+        .then(head(113).tiers(&[("100", 112), ("1000", 110)], 109), "confirmed #2 @110")
+        .then(head(114).tiers(&[("100", 113), ("1000", 111)], 110), "confirmed #3 @110");
 }
 
 #[test]
 fn nothing_above_the_head_is_confirmed() {
     Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(1, "10.00"), "detected #1 @110")
         .then(head(109).tiers(&[], 500), "")
-        .then(head(110).tiers(&[], 500), "confirmed #1 waiting_for_match @110");
+        .then(head(110).tiers(&[], 500), "confirmed #1 @110");
 }
 
 #[test]
 fn a_late_find_waits_for_the_next_head() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(head(130), "")
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(head(131), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1");
+    offered().then(head(130), "").then(pay(1, "10.00"), SEEN_A).then(head(131), ASKED_A);
 }
 
 /// The transfer's block is in time, but the order has ended: the record names that order as its candidate.
 #[test]
 fn late_find_after_its_deposits_end_is_unknown() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired")
-        .then(pay(1, "10.00"), "detected #2 waiting_for_confirmation @110")
-        .then(
-            head(212),
-            "confirmed #2 waiting_for_match @110; unknown #2 no_matched_deposit @110 late maybe A",
-        );
+    offered()
+        .then(head(211), EXPIRED_A)
+        .then(pay(1, "10.00"), "detected #2 @110")
+        .then(head(212), "confirmed #2 @110; unknown #2 @110 late maybe A");
 }
 
 #[test]
 fn a_head_that_is_behind_is_ignored_and_reported_once() {
     Lane::new()
         .then(head(130), "")
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(1, "10.00"), "detected #1 @110")
         .then(head(129), "alert head_went_back")
         .then(head(110).tiers(&[], 110), "")
-        .then(head(130), "confirmed #1 waiting_for_match @110")
+        .then(head(130), "confirmed #1 @110")
         .then(head(129), "");
 }
 
@@ -84,12 +70,12 @@ fn ignored_heads_are_one_alert_until_an_hour_without() {
 fn impossible_head_is_ignored_and_reported_once() {
     Lane::new()
         .then(head(130), "")
-        .then(pay(1, "10.00").at(125), "detected #1 waiting_for_confirmation @125")
+        .then(pay(1, "10.00").at(125), "detected #1 @125")
         .then(head(100_000).at_time_of(131), "alert head_too_far")
         .then(head(100_001).at_time_of(132), "")
         .then(head(247).at_time_of(131).epoch(1), "")
         .then(head(129), "alert head_went_back")
-        .then(head(135), "confirmed #1 waiting_for_match @125")
+        .then(head(135), "confirmed #1 @125")
         .then(head(100_000).at_time_of(136).epoch(1), "");
 }
 
@@ -107,15 +93,11 @@ fn a_chain_may_be_far_faster_than_it_is() {
 /// Accepting such a time would expire deposits before their deadline, and no later head could be too far.
 #[test]
 fn future_head_is_ignored_and_reported_once() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
+    offered()
         .then(head(100), "")
         .then(head(101).ahead_by(7201), "alert head_too_far")
         .then(head(100_000).ahead_by(86_400 * 365), "")
-        .then(
-            pay(1, "10.00").at(102),
-            "to A: seen #2; detected #2 waiting_for_confirmation @102 for #1",
-        )
+        .then(pay(1, "10.00").at(102), "to A: seen #2; detected #2 @102 for #1")
         .then(head(102), "")
         // The ingestor's clock may be behind by so much.
         .then(head(103).ahead_by(7200), "resolved head_too_far");
@@ -149,48 +131,32 @@ fn records_of_another_chain_are_ignored() {
 
 #[test]
 fn confirmed_at_sight_it_asks_at_once() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(
-            pay(1, "10.00").confirmed(),
-            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
-        )
+    offered()
+        .then(pay(1, "10.00").confirmed(), ASKED_A)
         .ignores(pay(1, "10.00").confirmed())
         .then(head(120), "")
-        .then(
-            settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        );
+        .then(settled('A', 2), PAID_A);
 }
 
 /// An earlier waiting transfer has priority, even if the same head confirms both.
 #[test]
 fn confirmed_at_sight_it_takes_no_turn_of_another() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(
-            pay(2, "10.00").at(111).confirmed(),
-            "to A: seen #3; detected #3 waiting_for_confirmation @111 for #1",
-        );
+    seen().then(pay(2, "10.00").at(111).confirmed(), "to A: seen #3; detected #3 @111 for #1");
 }
 
 /// The head of the transfer's step is misplaced and ignored, so it confirms nothing.
 #[test]
 fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
-    let candidate = "to A: seen #2; detected #2 waiting_for_confirmation";
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
+    offered()
         .then(head(130), "")
-        .then(pay(1, "10.00").at(129).confirmed(), &format!("{candidate} @129 for #1"))
+        .then(pay(1, "10.00").at(129).confirmed(), "to A: seen #2; detected #2 @129 for #1")
         .then(head(129).tiers(&[], 129), "alert head_went_back")
         .then(pay(1, "10.00").at(129).retracted(1), "")
-        .then(head(139).epoch(1), "detected #2 waiting_for_confirmation @129 for #1 orphaned");
+        .then(head(139).epoch(1), "detected #2 @129 for #1 orphaned");
     let mut too_far = pay(1, "10.00").at(100_000).confirmed().record();
     too_far.block.timestamp = pay(1, "10.00").at(130).record().block.timestamp;
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(Input::Chain(too_far), &format!("{candidate} @100000 for #1"))
+    offered()
+        .then(Input::Chain(too_far), "to A: seen #2; detected #2 @100000 for #1")
         .then(head(100_000).at_time_of(130).tiers(&[], 100_000), "alert head_too_far");
 }
 
@@ -198,17 +164,14 @@ fn in_a_wrong_place_nothing_is_confirmed_at_sight() {
 #[test]
 fn confirmed_at_sight_without_deposit_waits_for_head() {
     Lane::new()
-        .then(pay(1, "10.00").confirmed(), "detected #1 waiting_for_confirmation @110")
-        .then(head(120), "confirmed #1 waiting_for_match @110");
+        .then(pay(1, "10.00").confirmed(), "detected #1 @110")
+        .then(head(120), "confirmed #1 @110");
 }
 
 #[test]
 fn confirmed_at_sight_then_retracted_is_an_alert() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(
-            pay(1, "10.00").confirmed(),
-            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1",
-        )
-        .then(pay(1, "10.00").retracted(1), "alert confirmed_transfer_retracted #2; detected #2 waiting_for_match @110 for #1 orphaned");
+    offered().then(pay(1, "10.00").confirmed(), ASKED_A).then(
+        pay(1, "10.00").retracted(1),
+        "alert confirmed_transfer_retracted #2; detected #2 waiting_for_match @110 for #1 orphaned",
+    );
 }

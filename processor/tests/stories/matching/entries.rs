@@ -12,9 +12,8 @@ fn an_unknown_key_is_refused() {
 
 #[test]
 fn a_removed_entry_is_gone() {
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "5.00"), "detected #2 waiting_for_confirmation @110");
+    let mut lane = offered();
+    lane.then(pay(1, "5.00"), "detected #2 @110");
     let mut state: State = lane.machine().clone();
     assert_eq!((state.deposit_count(), state.transfer_count()), (1, 1));
     state.restore("d/1", None).unwrap();
@@ -57,8 +56,7 @@ fn records_carry_what_readers_need() {
 /// The changelog has a second deposit with the amount of the first.
 #[test]
 fn a_second_reservation_breaks_invariant_10() {
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00"), OPEN_A);
+    let mut lane = offered();
     let mut state: State = lane.machine().clone();
     for (_, entry) in lane.machine().snapshot() {
         let MatchingEntry::Deposit(mut entry) = entry else { continue };

@@ -1,12 +1,8 @@
 //! Held transfers, about which endpoints disagree; and gaps of a chain.
 
-use schemas::{Address, AddressFamily, UnknownReason};
-
-use super::OPEN_A;
-use super::lane::{Lane, progress};
-use super::reorg::SEEN_A;
-use crate::chain::{DAY, HeadAt, candidate_of, head, open, pay, refused, settled};
-use crate::name::CONTRACT;
+use super::lane::progress;
+use super::*;
+use crate::chain::{DAY, HeadAt, candidate_of};
 
 /// A head that holds the transfer of transaction 1 in block 110.
 fn holding(number: i64) -> HeadAt {
@@ -15,30 +11,25 @@ fn holding(number: i64) -> HeadAt {
 
 /// A deposit of order A, and a transfer for it that is held.
 fn held() -> Lane {
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00"), OPEN_A).then(pay(1, "10.00"), SEEN_A).then(holding(120), "");
+    let mut lane = seen();
+    lane.then(holding(120), "");
     lane
 }
-
-const CONFIRMED: &str = "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1";
 
 #[test]
 fn a_held_transfer_is_confirmed_once_it_is_released() {
     // At any height, even a final one, and after the match window.
-    held().then(holding(500), "").then(head(500), CONFIRMED).then(
-        settled('A', 2),
-        "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
-    );
-    held().then(head(121), CONFIRMED);
+    held().then(holding(500), "").then(head(500), ASKED_A).then(settled('A', 2), PAID_A);
+    held().then(head(121), ASKED_A);
 }
 
 #[test]
 fn another_transfer_of_its_block_is_confirmed() {
     let second = || pay(1, "10.00").ordinal(1).to(2);
     Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-        .then(second(), "detected #2 waiting_for_confirmation @110")
-        .then(holding(120), "confirmed #2 waiting_for_match @110");
+        .then(pay(1, "10.00"), "detected #1 @110")
+        .then(second(), "detected #2 @110")
+        .then(holding(120), "confirmed #2 @110");
 }
 
 /// Log indexes differ between endpoints.
@@ -46,26 +37,24 @@ fn another_transfer_of_its_block_is_confirmed() {
 fn it_is_held_whatever_its_log_index() {
     let renumbered = || head(120).holding(&[pay(1, "10.00").log(9)]);
     Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(1, "10.00"), "detected #1 @110")
         .then(renumbered(), "")
-        .then(head(121), "confirmed #1 waiting_for_match @110");
+        .then(head(121), "confirmed #1 @110");
 }
 
 /// Another contract, ordinal or block is another transfer.
 #[test]
 fn only_the_same_transfer_is_held() {
-    let other = Address::new(AddressFamily::Evm, [0xdb; 20]);
-    assert_ne!(other, CONTRACT);
     for others in [
-        pay(1, "10.00").contract(other),
+        pay(1, "10.00").contract(OTHER_CONTRACT),
         pay(1, "10.00").ordinal(1),
         pay(1, "10.00").fork(1),
         pay(1, "10.00").at(111),
         pay(2, "10.00"),
     ] {
         Lane::new()
-            .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-            .then(head(120).holding(&[others]), "confirmed #1 waiting_for_match @110");
+            .then(pay(1, "10.00"), "detected #1 @110")
+            .then(head(120).holding(&[others]), "confirmed #1 @110");
     }
 }
 
@@ -76,8 +65,8 @@ fn retracted_it_fails_and_frees_its_deposit() {
         .then(pay(1, "10.00").retracted(1), "")
         .then(
             head(300).epoch(1),
-            "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
-             deposit #1 closed expired for A/0; to A: closed /0 expired",
+            "to A: gone #2; failed #2 @110 orphaned
+             deposit #1 expired for A/0; to A: closed /0 expired",
         )
         // An endpoint that disagrees again changes nothing.
         .then(holding(301).epoch(1), "");
@@ -89,36 +78,23 @@ fn in_another_block_it_is_confirmed() {
     held()
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(pay(1, "10.00").at(121).fork(1), "detected #2 waiting_for_confirmation @121 for #1")
-        .then(
-            holding(131).epoch(1),
-            "confirmed #2 waiting_for_match @121 for #1; to A: settle #2 /0 #1",
-        );
+        .then(pay(1, "10.00").at(121).fork(1), "detected #2 @121 for #1")
+        .then(holding(131).epoch(1), "confirmed #2 @121 for #1; to A: settle #2 /0 #1");
 }
 
 /// A second, undisputed transfer of the amount may pay.
 #[test]
 fn another_payment_pays_the_order_meanwhile() {
     held()
-        .then(
-            pay(2, "10.00").at(121),
-            "to A: seen #3; detected #3 waiting_for_confirmation @121 for #1",
-        )
-        .then(holding(131), "confirmed #3 waiting_for_match @121 for #1; to A: settle #3 /0 #1")
-        .then(
-            settled('A', 3),
-            "matched #3 matched @121 for #1 paid A by #4; deposit #1 closed settled for A/0",
-        )
+        .then(pay(2, "10.00").at(121), "to A: seen #3; detected #3 @121 for #1")
+        .then(holding(131), "confirmed #3 @121 for #1; to A: settle #3 /0 #1")
+        .then(settled('A', 3), "matched #3 @121 for #1 paid A by #4; deposit #1 settled for A/0")
         // Its amount stays reserved long after the late window.
         .then(holding(400), "")
-        .then(
-            open('B', "10.00").between(400, 500),
-            "deposit #5 open 10.01 for B/0; to B: opened /0 #5 10.01",
-        )
+        .then(open('B', "10.00").between(400, 500), &gets('B', 5, "10.01"))
         .then(
             head(401),
-            "confirmed #2 waiting_for_match @110 for #1; to A: gone #2
-             unknown #2 no_matched_deposit @110 already_paid maybe A",
+            "confirmed #2 @110 for #1; to A: gone #2; unknown #2 @110 already_paid maybe A",
         );
 }
 
@@ -128,10 +104,10 @@ fn its_order_is_answered_that_it_waits() {
     held()
         .then(holding(300), "")
         .then(candidate_of('A', schemas::TransferId(2)), "to A: seen #2")
-        .then(head(301), CONFIRMED)
+        .then(head(301), ASKED_A)
         .then(
             refused('A', 2, UnknownReason::OrderCancelled),
-            "unknown #2 no_matched_deposit @110 order_cancelled maybe A",
+            "unknown #2 @110 order_cancelled maybe A",
         );
 }
 
@@ -139,12 +115,9 @@ fn its_order_is_answered_that_it_waits() {
 #[test]
 fn a_stray_one_is_given_up_when_released() {
     Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(1, "10.00"), "detected #1 @110")
         .then(holding(500), "")
-        .then(
-            head(501),
-            "confirmed #1 waiting_for_match @110; unknown #1 no_matched_deposit @110 no_deposit",
-        );
+        .then(head(501), "confirmed #1 @110; unknown #1 @110 no_deposit");
 }
 
 /// A dispute delays one customer only.
@@ -156,42 +129,24 @@ fn a_hundred_orders_are_paid_past_its_deadline() {
         let letter = char::from_u32(u32::from('A') + u32::from(number)).unwrap();
         let value = format!("{}.00", 20 + u32::from(number));
         let at = 200 + i64::from(number) * 20;
-        let deposit = next;
-        lane.then(
-            open(letter, &value).between(at, at + 100),
-            &format!(
-                "deposit #{deposit} open {value} for {letter}/0; to {letter}: opened /0 #{deposit} {value}"
-            ),
-        );
-        let transfer = next + 1;
-        lane.then(
-            pay(number + 1, &value).at(at + 1),
-            &format!(
-                "to {letter}: seen #{transfer}
-                 detected #{transfer} waiting_for_confirmation @{} for #{deposit}",
-                at + 1
-            ),
-        );
-        lane.then(
-            holding(at + 11),
-            &format!(
-                "confirmed #{transfer} waiting_for_match @{} for #{deposit}
-                 to {letter}: settle #{transfer} /0 #{deposit}",
-                at + 1
-            ),
-        );
-        lane.then(
-            settled(letter, transfer),
-            &format!(
-                "matched #{transfer} matched @{} for #{deposit} paid {letter} by #{}
-                 deposit #{deposit} closed settled for {letter}/0",
-                at + 1,
-                transfer + 1
-            ),
-        );
+        let (deposit, transfer, fulfillment, block) = (next, next + 1, next + 2, at + 1);
+        let seen = format!("seen #{transfer}; detected #{transfer} @{block} for #{deposit}");
+        let confirmed = format!("confirmed #{transfer} @{block} for #{deposit}");
+        let matched = format!("matched #{transfer} @{block} for #{deposit}");
+        let pays = format!("paid {letter} by #{fulfillment}");
+        lane.then(open(letter, &value).between(at, at + 100), &gets(letter, deposit, &value))
+            .then(pay(number + 1, &value).at(block), &format!("to {letter}: {seen}"))
+            .then(
+                holding(at + 11),
+                &format!("{confirmed}; to {letter}: settle #{transfer} /0 #{deposit}"),
+            )
+            .then(
+                settled(letter, transfer),
+                &format!("{matched} {pays}; deposit #{deposit} settled for {letter}/0"),
+            );
         next += 3;
     }
-    lane.then(head(2300), CONFIRMED);
+    lane.then(head(2300), ASKED_A);
 }
 
 /// Progress shows an operator the time since which the held transfer waits; all others are confirmed.
@@ -214,27 +169,26 @@ fn held_for_days_it_is_not_forgotten() {
         .then(pay(1, "10.00").retracted(1), "")
         .then(
             head(200 + 2 * DAY).epoch(1),
-            "to A: gone #2; failed #2 failed_to_confirm @110 orphaned
-             deposit #1 closed expired for A/0; to A: closed /0 expired",
+            "to A: gone #2; failed #2 @110 orphaned
+             deposit #1 expired for A/0; to A: closed /0 expired",
         )
-        .then(pay(1, "10.00").fork(1), "detected #2 waiting_for_confirmation @110");
+        .then(pay(1, "10.00").fork(1), "detected #2 @110");
 }
 
 /// A payment made meanwhile may be in the missing blocks.
 #[test]
 fn no_deposit_opens_while_there_is_a_gap() {
     let b = || open('B', "20.00");
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00"), OPEN_A)
-        .then(head(101).with_gap(), "")
+    let mut lane = offered();
+    lane.then(head(101).with_gap(), "")
         .then(b(), "to B: refused /0 chain_behind")
         // Open deposits stay, are paid and expire as usual.
         .then(open('A', "10.00"), "to A: opened /0 #1 10.00")
         .then(pay(1, "10.00"), SEEN_A)
-        .then(head(120).with_gap(), CONFIRMED)
+        .then(head(120).with_gap(), ASKED_A)
         .then(b(), "to B: refused /0 chain_behind")
         .then(head(121), "")
-        .then(b(), "deposit #3 open 20.00 for B/0; to B: opened /0 #3 20.00")
+        .then(b(), &gets('B', 3, "20.00"))
         .then(head(122).with_gap(), "")
         .then(open('C', "30.00"), "to C: refused /0 chain_behind");
 }

@@ -62,8 +62,7 @@ fn a_payment_has_its_id_in_any_copy() {
 fn an_id_that_is_taken_is_not_given_again() {
     let [first, second] = alike();
     let mut lane = Lane::new();
-    lane.then(first, "detected #1 waiting_for_confirmation @110")
-        .then(second, "detected #2 waiting_for_confirmation @110");
+    lane.then(first, "detected #1 @110").then(second, "detected #2 @110");
     let [first, second] = [1, 2].map(|number| lane.numbers().transfer(number));
     assert_eq!(second, first.next());
 }
@@ -73,9 +72,9 @@ fn an_id_that_is_taken_is_not_given_again() {
 fn a_payment_under_the_id_of_another_is_not_attached() {
     let [first, second] = alike();
     let mut lane = Lane::new();
-    lane.then(first, "detected #1 waiting_for_confirmation @110")
-        .then(head(120), "confirmed #1 waiting_for_match @110")
-        .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit");
+    lane.then(first, "detected #1 @110")
+        .then(head(120), "confirmed #1 @110")
+        .then(head(131), "unknown #1 @110 no_deposit");
     let shown = seen(&mut Lane::new().machine().clone(), second);
     assert_eq!(shown.transfer_id, lane.numbers().transfer(1));
     let shown = Transfer { status: TransferStatus::NoMatchedDeposit, ..shown };

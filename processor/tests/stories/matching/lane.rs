@@ -1,12 +1,16 @@
 //! The matching machine as the stories use it.
 
+use std::fmt::Display;
+
 use schemas::record::{
     ChainBody, ChainProgress, ChainRecord, Deposit, DepositCommandBody, MatchingEntry,
     OrderCommand, OrderCommandBody, Transfer,
 };
-use schemas::{AlertKind, AlertState, Blockchain, Epoch, Partition, TransferStatus, UnixMicros};
+use schemas::{
+    AlertKind, AlertState, Blockchain, DepositState, Epoch, Partition, TransferStatus, UnixMicros,
+};
 use tidemark_processor::machine::Machine;
-use tidemark_processor::machine::matching::{Effect, Input, State};
+use tidemark_processor::machine::matching::{Effect, Input, State, TransferStage};
 
 use crate::chain::{head, watch};
 use crate::name::{CONTRACT, letter};
@@ -64,10 +68,7 @@ impl Described for State {
 
     fn line(effect: &Effect, numbers: &Numbers) -> String {
         match effect {
-            Effect::Transfer(stage, transfer) => {
-                let stage = format!("{stage:?}").to_lowercase();
-                format!("{stage} {}", transfer_words(transfer, numbers))
-            }
+            Effect::Transfer(stage, transfer) => transfer_words(*stage, transfer, numbers),
             Effect::Deposit(deposit) => deposit_words(deposit, numbers),
             Effect::Command(command) => command_words(command, numbers),
             Effect::Alert(alert) => {
@@ -187,7 +188,30 @@ pub(crate) fn transfer_row(lane: &Lane, number: i64) -> Transfer {
     lane.published().iter().rev().find_map(of).unwrap()
 }
 
-fn transfer_words(transfer: &Transfer, numbers: &Numbers) -> String {
+/// Effects of a deposit `id` that the order gets in slot 0, with this amount.
+pub(super) fn gets(order_letter: char, id: i64, value: &str) -> String {
+    format!(
+        "deposit #{id} open {value} for {order_letter}/0; to {order_letter}: opened /0 #{id} {value}"
+    )
+}
+
+/// Effects of the close of that deposit.
+pub(super) fn ends(order_letter: char, id: i64, reason: impl Display) -> String {
+    format!("deposit #{id} {reason} for {order_letter}/0; to {order_letter}: closed /0 {reason}")
+}
+
+/// Status that a transfer has where a stage usually publishes it. Stories write only another one.
+fn usual_status(stage: TransferStage) -> TransferStatus {
+    match stage {
+        TransferStage::Detected => TransferStatus::WaitingForConfirmation,
+        TransferStage::Confirmed => TransferStatus::WaitingForMatch,
+        TransferStage::Matched => TransferStatus::Matched,
+        TransferStage::Unknown => TransferStatus::NoMatchedDeposit,
+        TransferStage::Failed => TransferStatus::FailedToConfirm,
+    }
+}
+
+fn transfer_words(stage: TransferStage, transfer: &Transfer, numbers: &Numbers) -> String {
     let confirmed = !matches!(
         transfer.status,
         TransferStatus::WaitingForConfirmation | TransferStatus::FailedToConfirm
@@ -196,7 +220,11 @@ fn transfer_words(transfer: &Transfer, numbers: &Numbers) -> String {
     assert_eq!(transfer.value_text, transfer.observation.value.to_string());
     assert_eq!(transfer.blockchain, Blockchain::Eth);
     let number = numbers.of(Id::Transfer(transfer.transfer_id));
-    let mut words = format!("#{number} {} @{}", transfer.status, transfer.block.number);
+    let mut words = format!("{stage:?} #{number}").to_lowercase();
+    if transfer.status != usual_status(stage) {
+        words.push_str(&format!(" {}", transfer.status));
+    }
+    words.push_str(&format!(" @{}", transfer.block.number));
     if let Some(deposit) = transfer.deposit_id {
         words.push_str(&format!(" for #{}", numbers.of(Id::Deposit(deposit))));
     }
@@ -220,9 +248,11 @@ fn transfer_words(transfer: &Transfer, numbers: &Numbers) -> String {
 
 fn deposit_words(deposit: &Deposit, numbers: &Numbers) -> String {
     assert_eq!(deposit.value_text, deposit.value.to_string());
-    let what = deposit.close_reason.map_or(deposit.value_text.clone(), |why| why.to_string());
-    let (id, state) = (numbers.of(Id::Deposit(deposit.deposit_id)), deposit.state);
-    format!("deposit #{id} {state} {what} for {}/{}", letter(deposit.order_id), deposit.slot)
+    assert_eq!(deposit.state == DepositState::Closed, deposit.close_reason.is_some());
+    let opened = format!("open {}", deposit.value_text);
+    let what = deposit.close_reason.map_or(opened, |why| why.to_string());
+    let id = numbers.of(Id::Deposit(deposit.deposit_id));
+    format!("deposit #{id} {what} for {}/{}", letter(deposit.order_id), deposit.slot)
 }
 
 fn command_words(command: &OrderCommand, numbers: &Numbers) -> String {

@@ -2,39 +2,31 @@
 
 use super::*;
 
-const ENDED_A: &str = "deposit #1 closed expired for A/0; to A: closed /0 expired";
-
 /// A lane whose deposit has expired, and keeps its amount.
 fn expired() -> Lane {
     let mut lane = Lane::new();
-    lane.then(open('A', "10.00").accepts_late(), OPEN_A).then(head(211), ENDED_A);
+    lane.then(open('A', "10.00").accepts_late(), OPEN_A).then(head(211), EXPIRED_A);
     lane
 }
 
 /// A lane with a settle of a late payment in flight.
 fn asks() -> Lane {
     let mut lane = expired();
-    lane.then(
-        pay(1, "10.00").at(212),
-        "to A: seen #2; detected #2 waiting_for_confirmation @212 for #1",
-    )
-    .then(head(222), "confirmed #2 waiting_for_match @212 for #1; to A: settle #2 /0 #1 late too");
+    lane.then(pay(1, "10.00").at(212), "to A: seen #2; detected #2 @212 for #1")
+        .then(head(222), "confirmed #2 @212 for #1; to A: settle #2 /0 #1 late too");
     lane
 }
 
 #[test]
 fn it_pays_while_its_amount_is_kept() {
-    asks().then(
-        settled('A', 2),
-        "matched #2 matched @212 for #1 paid A by #3; deposit #1 closed settled for A/0",
-    );
+    asks().then(settled('A', 2), "matched #2 @212 for #1 paid A by #3; deposit #1 settled for A/0");
 }
 
 #[test]
 fn the_order_may_refuse_it() {
     asks().then(
         refused('A', 2, UnknownReason::OrderCancelled),
-        "unknown #2 no_matched_deposit @212 order_cancelled maybe A",
+        "unknown #2 @212 order_cancelled maybe A",
     );
 }
 
@@ -42,42 +34,32 @@ fn the_order_may_refuse_it() {
 fn seen_before_the_end_it_holds_its_deposit() {
     Lane::new()
         .then(open('A', "10.00").accepts_late(), OPEN_A)
-        .then(
-            pay(1, "10.00").at(205),
-            "to A: seen #2; detected #2 waiting_for_confirmation @205 for #1",
-        )
+        .then(pay(1, "10.00").at(205), "to A: seen #2; detected #2 @205 for #1")
         .then(head(211), "")
-        .then(
-            head(215),
-            "confirmed #2 waiting_for_match @205 for #1; to A: settle #2 /0 #1 late too",
-        )
-        .then(
-            settled('A', 2),
-            "matched #2 matched @205 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        );
+        .then(head(215), "confirmed #2 @205 for #1; to A: settle #2 /0 #1 late too")
+        .then(settled('A', 2), "matched #2 @205 for #1 paid A by #3; deposit #1 settled for A/0");
 }
 
 #[test]
 fn after_the_late_window_it_is_unknown() {
     expired()
         .then(head(262), "")
-        .then(pay(1, "10.00").at(263), "detected #2 waiting_for_confirmation @263")
-        .then(head(273), "confirmed #2 waiting_for_match @263")
-        .then(head(284), "unknown #2 no_matched_deposit @263 no_deposit");
+        .then(pay(1, "10.00").at(263), "detected #2 @263")
+        .then(head(273), "confirmed #2 @263")
+        .then(head(284), "unknown #2 @263 no_deposit");
 }
 
 #[test]
 fn another_sender_and_another_amount_stay_unknown() {
     Lane::new()
         .then(open('A', "10.00").only_from(7).accepts_late(), OPEN_A)
-        .then(head(211), ENDED_A)
-        .then(pay(1, "10.00").from(8).at(212), "detected #2 waiting_for_confirmation @212")
-        .then(pay(2, "9.99").from(7).at(212), "detected #3 waiting_for_confirmation @212")
-        .then(head(222), "confirmed #2 waiting_for_match @212; confirmed #3 waiting_for_match @212")
+        .then(head(211), EXPIRED_A)
+        .then(pay(1, "10.00").from(8).at(212), "detected #2 @212")
+        .then(pay(2, "9.99").from(7).at(212), "detected #3 @212")
+        .then(head(222), "confirmed #2 @212; confirmed #3 @212")
         .then(
             head(233),
-            "unknown #2 no_matched_deposit @212 sender_mismatch maybe A
-             unknown #3 no_matched_deposit @212 amount_mismatch maybe A",
+            "unknown #2 @212 sender_mismatch maybe A; unknown #3 @212 amount_mismatch maybe A",
         );
 }
 
@@ -85,20 +67,8 @@ fn another_sender_and_another_amount_stay_unknown() {
 fn one_that_was_cancelled_takes_what_was_under_way() {
     Lane::new()
         .then(open('A', "10.00").accepts_late(), OPEN_A)
-        .then(
-            close('A', CloseReason::OrderCancelled),
-            "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
-        )
-        .then(
-            pay(1, "10.00").at(112),
-            "to A: seen #2; detected #2 waiting_for_confirmation @112 for #1",
-        )
-        .then(
-            head(122),
-            "confirmed #2 waiting_for_match @112 for #1; to A: settle #2 /0 #1 late too",
-        )
-        .then(
-            settled('A', 2),
-            "matched #2 matched @112 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        );
+        .then(close('A', CloseReason::OrderCancelled), &ends('A', 1, "order_cancelled"))
+        .then(pay(1, "10.00").at(112), "to A: seen #2; detected #2 @112 for #1")
+        .then(head(122), "confirmed #2 @112 for #1; to A: settle #2 /0 #1 late too")
+        .then(settled('A', 2), "matched #2 @112 for #1 paid A by #3; deposit #1 settled for A/0");
 }

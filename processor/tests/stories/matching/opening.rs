@@ -4,29 +4,27 @@ use super::*;
 
 #[test]
 fn open_reserves_the_amount() {
-    Lane::new().then(open('A', "10.00"), OPEN_A);
+    offered();
 }
 
 #[test]
 fn a_taken_amount_is_raised() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
-        .then(open('C', "10.02"), "deposit #3 open 10.02 for C/0; to C: opened /0 #3 10.02")
+    offered()
+        .then(open('B', "10.00"), &gets('B', 2, "10.01"))
+        .then(open('C', "10.02"), &gets('C', 3, "10.02"))
         // 10.01 and 10.02 are taken, 10.03 is the limit.
-        .then(open('D', "10.00"), "deposit #4 open 10.03 for D/0; to D: opened /0 #4 10.03")
+        .then(open('D', "10.00"), &gets('D', 4, "10.03"))
         .then(open('E', "10.00"), "to E: refused /0 amounts_taken; alert amounts_taken E")
         // An amount between the cents does not collide.
-        .then(open('F', "10.005"), "deposit #5 open 10.005 for F/0; to F: opened /0 #5 10.005");
+        .then(open('F', "10.005"), &gets('F', 5, "10.005"));
 }
 
 #[test]
 fn amounts_between_cents_are_skipped() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(open('B', "10.01"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
-        .then(open('C', "10.005"), "deposit #3 open 10.005 for C/0; to C: opened /0 #3 10.005")
-        .then(open('D', "10.00"), "deposit #4 open 10.02 for D/0; to D: opened /0 #4 10.02");
+    offered()
+        .then(open('B', "10.01"), &gets('B', 2, "10.01"))
+        .then(open('C', "10.005"), &gets('C', 3, "10.005"))
+        .then(open('D', "10.00"), &gets('D', 4, "10.02"));
 }
 
 #[test]
@@ -39,24 +37,14 @@ fn no_limit_means_no_raise() {
 
 #[test]
 fn other_wallets_and_coins_are_free() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(
-            open('B', "10.00").wallet(2),
-            "deposit #2 open 10.00 for B/0; to B: opened /0 #2 10.00",
-        )
-        .then(
-            open('C', "10.00").stablecoin(Stablecoin::Usdc),
-            "deposit #3 open 10.00 for C/0; to C: opened /0 #3 10.00",
-        )
-        .then(
-            pay(1, "10.00").to(2),
-            "to B: seen #4; detected #4 waiting_for_confirmation @110 for #2",
-        )
-        .then(pay(2, "10.00").to(3), "detected #5 waiting_for_confirmation @110")
+    offered()
+        .then(open('B', "10.00").wallet(2), &gets('B', 2, "10.00"))
+        .then(open('C', "10.00").stablecoin(Stablecoin::Usdc), &gets('C', 3, "10.00"))
+        .then(pay(1, "10.00").to(2), "to B: seen #4; detected #4 @110 for #2")
+        .then(pay(2, "10.00").to(3), "detected #5 @110")
         .then(
             pay(3, "10.00").stablecoin(Stablecoin::Usdc),
-            "to C: seen #6; detected #6 waiting_for_confirmation @110 for #3",
+            "to C: seen #6; detected #6 @110 for #3",
         );
 }
 
@@ -65,16 +53,13 @@ fn the_late_window_keeps_the_amount() {
     Lane::new()
         .then(head(120), "")
         .then(open('A', "10.00"), OPEN_A)
-        .then(
-            close('A', CloseReason::OrderCancelled),
-            "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
-        )
-        .then(open('B', "10.00"), "deposit #2 open 10.01 for B/0; to B: opened /0 #2 10.01")
+        .then(close('A', CloseReason::OrderCancelled), &ends('A', 1, "order_cancelled"))
+        .then(open('B', "10.00"), &gets('B', 2, "10.01"))
         // 120 + 50 blocks is the last second of the window.
         .then(head(170), "")
-        .then(open('C', "10.00"), "deposit #3 open 10.02 for C/0; to C: opened /0 #3 10.02")
+        .then(open('C', "10.00"), &gets('C', 3, "10.02"))
         .then(head(171), "")
-        .then(open('D', "10.00"), "deposit #4 open 10.00 for D/0; to D: opened /0 #4 10.00");
+        .then(open('D', "10.00"), &gets('D', 4, "10.00"));
 }
 
 #[test]
@@ -89,13 +74,9 @@ fn nothing_opens_past_the_deadline() {
 /// A duplicate reserves nothing. The reply is repeated, as the order may have missed it.
 #[test]
 fn a_duplicate_open_is_answered_again() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
+    offered()
         .then(open('A', "10.00"), "to A: opened /0 #1 10.00")
-        .then(
-            close('A', CloseReason::OrderCancelled),
-            "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
-        )
+        .then(close('A', CloseReason::OrderCancelled), &ends('A', 1, "order_cancelled"))
         .then(open('A', "10.00"), "to A: opened /0 #1 10.00; to A: closed /0 order_cancelled")
         .then(
             open('A', "10.00").slot(1),
@@ -109,10 +90,7 @@ fn a_duplicate_close_is_answered_again() {
     Lane::new()
         .then(head(120), "")
         .then(open('A', "10.00"), OPEN_A)
-        .then(
-            close('A', CloseReason::OrderCancelled),
-            "deposit #1 closed order_cancelled for A/0; to A: closed /0 order_cancelled",
-        )
+        .then(close('A', CloseReason::OrderCancelled), &ends('A', 1, "order_cancelled"))
         .then(close('A', CloseReason::OrderPaid), "to A: closed /0 order_cancelled")
         .then(head(171), "")
         .then(close('A', CloseReason::OrderPaid), "to A: closed /0 order_paid");
@@ -121,10 +99,9 @@ fn a_duplicate_close_is_answered_again() {
 /// A lane keeps a deposit open that an order asks it to expire: only chain time expires it.
 #[test]
 fn an_open_deposit_says_so_until_it_expires() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
+    offered()
         .then(head(210), "")
         .then(close('A', CloseReason::Expired), "to A: opened /0 #1 10.00")
-        .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired")
+        .then(head(211), EXPIRED_A)
         .then(close('A', CloseReason::Expired), "to A: closed /0 expired");
 }

@@ -7,13 +7,10 @@ fn seen_confirmed_settled_matched() {
     Lane::new()
         .then(head(100), "")
         .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(pay(1, "10.00"), SEEN_A)
         .then(head(119), "")
-        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
-        .then(
-            settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        )
+        .then(head(120), ASKED_A)
+        .then(settled('A', 2), PAID_A)
         .ignores(settled('A', 2))
         .ignores(refused('A', 2, UnknownReason::AlreadyPaid));
 }
@@ -25,17 +22,14 @@ fn an_unanswered_order_is_asked_again() {
     let mut lane = Lane::new();
     lane.then(head(100), "")
         .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(head(120), &format!("confirmed #2 waiting_for_match @110 for #1; {settle}"))
+        .then(pay(1, "10.00"), SEEN_A)
+        .then(head(120), &format!("confirmed #2 @110 for #1; {settle}"))
         .then(head(180), "")
         .then(head(181), settle)
         .then(head(241), "")
         // Its deposit neither expires nor releases its amount meanwhile.
         .then(head(242), settle)
-        .then(
-            settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        )
+        .then(settled('A', 2), PAID_A)
         .then(head(310), "");
 }
 
@@ -44,81 +38,51 @@ fn an_unanswered_order_is_asked_again() {
 #[test]
 fn what_came_before_its_deposit_pays_nothing() {
     Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-        .then(open('A', "10.00"), "deposit #2 open 10.01 for A/0; to A: opened /0 #2 10.01")
-        .then(head(120), "confirmed #1 waiting_for_match @110")
-        .then(open('B', "10.00"), "deposit #3 open 10.02 for B/0; to B: opened /0 #3 10.02")
-        .then(head(131), "unknown #1 no_matched_deposit @110 amount_mismatch");
+        .then(pay(1, "10.00"), "detected #1 @110")
+        .then(open('A', "10.00"), &gets('A', 2, "10.01"))
+        .then(head(120), "confirmed #1 @110")
+        .then(open('B', "10.00"), &gets('B', 3, "10.02"))
+        .then(head(131), "unknown #1 @110 amount_mismatch");
 }
 
 #[test]
 fn what_does_not_fit_keeps_no_amount() {
     Lane::new()
-        .then(pay(1, "10.00").from(8), "detected #1 waiting_for_confirmation @110")
-        .then(pay(2, "10.01").from(7), "detected #2 waiting_for_confirmation @110")
-        .then(pay(3, "10.00").at(96).from(8), "detected #3 waiting_for_confirmation @96")
-        .then(
-            pay(4, "10.00").stablecoin(Stablecoin::Dai),
-            "detected #4 waiting_for_confirmation @110",
-        )
-        .then(head(106), "confirmed #3 waiting_for_match @96")
-        .then(
-            open('A', "10.00").only_from(7),
-            "deposit #5 open 10.00 for A/0; to A: opened /0 #5 10.00",
-        );
+        .then(pay(1, "10.00").from(8), "detected #1 @110")
+        .then(pay(2, "10.01").from(7), "detected #2 @110")
+        .then(pay(3, "10.00").at(96).from(8), "detected #3 @96")
+        .then(pay(4, "10.00").stablecoin(Stablecoin::Dai), "detected #4 @110")
+        .then(head(106), "confirmed #3 @96")
+        .then(open('A', "10.00").only_from(7), &gets('A', 5, "10.00"));
 }
 
 #[test]
 fn two_ask_and_the_order_takes_one() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(
-            pay(2, "10.00").at(111),
-            "to A: seen #3; detected #3 waiting_for_confirmation @111 for #1",
-        )
-        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
-        .then(head(121), "confirmed #3 waiting_for_match @111 for #1; to A: settle #3 /0 #1")
-        .then(
-            settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #4; deposit #1 closed settled for A/0",
-        )
-        .then(
-            refused('A', 3, UnknownReason::AlreadyPaid),
-            "unknown #3 no_matched_deposit @111 already_paid maybe A",
-        );
+    seen()
+        .then(pay(2, "10.00").at(111), "to A: seen #3; detected #3 @111 for #1")
+        .then(head(120), ASKED_A)
+        .then(head(121), "confirmed #3 @111 for #1; to A: settle #3 /0 #1")
+        .then(settled('A', 2), "matched #2 @110 for #1 paid A by #4; deposit #1 settled for A/0")
+        .then(refused('A', 3, UnknownReason::AlreadyPaid), "unknown #3 @111 already_paid maybe A");
 }
 
 #[test]
 fn two_in_a_transaction_are_two_payments() {
     let second = pay(1, "10.00").ordinal(1).log(3);
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; to B: opened /0 #2 12.00")
-        .then(pay(1, "10.00"), "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1")
-        .then(
-            pay(1, "12.00").log(2),
-            "to B: seen #4; detected #4 waiting_for_confirmation @110 for #2",
-        )
-        .then(second, "to A: seen #5; detected #5 waiting_for_confirmation @110 for #1")
+    offered()
+        .then(open('B', "12.00"), &gets('B', 2, "12.00"))
+        .then(pay(1, "10.00"), "to A: seen #3; detected #3 @110 for #1")
+        .then(pay(1, "12.00").log(2), "to B: seen #4; detected #4 @110 for #2")
+        .then(second, "to A: seen #5; detected #5 @110 for #1")
         .then(
             head(120),
-            "confirmed #3 waiting_for_match @110 for #1; to A: settle #3 /0 #1
-             confirmed #4 waiting_for_match @110 for #2; to B: settle #4 /0 #2
-             confirmed #5 waiting_for_match @110 for #1; to A: settle #5 /0 #1",
+            "confirmed #3 @110 for #1; to A: settle #3 /0 #1
+             confirmed #4 @110 for #2; to B: settle #4 /0 #2
+             confirmed #5 @110 for #1; to A: settle #5 /0 #1",
         )
-        .then(
-            settled('A', 3),
-            "matched #3 matched @110 for #1 paid A by #6; deposit #1 closed settled for A/0",
-        )
-        .then(
-            settled('B', 4),
-            "matched #4 matched @110 for #2 paid B by #7; deposit #2 closed settled for B/0",
-        )
-        .then(
-            refused('A', 5, UnknownReason::AlreadyPaid),
-            "unknown #5 no_matched_deposit @110 already_paid maybe A",
-        );
+        .then(settled('A', 3), "matched #3 @110 for #1 paid A by #6; deposit #1 settled for A/0")
+        .then(settled('B', 4), "matched #4 @110 for #2 paid B by #7; deposit #2 settled for B/0")
+        .then(refused('A', 5, UnknownReason::AlreadyPaid), "unknown #5 @110 already_paid maybe A");
 }
 
 #[test]
@@ -129,24 +93,15 @@ fn a_refusal_is_the_reason() {
             UnknownReason::NoDeposit => UnknownReason::Late,
             of => *of,
         };
-        Lane::new()
-            .then(open('A', "10.00"), OPEN_A)
-            .then(
-                pay(1, "10.00"),
-                "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1",
-            )
-            .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
-            .then(
-                refused('A', 2, *reason),
-                &format!("unknown #2 no_matched_deposit @110 {shown} maybe A"),
-            )
+        settling()
+            .then(refused('A', 2, *reason), &format!("unknown #2 @110 {shown} maybe A"))
             // An order never sends both replies: alert.
             .then(
                 settled('A', 2),
-                "alert confirmed_transfer_retracted #2 A; matched #2 matched @110 paid A by #3",
+                "alert confirmed_transfer_retracted #2 A; matched #2 @110 paid A by #3",
             )
             // The deposit stays open, for another transfer or its expiry.
-            .then(head(211), "deposit #1 closed expired for A/0; to A: closed /0 expired");
+            .then(head(211), EXPIRED_A);
     }
 }
 
@@ -155,20 +110,15 @@ fn an_unexpected_answer_is_ignored() {
     Lane::new()
         .ignores(settled('A', 7))
         .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+        .then(pay(1, "10.00"), SEEN_A)
         .ignores(settled('A', 2))
         .ignores(refused('A', 2, UnknownReason::Late));
 }
 
 /// A lane whose order an operator marked paid while it had a candidate.
 fn marked() -> Lane {
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(
-            close('A', CloseReason::OrderPaid),
-            "deposit #1 closed order_paid for A/0; to A: closed /0 order_paid",
-        );
+    let mut lane = seen();
+    lane.then(close('A', CloseReason::OrderPaid), &ends('A', 1, "order_paid"));
     lane
 }
 
@@ -177,17 +127,14 @@ fn marked() -> Lane {
 fn what_was_on_its_way_asks_a_marked_order() {
     marked()
         // Detected after the mark: a second payment.
-        .then(pay(2, "10.00"), "detected #3 waiting_for_confirmation @110")
+        .then(pay(2, "10.00"), "detected #3 @110")
         .then(
             head(120),
-            "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1
-             confirmed #3 waiting_for_match @110
-             unknown #3 no_matched_deposit @110 already_paid maybe A",
+            "confirmed #2 @110 for #1; to A: settle #2 /0 #1
+             confirmed #3 @110
+             unknown #3 @110 already_paid maybe A",
         )
-        .then(
-            settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #4; deposit #1 closed settled for A/0",
-        );
+        .then(settled('A', 2), "matched #2 @110 for #1 paid A by #4; deposit #1 settled for A/0");
 }
 
 /// A reorganisation moves a payment of a marked order to a block after the deadline. The payment is then no candidate,
@@ -196,15 +143,8 @@ fn what_was_on_its_way_asks_a_marked_order() {
 fn a_marked_order_lets_go_of_what_fits_no_more() {
     marked()
         .then(pay(1, "10.00").retracted(1), "")
-        .then(
-            pay(1, "10.00").at(201).fork(1),
-            "to A: gone #2; detected #2 waiting_for_confirmation @201",
-        )
+        .then(pay(1, "10.00").at(201).fork(1), "to A: gone #2; detected #2 @201")
         .then(pay(1, "10.00").at(201).fork(1).retracted(2), "")
-        .then(pay(1, "10.00").fork(2), "detected #2 waiting_for_confirmation @110")
-        .then(
-            head(120).epoch(2),
-            "confirmed #2 waiting_for_match @110
-             unknown #2 no_matched_deposit @110 already_paid maybe A",
-        );
+        .then(pay(1, "10.00").fork(2), "detected #2 @110")
+        .then(head(120).epoch(2), "confirmed #2 @110; unknown #2 @110 already_paid maybe A");
 }

@@ -6,18 +6,11 @@ use super::*;
 fn another_sender_is_a_mismatch() {
     Lane::new()
         .then(open('A', "10.00").only_from(7), OPEN_A)
-        .then(pay(1, "10.00").from(8), "detected #2 waiting_for_confirmation @110")
-        .then(
-            pay(2, "10.00").from(7),
-            "to A: seen #3; detected #3 waiting_for_confirmation @110 for #1",
-        )
-        .then(
-            head(120),
-            "confirmed #2 waiting_for_match @110
-             confirmed #3 waiting_for_match @110 for #1; to A: settle #3 /0 #1",
-        )
+        .then(pay(1, "10.00").from(8), "detected #2 @110")
+        .then(pay(2, "10.00").from(7), "to A: seen #3; detected #3 @110 for #1")
+        .then(head(120), "confirmed #2 @110; confirmed #3 @110 for #1; to A: settle #3 /0 #1")
         // A deposit for that sender could still open.
-        .then(head(131), "unknown #2 no_matched_deposit @110 sender_mismatch maybe A");
+        .then(head(131), "unknown #2 @110 sender_mismatch maybe A");
 }
 
 /// Height decides, not time: by the api's clock the order was created in block 160.
@@ -25,11 +18,8 @@ fn another_sender_is_a_mismatch() {
 fn a_block_above_the_head_is_never_before() {
     Lane::new()
         .then(open('A', "10.00").between(160, 300), OPEN_A)
-        .then(
-            pay(1, "10.00").at(101),
-            "to A: seen #2; detected #2 waiting_for_confirmation @101 for #1",
-        )
-        .then(head(111), "confirmed #2 waiting_for_match @101 for #1; to A: settle #2 /0 #1");
+        .then(pay(1, "10.00").at(101), "to A: seen #2; detected #2 @101 for #1")
+        .then(head(111), "confirmed #2 @101 for #1; to A: settle #2 /0 #1");
 }
 
 /// Transfers of the block at which the deposit opened count as before it, even if detected later. By the api's clock
@@ -38,114 +28,78 @@ fn a_block_above_the_head_is_never_before() {
 fn a_block_at_the_head_is_before() {
     Lane::new()
         .then(open('A', "10.00").between(50, 200), OPEN_A)
-        .then(pay(1, "10.00").at(100), "detected #2 waiting_for_confirmation @100")
-        .then(
-            head(110),
-            "confirmed #2 waiting_for_match @100
-             unknown #2 no_matched_deposit @100 before_deposit maybe A",
-        );
+        .then(pay(1, "10.00").at(100), "detected #2 @100")
+        .then(head(110), "confirmed #2 @100; unknown #2 @100 before_deposit maybe A");
 }
 
 /// Blocks that replace the head at which the deposit opened count as after it.
 #[test]
 fn a_block_that_replaced_the_head_is_not_before() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
+    offered()
         .then(head(98).epoch(1), "")
-        .then(
-            pay(1, "10.00").at(99).fork(1),
-            "to A: seen #2; detected #2 waiting_for_confirmation @99 for #1",
-        )
-        .then(pay(2, "10.00").at(98).fork(1), "detected #3 waiting_for_confirmation @98");
+        .then(pay(1, "10.00").at(99).fork(1), "to A: seen #2; detected #2 @99 for #1")
+        .then(pay(2, "10.00").at(98).fork(1), "detected #3 @98");
 }
 
 /// A transfer failed after a reorganisation. Then a deposit got its amount.
 #[test]
 fn what_was_seen_before_never_pays() {
     Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
+        .then(pay(1, "10.00"), "detected #1 @110")
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
-        .then(head(130).epoch(1), "failed #1 failed_to_confirm @110 orphaned")
-        .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00")
-        .then(pay(1, "10.00").at(131).fork(1), "detected #1 waiting_for_confirmation @131")
-        .then(
-            head(141).epoch(1),
-            "confirmed #1 waiting_for_match @131
-             unknown #1 no_matched_deposit @131 before_deposit maybe A",
-        );
+        .then(head(130).epoch(1), "failed #1 @110 orphaned")
+        .then(open('A', "10.00"), &gets('A', 2, "10.00"))
+        .then(pay(1, "10.00").at(131).fork(1), "detected #1 @131")
+        .then(head(141).epoch(1), "confirmed #1 @131; unknown #1 @131 before_deposit maybe A");
 }
 
 /// The customer knows the amount since his first choice, and pays it after another choice.
 #[test]
 fn an_amount_that_is_kept_over_is_known_before() {
     let replaced = CloseReason::Replaced;
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(close('A', replaced), "deposit #1 closed replaced for A/0; to A: closed /0 replaced")
+    offered()
+        .then(close('A', replaced), &ends('A', 1, "replaced"))
         .then(head(105), "")
         .then(open('A', "10.00").slot(1), "deposit #2 open 10.00 for A/1; to A: opened /1 #2 10.00")
-        .then(
-            pay(1, "10.00").at(104),
-            "to A: seen #3; detected #3 waiting_for_confirmation @104 for #2",
-        )
-        .then(pay(2, "10.00").at(100), "detected #4 waiting_for_confirmation @100");
+        .then(pay(1, "10.00").at(104), "to A: seen #3; detected #3 @104 for #2")
+        .then(pay(2, "10.00").at(100), "detected #4 @100");
 }
 
 #[test]
 fn the_block_at_the_deadline_pays() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00")
-        .then(
-            pay(1, "10.00").at(200),
-            "to A: seen #3; detected #3 waiting_for_confirmation @200 for #1",
-        )
-        .then(pay(2, "20.00").at(201), "detected #4 waiting_for_confirmation @201")
+    offered()
+        .then(open('B', "20.00"), &gets('B', 2, "20.00"))
+        .then(pay(1, "10.00").at(200), "to A: seen #3; detected #3 @200 for #1")
+        .then(pay(2, "20.00").at(201), "detected #4 @201")
         .then(head(201), "")
-        .then(head(210), "confirmed #3 waiting_for_match @200 for #1; to A: settle #3 /0 #1")
+        .then(head(210), "confirmed #3 @200 for #1; to A: settle #3 /0 #1")
         .then(
             head(211),
-            "confirmed #4 waiting_for_match @201
-             unknown #4 no_matched_deposit @201 late maybe B
-             deposit #2 closed expired for B/0; to B: closed /0 expired",
+            "confirmed #4 @201
+             unknown #4 @201 late maybe B
+             deposit #2 expired for B/0; to B: closed /0 expired",
         )
-        .then(
-            settled('A', 3),
-            "matched #3 matched @200 for #1 paid A by #5; deposit #1 closed settled for A/0",
-        );
+        .then(settled('A', 3), "matched #3 @200 for #1 paid A by #5; deposit #1 settled for A/0");
 }
 
 #[test]
 fn late_although_the_deposit_is_open() {
     // Confirmed in its own block: one head confirms it and ends the deposit.
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00").at(201), "detected #2 waiting_for_confirmation @201")
-        .then(
-            head(201).tiers(&[], 201),
-            "confirmed #2 waiting_for_match @201
-             unknown #2 no_matched_deposit @201 late maybe A
-             deposit #1 closed expired for A/0; to A: closed /0 expired",
-        );
+    offered().then(pay(1, "10.00").at(201), "detected #2 @201").then(
+        head(201).tiers(&[], 201),
+        "confirmed #2 @201
+             unknown #2 @201 late maybe A
+             deposit #1 expired for A/0; to A: closed /0 expired",
+    );
 }
 
 #[test]
 fn a_second_payment_is_already_paid() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00"), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
-        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
-        .then(
-            settled('A', 2),
-            "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        )
-        .then(pay(2, "10.00").at(121), "detected #4 waiting_for_confirmation @121")
-        .then(
-            head(131),
-            "confirmed #4 waiting_for_match @121
-             unknown #4 no_matched_deposit @121 already_paid maybe A",
-        );
+    settling()
+        .then(settled('A', 2), PAID_A)
+        .then(pay(2, "10.00").at(121), "detected #4 @121")
+        .then(head(131), "confirmed #4 @121; unknown #4 @121 already_paid maybe A");
 }
 
 #[test]
@@ -158,25 +112,20 @@ fn a_closed_deposit_gives_its_reason() {
         let on_its_way = match closed {
             // An order marked paid has no payer yet: a settle is sent.
             CloseReason::OrderPaid => "to A: settle #2 /0 #1".to_owned(),
-            _ => format!("to A: gone #2; unknown #2 no_matched_deposit @110 {reason} maybe A"),
+            _ => format!("to A: gone #2; unknown #2 @110 {reason} maybe A"),
         };
-        Lane::new()
-            .then(open('A', "10.00"), OPEN_A)
-            .then(
-                pay(1, "10.00"),
-                "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1",
-            )
+        seen()
             .then(
                 close('A', closed),
-                &format!("deposit #1 closed {closed} for A/0; to A: closed /0 {closed}"),
+                &format!("deposit #1 {closed} for A/0; to A: closed /0 {closed}"),
             )
-            .then(pay(2, "10.00").at(111), "detected #3 waiting_for_confirmation @111")
+            .then(pay(2, "10.00").at(111), "detected #3 @111")
             .then(
                 head(121),
                 &format!(
-                    "confirmed #2 waiting_for_match @110 for #1; {on_its_way}
-                     confirmed #3 waiting_for_match @111
-                     unknown #3 no_matched_deposit @111 {reason} maybe A"
+                    "confirmed #2 @110 for #1; {on_its_way}
+                     confirmed #3 @111
+                     unknown #3 @111 {reason} maybe A"
                 ),
             );
     }
@@ -185,108 +134,87 @@ fn a_closed_deposit_gives_its_reason() {
 /// A transfer of a wrong amount names the nearest order only if it clearly is the nearest.
 #[test]
 fn a_wrong_amount_names_the_nearest() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(open('B', "12.00"), "deposit #2 open 12.00 for B/0; to B: opened /0 #2 12.00")
-        .then(pay(1, "10.20"), "detected #3 waiting_for_confirmation @110")
-        .then(pay(2, "11.80"), "detected #4 waiting_for_confirmation @110")
-        .then(pay(3, "11.00"), "detected #5 waiting_for_confirmation @110")
-        .then(pay(4, "99.00"), "detected #6 waiting_for_confirmation @110")
-        .then(pay(5, "0.01"), "detected #7 waiting_for_confirmation @110")
+    offered()
+        .then(open('B', "12.00"), &gets('B', 2, "12.00"))
+        .then(pay(1, "10.20"), "detected #3 @110")
+        .then(pay(2, "11.80"), "detected #4 @110")
+        .then(pay(3, "11.00"), "detected #5 @110")
+        .then(pay(4, "99.00"), "detected #6 @110")
+        .then(pay(5, "0.01"), "detected #7 @110")
         .then(
             head(120),
-            "confirmed #3 waiting_for_match @110; confirmed #4 waiting_for_match @110
-             confirmed #5 waiting_for_match @110; confirmed #6 waiting_for_match @110
-             confirmed #7 waiting_for_match @110",
+            "confirmed #3 @110; confirmed #4 @110
+             confirmed #5 @110; confirmed #6 @110
+             confirmed #7 @110",
         )
         .then(head(130), "")
         .then(
             head(131),
-            "unknown #3 no_matched_deposit @110 amount_mismatch maybe A
-             unknown #4 no_matched_deposit @110 amount_mismatch maybe B
-             unknown #5 no_matched_deposit @110 amount_mismatch
-             unknown #6 no_matched_deposit @110 amount_mismatch
-             unknown #7 no_matched_deposit @110 amount_mismatch",
+            "unknown #3 @110 amount_mismatch maybe A
+             unknown #4 @110 amount_mismatch maybe B
+             unknown #5 @110 amount_mismatch
+             unknown #6 @110 amount_mismatch
+             unknown #7 @110 amount_mismatch",
         )
         // Likely orders keep their deposits open: the exact amount still pays.
-        .then(
-            pay(6, "10.00").at(132),
-            "to A: seen #8; detected #8 waiting_for_confirmation @132 for #1",
-        );
+        .then(pay(6, "10.00").at(132), "to A: seen #8; detected #8 @132 for #1");
 }
 
 #[test]
 fn without_any_deposit() {
     Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-        .then(
-            open('A', "10.00").wallet(2),
-            "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00",
-        )
-        .then(
-            open('B', "10.00").stablecoin(Stablecoin::Dai),
-            "deposit #3 open 10.00 for B/0; to B: opened /0 #3 10.00",
-        )
-        .then(head(120), "confirmed #1 waiting_for_match @110")
-        .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit");
+        .then(pay(1, "10.00"), "detected #1 @110")
+        .then(open('A', "10.00").wallet(2), &gets('A', 2, "10.00"))
+        .then(open('B', "10.00").stablecoin(Stablecoin::Dai), &gets('B', 3, "10.00"))
+        .then(head(120), "confirmed #1 @110")
+        .then(head(131), "unknown #1 @110 no_deposit");
 }
 
 #[test]
 fn the_nearest_that_fits_is_named() {
     Lane::new()
         .then(open('A', "10.00").only_from(7), OPEN_A)
-        .then(
-            open('B', "10.50").only_from(9),
-            "deposit #2 open 10.50 for B/0; to B: opened /0 #2 10.50",
-        )
-        .then(pay(1, "10.90"), "detected #3 waiting_for_confirmation @110")
-        .then(head(120), "confirmed #3 waiting_for_match @110")
-        .then(head(131), "unknown #3 no_matched_deposit @110 amount_mismatch maybe A");
+        .then(open('B', "10.50").only_from(9), &gets('B', 2, "10.50"))
+        .then(pay(1, "10.90"), "detected #3 @110")
+        .then(head(120), "confirmed #3 @110")
+        .then(head(131), "unknown #3 @110 amount_mismatch maybe A");
 }
 
 /// Own money does not keep the customer's payment from its deposit.
 #[test]
 fn the_merchants_own_money_pays_nothing() {
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00").swept(), "detected #2 waiting_for_confirmation @110")
-        .then(pay(2, "10.00").swept().to(2), "detected #3 waiting_for_confirmation @110")
-        .then(pay(3, "10.00").swept().confirmed(), "detected #4 waiting_for_confirmation @110")
+    offered()
+        .then(pay(1, "10.00").swept(), "detected #2 @110")
+        .then(pay(2, "10.00").swept().to(2), "detected #3 @110")
+        .then(pay(3, "10.00").swept().confirmed(), "detected #4 @110")
         .then(
             head(120),
-            "confirmed #2 waiting_for_match @110; unknown #2 no_matched_deposit @110 own_wallet
-             confirmed #3 waiting_for_match @110; unknown #3 no_matched_deposit @110 own_wallet
-             confirmed #4 waiting_for_match @110; unknown #4 no_matched_deposit @110 own_wallet",
+            "confirmed #2 @110; unknown #2 @110 own_wallet
+             confirmed #3 @110; unknown #3 @110 own_wallet
+             confirmed #4 @110; unknown #4 @110 own_wallet",
         )
         .then(
             pay(4, "10.00").at(121).confirmed(),
-            "confirmed #5 waiting_for_match @121 for #1; to A: settle #5 /0 #1",
+            "confirmed #5 @121 for #1; to A: settle #5 /0 #1",
         );
 }
 
 #[test]
 fn merchants_own_transfer_reserves_no_amount() {
     Lane::new()
-        .then(pay(1, "10.00").swept(), "detected #1 waiting_for_confirmation @110")
-        .then(open('A', "10.00"), "deposit #2 open 10.00 for A/0; to A: opened /0 #2 10.00")
-        .then(
-            head(120),
-            "confirmed #1 waiting_for_match @110; unknown #1 no_matched_deposit @110 own_wallet",
-        );
+        .then(pay(1, "10.00").swept(), "detected #1 @110")
+        .then(open('A', "10.00"), &gets('A', 2, "10.00"))
+        .then(head(120), "confirmed #1 @110; unknown #1 @110 own_wallet");
 }
 
 /// The transfer was detected before its sender was configured as an own wallet.
 #[test]
 fn merchants_own_transfer_releases_its_deposit() {
     let paid = || pay(1, "10.00").from(2);
-    Lane::new()
-        .then(open('A', "10.00"), OPEN_A)
-        .then(paid(), "to A: seen #2; detected #2 waiting_for_confirmation @110 for #1")
+    offered()
+        .then(paid(), SEEN_A)
         .then(paid().retracted(1), "")
         .then(head(105).epoch(1), "")
-        .then(paid().swept().fork(1), "to A: gone #2; detected #2 waiting_for_confirmation @110")
-        .then(
-            head(120).epoch(1),
-            "confirmed #2 waiting_for_match @110; unknown #2 no_matched_deposit @110 own_wallet",
-        );
+        .then(paid().swept().fork(1), "to A: gone #2; detected #2 @110")
+        .then(head(120).epoch(1), "confirmed #2 @110; unknown #2 @110 own_wallet");
 }

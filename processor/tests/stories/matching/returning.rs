@@ -1,42 +1,27 @@
 //! Failed transfers that are included again, also if their order did not reply for a day.
 
-use super::OPEN_A;
-use super::lane::{Lane, transfer_row};
-use super::reorg::{ORPHANED, SEEN_A, asked, candidate};
-use schemas::{Partition, TransferId, UnknownReason};
+use schemas::{Partition, TransferId};
 
-use crate::chain::{
-    DAY, FORGETS, attach, attach_refused, attached, candidate_of, head, open, pay, refused, settled,
-};
+use super::lane::transfer_row;
+use super::reorg::{ORPHANED, candidate, orphaned, retracted};
+use super::*;
+use crate::chain::{DAY, FORGETS, attach, attach_refused, attached, candidate_of};
 
 #[test]
 fn a_failed_transfer_may_come_back() {
-    candidate()
-        .then(pay(1, "10.00").retracted(1), "")
-        .then(head(109).epoch(1), "")
-        .then(head(131).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
-        .then(
-            pay(1, "10.00").at(132).fork(1),
-            "to A: seen #2; detected #2 waiting_for_confirmation @132 for #1",
-        )
+    retracted()
+        .then(head(131).epoch(1), "to A: gone #2; failed #2 @110 orphaned")
+        .then(pay(1, "10.00").at(132).fork(1), "to A: seen #2; detected #2 @132 for #1")
         // A day after the failure it is not forgotten, as it was included again.
         .then(head(200 + DAY).epoch(1).tiers(&[], 131), "")
-        .then(
-            head(201 + DAY).epoch(1),
-            "confirmed #2 waiting_for_match @132 for #1; to A: settle #2 /0 #1",
-        );
+        .then(head(201 + DAY).epoch(1), "confirmed #2 @132 for #1; to A: settle #2 /0 #1");
 }
 
 #[test]
 fn a_failed_transfer_is_forgotten() {
-    let mut lane = candidate();
-    lane.then(pay(1, "10.00").retracted(1), "")
-        .then(head(109).epoch(1), "")
-        .then(head(130).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
-        .then(
-            head(130 + DAY).epoch(1),
-            "deposit #1 closed expired for A/0; to A: closed /0 expired",
-        );
+    let mut lane = retracted();
+    lane.then(head(130).epoch(1), "to A: gone #2; failed #2 @110 orphaned")
+        .then(head(130 + DAY).epoch(1), EXPIRED_A);
     assert_eq!(lane.machine().transfer_count(), 1);
     lane.then(head(FORGETS).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
@@ -44,15 +29,12 @@ fn a_failed_transfer_is_forgotten() {
 
 /// A transfer that failed, as it was orphaned and its order did not reply for a day.
 fn unanswered() -> Lane {
-    let mut lane = asked();
-    lane.then(pay(1, "10.00").retracted(1), ORPHANED)
-        .then(head(109).epoch(1), "")
-        .then(head(110 + DAY).epoch(1), "")
-        .then(
-            head(171 + DAY).epoch(1),
-            "to A: gone #2; failed #2 failed_to_confirm @110 maybe A orphaned
-             deposit #1 closed expired for A/0; to A: closed /0 expired",
-        );
+    let mut lane = orphaned();
+    lane.then(head(110 + DAY).epoch(1), "").then(
+        head(171 + DAY).epoch(1),
+        "to A: gone #2; failed #2 @110 maybe A orphaned
+             deposit #1 expired for A/0; to A: closed /0 expired",
+    );
     lane
 }
 
@@ -65,31 +47,20 @@ const CONFIRMED: i64 = BACK + 10;
 fn an_orphan_without_an_answer_fails_after_a_day() {
     unanswered()
         .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A")
-        .then(
-            pay(1, "10.00").at(BACK).fork(1),
-            "detected #2 waiting_for_confirmation @8812 maybe A",
-        )
-        .then(
-            head(CONFIRMED).epoch(1),
-            "confirmed #2 waiting_for_match @8812 maybe A
-             matched #2 matched @8812 paid A by #3",
-        )
+        .then(pay(1, "10.00").at(BACK).fork(1), "detected #2 @8812 maybe A")
+        .then(head(CONFIRMED).epoch(1), "confirmed #2 @8812 maybe A; matched #2 @8812 paid A by #3")
         .ignores(settled('A', 2));
 }
 
 #[test]
 fn the_answer_comes_when_the_money_is_back() {
     let mut lane = unanswered();
-    lane.then(
-        pay(1, "10.00").at(BACK).fork(1),
-        "detected #2 waiting_for_confirmation @8812 maybe A",
-    )
-    .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A")
-    .then(
-        head(CONFIRMED).epoch(1),
-        "confirmed #2 waiting_for_match @8812 maybe A
-         matched #2 matched @8812 paid A by #3",
-    );
+    lane.then(pay(1, "10.00").at(BACK).fork(1), "detected #2 @8812 maybe A")
+        .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A")
+        .then(
+            head(CONFIRMED).epoch(1),
+            "confirmed #2 @8812 maybe A; matched #2 @8812 paid A by #3",
+        );
 }
 
 /// Its order may count on it, so it pays no other order that has got the amount since.
@@ -99,38 +70,29 @@ fn what_is_not_answered_pays_no_other() {
     let back_again = || {
         let mut lane = unanswered();
         lane.then(head(back - 2).epoch(1).tiers(&[], 171 + DAY), "")
-            .then(
-                open('B', "10.00").between(back - 2, back + 100),
-                "deposit #3 open 10.00 for B/0; to B: opened /0 #3 10.00",
-            )
-            .then(
-                pay(1, "10.00").at(back).fork(1),
-                "detected #2 waiting_for_confirmation @17452 maybe A",
-            )
-            .then(head(confirmed).epoch(1), "confirmed #2 waiting_for_match @17452 maybe A");
+            .then(open('B', "10.00").between(back - 2, back + 100), &gets('B', 3, "10.00"))
+            .then(pay(1, "10.00").at(back).fork(1), "detected #2 @17452 maybe A")
+            .then(head(confirmed).epoch(1), "confirmed #2 @17452 maybe A");
         lane
     };
     back_again().then(
         settled('A', 2),
-        "alert confirmed_transfer_retracted #2 A; matched #2 matched @17452 paid A by #4",
+        "alert confirmed_transfer_retracted #2 A; matched #2 @17452 paid A by #4",
     );
     back_again()
-        .then(head(confirmed + 51).epoch(1), "unknown #2 no_matched_deposit @17452 late maybe A")
+        .then(head(confirmed + 51).epoch(1), "unknown #2 @17452 late maybe A")
         // It paid the order that counted on it, and an alert reports that.
         .then(
             settled('A', 2),
-            "alert confirmed_transfer_retracted #2 A; matched #2 matched @17452 paid A by #4",
+            "alert confirmed_transfer_retracted #2 A; matched #2 @17452 paid A by #4",
         )
         // Tables may still show it as unknown for a week.
-        .then(
-            head(confirmed + 2 * DAY).epoch(1),
-            "deposit #3 closed expired for B/0; to B: closed /0 expired",
-        )
+        .then(head(confirmed + 2 * DAY).epoch(1), &ends('B', 3, "expired"))
         .then(settled('B', 2), "alert confirmed_transfer_retracted #2 B");
     // It does not pay B either, which got the amount after the transfer was seen.
     back_again().then(
         refused('A', 2, UnknownReason::AlreadyPaid),
-        "unknown #2 no_matched_deposit @17452 before_deposit maybe B",
+        "unknown #2 @17452 before_deposit maybe B",
     );
 }
 
@@ -139,14 +101,9 @@ fn what_is_not_answered_pays_no_other() {
 fn an_order_answers_late_while_the_operator_asks_it() {
     let mut lane = unanswered();
     let unknown = |lane: &mut Lane| {
-        lane.then(
-            pay(1, "10.00").at(BACK).fork(1),
-            "detected #2 waiting_for_confirmation @8812 maybe A",
-        )
-        .then(
+        lane.then(pay(1, "10.00").at(BACK).fork(1), "detected #2 @8812 maybe A").then(
             head(CONFIRMED).epoch(1),
-            "confirmed #2 waiting_for_match @8812 maybe A
-             unknown #2 no_matched_deposit @8812 late maybe A",
+            "confirmed #2 @8812 maybe A; unknown #2 @8812 late maybe A",
         );
         transfer_row(lane, 2)
     };
@@ -155,7 +112,7 @@ fn an_order_answers_late_while_the_operator_asks_it() {
         .then(attach('A', 7, &row), "to A: attach #2 10.00 by 7")
         .then(
             settled('A', 2),
-            "alert confirmed_transfer_retracted #2 A; matched #2 matched @8812 paid A by #3",
+            "alert confirmed_transfer_retracted #2 A; matched #2 @8812 paid A by #3",
         )
         .ignores(attached('A', row.transfer_id));
     let mut lane = unanswered();
@@ -169,16 +126,13 @@ fn an_order_answers_late_while_the_operator_asks_it() {
 /// A forgotten order's reply to an earlier settle may be lost: the transfer may pay only this order.
 #[test]
 fn an_order_that_is_forgotten_may_count_on_it() {
-    let mut lane = asked();
-    lane.then(
-        refused('A', 2, UnknownReason::NoDeposit),
-        "unknown #2 no_matched_deposit @110 late maybe A",
-    );
+    let mut lane = settling();
+    lane.then(refused('A', 2, UnknownReason::NoDeposit), "unknown #2 @110 late maybe A");
     let row = transfer_row(&lane, 2);
     lane.ignores(refused('A', 2, UnknownReason::NoDeposit))
         .then(attach('B', 6, &row), "to B: attach refused")
         .then(attach('A', 7, &row), "to A: attach #2 10.00 by 7")
-        .then(attached('A', row.transfer_id), "matched #2 matched @110 paid A by #3");
+        .then(attached('A', row.transfer_id), "matched #2 @110 paid A by #3");
 }
 
 /// Settles again with the deposit, as that is still open.
@@ -187,26 +141,14 @@ fn the_order_that_did_not_answer_is_asked_again() {
     let mut lane = Lane::new();
     lane.then(open('A', "10.00").between(100, 3 * DAY), OPEN_A)
         .then(pay(1, "10.00"), SEEN_A)
-        .then(head(120), "confirmed #2 waiting_for_match @110 for #1; to A: settle #2 /0 #1")
+        .then(head(120), ASKED_A)
         .then(pay(1, "10.00").retracted(1), ORPHANED)
         .then(head(109).epoch(1), "")
         .then(head(110 + DAY).epoch(1), "")
-        .then(
-            head(171 + DAY).epoch(1),
-            "to A: gone #2; failed #2 failed_to_confirm @110 maybe A orphaned",
-        )
-        .then(
-            pay(1, "10.00").at(BACK).fork(1),
-            "to A: seen #2; detected #2 waiting_for_confirmation @8812 for #1 maybe A",
-        )
-        .then(
-            head(CONFIRMED).epoch(1),
-            "confirmed #2 waiting_for_match @8812 for #1 maybe A; to A: settle #2 /0 #1",
-        )
-        .then(
-            settled('A', 2),
-            "matched #2 matched @8812 for #1 paid A by #3; deposit #1 closed settled for A/0",
-        );
+        .then(head(171 + DAY).epoch(1), "to A: gone #2; failed #2 @110 maybe A orphaned")
+        .then(pay(1, "10.00").at(BACK).fork(1), "to A: seen #2; detected #2 @8812 for #1 maybe A")
+        .then(head(CONFIRMED).epoch(1), "confirmed #2 @8812 for #1 maybe A; to A: settle #2 /0 #1")
+        .then(settled('A', 2), "matched #2 @8812 for #1 paid A by #3; deposit #1 settled for A/0");
 }
 
 /// Block that includes a transfer again, three days after its retract.
@@ -214,23 +156,17 @@ const LATER: i64 = 3 * DAY;
 
 /// A transfer that has paid A is orphaned, though its block was final. Then B waits for the same amount.
 fn paid_and_gone() -> Lane {
-    let mut lane = asked();
-    lane.then(
-        settled('A', 2),
-        "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
-    )
-    .then(head(150), "")
-    .then(
-        pay(1, "10.00").retracted(1),
-        "alert confirmed_transfer_retracted #2 A
+    let mut lane = settling();
+    lane.then(settled('A', 2), PAID_A)
+        .then(head(150), "")
+        .then(
+            pay(1, "10.00").retracted(1),
+            "alert confirmed_transfer_retracted #2 A
          detected #2 matched @110 for #1 paid A by #3 orphaned",
-    )
-    .then(head(109).epoch(1), "")
-    .then(head(LATER - 2).epoch(1), "")
-    .then(
-        open('B', "10.00").between(LATER - 2, LATER + 100),
-        "deposit #4 open 10.00 for B/0; to B: opened /0 #4 10.00",
-    );
+        )
+        .then(head(109).epoch(1), "")
+        .then(head(LATER - 2).epoch(1), "")
+        .then(open('B', "10.00").between(LATER - 2, LATER + 100), &gets('B', 4, "10.00"));
     lane
 }
 
@@ -240,10 +176,7 @@ fn paid_transfer_back_days_later_pays_nothing() {
     lane.then(pay(1, "10.00").at(LATER).fork(1), "detected #2 matched @25920 for #1 paid A by #3")
         .then(head(LATER + 10).epoch(1), "")
         // Included again, it is kept for a day, as others are.
-        .then(
-            head(LATER + DAY).epoch(1),
-            "deposit #4 closed expired for B/0; to B: closed /0 expired",
-        );
+        .then(head(LATER + DAY).epoch(1), &ends('B', 4, "expired"));
     assert_eq!(lane.machine().transfer_count(), 1);
     lane.then(head(LATER + 1 + DAY).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
@@ -252,10 +185,7 @@ fn paid_transfer_back_days_later_pays_nothing() {
 /// An unknown transfer may have been refunded.
 #[test]
 fn unknown_transfer_back_days_later_pays_nothing() {
-    Lane::new()
-        .then(pay(1, "10.00"), "detected #1 waiting_for_confirmation @110")
-        .then(head(120), "confirmed #1 waiting_for_match @110")
-        .then(head(131), "unknown #1 no_matched_deposit @110 no_deposit")
+    stray()
         .then(
             pay(1, "10.00").retracted(1),
             "alert confirmed_transfer_retracted #1
@@ -263,10 +193,7 @@ fn unknown_transfer_back_days_later_pays_nothing() {
         )
         .then(head(109).epoch(1), "")
         .then(head(LATER - 2).epoch(1), "")
-        .then(
-            open('B', "10.00").between(LATER - 2, LATER + 100),
-            "deposit #2 open 10.00 for B/0; to B: opened /0 #2 10.00",
-        )
+        .then(open('B', "10.00").between(LATER - 2, LATER + 100), &gets('B', 2, "10.00"))
         .then(pay(1, "10.00").at(LATER).fork(1), "detected #1 no_matched_deposit @25920 no_deposit")
         .then(head(LATER + 10).epoch(1), "");
 }
@@ -280,27 +207,18 @@ fn what_an_order_counts_on_pays_no_other_days_later() {
             lane.then(settled('A', 2), "alert confirmed_transfer_retracted #2 A");
         }
         lane.then(head(LATER - 2).epoch(1), "")
-            .then(
-                open('B', "10.00").between(LATER - 2, LATER + 100),
-                "deposit #3 open 10.00 for B/0; to B: opened /0 #3 10.00",
-            )
-            .then(
-                pay(1, "10.00").at(LATER).fork(1),
-                "detected #2 waiting_for_confirmation @25920 maybe A",
-            );
+            .then(open('B', "10.00").between(LATER - 2, LATER + 100), &gets('B', 3, "10.00"))
+            .then(pay(1, "10.00").at(LATER).fork(1), "detected #2 @25920 maybe A");
         lane
     };
     back_again(true).then(
         head(LATER + 10).epoch(1),
-        "confirmed #2 waiting_for_match @25920 maybe A
-         matched #2 matched @25920 paid A by #4",
+        "confirmed #2 @25920 maybe A; matched #2 @25920 paid A by #4",
     );
-    back_again(false)
-        .then(head(LATER + 10).epoch(1), "confirmed #2 waiting_for_match @25920 maybe A")
-        .then(
-            settled('A', 2),
-            "alert confirmed_transfer_retracted #2 A; matched #2 matched @25920 paid A by #4",
-        );
+    back_again(false).then(head(LATER + 10).epoch(1), "confirmed #2 @25920 maybe A").then(
+        settled('A', 2),
+        "alert confirmed_transfer_retracted #2 A; matched #2 @25920 paid A by #4",
+    );
 }
 
 /// After the refusal no order counts on it.
@@ -316,10 +234,7 @@ fn what_no_order_counts_on_is_forgotten_after_a_day() {
 #[test]
 fn what_never_comes_back_is_forgotten_after_a_month() {
     let mut lane = paid_and_gone();
-    lane.then(
-        head(110 + 30 * DAY).epoch(1),
-        "deposit #4 closed expired for B/0; to B: closed /0 expired",
-    );
+    lane.then(head(110 + 30 * DAY).epoch(1), &ends('B', 4, "expired"));
     assert_eq!(lane.machine().transfer_count(), 1);
     lane.then(head(111 + 30 * DAY).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
@@ -337,22 +252,17 @@ fn an_order_asks_whether_a_payment_may_still_come() {
         .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         .then(asks(2), "to A: seen #2")
-        .then(head(131).epoch(1), "to A: gone #2; failed #2 failed_to_confirm @110 orphaned")
+        .then(head(131).epoch(1), "to A: gone #2; failed #2 @110 orphaned")
         .then(asks(2), gone);
-    asked().then(asks(2), "to A: seen #2").then(
-        refused('A', 2, UnknownReason::AlreadyPaid),
-        "unknown #2 no_matched_deposit @110 already_paid maybe A",
-    );
+    settling()
+        .then(asks(2), "to A: seen #2")
+        .then(refused('A', 2, UnknownReason::AlreadyPaid), "unknown #2 @110 already_paid maybe A");
 }
 
 /// A deposit of order A, and the transfer that paid it, until the transfer is forgotten.
 fn forgotten() -> Lane {
-    let mut lane = asked();
-    lane.then(
-        settled('A', 2),
-        "matched #2 matched @110 for #1 paid A by #3; deposit #1 closed settled for A/0",
-    )
-    .then(head(200 + 2 * DAY), "");
+    let mut lane = settling();
+    lane.then(settled('A', 2), PAID_A).then(head(200 + 2 * DAY), "");
     assert_eq!(lane.machine().transfer_count(), 0);
     lane
 }
@@ -365,10 +275,7 @@ const AFTER: i64 = 201 + 2 * DAY;
 fn scanned_again_after_two_days_it_pays_no_other() {
     let mut lane = forgotten();
     lane.then(head(109).epoch(1), "")
-        .then(
-            open('B', "10.00").between(105, 300),
-            "deposit #4 open 10.00 for B/0; to B: opened /0 #4 10.00",
-        )
+        .then(open('B', "10.00").between(105, 300), &gets('B', 4, "10.00"))
         .then(pay(1, "10.00").epoch(1).log(77), "alert stale_transfer")
         .then(head(130).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
@@ -382,13 +289,10 @@ fn retracted_after_two_days_it_pays_no_other() {
     lane.then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         .then(head(AFTER).epoch(1), "")
-        .then(rival(), "deposit #4 open 10.00 for B/0; to B: opened /0 #4 10.00")
+        .then(rival(), &gets('B', 4, "10.00"))
         .then(pay(1, "10.00").at(AFTER + 1).fork(1).log(77), "alert stale_transfer")
         .then(head(AFTER + 20).epoch(1), "")
-        .then(
-            pay(2, "10.00").at(AFTER + 21).epoch(1),
-            "to B: seen #5; detected #5 waiting_for_confirmation @17502 for #4",
-        );
+        .then(pay(2, "10.00").at(AFTER + 21).epoch(1), "to B: seen #5; detected #5 @17502 for #4");
     assert_eq!(lane.machine().transfer_count(), 2);
     // The month counts from the youngest block that included it.
     lane.then(head(111 + 30 * DAY).epoch(1).tiers(&[], 110), "")

@@ -22,7 +22,7 @@ fn contract_shown_to_customers_must_be_watched() {
         .then(watch(100, 1, OTHER_CONTRACT), "")
         .then(other(), OPEN_A)
         // The contract that was watched first still is.
-        .then(open('B', "20.00"), "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00");
+        .then(open('B', "20.00"), &gets('B', 2, "20.00"));
 }
 
 #[test]
@@ -44,10 +44,7 @@ fn a_chain_that_is_behind_takes_no_deposit() {
         .then(late(105), OPEN_A)
         .then(open('B', "20.00").between(106, 200).head_age(50), "to B: refused /0 chain_behind")
         .then(head(101), "")
-        .then(
-            open('B', "20.00").between(106, 200).head_age(50),
-            "deposit #2 open 20.00 for B/0; to B: opened /0 #2 20.00",
-        );
+        .then(open('B', "20.00").between(106, 200).head_age(50), &gets('B', 2, "20.00"));
 }
 
 #[test]
