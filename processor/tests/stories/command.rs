@@ -115,8 +115,17 @@ pub(crate) fn refused(
     command(order_letter, OrderCommandBody::DepositRefused { slot, wallet_address, reason })
 }
 
+/// The lane of this wallet has no amount for the deposit.
+pub(crate) fn full(order_letter: char, slot: i32, number: u8) -> OrderCommand {
+    refused(order_letter, slot, number, RefusalReason::AmountsTaken)
+}
+
 pub(crate) fn closed(order_letter: char, slot: i32, reason: CloseReason) -> OrderCommand {
     command(order_letter, OrderCommandBody::DepositClosed { slot, reason })
+}
+
+pub(crate) fn expired(order_letter: char, slot: i32) -> OrderCommand {
+    closed(order_letter, slot, CloseReason::Expired)
 }
 
 pub(crate) fn seen(order_letter: char, transfer: i64) -> OrderCommand {

@@ -11,7 +11,7 @@ mod paying;
 
 use crate::command::{
     at, attach, attach_again, attach_refused, cancel, carrying, choose, closed, command, create,
-    gone, late_settle, mark_paid, opened, refused, resend, seen, settle, tick, usdt,
+    expired, full, gone, late_settle, mark_paid, opened, refused, resend, seen, settle, tick, usdt,
 };
 use crate::name::{amount, order, wallet};
 use crate::story::decide;
@@ -24,30 +24,38 @@ use schemas::{
 use tidemark_processor::machine::orders::{Effect, KEPT_SECONDS, OPEN_MAX, PENDING_MAX, State};
 use tidemark_processor::machine::{Machine, RestoreError};
 
-const OPEN_A: &str = "eth w1: A/0 open 10.00 USDT from 1000 to 2000";
-
 /// Order A with an open deposit #9 of 10.01 at wallet 1 of Ethereum, at version 3.
 fn waiting() -> Book {
     let mut book = Book::new();
     book.then(
         create('A', Some(usdt(Blockchain::Eth, &[1]))),
-        &format!(
-            "A v1 pending created answers 1
-         {OPEN_A}
-         A v2 pending payment_chosen answers 1 [requested w1]"
-        ),
+        "A v1 created answers 1
+         eth w1: A/0 open 10.00 USDT from 1000 to 2000
+         A v2 payment_chosen answers 1 [requested w1]",
     )
-    .then(opened('A', 0, 9, "10.01"), "A v3 pending deposit_opened answers 1 [open w1 #9 10.01]");
+    .then(opened('A', 0, 9, "10.01"), "A v3 deposit_opened answers 1 [open w1 #9 10.01]");
+    book
+}
+
+/// Order A without a choice, at version 1.
+fn created() -> Book {
+    let mut book = Book::new();
+    book.then(create('A', None), "A v1 created answers 1");
     book
 }
 
 /// Order A after its customer chose Ethereum, at version 2: wallet 1 has not replied.
 fn chosen() -> Book {
-    let mut book = Book::new();
-    book.then(create('A', None), "A v1 pending created answers 1").then(
-        choose('A', 2, usdt(Blockchain::Eth, &[1])),
+    chosen_of(&[1])
+}
+
+/// The same with these wallets, of which wallet 1 is asked.
+fn chosen_of(wallets: &[u8]) -> Book {
+    let mut book = created();
+    book.then(
+        choose('A', 2, usdt(Blockchain::Eth, wallets)),
         "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-         A v2 pending payment_chosen answers 2 [requested w1]",
+         A v2 payment_chosen answers 2 [requested w1]",
     );
     book
 }
@@ -58,27 +66,43 @@ fn chosen_twice() -> Book {
     book.then(
         choose('A', 3, usdt(Blockchain::Base, &[2])),
         "base w2: A/1 open 10.00 USDT from 1050 to 2000
-         A v3 pending payment_chosen answers 3 [requested w1] [requested w2]",
+         A v3 payment_chosen answers 3 [requested w1] [requested w2]",
     )
     .then(
         opened('A', 1, 12, "10.00"),
-        "A v4 pending deposit_opened answers 3 [requested w1] [open w2 #12 10.00]",
+        "A v4 deposit_opened answers 3 [requested w1] [open w2 #12 10.00]",
     );
     book
 }
 
-/// The waiting order after another choice, at version 5: the deposit at wallet 1 is requested to close.
-fn replaced() -> Book {
+/// The waiting order after another choice, at version 4: wallet 2 has not replied.
+fn chosen_anew() -> Book {
     let mut book = waiting();
     book.then(
         choose('A', 2, usdt(Blockchain::Base, &[2])),
         "base w2: A/1 open 10.00 USDT from 1050 to 2000
-         A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
-    )
-    .then(
+         A v4 payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
+    );
+    book
+}
+
+/// The same after the reply, at version 5: the deposit at wallet 1 is requested to close.
+fn replaced() -> Book {
+    let mut book = chosen_anew();
+    book.then(
         opened('A', 1, 12, "10.00"),
         "eth w1: A/0 close replaced
-         A v5 pending deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
+         A v5 deposit_opened answers 2 [open w1 #9 10.01] [open w2 #12 10.00]",
+    );
+    book
+}
+
+/// The same after that was done, at version 6.
+fn given_up() -> Book {
+    let mut book = replaced();
+    book.then(
+        closed('A', 0, CloseReason::Replaced),
+        "A v6 deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
     );
     book
 }
@@ -91,10 +115,9 @@ fn ended(status: OrderStatus) -> Book {
             settle('A', 0, 7),
             "eth w1: A/0 settled #7; A v4 paid! paid by #7 [closed w1 #9 10.01]",
         ),
-        OrderStatus::Expired => book.then(
-            closed('A', 0, CloseReason::Expired),
-            "A v4 expired! expired [closed w1 #9 10.01]",
-        ),
+        OrderStatus::Expired => {
+            book.then(expired('A', 0), "A v4 expired! expired [closed w1 #9 10.01]")
+        }
         OrderStatus::Cancelled => book.then(
             cancel('A', 2),
             "eth w1: A/0 close order_cancelled
@@ -123,11 +146,11 @@ fn every_command() -> Vec<OrderCommand> {
         resend('A', 24),
         opened('A', 0, 30, "10.00"),
         opened('A', 1, 31, "10.00"),
-        refused('A', 0, 1, RefusalReason::AmountsTaken),
+        full('A', 0, 1),
         refused('A', 0, 1, RefusalReason::Expired),
-        closed('A', 0, CloseReason::Expired),
+        expired('A', 0),
         closed('A', 0, CloseReason::OrderPaid),
-        closed('A', 5, CloseReason::Expired),
+        expired('A', 5),
         seen('A', 8),
         gone('A', 7),
         settle('A', 0, 8),

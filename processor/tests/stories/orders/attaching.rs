@@ -2,12 +2,13 @@
 
 use super::*;
 
+/// Effects of the attach of #8 by command 2 to an expired order.
+const PAID: &str =
+    "eth w1: A/0 attached #8; A v5 paid! attached by #8 answers 2 [closed w1 #9 10.01]";
+
 #[test]
 fn it_pays_from_every_state() {
-    ended(OrderStatus::Expired).then(
-        attach('A', 2, 8, "9.00"),
-        "eth w1: A/0 attached #8; A v5 paid! attached by #8 answers 2 [closed w1 #9 10.01]",
-    );
+    ended(OrderStatus::Expired).then(attach('A', 2, 8, "9.00"), PAID);
     ended(OrderStatus::Cancelled).then(
         attach('A', 3, 8, "9.00"),
         "eth w1: A/0 attached #8; eth w1: A/0 close order_paid
@@ -47,10 +48,7 @@ fn a_second_transfer_is_refused() {
 #[test]
 fn the_same_question_has_the_same_answer() {
     ended(OrderStatus::Expired)
-        .then(
-            attach('A', 2, 8, "9.00"),
-            "eth w1: A/0 attached #8; A v5 paid! attached by #8 answers 2 [closed w1 #9 10.01]",
-        )
+        .then(attach('A', 2, 8, "9.00"), PAID)
         .then(attach_again('A', 8, "9.00"), "eth w1: A/0 attached #8")
         .then(
             attach('A', 3, 8, "9.00"),
@@ -61,10 +59,7 @@ fn the_same_question_has_the_same_answer() {
 #[test]
 fn what_it_brought_is_the_paid_value() {
     let mut book = ended(OrderStatus::Expired);
-    book.then(
-        attach('A', 2, 8, "9.00"),
-        "eth w1: A/0 attached #8; A v5 paid! attached by #8 answers 2 [closed w1 #9 10.01]",
-    );
+    book.then(attach('A', 2, 8, "9.00"), PAID);
     assert_eq!(row(&book).paid_value, Some(amount("9.00")));
 }
 
@@ -79,10 +74,7 @@ fn a_transfer_that_may_pay_nothing_leaves_it_as_it_is() {
 fn a_forgotten_order_comes_back_with_its_row() {
     let order = row(&ended(OrderStatus::Expired));
     Book::new().then(attach('A', 2, 8, "9.00"), "eth w1: A/0 attach refused #8");
-    Book::new().then(
-        carrying(attach('A', 2, 8, "9.00"), &order),
-        "eth w1: A/0 attached #8; A v5 paid! attached by #8 answers 2 [closed w1 #9 10.01]",
-    );
+    Book::new().then(carrying(attach('A', 2, 8, "9.00"), &order), PAID);
 }
 
 /// A late payment pays an ended order if its deposit accepts late payments.

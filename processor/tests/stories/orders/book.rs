@@ -1,7 +1,7 @@
 //! The orders machine as the stories use it.
 
 use schemas::record::{DepositCommand, DepositCommandBody, Order, OrderCommand, OrderCommandBody};
-use schemas::{OrderCause, UnixMicros};
+use schemas::{OrderCause, OrderStatus, UnixMicros};
 use tidemark_processor::machine::orders::{Effect, State};
 
 use crate::name::{amount, letter};
@@ -56,10 +56,13 @@ impl Described for State {
     }
 }
 
+/// Words of an order; of a pending one without its status.
 fn order_words(order: &Order) -> String {
     assert_eq!(order.amount, amount(&order.amount_text));
-    let mut words =
-        format!("{} v{} {}", letter(order.order_id), order.version, order.status.as_str());
+    let mut words = format!("{} v{}", letter(order.order_id), order.version);
+    if order.status != OrderStatus::Pending {
+        words.push_str(&format!(" {}", order.status));
+    }
     if order.status_changed {
         words.push('!');
     }

@@ -5,10 +5,10 @@ use super::*;
 #[test]
 fn a_candidate_is_noted_once() {
     waiting()
-        .then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
+        .then(seen('A', 7), "A v4 candidate_seen maybe #7 [open w1 #9 10.01]")
         .ignores(seen('A', 7))
         .ignores(gone('A', 8))
-        .then(gone('A', 7), "A v5 pending candidate_gone [open w1 #9 10.01]")
+        .then(gone('A', 7), "A v5 candidate_gone [open w1 #9 10.01]")
         .ignores(gone('A', 7));
 }
 
@@ -34,8 +34,7 @@ fn what_ended_unpaid_has_candidates() {
 
 #[test]
 fn cancel_ends_order_and_deposits() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
+    created()
         .then(cancel('A', 2), "A v2 cancelled! cancelled answers 2")
         .then(cancel('A', 3), "A v3 cancelled not_pending answers 3");
     ended(OrderStatus::Cancelled);
@@ -44,9 +43,9 @@ fn cancel_ends_order_and_deposits() {
 #[test]
 fn a_candidate_refuses_the_cancel() {
     waiting()
-        .then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
-        .then(cancel('A', 2), "A v5 pending cancel_refused answers 2 maybe #7 [open w1 #9 10.01]")
-        .then(gone('A', 7), "A v6 pending candidate_gone [open w1 #9 10.01]")
+        .then(seen('A', 7), "A v4 candidate_seen maybe #7 [open w1 #9 10.01]")
+        .then(cancel('A', 2), "A v5 cancel_refused answers 2 maybe #7 [open w1 #9 10.01]")
+        .then(gone('A', 7), "A v6 candidate_gone [open w1 #9 10.01]")
         .then(
             cancel('A', 3),
             "eth w1: A/0 close order_cancelled

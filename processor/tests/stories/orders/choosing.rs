@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn a_choice_is_answered_twice() {
     chosen()
-        .then(
-            opened('A', 0, 9, "10.00"),
-            "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]",
-        )
+        .then(opened('A', 0, 9, "10.00"), "A v3 deposit_opened answers 2 [open w1 #9 10.00]")
         .ignores(opened('A', 0, 10, "10.01"));
 }
 
@@ -16,7 +13,7 @@ fn a_choice_is_answered_twice() {
 fn the_same_choice_finds_its_deposit() {
     waiting().then(
         choose('A', 5, usdt(Blockchain::Eth, &[1])),
-        "A v4 pending payment_repeated answers 5 [open w1 #9 10.01]",
+        "A v4 payment_repeated answers 5 [open w1 #9 10.01]",
     );
 }
 
@@ -24,8 +21,8 @@ fn the_same_choice_finds_its_deposit() {
 fn the_same_choice_shares_the_answer() {
     chosen().then(choose('A', 3, usdt(Blockchain::Eth, &[1])), "").then(
         opened('A', 0, 9, "10.00"),
-        "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]
-             A v4 pending deposit_opened answers 3 [open w1 #9 10.00]",
+        "A v3 deposit_opened answers 2 [open w1 #9 10.00]
+             A v4 deposit_opened answers 3 [open w1 #9 10.00]",
     );
 }
 
@@ -35,50 +32,42 @@ fn a_refusal_answers_all_choices() {
         // The second choice has another wallet, but only the first is in flight.
         .then(choose('A', 3, usdt(Blockchain::Eth, &[1, 2])), "")
         .then(
-            refused('A', 0, 1, RefusalReason::AmountsTaken),
-            "A v3 pending payment_refused answers 2 [refused w1]
-             A v4 pending payment_refused answers 3 [refused w1]",
+            full('A', 0, 1),
+            "A v3 payment_refused answers 2 [refused w1]
+             A v4 payment_refused answers 3 [refused w1]",
         );
 }
 
 #[test]
 fn another_chain_is_another_deposit() {
-    replaced()
-        .then(
-            closed('A', 0, CloseReason::Replaced),
-            "A v6 pending deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
-        )
+    given_up()
         // The first chain again, in a new slot. The old deposit is dropped when the new one gets its amount.
         .then(
             choose('A', 3, usdt(Blockchain::Eth, &[1])),
             "eth w1: A/2 open 10.00 USDT from 1050 to 2000
-             A v7 pending payment_chosen answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [requested w1]",
+             A v7 payment_chosen answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [requested w1]",
         )
         .then(
             opened('A', 2, 13, "10.01"),
             "base w2: A/1 close replaced
-             A v8 pending deposit_opened answers 3 [open w2 #12 10.00] [open w1 #13 10.01]",
+             A v8 deposit_opened answers 3 [open w2 #12 10.00] [open w1 #13 10.01]",
         )
-        .ignores(closed('A', 0, CloseReason::Expired));
+        .ignores(expired('A', 0));
 }
 
 /// At another wallet the amount is another reservation: both deposits may be paid.
 #[test]
 fn what_keeps_its_amount_is_awaited() {
-    replaced()
-        .then(
-            closed('A', 0, CloseReason::Replaced),
-            "A v6 pending deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
-        )
+    given_up()
         .then(
             choose('A', 3, usdt(Blockchain::Eth, &[3])),
             "eth w3: A/2 open 10.00 USDT from 1050 to 2000
-             A v7 pending payment_chosen answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [requested w3]",
+             A v7 payment_chosen answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [requested w3]",
         )
         .then(
             opened('A', 2, 13, "10.01"),
             "base w2: A/1 close replaced
-             A v8 pending deposit_opened answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [open w3 #13 10.01]",
+             A v8 deposit_opened answers 3 [replaced w1 #9 10.01] [open w2 #12 10.00] [open w3 #13 10.01]",
         );
 }
 
@@ -88,87 +77,46 @@ fn another_coin_is_another_deposit() {
     waiting().then(
         choose('A', 2, usdc),
         "eth w1: A/1 open 10.00 USDC from 1050 to 2000
-         A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w1]",
+         A v4 payment_chosen answers 2 [open w1 #9 10.01] [requested w1]",
     );
 }
 
 #[test]
 fn an_answered_choice_is_forgotten() {
     let pending = |book: &Book| book.machine().snapshot()[0].1.pending.len();
-    let mut book = Book::new();
-    book.then(create('A', None), "A v1 pending created answers 1").then(
-        choose('A', 2, usdt(Blockchain::Eth, &[1])),
-        "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-         A v2 pending payment_chosen answers 2 [requested w1]",
-    );
+    let mut book = chosen();
     assert_eq!(pending(&book), 1);
-    book.then(
-        opened('A', 0, 9, "10.00"),
-        "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]",
-    );
+    book.then(opened('A', 0, 9, "10.00"), "A v3 deposit_opened answers 2 [open w1 #9 10.00]");
     assert_eq!(pending(&book), 0);
 }
 
 #[test]
 fn wallets_are_tried_in_order() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1, 2, 3])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
-        .then(
-            refused('A', 0, 1, RefusalReason::AmountsTaken),
-            "eth w2: A/0 open 10.00 USDT from 1050 to 2000",
-        )
-        .then(
-            refused('A', 0, 2, RefusalReason::AmountsTaken),
-            "eth w3: A/0 open 10.00 USDT from 1050 to 2000",
-        )
-        .then(
-            opened('A', 0, 9, "10.00"),
-            "A v3 pending deposit_opened answers 2 [open w3 #9 10.00]",
-        );
+    chosen_of(&[1, 2, 3])
+        .then(full('A', 0, 1), "eth w2: A/0 open 10.00 USDT from 1050 to 2000")
+        .then(full('A', 0, 2), "eth w3: A/0 open 10.00 USDT from 1050 to 2000")
+        .then(opened('A', 0, 9, "10.00"), "A v3 deposit_opened answers 2 [open w3 #9 10.00]");
 }
 
 #[test]
 fn full_wallets_refuse_the_choice() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1, 2])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
-        .then(
-            refused('A', 0, 1, RefusalReason::AmountsTaken),
-            "eth w2: A/0 open 10.00 USDT from 1050 to 2000",
-        )
-        .then(
-            refused('A', 0, 2, RefusalReason::AmountsTaken),
-            "A v3 pending payment_refused answers 2 [refused w2]",
-        )
+    chosen_of(&[1, 2])
+        .then(full('A', 0, 1), "eth w2: A/0 open 10.00 USDT from 1050 to 2000")
+        .then(full('A', 0, 2), "A v3 payment_refused answers 2 [refused w2]")
         .ignores(opened('A', 0, 9, "10.00"))
         .then(
             choose('A', 3, usdt(Blockchain::Eth, &[1])),
             "eth w1: A/1 open 10.00 USDT from 1050 to 2000
-             A v4 pending payment_chosen answers 3 [requested w1]",
+             A v4 payment_chosen answers 3 [requested w1]",
         );
 }
 
 #[test]
 fn an_expired_refusal_ends_the_choice() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1, 2])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
+    chosen_of(&[1, 2])
         .then(
             refused('A', 0, 1, RefusalReason::Expired),
-            "A v3 pending payment_refused answers 2 [refused w1]",
+            "A v3 payment_refused answers 2 [refused w1]",
         )
         // No deposit can be paid any more: the order's own timer ends it.
         .then(tick(2001, 'A'), "A v4 expired! expired [refused w1]");
@@ -180,25 +128,16 @@ fn a_choice_at_the_deadline_counts() {
         let body = OrderCommandBody::ChoosePayment(usdt(Blockchain::Eth, &[1]));
         at(second, 'A', id, body)
     };
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(choice(2001, 2), "A v2 pending not_pending answers 2")
-        .then(
-            choice(2000, 3),
-            "eth w1: A/0 open 10.00 USDT from 2000 to 2000
-             A v3 pending payment_chosen answers 3 [requested w1]",
-        );
+    created().then(choice(2001, 2), "A v2 not_pending answers 2").then(
+        choice(2000, 3),
+        "eth w1: A/0 open 10.00 USDT from 2000 to 2000
+             A v3 payment_chosen answers 3 [requested w1]",
+    );
 }
 
 #[test]
 fn opened_after_the_end_it_is_closed() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1, 2])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
+    chosen_of(&[1, 2])
         .then(cancel('A', 3), "A v3 cancelled! cancelled answers 3 [requested w1]")
         .then(
             opened('A', 0, 9, "10.00"),
@@ -214,18 +153,9 @@ fn opened_after_the_end_it_is_closed() {
 
 #[test]
 fn refused_after_the_end_it_stops() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1, 2])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
+    chosen_of(&[1, 2])
         .then(mark_paid('A', 3), "A v3 paid! marked_paid answers 3 [requested w1]")
-        .then(
-            refused('A', 0, 1, RefusalReason::AmountsTaken),
-            "A v4 paid payment_refused answers 2 [refused w1]",
-        );
+        .then(full('A', 0, 1), "A v4 paid payment_refused answers 2 [refused w1]");
 }
 
 /// A stopped lane does not reply: the number of its waiting choices is bounded, and they write no records.
@@ -250,22 +180,15 @@ fn the_last_choice_stays() {
     chosen_twice().then(
         opened('A', 0, 9, "10.00"),
         "eth w1: A/0 close replaced
-             A v5 pending deposit_opened answers 2 [open w1 #9 10.00] [open w2 #12 10.00]",
+             A v5 deposit_opened answers 2 [open w1 #9 10.00] [open w2 #12 10.00]",
     );
 }
 
 /// The order after another choice, at version 7: the first chain has stopped, the second one has passed the deadline.
 fn halted() -> Book {
-    let mut book = replaced();
-    book.then(
-        closed('A', 0, CloseReason::Replaced),
-        "A v6 pending deposit_closed [replaced w1 #9 10.01] [open w2 #12 10.00]",
-    )
-    .then(
-        closed('A', 1, CloseReason::Expired),
-        "A v7 pending deposit_closed [replaced w1 #9 10.01] [closed w2 #12 10.00]",
-    )
-    .ignores(tick(2001, 'A'));
+    let mut book = given_up();
+    book.then(expired('A', 1), "A v7 deposit_closed [replaced w1 #9 10.01] [closed w2 #12 10.00]")
+        .ignores(tick(2001, 'A'));
     book
 }
 
@@ -274,13 +197,10 @@ fn halted() -> Book {
 fn a_replaced_deposit_may_still_pay() {
     halted().then(
         settle('A', 0, 7),
-        "eth w1: A/0 settled #7
-         A v8 paid! paid by #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
+        "eth w1: A/0 settled #7; A v8 paid! paid by #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
     );
-    halted().then(
-        closed('A', 0, CloseReason::Expired),
-        "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]",
-    );
+    halted()
+        .then(expired('A', 0), "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
 /// The report of the expiry was lost: the lane is asked for it every hour.
@@ -291,10 +211,7 @@ fn a_lane_is_asked_of_what_was_replaced() {
         .then(tick(5601, 'A'), "eth w1: A/0 close expired")
         .ignores(closed('A', 0, CloseReason::Replaced))
         .then(tick(9202, 'A'), "eth w1: A/0 close expired")
-        .then(
-            closed('A', 0, CloseReason::Expired),
-            "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]",
-        );
+        .then(expired('A', 0), "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
 /// An ended order also closes its replaced deposits, and is kept until their lanes have confirmed that.
@@ -318,20 +235,17 @@ fn a_candidate_holds_its_order() {
         let mut book = halted();
         book.then(
             seen('A', 7),
-            "A v8 pending candidate_seen maybe #7 [replaced w1 #9 10.01] [closed w2 #12 10.00]",
+            "A v8 candidate_seen maybe #7 [replaced w1 #9 10.01] [closed w2 #12 10.00]",
         )
         .then(
-            closed('A', 0, CloseReason::Expired),
-            "A v9 pending deposit_closed maybe #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
+            expired('A', 0),
+            "A v9 deposit_closed maybe #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
         )
         .ignores(tick(2001, 'A'));
         book
     };
     seen_late()
-        .then(
-            gone('A', 7),
-            "A v10 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
-        )
+        .then(gone('A', 7), "A v10 candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]")
         .then(tick(2001, 'A'), "A v11 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
     // A `CandidateGone` was lost: all lanes are asked every hour, and the transfer's lane replies.
     let questions = "eth w1: A/0 candidate #7; base w2: A/1 candidate #7";
@@ -343,10 +257,7 @@ fn a_candidate_holds_its_order() {
         .ignores(tick(9201, 'A'))
         .ignores(seen('A', 7))
         .then(tick(9202, 'A'), questions)
-        .then(
-            gone('A', 7),
-            "A v10 pending candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]",
-        )
+        .then(gone('A', 7), "A v10 candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]")
         .then(tick(9203, 'A'), "A v11 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
@@ -360,7 +271,7 @@ fn open_deposits_are_bounded() {
         let asked = decide(&mut state, &choose('A', 2, usdt(blockchain, &[1])));
         assert!(matches!(asked.as_slice(), [Effect::Command(open), _] if open.slot == number));
         if blockchain == Blockchain::Op {
-            decide(&mut state, &refused('A', number, 1, RefusalReason::AmountsTaken));
+            decide(&mut state, &full('A', number, 1));
         }
     }
     let effects = decide(&mut state, &choose('A', 3, usdt(Blockchain::Linea, &[1])));

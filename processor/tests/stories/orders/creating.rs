@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn an_order_is_pending() {
-    let mut book = Book::new();
-    book.then(create('A', None), "A v1 pending created answers 1");
+    let mut book = created();
     let effects = decide(&mut State::new(), &create('A', None));
     let [Effect::Order(order)] = effects.as_slice() else { panic!("{effects:?}") };
     assert_eq!((order.created_at.0, order.expires_at.0), (1000, 2000));
@@ -20,10 +19,7 @@ fn the_same_create_changes_nothing() {
     if let OrderCommandBody::Create(create) = &mut other.body {
         create.amount = amount("99");
     }
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
-        .ignores(create('A', None))
-        .ignores(other);
+    created().ignores(create('A', None)).ignores(other);
     waiting().ignores(create('A', Some(usdt(Blockchain::Eth, &[1]))));
     ended(OrderStatus::Paid).ignores(create('A', None));
 }
@@ -41,9 +37,9 @@ fn the_expected_sender_is_passed_on() {
     }
     Book::new().then(
         command,
-        "A v1 pending created answers 1
+        "A v1 created answers 1
          eth w1: A/0 open 10.00 USDT from 1000 to 2000 only from w7
-         A v2 pending payment_chosen answers 1 [requested w1]",
+         A v2 payment_chosen answers 1 [requested w1]",
     );
 }
 
@@ -51,7 +47,7 @@ fn the_expected_sender_is_passed_on() {
 fn created_without_a_wallet_it_waits() {
     Book::new().then(
         create('A', Some(usdt(Blockchain::Eth, &[]))),
-        "A v1 pending created answers 1; A v2 pending payment_refused answers 1",
+        "A v1 created answers 1; A v2 payment_refused answers 1",
     );
 }
 
@@ -75,5 +71,5 @@ fn versions_begin_where_the_command_says() {
     if let OrderCommandBody::Create(create) = &mut command.body {
         create.first_version = 1_790_000_000;
     }
-    Book::new().then(command, "A v1790000000 pending created answers 1");
+    Book::new().then(command, "A v1790000000 created answers 1");
 }

@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn the_timer_ends_it_past_the_deadline() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
+    created()
         .ignores(tick(1500, 'A'))
         .ignores(tick(2000, 'A'))
         .then(tick(2001, 'A'), "A v2 expired! expired")
@@ -16,12 +15,9 @@ fn the_timer_ends_it_past_the_deadline() {
 fn a_deposit_stops_the_timer() {
     chosen()
         .ignores(tick(1350, 'A'))
-        .then(
-            opened('A', 0, 9, "10.00"),
-            "A v3 pending deposit_opened answers 2 [open w1 #9 10.00]",
-        )
+        .then(opened('A', 0, 9, "10.00"), "A v3 deposit_opened answers 2 [open w1 #9 10.00]")
         .ignores(tick(3000, 'A'))
-        .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.00]");
+        .then(expired('A', 0), "A v4 expired! expired [closed w1 #9 10.00]");
 }
 
 /// An open request without a reply is repeated every five minutes: one of the two was lost.
@@ -41,7 +37,7 @@ fn an_unanswered_lane_is_asked_again() {
         // The replies arrive late. Only the reply to the last request counts, as the wallet may open at that one.
         .ignores(answered(1050))
         .ignores(answered(1351))
-        .then(answered(2001), "A v3 pending payment_refused answers 2 [refused w1]")
+        .then(answered(2001), "A v3 payment_refused answers 2 [refused w1]")
         .then(tick(2002, 'A'), "A v4 expired! expired [refused w1]");
 }
 
@@ -55,26 +51,20 @@ fn a_lane_is_asked_what_became_of_a_deposit() {
         .then(tick(5601, 'A'), ask)
         .ignores(tick(9201, 'A'))
         .then(tick(9202, 'A'), ask)
-        .then(closed('A', 0, CloseReason::Expired), "A v4 expired! expired [closed w1 #9 10.01]");
+        .then(expired('A', 0), "A v4 expired! expired [closed w1 #9 10.01]");
 }
 
 /// The close of the replaced deposit was lost: it is requested again after the other deposit ended.
 #[test]
 fn a_lost_close_of_another_choice_ends_with_the_order() {
     replaced()
-        .then(
-            closed('A', 1, CloseReason::Expired),
-            "A v6 pending deposit_closed [open w1 #9 10.01] [closed w2 #12 10.00]",
-        )
+        .then(expired('A', 1), "A v6 deposit_closed [open w1 #9 10.01] [closed w2 #12 10.00]")
         .then(tick(5601, 'A'), "eth w1: A/0 close expired")
         .then(
             closed('A', 0, CloseReason::Replaced),
-            "A v7 pending deposit_closed [replaced w1 #9 10.01] [closed w2 #12 10.00]",
+            "A v7 deposit_closed [replaced w1 #9 10.01] [closed w2 #12 10.00]",
         )
-        .then(
-            closed('A', 0, CloseReason::Expired),
-            "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]",
-        );
+        .then(expired('A', 0), "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
 /// Two requests of one second would share a refusal, and the later one may open.
@@ -86,7 +76,7 @@ fn a_lane_is_not_asked_again_before_its_time() {
     chosen()
         .then(
             OrderCommand { issued_at: UnixSeconds(1351).micros(), ..choose_base },
-            &format!("{base}; A v3 pending payment_chosen answers 3 [requested w1] [requested w2]"),
+            &format!("{base}; A v3 payment_chosen answers 3 [requested w1] [requested w2]"),
         )
         .then(tick(1351, 'A'), eth)
         .ignores(tick(1651, 'A'))
@@ -108,65 +98,37 @@ fn the_choice_that_is_on_its_way_has_the_timer() {
 #[test]
 fn a_closed_deposit_is_not_asked_for() {
     chosen_twice()
-        .then(
-            closed('A', 0, CloseReason::Expired),
-            "A v5 pending deposit_closed [closed w1] [open w2 #12 10.00]",
-        )
+        .then(expired('A', 0), "A v5 deposit_closed [closed w1] [open w2 #12 10.00]")
         .ignores(tick(1351, 'A'))
-        .then(
-            closed('A', 1, CloseReason::Expired),
-            "A v6 expired! expired [closed w1] [closed w2 #12 10.00]",
-        );
+        .then(expired('A', 1), "A v6 expired! expired [closed w1] [closed w2 #12 10.00]");
 }
 
 #[test]
 fn only_expiry_of_a_deposit_ends_it() {
     waiting()
-        .then(
-            closed('A', 0, CloseReason::OrderExpired),
-            "A v4 pending deposit_closed [closed w1 #9 10.01]",
-        )
+        .then(closed('A', 0, CloseReason::OrderExpired), "A v4 deposit_closed [closed w1 #9 10.01]")
         .then(tick(2001, 'A'), "A v5 expired! expired [closed w1 #9 10.01]");
 }
 
 #[test]
 fn two_deposits_must_both_close() {
-    waiting()
-        .then(
-            choose('A', 2, usdt(Blockchain::Base, &[2])),
-            "base w2: A/1 open 10.00 USDT from 1050 to 2000
-             A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
-        )
-        .then(
-            closed('A', 0, CloseReason::Expired),
-            "A v5 pending deposit_closed [closed w1 #9 10.01] [requested w2]",
-        )
+    chosen_anew()
+        .then(expired('A', 0), "A v5 deposit_closed [closed w1 #9 10.01] [requested w2]")
         .then(
             opened('A', 1, 12, "10.00"),
-            "A v6 pending deposit_opened answers 2 [closed w1 #9 10.01] [open w2 #12 10.00]",
+            "A v6 deposit_opened answers 2 [closed w1 #9 10.01] [open w2 #12 10.00]",
         )
-        .ignores(closed('A', 0, CloseReason::Expired))
-        .then(
-            closed('A', 1, CloseReason::Expired),
-            "A v7 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]",
-        );
+        .ignores(expired('A', 0))
+        .then(expired('A', 1), "A v7 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
 #[test]
 fn the_last_refused_starts_the_timer() {
-    waiting()
-        .then(
-            choose('A', 2, usdt(Blockchain::Base, &[2])),
-            "base w2: A/1 open 10.00 USDT from 1050 to 2000
-             A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
-        )
-        .then(
-            closed('A', 0, CloseReason::Expired),
-            "A v5 pending deposit_closed [closed w1 #9 10.01] [requested w2]",
-        )
+    chosen_anew()
+        .then(expired('A', 0), "A v5 deposit_closed [closed w1 #9 10.01] [requested w2]")
         .then(
             refused('A', 1, 2, RefusalReason::Expired),
-            "A v6 pending payment_refused answers 2 [closed w1 #9 10.01] [refused w2]",
+            "A v6 payment_refused answers 2 [closed w1 #9 10.01] [refused w2]",
         )
         .then(tick(2001, 'A'), "A v7 expired! expired [closed w1 #9 10.01] [refused w2]");
 }
@@ -179,12 +141,12 @@ fn due_orders_come_in_order() {
         if let OrderCommandBody::Create(create) = &mut command.body {
             create.expires_at = UnixSeconds(expires_at);
         }
-        book.then(command, &format!("{letter} v1 pending created answers 1"));
+        book.then(command, &format!("{letter} v1 created answers 1"));
     }
     book.then(
         choose('D', 2, usdt(Blockchain::Eth, &[1])),
         "eth w1: D/0 open 10.00 USDT from 1050 to 2001
-         D v2 pending payment_chosen answers 2 [requested w1]",
+         D v2 payment_chosen answers 2 [requested w1]",
     );
     let due = |book: &Book, now, max| book.machine().due(UnixSeconds(now), max);
     assert_eq!(due(&book, 1350, 10), []);
@@ -195,9 +157,6 @@ fn due_orders_come_in_order() {
     assert_eq!(due(&book, 2003, 2), [order('D'), order('A')]);
     book.then(tick(2003, 'A'), "A v2 expired! expired")
         .then(cancel('B', 3), "B v2 cancelled! cancelled answers 3")
-        .then(
-            refused('D', 0, 1, RefusalReason::AmountsTaken),
-            "D v3 pending payment_refused answers 2 [refused w1]",
-        );
+        .then(full('D', 0, 1), "D v3 payment_refused answers 2 [refused w1]");
     assert_eq!(due(&book, 2003, 10), [order('D'), order('C')]);
 }

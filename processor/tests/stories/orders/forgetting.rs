@@ -35,10 +35,8 @@ fn an_ended_order_leaves_a_week_after_its_late_window() {
     for status in [OrderStatus::Paid, OrderStatus::Expired] {
         leaves_after(&mut ended(status), 1100 + LATE_WINDOW + KEPT_SECONDS);
     }
-    let mut never_chosen = Book::new();
-    never_chosen
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(cancel('A', 2), "A v2 cancelled! cancelled answers 2");
+    let mut never_chosen = created();
+    never_chosen.then(cancel('A', 2), "A v2 cancelled! cancelled answers 2");
     leaves_after(&mut never_chosen, 1060 + KEPT_SECONDS);
 }
 
@@ -48,13 +46,13 @@ fn a_create_older_than_memory_creates_nothing() {
     let ended_at = |second| {
         let mut book = Book::new();
         let created = OrderCommand { issued_at: UnixSeconds(second).micros(), ..create('B', None) };
-        book.then(created, "B v1 pending created answers 1").then(
+        book.then(created, "B v1 created answers 1").then(
             at(second, 'B', 2, OrderCommandBody::Cancel),
             "B v2 cancelled! cancelled answers 2",
         );
         book
     };
-    ended_at(1000 + KEPT_SECONDS).then(create('A', None), "A v1 pending created answers 1");
+    ended_at(1000 + KEPT_SECONDS).then(create('A', None), "A v1 created answers 1");
     ended_at(1001 + KEPT_SECONDS).ignores(create('A', None));
 }
 
@@ -65,16 +63,13 @@ fn the_longest_late_window_counts() {
     book.then(
         choose('A', 2, longer),
         "base w2: A/1 open 10.00 USDT from 1050 to 2000
-         A v4 pending payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
+         A v4 payment_chosen answers 2 [open w1 #9 10.01] [requested w2]",
     )
     .then(
         refused('A', 1, 2, RefusalReason::Expired),
-        "A v5 pending payment_refused answers 2 [open w1 #9 10.01] [refused w2]",
+        "A v5 payment_refused answers 2 [open w1 #9 10.01] [refused w2]",
     )
-    .then(
-        closed('A', 0, CloseReason::Expired),
-        "A v6 expired! expired [closed w1 #9 10.01] [refused w2]",
-    );
+    .then(expired('A', 0), "A v6 expired! expired [closed w1 #9 10.01] [refused w2]");
     leaves_after(&mut book, 1100 + 900 + KEPT_SECONDS);
 }
 
@@ -100,15 +95,8 @@ fn an_order_stays_until_its_lanes_have_answered() {
         "A v5 cancelled deposit_closed [closed w1 #9 10.01]",
     );
     leaves_after(&mut cancelled, 1100 + LATE_WINDOW + KEPT_SECONDS);
-    let mut unanswered = Book::new();
-    unanswered
-        .then(create('A', None), "A v1 pending created answers 1")
-        .then(
-            choose('A', 2, usdt(Blockchain::Eth, &[1])),
-            "eth w1: A/0 open 10.00 USDT from 1050 to 2000
-             A v2 pending payment_chosen answers 2 [requested w1]",
-        )
-        .then(cancel('A', 3), "A v3 cancelled! cancelled answers 3 [requested w1]");
+    let mut unanswered = chosen();
+    unanswered.then(cancel('A', 3), "A v3 cancelled! cancelled answers 3 [requested w1]");
     // Its lane is asked again.
     assert_eq!(due(&unanswered, i64::MAX), due(&unanswered, 1400));
     assert!(!due(&unanswered, 1400).is_empty());
@@ -183,10 +171,8 @@ fn a_row_counts_only_where_it_can_be_true() {
         carrying(resend('A', 2), &order),
         "A v5 paid webhook_resent by #7 answers 2 [closed w1 #9 10.01]",
     );
-    waiting().then(
-        carrying(resend('A', 2), &order),
-        "A v4 pending resend_refused answers 2 [open w1 #9 10.01]",
-    );
+    waiting()
+        .then(carrying(resend('A', 2), &order), "A v4 resend_refused answers 2 [open w1 #9 10.01]");
 }
 
 /// One tick of any order forgets all that are due, up to a limit.

@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn the_first_settle_wins() {
     waiting()
-        .then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
-        .then(seen('A', 8), "A v5 pending candidate_seen maybe #7 maybe #8 [open w1 #9 10.01]")
+        .then(seen('A', 7), "A v4 candidate_seen maybe #7 [open w1 #9 10.01]")
+        .then(seen('A', 8), "A v5 candidate_seen maybe #7 maybe #8 [open w1 #9 10.01]")
         .then(
             settle('A', 0, 8),
             "eth w1: A/0 settled #8; A v6 paid! paid by #8 [closed w1 #9 10.01]",
@@ -39,7 +39,7 @@ fn payment_closes_other_deposits() {
         .then(
             choose('A', 3, usdt(Blockchain::Op, &[3])),
             "op w3: A/2 open 10.00 USDT from 1050 to 2000
-             A v6 pending payment_chosen answers 3 \
+             A v6 payment_chosen answers 3 \
              [open w1 #9 10.01] [open w2 #12 10.00] [requested w3]",
         )
         .then(
@@ -62,8 +62,7 @@ fn payment_closes_other_deposits() {
 
 #[test]
 fn mark_paid_works_from_every_state() {
-    Book::new()
-        .then(create('A', None), "A v1 pending created answers 1")
+    created()
         .then(mark_paid('A', 2), "A v2 paid! marked_paid answers 2")
         .then(mark_paid('A', 3), "A v3 paid mark_paid_repeated answers 3");
     ended(OrderStatus::Paid).then(
@@ -83,12 +82,10 @@ fn mark_paid_works_from_every_state() {
 /// The current status is published again, as a new version.
 #[test]
 fn a_webhook_is_resent_as_a_version() {
-    waiting()
-        .then(resend('A', 2), "A v4 pending resend_refused answers 2 [open w1 #9 10.01]")
-        .then(
-            settle('A', 0, 7),
-            "eth w1: A/0 settled #7; A v5 paid! paid by #7 [closed w1 #9 10.01]",
-        );
+    waiting().then(resend('A', 2), "A v4 resend_refused answers 2 [open w1 #9 10.01]").then(
+        settle('A', 0, 7),
+        "eth w1: A/0 settled #7; A v5 paid! paid by #7 [closed w1 #9 10.01]",
+    );
     for status in [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled] {
         let mut state = ended(status).machine().clone();
         let effects = decide(&mut state, &resend('A', 2));
@@ -103,7 +100,7 @@ fn a_webhook_is_resent_as_a_version() {
 fn marked_paid_it_takes_what_was_on_its_way() {
     let marked = || {
         let mut book = waiting();
-        book.then(seen('A', 7), "A v4 pending candidate_seen maybe #7 [open w1 #9 10.01]")
+        book.then(seen('A', 7), "A v4 candidate_seen maybe #7 [open w1 #9 10.01]")
             .then(
                 mark_paid('A', 2),
                 "eth w1: A/0 close order_paid
