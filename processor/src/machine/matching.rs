@@ -138,6 +138,8 @@ pub struct State {
     watches: Watches,
     /// Metric: no decision depends on it.
     shares: BTreeMap<Stablecoin, Share>,
+    /// Effects so far of the input under way.
+    effects: Vec<Effect>,
 }
 
 impl State {
@@ -153,6 +155,7 @@ impl State {
             transfers: Transfers::default(),
             watches: Watches::default(),
             shares: BTreeMap::new(),
+            effects: Vec::new(),
         }
     }
 
@@ -190,49 +193,73 @@ impl State {
         lane.sequence.cast_unsigned()
     }
 
-    fn command_order(
-        effects: &mut Vec<Effect>,
-        order_id: OrderId,
-        issued_at: UnixMicros,
-        body: OrderCommandBody,
-    ) {
-        Self::command_order_by(effects, (order_id, None), issued_at, body);
+    fn command_order(&mut self, order_id: OrderId, issued_at: UnixMicros, body: OrderCommandBody) {
+        self.command_order_by((order_id, None), issued_at, body);
     }
 
     /// The same, with the api command that waits for the reply.
     fn command_order_by(
-        effects: &mut Vec<Effect>,
+        &mut self,
         (order_id, command_id): (OrderId, Option<CommandId>),
         issued_at: UnixMicros,
         body: OrderCommandBody,
     ) {
-        effects.push(Effect::Command(OrderCommand { order_id, command_id, issued_at, body }));
+        self.effects.push(Effect::Command(OrderCommand { order_id, command_id, issued_at, body }));
     }
 
     /// Stores a transfer's new state and publishes it.
-    fn publish(
-        &mut self,
-        stage: TransferStage,
-        row: TransferRow,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn publish(&mut self, stage: TransferStage, row: TransferRow) -> Result<(), Broken> {
         let (id, status) = (row.id, row.status);
         let before = self.transfers.get(id).map(|row| row.status);
         let admitted = stage.admits(before, status);
         invariant!(1, admitted, "transfer {id} became {status} as {stage:?}, it was {before:?}");
-        effects.push(Effect::Transfer(stage, row.record(self.blockchain)));
+        self.effects.push(Effect::Transfer(stage, row.record(self.blockchain)));
         self.transfers.put(row)
     }
 
     /// Stores a deposit's new state and publishes it.
-    fn publish_deposit(
-        &mut self,
-        row: DepositRow,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn publish_deposit(&mut self, row: DepositRow) -> Result<(), Broken> {
         let record = row.record(self.blockchain, self.deposits.contracts(&row));
-        effects.push(Effect::Deposit(record));
+        self.effects.push(Effect::Deposit(record));
         self.deposits.put(row)
+    }
+
+    /// Takes an input, whose effects [`State::effects`] gets.
+    fn take(&mut self, input: &Input) -> Result<(), Broken> {
+        match input {
+            Input::Chain(record) if record.blockchain != self.blockchain => Ok(()),
+            Input::Chain(record) => match &record.body {
+                ChainBody::Transfer(seen) => self.observe(record, seen),
+                ChainBody::Retract(seen) => self.retract(record, seen),
+                ChainBody::Head(head) => self.advance(record, head),
+                ChainBody::Watch(watch) => {
+                    if self.watches.add(watch) {
+                        self.lane_mut().progress_due = true;
+                    }
+                    Ok(())
+                }
+            },
+            Input::Command(command) => match &command.body {
+                DepositCommandBody::Open(open) => self.open(command, open),
+                DepositCommandBody::Close { reason } => self.close(command, *reason),
+                DepositCommandBody::Candidate { transfer_id } => {
+                    self.candidate(command, *transfer_id)
+                }
+                DepositCommandBody::Settled { transfer_id } => self.settled(command, *transfer_id),
+                DepositCommandBody::Refused { transfer_id, reason } => {
+                    self.refused(command, *transfer_id, *reason)
+                }
+                DepositCommandBody::Attach(attach) => self.attach(command, attach),
+                DepositCommandBody::Attached { transfer_id } => {
+                    self.attached(command, *transfer_id)
+                }
+                DepositCommandBody::AttachRefused { transfer_id } => {
+                    self.attach_refused(command, *transfer_id)
+                }
+                DepositCommandBody::Stop(scope) => self.stop(*scope, command.issued_at),
+                DepositCommandBody::Resume(scope) => self.resume(*scope, command.issued_at),
+            },
+        }
     }
 }
 
@@ -242,44 +269,10 @@ impl Machine for State {
     type Entry = MatchingEntry;
 
     fn decide(&mut self, input: &Input, effects: &mut Vec<Effect>) -> Result<(), Broken> {
-        match input {
-            Input::Chain(record) if record.blockchain != self.blockchain => Ok(()),
-            Input::Chain(record) => match &record.body {
-                ChainBody::Transfer(seen) => self.observe(record, seen, effects),
-                ChainBody::Retract(seen) => self.retract(record, seen, effects),
-                ChainBody::Head(head) => self.advance(record, head, effects),
-                ChainBody::Watch(watch) => {
-                    if self.watches.add(watch) {
-                        self.lane_mut().progress_due = true;
-                    }
-                    Ok(())
-                }
-            },
-            Input::Command(command) => match &command.body {
-                DepositCommandBody::Open(open) => self.open(command, open, effects),
-                DepositCommandBody::Close { reason } => self.close(command, *reason, effects),
-                DepositCommandBody::Candidate { transfer_id } => {
-                    self.candidate(command, *transfer_id, effects)
-                }
-                DepositCommandBody::Settled { transfer_id } => {
-                    self.settled(command, *transfer_id, effects)
-                }
-                DepositCommandBody::Refused { transfer_id, reason } => {
-                    self.refused(command, *transfer_id, *reason, effects)
-                }
-                DepositCommandBody::Attach(attach) => self.attach(command, attach, effects),
-                DepositCommandBody::Attached { transfer_id } => {
-                    self.attached(command, *transfer_id, effects)
-                }
-                DepositCommandBody::AttachRefused { transfer_id } => {
-                    self.attach_refused(command, *transfer_id)
-                }
-                DepositCommandBody::Stop(scope) => self.stop(*scope, command.issued_at, effects),
-                DepositCommandBody::Resume(scope) => {
-                    self.resume(*scope, command.issued_at, effects)
-                }
-            },
-        }
+        std::mem::swap(&mut self.effects, effects);
+        let taken = self.take(input);
+        std::mem::swap(&mut self.effects, effects);
+        taken
     }
 
     fn changes(&self) -> Vec<(String, Option<MatchingEntry>)> {

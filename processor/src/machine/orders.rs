@@ -134,6 +134,8 @@ impl Index<OrderRow> for Timers {
 #[derive(Debug, Clone, Default)]
 pub struct State {
     orders: Table<OrderRow, Timers>,
+    /// Effects so far of the command under way.
+    effects: Vec<Effect>,
 }
 
 impl State {
@@ -143,12 +145,7 @@ impl State {
         Self::default()
     }
 
-    fn create(
-        &mut self,
-        command: &OrderCommand,
-        create: &CreateOrder,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn create(&mut self, command: &OrderCommand, create: &CreateOrder) -> Result<(), Broken> {
         if self.orders.get(command.order_id).is_some() {
             return Ok(()); // A duplicate.
         }
@@ -156,52 +153,37 @@ impl State {
             return Ok(()); // Maybe a duplicate whose order has ended and was forgotten.
         }
         let row = OrderRow::new(create.first_record(command));
-        effects.push(Effect::Order(row.order.clone()));
+        self.effects.push(Effect::Order(row.order.clone()));
         self.orders.put(row.clone())?;
         match &create.payment {
-            Some(payment) => self.choose(row, command, payment, effects),
+            Some(payment) => self.choose(row, command, payment),
             None => Ok(()),
         }
     }
 
-    fn cancel(
-        &mut self,
-        row: OrderRow,
-        command: &OrderCommand,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn cancel(&mut self, row: OrderRow, command: &OrderCommand) -> Result<(), Broken> {
         let cause = match (row.is_pending(), row.order.candidates.is_empty()) {
-            (true, true) => return self.end(row, command, End::Cancelled, effects),
+            (true, true) => return self.end(row, command, End::Cancelled),
             (true, false) => OrderCause::CancelRefused,
             (false, _) => OrderCause::NotPending,
         };
-        self.reply(row, command, cause, effects)
+        self.reply(row, command, cause)
     }
 
-    fn mark_paid(
-        &mut self,
-        row: OrderRow,
-        command: &OrderCommand,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn mark_paid(&mut self, row: OrderRow, command: &OrderCommand) -> Result<(), Broken> {
         if row.order.status == OrderStatus::Paid {
             let cause = OrderCause::MarkPaidRepeated;
-            self.reply(row, command, cause, effects)
+            self.reply(row, command, cause)
         } else {
-            self.end(row, command, End::MarkedPaid, effects)
+            self.end(row, command, End::MarkedPaid)
         }
     }
 
     /// Publishes the status again as a new version: only the orders machine has the current one.
-    fn resend_webhook(
-        &mut self,
-        row: OrderRow,
-        command: &OrderCommand,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn resend_webhook(&mut self, row: OrderRow, command: &OrderCommand) -> Result<(), Broken> {
         let pending = row.is_pending();
         let cause = if pending { OrderCause::ResendRefused } else { OrderCause::WebhookResent };
-        self.reply(row, command, cause, effects)
+        self.reply(row, command, cause)
     }
 
     fn candidate_seen(
@@ -209,7 +191,6 @@ impl State {
         mut row: OrderRow,
         command: &OrderCommand,
         transfer_id: TransferId,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         // Also for an ended order: an operator may still mark it paid.
         let is_paid = row.order.status == OrderStatus::Paid;
@@ -217,7 +198,7 @@ impl State {
             return Ok(());
         }
         row.order.candidates.push(transfer_id);
-        self.publish(row, command, OrderCause::CandidateSeen, None, effects).map(drop)
+        self.publish(row, command, OrderCause::CandidateSeen, None).map(drop)
     }
 
     fn candidate_gone(
@@ -225,13 +206,12 @@ impl State {
         mut row: OrderRow,
         command: &OrderCommand,
         transfer_id: TransferId,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if !row.order.candidates.contains(&transfer_id) {
             return Ok(());
         }
         row.order.candidates.retain(|id| *id != transfer_id);
-        self.publish(row, command, OrderCause::CandidateGone, None, effects).map(drop)
+        self.publish(row, command, OrderCause::CandidateGone, None).map(drop)
     }
 
     /// Decides a settle: the first one pays. An order that an operator marked paid without a transfer also accepts one
@@ -241,7 +221,6 @@ impl State {
         mut row: OrderRow,
         command: &OrderCommand,
         settle: &Settle,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (payer, paid_by) = (settle.transfer_id, row.order.paid_by);
         let settled = DepositCommandBody::Settled { transfer_id: payer };
@@ -251,7 +230,7 @@ impl State {
                 Ok(End::PaidLate)
             }
             OrderStatus::Paid if paid_by == Some(payer) => {
-                effects.push(answer(command, settle, settled));
+                self.effects.push(answer(command, settle, settled));
                 return Ok(());
             }
             OrderStatus::Paid if paid_by.is_none() && row.order.candidates.contains(&payer) => {
@@ -264,9 +243,9 @@ impl State {
         let end = match end {
             Ok(end) => end,
             Err(reason) => {
-                effects.push(refuse(command, settle, reason));
+                self.effects.push(refuse(command, settle, reason));
                 // A repeated settle gets the same reply, even if the order is marked paid since.
-                return self.candidate_gone(row, command, payer, effects);
+                return self.candidate_gone(row, command, payer);
             }
         };
         let id = row.order.order_id;
@@ -275,24 +254,18 @@ impl State {
         // The transfer's amount is that of its deposit.
         row.order.paid_value =
             row.leave_slot(settle.slot, DepositState::Closed).and_then(|paid| paid.value);
-        effects.push(answer(command, settle, settled));
-        self.end(row, command, end, effects)
+        self.effects.push(answer(command, settle, settled));
+        self.end(row, command, end)
     }
 
     /// Moves the order to a terminal state and closes its deposits.
-    fn end(
-        &mut self,
-        mut row: OrderRow,
-        command: &OrderCommand,
-        end: End,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn end(&mut self, mut row: OrderRow, command: &OrderCommand, end: End) -> Result<(), Broken> {
         row.order.status = end.status();
         if !matches!(end, End::MarkedPaid) {
             row.order.candidates.clear();
         }
-        effects.extend(row.reserved().filter_map(|deposit| row.close_ended(command, deposit)));
-        self.reply(row, command, end.cause(), effects)
+        self.effects.extend(row.reserved().filter_map(|deposit| row.close_ended(command, deposit)));
+        self.reply(row, command, end.cause())
     }
 
     /// Publishes the order as the reply to a command.
@@ -301,9 +274,8 @@ impl State {
         row: OrderRow,
         command: &OrderCommand,
         cause: OrderCause,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
-        self.publish(row, command, cause, command.command_id, effects).map(drop)
+        self.publish(row, command, cause, command.command_id).map(drop)
     }
 
     /// Stores the order's new state and publishes it as its next version.
@@ -313,7 +285,6 @@ impl State {
         command: &OrderCommand,
         cause: OrderCause,
         command_id: Option<CommandId>,
-        effects: &mut Vec<Effect>,
     ) -> Result<OrderRow, Broken> {
         let before = &self.orders.named(row.order.order_id)?.order;
         check_change(before, &row, cause)?;
@@ -323,32 +294,27 @@ impl State {
         order.updated_at = order.updated_at.next(command.issued_at);
         order.cause = cause;
         order.command_id = command_id;
-        effects.push(Effect::Order(order.clone()));
+        self.effects.push(Effect::Order(order.clone()));
         self.orders.put(row.clone())?;
         Ok(row)
     }
-}
 
-impl Machine for State {
-    type Input = OrderCommand;
-    type Effect = Effect;
-    type Entry = OrdersEntry;
-
-    fn decide(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) -> Result<(), Broken> {
+    /// Takes a command, whose effects [`State::effects`] gets.
+    fn take(&mut self, command: &OrderCommand) -> Result<(), Broken> {
         use OrderCommandBody as Body;
         let row = match (&command.body, self.orders.get(command.order_id)) {
-            (Body::Create(create), _) => return self.create(command, create, effects),
+            (Body::Create(create), _) => return self.create(command, create),
             (_, Some(row)) => row.clone(),
             (Body::Settle(settle), None) => {
                 // Without a reply the transfer would wait for ever. The order had a deposit, so it existed and ended
                 // long ago; this transfer may even have paid it.
-                effects.push(refuse(command, settle, FORGOTTEN));
+                self.effects.push(refuse(command, settle, FORGOTTEN));
                 return Ok(());
             }
             (Body::Tick, None) => return self.forget(command.issued_at.seconds()),
             (Body::Attach(attach, None), None) => {
                 // Refused, as the lane waits for a reply.
-                effects.push(answer_attach(command, attach, false));
+                self.effects.push(answer_attach(command, attach, false));
                 return Ok(());
             }
             (
@@ -366,30 +332,39 @@ impl Machine for State {
         };
         match &command.body {
             Body::Create(_) => Ok(()),
-            Body::ChoosePayment(payment) => self.choose(row, command, payment, effects),
-            Body::Cancel => self.cancel(row, command, effects),
-            Body::MarkPaid(_) => self.mark_paid(row, command, effects),
-            Body::ResendWebhook(_) => self.resend_webhook(row, command, effects),
+            Body::ChoosePayment(payment) => self.choose(row, command, payment),
+            Body::Cancel => self.cancel(row, command),
+            Body::MarkPaid(_) => self.mark_paid(row, command),
+            Body::ResendWebhook(_) => self.resend_webhook(row, command),
             Body::DepositOpened { slot, deposit_id, value } => {
-                self.deposit_opened(row, command, *slot, (*deposit_id, *value), effects)
+                self.deposit_opened(row, command, *slot, (*deposit_id, *value))
             }
             Body::DepositRefused { slot, wallet_address, reason } => {
-                self.deposit_refused(row, command, *slot, (*wallet_address, *reason), effects)
+                self.deposit_refused(row, command, *slot, (*wallet_address, *reason))
             }
             Body::DepositClosed { slot, reason } => {
-                self.deposit_closed(row, command, *slot, *reason, effects)
+                self.deposit_closed(row, command, *slot, *reason)
             }
-            Body::CandidateSeen { transfer_id } => {
-                self.candidate_seen(row, command, *transfer_id, effects)
-            }
-            Body::CandidateGone { transfer_id } => {
-                self.candidate_gone(row, command, *transfer_id, effects)
-            }
-            Body::Settle(settle) => self.settle(row, command, settle, effects),
-            Body::Attach(attach, _) => self.attach(row, command, attach, effects),
-            Body::AttachRefused(_) => self.reply(row, command, OrderCause::AttachRefused, effects),
-            Body::Tick => self.tick(row, command, effects),
+            Body::CandidateSeen { transfer_id } => self.candidate_seen(row, command, *transfer_id),
+            Body::CandidateGone { transfer_id } => self.candidate_gone(row, command, *transfer_id),
+            Body::Settle(settle) => self.settle(row, command, settle),
+            Body::Attach(attach, _) => self.attach(row, command, attach),
+            Body::AttachRefused(_) => self.reply(row, command, OrderCause::AttachRefused),
+            Body::Tick => self.tick(row, command),
         }
+    }
+}
+
+impl Machine for State {
+    type Input = OrderCommand;
+    type Effect = Effect;
+    type Entry = OrdersEntry;
+
+    fn decide(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) -> Result<(), Broken> {
+        std::mem::swap(&mut self.effects, effects);
+        let taken = self.take(command);
+        std::mem::swap(&mut self.effects, effects);
+        taken
     }
 
     fn changes(&self) -> Vec<(String, Option<OrdersEntry>)> {

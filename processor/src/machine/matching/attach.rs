@@ -39,7 +39,6 @@ impl State {
         &mut self,
         command: &DepositCommand,
         attach: &AttachTransfer,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
         let payment = attach.transfer.observation.payment();
@@ -53,18 +52,18 @@ impl State {
             Some(row) if row.is_attachable(order) => {
                 let asked_at = row.next_question(now);
                 self.ask_attached(row, order, asked_at)?;
-                self.command_attach(&row, order, asked_at, (id, ended), effects);
+                self.command_attach(&row, order, asked_at, (id, ended));
             }
             // A repeated command, or another one for the same order: sent again.
             Some(row) if row.order == Some(order) && row.may_ask_again() => {
                 if row.is_attaching() && row.asked_at < Some(now) {
                     self.ask_attached(row, order, now)?;
                 }
-                self.command_attach(&row, order, now, (id, ended), effects);
+                self.command_attach(&row, order, now, (id, ended));
             }
             Some(_) | None => {
                 let refused = OrderCommandBody::AttachRefused(ended);
-                Self::command_order_by(effects, (order, id), now, refused);
+                self.command_order_by((order, id), now, refused);
             }
         }
         Ok(())
@@ -127,12 +126,11 @@ impl State {
     }
 
     fn command_attach(
-        &self,
+        &mut self,
         row: &TransferRow,
         order_id: OrderId,
         issued_at: UnixMicros,
         (command_id, ended): (Option<CommandId>, EndedOrder),
-        effects: &mut Vec<Effect>,
     ) {
         let attach = Attach {
             transfer_id: row.id,
@@ -141,7 +139,7 @@ impl State {
             wallet_address: row.seen.to_address,
         };
         let body = OrderCommandBody::Attach(attach, ended);
-        Self::command_order_by(effects, (order_id, command_id), issued_at, body);
+        self.command_order_by((order_id, command_id), issued_at, body);
     }
 
     /// Repeats an unanswered attach request. An orphaned transfer's request is postponed.
@@ -149,7 +147,6 @@ impl State {
         &mut self,
         row: TransferRow,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let id = row.id;
         let Some(order) = row.order else {
@@ -162,7 +159,7 @@ impl State {
         // Despite clock skew, no request is older than the previous one: a refusal of an earlier request would count as
         // its reply.
         let asked_at = row.asked_at.map_or(now, |at| at.max(now));
-        self.command_attach(&row, order, asked_at, (None, None), effects);
+        self.command_attach(&row, order, asked_at, (None, None));
         self.ask_attached(row, order, asked_at)
     }
 
@@ -171,16 +168,15 @@ impl State {
         &mut self,
         command: &DepositCommand,
         id: TransferId,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
         let unpaid = |row: &TransferRow| {
             row.status == TransferStatus::NoMatchedDeposit && row.order.is_none_or(|of| of == order)
         };
         match self.transfers.get(id).copied().filter(unpaid) {
-            Some(row) => self.match_with(row, order, now, effects),
+            Some(row) => self.match_with(row, order, now),
             None => {
-                self.report_second_order(id, order, now, effects);
+                self.report_second_order(id, order, now);
                 Ok(())
             }
         }

@@ -17,24 +17,23 @@ impl State {
         &mut self,
         record: &ChainRecord,
         seen: &Observation,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if record.epoch < self.lane.epoch {
             return Ok(()); // From before a rewind, which has retracted or kept it.
         }
         if let Some(old) = self.transfers.by_payment(&seen.payment()) {
-            return self.observe_again(*old, record, seen, effects);
+            return self.observe_again(*old, record, seen);
         }
         if self.is_stale(record) {
-            self.report_stale(record, seen, "surfaced more than a day late", effects);
+            self.report_stale(record, seen, "surfaced more than a day late");
             return Ok(());
         }
         let row = self.new_row(record, seen);
         // A misplaced head is ignored, so it confirms nothing.
         if record.confirmed && self.misplaced(record).is_none() {
-            self.confirm_at_sight(row, record.observed_at, effects)
+            self.confirm_at_sight(row, record.observed_at)
         } else {
-            self.detect(row, record.observed_at, effects)
+            self.detect(row, record.observed_at)
         }
     }
 
@@ -76,12 +75,7 @@ impl State {
 
     /// Settles at once a transfer that the head of its own step confirms, if its deposit has no other waiting transfer.
     /// Otherwise the transfer is detected, and confirmed when that head is read.
-    fn confirm_at_sight(
-        &mut self,
-        mut row: TransferRow,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn confirm_at_sight(&mut self, mut row: TransferRow, now: UnixMicros) -> Result<(), Broken> {
         let is_free = |deposit: &DepositRow| {
             deposit.takes()
                 && self.misfit(deposit, &row).is_none()
@@ -90,12 +84,12 @@ impl State {
         };
         let reserved = self.reserved_for(&row);
         let Some(deposit) = reserved.filter(is_free) else {
-            return self.detect(row, now, effects);
+            return self.detect(row, now);
         };
         row.status = TransferStatus::WaitingForMatch;
         row.deposit = Some(deposit.id);
-        self.publish(TransferStage::Confirmed, row, effects)?;
-        self.ask(row, &deposit, now, effects)
+        self.publish(TransferStage::Confirmed, row)?;
+        self.ask(row, &deposit, now)
     }
 
     /// A known payment: a duplicate, or its transaction in another block.
@@ -104,11 +98,10 @@ impl State {
         old: TransferRow,
         record: &ChainRecord,
         seen: &Observation,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if old.is_nameless() {
             let how = "was taken back more than a day after its block, and is in another one: it may have paid before";
-            self.report_stale(record, seen, how, effects);
+            self.report_stale(record, seen, how);
             // Restarts its retention from the younger block.
             let (block, forget_at) = (record.block, Some(record.block.timestamp));
             let is_younger = block.timestamp > old.block.timestamp;
@@ -136,44 +129,34 @@ impl State {
             row.forget_at = None;
         }
         if row.status == TransferStatus::WaitingForConfirmation {
-            self.detect(row, record.observed_at, effects)
+            self.detect(row, record.observed_at)
         } else {
-            self.publish(TransferStage::Detected, row, effects)
+            self.publish(TransferStage::Detected, row)
         }
     }
 
     /// Publishes a transfer that waits for confirmation, and ties it to the deposit it fits.
-    pub(super) fn detect(
-        &mut self,
-        mut row: TransferRow,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn detect(&mut self, mut row: TransferRow, now: UnixMicros) -> Result<(), Broken> {
         let fits =
             |deposit: &DepositRow| deposit.admits(&row) && self.misfit(deposit, &row).is_none();
         let reserved = self.reserved_for(&row);
         let fitting = reserved.filter(fits).map(|deposit| (deposit.id, deposit.order));
         if row.deposit != fitting.map(|(id, _)| id) {
-            self.untie(&mut row, now, effects)?;
+            self.untie(&mut row, now)?;
             if let Some((deposit, order)) = fitting {
                 row.deposit = Some(deposit);
                 let seen = OrderCommandBody::CandidateSeen { transfer_id: row.id };
-                Self::command_order(effects, order, now, seen);
+                self.command_order(order, now, seen);
             }
         }
-        self.publish(TransferStage::Detected, row, effects)
+        self.publish(TransferStage::Detected, row)
     }
 
     /// Unties a waiting transfer from its deposit.
-    pub(super) fn untie(
-        &mut self,
-        row: &mut TransferRow,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn untie(&mut self, row: &mut TransferRow, now: UnixMicros) -> Result<(), Broken> {
         if let Some(id) = row.deposit.take() {
             let gone = OrderCommandBody::CandidateGone { transfer_id: row.id };
-            Self::command_order(effects, self.deposits.named(id)?.order, now, gone);
+            self.command_order(self.deposits.named(id)?.order, now, gone);
         }
         Ok(())
     }
@@ -186,17 +169,11 @@ impl State {
         newest.is_some_and(|newest| record.block.timestamp.plus(FORGET_SECONDS) < newest)
     }
 
-    fn report_stale(
-        &self,
-        record: &ChainRecord,
-        seen: &Observation,
-        how: &str,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn report_stale(&mut self, record: &ChainRecord, seen: &Observation, how: &str) {
         let Observation { value, stablecoin, tx_hash, .. } = seen;
         let message = format!("a transfer of {value} {stablecoin} in transaction {tx_hash} {how}");
         let alert = self.alert(AlertKind::StaleTransfer, tx_hash, message, record.observed_at);
-        effects.push(Effect::Alert(alert));
+        self.effects.push(Effect::Alert(alert));
     }
 
     /// A block with a known transfer is no longer in the chain.
@@ -204,7 +181,6 @@ impl State {
         &mut self,
         record: &ChainRecord,
         seen: &Observation,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let Some(old) = self.transfers.by_payment(&seen.payment()).copied() else {
             return self.retract_forgotten(record, seen);
@@ -213,7 +189,7 @@ impl State {
         if !is_there || record.epoch <= old.epoch {
             return Ok(());
         }
-        self.orphan(old, record, effects)
+        self.orphan(old, record)
     }
 
     /// Remembers a forgotten transfer that a rewind of more than a day retracts: it may have paid. If its transaction
@@ -238,15 +214,11 @@ impl State {
     /// Orphans all transfers above the head of a new epoch, also those that ingest could not retract as their records
     /// are gone. They wait to be seen again. Deposits that opened above count as opened at this head, as the new blocks
     /// are younger.
-    pub(super) fn orphan_above(
-        &mut self,
-        record: &ChainRecord,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn orphan_above(&mut self, record: &ChainRecord) -> Result<(), Broken> {
         for id in self.transfers.included_above(record.block.number) {
             let old = *self.transfers.named(id)?;
             if old.epoch < record.epoch {
-                self.orphan(old, record, effects)?;
+                self.orphan(old, record)?;
             }
         }
         let number = record.block.number;
@@ -257,12 +229,7 @@ impl State {
         Ok(())
     }
 
-    fn orphan(
-        &mut self,
-        old: TransferRow,
-        record: &ChainRecord,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn orphan(&mut self, old: TransferRow, record: &ChainRecord) -> Result<(), Broken> {
         let id = old.id;
         let updated_at = old.updated_at.next(record.observed_at);
         let orphaned_at = Some(record.observed_at.seconds());
@@ -275,39 +242,34 @@ impl State {
             "transfer {id} was confirmed ({}) and its block {} is no longer in the chain",
             row.status, row.block.number
         );
-        self.alert_of_payment(row.id, row.order, message, record.observed_at, effects);
+        self.alert_of_payment(row.id, row.order, message, record.observed_at);
         if row.status == TransferStatus::WaitingForMatch && !row.settling {
             // It has not paid anything yet, so it can wait for confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
             row.match_deadline = None;
         }
         // The verdict stays; the published transfer is marked as orphaned.
-        self.publish(TransferStage::Detected, row, effects)
+        self.publish(TransferStage::Detected, row)
     }
 
     /// All blocks up to this one are scanned: confirm, reject, expire and forget what is due.
-    pub(super) fn run_to(
-        &mut self,
-        record: &ChainRecord,
-        head: &Head,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn run_to(&mut self, record: &ChainRecord, head: &Head) -> Result<(), Broken> {
         let (now, chain_time) = (record.observed_at, record.block.timestamp);
 
         for id in self.transfers.unconfirmed_to(head.confirmed_max().min(record.block.number)) {
-            self.confirm(id, record, head, effects)?;
+            self.confirm(id, record, head)?;
         }
         for id in self.transfers.orphaned_to(self.lane.finalized) {
-            self.fail(id, chain_time, now, effects)?;
+            self.fail(id, chain_time, now)?;
         }
         for id in self.transfers.orphan_due_to(record.block.number) {
-            self.show_orphan(id, now, effects)?;
+            self.show_orphan(id, now)?;
         }
         for id in self.transfers.unmatched_before(chain_time) {
-            self.give_up(id, now, effects)?;
+            self.give_up(id, now)?;
         }
         for id in self.deposits.due_before(chain_time) {
-            self.deposit_due(id, record, head, effects)?;
+            self.deposit_due(id, record, head)?;
         }
         for id in self.transfers.forgettable_before(chain_time) {
             if self.transfers.named(id)?.block.number <= self.lane.finalized {
@@ -319,13 +281,7 @@ impl State {
 
     /// Confirms a transfer, unless it is above the confirmed height of its tier, or the head holds it, as endpoints
     /// disagree about it. Until then it keeps its deposit.
-    fn confirm(
-        &mut self,
-        id: TransferId,
-        record: &ChainRecord,
-        head: &Head,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn confirm(&mut self, id: TransferId, record: &ChainRecord, head: &Head) -> Result<(), Broken> {
         let now = record.observed_at;
         let old = *self.transfers.named(id)?;
         if old.block.number > head.confirmed_number(old.seen.value)
@@ -343,21 +299,16 @@ impl State {
             match_deadline: Some(old.block.timestamp.plus(self.lane.match_window_seconds)),
             ..old
         };
-        self.publish(TransferStage::Confirmed, row, effects)?;
-        self.match_or_wait(row, now, effects)
+        self.publish(TransferStage::Confirmed, row)?;
+        self.match_or_wait(row, now)
     }
 
     /// Publishes a waiting transfer as orphaned: the blocks that replaced its own do not include it.
-    fn show_orphan(
-        &mut self,
-        id: TransferId,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn show_orphan(&mut self, id: TransferId, now: UnixMicros) -> Result<(), Broken> {
         let old = *self.transfers.named(id)?;
         let updated_at = old.updated_at.next(now);
         let row = TransferRow { orphan_due: false, updated_at, ..old };
-        self.publish(TransferStage::Detected, row, effects)
+        self.publish(TransferStage::Detected, row)
     }
 
     pub(super) fn fail(
@@ -365,7 +316,6 @@ impl State {
         id: TransferId,
         chain_time: UnixSeconds,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let old = *self.transfers.named(id)?;
         let mut row = TransferRow {
@@ -381,8 +331,8 @@ impl State {
             row.candidate_order = Some(self.deposits.named(deposit)?.order);
             row.unanswered = true;
         }
-        self.untie(&mut row, now, effects)?;
-        self.publish(TransferStage::Failed, row, effects)
+        self.untie(&mut row, now)?;
+        self.publish(TransferStage::Failed, row)
     }
 
     /// Alert of the lane's chain about `subject`.
@@ -399,16 +349,15 @@ impl State {
     /// Raises the alert about a payment that was orphaned after its confirmation, accepted late, or accepted by two
     /// orders.
     pub(super) fn alert_of_payment(
-        &self,
+        &mut self,
         id: TransferId,
         order: Option<OrderId>,
         message: String,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) {
         let subject = order.map_or_else(|| id.to_string(), |order| format!("{id}/{order}"));
         let alert = self.alert(AlertKind::ConfirmedTransferRetracted, &subject, message, now);
         let (transfer_id, order_id) = (Some(id), order);
-        effects.push(Effect::Alert(Alert { transfer_id, order_id, ..alert }));
+        self.effects.push(Effect::Alert(Alert { transfer_id, order_id, ..alert }));
     }
 }

@@ -21,11 +21,10 @@ impl State {
         &mut self,
         command: &DepositCommand,
         open: &OpenDeposit,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
         if let Some(row) = self.deposits.by_slot(order, slot) {
-            Self::answer_again(&row, now, effects);
+            self.answer_again(&row, now);
             return Ok(());
         }
         let wallet = command.wallet_address;
@@ -38,7 +37,7 @@ impl State {
         let given = match given {
             Ok(given) => given,
             Err(reason) => {
-                self.refuse(command, open, reason, effects);
+                self.refuse(command, open, reason);
                 return Ok(());
             }
         };
@@ -72,9 +71,9 @@ impl State {
             accepts_late: open.accepts_late,
             closed: None,
         };
-        self.publish_deposit(row, effects)?;
+        self.publish_deposit(row)?;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id: id, value: given.value };
-        Self::command_order(effects, order, now, opened);
+        self.command_order(order, now, opened);
         Ok(())
     }
 
@@ -85,26 +84,20 @@ impl State {
     }
 
     /// Repeats the outcome of a deposit, as its order may have missed the reply.
-    fn answer_again(row: &DepositRow, now: UnixMicros, effects: &mut Vec<Effect>) {
+    fn answer_again(&mut self, row: &DepositRow, now: UnixMicros) {
         let DepositRow { order, slot, id: deposit_id, value, .. } = *row;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id, value };
-        Self::command_order(effects, order, now, opened);
+        self.command_order(order, now, opened);
         if let Some(closed) = &row.closed {
             let closed = OrderCommandBody::DepositClosed { slot, reason: closed.reason };
-            Self::command_order(effects, order, now, closed);
+            self.command_order(order, now, closed);
         }
     }
 
-    fn refuse(
-        &self,
-        command: &DepositCommand,
-        open: &OpenDeposit,
-        reason: RefusalReason,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn refuse(&mut self, command: &DepositCommand, open: &OpenDeposit, reason: RefusalReason) {
         let (slot, wallet_address, now) = (command.slot, command.wallet_address, command.issued_at);
         let refused = OrderCommandBody::DepositRefused { slot, wallet_address, reason };
-        Self::command_order(effects, command.order_id, now, refused);
+        self.command_order(command.order_id, now, refused);
         if reason == RefusalReason::AmountsTaken {
             let message = format!(
                 "no amount is free for {} {} at wallet {wallet_address}",
@@ -113,7 +106,7 @@ impl State {
             let subject = format!("{wallet_address}/{}", open.stablecoin);
             let alert = self.alert(AlertKind::AmountsTaken, &subject, message, now);
             let order_id = Some(command.order_id);
-            effects.push(Effect::Alert(Alert { order_id, ..alert }));
+            self.effects.push(Effect::Alert(Alert { order_id, ..alert }));
         }
     }
 
@@ -123,7 +116,6 @@ impl State {
         &mut self,
         command: &DepositCommand,
         reason: CloseReason,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
         // Only chain time expires a deposit, and a replaced one can still be paid.
@@ -134,25 +126,24 @@ impl State {
                 let closed = known.and_then(|row| row.closed);
                 let reason = closed.map_or(reason, |closed| closed.reason);
                 let closed = OrderCommandBody::DepositClosed { slot, reason };
-                Self::command_order(effects, order, now, closed);
+                self.command_order(order, now, closed);
                 return Ok(());
             }
         };
         // A replaced deposit stays open while a payment for it is seen. The reply repeats that it
         // is open, as each reply shows when its request was read.
         if !ends && (reason == CloseReason::Expired || self.transfers.holds(row.id)) {
-            Self::answer_again(&row, now, effects);
+            self.answer_again(&row, now);
             return Ok(());
         }
-        self.close_deposit(row, reason, self.time_or(now), now, effects)
+        self.close_deposit(row, reason, self.time_or(now), now)
     }
 
     /// Reports again whether a transfer may still pay the order: a `CandidateGone` may be lost.
     pub(super) fn candidate(
-        &self,
+        &mut self,
         command: &DepositCommand,
         transfer_id: TransferId,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let known = self.transfers.get(transfer_id);
         if known.is_none() && transfer_id.partition() != self.id_partition() {
@@ -166,7 +157,7 @@ impl State {
             }
             _ => OrderCommandBody::CandidateGone { transfer_id },
         };
-        Self::command_order(effects, command.order_id, command.issued_at, answer);
+        self.command_order(command.order_id, command.issued_at, answer);
         Ok(())
     }
 
@@ -175,11 +166,10 @@ impl State {
         &mut self,
         command: &DepositCommand,
         transfer_id: TransferId,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (id, order) = (transfer_id, command.order_id);
         let Some(row) = self.asked(transfer_id) else {
-            return self.settled_late(command, transfer_id, effects);
+            return self.settled_late(command, transfer_id);
         };
         let Some(deposit_id) = row.deposit else {
             return Err(Broken::new(2, format!("transfer {id} pays order {order} by no deposit")));
@@ -188,8 +178,8 @@ impl State {
         let pays = deposit.order == order && deposit.price() == row.price();
         invariant!(2, pays, "transfer {id} does not pay deposit {deposit_id} of order {order}");
         let now = command.issued_at;
-        self.match_with(row, order, now, effects)?;
-        self.close_deposit(deposit, CloseReason::Settled, self.time_or(now), now, effects)
+        self.match_with(row, order, now)?;
+        self.close_deposit(deposit, CloseReason::Settled, self.time_or(now), now)
     }
 
     /// Publishes that a confirmed transfer paid this order.
@@ -198,7 +188,6 @@ impl State {
         row: TransferRow,
         order: OrderId,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         // Lagging tables may still show it as unknown. As long as it is remembered, it cannot be attached to another
         // order.
@@ -223,48 +212,37 @@ impl State {
             forget_at: Some(forget_at),
             ..row
         };
-        self.publish(TransferStage::Matched, row, effects)
+        self.publish(TransferStage::Matched, row)
     }
 
     /// Takes a reply that came after the transfer failed or became unknown, and raises an alert. The transfer pays that
     /// order if it is confirmed, or once it is confirmed again.
-    fn settled_late(
-        &mut self,
-        command: &DepositCommand,
-        id: TransferId,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn settled_late(&mut self, command: &DepositCommand, id: TransferId) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
         let Some(mut row) = self.unanswered(id, order) else {
-            self.report_second_order(id, order, now, effects);
+            self.report_second_order(id, order, now);
             return Ok(());
         };
         let message = format!("order {order} is paid by transfer {id}, which is {}", row.status);
-        self.alert_of_payment(id, Some(order), message, now, effects);
+        self.alert_of_payment(id, Some(order), message, now);
         row.order = Some(order);
         row.unanswered = false;
         if row.status == TransferStatus::NoMatchedDeposit {
-            return self.match_with(row, order, now, effects);
+            return self.match_with(row, order, now);
         }
-        self.untie(&mut row, now, effects)?;
+        self.untie(&mut row, now)?;
         if row.status == TransferStatus::WaitingForMatch {
-            return self.match_with(row, order, now, effects);
+            return self.match_with(row, order, now);
         }
         self.transfers.put(row)
     }
 
     /// Raises an alert if two orders count on one transfer: both decisions are final.
-    pub(super) fn report_second_order(
-        &self,
-        id: TransferId,
-        order: OrderId,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn report_second_order(&mut self, id: TransferId, order: OrderId, now: UnixMicros) {
         let other = self.transfers.get(id).and_then(|row| row.order).filter(|of| *of != order);
         if let Some(other) = other {
             let message = format!("order {order} counts on transfer {id}, which order {other} has");
-            self.alert_of_payment(id, Some(order), message, now, effects);
+            self.alert_of_payment(id, Some(order), message, now);
         }
     }
 
@@ -274,14 +252,13 @@ impl State {
         command: &DepositCommand,
         transfer_id: TransferId,
         reason: UnknownReason,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (order, now) = (command.order_id, command.issued_at);
         let is_forgotten = reason == FORGOTTEN;
         let row = match self.asked(transfer_id) {
             Some(row) => row,
             None if is_forgotten => return Ok(()),
-            None => return self.refused_late(transfer_id, order, now, effects),
+            None => return self.refused_late(transfer_id, order, now),
         };
         let deposit = row.deposit.map(|id| self.deposits.named(id)).transpose()?;
         if deposit.is_some_and(|deposit| deposit.order != order) {
@@ -290,7 +267,7 @@ impl State {
         // A forgotten order may have accepted an earlier settle, and count on it.
         let row = TransferRow { unanswered: is_forgotten, ..row };
         let reason = if is_forgotten { UnknownReason::Late } else { reason };
-        self.reject(row, reason, Some(order), now, effects)
+        self.reject(row, reason, Some(order), now)
     }
 
     /// Takes the late refusal of a transfer that has failed or become unknown. It may pay another order from then on: a
@@ -300,7 +277,6 @@ impl State {
         id: TransferId,
         order: OrderId,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let Some(row) = self.unanswered(id, order) else { return Ok(()) };
         if row.status == TransferStatus::NoMatchedDeposit {
@@ -309,16 +285,16 @@ impl State {
         let mut row = TransferRow { candidate_order: None, unanswered: false, ..row };
         let tied = row.deposit.map(|id| self.deposits.named(id)).transpose()?;
         if tied.is_some_and(|deposit| deposit.order == order) {
-            self.untie(&mut row, now, effects)?; // That order has replied, and is not asked again.
+            self.untie(&mut row, now)?; // That order has replied, and is not asked again.
         }
         if row.status == TransferStatus::WaitingForConfirmation {
             // A deposit that has opened since may fit. Tied to it, the transfer delays its expiry.
             row.updated_at = row.updated_at.next(now);
-            return self.detect(row, now, effects);
+            return self.detect(row, now);
         }
         self.transfers.put(row)?;
         if row.status == TransferStatus::WaitingForMatch {
-            return self.match_or_wait(row, now, effects);
+            return self.match_or_wait(row, now);
         }
         Ok(())
     }

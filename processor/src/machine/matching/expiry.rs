@@ -14,7 +14,6 @@ impl State {
         id: DepositId,
         record: &ChainRecord,
         head: &Head,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if self.transfers.holds(id) {
             return Ok(()); // Neither expired nor given to another while a transfer for it waits.
@@ -29,7 +28,7 @@ impl State {
             return Ok(());
         }
         let (chain_time, now) = (record.block.timestamp, record.observed_at);
-        self.close_deposit(row, CloseReason::Expired, chain_time, now, effects)
+        self.close_deposit(row, CloseReason::Expired, chain_time, now)
     }
 
     /// Closes a deposit and keeps its amount for the late window.
@@ -39,7 +38,6 @@ impl State {
         reason: CloseReason,
         chain_time: UnixSeconds,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let id = row.id;
         let closes = row.is_open()
@@ -54,10 +52,10 @@ impl State {
         let release_at = if is_replaced { row.expires_at } else { released_at };
         row.closed = Some(Closed { reason, release_at });
         row.updated_at = row.updated_at.next(now);
-        self.publish_deposit(row, effects)?;
+        self.publish_deposit(row)?;
         if reason != CloseReason::Settled {
             let closed = OrderCommandBody::DepositClosed { slot: row.slot, reason };
-            Self::command_order(effects, row.order, now, closed);
+            self.command_order(row.order, now, closed);
         }
         Ok(())
     }

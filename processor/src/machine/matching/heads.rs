@@ -62,19 +62,14 @@ impl State {
     }
 
     /// Applies a valid next head of the chain. An invalid one is reported.
-    pub(super) fn advance(
-        &mut self,
-        record: &ChainRecord,
-        head: &Head,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn advance(&mut self, record: &ChainRecord, head: &Head) -> Result<(), Broken> {
         if let Some(misplaced) = self.misplaced(record) {
-            self.report(misplaced, record, effects);
+            self.report(misplaced, record);
             return Ok(());
         }
-        self.end_reports(record, effects);
+        self.end_reports(record);
         if record.epoch > self.lane.epoch {
-            self.orphan_above(record, effects)?;
+            self.orphan_above(record)?;
         }
         let lane = self.lane_mut();
         lane.epoch = record.epoch;
@@ -84,30 +79,22 @@ impl State {
         lane.match_window_seconds = head.match_window_seconds;
         lane.has_gap = head.has_gap;
         lane.newest = lane.newest.max(Some(record.block.timestamp));
-        self.run_to(record, head, effects)?;
-        self.publish_progress(record, effects)
+        self.run_to(record, head)?;
+        self.publish_progress(record)
     }
 
     /// Publishes the lane's progress periodically: readers of the tables detect a stopped processor by its age.
-    fn publish_progress(
-        &mut self,
-        record: &ChainRecord,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn publish_progress(&mut self, record: &ChainRecord) -> Result<(), Broken> {
         let time = record.block.timestamp;
         let is_near = |last: UnixSeconds| time.0.abs_diff(last.0) < PROGRESS_SECONDS;
         if self.lane.progress_time.is_some_and(is_near) && !self.lane.progress_due {
             return Ok(());
         }
-        self.publish_lane(record.observed_at, effects)
+        self.publish_lane(record.observed_at)
     }
 
     /// Publishes the lane's progress and its stops in force; deferred to the first head if none.
-    pub(super) fn publish_lane(
-        &mut self,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn publish_lane(&mut self, now: UnixMicros) -> Result<(), Broken> {
         let Some(head) = self.lane.head else {
             self.lane_mut().progress_due = true;
             return Ok(());
@@ -119,7 +106,7 @@ impl State {
         let lane = self.lane_mut();
         (lane.progress_at, lane.progress_time) = (Some(updated_at), Some(head.timestamp));
         lane.progress_due = false;
-        effects.push(Effect::Progress(ChainProgress {
+        self.effects.push(Effect::Progress(ChainProgress {
             blockchain: self.blockchain,
             epoch: self.lane.epoch,
             head,
@@ -155,7 +142,7 @@ impl State {
         (!is_near).then_some(Misplaced::TooFar { seconds })
     }
 
-    fn report(&mut self, why: Misplaced, record: &ChainRecord, effects: &mut Vec<Effect>) {
+    fn report(&mut self, why: Misplaced, record: &ChainRecord) {
         let time = self.chain_time().unwrap_or_default();
         let reported_at = match why {
             Misplaced::Behind => self.lane.went_back_at,
@@ -208,11 +195,11 @@ impl State {
             }
         };
         let alert = self.alert(kind, &self.partition, message, record.observed_at);
-        effects.push(Effect::Alert(alert));
+        self.effects.push(Effect::Alert(alert));
     }
 
     /// Resolves the alerts about ignored heads once a head is accepted, unless one was ignored lately.
-    fn end_reports(&mut self, record: &ChainRecord, effects: &mut Vec<Effect>) {
+    fn end_reports(&mut self, record: &ChainRecord) {
         let (time, now) = (record.block.timestamp, record.observed_at);
         let is_over = |at: UnixSeconds| time.0.abs_diff(at.0) >= QUIET_SECONDS;
         let (went_back_at, too_far_at) = (self.lane.went_back_at, self.lane.too_far_at);
@@ -224,7 +211,7 @@ impl State {
             }
             let message = format!("lane {}: heads are taken again", self.partition);
             let alert = self.alert(kind, &self.partition, String::new(), now);
-            effects.push(Effect::Alert(alert.resolve(message, now)));
+            self.effects.push(Effect::Alert(alert.resolve(message, now)));
             let lane = self.lane_mut();
             let of_kind = if kind == AlertKind::HeadWentBack {
                 &mut lane.went_back_at

@@ -8,43 +8,27 @@ use super::transfers::TransferRow;
 use super::{Broken, Effect, State};
 
 impl State {
-    pub(super) fn stop(
-        &mut self,
-        scope: StopScope,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn stop(&mut self, scope: StopScope, now: UnixMicros) -> Result<(), Broken> {
         if self.lane.stopped.contains(&scope) {
             return Ok(());
         }
         self.lane_mut().stopped.push(scope);
-        self.report_stop(scope, true, now, effects);
-        self.publish_lane(now, effects)
+        self.report_stop(scope, true, now);
+        self.publish_lane(now)
     }
 
-    pub(super) fn resume(
-        &mut self,
-        scope: StopScope,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn resume(&mut self, scope: StopScope, now: UnixMicros) -> Result<(), Broken> {
         if !self.lane.stopped.contains(&scope) {
             return Ok(());
         }
         self.lane_mut().stopped.retain(|of| *of != scope);
-        self.report_stop(scope, false, now, effects);
-        self.publish_lane(now, effects)
+        self.report_stop(scope, false, now);
+        self.publish_lane(now)
     }
 
     /// Raises or resolves the alert of a stop; nothing for a chain without heads. All lanes of the chain raise the same
     /// alert.
-    fn report_stop(
-        &self,
-        scope: StopScope,
-        begins: bool,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn report_stop(&mut self, scope: StopScope, begins: bool, now: UnixMicros) {
         if self.lane.head.is_none() {
             return;
         }
@@ -60,7 +44,7 @@ impl State {
         );
         let message = format!("an operator stopped {place}");
         let alert = self.alert(AlertKind::PaymentsStopped, &subject, message, now);
-        effects.push(Effect::Alert(if begins {
+        self.effects.push(Effect::Alert(if begins {
             alert
         } else {
             alert.resolve(format!("an operator ended the stop of {place}"), now)

@@ -65,13 +65,12 @@ impl State {
         &mut self,
         row: TransferRow,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if row.seen.from_own_wallet {
-            return self.reject(row, UnknownReason::OwnWallet, None, now, effects);
+            return self.reject(row, UnknownReason::OwnWallet, None, now);
         }
         if let Some(order) = row.order {
-            return self.match_with(row, order, now, effects);
+            return self.match_with(row, order, now);
         }
         // A transfer stays with the deposit that it is tied to.
         let holder = match row.deposit {
@@ -84,16 +83,16 @@ impl State {
         let Some(deposit) = holder else {
             if is_stopped {
                 let order = row.candidate_order.or_else(|| meant_for(self.likeliest(&row), &row));
-                return self.reject(row, UnknownReason::Stopped, order, now, effects);
+                return self.reject(row, UnknownReason::Stopped, order, now);
             }
             return Ok(());
         };
         match self.refusal(&deposit, &row) {
-            Some(reason) => self.reject(row, reason, Some(deposit.order), now, effects),
+            Some(reason) => self.reject(row, reason, Some(deposit.order), now),
             None if is_stopped => {
-                self.reject(row, UnknownReason::Stopped, Some(deposit.order), now, effects)
+                self.reject(row, UnknownReason::Stopped, Some(deposit.order), now)
             }
-            None => self.ask(row, &deposit, now, effects),
+            None => self.ask(row, &deposit, now),
         }
     }
 
@@ -103,7 +102,6 @@ impl State {
         mut row: TransferRow,
         deposit: &DepositRow,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (equal, deposit_id) = (deposit.price() == row.price(), deposit.id);
         invariant!(2, equal, "transfer {} has not the amount of deposit {deposit_id}", row.id);
@@ -122,18 +120,13 @@ impl State {
             wallet_address: deposit.wallet,
             accepts_late: deposit.accepts_late,
         });
-        Self::command_order(effects, deposit.order, now, settle);
+        self.command_order(deposit.order, now, settle);
         Ok(())
     }
 
     /// Repeats a settle without a reply: the order repeats its decision. A stopped or orphaned transfer's settle is
     /// postponed; a final orphan fails after a day without a reply.
-    fn ask_again(
-        &mut self,
-        mut row: TransferRow,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    fn ask_again(&mut self, mut row: TransferRow, now: UnixMicros) -> Result<(), Broken> {
         let time = self.time_or(now);
         if row.is_included() && self.is_held_up(&row) {
             row.match_deadline = Some(time.plus(ASK_AGAIN_SECONDS));
@@ -141,42 +134,37 @@ impl State {
         }
         if let Some(deposit) = row.deposit.filter(|_| row.is_included()) {
             let deposit = self.deposits.named(deposit)?;
-            return self.ask(row, &deposit, now, effects);
+            return self.ask(row, &deposit, now);
         }
         let is_final = row.block.number <= self.lane.finalized;
         if is_final && row.block.timestamp.plus(FORGET_SECONDS) < time {
-            return self.fail(row.id, time, now, effects);
+            return self.fail(row.id, time, now);
         }
         row.match_deadline = Some(time.plus(ASK_AGAIN_SECONDS));
         self.transfers.put(row)
     }
 
     /// Handles the passed deadline of a transfer.
-    pub(super) fn give_up(
-        &mut self,
-        id: TransferId,
-        now: UnixMicros,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn give_up(&mut self, id: TransferId, now: UnixMicros) -> Result<(), Broken> {
         let row = *self.transfers.named(id)?;
         if row.is_attaching() {
-            return self.ask_attached_again(row, now, effects);
+            return self.ask_attached_again(row, now);
         }
         if row.settling {
-            return self.ask_again(row, now, effects);
+            return self.ask_again(row, now);
         }
         if row.seen.from_own_wallet {
-            return self.reject(row, UnknownReason::OwnWallet, None, now, effects);
+            return self.reject(row, UnknownReason::OwnWallet, None, now);
         }
         if let Some(asked) = row.candidate_order {
-            return self.reject(row, UnknownReason::Late, Some(asked), now, effects);
+            return self.reject(row, UnknownReason::Late, Some(asked), now);
         }
         let (price, from) = (row.price(), row.seen.from_address);
         let reserved = self.deposits.reserved_by(price, from);
         if let Some(deposit) = reserved.or_else(|| self.deposits.reserved_by_another(price))
             && let Some(reason) = self.refusal(&deposit, &row)
         {
-            return self.reject(row, reason, Some(deposit.order), now, effects);
+            return self.reject(row, reason, Some(deposit.order), now);
         }
         let found = self.likeliest(&row);
         let takes =
@@ -186,7 +174,7 @@ impl State {
             Some(_) => UnknownReason::OtherContract,
             None => UnknownReason::NoDeposit,
         };
-        self.reject(row, reason, meant_for(found, &row), now, effects)
+        self.reject(row, reason, meant_for(found, &row), now)
     }
 
     /// Reason why a transfer of its amount does not fit this deposit, if it does not.
@@ -218,12 +206,11 @@ impl State {
         reason: UnknownReason,
         candidate_order: Option<OrderId>,
         now: UnixMicros,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         if row.settling {
             row.deposit = None; // The order itself refused.
         } else {
-            self.untie(&mut row, now, effects)?;
+            self.untie(&mut row, now)?;
         }
         row.status = TransferStatus::NoMatchedDeposit;
         row.settling = false;
@@ -232,7 +219,7 @@ impl State {
         row.candidate_order = candidate_order;
         row.updated_at = row.updated_at.next(now);
         row.forget_at = Some(self.time_or(now).plus(FORGET_SECONDS));
-        self.publish(TransferStage::Unknown, row, effects)
+        self.publish(TransferStage::Unknown, row)
     }
 }
 

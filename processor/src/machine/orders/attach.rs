@@ -13,18 +13,17 @@ impl State {
         mut row: OrderRow,
         command: &OrderCommand,
         attach: &Attach,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let (payer, paid_by) = (attach.transfer_id, row.order.paid_by);
         let publishes = command.command_id.is_some();
         if paid_by.is_some_and(|other| other != payer) {
-            effects.push(answer_attach(command, attach, false));
+            self.effects.push(answer_attach(command, attach, false));
             return match publishes {
-                true => self.reply(row, command, OrderCause::AttachRefused, effects),
+                true => self.reply(row, command, OrderCause::AttachRefused),
                 false => Ok(()),
             };
         }
-        effects.push(answer_attach(command, attach, true));
+        self.effects.push(answer_attach(command, attach, true));
         if paid_by == Some(payer) && !publishes {
             return Ok(()); // The lane repeats its request: the reply was lost.
         }
@@ -33,10 +32,10 @@ impl State {
         match row.order.status {
             OrderStatus::Paid => {
                 row.order.candidates.clear();
-                self.reply(row, command, OrderCause::Attached, effects)
+                self.reply(row, command, OrderCause::Attached)
             }
             OrderStatus::Pending | OrderStatus::Expired | OrderStatus::Cancelled => {
-                self.end(row, command, End::Attached, effects)
+                self.end(row, command, End::Attached)
             }
         }
     }

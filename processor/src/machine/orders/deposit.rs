@@ -15,7 +15,6 @@ impl State {
         command: &OrderCommand,
         slot: i32,
         (deposit_id, value): (DepositId, Amount),
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
         if deposit.state != DepositState::Requested {
@@ -31,12 +30,12 @@ impl State {
             Some(_) => OrderCause::NotPending,
             None => OrderCause::DepositOpened,
         };
-        effects.extend(close);
+        self.effects.extend(close);
         if cause == OrderCause::DepositOpened {
-            effects
+            self.effects
                 .extend(row.outdated().map(|old| row.close(command, old, CloseReason::Replaced)));
         }
-        self.answer_choices(row, command, slot, cause, effects)
+        self.answer_choices(row, command, slot, cause)
     }
 }
 
@@ -46,14 +45,13 @@ impl State {
         &mut self,
         mut row: OrderRow,
         command: &OrderCommand,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let mut asked = BTreeSet::new();
         for deposit in &row.order.deposits {
             if asked.insert((deposit.blockchain, deposit.wallet_address)) {
                 for transfer_id in row.order.candidates.iter().copied() {
                     let question = DepositCommandBody::Candidate { transfer_id };
-                    effects.push(row.command_lane(command, deposit, question));
+                    self.effects.push(row.command_lane(command, deposit, question));
                 }
             }
         }
@@ -81,13 +79,15 @@ impl OrderRow {
     }
 
     /// Requests the outcome of reserved deposits from their lanes, if it is time.
-    pub(super) fn ask_of_open(&mut self, command: &OrderCommand, effects: &mut Vec<Effect>) {
+    pub(super) fn ask_of_open(&mut self, command: &OrderCommand) -> Vec<Effect> {
         let now = command.issued_at.seconds();
-        if self.reserved().next().is_some() && self.asks_of_open_at() < now {
-            let reason = close_reason(self.order.status).unwrap_or(CloseReason::Expired);
-            effects.extend(self.reserved().map(|deposit| self.close(command, deposit, reason)));
-            self.asked_at = Some(now);
+        if self.reserved().next().is_none() || self.asks_of_open_at() >= now {
+            return Vec::new();
         }
+        let reason = close_reason(self.order.status).unwrap_or(CloseReason::Expired);
+        let asks = self.reserved().map(|deposit| self.close(command, deposit, reason)).collect();
+        self.asked_at = Some(now);
+        asks
     }
 
     fn open(&self) -> impl Iterator<Item = &OrderDeposit> {

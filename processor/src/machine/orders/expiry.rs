@@ -39,7 +39,6 @@ impl State {
         command: &OrderCommand,
         slot: i32,
         reason: CloseReason,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let is_replaced = reason == CloseReason::Replaced;
         let state = if is_replaced { DepositState::Replaced } else { DepositState::Closed };
@@ -51,27 +50,22 @@ impl State {
         let ran_out = reason == CloseReason::Expired;
         let may_be_paid = row.has_awaited_deposit() || !row.order.candidates.is_empty();
         if row.is_pending() && ran_out && !may_be_paid {
-            return self.end(row, command, End::Expired, effects);
+            return self.end(row, command, End::Expired);
         }
-        self.publish(row, command, OrderCause::DepositClosed, None, effects).map(drop)
+        self.publish(row, command, OrderCause::DepositClosed, None).map(drop)
     }
 
     /// Takes a tick of the runner: the order's timer is due, unless a deposit was added since. If the order has no
     /// timer, forgets ended orders whose time is past, up to a limit.
-    pub(super) fn tick(
-        &mut self,
-        row: OrderRow,
-        command: &OrderCommand,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Broken> {
+    pub(super) fn tick(&mut self, row: OrderRow, command: &OrderCommand) -> Result<(), Broken> {
         match row.timer() {
             Some(at) if at < command.issued_at.seconds() => {
                 if row.has_awaited_deposit() {
-                    self.ask_again(row, command, effects)
+                    self.ask_again(row, command)
                 } else if row.may_be_paid_by_candidates() {
-                    self.ask_of_candidates(row, command, effects)
+                    self.ask_of_candidates(row, command)
                 } else {
-                    self.end(row, command, End::Expired, effects)
+                    self.end(row, command, End::Expired)
                 }
             }
             Some(_) => Ok(()),

@@ -18,17 +18,16 @@ impl State {
         mut row: OrderRow,
         command: &OrderCommand,
         payment: &PaymentRequest,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let asker = command.command_id;
         if !row.is_pending() || command.issued_at.seconds() > row.order.expires_at {
-            return self.publish(row, command, OrderCause::NotPending, asker, effects).map(drop);
+            return self.publish(row, command, OrderCause::NotPending, asker).map(drop);
         }
         let same = row.order.deposits.iter().find(|d| is_for(d, payment) && is_active(d));
         match same.map(|deposit| (deposit.slot, deposit.state)) {
             Some((_, DepositState::Open)) => {
                 let cause = OrderCause::PaymentRepeated;
-                self.publish(row, command, cause, asker, effects).map(drop)
+                self.publish(row, command, cause, asker).map(drop)
             }
             // Without a reply its sender retries.
             Some(_) if row.pending.len() >= PENDING_MAX => Ok(()),
@@ -40,7 +39,7 @@ impl State {
                 row.pending.push(PendingChoice { slot, command_id: asker, asked_at, payment });
                 self.orders.put(row)
             }
-            None => self.ask_first_wallet(row, command, payment, effects),
+            None => self.ask_first_wallet(row, command, payment),
         }
     }
 
@@ -49,15 +48,12 @@ impl State {
         mut row: OrderRow,
         command: &OrderCommand,
         payment: &PaymentRequest,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let asker = command.command_id;
         let active = row.order.deposits.iter().filter(|deposit| is_active(deposit)).count();
         let wallets = payment.wallets.split_first().filter(|_| active < OPEN_MAX);
         let Some((first, rest)) = wallets else {
-            return self
-                .publish(row, command, OrderCause::PaymentRefused, asker, effects)
-                .map(drop);
+            return self.publish(row, command, OrderCause::PaymentRefused, asker).map(drop);
         };
         // A slot is never reused. A refused or closed deposit of the same chain and coin is dropped, so that repeated
         // choices do not make the order grow. A replaced one stays, as it may still be paid.
@@ -77,10 +73,10 @@ impl State {
         });
         row.late_window_seconds = row.late_window_seconds.max(payment.late_window_seconds);
         let payment = PaymentRequest { wallets: rest.to_vec(), ..payment.clone() };
-        effects.extend(row.ask(command, slot, &payment));
+        self.effects.extend(row.ask(command, slot, &payment));
         let asked_at = command.issued_at.seconds();
         row.pending.push(PendingChoice { slot, command_id: asker, asked_at, payment });
-        self.publish(row, command, OrderCause::PaymentChosen, asker, effects).map(drop)
+        self.publish(row, command, OrderCause::PaymentChosen, asker).map(drop)
     }
 
     /// The wallet refused the deposit: try the next one, or refuse the choice.
@@ -90,7 +86,6 @@ impl State {
         command: &OrderCommand,
         slot: i32,
         (wallet, reason): (Address, RefusalReason),
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         use RefusalReason as Reason;
         let Some(deposit) = row.deposit_mut(slot) else { return Ok(()) };
@@ -117,7 +112,7 @@ impl State {
                 if let Some(deposit) = row.deposit_mut(slot) {
                     deposit.wallet_address = wallet;
                 }
-                effects.extend(row.ask(command, slot, &payment));
+                self.effects.extend(row.ask(command, slot, &payment));
                 return self.orders.put(row);
             }
         }
@@ -130,7 +125,7 @@ impl State {
                 OrderCause::PaymentUnavailable
             }
         };
-        self.answer_choices(row, command, slot, cause, effects)
+        self.answer_choices(row, command, slot, cause)
     }
 
     /// Repeats requests that got no reply in time, never two in one second: a refusal identifies its request by the
@@ -139,17 +134,16 @@ impl State {
         &mut self,
         mut row: OrderRow,
         command: &OrderCommand,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let now = command.issued_at.seconds();
         let mut asked = Vec::new();
         for choice in row.unanswered().filter(|choice| asks_again_at(choice) < now) {
-            effects.extend(row.ask(command, choice.slot, &choice.payment));
+            self.effects.extend(row.ask(command, choice.slot, &choice.payment));
             asked.push(choice.slot);
         }
         let again = row.pending.iter_mut().filter(|choice| asked.contains(&choice.slot));
         again.for_each(|choice| choice.asked_at = now);
-        row.ask_of_open(command, effects);
+        self.effects.extend(row.ask_of_open(command));
         self.orders.put(row)
     }
 
@@ -160,16 +154,15 @@ impl State {
         command: &OrderCommand,
         slot: i32,
         cause: OrderCause,
-        effects: &mut Vec<Effect>,
     ) -> Result<(), Broken> {
         let waiting: Vec<Option<CommandId>> =
             row.pending.iter().filter(|c| c.slot == slot).map(|c| c.command_id).collect();
         row.pending.retain(|choice| choice.slot != slot);
         let mut answers = waiting.into_iter();
         let first = answers.next().flatten();
-        let mut row = self.publish(row, command, cause, first, effects)?;
+        let mut row = self.publish(row, command, cause, first)?;
         for command_id in answers {
-            row = self.publish(row, command, cause, command_id, effects)?;
+            row = self.publish(row, command, cause, command_id)?;
         }
         Ok(())
     }
