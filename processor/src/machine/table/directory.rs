@@ -1,6 +1,7 @@
 //! Finds rows by their keys.
 
 use std::fmt::Debug;
+use std::hash::Hash;
 
 use hashbrown::HashMap;
 use schemas::{DepositId, OrderId, TransferId};
@@ -25,29 +26,27 @@ pub(in crate::machine) trait Directory<K>: Default + Clone + Debug {
     fn remove(&mut self, key: K) -> bool;
 }
 
-macro_rules! scattered {
-    ($($id:ident)+) => {$(
-        impl Key for $id {
-            type Directory = HashMap<Self, RowNumber>;
-        }
-
-        impl Directory<$id> for HashMap<$id, RowNumber> {
-            fn find(&self, key: $id) -> Option<RowNumber> {
-                self.get(&key).copied()
-            }
-
-            fn insert(&mut self, key: $id, number: RowNumber) {
-                Self::insert(self, key, number);
-            }
-
-            fn remove(&mut self, key: $id) -> bool {
-                Self::remove(self, &key).is_some()
-            }
-        }
-    )+};
+impl Key for OrderId {
+    type Directory = HashMap<Self, RowNumber>;
 }
 
-scattered! { OrderId TransferId }
+impl Key for TransferId {
+    type Directory = HashMap<Self, RowNumber>;
+}
+
+impl<K: Copy + Debug + Eq + Hash> Directory<K> for HashMap<K, RowNumber> {
+    fn find(&self, key: K) -> Option<RowNumber> {
+        self.get(&key).copied()
+    }
+
+    fn insert(&mut self, key: K, number: RowNumber) {
+        Self::insert(self, key, number);
+    }
+
+    fn remove(&mut self, key: K) -> bool {
+        Self::remove(self, &key).is_some()
+    }
+}
 
 /// Directory of sequential ids in pages, so that neighbours are close in memory. A page is freed with its last key.
 #[derive(Debug, Clone, Default)]
@@ -61,17 +60,23 @@ struct Page {
 
 impl Pages {
     /// Page of an id, and its index there.
-    fn split(id: i64) -> (i64, usize) {
+    fn split(DepositId(id): DepositId) -> (i64, usize) {
         let at = usize::try_from(id.rem_euclid(PAGE_KEYS)).unwrap_or_default();
         (id.div_euclid(PAGE_KEYS), at)
     }
+}
 
-    fn find(&self, id: i64) -> Option<RowNumber> {
+impl Key for DepositId {
+    type Directory = Pages;
+}
+
+impl Directory<DepositId> for Pages {
+    fn find(&self, id: DepositId) -> Option<RowNumber> {
         let (page, at) = Self::split(id);
         self.0.get(&page)?.numbers[at]
     }
 
-    fn insert(&mut self, id: i64, number: RowNumber) {
+    fn insert(&mut self, id: DepositId, number: RowNumber) {
         let (page, at) = Self::split(id);
         let page = self
             .0
@@ -81,7 +86,7 @@ impl Pages {
         page.count += 1;
     }
 
-    fn remove(&mut self, id: i64) -> bool {
+    fn remove(&mut self, id: DepositId) -> bool {
         let (number, at) = Self::split(id);
         let Some(page) = self.0.get_mut(&number) else { return false };
         let was_there = page.numbers[at].take().is_some();
@@ -90,23 +95,5 @@ impl Pages {
             self.0.remove(&number);
         }
         was_there
-    }
-}
-
-impl Key for DepositId {
-    type Directory = Pages;
-}
-
-impl Directory<DepositId> for Pages {
-    fn find(&self, key: DepositId) -> Option<RowNumber> {
-        self.find(key.0)
-    }
-
-    fn insert(&mut self, key: DepositId, number: RowNumber) {
-        self.insert(key.0, number);
-    }
-
-    fn remove(&mut self, key: DepositId) -> bool {
-        self.remove(key.0)
     }
 }
