@@ -2,7 +2,6 @@
 
 mod chain_time;
 mod draft;
-mod inputs;
 mod owned;
 mod positions;
 mod traces;
@@ -134,7 +133,7 @@ impl<M: Wire> Handler for Runner<M> {
         for (topic, count) in std::mem::take(&mut self.outputs) {
             ::metrics::counter!(metrics::OUTPUTS_TOTAL, "topic" => topic.name()).increment(count);
         }
-        let rows: usize = self.machines.values().map(Owned::rows).sum();
+        let rows: usize = self.machines.values().map(|of| of.machine.rows()).sum();
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; 2^52 rows are enough")]
         ::metrics::gauge!(metrics::ROWS, "machine" => M::GROUP).set(rows as f64);
         let (stops, shares) = self.measured();
@@ -198,13 +197,15 @@ impl<M: Wire> Runner<M> {
     fn measured(&self) -> (BTreeMap<Blockchain, usize>, BTreeMap<(Blockchain, Stablecoin), f64>) {
         // The highest ratio of all lanes of a chain.
         let mut ratios = BTreeMap::new();
-        for (blockchain, stablecoin, share) in self.machines.values().flat_map(Owned::shares) {
+        for (blockchain, stablecoin, share) in
+            self.machines.values().flat_map(|of| of.machine.shares())
+        {
             let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();
             *fullest = fullest.max(ratio(share));
         }
         // A stop of a chain is in each of its lanes, one of a wallet in its own.
         let mut stops = BTreeMap::new();
-        for (blockchain, count) in self.machines.values().filter_map(Owned::stops) {
+        for (blockchain, count) in self.machines.values().filter_map(|of| of.machine.stops()) {
             let most: &mut usize = stops.entry(blockchain).or_default();
             *most = count.max(*most);
         }
@@ -219,7 +220,7 @@ impl<M: Wire> Runner<M> {
             inputs.any(|input| input.committed.is_some())
         };
         for of in assigned.iter().map(|input| input.partition.partition) {
-            let rows = self.machines.get(&of).map_or(0, Owned::rows);
+            let rows = self.machines.get(&of).map_or(0, |of| of.machine.rows());
             if rows > 0 && !has_position(of) {
                 let cause = format!(
                     "it has {rows} rows, but the group {} has no position in its input any more",

@@ -3,16 +3,12 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use log::{Assigned, Log, NewRecord, Offset, TopicPartition};
-use schemas::record::Alert;
-use schemas::{
-    AlertState, Blockchain, CodecError, Layout, OrderId, Partition, Stablecoin, UnixMicros,
-};
+use log::{Assigned, Log, NewRecord, Offset, Record, TopicPartition};
+use schemas::record::{Alert, InputRun, ProcessorStep};
+use schemas::{AlertState, Blockchain, CodecError, Layout, OrderId, Partition, UnixMicros};
 
-use super::inputs::Inputs;
 use super::positions::Positions;
 use super::traces::{self, Traces};
-use crate::machine::matching::Share;
 use crate::wire::{self, Wire};
 use crate::{Error, metrics};
 
@@ -28,12 +24,12 @@ pub(super) struct Restored {
 }
 
 pub(super) struct Owned<M: Wire> {
-    machine: M,
+    pub(super) machine: M,
     partition: Partition,
     /// Ticks written and not read back yet: not to be written again.
     ticking: HashSet<OrderId>,
-    /// Inputs that the present step has taken.
-    inputs: Inputs,
+    /// Inputs that the present step has taken, in their order.
+    taken: ProcessorStep,
     /// Positions of the inputs after the last step, and with the present one.
     known: Positions,
     next: Positions,
@@ -47,9 +43,9 @@ pub(super) struct Owned<M: Wire> {
 impl<M: Wire> Owned<M> {
     pub(super) fn new(machine: M, partition: Partition, restored: Restored) -> Self {
         let Restored { known, written_at, traces } = restored;
-        let (ticking, inputs, effects) = (HashSet::new(), Inputs::default(), Vec::new());
+        let (ticking, taken, effects) = (HashSet::new(), ProcessorStep::default(), Vec::new());
         let next = known.clone();
-        Self { machine, partition, ticking, inputs, known, next, written_at, traces, effects }
+        Self { machine, partition, ticking, taken, known, next, written_at, traces, effects }
     }
 
     /// Takes the position at which the group continues an input.
@@ -88,11 +84,11 @@ impl<M: Wire> Owned<M> {
     /// Takes one input and adds the records that follow. Garbage becomes a dead letter.
     pub(super) fn take(
         &mut self,
-        record: &log::Record,
+        record: &Record,
         layout: &Layout,
         outputs: &mut Vec<NewRecord>,
     ) -> Result<(), Error> {
-        self.inputs.push(record);
+        note(&mut self.taken, record);
         self.next.set(record.from.topic, record.offset.next());
         let (at, begun, before) = ((self.partition, layout), Instant::now(), outputs.len());
         let input = wire::take(&mut self.machine, at, record, &mut self.effects, outputs)?;
@@ -131,36 +127,36 @@ impl<M: Wire> Owned<M> {
         if let Some(first) = records.first_mut() {
             first.headers.push(wire::NEXT_HEADER, self.next.to_string().as_bytes());
         }
-        if let Some(taken) = self.inputs.taken() {
-            records.push(wire::step::<M>(self.partition, taken)?);
+        if !self.taken.inputs.is_empty() {
+            records.push(wire::step::<M>(self.partition, &self.taken)?);
         }
         Ok(records)
     }
 
     pub(super) fn commit(&mut self) {
-        self.inputs.clear();
+        self.taken.inputs.clear();
         self.known = self.next.clone();
         self.machine.commit();
     }
 
     pub(super) fn undo(&mut self) -> Result<(), Error> {
         self.ticking.clear();
-        self.inputs.clear();
+        self.taken.inputs.clear();
         self.next = self.known.clone();
         let at = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
         self.machine.undo().map_err(|cause| Error::Broken { at: at.to_string(), cause })
     }
+}
 
-    pub(super) fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)> {
-        self.machine.shares()
-    }
-
-    pub(super) fn stops(&self) -> Option<(Blockchain, usize)> {
-        self.machine.stops()
-    }
-
-    pub(super) fn rows(&self) -> usize {
-        self.machine.rows()
+/// Adds an input to those that a step has taken.
+fn note(step: &mut ProcessorStep, input: &Record) {
+    let topic = input.from.topic.name();
+    match step.inputs.last_mut() {
+        Some(run) if run.topic == topic => run.count = run.count.saturating_add(1),
+        _ => {
+            let run = InputRun { topic: topic.to_owned(), first: input.offset.0, count: 1 };
+            step.inputs.push(run);
+        }
     }
 }
 
