@@ -49,11 +49,15 @@ pub trait Wire: Machine {
         layout: &Layout,
     ) -> Result<NewRecord, CodecError>;
 
-    /// The order that an input is about, if it is about one.
-    fn order(input: &Self::Input) -> Option<OrderId>;
+    /// The order whose trace an input belongs to, for the machine that keeps the traces of orders.
+    fn order(_input: &Self::Input) -> Option<OrderId> {
+        None
+    }
 
     /// The alert that an effect is, if it is one.
-    fn alert(effect: &Self::Effect) -> Option<&Alert>;
+    fn alert(_effect: &Self::Effect) -> Option<&Alert> {
+        None
+    }
 }
 
 /// Applies an input to a machine: fills `effects`, and adds their records to `outputs`. Returns the input; none if the

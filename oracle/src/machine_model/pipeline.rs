@@ -467,7 +467,7 @@ impl Pipeline {
             }
             match delivered {
                 Delivered::Lane(input, effects) => {
-                    let lane = lanes.get_mut(&chain_of(input)).expect("a lane for each chain");
+                    let lane = lanes.get_mut(&input.blockchain()).expect("a lane for each chain");
                     let undisturbed = without_ends(&lane.take(input)?);
                     let what = format_args!("what came of {input:?}");
                     same(5, what, &undisturbed, &without_ends(effects))?;
@@ -512,14 +512,6 @@ fn without_ends(effects: &[matching::Effect]) -> Vec<matching::Effect> {
 
 /// Maximum lag of the tables in seconds.
 const WEEK: i64 = 7 * 24 * 3600;
-
-/// The chain whose lane reads an input.
-fn chain_of(input: &matching::Input) -> Blockchain {
-    match input {
-        matching::Input::Chain(record) => record.blockchain,
-        matching::Input::Command(command) => command.blockchain,
-    }
-}
 
 /// `true` for a request that is repeated until it has a reply, and for such replies.
 fn may_ask_again(body: &OrderCommandBody) -> bool {

@@ -10,7 +10,6 @@
 //! pays nothing.
 
 mod amounts;
-mod anew;
 mod attach;
 mod chain;
 mod command;
@@ -37,12 +36,11 @@ use schemas::{
 
 use super::{Broken, FORGOTTEN, Machine, RestoreError};
 pub use amounts::Share;
-pub use anew::lane_anew;
 use deposits::{DepositRow, Deposits};
 use entry::Key;
 pub use entry::LANE_KEY;
 use heads::fresh_lane;
-pub use relaid::{lane_of, wallet_of};
+pub use relaid::{lane_anew, lane_of, wallet_of};
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
@@ -64,6 +62,17 @@ pub enum Input {
     Chain(ChainRecord),
     /// From `deposits.commands`.
     Command(DepositCommand),
+}
+
+impl Input {
+    /// Chain of the lane that reads it.
+    #[must_use]
+    pub fn blockchain(&self) -> Blockchain {
+        match self {
+            Self::Chain(record) => record.blockchain,
+            Self::Command(command) => command.blockchain,
+        }
+    }
 }
 
 /// Stage at which a transfer's new state is published: the topic `transfers.*` of this name.
@@ -354,14 +363,5 @@ impl Machine for State {
 
     fn stops(&self) -> Option<(Blockchain, usize)> {
         Some((self.blockchain, self.lane.stopped.len()))
-    }
-
-    /// None: the lane's time comes with heads.
-    fn due(&self, _now: UnixSeconds, _max: usize) -> Vec<OrderId> {
-        Vec::new()
-    }
-
-    fn ticked(_input: &Input) -> Option<OrderId> {
-        None
     }
 }

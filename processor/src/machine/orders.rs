@@ -25,14 +25,13 @@ use schemas::record::{
     OrderDeposit, OrdersEntry, PendingChoice, Settle,
 };
 use schemas::{
-    Blockchain, CloseReason, CommandId, DepositState, OrderCause, OrderId, OrderStatus, Stablecoin,
-    TransferId, UnixSeconds, UnknownReason,
+    Address, Blockchain, CloseReason, CommandId, DepositState, OrderCause, OrderId, OrderStatus,
+    Stablecoin, TransferId, UnixSeconds, UnknownReason,
 };
 
 use attach::answer_attach;
 use end::{End, check_change};
 
-use super::matching::Share;
 use super::table::{Index, Row, RowNumber, Rows, Table, moved};
 use super::{Broken, FORGOTTEN, Machine, RestoreError};
 
@@ -400,14 +399,6 @@ impl Machine for State {
         sorted.into_iter().map(|row| (row.key().to_string(), row.entry())).collect()
     }
 
-    fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)> {
-        Vec::new()
-    }
-
-    fn stops(&self) -> Option<(Blockchain, usize)> {
-        None
-    }
-
     fn rows(&self) -> usize {
         self.orders.len()
     }
@@ -455,12 +446,17 @@ fn refuse(command: &OrderCommand, settle: &Settle, reason: UnknownReason) -> Eff
 
 /// Reply to the requesting lane.
 fn answer(command: &OrderCommand, settle: &Settle, body: DepositCommandBody) -> Effect {
-    Effect::Command(DepositCommand {
-        order_id: command.order_id,
-        slot: settle.slot,
-        blockchain: settle.blockchain,
-        wallet_address: settle.wallet_address,
-        issued_at: command.issued_at,
-        body,
-    })
+    to_lane(command, (settle.blockchain, settle.wallet_address), settle.slot, body)
+}
+
+/// Command to the lane of a wallet, as a command to the order requires.
+fn to_lane(
+    command: &OrderCommand,
+    (blockchain, wallet_address): (Blockchain, Address),
+    slot: i32,
+    body: DepositCommandBody,
+) -> Effect {
+    let OrderCommand { order_id, issued_at, .. } = *command;
+    let to_lane = DepositCommand { order_id, slot, blockchain, wallet_address, issued_at, body };
+    Effect::Command(to_lane)
 }

@@ -1,8 +1,8 @@
 //! The matching machine on the log: one lane.
 
 use log::{NewRecord, Unreadable};
-use schemas::record::{Alert, ChainRecord, DepositCommand};
-use schemas::{Blockchain, CodecError, Layout, OrderId, Partition, Topic};
+use schemas::record::Alert;
+use schemas::{Blockchain, CodecError, Layout, Partition, Topic};
 
 use super::Wire;
 use crate::machine::matching::{Effect, Input, State, TransferStage};
@@ -21,15 +21,12 @@ impl Wire for State {
     }
 
     fn parse(&self, record: &log::Record) -> Result<Input, Unreadable> {
-        let (input, blockchain) = if record.from.topic == Topic::TransfersRaw {
-            let record: ChainRecord = record.read()?;
-            let blockchain = record.blockchain;
-            (Input::Chain(record), blockchain)
+        let input = if record.from.topic == Topic::TransfersRaw {
+            Input::Chain(record.read()?)
         } else {
-            let command: DepositCommand = record.read()?;
-            let blockchain = command.blockchain;
-            (Input::Command(command), blockchain)
+            Input::Command(record.read()?)
         };
+        let blockchain = input.blockchain();
         if blockchain == self.blockchain() {
             Ok(input)
         } else {
@@ -48,19 +45,13 @@ impl Wire for State {
                     TransferStage::Unknown => Topic::TransfersUnknown,
                     TransferStage::Failed => Topic::TransfersFailed,
                 };
-                NewRecord::encode(
-                    topic,
-                    lane,
-                    transfer.observation.to_address.to_string(),
-                    transfer,
-                )
+                let wallet = transfer.observation.to_address.to_string();
+                NewRecord::encode(topic, lane, wallet, transfer)
             }
-            Effect::Deposit(deposit) => NewRecord::encode(
-                Topic::Deposits,
-                lane,
-                deposit.wallet_address.to_string(),
-                deposit,
-            ),
+            Effect::Deposit(deposit) => {
+                let wallet = deposit.wallet_address.to_string();
+                NewRecord::encode(Topic::Deposits, lane, wallet, deposit)
+            }
             Effect::Command(command) => {
                 let key = command.order_id.to_string();
                 NewRecord::encode(Topic::OrdersCommands, layout.order(&key), key, command)
@@ -75,11 +66,6 @@ impl Wire for State {
                 NewRecord::encode(Topic::Chains, partition, key, progress)
             }
         }
-    }
-
-    /// None: only the orders machine keeps the traces of orders.
-    fn order(_input: &Input) -> Option<OrderId> {
-        None
     }
 
     fn alert(effect: &Effect) -> Option<&Alert> {

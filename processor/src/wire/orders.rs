@@ -1,7 +1,7 @@
 //! The orders machine on the log: one partition.
 
 use log::{NewRecord, Unreadable};
-use schemas::record::{Alert, OrderCommand};
+use schemas::record::OrderCommand;
 use schemas::{CodecError, Layout, OrderId, Partition, Topic};
 
 use super::Wire;
@@ -41,9 +41,5 @@ impl Wire for State {
 
     fn order(command: &OrderCommand) -> Option<OrderId> {
         Some(command.order_id)
-    }
-
-    fn alert(_effect: &Effect) -> Option<&Alert> {
-        None
     }
 }

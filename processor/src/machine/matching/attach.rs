@@ -85,27 +85,17 @@ impl State {
         let is_own = transfer.blockchain == self.blockchain
             && is_here
             && self.transfers.by_payment(&transfer.observation.payment()).is_none();
+        let at = (transfer.transfer_id, transfer.updated_at);
         is_own.then(|| TransferRow {
-            id: transfer.transfer_id,
-            updated_at: transfer.updated_at,
-            block: transfer.block,
-            seen: transfer.observation,
             created_at: transfer.created_at,
-            listed_at: self.lane.sequence,
             status: transfer.status,
             fulfillment: transfer.fulfillment_id,
             order: transfer.order_id,
-            deposit: None,
             reason: transfer.reason,
             candidate_order: transfer.candidate_order_id,
-            epoch: self.lane.epoch,
             orphaned_at: transfer.orphaned_at,
-            orphan_due: false,
-            settling: false,
-            unanswered: false,
-            asked_at: None,
-            match_deadline: None,
             forget_at: Some(self.attached_until(now)),
+            ..self.row_of(at, transfer.block, transfer.observation)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use schemas::record::{Alert, ChainRecord, Head, Observation, OrderCommandBody};
+use schemas::record::{Alert, Block, ChainRecord, Head, Observation, OrderCommandBody};
 use schemas::{
     AlertKind, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
@@ -49,12 +49,24 @@ impl State {
     }
 
     fn new_row(&self, record: &ChainRecord, seen: &Observation) -> TransferRow {
+        let id = self.transfer_id(record, seen);
+        let row = self.row_of((id, record.observed_at), record.block, *seen);
+        TransferRow { epoch: record.epoch, ..row }
+    }
+
+    /// A transfer of this id, last published at this time, that waits for its confirmation in the lane's epoch.
+    pub(super) fn row_of(
+        &self,
+        (id, updated_at): (TransferId, UnixMicros),
+        block: Block,
+        seen: Observation,
+    ) -> TransferRow {
         TransferRow {
-            id: self.transfer_id(record, seen),
-            updated_at: record.observed_at,
-            block: record.block,
-            seen: *seen,
-            created_at: record.observed_at.seconds(),
+            id,
+            updated_at,
+            block,
+            seen,
+            created_at: updated_at.seconds(),
             listed_at: self.lane.sequence,
             status: TransferStatus::WaitingForConfirmation,
             fulfillment: None,
@@ -62,7 +74,7 @@ impl State {
             deposit: None,
             reason: None,
             candidate_order: None,
-            epoch: record.epoch,
+            epoch: self.lane.epoch,
             orphaned_at: None,
             orphan_due: false,
             settling: false,

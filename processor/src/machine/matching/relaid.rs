@@ -1,11 +1,20 @@
-//! Move of a chain's lanes to another number of lanes. A wallet moves as a whole, so rows that are matched with each
-//! other stay in one lane.
+//! Entries of lanes that continue from a backup, or that move to another number of lanes. A wallet moves as a whole, so
+//! rows that are matched with each other stay in one lane.
 
 use schemas::record::{LaneEntry, MatchingEntry, StopScope};
-use schemas::{Address, Partition};
+use schemas::{Address, Incarnation, Partition};
 
 use super::entry::Key;
 use super::heads::fresh_lane;
+
+/// The lane's changelog entry after a restore from a backup, with its key. Its sequence skips the ids of deposits and
+/// fulfillments that were given after the backup. Ids of transfers are derived from their payments.
+#[must_use]
+pub fn lane_anew(lane: Option<LaneEntry>, incarnation: Incarnation) -> (String, MatchingEntry) {
+    let mut lane = lane.unwrap_or_else(fresh_lane);
+    lane.sequence = lane.sequence.max(incarnation.sequence());
+    (Key::Lane.to_string(), MatchingEntry::Lane(lane))
+}
 
 /// The wallet that an entry is about; none for a lane's own.
 #[must_use]

@@ -1,9 +1,9 @@
 //! Payment of an order by a transfer that an operator attached.
 
-use schemas::record::{Attach, DepositCommand, DepositCommandBody, OrderCommand};
+use schemas::record::{Attach, DepositCommandBody, OrderCommand};
 use schemas::{OrderCause, OrderStatus};
 
-use super::{Broken, Effect, End, OrderRow, State};
+use super::{Broken, Effect, End, OrderRow, State, to_lane};
 
 impl State {
     /// Accepts the transfer if no other has paid the order, even if the order has ended or was marked paid without a
@@ -44,15 +44,9 @@ impl State {
 /// Reply to the requesting lane.
 pub(super) fn answer_attach(command: &OrderCommand, attach: &Attach, pays: bool) -> Effect {
     let transfer_id = attach.transfer_id;
-    Effect::Command(DepositCommand {
-        order_id: command.order_id,
-        slot: 0,
-        blockchain: attach.blockchain,
-        wallet_address: attach.wallet_address,
-        issued_at: command.issued_at,
-        body: match pays {
-            true => DepositCommandBody::Attached { transfer_id },
-            false => DepositCommandBody::AttachRefused { transfer_id },
-        },
-    })
+    let body = match pays {
+        true => DepositCommandBody::Attached { transfer_id },
+        false => DepositCommandBody::AttachRefused { transfer_id },
+    };
+    to_lane(command, (attach.blockchain, attach.wallet_address), 0, body)
 }

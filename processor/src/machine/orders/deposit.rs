@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use schemas::record::{DepositCommand, DepositCommandBody, Order, OrderCommand, OrderDeposit};
+use schemas::record::{DepositCommandBody, Order, OrderCommand, OrderDeposit};
 use schemas::{Amount, CloseReason, DepositId, DepositState, OrderCause, UnixSeconds};
 
-use super::{ASK_OF_OPEN_SECONDS, Broken, Effect, OrderRow, State, close_reason, is_reserved};
+use super::{
+    ASK_OF_OPEN_SECONDS, Broken, Effect, OrderRow, State, close_reason, is_reserved, to_lane,
+};
 
 impl State {
     /// Takes an opened deposit; closes it if the order ended meanwhile.
@@ -25,21 +27,17 @@ impl State {
         deposit.value = Some(value);
         let opened = deposit.clone();
         row.drop_taken_over(&opened);
-        let close = row.close_ended(command, &opened);
-        let cause = match close {
-            Some(_) => OrderCause::NotPending,
-            None => OrderCause::DepositOpened,
+        let cause = if let Some(close) = row.close_ended(command, &opened) {
+            self.effects.push(close);
+            OrderCause::NotPending
+        } else {
+            let replaced = CloseReason::Replaced;
+            self.effects.extend(row.outdated().map(|old| close(old, command, replaced)));
+            OrderCause::DepositOpened
         };
-        self.effects.extend(close);
-        if cause == OrderCause::DepositOpened {
-            self.effects
-                .extend(row.outdated().map(|old| row.close(command, old, CloseReason::Replaced)));
-        }
         self.answer_choices(row, command, slot, cause)
     }
-}
 
-impl State {
     /// Requests the outcome of the order's candidates from each lane. A lane replies for its own.
     pub(super) fn ask_of_candidates(
         &mut self,
@@ -51,7 +49,7 @@ impl State {
             if asked.insert((deposit.blockchain, deposit.wallet_address)) {
                 for transfer_id in row.order.candidates.iter().copied() {
                     let question = DepositCommandBody::Candidate { transfer_id };
-                    self.effects.push(row.command_lane(command, deposit, question));
+                    self.effects.push(to_lane_of(deposit, command, question));
                 }
             }
         }
@@ -67,7 +65,7 @@ impl OrderRow {
         command: &OrderCommand,
         deposit: &OrderDeposit,
     ) -> Option<Effect> {
-        Some(self.close(command, deposit, close_reason(self.order.status)?))
+        Some(close(deposit, command, close_reason(self.order.status)?))
     }
 
     /// Time past which lanes are requested to report the outcome of its deposits, or of its candidates if it has none:
@@ -85,7 +83,7 @@ impl OrderRow {
             return Vec::new();
         }
         let reason = close_reason(self.order.status).unwrap_or(CloseReason::Expired);
-        let asks = self.reserved().map(|deposit| self.close(command, deposit, reason)).collect();
+        let asks = self.reserved().map(|deposit| close(deposit, command, reason)).collect();
         self.asked_at = Some(now);
         asks
     }
@@ -112,25 +110,18 @@ impl OrderRow {
         let last = self.open().map(|deposit| deposit.slot).max();
         self.open().filter(move |deposit| Some(deposit.slot) < last)
     }
+}
 
-    fn close(&self, command: &OrderCommand, deposit: &OrderDeposit, reason: CloseReason) -> Effect {
-        self.command_lane(command, deposit, DepositCommandBody::Close { reason })
-    }
+/// Command to close a deposit.
+fn close(deposit: &OrderDeposit, command: &OrderCommand, reason: CloseReason) -> Effect {
+    to_lane_of(deposit, command, DepositCommandBody::Close { reason })
+}
 
-    /// To the lane of a deposit.
-    fn command_lane(
-        &self,
-        command: &OrderCommand,
-        deposit: &OrderDeposit,
-        body: DepositCommandBody,
-    ) -> Effect {
-        Effect::Command(DepositCommand {
-            order_id: self.order.order_id,
-            slot: deposit.slot,
-            blockchain: deposit.blockchain,
-            wallet_address: deposit.wallet_address,
-            issued_at: command.issued_at,
-            body,
-        })
-    }
+/// Command to the lane of a deposit.
+pub(super) fn to_lane_of(
+    deposit: &OrderDeposit,
+    command: &OrderCommand,
+    body: DepositCommandBody,
+) -> Effect {
+    to_lane(command, (deposit.blockchain, deposit.wallet_address), deposit.slot, body)
 }

@@ -1,11 +1,11 @@
 //! The customer's choice of chain and stablecoin, tried wallet by wallet.
 
 use schemas::record::{
-    DepositCommand, DepositCommandBody, OpenDeposit, OrderCommand, OrderDeposit, PaymentRequest,
-    PendingChoice,
+    DepositCommandBody, OpenDeposit, OrderCommand, OrderDeposit, PaymentRequest, PendingChoice,
 };
 use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason, UnixSeconds};
 
+use super::deposit::to_lane_of;
 use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_active, is_awaited};
 
 /// Maximum number of choices of an order that wait for lanes. A stopped lane answers none.
@@ -199,25 +199,19 @@ impl OrderRow {
     /// Command to open the deposit at its wallet.
     fn ask(&self, command: &OrderCommand, slot: i32, payment: &PaymentRequest) -> Option<Effect> {
         let deposit = self.order.deposits.iter().find(|deposit| deposit.slot == slot)?;
-        Some(Effect::Command(DepositCommand {
-            order_id: self.order.order_id,
-            slot,
-            blockchain: deposit.blockchain,
-            wallet_address: deposit.wallet_address,
-            issued_at: command.issued_at,
-            body: DepositCommandBody::Open(OpenDeposit {
-                stablecoin: deposit.stablecoin,
-                contract: payment.contract,
-                contracts: payment.contracts.clone(),
-                value: self.order.amount,
-                user_address: self.order.expecting_wallet_address,
-                started_at: deposit.started_at,
-                expires_at: self.order.expires_at,
-                amounts: payment.amounts,
-                late_window_seconds: payment.late_window_seconds,
-                accepts_late: payment.accepts_late,
-                head_age_max_seconds: payment.head_age_max_seconds,
-            }),
-        }))
+        let open = DepositCommandBody::Open(OpenDeposit {
+            stablecoin: deposit.stablecoin,
+            contract: payment.contract,
+            contracts: payment.contracts.clone(),
+            value: self.order.amount,
+            user_address: self.order.expecting_wallet_address,
+            started_at: deposit.started_at,
+            expires_at: self.order.expires_at,
+            amounts: payment.amounts,
+            late_window_seconds: payment.late_window_seconds,
+            accepts_late: payment.accepts_late,
+            head_age_max_seconds: payment.head_age_max_seconds,
+        });
+        Some(to_lane_of(deposit, command, open))
     }
 }
