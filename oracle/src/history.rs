@@ -2,8 +2,8 @@
 
 use processor::machine::{matching, orders};
 use schemas::record::{
-    Attempt, ChainBody, ChainProgress, ChainRecord, Order, OrderCommand, OrderCommandBody,
-    PaymentRequest, Transfer, example,
+    Attempt, ChainBody, ChainProgress, ChainRecord, Order, OrderCommandBody, PaymentRequest,
+    Transfer, example,
 };
 use schemas::{
     Amount, AttemptOutcome, Blockchain, DeliveryKind, OrderId, OrderStatus, Stablecoin, UnixMicros,
@@ -93,7 +93,7 @@ impl Shop {
         self.orders.push((id, amount));
         let expires_at = self.now.seconds().plus(TTL_SECONDS);
         let body = create_order(format!("A-{}", number % 5), amount, None, expires_at, payment);
-        self.command_about(id, body);
+        self.pipeline.write_command(id, body, self.now);
     }
 
     fn payment(&mut self) -> PaymentRequest {
@@ -115,13 +115,8 @@ impl Shop {
     fn command(&mut self, body: OrderCommandBody) {
         let place = self.dice.below(6);
         if let Some((id, _)) = self.orders.iter().rev().nth(place).copied() {
-            self.command_about(id, body);
+            self.pipeline.write_command(id, body, self.now);
         }
-    }
-
-    fn command_about(&mut self, order_id: OrderId, body: OrderCommandBody) {
-        let issued_at = self.now;
-        self.pipeline.write_command(OrderCommand { order_id, command_id: None, issued_at, body });
     }
 
     /// Attaches the last unknown transfer to one of the newest orders.
@@ -171,34 +166,28 @@ impl Shop {
     fn changes(&self) -> Vec<Change> {
         let mut changes = Vec::new();
         for delivered in &self.pipeline.delivered {
-            match delivered {
-                Delivered::Lane(input, effects) => {
-                    for effect in effects {
-                        match effect {
-                            matching::Effect::Transfer(_, transfer) => {
-                                changes.extend(attempts_about_transfer(transfer));
-                                changes.push(Change::Transfer(transfer.clone()));
-                            }
-                            matching::Effect::Deposit(deposit) => {
-                                changes.push(Change::Deposit(deposit.clone()));
-                            }
-                            matching::Effect::Progress(progress) => {
-                                changes.push(Change::Chain(progress.clone()));
-                            }
-                            matching::Effect::Command(_) | matching::Effect::Alert(_) => {}
-                        }
+            for effect in delivered.of_lane() {
+                match effect {
+                    matching::Effect::Transfer(_, transfer) => {
+                        changes.extend(attempts_about_transfer(transfer));
+                        changes.push(Change::Transfer(transfer.clone()));
                     }
-                    if let matching::Input::Chain(record) = input {
-                        changes.extend(progress(record));
+                    matching::Effect::Deposit(deposit) => {
+                        changes.push(Change::Deposit(deposit.clone()));
                     }
+                    matching::Effect::Progress(progress) => {
+                        changes.push(Change::Chain(progress.clone()));
+                    }
+                    matching::Effect::Command(_) | matching::Effect::Alert(_) => {}
                 }
-                Delivered::Orders(_, effects) => {
-                    for effect in effects {
-                        if let orders::Effect::Order(order) = effect {
-                            changes.extend(attempts_about_order(order));
-                            changes.push(Change::Order(order.clone()));
-                        }
-                    }
+            }
+            if let Delivered::Lane(matching::Input::Chain(record), _) = delivered {
+                changes.extend(progress(record));
+            }
+            for effect in delivered.of_orders() {
+                if let orders::Effect::Order(order) = effect {
+                    changes.extend(attempts_about_order(order));
+                    changes.push(Change::Order(order.clone()));
                 }
             }
         }

@@ -95,20 +95,7 @@ impl Line {
             self.chain.scan();
             return;
         }
-        let mut moved = Vec::new();
-        for block in branch {
-            let mut kept = Vec::new();
-            for transaction in block {
-                match dice.below(4) {
-                    0 => kept.push(transaction),
-                    1 => moved.push(transaction),
-                    2 => self.chain.mempool.push(transaction),
-                    _ => {}
-                }
-            }
-            self.chain.mine(kept, self.chain.time().plus(1));
-        }
-        self.chain.mine(moved, self.chain.time().plus(1));
+        self.chain.mine_anew(branch, 1, |_, _| dice.below(4));
         self.chain.scan();
     }
 

@@ -7,9 +7,7 @@ use oracle::machine_model::operator::{attach_command, stop_command};
 use oracle::machine_model::pipeline::{Pipeline, create_order, exact_or_cents};
 use oracle::machine_model::restored::Names;
 use oracle::machine_model::violation::Violation;
-use schemas::record::{
-    AmountRule, EndedOrder, Order, OrderCommand, OrderCommandBody, PaymentRequest,
-};
+use schemas::record::{AmountRule, EndedOrder, Order, OrderCommandBody, PaymentRequest};
 use schemas::{Address, Amount, Draws, Incarnation, OrderId, OrderStatus, UnixMicros, UnixSeconds};
 use testkit::Dice;
 use uuid::Uuid;
@@ -342,9 +340,8 @@ impl Play {
         Some((sold.id, sold.create.clone(), self.pipeline.row_of(sold.id, behind, self.now)))
     }
 
-    fn command(&mut self, order_id: OrderId, body: OrderCommandBody) {
-        let issued_at = self.now;
-        self.pipeline.write_command(OrderCommand { order_id, command_id: None, issued_at, body });
+    fn command(&mut self, order: OrderId, body: OrderCommandBody) {
+        self.pipeline.write_command(order, body, self.now);
     }
 
     fn tick(&mut self) {
@@ -651,20 +648,9 @@ impl Play {
             chain.scan();
             return;
         }
-        let mut moved = Vec::new();
-        for (i, block) in branch.iter().enumerate() {
-            let mut kept = Vec::new();
-            for (j, transaction) in block.iter().enumerate() {
-                match (fates >> (((i * 3 + j) * 2) % 16)) & 3 {
-                    0 => kept.push(transaction.clone()),
-                    1 => moved.push(transaction.clone()),
-                    2 => chain.mempool.push(transaction.clone()),
-                    _ => {}
-                }
-            }
-            chain.mine(kept, chain.time().plus(seconds));
-        }
-        chain.mine(moved, chain.time().plus(seconds));
+        let fate =
+            |block: usize, place: usize| usize::from(fates >> (((block * 3 + place) * 2) % 16)) & 3;
+        chain.mine_anew(branch, seconds, fate);
         if fates & 1 == 0 {
             chain.scan();
         }

@@ -9,20 +9,23 @@ use processor::machine::matching::State;
 use processor::wire::NEXT_HEADER;
 use runtime::SystemClock;
 use schemas::record::{
-    AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, DepositCommand, DepositCommandBody,
-    Head, InputRun, Observation, OpenDeposit, ProcessorStep, Watch,
+    AmountRule, ChainRecord, DepositCommand, DepositCommandBody, InputRun, OpenDeposit,
+    ProcessorStep,
 };
 use schemas::{
-    Blockchain, CloseReason, Epoch, Hash, Headers, Layout, OrderId, Stablecoin, Topic, TransferId,
-    UnixMicros, UnixSeconds, UnknownReason,
+    Blockchain, CloseReason, Headers, Layout, OrderId, Stablecoin, Topic, TransferId, UnixMicros,
+    UnixSeconds, UnknownReason,
 };
 use uuid::Uuid;
 
 use super::*;
-use crate::machine_model::chain::{account, cents};
+use crate::machine_model::chain::{CONTRACT, Chain, Movement, Policy, account, cents};
 
 const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 const ORDER: OrderId = OrderId(Uuid::from_u128(7));
+/// Every block is confirmed and final by its own head.
+const POLICY: Policy =
+    Policy { depth: 1, depth_large: 1, finality: 0, rewind_max: 0, match_window_seconds: 1000 };
 
 /// A lane that takes its inputs in the given order and writes outputs as the processor does.
 struct Author {
@@ -113,53 +116,13 @@ fn record(value: Vec<u8>) -> Record {
     }
 }
 
-fn chain(number: i64, seconds: i64, body: ChainBody) -> (Topic, Vec<u8>) {
-    let timestamp = UnixSeconds(seconds);
-    let record = ChainRecord {
-        blockchain: Blockchain::Eth,
-        epoch: Epoch(0),
-        block: Block { number, hash: Hash([number as u8; 32]), timestamp },
-        observed_at: timestamp.micros(),
-        body,
-        confirmed: false,
+/// The input of each new record of ingest.
+fn written(chain: &mut Chain) -> Vec<(Topic, Vec<u8>)> {
+    let input = |record: ChainRecord| {
+        let record = ChainRecord { confirmed: false, ..record };
+        (Topic::TransfersRaw, schemas::encode(&record).unwrap())
     };
-    (Topic::TransfersRaw, schemas::encode(&record).unwrap())
-}
-
-fn head(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
-    let timestamp = Some(UnixSeconds(seconds));
-    let confirmed = vec![ConfirmedTier { below: None, number, timestamp }];
-    let head = Head {
-        confirmed,
-        finalized: number,
-        match_window_seconds: 1000,
-        held: Vec::new(),
-        has_gap: false,
-    };
-    chain(number, seconds, ChainBody::Head(head))
-}
-
-fn watch() -> (Topic, Vec<u8>) {
-    let watch = Watch { wallet_address: account(1), contracts: vec![account(3)] };
-    chain(0, 0, ChainBody::Watch(watch))
-}
-
-fn seen() -> Observation {
-    Observation {
-        stablecoin: Stablecoin::Usdt,
-        contract: account(3),
-        from_address: account(2),
-        to_address: account(1),
-        tx_hash: Hash([9; 32]),
-        log_index: 0,
-        ordinal: 0,
-        value: cents(500),
-        from_own_wallet: false,
-    }
-}
-
-fn payment(number: i64, seconds: i64) -> (Topic, Vec<u8>) {
-    chain(number, seconds, ChainBody::Transfer(seen()))
+    chain.records.drain(..).map(input).collect()
 }
 
 fn command(body: DepositCommandBody) -> (Topic, Vec<u8>) {
@@ -178,10 +141,30 @@ fn command(body: DepositCommandBody) -> (Topic, Vec<u8>) {
 /// between the heads, the second head would forget the deposit: only the changelog shows the difference.
 fn flaw_of(second_claim: &str) -> Option<Flaw> {
     let mut author = Author::new();
-    let open = OpenDeposit {
+    let mut chain = Chain::new(Blockchain::Eth, POLICY, UnixSeconds(0), &[account(1)]);
+    let watch_and_head = written(&mut chain);
+    let movement = Movement {
         stablecoin: Stablecoin::Usdt,
-        contract: account(3),
-        contracts: vec![account(3)],
+        contract: CONTRACT,
+        from: account(2),
+        to: account(1),
+        value: cents(500),
+    };
+    chain.send(movement, false, 1);
+    let payment = std::mem::take(&mut chain.mempool);
+    chain.mine(payment, UnixSeconds(20));
+    chain.scan();
+    let payment_and_head = written(&mut chain);
+    let (payment, at) = chain.payments().next().unwrap();
+    let transfer_id = TransferId::of_payment(author.lane, &payment, at);
+    chain.mine(Vec::new(), UnixSeconds(40));
+    chain.scan();
+    chain.beat();
+    let two_heads = written(&mut chain);
+    let open = command(DepositCommandBody::Open(OpenDeposit {
+        stablecoin: Stablecoin::Usdt,
+        contract: CONTRACT,
+        contracts: vec![CONTRACT],
         value: cents(500),
         user_address: None,
         started_at: UnixSeconds(0),
@@ -190,16 +173,16 @@ fn flaw_of(second_claim: &str) -> Option<Flaw> {
         late_window_seconds: 5,
         accepts_late: false,
         head_age_max_seconds: 0,
-    };
-    let transfer_id = TransferId::of_payment(author.lane, &seen().payment(), UnixSeconds(10));
-    let close = DepositCommandBody::Close { reason: CloseReason::OrderPaid };
-    author.step(vec![watch(), head(0, 0)], "transfers.raw/0+2");
+    }));
+    let close = command(DepositCommandBody::Close { reason: CloseReason::OrderPaid });
+    let reason = UnknownReason::AlreadyPaid;
+    let refused = command(DepositCommandBody::Refused { transfer_id, reason });
+    author.step(watch_and_head, "transfers.raw/0+2");
     author.step(
-        vec![command(DepositCommandBody::Open(open)), payment(1, 10), head(1, 20), command(close)],
+        [vec![open], payment_and_head, vec![close]].concat(),
         "deposits.commands/0+1,transfers.raw/2+2,deposits.commands/1+1",
     );
-    let refused = DepositCommandBody::Refused { transfer_id, reason: UnknownReason::AlreadyPaid };
-    author.step(vec![head(2, 40), head(2, 40), command(refused)], second_claim);
+    author.step([two_heads, vec![refused]].concat(), second_claim);
     author.flaw()
 }
 

@@ -261,6 +261,31 @@ impl Chain {
         self.abandoned.iter().map(|mined| mined.transactions.clone()).collect()
     }
 
+    /// Mines a new branch with the transactions of an old one, each block some seconds after the last. The fate of a
+    /// transaction, by its block and its place there: 0 the same block of the new branch, 1 one more block at its end,
+    /// 2 back in the mempool, 3 lost.
+    pub fn mine_anew(
+        &mut self,
+        branch: Vec<Vec<Transaction>>,
+        seconds: i64,
+        mut fate: impl FnMut(usize, usize) -> usize,
+    ) {
+        let mut moved = Vec::new();
+        for (block, transactions) in branch.into_iter().enumerate() {
+            let mut kept = Vec::new();
+            for (place, transaction) in transactions.into_iter().enumerate() {
+                match fate(block, place) {
+                    0 => kept.push(transaction),
+                    1 => moved.push(transaction),
+                    2 => self.mempool.push(transaction),
+                    _ => {}
+                }
+            }
+            self.mine(kept, self.time().plus(seconds));
+        }
+        self.mine(moved, self.time().plus(seconds));
+    }
+
     /// Restores the last abandoned branch, with the same blocks. False unless its first block builds on the current
     /// tip.
     pub fn take_back_fork(&mut self) -> bool {

@@ -9,3 +9,21 @@ pub enum Delivered {
     Lane(matching::Input, Vec<matching::Effect>),
     Orders(OrderCommand, Vec<orders::Effect>),
 }
+
+impl Delivered {
+    /// Effects of a lane; none of orders.
+    pub fn of_lane(&self) -> &[matching::Effect] {
+        match self {
+            Self::Lane(_, effects) => effects,
+            Self::Orders(..) => &[],
+        }
+    }
+
+    /// Effects of orders; none of a lane.
+    pub fn of_orders(&self) -> &[orders::Effect] {
+        match self {
+            Self::Orders(_, effects) => effects,
+            Self::Lane(..) => &[],
+        }
+    }
+}

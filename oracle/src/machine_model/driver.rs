@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use processor::machine::matching::TransferStage;
 use processor::machine::{Broken, Machine, matching, orders};
 use schemas::record::{
-    Block, ChainBody, DepositCommandBody, MatchingEntry, OrderCommand, OrderCommandBody,
-    OrderDeposit, OrdersEntry,
+    Block, ChainBody, ChainRecord, DepositCommand, DepositCommandBody, MatchingEntry, OrderCommand,
+    OrderCommandBody, OrderDeposit, OrdersEntry,
 };
 use schemas::{
     DepositId, DepositState, FulfillmentId, Incarnation, OrderCause, OrderId, OrderStatus,
@@ -154,70 +154,14 @@ impl Sabotaged for matching::State {
         number: usize,
         sabotage: Sabotage,
     ) -> Vec<matching::Input> {
-        if let matching::Input::Chain(record) = &mut input {
-            match (&mut record.body, sabotage) {
-                (ChainBody::Retract(_), Sabotage::SwallowReorgs) => return Vec::new(),
-                (ChainBody::Head(_), Sabotage::SwallowReorgs) if goes_back(self, record.block) => {
-                    return Vec::new();
-                }
-                (ChainBody::Head(head), Sabotage::ConfirmEarly) => {
-                    head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
-                }
-                (ChainBody::Head(head), Sabotage::ForgetHolds) => head.held.clear(),
-                (ChainBody::Head(head), Sabotage::IgnoreGaps) => head.has_gap = false,
-                (ChainBody::Transfer(_), Sabotage::ConfirmAtSight) => record.confirmed = true,
-                (ChainBody::Head(head), Sabotage::ExpireEarly) => {
-                    record.block.timestamp = record.block.timestamp.plus(2_000);
-                    let later = |time: UnixSeconds| time.plus(2_000);
-                    head.confirmed.iter_mut().for_each(|t| t.timestamp = t.timestamp.map(later));
-                }
-                (ChainBody::Head(head), Sabotage::ExpireByTip) => {
-                    let tip = Some(record.block.timestamp);
-                    head.confirmed.iter_mut().for_each(|tier| tier.timestamp = tip);
-                }
-                (ChainBody::Head(head), Sabotage::WaitForEver) => {
-                    head.match_window_seconds = i64::from(u32::MAX);
-                }
-                (ChainBody::Transfer(seen), Sabotage::IgnoreOwnWallet) => {
-                    seen.from_own_wallet = false;
-                }
-                (ChainBody::Watch(watch), Sabotage::WatchAnother) => {
-                    watch.wallet_address = account(0x12);
-                }
-                _ => {}
-            }
+        if sabotage == Sabotage::LoseInBatch && number == 5 {
+            return Vec::new();
         }
-        if let matching::Input::Command(command) = &mut input
-            && let DepositCommandBody::Open(open) = &mut command.body
-        {
-            match sabotage {
-                Sabotage::ReuseAtOnce => open.late_window_seconds = 0,
-                Sabotage::IgnoreSender => open.user_address = None,
-                Sabotage::RaiseBeyondLimit => open.amounts.limit = cents(100),
-                Sabotage::BelieveOldHeads => open.head_age_max_seconds = u32::MAX,
-                Sabotage::AcceptLate => open.accepts_late = true,
-                Sabotage::AnyContractPays => open.contracts = vec![CONTRACT, OTHER_CONTRACT],
-                _ => {}
-            }
-        }
-        if let matching::Input::Command(command) = &mut input
-            && sabotage == Sabotage::AttachElsewhere
-            && matches!(command.body, DepositCommandBody::Attach(_))
-        {
-            command.order_id = OrderId(Uuid::from_u128(command.order_id.0.as_u128() ^ 3));
-        }
-        let stops = |input: &matching::Input| match input {
-            matching::Input::Command(command) => match command.body {
-                DepositCommandBody::Stop(_) => sabotage == Sabotage::ForgetStop,
-                DepositCommandBody::Resume(_) => sabotage == Sabotage::StopForEver,
-                _ => false,
-            },
-            matching::Input::Chain(_) => false,
+        let is_lost = match &mut input {
+            matching::Input::Chain(record) => alter_record(self, record, sabotage),
+            matching::Input::Command(command) => alter_command(self, command, sabotage),
         };
-        let lost = (sabotage == Sabotage::LoseInBatch && number == 5)
-            || stops(&input)
-            || (sabotage == Sabotage::IgnoreLateRefusal && is_late_refusal(self, &input));
-        if lost { Vec::new() } else { vec![input] }
+        if is_lost { Vec::new() } else { vec![input] }
     }
 
     fn corrupt(entry: &mut MatchingEntry, sabotage: Sabotage) -> bool {
@@ -269,23 +213,25 @@ impl Sabotaged for matching::State {
         sabotage: Sabotage,
         asked: &mut HashMap<TransferId, DepositId>,
     ) {
+        let command = match input {
+            matching::Input::Command(command) => Some(&command.body),
+            matching::Input::Chain(_) => None,
+        };
         for effect in effects {
-            match (effect, sabotage, input) {
-                (
-                    matching::Effect::Command(answer),
-                    Sabotage::DenyCandidates,
-                    matching::Input::Command(_),
-                ) => {
-                    if let OrderCommandBody::CandidateSeen { transfer_id } = answer.body {
+            match (effect, sabotage) {
+                (matching::Effect::Command(answer), Sabotage::DenyCandidates) => {
+                    if let OrderCommandBody::CandidateSeen { transfer_id } = answer.body
+                        && command.is_some()
+                    {
                         answer.body = OrderCommandBody::CandidateGone { transfer_id };
                     }
                 }
-                (matching::Effect::Command(command), ..) => {
+                (matching::Effect::Command(command), _) => {
                     if let OrderCommandBody::Settle(settle) = &command.body {
                         asked.insert(settle.transfer_id, settle.deposit_id);
                     }
                 }
-                (matching::Effect::Transfer(stage, transfer), Sabotage::MatchTwice, _)
+                (matching::Effect::Transfer(stage, transfer), Sabotage::MatchTwice)
                     if transfer.reason == Some(UnknownReason::AlreadyPaid)
                         && asked.contains_key(&transfer.transfer_id) =>
                 {
@@ -295,48 +241,95 @@ impl Sabotaged for matching::State {
                     transfer.deposit_id = asked.get(&transfer.transfer_id).copied();
                     transfer.fulfillment_id = Some(FulfillmentId(transfer.transfer_id.0));
                 }
-                (matching::Effect::Progress(progress), Sabotage::HideWatched, _) => {
-                    progress.watched.clear();
-                }
-                (matching::Effect::Progress(progress), Sabotage::HideStopped, _) => {
-                    progress.stopped.clear();
-                }
-                (matching::Effect::Progress(progress), Sabotage::HideUnconfirmed, _) => {
-                    progress.oldest_unconfirmed = None;
-                }
-                (
-                    matching::Effect::Alert(alert),
-                    Sabotage::HideLateAnswer,
-                    matching::Input::Command(_),
-                ) => alert.order_id = None,
-                (matching::Effect::Transfer(_, transfer), Sabotage::HideCandidate, _) => {
+                (matching::Effect::Transfer(_, transfer), Sabotage::HideCandidate) => {
                     transfer.candidate_order_id = None;
                 }
-                (matching::Effect::Transfer(_, transfer), Sabotage::HideOrphans, _) => {
+                (matching::Effect::Transfer(_, transfer), Sabotage::HideOrphans) => {
                     transfer.orphaned_at = None;
                 }
-                (
-                    matching::Effect::Deposit(deposit),
-                    Sabotage::AnyContractPays,
-                    matching::Input::Command(command),
-                ) => {
-                    if let DepositCommandBody::Open(open) = &command.body {
+                (matching::Effect::Progress(progress), Sabotage::HideWatched) => {
+                    progress.watched.clear();
+                }
+                (matching::Effect::Progress(progress), Sabotage::HideStopped) => {
+                    progress.stopped.clear();
+                }
+                (matching::Effect::Progress(progress), Sabotage::HideUnconfirmed) => {
+                    progress.oldest_unconfirmed = None;
+                }
+                (matching::Effect::Alert(alert), Sabotage::HideLateAnswer) => {
+                    alert.order_id = alert.order_id.filter(|_| command.is_none());
+                }
+                (matching::Effect::Deposit(deposit), _) => match (command, sabotage) {
+                    (Some(DepositCommandBody::Open(open)), Sabotage::AnyContractPays) => {
                         deposit.contracts.clone_from(&open.contracts);
                     }
-                }
-                (
-                    matching::Effect::Deposit(deposit),
-                    Sabotage::AnnounceAsked,
-                    matching::Input::Command(command),
-                ) => {
-                    if let DepositCommandBody::Open(open) = &command.body {
+                    (Some(DepositCommandBody::Open(open)), Sabotage::AnnounceAsked) => {
                         deposit.value = open.value;
                     }
-                }
+                    _ => {}
+                },
                 _ => {}
             }
         }
     }
+}
+
+/// Alters a record of the chain. Returns `true` if it is lost.
+fn alter_record(lane: &matching::State, record: &mut ChainRecord, sabotage: Sabotage) -> bool {
+    match (&mut record.body, sabotage) {
+        (ChainBody::Retract(_), Sabotage::SwallowReorgs) => return true,
+        (ChainBody::Head(_), Sabotage::SwallowReorgs) => return goes_back(lane, record.block),
+        (ChainBody::Head(head), Sabotage::ConfirmEarly) => {
+            head.confirmed.iter_mut().for_each(|tier| tier.number += 1);
+        }
+        (ChainBody::Head(head), Sabotage::ForgetHolds) => head.held.clear(),
+        (ChainBody::Head(head), Sabotage::IgnoreGaps) => head.has_gap = false,
+        (ChainBody::Transfer(_), Sabotage::ConfirmAtSight) => record.confirmed = true,
+        (ChainBody::Head(head), Sabotage::ExpireEarly) => {
+            record.block.timestamp = record.block.timestamp.plus(2_000);
+            let later = |time: UnixSeconds| time.plus(2_000);
+            head.confirmed.iter_mut().for_each(|t| t.timestamp = t.timestamp.map(later));
+        }
+        (ChainBody::Head(head), Sabotage::ExpireByTip) => {
+            let tip = Some(record.block.timestamp);
+            head.confirmed.iter_mut().for_each(|tier| tier.timestamp = tip);
+        }
+        (ChainBody::Head(head), Sabotage::WaitForEver) => {
+            head.match_window_seconds = i64::from(u32::MAX);
+        }
+        (ChainBody::Transfer(seen), Sabotage::IgnoreOwnWallet) => seen.from_own_wallet = false,
+        (ChainBody::Watch(watch), Sabotage::WatchAnother) => watch.wallet_address = account(0x12),
+        _ => {}
+    }
+    false
+}
+
+/// Alters a command to a lane. Returns `true` if it is lost.
+fn alter_command(lane: &matching::State, command: &mut DepositCommand, sabotage: Sabotage) -> bool {
+    match (&mut command.body, sabotage) {
+        (DepositCommandBody::Open(open), Sabotage::ReuseAtOnce) => open.late_window_seconds = 0,
+        (DepositCommandBody::Open(open), Sabotage::IgnoreSender) => open.user_address = None,
+        (DepositCommandBody::Open(open), Sabotage::RaiseBeyondLimit) => {
+            open.amounts.limit = cents(100);
+        }
+        (DepositCommandBody::Open(open), Sabotage::BelieveOldHeads) => {
+            open.head_age_max_seconds = u32::MAX;
+        }
+        (DepositCommandBody::Open(open), Sabotage::AcceptLate) => open.accepts_late = true,
+        (DepositCommandBody::Open(open), Sabotage::AnyContractPays) => {
+            open.contracts = vec![CONTRACT, OTHER_CONTRACT];
+        }
+        (DepositCommandBody::Attach(_), Sabotage::AttachElsewhere) => {
+            command.order_id = OrderId(Uuid::from_u128(command.order_id.0.as_u128() ^ 3));
+        }
+        (DepositCommandBody::Stop(_), Sabotage::ForgetStop)
+        | (DepositCommandBody::Resume(_), Sabotage::StopForEver) => return true,
+        (DepositCommandBody::Refused { transfer_id, .. }, Sabotage::IgnoreLateRefusal) => {
+            return is_answered(lane, *transfer_id);
+        }
+        _ => {}
+    }
+    false
 }
 
 /// Orders in one partition.
@@ -411,12 +404,10 @@ fn goes_back(machine: &matching::State, block: Block) -> bool {
     })
 }
 
-/// `true` if the input refuses a transfer whose settle is no longer in flight.
-fn is_late_refusal(machine: &matching::State, input: &matching::Input) -> bool {
-    let matching::Input::Command(command) = input else { return false };
-    let DepositCommandBody::Refused { transfer_id, .. } = command.body else { return false };
+/// `true` if the transfer's settle is no longer in flight.
+fn is_answered(machine: &matching::State, id: TransferId) -> bool {
     machine.snapshot().iter().any(|(_, entry)| {
-        matches!(entry, MatchingEntry::Transfer(kept) if kept.transfer_id == transfer_id && !kept.settling)
+        matches!(entry, MatchingEntry::Transfer(kept) if kept.transfer_id == id && !kept.settling)
     })
 }
 

@@ -42,20 +42,18 @@ impl<T: Clone> Queue<T> {
 
     /// The next record if it is not a repetition.
     fn take_new(&mut self) -> Option<T> {
-        let (record, again) = self.records.get(self.next)?;
-        (!again).then(|| {
-            self.next += 1;
-            record.clone()
-        })
+        self.take(false)
     }
 
     /// The next record if it is a repetition.
     fn take_again(&mut self) -> Option<T> {
-        let (record, again) = self.records.get(self.next)?;
-        again.then(|| {
-            self.next += 1;
-            record.clone()
-        })
+        self.take(true)
+    }
+
+    fn take(&mut self, is_again: bool) -> Option<T> {
+        let (record, _) = self.records.get(self.next).filter(|(_, again)| *again == is_again)?;
+        self.next += 1;
+        Some(record.clone())
     }
 }
 
@@ -198,9 +196,9 @@ impl Pipeline {
         lane.expect("a lane for each chain")
     }
 
-    /// Appends a command of the api.
-    pub fn write_command(&mut self, command: OrderCommand) {
-        self.push_command(command, false);
+    /// Appends a command of the api, or of the runner's timer.
+    pub fn write_command(&mut self, order_id: OrderId, body: OrderCommandBody, now: UnixMicros) {
+        self.push_command(OrderCommand { order_id, command_id: None, issued_at: now, body }, false);
     }
 
     /// Appends a command of the api to the lane of a wallet.
@@ -221,13 +219,7 @@ impl Pipeline {
     pub fn write_ticks(&mut self, now: UnixMicros) {
         for order_id in self.orders.machine.due(now.seconds(), 100) {
             if self.away != Some(order_id) && self.ticking.insert(order_id) {
-                let body = OrderCommandBody::Tick;
-                self.write_command(OrderCommand {
-                    order_id,
-                    command_id: None,
-                    issued_at: now,
-                    body,
-                });
+                self.write_command(order_id, OrderCommandBody::Tick, now);
             }
         }
     }
@@ -244,18 +236,12 @@ impl Pipeline {
 
     /// Effects of the lanes, those of the last input first.
     fn lane_effects(&self) -> impl Iterator<Item = &matching::Effect> {
-        self.delivered.iter().rev().flat_map(|delivered| match delivered {
-            Delivered::Lane(_, effects) => effects.as_slice(),
-            Delivered::Orders(..) => &[],
-        })
+        self.delivered.iter().rev().flat_map(Delivered::of_lane)
     }
 
     /// An order as the tables show it: `behind` versions behind, but less than a week.
     pub fn row_of(&self, id: OrderId, behind: usize, now: UnixMicros) -> Option<Order> {
-        let effects = self.delivered.iter().flat_map(|delivered| match delivered {
-            Delivered::Orders(_, effects) => effects.as_slice(),
-            Delivered::Lane(..) => &[],
-        });
+        let effects = self.delivered.iter().flat_map(Delivered::of_orders);
         let versions = effects.filter_map(|effect| match effect {
             orders::Effect::Order(order) => (order.order_id == id).then_some(order),
             orders::Effect::Command(_) => None,

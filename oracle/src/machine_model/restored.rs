@@ -30,11 +30,7 @@ pub struct Names {
 impl Names {
     /// Adds the ids that a copy published.
     pub fn add(&mut self, delivered: &[Delivered]) -> Result<(), Violation> {
-        let effects = delivered.iter().flat_map(|delivered| match delivered {
-            Delivered::Lane(_, effects) => effects.as_slice(),
-            Delivered::Orders(..) => &[],
-        });
-        for effect in effects {
+        for effect in delivered.iter().flat_map(Delivered::of_lane) {
             match effect {
                 matching::Effect::Transfer(_, transfer) => {
                     let payment = transfer.observation.payment();
