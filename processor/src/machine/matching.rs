@@ -31,7 +31,7 @@ use schemas::record::{
 };
 use schemas::{
     Blockchain, CommandId, FORGET_SECONDS, OrderId, Partition, Stablecoin, TransferStatus,
-    UnixMicros, UnixSeconds,
+    UnixMicros,
 };
 
 use super::{Broken, FORGOTTEN, Machine, RestoreError};
@@ -71,6 +71,13 @@ impl Input {
         match self {
             Self::Chain(record) => record.blockchain,
             Self::Command(command) => command.blockchain,
+        }
+    }
+
+    fn time(&self) -> UnixMicros {
+        match self {
+            Self::Chain(record) => record.observed_at,
+            Self::Command(command) => command.issued_at,
         }
     }
 }
@@ -147,7 +154,8 @@ pub struct State {
     watches: Watches,
     /// Metric: no decision depends on it.
     shares: BTreeMap<Stablecoin, Share>,
-    /// Effects so far of the input under way.
+    /// Time of the input under way, and its effects so far.
+    now: UnixMicros,
     effects: Vec<Effect>,
 }
 
@@ -164,6 +172,7 @@ impl State {
             transfers: Transfers::default(),
             watches: Watches::default(),
             shares: BTreeMap::new(),
+            now: UnixMicros(0),
             effects: Vec::new(),
         }
     }
@@ -202,8 +211,8 @@ impl State {
         lane.sequence.cast_unsigned()
     }
 
-    fn command_order(&mut self, order_id: OrderId, issued_at: UnixMicros, body: OrderCommandBody) {
-        self.command_order_by((order_id, None), issued_at, body);
+    fn command_order(&mut self, order_id: OrderId, body: OrderCommandBody) {
+        self.command_order_by((order_id, None), self.now, body);
     }
 
     /// The same, with the api command that waits for the reply.
@@ -235,6 +244,7 @@ impl State {
 
     /// Takes an input, whose effects [`State::effects`] gets.
     fn take(&mut self, input: &Input) -> Result<(), Broken> {
+        self.now = input.time();
         match input {
             Input::Chain(record) if record.blockchain != self.blockchain => Ok(()),
             Input::Chain(record) => match &record.body {
@@ -265,8 +275,8 @@ impl State {
                 DepositCommandBody::AttachRefused { transfer_id } => {
                     self.attach_refused(command, *transfer_id)
                 }
-                DepositCommandBody::Stop(scope) => self.stop(*scope, command.issued_at),
-                DepositCommandBody::Resume(scope) => self.resume(*scope, command.issued_at),
+                DepositCommandBody::Stop(scope) => self.stop(*scope),
+                DepositCommandBody::Resume(scope) => self.resume(*scope),
             },
         }
     }

@@ -26,7 +26,7 @@ use schemas::record::{
 };
 use schemas::{
     Address, Blockchain, CloseReason, CommandId, DepositState, OrderCause, OrderId, OrderStatus,
-    Stablecoin, TransferId, UnixSeconds, UnknownReason,
+    TransferId, UnixSeconds, UnknownReason,
 };
 
 use attach::answer_attach;

@@ -7,7 +7,7 @@ use schemas::record::{
 use schemas::{CommandId, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds};
 
 use super::transfers::TransferRow;
-use super::{ASK_AGAIN_SECONDS, ATTACHED_KEPT_SECONDS, Broken, Effect, State};
+use super::{ASK_AGAIN_SECONDS, ATTACHED_KEPT_SECONDS, Broken, State};
 
 impl TransferRow {
     /// `true` if it may pay the order that an operator names: it is confirmed, included, and pays nothing. If an order
@@ -40,12 +40,12 @@ impl State {
         command: &DepositCommand,
         attach: &AttachTransfer,
     ) -> Result<(), Broken> {
-        let (order, now) = (command.order_id, command.issued_at);
+        let (order, now) = (command.order_id, self.now);
         let payment = attach.transfer.observation.payment();
         let row = match self.transfers.get(attach.transfer.transfer_id).copied() {
             // If the payments differ, the operator means another transfer of this id.
             Some(known) => Some(known).filter(|row| row.seen.payment() == payment),
-            None => self.remembered(&attach.transfer, now),
+            None => self.remembered(&attach.transfer),
         };
         let (id, ended) = (Some(attach.command_id), attach.order.clone());
         match row {
@@ -71,12 +71,12 @@ impl State {
 
     /// Chain time until which a formerly unknown transfer is remembered; counted from the command's
     /// time if the chain is behind it.
-    pub(super) fn attached_until(&self, now: UnixMicros) -> UnixSeconds {
-        self.time_or(now).max(now.seconds()).plus(ATTACHED_KEPT_SECONDS)
+    pub(super) fn attached_until(&self) -> UnixSeconds {
+        self.time().max(self.now.seconds()).plus(ATTACHED_KEPT_SECONDS)
     }
 
     /// Row of a forgotten transfer, from the operator's copy of the tables. Forgotten transfers are final.
-    fn remembered(&self, transfer: &Transfer, now: UnixMicros) -> Option<TransferRow> {
+    fn remembered(&self, transfer: &Transfer) -> Option<TransferRow> {
         let is_named_here = transfer.transfer_id.partition() == self.id_partition();
         // The id may be from before a move to another number of lanes: then the wallet identifies the lane.
         let is_moved = self.lane.id_partition.is_some();
@@ -94,7 +94,7 @@ impl State {
             reason: transfer.reason,
             candidate_order: transfer.candidate_order_id,
             orphaned_at: transfer.orphaned_at,
-            forget_at: Some(self.attached_until(now)),
+            forget_at: Some(self.attached_until()),
             ..self.row_of(at, transfer.block, transfer.observation)
         })
     }
@@ -103,13 +103,13 @@ impl State {
         &mut self,
         row: TransferRow,
         order: OrderId,
-        now: UnixMicros,
+        asked_at: UnixMicros,
     ) -> Result<(), Broken> {
-        let match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
+        let match_deadline = Some(self.time_or(asked_at).plus(ASK_AGAIN_SECONDS));
         self.transfers.put(TransferRow {
             settling: true,
             order: Some(order),
-            asked_at: Some(now),
+            asked_at: Some(asked_at),
             match_deadline,
             ..row
         })
@@ -133,22 +133,18 @@ impl State {
     }
 
     /// Repeats an unanswered attach request. An orphaned transfer's request is postponed.
-    pub(super) fn ask_attached_again(
-        &mut self,
-        row: TransferRow,
-        now: UnixMicros,
-    ) -> Result<(), Broken> {
+    pub(super) fn ask_attached_again(&mut self, row: TransferRow) -> Result<(), Broken> {
         let id = row.id;
         let Some(order) = row.order else {
             return Err(Broken::new(2, format!("transfer {id} is attached to no order")));
         };
         if !row.is_included() {
-            let match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
+            let match_deadline = Some(self.time().plus(ASK_AGAIN_SECONDS));
             return self.transfers.put(TransferRow { match_deadline, ..row });
         }
         // Despite clock skew, no request is older than the previous one: a refusal of an earlier request would count as
         // its reply.
-        let asked_at = row.asked_at.map_or(now, |at| at.max(now));
+        let asked_at = row.asked_at.map_or(self.now, |at| at.max(self.now));
         self.command_attach(&row, order, asked_at, (None, None));
         self.ask_attached(row, order, asked_at)
     }
@@ -159,14 +155,14 @@ impl State {
         command: &DepositCommand,
         id: TransferId,
     ) -> Result<(), Broken> {
-        let (order, now) = (command.order_id, command.issued_at);
+        let order = command.order_id;
         let unpaid = |row: &TransferRow| {
             row.status == TransferStatus::NoMatchedDeposit && row.order.is_none_or(|of| of == order)
         };
         match self.transfers.get(id).copied().filter(unpaid) {
-            Some(row) => self.match_with(row, order, now),
+            Some(row) => self.match_with(row, order),
             None => {
-                self.report_second_order(id, order, now);
+                self.report_second_order(id, order);
                 Ok(())
             }
         }

@@ -3,9 +3,7 @@
 use std::fmt::Display;
 
 use schemas::record::{Alert, Block, ChainRecord, Head, Observation, OrderCommandBody};
-use schemas::{
-    AlertKind, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros, UnixSeconds,
-};
+use schemas::{AlertKind, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros};
 
 use super::deposits::{DepositRow, Opening};
 use super::transfers::TransferRow;
@@ -31,9 +29,9 @@ impl State {
         let row = self.new_row(record, seen);
         // A misplaced head is ignored, so it confirms nothing.
         if record.confirmed && self.misplaced(record).is_none() {
-            self.confirm_at_sight(row, record.observed_at)
+            self.confirm_at_sight(row)
         } else {
-            self.detect(row, record.observed_at)
+            self.detect(row)
         }
     }
 
@@ -87,7 +85,7 @@ impl State {
 
     /// Settles at once a transfer that the head of its own step confirms, if its deposit has no other waiting transfer.
     /// Otherwise the transfer is detected, and confirmed when that head is read.
-    fn confirm_at_sight(&mut self, mut row: TransferRow, now: UnixMicros) -> Result<(), Broken> {
+    fn confirm_at_sight(&mut self, mut row: TransferRow) -> Result<(), Broken> {
         let is_free = |deposit: &DepositRow| {
             deposit.takes()
                 && self.misfit(deposit, &row).is_none()
@@ -96,12 +94,12 @@ impl State {
         };
         let reserved = self.reserved_for(&row);
         let Some(deposit) = reserved.filter(is_free) else {
-            return self.detect(row, now);
+            return self.detect(row);
         };
         row.status = TransferStatus::WaitingForMatch;
         row.deposit = Some(deposit.id);
         self.publish(TransferStage::Confirmed, row)?;
-        self.ask(row, &deposit, now)
+        self.ask(row, &deposit)
     }
 
     /// A known payment: a duplicate, or its transaction in another block.
@@ -141,34 +139,34 @@ impl State {
             row.forget_at = None;
         }
         if row.status == TransferStatus::WaitingForConfirmation {
-            self.detect(row, record.observed_at)
+            self.detect(row)
         } else {
             self.publish(TransferStage::Detected, row)
         }
     }
 
     /// Publishes a transfer that waits for confirmation, and ties it to the deposit it fits.
-    pub(super) fn detect(&mut self, mut row: TransferRow, now: UnixMicros) -> Result<(), Broken> {
+    pub(super) fn detect(&mut self, mut row: TransferRow) -> Result<(), Broken> {
         let fits =
             |deposit: &DepositRow| deposit.admits(&row) && self.misfit(deposit, &row).is_none();
         let reserved = self.reserved_for(&row);
         let fitting = reserved.filter(fits).map(|deposit| (deposit.id, deposit.order));
         if row.deposit != fitting.map(|(id, _)| id) {
-            self.untie(&mut row, now)?;
+            self.untie(&mut row)?;
             if let Some((deposit, order)) = fitting {
                 row.deposit = Some(deposit);
                 let seen = OrderCommandBody::CandidateSeen { transfer_id: row.id };
-                self.command_order(order, now, seen);
+                self.command_order(order, seen);
             }
         }
         self.publish(TransferStage::Detected, row)
     }
 
     /// Unties a waiting transfer from its deposit.
-    pub(super) fn untie(&mut self, row: &mut TransferRow, now: UnixMicros) -> Result<(), Broken> {
+    pub(super) fn untie(&mut self, row: &mut TransferRow) -> Result<(), Broken> {
         if let Some(id) = row.deposit.take() {
             let gone = OrderCommandBody::CandidateGone { transfer_id: row.id };
-            self.command_order(self.deposits.named(id)?.order, now, gone);
+            self.command_order(self.deposits.named(id)?.order, gone);
         }
         Ok(())
     }
@@ -184,7 +182,7 @@ impl State {
     fn report_stale(&mut self, record: &ChainRecord, seen: &Observation, how: &str) {
         let Observation { value, stablecoin, tx_hash, .. } = seen;
         let message = format!("a transfer of {value} {stablecoin} in transaction {tx_hash} {how}");
-        let alert = self.alert(AlertKind::StaleTransfer, tx_hash, message, record.observed_at);
+        let alert = self.alert(AlertKind::StaleTransfer, tx_hash, message);
         self.effects.push(Effect::Alert(alert));
     }
 
@@ -254,7 +252,7 @@ impl State {
             "transfer {id} was confirmed ({}) and its block {} is no longer in the chain",
             row.status, row.block.number
         );
-        self.alert_of_payment(row.id, row.order, message, record.observed_at);
+        self.alert_of_payment(row.id, row.order, message);
         if row.status == TransferStatus::WaitingForMatch && !row.settling {
             // It has not paid anything yet, so it can wait for confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
@@ -266,22 +264,22 @@ impl State {
 
     /// All blocks up to this one are scanned: confirm, reject, expire and forget what is due.
     pub(super) fn run_to(&mut self, record: &ChainRecord, head: &Head) -> Result<(), Broken> {
-        let (now, chain_time) = (record.observed_at, record.block.timestamp);
+        let chain_time = record.block.timestamp;
 
         for id in self.transfers.unconfirmed_to(head.confirmed_max().min(record.block.number)) {
             self.confirm(id, record, head)?;
         }
         for id in self.transfers.orphaned_to(self.lane.finalized) {
-            self.fail(id, chain_time, now)?;
+            self.fail(id)?;
         }
         for id in self.transfers.orphan_due_to(record.block.number) {
-            self.show_orphan(id, now)?;
+            self.show_orphan(id)?;
         }
         for id in self.transfers.unmatched_before(chain_time) {
-            self.give_up(id, now)?;
+            self.give_up(id)?;
         }
         for id in self.deposits.due_before(chain_time) {
-            self.deposit_due(id, record, head)?;
+            self.deposit_due(id, head)?;
         }
         for id in self.transfers.forgettable_before(chain_time) {
             if self.transfers.named(id)?.block.number <= self.lane.finalized {
@@ -294,7 +292,6 @@ impl State {
     /// Confirms a transfer, unless it is above the confirmed height of its tier, or the head holds it, as endpoints
     /// disagree about it. Until then it keeps its deposit.
     fn confirm(&mut self, id: TransferId, record: &ChainRecord, head: &Head) -> Result<(), Broken> {
-        let now = record.observed_at;
         let old = *self.transfers.named(id)?;
         if old.block.number > head.confirmed_number(old.seen.value)
             || head.holds(&old.block, &old.seen)
@@ -306,56 +303,45 @@ impl State {
         invariant!(3, block <= scanned, "transfer {id} in block {block} above head {scanned}");
         let row = TransferRow {
             status: TransferStatus::WaitingForMatch,
-            updated_at: old.updated_at.next(now),
+            updated_at: old.updated_at.next(self.now),
             // No deposit that opens later could match it.
             match_deadline: Some(old.block.timestamp.plus(self.lane.match_window_seconds)),
             ..old
         };
         self.publish(TransferStage::Confirmed, row)?;
-        self.match_or_wait(row, now)
+        self.match_or_wait(row)
     }
 
     /// Publishes a waiting transfer as orphaned: the blocks that replaced its own do not include it.
-    fn show_orphan(&mut self, id: TransferId, now: UnixMicros) -> Result<(), Broken> {
+    fn show_orphan(&mut self, id: TransferId) -> Result<(), Broken> {
         let old = *self.transfers.named(id)?;
-        let updated_at = old.updated_at.next(now);
+        let updated_at = old.updated_at.next(self.now);
         let row = TransferRow { orphan_due: false, updated_at, ..old };
         self.publish(TransferStage::Detected, row)
     }
 
-    pub(super) fn fail(
-        &mut self,
-        id: TransferId,
-        chain_time: UnixSeconds,
-        now: UnixMicros,
-    ) -> Result<(), Broken> {
+    pub(super) fn fail(&mut self, id: TransferId) -> Result<(), Broken> {
         let old = *self.transfers.named(id)?;
         let mut row = TransferRow {
             status: TransferStatus::FailedToConfirm,
             settling: false,
             orphan_due: false,
             match_deadline: None,
-            updated_at: old.updated_at.next(now),
-            forget_at: Some(chain_time.plus(FORGET_SECONDS)),
+            updated_at: old.updated_at.next(self.now),
+            forget_at: Some(self.time().plus(FORGET_SECONDS)),
             ..old
         };
         if let Some(deposit) = row.deposit.filter(|_| old.settling) {
             row.candidate_order = Some(self.deposits.named(deposit)?.order);
             row.unanswered = true;
         }
-        self.untie(&mut row, now)?;
+        self.untie(&mut row)?;
         self.publish(TransferStage::Failed, row)
     }
 
     /// Alert of the lane's chain about `subject`.
-    pub(super) fn alert(
-        &self,
-        kind: AlertKind,
-        subject: &dyn Display,
-        message: String,
-        raised_at: UnixMicros,
-    ) -> Alert {
-        Alert::raise(kind, Some(self.blockchain), subject, message, raised_at)
+    pub(super) fn alert(&self, kind: AlertKind, subject: &dyn Display, message: String) -> Alert {
+        Alert::raise(kind, Some(self.blockchain), subject, message, self.now)
     }
 
     /// Raises the alert about a payment that was orphaned after its confirmation, accepted late, or accepted by two
@@ -365,10 +351,9 @@ impl State {
         id: TransferId,
         order: Option<OrderId>,
         message: String,
-        now: UnixMicros,
     ) {
         let subject = order.map_or_else(|| id.to_string(), |order| format!("{id}/{order}"));
-        let alert = self.alert(AlertKind::ConfirmedTransferRetracted, &subject, message, now);
+        let alert = self.alert(AlertKind::ConfirmedTransferRetracted, &subject, message);
         let (transfer_id, order_id) = (Some(id), order);
         self.effects.push(Effect::Alert(Alert { transfer_id, order_id, ..alert }));
     }

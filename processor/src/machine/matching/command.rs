@@ -11,9 +11,14 @@ use super::transfers::TransferRow;
 use super::{Broken, Effect, FORGOTTEN, State, TransferStage};
 
 impl State {
-    /// Chain time, or the command's before the first head.
-    pub(super) fn time_or(&self, now: UnixMicros) -> UnixSeconds {
-        self.chain_time().unwrap_or(now.seconds())
+    /// Chain time, or the input's before the first head.
+    pub(super) fn time(&self) -> UnixSeconds {
+        self.time_or(self.now)
+    }
+
+    /// Chain time, or this one before the first head.
+    pub(super) fn time_or(&self, other: UnixMicros) -> UnixSeconds {
+        self.chain_time().unwrap_or(other.seconds())
     }
 
     /// Opens a deposit for a free amount.
@@ -22,9 +27,9 @@ impl State {
         command: &DepositCommand,
         open: &OpenDeposit,
     ) -> Result<(), Broken> {
-        let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
+        let (order, slot) = (command.order_id, command.slot);
         if let Some(row) = self.deposits.by_slot(order, slot) {
-            self.answer_again(&row, now);
+            self.answer_again(&row);
             return Ok(());
         }
         let wallet = command.wallet_address;
@@ -65,7 +70,7 @@ impl State {
             value: given.value,
             started_at,
             expires_at: open.expires_at,
-            updated_at: now,
+            updated_at: self.now,
             opening,
             late_window_seconds: open.late_window_seconds,
             accepts_late: open.accepts_late,
@@ -73,7 +78,7 @@ impl State {
         };
         self.publish_deposit(row)?;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id: id, value: given.value };
-        self.command_order(order, now, opened);
+        self.command_order(order, opened);
         Ok(())
     }
 
@@ -84,27 +89,27 @@ impl State {
     }
 
     /// Repeats the outcome of a deposit, as its order may have missed the reply.
-    fn answer_again(&mut self, row: &DepositRow, now: UnixMicros) {
+    fn answer_again(&mut self, row: &DepositRow) {
         let DepositRow { order, slot, id: deposit_id, value, .. } = *row;
         let opened = OrderCommandBody::DepositOpened { slot, deposit_id, value };
-        self.command_order(order, now, opened);
+        self.command_order(order, opened);
         if let Some(closed) = &row.closed {
             let closed = OrderCommandBody::DepositClosed { slot, reason: closed.reason };
-            self.command_order(order, now, closed);
+            self.command_order(order, closed);
         }
     }
 
     fn refuse(&mut self, command: &DepositCommand, open: &OpenDeposit, reason: RefusalReason) {
-        let (slot, wallet_address, now) = (command.slot, command.wallet_address, command.issued_at);
+        let (slot, wallet_address) = (command.slot, command.wallet_address);
         let refused = OrderCommandBody::DepositRefused { slot, wallet_address, reason };
-        self.command_order(command.order_id, now, refused);
+        self.command_order(command.order_id, refused);
         if reason == RefusalReason::AmountsTaken {
             let message = format!(
                 "no amount is free for {} {} at wallet {wallet_address}",
                 open.value, open.stablecoin
             );
             let subject = format!("{wallet_address}/{}", open.stablecoin);
-            let alert = self.alert(AlertKind::AmountsTaken, &subject, message, now);
+            let alert = self.alert(AlertKind::AmountsTaken, &subject, message);
             let order_id = Some(command.order_id);
             self.effects.push(Effect::Alert(Alert { order_id, ..alert }));
         }
@@ -117,7 +122,7 @@ impl State {
         command: &DepositCommand,
         reason: CloseReason,
     ) -> Result<(), Broken> {
-        let (order, slot, now) = (command.order_id, command.slot, command.issued_at);
+        let (order, slot) = (command.order_id, command.slot);
         // Only chain time expires a deposit, and a replaced one can still be paid.
         let ends = !matches!(reason, CloseReason::Expired | CloseReason::Replaced);
         let row = match self.deposits.by_slot(order, slot) {
@@ -126,17 +131,17 @@ impl State {
                 let closed = known.and_then(|row| row.closed);
                 let reason = closed.map_or(reason, |closed| closed.reason);
                 let closed = OrderCommandBody::DepositClosed { slot, reason };
-                self.command_order(order, now, closed);
+                self.command_order(order, closed);
                 return Ok(());
             }
         };
         // A replaced deposit stays open while a payment for it is seen. The reply repeats that it
         // is open, as each reply shows when its request was read.
         if !ends && (reason == CloseReason::Expired || self.transfers.holds(row.id)) {
-            self.answer_again(&row, now);
+            self.answer_again(&row);
             return Ok(());
         }
-        self.close_deposit(row, reason, self.time_or(now), now)
+        self.close_deposit(row, reason)
     }
 
     /// Reports again whether a transfer may still pay the order: a `CandidateGone` may be lost.
@@ -157,7 +162,7 @@ impl State {
             }
             _ => OrderCommandBody::CandidateGone { transfer_id },
         };
-        self.command_order(command.order_id, command.issued_at, answer);
+        self.command_order(command.order_id, answer);
         Ok(())
     }
 
@@ -177,26 +182,20 @@ impl State {
         let deposit = self.deposits.named(deposit_id)?;
         let pays = deposit.order == order && deposit.price() == row.price();
         invariant!(2, pays, "transfer {id} does not pay deposit {deposit_id} of order {order}");
-        let now = command.issued_at;
-        self.match_with(row, order, now)?;
-        self.close_deposit(deposit, CloseReason::Settled, self.time_or(now), now)
+        self.match_with(row, order)?;
+        self.close_deposit(deposit, CloseReason::Settled)
     }
 
     /// Publishes that a confirmed transfer paid this order.
-    pub(super) fn match_with(
-        &mut self,
-        row: TransferRow,
-        order: OrderId,
-        now: UnixMicros,
-    ) -> Result<(), Broken> {
+    pub(super) fn match_with(&mut self, row: TransferRow, order: OrderId) -> Result<(), Broken> {
         // Lagging tables may still show it as unknown. As long as it is remembered, it cannot be attached to another
         // order.
         let forget_at = match row.status {
-            TransferStatus::NoMatchedDeposit => self.attached_until(now),
+            TransferStatus::NoMatchedDeposit => self.attached_until(),
             TransferStatus::WaitingForConfirmation
             | TransferStatus::WaitingForMatch
             | TransferStatus::FailedToConfirm
-            | TransferStatus::Matched => self.time_or(now).plus(FORGET_SECONDS),
+            | TransferStatus::Matched => self.time().plus(FORGET_SECONDS),
         };
         let row = TransferRow {
             status: TransferStatus::Matched,
@@ -208,7 +207,7 @@ impl State {
             unanswered: false,
             asked_at: None,
             fulfillment: Some(FulfillmentId::from_parts(self.id_partition(), self.next_sequence())),
-            updated_at: row.updated_at.next(now),
+            updated_at: row.updated_at.next(self.now),
             forget_at: Some(forget_at),
             ..row
         };
@@ -218,31 +217,31 @@ impl State {
     /// Takes a reply that came after the transfer failed or became unknown, and raises an alert. The transfer pays that
     /// order if it is confirmed, or once it is confirmed again.
     fn settled_late(&mut self, command: &DepositCommand, id: TransferId) -> Result<(), Broken> {
-        let (order, now) = (command.order_id, command.issued_at);
+        let order = command.order_id;
         let Some(mut row) = self.unanswered(id, order) else {
-            self.report_second_order(id, order, now);
+            self.report_second_order(id, order);
             return Ok(());
         };
         let message = format!("order {order} is paid by transfer {id}, which is {}", row.status);
-        self.alert_of_payment(id, Some(order), message, now);
+        self.alert_of_payment(id, Some(order), message);
         row.order = Some(order);
         row.unanswered = false;
         if row.status == TransferStatus::NoMatchedDeposit {
-            return self.match_with(row, order, now);
+            return self.match_with(row, order);
         }
-        self.untie(&mut row, now)?;
+        self.untie(&mut row)?;
         if row.status == TransferStatus::WaitingForMatch {
-            return self.match_with(row, order, now);
+            return self.match_with(row, order);
         }
         self.transfers.put(row)
     }
 
     /// Raises an alert if two orders count on one transfer: both decisions are final.
-    pub(super) fn report_second_order(&mut self, id: TransferId, order: OrderId, now: UnixMicros) {
+    pub(super) fn report_second_order(&mut self, id: TransferId, order: OrderId) {
         let other = self.transfers.get(id).and_then(|row| row.order).filter(|of| *of != order);
         if let Some(other) = other {
             let message = format!("order {order} counts on transfer {id}, which order {other} has");
-            self.alert_of_payment(id, Some(order), message, now);
+            self.alert_of_payment(id, Some(order), message);
         }
     }
 
@@ -253,12 +252,12 @@ impl State {
         transfer_id: TransferId,
         reason: UnknownReason,
     ) -> Result<(), Broken> {
-        let (order, now) = (command.order_id, command.issued_at);
+        let order = command.order_id;
         let is_forgotten = reason == FORGOTTEN;
         let row = match self.asked(transfer_id) {
             Some(row) => row,
             None if is_forgotten => return Ok(()),
-            None => return self.refused_late(transfer_id, order, now),
+            None => return self.refused_late(transfer_id, order),
         };
         let deposit = row.deposit.map(|id| self.deposits.named(id)).transpose()?;
         if deposit.is_some_and(|deposit| deposit.order != order) {
@@ -267,17 +266,12 @@ impl State {
         // A forgotten order may have accepted an earlier settle, and count on it.
         let row = TransferRow { unanswered: is_forgotten, ..row };
         let reason = if is_forgotten { UnknownReason::Late } else { reason };
-        self.reject(row, reason, Some(order), now)
+        self.reject(row, reason, Some(order))
     }
 
     /// Takes the late refusal of a transfer that has failed or become unknown. It may pay another order from then on: a
     /// failed one if it is included again, an unknown one if an operator attaches it.
-    fn refused_late(
-        &mut self,
-        id: TransferId,
-        order: OrderId,
-        now: UnixMicros,
-    ) -> Result<(), Broken> {
+    fn refused_late(&mut self, id: TransferId, order: OrderId) -> Result<(), Broken> {
         let Some(row) = self.unanswered(id, order) else { return Ok(()) };
         if row.status == TransferStatus::NoMatchedDeposit {
             return self.transfers.put(TransferRow { unanswered: false, ..row });
@@ -285,16 +279,16 @@ impl State {
         let mut row = TransferRow { candidate_order: None, unanswered: false, ..row };
         let tied = row.deposit.map(|id| self.deposits.named(id)).transpose()?;
         if tied.is_some_and(|deposit| deposit.order == order) {
-            self.untie(&mut row, now)?; // That order has replied, and is not asked again.
+            self.untie(&mut row)?; // That order has replied, and is not asked again.
         }
         if row.status == TransferStatus::WaitingForConfirmation {
             // A deposit that has opened since may fit. Tied to it, the transfer delays its expiry.
-            row.updated_at = row.updated_at.next(now);
-            return self.detect(row, now);
+            row.updated_at = row.updated_at.next(self.now);
+            return self.detect(row);
         }
         self.transfers.put(row)?;
         if row.status == TransferStatus::WaitingForMatch {
-            return self.match_or_wait(row, now);
+            return self.match_or_wait(row);
         }
         Ok(())
     }

@@ -1,20 +1,15 @@
 //! End of a deposit: its expiry, and the late window in which its amount stays reserved.
 
-use schemas::record::{ChainRecord, Head, OrderCommandBody};
-use schemas::{CloseReason, DepositId, UnixMicros, UnixSeconds};
+use schemas::record::{Head, OrderCommandBody};
+use schemas::{CloseReason, DepositId};
 
 use super::deposits::{Closed, DepositRow};
-use super::{Broken, Effect, State};
+use super::{Broken, State};
 
 impl State {
     /// Handles a deposit that is due: an awaited one expires once the confirmed time has passed its deadline, any other
     /// releases its amount.
-    pub(super) fn deposit_due(
-        &mut self,
-        id: DepositId,
-        record: &ChainRecord,
-        head: &Head,
-    ) -> Result<(), Broken> {
+    pub(super) fn deposit_due(&mut self, id: DepositId, head: &Head) -> Result<(), Broken> {
         if self.transfers.holds(id) {
             return Ok(()); // Neither expired nor given to another while a transfer for it waits.
         }
@@ -27,8 +22,7 @@ impl State {
         if confirmed.is_none_or(|time| time <= row.expires_at) {
             return Ok(());
         }
-        let (chain_time, now) = (record.block.timestamp, record.observed_at);
-        self.close_deposit(row, CloseReason::Expired, chain_time, now)
+        self.close_deposit(row, CloseReason::Expired)
     }
 
     /// Closes a deposit and keeps its amount for the late window.
@@ -36,8 +30,6 @@ impl State {
         &mut self,
         mut row: DepositRow,
         reason: CloseReason,
-        chain_time: UnixSeconds,
-        now: UnixMicros,
     ) -> Result<(), Broken> {
         let id = row.id;
         let closes = row.is_open()
@@ -45,17 +37,18 @@ impl State {
             // A settle that the order accepted after the close: a late payment, or a candidate of an order marked paid.
             || (reason == CloseReason::Settled && !row.is_settled());
         invariant!(2, closes, "deposit {id} is closed as {reason} a second time");
+        let chain_time = self.time();
         let is_over = reason != CloseReason::Expired || row.expires_at < chain_time;
         invariant!(8, is_over, "deposit {id} expires at {chain_time}, before its end");
         let released_at = chain_time.plus(i64::from(row.late_window_seconds));
         let is_replaced = reason == CloseReason::Replaced;
         let release_at = if is_replaced { row.expires_at } else { released_at };
         row.closed = Some(Closed { reason, release_at });
-        row.updated_at = row.updated_at.next(now);
+        row.updated_at = row.updated_at.next(self.now);
         self.publish_deposit(row)?;
         if reason != CloseReason::Settled {
             let closed = OrderCommandBody::DepositClosed { slot: row.slot, reason };
-            self.command_order(row.order, now, closed);
+            self.command_order(row.order, closed);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Progress of the lane: accepted heads and published progress.
 
 use schemas::record::{Block, ChainProgress, ChainRecord, Head, LaneEntry};
-use schemas::{AlertKind, Epoch, UnixMicros, UnixSeconds};
+use schemas::{AlertKind, Epoch, UnixSeconds};
 
 use super::{Broken, Effect, State};
 
@@ -90,11 +90,11 @@ impl State {
         if self.lane.progress_time.is_some_and(is_near) && !self.lane.progress_due {
             return Ok(());
         }
-        self.publish_lane(record.observed_at)
+        self.publish_lane()
     }
 
     /// Publishes the lane's progress and its stops in force; deferred to the first head if none.
-    pub(super) fn publish_lane(&mut self, now: UnixMicros) -> Result<(), Broken> {
+    pub(super) fn publish_lane(&mut self) -> Result<(), Broken> {
         let Some(head) = self.lane.head else {
             self.lane_mut().progress_due = true;
             return Ok(());
@@ -102,7 +102,7 @@ impl State {
         let oldest = self.transfers.oldest_unconfirmed();
         let oldest = oldest.map(|id| self.transfers.named(id)).transpose()?;
         let oldest_unconfirmed = oldest.map(|row| row.block.timestamp);
-        let updated_at = self.lane.progress_at.map_or(now, |last| last.next(now));
+        let updated_at = self.lane.progress_at.map_or(self.now, |last| last.next(self.now));
         let lane = self.lane_mut();
         (lane.progress_at, lane.progress_time) = (Some(updated_at), Some(head.timestamp));
         lane.progress_due = false;
@@ -194,13 +194,13 @@ impl State {
                 (AlertKind::HeadTooFar, message)
             }
         };
-        let alert = self.alert(kind, &self.partition, message, record.observed_at);
+        let alert = self.alert(kind, &self.partition, message);
         self.effects.push(Effect::Alert(alert));
     }
 
     /// Resolves the alerts about ignored heads once a head is accepted, unless one was ignored lately.
     fn end_reports(&mut self, record: &ChainRecord) {
-        let (time, now) = (record.block.timestamp, record.observed_at);
+        let time = record.block.timestamp;
         let is_over = |at: UnixSeconds| time.0.abs_diff(at.0) >= QUIET_SECONDS;
         let (went_back_at, too_far_at) = (self.lane.went_back_at, self.lane.too_far_at);
         for (kind, at) in
@@ -210,8 +210,8 @@ impl State {
                 continue;
             }
             let message = format!("lane {}: heads are taken again", self.partition);
-            let alert = self.alert(kind, &self.partition, String::new(), now);
-            self.effects.push(Effect::Alert(alert.resolve(message, now)));
+            let alert = self.alert(kind, &self.partition, String::new());
+            self.effects.push(Effect::Alert(alert.resolve(message, self.now)));
             let lane = self.lane_mut();
             let of_kind = if kind == AlertKind::HeadWentBack {
                 &mut lane.went_back_at

@@ -2,33 +2,33 @@
 //! meanwhile become unknown: a person decides.
 
 use schemas::record::StopScope;
-use schemas::{Address, AlertKind, Stablecoin, UnixMicros};
+use schemas::{Address, AlertKind, Stablecoin};
 
 use super::transfers::TransferRow;
 use super::{Broken, Effect, State};
 
 impl State {
-    pub(super) fn stop(&mut self, scope: StopScope, now: UnixMicros) -> Result<(), Broken> {
+    pub(super) fn stop(&mut self, scope: StopScope) -> Result<(), Broken> {
         if self.lane.stopped.contains(&scope) {
             return Ok(());
         }
         self.lane_mut().stopped.push(scope);
-        self.report_stop(scope, true, now);
-        self.publish_lane(now)
+        self.report_stop(scope, true);
+        self.publish_lane()
     }
 
-    pub(super) fn resume(&mut self, scope: StopScope, now: UnixMicros) -> Result<(), Broken> {
+    pub(super) fn resume(&mut self, scope: StopScope) -> Result<(), Broken> {
         if !self.lane.stopped.contains(&scope) {
             return Ok(());
         }
         self.lane_mut().stopped.retain(|of| *of != scope);
-        self.report_stop(scope, false, now);
-        self.publish_lane(now)
+        self.report_stop(scope, false);
+        self.publish_lane()
     }
 
     /// Raises or resolves the alert of a stop; nothing for a chain without heads. All lanes of the chain raise the same
     /// alert.
-    fn report_stop(&mut self, scope: StopScope, begins: bool, now: UnixMicros) {
+    fn report_stop(&mut self, scope: StopScope, begins: bool) {
         if self.lane.head.is_none() {
             return;
         }
@@ -43,11 +43,11 @@ impl State {
             self.partition
         );
         let message = format!("an operator stopped {place}");
-        let alert = self.alert(AlertKind::PaymentsStopped, &subject, message, now);
+        let alert = self.alert(AlertKind::PaymentsStopped, &subject, message);
         self.effects.push(Effect::Alert(if begins {
             alert
         } else {
-            alert.resolve(format!("an operator ended the stop of {place}"), now)
+            alert.resolve(format!("an operator ended the stop of {place}"), self.now)
         }));
     }
 

@@ -2,13 +2,12 @@
 
 use schemas::record::{OrderCommandBody, Settle};
 use schemas::{
-    Address, CloseReason, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnixMicros,
-    UnknownReason,
+    Address, CloseReason, FORGET_SECONDS, OrderId, TransferId, TransferStatus, UnknownReason,
 };
 
 use super::deposits::{DepositRow, Likeliest, Opening};
 use super::transfers::TransferRow;
-use super::{ASK_AGAIN_SECONDS, Broken, Effect, State, TransferStage};
+use super::{ASK_AGAIN_SECONDS, Broken, State, TransferStage};
 
 impl DepositRow {
     /// Reason why a transfer of the right amount does not fit this deposit, if it does not.
@@ -61,16 +60,12 @@ impl State {
     }
 
     /// Decides about a confirmed transfer, or leaves it waiting.
-    pub(super) fn match_or_wait(
-        &mut self,
-        row: TransferRow,
-        now: UnixMicros,
-    ) -> Result<(), Broken> {
+    pub(super) fn match_or_wait(&mut self, row: TransferRow) -> Result<(), Broken> {
         if row.seen.from_own_wallet {
-            return self.reject(row, UnknownReason::OwnWallet, None, now);
+            return self.reject(row, UnknownReason::OwnWallet, None);
         }
         if let Some(order) = row.order {
-            return self.match_with(row, order, now);
+            return self.match_with(row, order);
         }
         // A transfer stays with the deposit that it is tied to.
         let holder = match row.deposit {
@@ -83,26 +78,19 @@ impl State {
         let Some(deposit) = holder else {
             if is_stopped {
                 let order = row.candidate_order.or_else(|| meant_for(self.likeliest(&row), &row));
-                return self.reject(row, UnknownReason::Stopped, order, now);
+                return self.reject(row, UnknownReason::Stopped, order);
             }
             return Ok(());
         };
         match self.refusal(&deposit, &row) {
-            Some(reason) => self.reject(row, reason, Some(deposit.order), now),
-            None if is_stopped => {
-                self.reject(row, UnknownReason::Stopped, Some(deposit.order), now)
-            }
-            None => self.ask(row, &deposit, now),
+            Some(reason) => self.reject(row, reason, Some(deposit.order)),
+            None if is_stopped => self.reject(row, UnknownReason::Stopped, Some(deposit.order)),
+            None => self.ask(row, &deposit),
         }
     }
 
     /// Sends a settle; the reply is a command.
-    pub(super) fn ask(
-        &mut self,
-        mut row: TransferRow,
-        deposit: &DepositRow,
-        now: UnixMicros,
-    ) -> Result<(), Broken> {
+    pub(super) fn ask(&mut self, mut row: TransferRow, deposit: &DepositRow) -> Result<(), Broken> {
         let (equal, deposit_id) = (deposit.price() == row.price(), deposit.id);
         invariant!(2, equal, "transfer {} has not the amount of deposit {deposit_id}", row.id);
         let is_taken = self.deposits.contracts(deposit).contains(&row.seen.contract);
@@ -110,7 +98,7 @@ impl State {
         invariant!(14, !self.is_held_up(&row), "transfer {} asks, and is stopped", row.id);
         row.settling = true;
         row.deposit = Some(deposit_id);
-        row.match_deadline = Some(self.time_or(now).plus(ASK_AGAIN_SECONDS));
+        row.match_deadline = Some(self.time().plus(ASK_AGAIN_SECONDS));
         self.transfers.put(row)?;
         let settle = OrderCommandBody::Settle(Settle {
             transfer_id: row.id,
@@ -120,51 +108,51 @@ impl State {
             wallet_address: deposit.wallet,
             accepts_late: deposit.accepts_late,
         });
-        self.command_order(deposit.order, now, settle);
+        self.command_order(deposit.order, settle);
         Ok(())
     }
 
     /// Repeats a settle without a reply: the order repeats its decision. A stopped or orphaned transfer's settle is
     /// postponed; a final orphan fails after a day without a reply.
-    fn ask_again(&mut self, mut row: TransferRow, now: UnixMicros) -> Result<(), Broken> {
-        let time = self.time_or(now);
+    fn ask_again(&mut self, mut row: TransferRow) -> Result<(), Broken> {
+        let time = self.time();
         if row.is_included() && self.is_held_up(&row) {
             row.match_deadline = Some(time.plus(ASK_AGAIN_SECONDS));
             return self.transfers.put(row);
         }
         if let Some(deposit) = row.deposit.filter(|_| row.is_included()) {
             let deposit = self.deposits.named(deposit)?;
-            return self.ask(row, &deposit, now);
+            return self.ask(row, &deposit);
         }
         let is_final = row.block.number <= self.lane.finalized;
         if is_final && row.block.timestamp.plus(FORGET_SECONDS) < time {
-            return self.fail(row.id, time, now);
+            return self.fail(row.id);
         }
         row.match_deadline = Some(time.plus(ASK_AGAIN_SECONDS));
         self.transfers.put(row)
     }
 
     /// Handles the passed deadline of a transfer.
-    pub(super) fn give_up(&mut self, id: TransferId, now: UnixMicros) -> Result<(), Broken> {
+    pub(super) fn give_up(&mut self, id: TransferId) -> Result<(), Broken> {
         let row = *self.transfers.named(id)?;
         if row.is_attaching() {
-            return self.ask_attached_again(row, now);
+            return self.ask_attached_again(row);
         }
         if row.settling {
-            return self.ask_again(row, now);
+            return self.ask_again(row);
         }
         if row.seen.from_own_wallet {
-            return self.reject(row, UnknownReason::OwnWallet, None, now);
+            return self.reject(row, UnknownReason::OwnWallet, None);
         }
         if let Some(asked) = row.candidate_order {
-            return self.reject(row, UnknownReason::Late, Some(asked), now);
+            return self.reject(row, UnknownReason::Late, Some(asked));
         }
         let (price, from) = (row.price(), row.seen.from_address);
         let reserved = self.deposits.reserved_by(price, from);
         if let Some(deposit) = reserved.or_else(|| self.deposits.reserved_by_another(price))
             && let Some(reason) = self.refusal(&deposit, &row)
         {
-            return self.reject(row, reason, Some(deposit.order), now);
+            return self.reject(row, reason, Some(deposit.order));
         }
         let found = self.likeliest(&row);
         let takes =
@@ -174,7 +162,7 @@ impl State {
             Some(_) => UnknownReason::OtherContract,
             None => UnknownReason::NoDeposit,
         };
-        self.reject(row, reason, meant_for(found, &row), now)
+        self.reject(row, reason, meant_for(found, &row))
     }
 
     /// Reason why a transfer of its amount does not fit this deposit, if it does not.
@@ -205,20 +193,19 @@ impl State {
         mut row: TransferRow,
         reason: UnknownReason,
         candidate_order: Option<OrderId>,
-        now: UnixMicros,
     ) -> Result<(), Broken> {
         if row.settling {
             row.deposit = None; // The order itself refused.
         } else {
-            self.untie(&mut row, now)?;
+            self.untie(&mut row)?;
         }
         row.status = TransferStatus::NoMatchedDeposit;
         row.settling = false;
         row.match_deadline = None;
         row.reason = Some(reason);
         row.candidate_order = candidate_order;
-        row.updated_at = row.updated_at.next(now);
-        row.forget_at = Some(self.time_or(now).plus(FORGET_SECONDS));
+        row.updated_at = row.updated_at.next(self.now);
+        row.forget_at = Some(self.time().plus(FORGET_SECONDS));
         self.publish(TransferStage::Unknown, row)
     }
 }

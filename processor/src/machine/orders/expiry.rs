@@ -6,7 +6,7 @@ use schemas::record::{OrderCommand, OrderDeposit};
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
 
 use super::payment::asks_again_at;
-use super::{Broken, Effect, End, OrderRow, State};
+use super::{Broken, End, OrderRow, State};
 
 impl OrderRow {
     /// Due time of the order's timer: its expiry or, while a lane has not replied, the next request
