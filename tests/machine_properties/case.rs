@@ -46,18 +46,7 @@ pub(crate) enum Happening {
         order: usize,
         behind: usize,
     },
-    /// A customer pays the newest or an earlier deposit of the order: exactly, a cent more, a cent less or twice as
-    /// much; from the expected account, the zero address or a wallet of the shop.
-    Pay {
-        order: usize,
-        earlier: usize,
-        cents_off: usize,
-        sender: usize,
-        joined: bool,
-        twice: bool,
-        /// `true` for another contract of the coin.
-        other: bool,
-    },
+    Pay(Pay),
     /// An operator stops the chain, a coin, a contract or a wallet, or ends one or all stops.
     Stop {
         chain: usize,
@@ -76,25 +65,8 @@ pub(crate) enum Happening {
         sender: usize,
         other: bool,
     },
-    Mine {
-        chain: usize,
-        blocks: usize,
-        seconds: i64,
-        transactions: usize,
-        each: bool,
-        /// The last block's logs lag until the next scan.
-        late: bool,
-    },
-    /// The last blocks are replaced. For each of their transactions two bits of `fates`: kept in its block, moved to
-    /// the last new block, back to the mempool, lost.
-    Fork {
-        chain: usize,
-        depth: usize,
-        further: usize,
-        fates: u16,
-        seconds: i64,
-        back: bool,
-    },
+    Mine(Mine),
+    Fork(Fork),
     /// Time passes, with all queues read after each block, until every window has ended; or until ended orders are
     /// forgotten.
     Rest {
@@ -146,6 +118,50 @@ pub(crate) enum Happening {
         chain: usize,
         other: bool,
     },
+}
+
+/// A customer pays the newest or an earlier deposit of the order: exactly, a cent more, a cent less or twice as much;
+/// from the expected account, the zero address or a wallet of the shop.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pay {
+    pub(crate) order: usize,
+    pub(crate) earlier: usize,
+    pub(crate) cents_off: usize,
+    pub(crate) sender: usize,
+    pub(crate) joined: bool,
+    pub(crate) twice: bool,
+    /// `true` for another contract of the coin.
+    pub(crate) other: bool,
+}
+
+impl Pay {
+    /// One exact payment from the expected account.
+    pub(crate) fn exact(order: usize, earlier: usize) -> Self {
+        Self { order, earlier, cents_off: 0, sender: 0, joined: false, twice: false, other: false }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mine {
+    pub(crate) chain: usize,
+    pub(crate) blocks: usize,
+    pub(crate) seconds: i64,
+    pub(crate) transactions: usize,
+    pub(crate) each: bool,
+    /// The last block's logs lag until the next scan.
+    pub(crate) late: bool,
+}
+
+/// The last blocks are replaced. For each of their transactions two bits of `fates`: kept in its block, moved to the
+/// last new block, back to the mempool, lost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fork {
+    pub(crate) chain: usize,
+    pub(crate) depth: usize,
+    pub(crate) further: usize,
+    pub(crate) fates: u16,
+    pub(crate) seconds: i64,
+    pub(crate) back: bool,
 }
 
 /// Course of a payment that is orphaned, and of its order.
@@ -236,14 +252,9 @@ fn deal() -> impl Strategy<Value = Happening> {
         }),
         1 => (0..4_usize, 0..3_usize).prop_map(|(order, behind)| Happening::Repeat { order, behind }),
         6 => (0..4_usize, 0..6_usize, 0..8_usize, 0..10_usize, any::<bool>(), 0..6_u8, 0..6_u8).prop_map(
-            |(order, earlier, cents_off, sender, joined, twice, other)| Happening::Pay {
-                order,
-                earlier: earlier.saturating_sub(3),
-                cents_off,
-                sender,
-                joined,
-                twice: twice == 0,
-                other: other == 0,
+            |(order, earlier, cents_off, sender, joined, twice, other)| {
+                let (earlier, twice, other) = (earlier.saturating_sub(3), twice == 0, other == 0);
+                Happening::Pay(Pay { order, earlier, cents_off, sender, joined, twice, other })
             }
         ),
         2 => (0..4_usize).prop_map(|order| Happening::PayAll { order }),
@@ -332,12 +343,14 @@ fn event(world: World) -> impl Strategy<Value = Happening> {
     prop_oneof![
         11 => (chain(), 1..4_usize, seconds, 0..4_usize, any::<bool>(), 0..4_u8).prop_map(
             |(chain, blocks, seconds, transactions, each, late)| {
-                Happening::Mine { chain, blocks, seconds, transactions, each, late: late == 0 }
+                let late = late == 0;
+                Happening::Mine(Mine { chain, blocks, seconds, transactions, each, late })
             }
         ),
         4 => (chain(), 1..6_usize, 0..3_usize, any::<u16>(), fork_seconds, 0..4_u8).prop_map(
             |(chain, depth, further, fates, seconds, back)| {
-                Happening::Fork { chain, depth, further, fates, seconds, back: back == 0 }
+                let back = back == 0;
+                Happening::Fork(Fork { chain, depth, further, fates, seconds, back })
             }
         ),
         3 * days => prop_oneof![

@@ -12,7 +12,7 @@ use schemas::{Address, Amount, Draws, Incarnation, OrderId, OrderStatus, UnixMic
 use testkit::Dice;
 use uuid::Uuid;
 
-use crate::case::{Away, Case, Choice, Happening, Restore, Rewind};
+use crate::case::{Away, Case, Choice, Fork, Happening, Mine, Pay, Restore, Rewind};
 use crate::world::{
     CHAINS, DAY, LEAP, PRICES, SENDERS, START, STOPS, TOKENS, Terms, World, sender_of,
 };
@@ -163,8 +163,7 @@ impl Play {
     fn agree(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         for chain in 0..CHAINS.len() {
             self.chains[chain].agree();
-            self.publish();
-            self.pipeline.drain(dice)?;
+            self.read(dice)?;
         }
         Ok(())
     }
@@ -194,21 +193,27 @@ impl Play {
         }
     }
 
+    /// Publishes, and reads everything.
+    fn read(&mut self, dice: &mut Dice) -> Result<(), Violation> {
+        self.publish();
+        self.pipeline.drain(dice)
+    }
+
     fn kind(&self, happening: &Happening) -> Kind {
         match *happening {
             // Without a choice: a waiting transfer changes a chosen deposit's amount.
             Happening::Create { choice: None, .. }
-            | Happening::Pay { .. }
+            | Happening::Pay(_)
             | Happening::PayAll { .. }
             | Happening::Send { .. }
             | Happening::Configure { .. } => Kind::Neutral,
             Happening::Watch { chain }
-            | Happening::Fork { chain, .. }
+            | Happening::Fork(Fork { chain, .. })
             | Happening::Dispute { chain, .. }
             | Happening::Decide { chain, .. }
             | Happening::Gap { chain, .. } => Kind::Of(chain),
-            Happening::Mine { chain, seconds, .. } if !self.is_leap(chain, seconds) => {
-                Kind::Of(chain)
+            Happening::Mine(mine) if !self.is_leap(mine.chain, mine.seconds) => {
+                Kind::Of(mine.chain)
             }
             _ => Kind::Alone,
         }
@@ -265,12 +270,9 @@ impl Play {
                     self.command(order, create);
                 }
             }
-            Happening::Pay { order, earlier, cents_off, sender, joined, twice, other } => {
-                let payment = Payment { from: sender_of(sender), cents_off, joined, twice, other };
-                self.pay(order, earlier, payment);
-            }
+            Happening::Pay(pay) => self.pay(pay),
             Happening::PayAll { order } => {
-                (0..4).for_each(|earlier| self.pay(order, earlier, Payment::plain()));
+                (0..4).for_each(|earlier| self.pay(Pay::exact(order, earlier)));
             }
             Happening::Send { price, cents_off, choice, sender, other } => {
                 let (chain, stablecoin, wallet) = choice;
@@ -282,7 +284,7 @@ impl Play {
                 self.chains[chain].send(movement, false, 1);
             }
             Happening::Stop { chain, what, begins } => self.stop(chain, what, begins),
-            Happening::Mine { chain, blocks, seconds, transactions, each, late } => {
+            Happening::Mine(Mine { chain, blocks, seconds, transactions, each, late }) => {
                 let leaps = self.is_leap(chain, seconds);
                 let blocks = if self.is_single(leaps) { 1 } else { blocks };
                 self.mine(chain, blocks, seconds, transactions, (each, late));
@@ -290,9 +292,7 @@ impl Play {
                     self.tick();
                 }
             }
-            Happening::Fork { chain, depth, further, fates, seconds, back } => {
-                self.fork(chain, (depth, further), fates, seconds, back);
-            }
+            Happening::Fork(fork) => self.fork(fork),
             Happening::Rest { .. }
             | Happening::Away(_)
             | Happening::Rewind(_)
@@ -437,8 +437,9 @@ impl Play {
     }
 
     /// Pays to the order's newest deposit, or to one opened `earlier` deposits before it.
-    fn pay(&mut self, order: usize, earlier: usize, payment: Payment) {
-        let Payment { from, cents_off, joined, twice, other } = payment;
+    fn pay(&mut self, pay: Pay) {
+        let Pay { order, earlier, cents_off, sender, joined, twice, other } = pay;
+        let from = sender_of(sender);
         let Some(sold) = self.pick(order) else { return };
         let is_customer = SENDERS[..2].contains(&from);
         let from = sold.sender.filter(|_| is_customer).unwrap_or(from);
@@ -507,7 +508,7 @@ impl Play {
         if ended {
             self.happen(&Happening::MarkPaid { order: 0, behind: 0 });
         }
-        self.pay(0, usize::from(replaced), Payment::plain());
+        self.pay(Pay::exact(0, usize::from(replaced)));
         self.mine_and_read(chain, (depth, 12, 9), dice)?;
         self.fork_and_read(chain, depth, fates, dice)?;
         for _ in 0..8 {
@@ -542,7 +543,7 @@ impl Play {
         self.pipeline.drain(dice)?;
         let depth = usize::try_from(self.world.policy().finality).unwrap();
         self.mine_and_read(chain, (depth, 200, 0), dice)?;
-        self.pay(0, 1, Payment::plain());
+        self.pay(Pay::exact(0, 1));
         self.mine_and_read(chain, (1, 12, 9), dice)?;
         (0..4).for_each(|_| self.chains[chain].dispute(0));
         self.publish();
@@ -559,14 +560,13 @@ impl Play {
         self.mine_and_read(chain, (1, 12, 0), dice)?;
         self.create(PRICES[price], None, DAY / 24, Some((chain, 0, 0)));
         self.pipeline.drain(dice)?;
-        self.pay(0, 0, Payment::plain());
+        self.pay(Pay::exact(0, 0));
         let depth = usize::try_from(self.chains[chain].policy.finality).unwrap() + 1;
         self.mine_and_read(chain, (depth, 12, 9), dice)?;
         self.mine_and_read(chain, (days + 1, DAY, 0), dice)?;
         self.tick();
         let branch = self.chains[chain].rewind_by_hand(depth + days + 1, named);
-        self.publish();
-        self.pipeline.drain(dice)?;
+        self.read(dice)?;
         if rival {
             self.create(PRICES[price], None, DAY, Some((chain, 0, 0)));
         }
@@ -581,8 +581,7 @@ impl Play {
             // A replacement as old as the retracted payment would be too old to be seen.
             self.mine_and_read(chain, (depth, 12, 0), dice)?;
         }
-        self.publish();
-        self.pipeline.drain(dice)
+        self.read(dice)
     }
 
     /// Restores a backup from before two payments. Ingest rescans the chain; commands are lost.
@@ -592,8 +591,8 @@ impl Play {
         let (backup, sold) = (self.pipeline.clone(), self.sold.len());
         self.create(PRICES[price], None, DAY / 24, Some((chain, 0, 0)));
         self.pipeline.drain(dice)?;
-        self.pay(0, 0, Payment::plain());
-        self.pay(0, 0, Payment { from: SENDERS[1], cents_off: 5, ..Payment::plain() });
+        self.pay(Pay::exact(0, 0));
+        self.pay(Pay { sender: 1, cents_off: 5, ..Pay::exact(0, 0) });
         self.mine_and_read(chain, (depth, 12, 9), dice)?;
         self.names.add(&self.pipeline.delivered)?;
         self.pipeline = backup;
@@ -606,8 +605,7 @@ impl Play {
         if rival && early {
             self.pipeline.drain(dice)?;
         }
-        self.publish();
-        self.pipeline.drain(dice)
+        self.read(dice)
     }
 
     fn mine_and_read(
@@ -617,8 +615,7 @@ impl Play {
         dice: &mut Dice,
     ) -> Result<(), Violation> {
         self.mine(chain, blocks, seconds, transactions, (true, false));
-        self.publish();
-        self.pipeline.drain(dice)
+        self.read(dice)
     }
 
     fn fork_and_read(
@@ -628,19 +625,12 @@ impl Play {
         fates: u16,
         dice: &mut Dice,
     ) -> Result<(), Violation> {
-        self.fork(chain, (depth, 0), fates, 12, false);
-        self.publish();
-        self.pipeline.drain(dice)
+        self.fork(Fork { chain, depth, further: 0, fates, seconds: 12, back: false });
+        self.read(dice)
     }
 
-    fn fork(
-        &mut self,
-        chain: usize,
-        (depth, further): (usize, usize),
-        fates: u16,
-        seconds: i64,
-        back: bool,
-    ) {
+    fn fork(&mut self, fork: Fork) {
+        let Fork { chain, depth, further, fates, seconds, back } = fork;
         let chain = &mut self.chains[chain];
         let branch = chain.fork(depth, further);
         if back {
@@ -655,21 +645,6 @@ impl Play {
             chain.scan();
         }
         self.now = self.now.max(chain.clock().micros());
-    }
-}
-
-/// Manner of a customer's payment.
-struct Payment {
-    from: Address,
-    cents_off: usize,
-    joined: bool,
-    twice: bool,
-    other: bool,
-}
-
-impl Payment {
-    fn plain() -> Self {
-        Self { from: SENDERS[0], cents_off: 0, joined: false, twice: false, other: false }
     }
 }
 
