@@ -37,30 +37,23 @@ const EXPIRED_A: &str = "deposit #1 expired for A/0; to A: closed /0 expired";
 
 /// Transfer #1 without a deposit, which became unknown.
 fn stray() -> Lane {
-    let mut lane = Lane::new();
-    lane.then(pay(1, "10.00"), "detected #1 @110")
+    Lane::new()
+        .then(pay(1, "10.00"), "detected #1 @110")
         .then(head(120), "confirmed #1 @110")
-        .then(head(131), "unknown #1 @110 no_deposit");
-    lane
+        .then(head(131), "unknown #1 @110 no_deposit")
 }
 
 /// Order A with deposit #1 of 10.00.
 fn offered() -> Lane {
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00"), OPEN_A);
-    lane
+    Lane::new().then(open('A', "10.00"), OPEN_A)
 }
 
 /// The same with transfer #2 for it in block 110, unconfirmed.
 fn seen() -> Lane {
-    let mut lane = offered();
-    lane.then(pay(1, "10.00"), SEEN_A);
-    lane
+    offered().then(pay(1, "10.00"), SEEN_A)
 }
 
 /// The same, confirmed: its settle was sent.
 fn settling() -> Lane {
-    let mut lane = seen();
-    lane.then(head(120), ASKED_A);
-    lane
+    seen().then(head(120), ASKED_A)
 }

@@ -110,7 +110,7 @@ impl<M: Described> Story<M> {
     /// Checks that this input has exactly these effects, as lines or parts between semicolons, and that its duplicate
     /// has none.
     #[track_caller]
-    pub(crate) fn then(&mut self, input: impl Into<M::Input>, effects: &str) -> &mut Self {
+    pub(crate) fn then(mut self, input: impl Into<M::Input>, effects: &str) -> Self {
         let input = M::translated(input.into(), &self.numbers);
         let expected: Vec<&str> =
             effects.split([';', '\n']).map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -160,11 +160,11 @@ impl<M: Described> Story<M> {
 
     /// Checks that this input has no effects and changes no state.
     #[track_caller]
-    pub(crate) fn ignores(&mut self, input: impl Into<M::Input>) -> &mut Self {
+    pub(crate) fn ignores(self, input: impl Into<M::Input>) -> Self {
         let before = self.machine.snapshot();
-        self.then(input, "");
-        assert_eq!(self.machine.snapshot(), before, "an input that should be ignored left a trace");
-        self
+        let story = self.then(input, "");
+        assert_eq!(story.machine.snapshot(), before, "an ignored input left a trace");
+        story
     }
 
     /// The machine as it is now.

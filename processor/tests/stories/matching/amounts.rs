@@ -19,7 +19,7 @@ fn digits_are_drawn_and_the_plain_amount_is_nobodys() {
     for value in values.into_iter().chain(more).chain(last) {
         number += 1;
         let order_letter = char::from(b'A' + number - 1);
-        lane.then(
+        lane = lane.then(
             open(order_letter, "10.00").amounts(drawn),
             &gets(order_letter, number.into(), value),
         );
@@ -27,9 +27,10 @@ fn digits_are_drawn_and_the_plain_amount_is_nobodys() {
     lane.then(
         open('Z', "10.00").amounts(drawn),
         "to Z: refused /0 amounts_taken; alert amounts_taken Z",
-    );
+    )
     // A rounded amount pays no order.
-    lane.then(pay(1, "10.00"), "detected #19 @110").then(pay(2, "10.01"), "detected #20 @110");
+    .then(pay(1, "10.00"), "detected #19 @110")
+    .then(pay(2, "10.01"), "detected #20 @110");
 }
 
 #[test]
@@ -113,8 +114,8 @@ fn a_full_wallet_reuses_what_closed_an_hour_ago() {
 #[test]
 fn paid_then_longest_closed_amount_is_reused_first() {
     let cancelled = CloseReason::OrderCancelled;
-    let mut lane = Lane::new();
-    lane.then(head(100), "")
+    let lane = Lane::new()
+        .then(head(100), "")
         .then(kept('A'), &gets('A', 1, "10.00"))
         .then(kept('B'), &gets('B', 2, "10.01"))
         .then(close('B', cancelled), &ends('B', 2, cancelled))
@@ -122,8 +123,8 @@ fn paid_then_longest_closed_amount_is_reused_first() {
         .then(close('A', cancelled), &ends('A', 1, cancelled))
         .then(head(600), "")
         .then(kept('C'), &gets('C', 3, "10.01"));
-    let mut lane = Lane::new();
-    lane.then(head(100), "")
+    let lane = Lane::new()
+        .then(head(100), "")
         .then(kept('A'), &gets('A', 1, "10.00"))
         .then(kept('B'), &gets('B', 2, "10.01"))
         .then(close('B', cancelled), &ends('B', 2, cancelled))
@@ -154,8 +155,8 @@ fn the_amount_of_a_payment_under_way_is_not_reused() {
 #[test]
 fn another_choice_reserves_the_amount_for_its_order() {
     let replaced = CloseReason::Replaced;
-    let mut lane = Lane::new();
-    lane.then(head(100), "")
+    let lane = Lane::new()
+        .then(head(100), "")
         .then(kept('A'), &gets('A', 1, "10.00"))
         .then(close('A', replaced), &ends('A', 1, replaced))
         .then(kept('B'), &gets('B', 2, "10.01"))

@@ -9,8 +9,8 @@ use crate::chain::{DAY, attach, attach_refused, attached};
 
 /// A transfer of 9.00 to the wallet of A's deposit of 10.00, which became unknown, and its row in the tables.
 fn underpaid() -> (Lane, Transfer) {
-    let mut lane = offered();
-    lane.then(pay(1, "9.00"), "detected #2 @110")
+    let lane = offered()
+        .then(pay(1, "9.00"), "detected #2 @110")
         .then(head(120), "confirmed #2 @110")
         .then(head(131), "unknown #2 @110 amount_mismatch maybe A");
     let row = transfer_row(&lane, 2);
@@ -30,7 +30,7 @@ const ASKS: &str = "to A: attach #2 9.00 by 7";
 
 #[test]
 fn it_asks_the_order_and_pays_it() {
-    let (mut lane, row) = underpaid();
+    let (lane, row) = underpaid();
     lane.then(attach('A', 7, &row), ASKS)
         .then(attached('A', row.transfer_id), "matched #2 @110 paid A by #3")
         // Both have their replies.
@@ -43,7 +43,7 @@ fn it_asks_the_order_and_pays_it() {
 
 #[test]
 fn an_order_that_is_paid_leaves_it_as_it_was() {
-    let (mut lane, row) = underpaid();
+    let (lane, row) = underpaid();
     lane.then(attach('A', 7, &row), ASKS)
         .then(attach_refused('A', row.transfer_id), "")
         .then(attach('B', 8, &row), "to B: attach #2 9.00 by 8")
@@ -54,7 +54,7 @@ fn an_order_that_is_paid_leaves_it_as_it_was() {
 #[test]
 fn a_refusal_answers_no_later_question() {
     for seconds in [2000, 1000] {
-        let (mut lane, row) = underpaid();
+        let (lane, row) = underpaid();
         let refusal = attach_refused('A', row.transfer_id);
         lane.then(attach('A', 7, &row), ASKS)
             .then(refusal.clone(), "")
@@ -68,7 +68,7 @@ fn a_refusal_answers_no_later_question() {
 
 #[test]
 fn while_one_order_is_asked_no_other_is() {
-    let (mut lane, row) = underpaid();
+    let (lane, row) = underpaid();
     lane.then(attach('A', 7, &row), ASKS)
         .then(attach('B', 8, &row), "to B: attach refused")
         .then(attach('A', 9, &row), "to A: attach #2 9.00 by 9")
@@ -80,7 +80,7 @@ fn while_one_order_is_asked_no_other_is() {
 
 #[test]
 fn without_an_answer_it_asks_again() {
-    let (mut lane, row) = underpaid();
+    let (lane, row) = underpaid();
     lane.then(attach('A', 7, &row), ASKS)
         .then(head(191), "")
         .then(head(192), "to A: attach #2 9.00")
@@ -89,7 +89,7 @@ fn without_an_answer_it_asks_again() {
 
 #[test]
 fn what_may_pay_its_deposit_or_none_is_not_attached() {
-    let mut lane = seen();
+    let lane = seen();
     let row = transfer_row(&lane, 2);
     lane.then(attach('B', 7, &row), "to B: attach refused")
         .then(head(120), ASKED_A)
@@ -100,7 +100,7 @@ fn what_may_pay_its_deposit_or_none_is_not_attached() {
 
 #[test]
 fn money_that_left_the_chain_is_not_attached() {
-    let (mut lane, row) = underpaid();
+    let (lane, row) = underpaid();
     lane.then(
         pay(1, "9.00").retracted(1),
         "alert confirmed_transfer_retracted #2
@@ -111,8 +111,8 @@ fn money_that_left_the_chain_is_not_attached() {
 
 #[test]
 fn the_merchants_own_money_is_not_attached() {
-    let mut lane = Lane::new();
-    lane.then(pay(1, "9.00").swept(), "detected #1 @110")
+    let lane = Lane::new()
+        .then(pay(1, "9.00").swept(), "detected #1 @110")
         .then(head(120), "confirmed #1 @110; unknown #1 @110 own_wallet");
     let row = transfer_row(&lane, 1);
     lane.then(attach('A', 7, &row), "to A: attach refused");
@@ -121,7 +121,7 @@ fn the_merchants_own_money_is_not_attached() {
 /// A transfer is forgotten a day after its end: then the command's row replaces it.
 #[test]
 fn a_forgotten_one_comes_back_with_its_row() {
-    let (mut lane, row) = underpaid();
+    let (lane, row) = underpaid();
     let later = 131 + 2 * DAY;
     lane.then(head(211), EXPIRED_A)
         .then(head(later), "")
@@ -152,24 +152,26 @@ fn unknown() -> Transfer {
 /// Tables may lag by a week, counted from the later of two clocks: here the chain is three days behind the operator.
 #[test]
 fn the_later_clock_says_how_long_it_is_remembered() {
-    let (mut lane, row) = underpaid();
+    let (lane, row) = underpaid();
     let ahead = (131 + 3 * DAY) * 10;
-    lane.then(at(ahead, attach('A', 7, &row)), ASKS)
+    let lane = lane
+        .then(at(ahead, attach('A', 7, &row)), ASKS)
         .then(at(ahead, attached('A', row.transfer_id)), "matched #2 @110 paid A by #3")
         .then(head(130 + 9 * DAY), EXPIRED_A);
     assert_eq!(lane.machine().transfer_count(), 1, "the chain alone would have forgotten it");
     // ATTACHED_KEPT_SECONDS are eight days: it is forgotten exactly then.
-    lane.then(at(ahead, attach('B', 8, &row)), "to B: attach refused")
+    let lane = lane
+        .then(at(ahead, attach('B', 8, &row)), "to B: attach refused")
         .then(head(131 + 11 * DAY), "");
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(132 + 11 * DAY), "");
+    let lane = lane.then(head(132 + 11 * DAY), "");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
 /// A forgotten transfer was scanned again after a rewind, in another block. Lagging tables show it with its first id.
 #[test]
 fn attached_by_its_id_of_before_a_rewind() {
-    let (mut lane, row) = underpaid();
+    let (lane, row) = underpaid();
     lane.then(head(820 + DAY), EXPIRED_A)
         .then(head(109).epoch(1), "")
         .then(pay(1, "9.00").at(821 + DAY).fork(1), "detected #3 @9461")

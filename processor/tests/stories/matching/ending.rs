@@ -92,12 +92,11 @@ fn a_deposit_expires_by_chain_time() {
 #[test]
 fn a_replaced_deposit_expires_by_chain_time() {
     let replaced = || {
-        let mut lane = Lane::new();
-        lane.then(open('A', "10.00").late_window(20), OPEN_A)
+        Lane::new()
+            .then(open('A', "10.00").late_window(20), OPEN_A)
             .then(close('A', CloseReason::Replaced), &ends('A', 1, "replaced"))
             .then(head(210), "")
-            .then(close('A', CloseReason::Expired), "to A: closed /0 replaced");
-        lane
+            .then(close('A', CloseReason::Expired), "to A: closed /0 replaced")
     };
     replaced()
         .then(head(211), &ends('A', 1, "expired"))
@@ -162,22 +161,21 @@ fn an_outage_expires_nothing() {
 
 #[test]
 fn forgotten_after_a_day_then_stale() {
-    let mut lane = stray();
-    lane.then(head(FORGETS - 1), "").ignores(pay(1, "10.00"));
+    let lane = stray().then(head(FORGETS - 1), "").ignores(pay(1, "10.00"));
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(FORGETS), "").then(pay(1, "10.00"), "alert stale_transfer");
+    let lane = lane.then(head(FORGETS), "").then(pay(1, "10.00"), "alert stale_transfer");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
 #[test]
 fn what_is_not_final_is_kept() {
-    let mut lane = Lane::new();
-    lane.then(pay(1, "10.00"), "detected #1 @110")
+    let lane = Lane::new()
+        .then(pay(1, "10.00"), "detected #1 @110")
         .then(head(120).finalized(90), "confirmed #1 @110")
         .then(head(131).finalized(90), "unknown #1 @110 no_deposit")
         .then(head(FORGETS).finalized(109), "");
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(FORGETS + 1).finalized(110), "");
+    let lane = lane.then(head(FORGETS + 1).finalized(110), "");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
@@ -193,9 +191,8 @@ fn a_day_late_is_an_alert() {
 
 #[test]
 fn deposits_end_with_their_late_window() {
-    let mut lane = offered();
-    lane.then(head(211), EXPIRED_A).then(head(261), "");
+    let lane = offered().then(head(211), EXPIRED_A).then(head(261), "");
     assert_eq!(lane.machine().deposit_count(), 1);
-    lane.then(head(262), "");
+    let lane = lane.then(head(262), "");
     assert_eq!(lane.machine().deposit_count(), 0);
 }

@@ -12,8 +12,7 @@ fn an_unknown_key_is_refused() {
 
 #[test]
 fn a_removed_entry_is_gone() {
-    let mut lane = offered();
-    lane.then(pay(1, "5.00"), "detected #2 @110");
+    let lane = offered().then(pay(1, "5.00"), "detected #2 @110");
     let mut state: State = lane.machine().clone();
     assert_eq!((state.deposit_count(), state.transfer_count()), (1, 1));
     state.restore("d/1", None).unwrap();
@@ -28,8 +27,7 @@ fn a_removed_entry_is_gone() {
 /// The complete records of a transfer and a deposit, as readers see them (spec 2.4, 2.5).
 #[test]
 fn records_carry_what_readers_need() {
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00").only_from(7), OPEN_A);
+    let lane = Lane::new().then(open('A', "10.00").only_from(7), OPEN_A);
     let entries = lane.machine().snapshot();
     let deposit = entries.iter().find_map(|(_, entry)| match entry {
         MatchingEntry::Deposit(entry) => Some(entry.clone()),
@@ -56,7 +54,7 @@ fn records_carry_what_readers_need() {
 /// The changelog has a second deposit with the amount of the first.
 #[test]
 fn a_second_reservation_breaks_invariant_10() {
-    let mut lane = offered();
+    let lane = offered();
     let mut state: State = lane.machine().clone();
     for (_, entry) in lane.machine().snapshot() {
         let MatchingEntry::Deposit(mut entry) = entry else { continue };

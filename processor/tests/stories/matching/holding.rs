@@ -11,9 +11,7 @@ fn holding(number: i64) -> HeadAt {
 
 /// A deposit of order A, and a transfer for it that is held.
 fn held() -> Lane {
-    let mut lane = seen();
-    lane.then(holding(120), "");
-    lane
+    seen().then(holding(120), "")
 }
 
 #[test]
@@ -134,7 +132,8 @@ fn a_hundred_orders_are_paid_past_its_deadline() {
         let confirmed = format!("confirmed #{transfer} @{block} for #{deposit}");
         let matched = format!("matched #{transfer} @{block} for #{deposit}");
         let pays = format!("paid {letter} by #{fulfillment}");
-        lane.then(open(letter, &value).between(at, at + 100), &gets(letter, deposit, &value))
+        lane = lane
+            .then(open(letter, &value).between(at, at + 100), &gets(letter, deposit, &value))
             .then(pay(number + 1, &value).at(block), &format!("to {letter}: {seen}"))
             .then(
                 holding(at + 11),
@@ -179,8 +178,8 @@ fn held_for_days_it_is_not_forgotten() {
 #[test]
 fn no_deposit_opens_while_there_is_a_gap() {
     let b = || open('B', "20.00");
-    let mut lane = offered();
-    lane.then(head(101).with_gap(), "")
+    let lane = offered()
+        .then(head(101).with_gap(), "")
         .then(b(), "to B: refused /0 chain_behind")
         // Open deposits stay, are paid and expire as usual.
         .then(open('A', "10.00"), "to A: opened /0 #1 10.00")

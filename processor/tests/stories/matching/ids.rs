@@ -61,8 +61,7 @@ fn a_payment_has_its_id_in_any_copy() {
 #[test]
 fn an_id_that_is_taken_is_not_given_again() {
     let [first, second] = alike();
-    let mut lane = Lane::new();
-    lane.then(first, "detected #1 @110").then(second, "detected #2 @110");
+    let lane = Lane::new().then(first, "detected #1 @110").then(second, "detected #2 @110");
     let [first, second] = [1, 2].map(|number| lane.numbers().transfer(number));
     assert_eq!(second, first.next());
 }
@@ -71,8 +70,8 @@ fn an_id_that_is_taken_is_not_given_again() {
 #[test]
 fn a_payment_under_the_id_of_another_is_not_attached() {
     let [first, second] = alike();
-    let mut lane = Lane::new();
-    lane.then(first, "detected #1 @110")
+    let lane = Lane::new()
+        .then(first, "detected #1 @110")
         .then(head(120), "confirmed #1 @110")
         .then(head(131), "unknown #1 @110 no_deposit");
     let shown = seen(&mut Lane::new().machine().clone(), second);

@@ -4,17 +4,14 @@ use super::*;
 
 /// A lane whose deposit has expired, and keeps its amount.
 fn expired() -> Lane {
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00").accepts_late(), OPEN_A).then(head(211), EXPIRED_A);
-    lane
+    Lane::new().then(open('A', "10.00").accepts_late(), OPEN_A).then(head(211), EXPIRED_A)
 }
 
 /// A lane with a settle of a late payment in flight.
 fn asks() -> Lane {
-    let mut lane = expired();
-    lane.then(pay(1, "10.00").at(212), "to A: seen #2; detected #2 @212 for #1")
-        .then(head(222), "confirmed #2 @212 for #1; to A: settle #2 /0 #1 late too");
-    lane
+    expired()
+        .then(pay(1, "10.00").at(212), "to A: seen #2; detected #2 @212 for #1")
+        .then(head(222), "confirmed #2 @212 for #1; to A: settle #2 /0 #1 late too")
 }
 
 #[test]

@@ -19,8 +19,8 @@ fn seen_confirmed_settled_matched() {
 #[test]
 fn an_unanswered_order_is_asked_again() {
     let settle = "to A: settle #2 /0 #1";
-    let mut lane = Lane::new();
-    lane.then(head(100), "")
+    let lane = Lane::new()
+        .then(head(100), "")
         .then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.00"), SEEN_A)
         .then(head(120), &format!("confirmed #2 @110 for #1; {settle}"))
@@ -117,9 +117,7 @@ fn an_unexpected_answer_is_ignored() {
 
 /// A lane whose order an operator marked paid while it had a candidate.
 fn marked() -> Lane {
-    let mut lane = seen();
-    lane.then(close('A', CloseReason::OrderPaid), &ends('A', 1, "order_paid"));
-    lane
+    seen().then(close('A', CloseReason::OrderPaid), &ends('A', 1, "order_paid"))
 }
 
 /// The order decides about its former candidate.

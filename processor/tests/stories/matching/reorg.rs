@@ -12,23 +12,17 @@ const GONE: &str = "detected #2 @110 for #1 orphaned";
 
 /// A deposit of order A and, in block 110, an unconfirmed transfer for it.
 pub(super) fn candidate() -> Lane {
-    let mut lane = seen();
-    lane.then(head(112), "");
-    lane
+    seen().then(head(112), "")
 }
 
 /// A [`candidate`] that a rewind has retracted.
 pub(super) fn retracted() -> Lane {
-    let mut lane = candidate();
-    lane.then(pay(1, "10.00").retracted(1), "").then(head(109).epoch(1), "");
-    lane
+    candidate().then(pay(1, "10.00").retracted(1), "").then(head(109).epoch(1), "")
 }
 
 /// A transfer that a rewind has retracted while it was settling.
 pub(super) fn orphaned() -> Lane {
-    let mut lane = settling();
-    lane.then(pay(1, "10.00").retracted(1), ORPHANED).then(head(109).epoch(1), "");
-    lane
+    settling().then(pay(1, "10.00").retracted(1), ORPHANED).then(head(109).epoch(1), "")
 }
 
 #[test]
@@ -79,9 +73,8 @@ fn in_another_block_it_still_pays() {
 
 #[test]
 fn at_another_index_it_is_the_same() {
-    let mut lane = candidate();
     // A retract of another log index in the same block is of another transfer.
-    lane.ignores(pay(2, "10.00").retracted(1));
+    let lane = candidate().ignores(pay(2, "10.00").retracted(1));
     let moved = pay(1, "10.00").fork(1).log(9);
     lane.then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")

@@ -19,23 +19,21 @@ fn a_failed_transfer_may_come_back() {
 
 #[test]
 fn a_failed_transfer_is_forgotten() {
-    let mut lane = retracted();
-    lane.then(head(130).epoch(1), "to A: gone #2; failed #2 @110 orphaned")
+    let lane = retracted()
+        .then(head(130).epoch(1), "to A: gone #2; failed #2 @110 orphaned")
         .then(head(130 + DAY).epoch(1), EXPIRED_A);
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(FORGETS).epoch(1), "");
+    let lane = lane.then(head(FORGETS).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
 /// A transfer that failed, as it was orphaned and its order did not reply for a day.
 fn unanswered() -> Lane {
-    let mut lane = orphaned();
-    lane.then(head(110 + DAY).epoch(1), "").then(
+    orphaned().then(head(110 + DAY).epoch(1), "").then(
         head(171 + DAY).epoch(1),
         "to A: gone #2; failed #2 @110 maybe A orphaned
              deposit #1 expired for A/0; to A: closed /0 expired",
-    );
-    lane
+    )
 }
 
 /// Block that includes it again, and the head that confirms that block.
@@ -54,8 +52,8 @@ fn an_orphan_without_an_answer_fails_after_a_day() {
 
 #[test]
 fn the_answer_comes_when_the_money_is_back() {
-    let mut lane = unanswered();
-    lane.then(pay(1, "10.00").at(BACK).fork(1), "detected #2 @8812 maybe A")
+    let lane = unanswered()
+        .then(pay(1, "10.00").at(BACK).fork(1), "detected #2 @8812 maybe A")
         .then(settled('A', 2), "alert confirmed_transfer_retracted #2 A")
         .then(
             head(CONFIRMED).epoch(1),
@@ -68,12 +66,11 @@ fn the_answer_comes_when_the_money_is_back() {
 fn what_is_not_answered_pays_no_other() {
     let (back, confirmed) = (BACK + DAY, CONFIRMED + DAY);
     let back_again = || {
-        let mut lane = unanswered();
-        lane.then(head(back - 2).epoch(1).tiers(&[], 171 + DAY), "")
+        unanswered()
+            .then(head(back - 2).epoch(1).tiers(&[], 171 + DAY), "")
             .then(open('B', "10.00").between(back - 2, back + 100), &gets('B', 3, "10.00"))
             .then(pay(1, "10.00").at(back).fork(1), "detected #2 @17452 maybe A")
-            .then(head(confirmed).epoch(1), "confirmed #2 @17452 maybe A");
-        lane
+            .then(head(confirmed).epoch(1), "confirmed #2 @17452 maybe A")
     };
     back_again().then(
         settled('A', 2),
@@ -99,15 +96,16 @@ fn what_is_not_answered_pays_no_other() {
 /// An operator attaches it to the order that has not replied: a late acceptance of the settle pays as well.
 #[test]
 fn an_order_answers_late_while_the_operator_asks_it() {
-    let mut lane = unanswered();
-    let unknown = |lane: &mut Lane| {
-        lane.then(pay(1, "10.00").at(BACK).fork(1), "detected #2 @8812 maybe A").then(
-            head(CONFIRMED).epoch(1),
-            "confirmed #2 @8812 maybe A; unknown #2 @8812 late maybe A",
-        );
-        transfer_row(lane, 2)
+    let unknown = || {
+        let lane =
+            unanswered().then(pay(1, "10.00").at(BACK).fork(1), "detected #2 @8812 maybe A").then(
+                head(CONFIRMED).epoch(1),
+                "confirmed #2 @8812 maybe A; unknown #2 @8812 late maybe A",
+            );
+        let row = transfer_row(&lane, 2);
+        (lane, row)
     };
-    let row = unknown(&mut lane);
+    let (lane, row) = unknown();
     lane.then(attach('B', 6, &row), "to B: attach refused")
         .then(attach('A', 7, &row), "to A: attach #2 10.00 by 7")
         .then(
@@ -115,8 +113,7 @@ fn an_order_answers_late_while_the_operator_asks_it() {
             "alert confirmed_transfer_retracted #2 A; matched #2 @8812 paid A by #3",
         )
         .ignores(attached('A', row.transfer_id));
-    let mut lane = unanswered();
-    let row = unknown(&mut lane);
+    let (lane, row) = unknown();
     lane.then(attach('A', 7, &row), "to A: attach #2 10.00 by 7")
         .then(refused('A', 2, UnknownReason::AlreadyPaid), "")
         .then(attach_refused('A', row.transfer_id), "")
@@ -126,8 +123,8 @@ fn an_order_answers_late_while_the_operator_asks_it() {
 /// A forgotten order's reply to an earlier settle may be lost: the transfer may pay only this order.
 #[test]
 fn an_order_that_is_forgotten_may_count_on_it() {
-    let mut lane = settling();
-    lane.then(refused('A', 2, UnknownReason::NoDeposit), "unknown #2 @110 late maybe A");
+    let lane =
+        settling().then(refused('A', 2, UnknownReason::NoDeposit), "unknown #2 @110 late maybe A");
     let row = transfer_row(&lane, 2);
     lane.ignores(refused('A', 2, UnknownReason::NoDeposit))
         .then(attach('B', 6, &row), "to B: attach refused")
@@ -138,8 +135,8 @@ fn an_order_that_is_forgotten_may_count_on_it() {
 /// Settles again with the deposit, as that is still open.
 #[test]
 fn the_order_that_did_not_answer_is_asked_again() {
-    let mut lane = Lane::new();
-    lane.then(open('A', "10.00").between(100, 3 * DAY), OPEN_A)
+    let lane = Lane::new()
+        .then(open('A', "10.00").between(100, 3 * DAY), OPEN_A)
         .then(pay(1, "10.00"), SEEN_A)
         .then(head(120), ASKED_A)
         .then(pay(1, "10.00").retracted(1), ORPHANED)
@@ -156,8 +153,8 @@ const LATER: i64 = 3 * DAY;
 
 /// A transfer that has paid A is orphaned, though its block was final. Then B waits for the same amount.
 fn paid_and_gone() -> Lane {
-    let mut lane = settling();
-    lane.then(settled('A', 2), PAID_A)
+    settling()
+        .then(settled('A', 2), PAID_A)
         .then(head(150), "")
         .then(
             pay(1, "10.00").retracted(1),
@@ -166,19 +163,18 @@ fn paid_and_gone() -> Lane {
         )
         .then(head(109).epoch(1), "")
         .then(head(LATER - 2).epoch(1), "")
-        .then(open('B', "10.00").between(LATER - 2, LATER + 100), &gets('B', 4, "10.00"));
-    lane
+        .then(open('B', "10.00").between(LATER - 2, LATER + 100), &gets('B', 4, "10.00"))
 }
 
 #[test]
 fn paid_transfer_back_days_later_pays_nothing() {
-    let mut lane = paid_and_gone();
-    lane.then(pay(1, "10.00").at(LATER).fork(1), "detected #2 matched @25920 for #1 paid A by #3")
+    let lane = paid_and_gone()
+        .then(pay(1, "10.00").at(LATER).fork(1), "detected #2 matched @25920 for #1 paid A by #3")
         .then(head(LATER + 10).epoch(1), "")
         // Included again, it is kept for a day, as others are.
         .then(head(LATER + DAY).epoch(1), &ends('B', 4, "expired"));
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(LATER + 1 + DAY).epoch(1), "");
+    let lane = lane.then(head(LATER + 1 + DAY).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
@@ -204,12 +200,11 @@ fn what_an_order_counts_on_pays_no_other_days_later() {
     let back_again = |answer| {
         let mut lane = unanswered();
         if answer {
-            lane.then(settled('A', 2), "alert confirmed_transfer_retracted #2 A");
+            lane = lane.then(settled('A', 2), "alert confirmed_transfer_retracted #2 A");
         }
         lane.then(head(LATER - 2).epoch(1), "")
             .then(open('B', "10.00").between(LATER - 2, LATER + 100), &gets('B', 3, "10.00"))
-            .then(pay(1, "10.00").at(LATER).fork(1), "detected #2 @25920 maybe A");
-        lane
+            .then(pay(1, "10.00").at(LATER).fork(1), "detected #2 @25920 maybe A")
     };
     back_again(true).then(
         head(LATER + 10).epoch(1),
@@ -224,19 +219,19 @@ fn what_an_order_counts_on_pays_no_other_days_later() {
 /// After the refusal no order counts on it.
 #[test]
 fn what_no_order_counts_on_is_forgotten_after_a_day() {
-    let mut lane = unanswered();
-    lane.then(head(LATER).epoch(1), "");
+    let lane = unanswered().then(head(LATER).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(refused('A', 2, UnknownReason::AlreadyPaid), "").then(head(LATER + 1).epoch(1), "");
+    let lane = lane
+        .then(refused('A', 2, UnknownReason::AlreadyPaid), "")
+        .then(head(LATER + 1).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
 #[test]
 fn what_never_comes_back_is_forgotten_after_a_month() {
-    let mut lane = paid_and_gone();
-    lane.then(head(110 + 30 * DAY).epoch(1), &ends('B', 4, "expired"));
+    let lane = paid_and_gone().then(head(110 + 30 * DAY).epoch(1), &ends('B', 4, "expired"));
     assert_eq!(lane.machine().transfer_count(), 1);
-    lane.then(head(111 + 30 * DAY).epoch(1), "");
+    let lane = lane.then(head(111 + 30 * DAY).epoch(1), "");
     assert_eq!(lane.machine().transfer_count(), 0);
 }
 
@@ -261,8 +256,7 @@ fn an_order_asks_whether_a_payment_may_still_come() {
 
 /// A deposit of order A, and the transfer that paid it, until the transfer is forgotten.
 fn forgotten() -> Lane {
-    let mut lane = settling();
-    lane.then(settled('A', 2), PAID_A).then(head(200 + 2 * DAY), "");
+    let lane = settling().then(settled('A', 2), PAID_A).then(head(200 + 2 * DAY), "");
     assert_eq!(lane.machine().transfer_count(), 0);
     lane
 }
@@ -273,8 +267,8 @@ const AFTER: i64 = 201 + 2 * DAY;
 /// The rewind takes the lane's time back, and another order waits for the same amount.
 #[test]
 fn scanned_again_after_two_days_it_pays_no_other() {
-    let mut lane = forgotten();
-    lane.then(head(109).epoch(1), "")
+    let lane = forgotten()
+        .then(head(109).epoch(1), "")
         .then(open('B', "10.00").between(105, 300), &gets('B', 4, "10.00"))
         .then(pay(1, "10.00").epoch(1).log(77), "alert stale_transfer")
         .then(head(130).epoch(1), "");
@@ -285,8 +279,8 @@ fn scanned_again_after_two_days_it_pays_no_other() {
 #[test]
 fn retracted_after_two_days_it_pays_no_other() {
     let rival = || open('B', "10.00").between(AFTER, AFTER + 100);
-    let mut lane = forgotten();
-    lane.then(pay(1, "10.00").retracted(1), "")
+    let lane = forgotten()
+        .then(pay(1, "10.00").retracted(1), "")
         .then(head(109).epoch(1), "")
         .then(head(AFTER).epoch(1), "")
         .then(rival(), &gets('B', 4, "10.00"))
@@ -295,9 +289,10 @@ fn retracted_after_two_days_it_pays_no_other() {
         .then(pay(2, "10.00").at(AFTER + 21).epoch(1), "to B: seen #5; detected #5 @17502 for #4");
     assert_eq!(lane.machine().transfer_count(), 2);
     // The month counts from the youngest block that included it.
-    lane.then(head(111 + 30 * DAY).epoch(1).tiers(&[], 110), "")
+    let lane = lane
+        .then(head(111 + 30 * DAY).epoch(1).tiers(&[], 110), "")
         .then(pay(1, "10.00").at(AFTER + 1).fork(1).log(77), "alert stale_transfer");
     assert_eq!(lane.machine().transfer_count(), 2);
-    lane.then(head(AFTER + 2 + 30 * DAY).epoch(1).tiers(&[], 110), "");
+    let lane = lane.then(head(AFTER + 2 + 30 * DAY).epoch(1).tiers(&[], 110), "");
     assert_eq!(lane.machine().transfer_count(), 1, "it was forgotten after a month");
 }

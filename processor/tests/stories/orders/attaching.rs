@@ -58,8 +58,7 @@ fn the_same_question_has_the_same_answer() {
 
 #[test]
 fn what_it_brought_is_the_paid_value() {
-    let mut book = ended(OrderStatus::Expired);
-    book.then(attach('A', 2, 8, "9.00"), PAID);
+    let book = ended(OrderStatus::Expired).then(attach('A', 2, 8, "9.00"), PAID);
     assert_eq!(row(&book).paid_value, Some(amount("9.00")));
 }
 

@@ -84,9 +84,10 @@ fn another_coin_is_another_deposit() {
 #[test]
 fn an_answered_choice_is_forgotten() {
     let pending = |book: &Book| book.machine().snapshot()[0].1.pending.len();
-    let mut book = chosen();
+    let book = chosen();
     assert_eq!(pending(&book), 1);
-    book.then(opened('A', 0, 9, "10.00"), "A v3 deposit_opened answers 2 [open w1 #9 10.00]");
+    let book =
+        book.then(opened('A', 0, 9, "10.00"), "A v3 deposit_opened answers 2 [open w1 #9 10.00]");
     assert_eq!(pending(&book), 0);
 }
 
@@ -186,10 +187,9 @@ fn the_last_choice_stays() {
 
 /// The order after another choice, at version 7: the first chain has stopped, the second one has passed the deadline.
 fn halted() -> Book {
-    let mut book = given_up();
-    book.then(expired('A', 1), "A v7 deposit_closed [replaced w1 #9 10.01] [closed w2 #12 10.00]")
-        .ignores(tick(2001, 'A'));
-    book
+    given_up()
+        .then(expired('A', 1), "A v7 deposit_closed [replaced w1 #9 10.01] [closed w2 #12 10.00]")
+        .ignores(tick(2001, 'A'))
 }
 
 /// The order waits for each deposit that it ever had, by the time of its chain.
@@ -218,8 +218,7 @@ fn a_lane_is_asked_of_what_was_replaced() {
 #[test]
 fn an_ended_order_lets_go_of_what_was_replaced() {
     let end = "A v8 cancelled! cancelled answers 3 [replaced w1 #9 10.01] [closed w2 #12 10.00]";
-    let mut book = halted();
-    book.then(cancel('A', 3), &format!("eth w1: A/0 close order_cancelled; {end}"));
+    let book = halted().then(cancel('A', 3), &format!("eth w1: A/0 close order_cancelled; {end}"));
     let week = 2000 + 2 * KEPT_SECONDS;
     assert_eq!(book.machine().due(UnixSeconds(week), 10), [order('A')]);
     book.then(tick(week, 'A'), "eth w1: A/0 close order_cancelled").then(
@@ -232,24 +231,23 @@ fn an_ended_order_lets_go_of_what_was_replaced() {
 #[test]
 fn a_candidate_holds_its_order() {
     let seen_late = || {
-        let mut book = halted();
-        book.then(
-            seen('A', 7),
-            "A v8 candidate_seen maybe #7 [replaced w1 #9 10.01] [closed w2 #12 10.00]",
-        )
-        .then(
-            expired('A', 0),
-            "A v9 deposit_closed maybe #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
-        )
-        .ignores(tick(2001, 'A'));
-        book
+        halted()
+            .then(
+                seen('A', 7),
+                "A v8 candidate_seen maybe #7 [replaced w1 #9 10.01] [closed w2 #12 10.00]",
+            )
+            .then(
+                expired('A', 0),
+                "A v9 deposit_closed maybe #7 [closed w1 #9 10.01] [closed w2 #12 10.00]",
+            )
+            .ignores(tick(2001, 'A'))
     };
     seen_late()
         .then(gone('A', 7), "A v10 candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]")
         .then(tick(2001, 'A'), "A v11 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
     // A `CandidateGone` was lost: all lanes are asked every hour, and the transfer's lane replies.
     let questions = "eth w1: A/0 candidate #7; base w2: A/1 candidate #7";
-    let mut lost = seen_late();
+    let lost = seen_late();
     assert_eq!(lost.machine().due(UnixSeconds(5600), 10), []);
     assert_eq!(lost.machine().due(UnixSeconds(5601), 10), [order('A')]);
     lost.ignores(tick(5600, 'A'))

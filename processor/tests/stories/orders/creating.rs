@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn an_order_is_pending() {
-    let mut book = created();
+    created();
     let effects = decide(&mut State::new(), &create('A', None));
     let [Effect::Order(order)] = effects.as_slice() else { panic!("{effects:?}") };
     assert_eq!((order.created_at.0, order.expires_at.0), (1000, 2000));
@@ -53,15 +53,7 @@ fn created_without_a_wallet_it_waits() {
 
 #[test]
 fn an_unknown_order_refuses_a_settle() {
-    let mut book = Book::new();
-    for command in every_command() {
-        if matches!(command.body, OrderCommandBody::Settle(_)) {
-            book.then(command, "eth w1: A/0 refused #8 no_deposit");
-        } else if !matches!(command.body, OrderCommandBody::Create(_)) {
-            book.ignores(command);
-        }
-    }
-    assert_eq!(book.machine().rows(), 0);
+    assert_eq!(knows_nothing(Book::new()).machine().rows(), 0);
 }
 
 /// After a restore, versions of this order may be lost. Receivers identify webhooks by version, so none is reused.

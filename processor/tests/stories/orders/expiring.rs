@@ -86,11 +86,11 @@ fn a_lane_is_not_asked_again_before_its_time() {
 /// The clocks of two processes differ: the second choice for the same deposit has the earlier time.
 #[test]
 fn the_choice_that_is_on_its_way_has_the_timer() {
-    let mut book = chosen();
+    let book = chosen();
     let again = choose('A', 3, usdt(Blockchain::Eth, &[1]));
-    book.then(OrderCommand { issued_at: UnixSeconds(1040).micros(), ..again }, "");
+    let book = book.then(OrderCommand { issued_at: UnixSeconds(1040).micros(), ..again }, "");
     assert_eq!(book.machine().due(UnixSeconds(1350), 10), []);
-    book.then(tick(1351, 'A'), "eth w1: A/0 open 10.00 USDT from 1050 to 2000");
+    let book = book.then(tick(1351, 'A'), "eth w1: A/0 open 10.00 USDT from 1050 to 2000");
     assert_eq!(book.machine().due(UnixSeconds(1651), 10), []);
 }
 
@@ -141,9 +141,9 @@ fn due_orders_come_in_order() {
         if let OrderCommandBody::Create(create) = &mut command.body {
             create.expires_at = UnixSeconds(expires_at);
         }
-        book.then(command, &format!("{letter} v1 created answers 1"));
+        book = book.then(command, &format!("{letter} v1 created answers 1"));
     }
-    book.then(
+    let book = book.then(
         choose('D', 2, usdt(Blockchain::Eth, &[1])),
         "eth w1: D/0 open 10.00 USDT from 1050 to 2001
          D v2 payment_chosen answers 2 [requested w1]",
@@ -155,7 +155,8 @@ fn due_orders_come_in_order() {
     assert_eq!(due(&book, 2001, 10), [order('D'), order('A')]);
     assert_eq!(due(&book, 2003, 10), [order('D'), order('A'), order('B'), order('C')]);
     assert_eq!(due(&book, 2003, 2), [order('D'), order('A')]);
-    book.then(tick(2003, 'A'), "A v2 expired! expired")
+    let book = book
+        .then(tick(2003, 'A'), "A v2 expired! expired")
         .then(cancel('B', 3), "B v2 cancelled! cancelled answers 3")
         .then(full('D', 0, 1), "D v3 payment_refused answers 2 [refused w1]");
     assert_eq!(due(&book, 2003, 10), [order('D'), order('C')]);

@@ -99,8 +99,8 @@ fn a_webhook_is_resent_as_a_version() {
 #[test]
 fn marked_paid_it_takes_what_was_on_its_way() {
     let marked = || {
-        let mut book = waiting();
-        book.then(seen('A', 7), "A v4 candidate_seen maybe #7 [open w1 #9 10.01]")
+        waiting()
+            .then(seen('A', 7), "A v4 candidate_seen maybe #7 [open w1 #9 10.01]")
             .then(
                 mark_paid('A', 2),
                 "eth w1: A/0 close order_paid
@@ -112,8 +112,7 @@ fn marked_paid_it_takes_what_was_on_its_way() {
             )
             // A transfer that is seen later is a second payment.
             .ignores(seen('A', 8))
-            .then(settle('A', 0, 8), "eth w1: A/0 refused #8 already_paid");
-        book
+            .then(settle('A', 0, 8), "eth w1: A/0 refused #8 already_paid")
     };
     marked()
         .then(
