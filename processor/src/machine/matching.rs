@@ -275,8 +275,8 @@ impl State {
                 DepositCommandBody::AttachRefused { transfer_id } => {
                     self.attach_refused(command, *transfer_id)
                 }
-                DepositCommandBody::Stop(scope) => self.stop(*scope),
-                DepositCommandBody::Resume(scope) => self.resume(*scope),
+                DepositCommandBody::Stop(scope) => self.stop(*scope, true),
+                DepositCommandBody::Resume(scope) => self.stop(*scope, false),
             },
         }
     }

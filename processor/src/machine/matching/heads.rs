@@ -144,56 +144,45 @@ impl State {
 
     fn report(&mut self, why: Misplaced, record: &ChainRecord) {
         let time = self.chain_time().unwrap_or_default();
-        let reported_at = match why {
-            Misplaced::Behind => self.lane.went_back_at,
-            Misplaced::TooFar { .. } | Misplaced::FromTheFuture { .. } => self.lane.too_far_at,
+        let (kind, what) = match why {
+            Misplaced::Behind => {
+                let what = "; while no head counts nothing is confirmed and no deposit expires: check that one \
+                            ingestor alone writes the chain";
+                (AlertKind::HeadWentBack, what.to_owned())
+            }
+            Misplaced::TooFar { seconds } => {
+                let what = format!(
+                    " at {time}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its \
+                     endpoint",
+                    self.blockchain
+                );
+                (AlertKind::HeadTooFar, what)
+            }
+            Misplaced::FromTheFuture { seconds } => {
+                let what = format!(
+                    ": its time is {seconds} s after it was seen; check the clock of the ingestor and its endpoint"
+                );
+                (AlertKind::HeadTooFar, what)
+            }
         };
+        let reported_at = *ignored_at(&mut self.lane, kind);
         let is_near = |at: UnixSeconds| time.0.abs_diff(at.0) < NOTED_SECONDS;
         if reported_at.is_some_and(is_near) {
             return;
         }
-        match why {
-            Misplaced::Behind => self.lane_mut().went_back_at = Some(time),
-            Misplaced::TooFar { .. } | Misplaced::FromTheFuture { .. } => {
-                self.lane_mut().too_far_at = Some(time);
-            }
-        }
+        *ignored_at(self.lane_mut(), kind) = Some(time);
         // The alert is already raised.
         if reported_at.is_some() {
             return;
         }
-        let which = format!(
-            "lane {}: head {} of epoch {} is ignored, the last one is {} of epoch {}",
+        let message = format!(
+            "lane {}: head {} of epoch {} is ignored, the last one is {} of epoch {}{what}",
             self.partition,
             record.block.number,
             record.epoch.0,
             self.lane.head.map_or(-1, |last| last.number),
             self.lane.epoch.0
         );
-        let (kind, message) = match why {
-            Misplaced::Behind => {
-                let message = format!(
-                    "{which}; while no head counts nothing is confirmed and no deposit expires: check that one \
-                     ingestor alone writes the chain"
-                );
-                (AlertKind::HeadWentBack, message)
-            }
-            Misplaced::TooFar { seconds } => {
-                let message = format!(
-                    "{which} at {time}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its \
-                     endpoint",
-                    self.blockchain
-                );
-                (AlertKind::HeadTooFar, message)
-            }
-            Misplaced::FromTheFuture { seconds } => {
-                let message = format!(
-                    "{which}: its time is {seconds} s after it was seen; check the clock of the ingestor and its \
-                     endpoint"
-                );
-                (AlertKind::HeadTooFar, message)
-            }
-        };
         let alert = self.alert(kind, &self.partition, message);
         self.effects.push(Effect::Alert(alert));
     }
@@ -202,23 +191,19 @@ impl State {
     fn end_reports(&mut self, record: &ChainRecord) {
         let time = record.block.timestamp;
         let is_over = |at: UnixSeconds| time.0.abs_diff(at.0) >= QUIET_SECONDS;
-        let (went_back_at, too_far_at) = (self.lane.went_back_at, self.lane.too_far_at);
-        for (kind, at) in
-            [(AlertKind::HeadWentBack, went_back_at), (AlertKind::HeadTooFar, too_far_at)]
-        {
-            if !at.is_some_and(is_over) {
+        for kind in [AlertKind::HeadWentBack, AlertKind::HeadTooFar] {
+            if !ignored_at(&mut self.lane, kind).is_some_and(is_over) {
                 continue;
             }
             let message = format!("lane {}: heads are taken again", self.partition);
             let alert = self.alert(kind, &self.partition, String::new());
             self.effects.push(Effect::Alert(alert.resolve(message, self.now)));
-            let lane = self.lane_mut();
-            let of_kind = if kind == AlertKind::HeadWentBack {
-                &mut lane.went_back_at
-            } else {
-                &mut lane.too_far_at
-            };
-            *of_kind = None;
+            *ignored_at(self.lane_mut(), kind) = None;
         }
     }
+}
+
+/// Chain time of the last ignored head that an alert of this kind reports.
+fn ignored_at(lane: &mut LaneEntry, kind: AlertKind) -> &mut Option<UnixSeconds> {
+    if kind == AlertKind::HeadWentBack { &mut lane.went_back_at } else { &mut lane.too_far_at }
 }

@@ -8,21 +8,18 @@ use super::transfers::TransferRow;
 use super::{Broken, Effect, State};
 
 impl State {
-    pub(super) fn stop(&mut self, scope: StopScope) -> Result<(), Broken> {
-        if self.lane.stopped.contains(&scope) {
+    /// Begins or ends a stop, unless that was done before.
+    pub(super) fn stop(&mut self, scope: StopScope, begins: bool) -> Result<(), Broken> {
+        if self.lane.stopped.contains(&scope) == begins {
             return Ok(());
         }
-        self.lane_mut().stopped.push(scope);
-        self.report_stop(scope, true);
-        self.publish_lane()
-    }
-
-    pub(super) fn resume(&mut self, scope: StopScope) -> Result<(), Broken> {
-        if !self.lane.stopped.contains(&scope) {
-            return Ok(());
+        let stopped = &mut self.lane_mut().stopped;
+        if begins {
+            stopped.push(scope);
+        } else {
+            stopped.retain(|of| *of != scope);
         }
-        self.lane_mut().stopped.retain(|of| *of != scope);
-        self.report_stop(scope, false);
+        self.report_stop(scope, begins);
         self.publish_lane()
     }
 

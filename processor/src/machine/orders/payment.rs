@@ -19,16 +19,12 @@ impl State {
         command: &OrderCommand,
         payment: &PaymentRequest,
     ) -> Result<(), Broken> {
-        let asker = command.command_id;
         if !row.is_pending() || command.issued_at.seconds() > row.order.expires_at {
-            return self.publish(row, command, OrderCause::NotPending, asker).map(drop);
+            return self.reply(row, command, OrderCause::NotPending);
         }
         let same = row.order.deposits.iter().find(|d| is_for(d, payment) && is_active(d));
         match same.map(|deposit| (deposit.slot, deposit.state)) {
-            Some((_, DepositState::Open)) => {
-                let cause = OrderCause::PaymentRepeated;
-                self.publish(row, command, cause, asker).map(drop)
-            }
+            Some((_, DepositState::Open)) => self.reply(row, command, OrderCause::PaymentRepeated),
             // Without a reply its sender retries.
             Some(_) if row.pending.len() >= PENDING_MAX => Ok(()),
             Some((slot, _)) => {
@@ -36,7 +32,8 @@ impl State {
                 // wallets to try.
                 let payment = PaymentRequest { wallets: Vec::new(), ..payment.clone() };
                 let asked_at = command.issued_at.seconds();
-                row.pending.push(PendingChoice { slot, command_id: asker, asked_at, payment });
+                let command_id = command.command_id;
+                row.pending.push(PendingChoice { slot, command_id, asked_at, payment });
                 self.orders.put(row)
             }
             None => self.ask_first_wallet(row, command, payment),
@@ -49,11 +46,10 @@ impl State {
         command: &OrderCommand,
         payment: &PaymentRequest,
     ) -> Result<(), Broken> {
-        let asker = command.command_id;
         let active = row.order.deposits.iter().filter(|deposit| is_active(deposit)).count();
         let wallets = payment.wallets.split_first().filter(|_| active < OPEN_MAX);
         let Some((first, rest)) = wallets else {
-            return self.publish(row, command, OrderCause::PaymentRefused, asker).map(drop);
+            return self.reply(row, command, OrderCause::PaymentRefused);
         };
         // A slot is never reused. A refused or closed deposit of the same chain and coin is dropped, so that repeated
         // choices do not make the order grow. A replaced one stays, as it may still be paid.
@@ -75,8 +71,9 @@ impl State {
         let payment = PaymentRequest { wallets: rest.to_vec(), ..payment.clone() };
         self.effects.extend(row.ask(command, slot, &payment));
         let asked_at = command.issued_at.seconds();
-        row.pending.push(PendingChoice { slot, command_id: asker, asked_at, payment });
-        self.publish(row, command, OrderCause::PaymentChosen, asker).map(drop)
+        let command_id = command.command_id;
+        row.pending.push(PendingChoice { slot, command_id, asked_at, payment });
+        self.reply(row, command, OrderCause::PaymentChosen)
     }
 
     /// The wallet refused the deposit: try the next one, or refuse the choice.
