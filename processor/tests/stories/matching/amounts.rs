@@ -88,15 +88,29 @@ fn kept(order_letter: char) -> crate::chain::Open {
     open(order_letter, "10.00").between(100, 10_000).late_window(86_400).amounts(rule)
 }
 
+/// A wallet with both amounts of this rule reserved.
+fn full() -> Lane {
+    Lane::new()
+        .then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+}
+
+/// The same, where the first deposit was replaced.
+fn replaced() -> Lane {
+    Lane::new()
+        .then(head(100), "")
+        .then(kept('A'), &gets('A', 1, "10.00"))
+        .then(close('A', CloseReason::Replaced), &ends('A', 1, "replaced"))
+        .then(kept('B'), &gets('B', 2, "10.01"))
+}
+
 #[test]
 fn a_full_wallet_reuses_what_closed_an_hour_ago() {
     let cancelled = CloseReason::OrderCancelled;
     let refused =
         |order| format!("to {order}: refused /0 amounts_taken; alert amounts_taken {order}");
-    Lane::new()
-        .then(head(100), "")
-        .then(kept('A'), &gets('A', 1, "10.00"))
-        .then(kept('B'), &gets('B', 2, "10.01"))
+    full()
         .then(close('B', cancelled), &ends('B', 2, cancelled))
         .then(head(110), "")
         .then(close('A', cancelled), &ends('A', 1, cancelled))
@@ -114,19 +128,13 @@ fn a_full_wallet_reuses_what_closed_an_hour_ago() {
 #[test]
 fn paid_then_longest_closed_amount_is_reused_first() {
     let cancelled = CloseReason::OrderCancelled;
-    let lane = Lane::new()
-        .then(head(100), "")
-        .then(kept('A'), &gets('A', 1, "10.00"))
-        .then(kept('B'), &gets('B', 2, "10.01"))
+    full()
         .then(close('B', cancelled), &ends('B', 2, cancelled))
         .then(head(110), "")
         .then(close('A', cancelled), &ends('A', 1, cancelled))
         .then(head(600), "")
         .then(kept('C'), &gets('C', 3, "10.01"));
-    let lane = Lane::new()
-        .then(head(100), "")
-        .then(kept('A'), &gets('A', 1, "10.00"))
-        .then(kept('B'), &gets('B', 2, "10.01"))
+    full()
         .then(close('B', cancelled), &ends('B', 2, cancelled))
         .then(pay(1, "10.00"), "to A: seen #3; detected #3 @110 for #1")
         .then(head(120), "confirmed #3 @110 for #1; to A: settle #3 /0 #1")
@@ -140,10 +148,7 @@ fn paid_then_longest_closed_amount_is_reused_first() {
 #[test]
 fn the_amount_of_a_payment_under_way_is_not_reused() {
     let cancelled = CloseReason::OrderCancelled;
-    Lane::new()
-        .then(head(100), "")
-        .then(kept('A'), &gets('A', 1, "10.00"))
-        .then(kept('B'), &gets('B', 2, "10.01"))
+    full()
         .then(pay(1, "10.00").at(105), "to A: seen #3; detected #3 @105 for #1")
         .then(close('A', cancelled), &ends('A', 1, cancelled))
         .then(close('B', cancelled), &ends('B', 2, cancelled))
@@ -154,25 +159,14 @@ fn the_amount_of_a_payment_under_way_is_not_reused() {
 
 #[test]
 fn another_choice_reserves_the_amount_for_its_order() {
-    let replaced = CloseReason::Replaced;
-    let lane = Lane::new()
-        .then(head(100), "")
-        .then(kept('A'), &gets('A', 1, "10.00"))
-        .then(close('A', replaced), &ends('A', 1, replaced))
-        .then(kept('B'), &gets('B', 2, "10.01"))
-        .then(kept('A').slot(1), "deposit #3 open 10.00 for A/1; to A: opened /1 #3 10.00");
+    replaced().then(kept('A').slot(1), "deposit #3 open 10.00 for A/1; to A: opened /1 #3 10.00");
 }
 
 /// The order waits for a replaced deposit until its deadline: no other order gets the amount before, even in a full
 /// wallet.
 #[test]
 fn a_replaced_amount_is_not_reused() {
-    let replaced = CloseReason::Replaced;
-    Lane::new()
-        .then(head(100), "")
-        .then(kept('A'), &gets('A', 1, "10.00"))
-        .then(close('A', replaced), &ends('A', 1, replaced))
-        .then(kept('B'), &gets('B', 2, "10.01"))
+    replaced()
         .then(head(1_800).tiers(&[], 100), "")
         .then(kept('C'), "to C: refused /0 amounts_taken; alert amounts_taken C");
 }

@@ -2,25 +2,20 @@
 
 use super::*;
 
+/// Nor does it at sight.
 #[test]
 fn invariant_14_another_contract_pays_nothing() {
-    Lane::new()
-        .then(watch(100, 1, OTHER_CONTRACT), "")
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00").contract(OTHER_CONTRACT), "detected #2 @110")
-        .then(head(120), "confirmed #2 @110; unknown #2 @110 other_contract maybe A")
-        // A transfer of the offered contract still pays.
-        .then(pay(2, "10.00").at(121), "to A: seen #3; detected #3 @121 for #1")
-        .then(head(131), "confirmed #3 @121 for #1; to A: settle #3 /0 #1");
-}
-
-#[test]
-fn confirmed_at_sight_it_pays_nothing_either() {
-    Lane::new()
-        .then(watch(100, 1, OTHER_CONTRACT), "")
-        .then(open('A', "10.00"), OPEN_A)
-        .then(pay(1, "10.00").contract(OTHER_CONTRACT).confirmed(), "detected #2 @110")
-        .then(head(120), "confirmed #2 @110; unknown #2 @110 other_contract maybe A");
+    let elsewhere = pay(1, "10.00").contract(OTHER_CONTRACT);
+    for payment in [elsewhere, elsewhere.confirmed()] {
+        Lane::new()
+            .then(watch(100, 1, OTHER_CONTRACT), "")
+            .then(open('A', "10.00"), OPEN_A)
+            .then(payment, "detected #2 @110")
+            .then(head(120), "confirmed #2 @110; unknown #2 @110 other_contract maybe A")
+            // A transfer of the offered contract still pays.
+            .then(pay(2, "10.00").at(121), "to A: seen #3; detected #3 @121 for #1")
+            .then(head(131), "confirmed #3 @121 for #1; to A: settle #3 /0 #1");
+    }
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn held_for_days_it_is_not_forgotten() {
 #[test]
 fn no_deposit_opens_while_there_is_a_gap() {
     let b = || open('B', "20.00");
-    let lane = offered()
+    offered()
         .then(head(101).with_gap(), "")
         .then(b(), "to B: refused /0 chain_behind")
         // Open deposits stay, are paid and expire as usual.

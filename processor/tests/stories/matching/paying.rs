@@ -19,7 +19,7 @@ fn seen_confirmed_settled_matched() {
 #[test]
 fn an_unanswered_order_is_asked_again() {
     let settle = "to A: settle #2 /0 #1";
-    let lane = Lane::new()
+    Lane::new()
         .then(head(100), "")
         .then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.00"), SEEN_A)

@@ -25,6 +25,17 @@ pub(super) fn orphaned() -> Lane {
     settling().then(pay(1, "10.00").retracted(1), ORPHANED).then(head(109).epoch(1), "")
 }
 
+/// An unknown transfer that a rewind has retracted.
+pub(super) fn stray_orphaned() -> Lane {
+    stray()
+        .then(
+            pay(1, "10.00").retracted(1),
+            "alert confirmed_transfer_retracted #1
+             detected #1 no_matched_deposit @110 no_deposit orphaned",
+        )
+        .then(head(109).epoch(1), "")
+}
+
 #[test]
 fn what_never_returns_fails_at_finality() {
     retracted()
@@ -281,13 +292,7 @@ fn a_matched_orphan_stays_matched() {
 
 #[test]
 fn an_unknown_orphan_stays_unknown() {
-    stray()
-        .then(
-            pay(1, "10.00").retracted(1),
-            "alert confirmed_transfer_retracted #1
-             detected #1 no_matched_deposit @110 no_deposit orphaned",
-        )
-        .then(head(109).epoch(1), "")
+    stray_orphaned()
         .then(pay(1, "10.00").at(111).fork(1), "detected #1 no_matched_deposit @111 no_deposit")
         .then(head(140).epoch(1), "");
 }
