@@ -8,12 +8,6 @@ use super::shop::{ModelDeposit, ModelOrder, Shop};
 /// Seconds for which a closed deposit keeps its amount from other orders, unless its late window is shorter.
 const KEPT_SECONDS: i64 = 3600;
 
-/// A customer's choice.
-pub(super) struct Choice<'a> {
-    pub(super) order: &'a ModelOrder,
-    pub(super) request: &'a PaymentRequest,
-}
-
 /// All raises of a rule, in order. Only for rules with few of them.
 fn additions(rule: &AmountRule) -> Vec<u128> {
     let cent = 10_u128.pow(16);
@@ -42,32 +36,33 @@ fn additions(rule: &AmountRule) -> Vec<u128> {
     all
 }
 
-impl Choice<'_> {
-    /// Amount of the deposit at this wallet, and the deposit that had it: a free amount, or else that of the deposit
-    /// closed first, of a paid one if possible.
+impl Shop {
+    /// Amount of the deposit that an order gets at this wallet, and the deposit that had it: a free amount, or else that
+    /// of the deposit closed first, of a paid one if possible.
     pub(super) fn amount_at(
         &self,
+        order: &ModelOrder,
+        request: &PaymentRequest,
         wallet: Address,
-        shop: &Shop,
     ) -> Option<(Address, Amount, Option<usize>)> {
         let mut best: Option<(bool, UnixSeconds, Amount, usize)> = None;
-        for added in additions(&self.request.amounts) {
-            let value = Amount::from_parts(self.order.amount.parts() + added).unwrap();
+        for added in additions(&request.amounts) {
+            let value = Amount::from_parts(order.amount.parts() + added).unwrap();
             let at_value = |d: &ModelDeposit| {
                 let place = (d.blockchain, d.wallet, d.stablecoin)
-                    == (self.request.blockchain, wallet, self.request.stablecoin);
+                    == (request.blockchain, wallet, request.stablecoin);
                 let other_sender =
-                    d.sender.zip(self.order.sender).is_some_and(|(one, other)| one != other);
+                    d.sender.zip(order.sender).is_some_and(|(one, other)| one != other);
                 !d.released && place && d.value == value && !other_sender
             };
             let holders: Vec<usize> =
-                (0..shop.deposits.len()).filter(|i| at_value(&shop.deposits[*i])).collect();
+                (0..self.deposits.len()).filter(|i| at_value(&self.deposits[*i])).collect();
             // A new deposit must not claim a waiting payment, which is meant for something else.
-            let claimed = shop.transfers.iter().any(|t| {
+            let claimed = self.transfers.iter().any(|t| {
                 let same = (t.blockchain, t.payment.to, t.payment.stablecoin, t.payment.value)
-                    == (self.request.blockchain, wallet, self.request.stablecoin, value);
-                let sender = self.order.sender.is_none_or(|only| only == t.payment.from);
-                let is_taken = self.request.contracts.contains(&t.payment.contract);
+                    == (request.blockchain, wallet, request.stablecoin, value);
+                let sender = order.sender.is_none_or(|only| only == t.payment.from);
+                let is_taken = request.contracts.contains(&t.payment.contract);
                 same && is_taken && sender && t.is_waiting() && !t.is_sweep()
             });
             if claimed {
@@ -79,20 +74,20 @@ impl Choice<'_> {
                 }
                 continue;
             };
-            let held = &shop.deposits[*holder];
+            let held = &self.deposits[*holder];
             let Some((reason, closed_at)) = held.closed else { continue };
             let mut contracts = held.contracts.iter();
-            let pay_still = contracts.all(|of| self.request.contracts.contains(of));
-            if held.order == self.order.id && reason == CloseReason::Replaced && pay_still {
+            let pay_still = contracts.all(|of| request.contracts.contains(of));
+            if held.order == order.id && reason == CloseReason::Replaced && pay_still {
                 return Some((wallet, value, Some(*holder)));
             }
             // A deposit for any sender does not reuse the amount of one for a single sender.
-            let is_named = held.sender.is_some() && self.order.sender.is_none();
+            let is_named = held.sender.is_some() && order.sender.is_none();
             let unpaid = reason != CloseReason::Settled;
             let is_better = best.is_none_or(|(is, at, ..)| (unpaid, closed_at) < (is, at));
             if reason != CloseReason::Replaced
-                && closed_at.plus(KEPT_SECONDS) <= shop.time_of(self.request.blockchain)
-                && !(held.takes() && shop.has_payment_for(held))
+                && closed_at.plus(KEPT_SECONDS) <= self.time_of(request.blockchain)
+                && !(held.takes() && self.has_payment_for(held))
                 && !is_named
                 && is_better
             {

@@ -9,7 +9,6 @@ use schemas::{
     TransferStatus, UnixSeconds, UnknownReason,
 };
 
-use super::amounts::Choice;
 use super::fact::Fact;
 use super::shop::{ModelDeposit, ModelOrder, ModelTransfer, Shop};
 
@@ -140,7 +139,6 @@ impl Shop {
         if lane.has_gap || time.plus(i64::from(request.head_age_max_seconds)) < at {
             return;
         }
-        let choice = Choice { order, request };
         let is_stopped = |wallet: Address| {
             let covers = |s: &StopScope| s.covers(wallet, request.stablecoin, request.contract);
             lane.stopped.iter().any(covers)
@@ -149,7 +147,7 @@ impl Shop {
             .wallets
             .iter()
             .filter(|wallet| lane.watched.contains(wallet) && !is_stopped(**wallet));
-        let given = watched.find_map(|wallet| choice.amount_at(*wallet, self));
+        let given = watched.find_map(|wallet| self.amount_at(order, request, *wallet));
         let Some((wallet, value, had)) = given else { return };
         let mut deposit = ModelDeposit {
             order: order.id,
