@@ -138,7 +138,7 @@ impl<'a> Authors<'a> {
         for of in reading.partitions() {
             for record in reading.records(of) {
                 if let (Topic::DepositsCommands, Some(command)) =
-                    (of.topic, decoded::<DepositCommand>(record))
+                    (of.topic, record.read::<DepositCommand>().ok())
                 {
                     if let DepositCommandBody::Attach(attach) = &command.body {
                         authors.attaching.insert(attach.command_id, of.partition);
@@ -147,7 +147,7 @@ impl<'a> Authors<'a> {
                     let asked = (command.order_id, command.slot, command.wallet_address);
                     authors.asked.insert(asked, of.partition);
                 } else if let (Topic::OrdersCommands, Some(command)) =
-                    (of.topic, decoded::<OrderCommand>(record))
+                    (of.topic, record.read::<OrderCommand>().ok())
                     && let OrderCommandBody::DepositOpened { slot, deposit_id, .. } = command.body
                 {
                     authors.opened.insert((command.order_id, slot), deposit_id.partition());
@@ -162,17 +162,17 @@ impl<'a> Authors<'a> {
         match record.from.topic {
             Topic::Orders => Some(Author::orders(partition)),
             Topic::DepositsCommands => {
-                let order_id = decoded::<DepositCommand>(record)?.order_id;
+                let order_id = record.read::<DepositCommand>().ok()?.order_id;
                 Some(Author::orders(self.reading.layout().order(&order_id.to_string())))
             }
-            Topic::OrdersCommands => self.of_order_command(&decoded(record)?).map(Author::lane),
+            Topic::OrdersCommands => self.of_order_command(&record.read().ok()?).map(Author::lane),
             Topic::Chains => {
-                let lane = decoded::<ChainProgress>(record)?.lane?;
+                let lane = record.read::<ChainProgress>().ok()?.lane?;
                 Some(Author::lane(Partition(lane.cast_unsigned())))
             }
-            Topic::Alerts => self.of_alert(&decoded(record)?).map(Author::lane),
+            Topic::Alerts => self.of_alert(&record.read().ok()?).map(Author::lane),
             Topic::DeadLetters => {
-                let letter: DeadLetter = decoded(record)?;
+                let letter: DeadLetter = record.read().ok()?;
                 let is_orders = letter.group == orders::State::GROUP;
                 let partition = Partition(u32::try_from(letter.partition).ok()?);
                 Some(Author { is_orders, partition })
@@ -209,7 +209,7 @@ impl<'a> Authors<'a> {
     /// one about a deposit without an amount quotes the wallet; one about a head begins with the lane.
     fn of_alert(&self, alert: &Alert) -> Option<Partition> {
         let quoted = |record: &Arc<Record>| {
-            let Some(ChainBody::Transfer(seen)) = decoded(record).map(|r: ChainRecord| r.body)
+            let Some(ChainBody::Transfer(seen)) = record.read().ok().map(|r: ChainRecord| r.body)
             else {
                 return false;
             };
@@ -234,10 +234,6 @@ impl<'a> Authors<'a> {
         let named = named.or_else(|| lanes().find(begins));
         named.or_else(|| lanes().find(asked)).or_else(|| lanes().find(observed))
     }
-}
-
-fn decoded<R: schemas::record::Record>(record: &Record) -> Option<R> {
-    schemas::decode(record.value.as_deref()?).ok()
 }
 
 pub(super) fn position(record: &Record) -> Position {
