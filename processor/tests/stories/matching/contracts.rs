@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Nor does it at sight.
+/// Confirmed by a head, or at sight.
 #[test]
 fn invariant_14_another_contract_pays_nothing() {
     let elsewhere = pay(1, "10.00").contract(OTHER_CONTRACT);
