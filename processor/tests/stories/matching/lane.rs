@@ -56,11 +56,7 @@ impl Described for State {
                 | Body::AttachRefused { transfer_id } => {
                     *transfer_id = numbers.transfer(transfer_id.0);
                 }
-                Body::Attach(_)
-                | Body::Open(_)
-                | Body::Close { .. }
-                | Body::Stop(_)
-                | Body::Resume(_) => {}
+                _ => {}
             }
         }
         input

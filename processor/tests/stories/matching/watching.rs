@@ -2,7 +2,7 @@
 
 use super::lane::progress;
 use super::*;
-use schemas::record::ChainProgress;
+use schemas::record::{ChainProgress, OrderCommandBody};
 use schemas::{Blockchain, Partition, RefusalReason};
 
 #[test]
@@ -52,14 +52,10 @@ fn a_chain_without_a_head_takes_no_deposit() {
     let mut lane = State::new(Blockchain::Eth, Partition(0));
     decide(&mut lane, &watch(100, 1, CONTRACT));
     let refused = decide(&mut lane, &open('A', "10.00").into());
-    let reason = match refused.as_slice() {
-        [Effect::Command(command)] => match &command.body {
-            schemas::record::OrderCommandBody::DepositRefused { reason, .. } => Some(*reason),
-            _ => None,
-        },
-        _ => None,
-    };
-    assert_eq!(reason, Some(RefusalReason::ChainBehind));
+    let [Effect::Command(command)] = refused.as_slice() else { panic!("{refused:?}") };
+    let (wallet_address, reason) = (wallet(1), RefusalReason::ChainBehind);
+    let expected = OrderCommandBody::DepositRefused { slot: 0, wallet_address, reason };
+    assert_eq!(command.body, expected);
     assert_eq!(lane.deposit_count(), 0);
 }
 
