@@ -23,7 +23,7 @@ impl State {
             return self.observe_again(*old, record, seen);
         }
         if self.is_stale(record) {
-            self.report_stale(record, seen, "surfaced more than a day late");
+            self.report_stale(seen, "surfaced more than a day late");
             return Ok(());
         }
         let row = self.new_row(record, seen);
@@ -111,7 +111,7 @@ impl State {
     ) -> Result<(), Broken> {
         if old.is_nameless() {
             let how = "was taken back more than a day after its block, and is in another one: it may have paid before";
-            self.report_stale(record, seen, how);
+            self.report_stale(seen, how);
             // Restarts its retention from the younger block.
             let (block, forget_at) = (record.block, Some(record.block.timestamp));
             let is_younger = block.timestamp > old.block.timestamp;
@@ -179,7 +179,7 @@ impl State {
         newest.is_some_and(|newest| record.block.timestamp.plus(FORGET_SECONDS) < newest)
     }
 
-    fn report_stale(&mut self, record: &ChainRecord, seen: &Observation, how: &str) {
+    fn report_stale(&mut self, seen: &Observation, how: &str) {
         let Observation { value, stablecoin, tx_hash, .. } = seen;
         let message = format!("a transfer of {value} {stablecoin} in transaction {tx_hash} {how}");
         let alert = self.alert(AlertKind::StaleTransfer, tx_hash, message);
