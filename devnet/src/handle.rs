@@ -12,21 +12,15 @@ use crate::{BlockId, Config, Error, Fault, NativeFault, Reorg, Reorged, Transfer
 /// Handle of one development chain. Its methods wait for nothing but each other.
 #[derive(Debug, Clone)]
 pub struct Chain {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    ledger: Mutex<Ledger>,
-    switches: Mutex<Switches>,
+    ledger: Arc<Mutex<Ledger>>,
+    switches: Arc<Mutex<Switches>>,
 }
 
 impl Chain {
     /// A chain with its genesis block, not served over HTTP.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let ledger = Mutex::new(Ledger::new(config)?);
-        let switches = Mutex::new(Switches::default());
-        Ok(Self { shared: Arc::new(Shared { ledger, switches }) })
+        let ledger = Arc::new(Mutex::new(Ledger::new(config)?));
+        Ok(Self { ledger, switches: Arc::default() })
     }
 
     /// Queues a transaction with one transfer; `value` is in the smallest units of the token.
@@ -164,10 +158,10 @@ impl Chain {
     }
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn switches(&self) -> MutexGuard<'_, Switches> {
-        self.shared.switches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.switches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
