@@ -10,13 +10,13 @@ use crate::config::TIMESTAMP_MAX;
 use crate::{BlockId, Config, Error, TransferCall};
 
 /// Most pending transactions.
-pub const PENDING_COUNT_MAX: usize = 100_000;
+pub(crate) const PENDING_COUNT_MAX: usize = 100_000;
 /// Most transfers in one transaction.
-pub const TRANSACTION_CALLS_MAX: usize = 1_000;
+pub(crate) const TRANSACTION_CALLS_MAX: usize = 1_000;
 /// Most blocks mined by one command.
-pub const MINE_COUNT_MAX: u64 = 100_000;
+pub(crate) const MINE_COUNT_MAX: u64 = 100_000;
 /// Most blocks a chain keeps.
-const HEIGHT_MAX: u64 = 10_000_000;
+pub(crate) const HEIGHT_MAX: u64 = 10_000_000;
 
 /// Fate of the transactions in the replaced blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,11 +154,10 @@ impl Ledger {
 
     pub(crate) fn queue(&mut self, calls: Vec<TransferCall>) -> Result<TxHash, Error> {
         if calls.is_empty() || calls.len() > TRANSACTION_CALLS_MAX {
-            let count_max = TRANSACTION_CALLS_MAX;
-            return Err(Error::CallCount { count: calls.len(), count_max });
+            return Err(Error::CallCount { count: calls.len() });
         }
         if self.pending.len() >= PENDING_COUNT_MAX {
-            return Err(Error::PoolFull { count_max: PENDING_COUNT_MAX });
+            return Err(Error::PoolFull);
         }
         let transaction = Transaction::new(self.salt, self.nonce, calls);
         let hash = transaction.hash;
@@ -170,7 +169,7 @@ impl Ledger {
     /// Mines blocks; the first takes the whole pool.
     pub(crate) fn mine(&mut self, count: u64) -> Result<Vec<BlockHash>, Error> {
         if count > MINE_COUNT_MAX {
-            return Err(Error::MineCount { count, count_max: MINE_COUNT_MAX });
+            return Err(Error::MineCount { count });
         }
         self.check_room(count)?;
         let mut hashes = Vec::new();
@@ -220,7 +219,7 @@ impl Ledger {
 
     fn check_room(&self, count: u64) -> Result<(), Error> {
         if self.head().id.number.saturating_add(count) > HEIGHT_MAX {
-            return Err(Error::ChainFull { height_max: HEIGHT_MAX });
+            return Err(Error::ChainFull);
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use alloy_primitives::TxHash;
 
+use crate::chain::{HEIGHT_MAX, MINE_COUNT_MAX, PENDING_COUNT_MAX, TRANSACTION_CALLS_MAX};
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,14 +18,14 @@ pub enum Error {
     },
     #[error("invalid configuration: {0}")]
     Config(&'static str),
-    #[error("the pending pool is full, {count_max} transactions: mine first")]
-    PoolFull { count_max: usize },
-    #[error("a transaction has 1 to {count_max} transfers, not {count}")]
-    CallCount { count: usize, count_max: usize },
-    #[error("at most {count_max} blocks are mined at once, not {count}")]
-    MineCount { count: u64, count_max: u64 },
-    #[error("the chain is full: {height_max} blocks")]
-    ChainFull { height_max: u64 },
+    #[error("the pending pool is full, {} transactions: mine first", PENDING_COUNT_MAX)]
+    PoolFull,
+    #[error("a transaction has 1 to {} transfers, not {count}", TRANSACTION_CALLS_MAX)]
+    CallCount { count: usize },
+    #[error("at most {} blocks are mined at once, not {count}", MINE_COUNT_MAX)]
+    MineCount { count: u64 },
+    #[error("the chain is full: {} blocks", HEIGHT_MAX)]
+    ChainFull,
     #[error("timestamp {timestamp} is not after {parent_timestamp}, or is after the year 9999")]
     Timestamp { timestamp: u64, parent_timestamp: u64 },
     #[error("a reorg replaces 1 to {height} blocks, not {depth}")]

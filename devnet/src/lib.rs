@@ -35,7 +35,7 @@ mod view;
 mod witness;
 
 pub use block::{BlockId, TransferCall};
-pub use chain::{MINE_COUNT_MAX, PENDING_COUNT_MAX, Reorg, Reorged, TRANSACTION_CALLS_MAX};
+pub use chain::{Reorg, Reorged};
 pub use config::{Config, Token};
 pub use emitter::emitter;
 pub use error::Error;
