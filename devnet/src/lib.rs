@@ -13,12 +13,10 @@
 //! the sums of its transfers, and a sender may send what it does not have.
 //!
 //! The pure model is `chain.rs`; `filter.rs` and `view.rs` translate from and to JSON, `rpc.rs` is
-//! the list of methods, `tron.rs` serves Tron's interfaces, `answer.rs` serves HTTP requests, and
-//! `server.rs` alone has tasks.
+//! the list of methods, `tron.rs` serves Tron's interfaces, and `server.rs` alone has tasks.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
-mod answer;
 mod block;
 mod chain;
 mod config;

@@ -23,11 +23,10 @@ mod rpc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::response::Response;
 use axum::routing::post;
 use serde_json::Value;
 
-use crate::answer::{Served, as_is, respond};
+use crate::server::{Served, as_is, json_rpc};
 
 /// A node that has no capacity for the request: HTTP 200, on both interfaces.
 pub const BUSY: &str =
@@ -38,28 +37,17 @@ pub const SUSPENDED: &str = r#"{"Error":"request rate exceeded the allowed_rps(1
 pub const LITE_NODE: &str = "this API is closed because this node is a lite fullnode";
 
 pub(crate) fn router(served: Served) -> Router {
+    let native = |is_solid| {
+        post(move |served: State<Served>, method: Path<String>, body: Bytes| async move {
+            // A missing or invalid body counts as an empty object.
+            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            let (status, text) = native::answer(&served.chain, &method, &body, is_solid);
+            as_is(status, text)
+        })
+    };
     Router::new()
-        .route("/jsonrpc", post(json_rpc))
-        .route("/wallet/{method}", post(wallet))
-        .route("/walletsolidity/{method}", post(wallet_solidity))
+        .route("/jsonrpc", json_rpc(rpc::call))
+        .route("/wallet/{method}", native(false))
+        .route("/walletsolidity/{method}", native(true))
         .with_state(served)
-}
-
-async fn json_rpc(State(served): State<Served>, body: Bytes) -> Response {
-    respond(&served, &body, rpc::call).await
-}
-
-async fn wallet(state: State<Served>, method: Path<String>, body: Bytes) -> Response {
-    http(&state, &method, &body, false)
-}
-
-async fn wallet_solidity(state: State<Served>, method: Path<String>, body: Bytes) -> Response {
-    http(&state, &method, &body, true)
-}
-
-fn http(served: &Served, method: &str, body: &[u8], is_solid: bool) -> Response {
-    // A missing or invalid body counts as an empty object.
-    let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-    let (status, text) = native::answer(&served.chain, method, &body, is_solid);
-    as_is(status, text)
 }
