@@ -142,10 +142,6 @@ impl Ledger {
         flow.received.saturating_sub(flow.sent)
     }
 
-    pub(crate) fn pending_count(&self) -> usize {
-        self.pending.len()
-    }
-
     /// The block that mining would add now.
     pub(crate) fn pending_block(&self) -> Block {
         let header = self.header_next(self.timestamp_in_turn());
@@ -357,7 +353,7 @@ mod tests {
         assert_eq!(ledger.block(2).unwrap().transactions.len(), 0);
         assert_eq!(ledger.block(2).unwrap().parent_hash, ledger.block(1).unwrap().id.hash);
         assert_eq!(ledger.head().id.timestamp, 1_700_000_024);
-        assert_eq!(ledger.pending_count(), 0);
+        assert!(ledger.pending.is_empty());
         ledger.mine_at(1_700_000_100).unwrap();
         ledger.set_next_timestamp(1_700_000_200).unwrap();
         assert!(ledger.set_next_timestamp(1_700_000_100).is_err());
@@ -413,7 +409,7 @@ mod tests {
         assert!(ledger.place(dropped).is_none());
         assert_eq!(ledger.place(kept).unwrap().1, 0);
         assert_eq!(balance(&ledger), U256::from(5));
-        assert_eq!(ledger.pending_count(), 0);
+        assert!(ledger.pending.is_empty());
     }
 
     #[test]

@@ -42,10 +42,6 @@ impl Chain {
         self.ledger().queue(calls)
     }
 
-    pub fn pending_count(&self) -> usize {
-        self.ledger().pending_count()
-    }
-
     /// Mines `count` blocks; the first takes every pending transaction.
     pub fn mine(&self, count: u64) -> Result<Vec<BlockHash>, Error> {
         self.ledger().mine(count)
