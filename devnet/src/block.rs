@@ -67,11 +67,6 @@ impl Transaction {
         Self { hash: hasher.finalize(), calls }
     }
 
-    /// The bloom of this transaction's logs alone.
-    pub(crate) fn bloom(&self) -> Bloom {
-        bloom_of(&self.calls)
-    }
-
     /// Gas used: a plausible number, not a computed one.
     pub(crate) fn gas(&self) -> u64 {
         let calls = u64::try_from(self.calls.len()).unwrap_or(u64::MAX);
@@ -90,6 +85,7 @@ pub(crate) struct Block {
 }
 
 /// Inputs of a block, besides its transactions.
+#[derive(Default)]
 pub(crate) struct Header {
     pub(crate) salt: B256,
     pub(crate) number: u64,
@@ -155,7 +151,7 @@ pub(crate) struct Log<'a> {
 }
 
 /// The bloom of some logs. Most of them share token and wallets, so each value is hashed once.
-fn bloom_of<'a>(calls: impl IntoIterator<Item = &'a TransferCall>) -> Bloom {
+pub(crate) fn bloom_of<'a>(calls: impl IntoIterator<Item = &'a TransferCall>) -> Bloom {
     let mut addresses = HashSet::new();
     let mut topics = HashSet::new();
     for call in calls {
@@ -183,8 +179,14 @@ pub(crate) fn hex_of(bytes: impl AsRef<[u8]>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A transfer of one unit between accounts that consist of these bytes.
+    pub(crate) fn call(token: u8, from: u8, to: u8) -> TransferCall {
+        let [token, from, to] = [token, from, to].map(Address::repeat_byte);
+        TransferCall { token, from, to, value: U256::ONE }
+    }
 
     #[test]
     fn the_transfer_topic_is_the_hash_of_the_signature() {
@@ -193,23 +195,10 @@ mod tests {
 
     #[test]
     fn the_bloom_holds_address_and_topics_and_no_others() {
-        let address = Address::repeat_byte;
-        let call = TransferCall {
-            token: address(1),
-            from: address(2),
-            to: address(3),
-            value: U256::from(7),
-        };
+        let call = call(1, 2, 3);
         let transaction = Arc::new(Transaction::new(B256::ZERO, 0, vec![call]));
-        let header = Header {
-            salt: B256::ZERO,
-            number: 1,
-            parent_hash: B256::ZERO,
-            timestamp: 1,
-            fork_nonce: 0,
-        };
-        let bloom = Block::new(&header, vec![transaction]).bloom;
-        assert!(bloom.contains_raw_log(address(1), &call.topics()));
-        assert!(!bloom.contains_raw_log(address(9), &[]));
+        let bloom = Block::new(&Header::default(), vec![transaction]).bloom;
+        assert!(bloom.contains_raw_log(call.token, &call.topics()));
+        assert!(!bloom.contains_raw_log(Address::repeat_byte(9), &[]));
     }
 }

@@ -71,13 +71,7 @@ impl Ledger {
     pub(crate) fn new(config: Config) -> Result<Self, Error> {
         config.validate()?;
         let salt = salt(config.seed, config.chain_id);
-        let header = Header {
-            salt,
-            number: 0,
-            parent_hash: B256::ZERO,
-            timestamp: config.genesis_timestamp,
-            fork_nonce: 0,
-        };
+        let header = Header { salt, timestamp: config.genesis_timestamp, ..Header::default() };
         let genesis = Block::new(&header, Vec::new());
         let numbers = HashMap::from([(genesis.id.hash, 0)]);
         Ok(Self {
@@ -319,12 +313,7 @@ mod tests {
     }
 
     fn call(value: u64) -> Vec<TransferCall> {
-        vec![TransferCall {
-            token: Address::repeat_byte(0xaa),
-            from: Address::ZERO,
-            to: Address::repeat_byte(2),
-            value: U256::from(value),
-        }]
+        vec![TransferCall { value: U256::from(value), ..crate::block::tests::call(0xaa, 0, 2) }]
     }
 
     fn balance(ledger: &Ledger) -> U256 {

@@ -144,23 +144,17 @@ fn parse_topics(value: Option<&Value>) -> Result<Vec<HashSet<B256>>, RpcError> {
 
 #[cfg(test)]
 mod tests {
-    use alloy_primitives::U256;
     use serde_json::json;
 
     use super::*;
+    use crate::Config;
+    use crate::block::tests::call;
     use crate::block::{TRANSFER_TOPIC, hex_of};
-    use crate::{Config, TransferCall};
 
     /// Blocks 1 to 3 with two logs each: token 0xa1 from 1 to `number`, token 0xb1 from 2 to 9.
     fn ledger() -> Ledger {
         let config = Config { finalized_depth: 2, safe_depth: 1, ..Config::default() };
         let mut ledger = Ledger::new(config).unwrap();
-        let call = |token, from, to| TransferCall {
-            token: Address::repeat_byte(token),
-            from: Address::repeat_byte(from),
-            to: Address::repeat_byte(to),
-            value: U256::from(1),
-        };
         for number in 1..=3 {
             ledger.queue(vec![call(0xa1, 1, number), call(0xb1, 2, 9)]).unwrap();
             ledger.mine(1).unwrap();

@@ -262,16 +262,13 @@ mod tests {
     const OTHER: &str = "0x00000000000000000000000000000000000000ff";
 
     fn chain() -> Chain {
-        let token =
-            Token { address: USDC.parse().unwrap(), decimals: 6, symbol: "USDC".to_owned() };
-        let (chain_id, genesis_timestamp, block_interval_secs) = (137, 1_000, 2);
-        let tokens = vec![token];
+        let address = USDC.parse().unwrap();
         let config = Config {
-            chain_id,
-            genesis_timestamp,
-            block_interval_secs,
+            chain_id: 137,
+            genesis_timestamp: 1_000,
+            block_interval_secs: 2,
             finalized_depth: 4,
-            tokens,
+            tokens: vec![Token { address, decimals: 6, symbol: "USDC".to_owned() }],
             ..Config::default()
         };
         Chain::new(config).unwrap()

@@ -1,9 +1,11 @@
 //! Blocks, logs and receipts as Ethereum JSON, with every field that strict clients expect.
 
+use std::fmt::LowerHex;
+
 use alloy_primitives::{B256, b256};
 use serde_json::{Value, json};
 
-use crate::block::{Block, Log, Transaction, hex_of};
+use crate::block::{Block, Log, Transaction, bloom_of, hex_of};
 
 /// `keccak256(rlp([]))`: the hash of no uncles.
 const EMPTY_UNCLES: B256 =
@@ -16,12 +18,8 @@ const GAS_PRICE: &str = "0x3b9aca00";
 const GAS_LIMIT_MIN: u64 = 30_000_000;
 
 /// A quantity: no leading zeros.
-pub(crate) fn quantity(number: u64) -> String {
+pub(crate) fn quantity(number: impl LowerHex) -> String {
     format!("{number:#x}")
-}
-
-fn position(index: usize) -> String {
-    format!("{index:#x}")
 }
 
 /// A block with the hashes of its transactions.
@@ -76,8 +74,8 @@ pub(crate) fn log(log: &Log<'_>) -> Value {
         "blockHash": hex_of(log.block.hash),
         "blockTimestamp": quantity(log.block.timestamp),
         "transactionHash": hex_of(log.transaction_hash),
-        "transactionIndex": position(log.transaction_index),
-        "logIndex": position(log.log_index),
+        "transactionIndex": quantity(log.transaction_index),
+        "logIndex": quantity(log.log_index),
         "removed": false,
     })
 }
@@ -132,7 +130,7 @@ fn receipt_at(block: &Block, index: usize, transaction: &Transaction, before: Be
         "type": "0x2",
         "status": "0x1",
         "transactionHash": hex_of(transaction.hash),
-        "transactionIndex": position(index),
+        "transactionIndex": quantity(index),
         "blockHash": hex_of(block.id.hash),
         "blockNumber": quantity(block.id.number),
         "from": first.map(|call| hex_of(call.from)),
@@ -141,7 +139,7 @@ fn receipt_at(block: &Block, index: usize, transaction: &Transaction, before: Be
         "gasUsed": quantity(transaction.gas()),
         "cumulativeGasUsed": quantity(before.after(transaction).gas),
         "effectiveGasPrice": GAS_PRICE,
-        "logsBloom": hex_of(transaction.bloom()),
+        "logsBloom": hex_of(bloom_of(&transaction.calls)),
         "logs": logs.collect::<Vec<Value>>(),
     })
 }
@@ -150,31 +148,15 @@ fn receipt_at(block: &Block, index: usize, transaction: &Transaction, before: Be
 mod tests {
     use std::sync::Arc;
 
-    use alloy_primitives::{Address, U256};
-
     use super::*;
-    use crate::TransferCall;
     use crate::block::Header;
+    use crate::block::tests::call;
 
     #[test]
     fn one_receipt_equals_its_place_in_all_receipts() {
-        let call = TransferCall {
-            token: Address::repeat_byte(1),
-            from: Address::repeat_byte(2),
-            to: Address::repeat_byte(3),
-            value: U256::from(4),
-        };
-        let transactions = (0..3)
-            .map(|nonce| Arc::new(Transaction::new(B256::ZERO, nonce, vec![call; 2])))
-            .collect();
-        let header = Header {
-            salt: B256::ZERO,
-            number: 1,
-            parent_hash: B256::ZERO,
-            timestamp: 1,
-            fork_nonce: 0,
-        };
-        let block = Block::new(&header, transactions);
+        let transaction = |nonce| Transaction::new(B256::ZERO, nonce, vec![call(1, 2, 3); 2]);
+        let transactions = (0..3).map(transaction).map(Arc::new).collect();
+        let block = Block::new(&Header::default(), transactions);
         let all = receipts(&block);
         let each: Vec<Value> = (0..3).filter_map(|index| receipt(&block, index)).collect();
         assert_eq!(all, each);
