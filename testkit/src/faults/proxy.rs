@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::distort::{BLOCK_RECEIPTS, RECEIPT, each_log, whole};
 use super::node_state::hex_number;
@@ -72,13 +72,8 @@ struct Shared {
 pub struct Proxy {
     url: String,
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    /// Aborted on drop.
+    _server: JoinSet<()>,
 }
 
 impl Proxy {
@@ -97,8 +92,9 @@ impl Proxy {
             let shared = of_answers.clone();
             async move { shared.answer(body).await }
         };
-        let task = tokio::spawn(serve(listener, resets, answer));
-        Self { url, shared, task }
+        let mut server = JoinSet::new();
+        server.spawn(serve(listener, resets, answer));
+        Self { url, shared, _server: server }
     }
 
     pub fn url(&self) -> &str {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 /// A local port that forwards to a server until it is cut: then connections are refused.
 #[derive(Debug)]
@@ -13,7 +13,8 @@ pub struct Line {
     url: String,
     /// Connections so far.
     used: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    /// Aborted on drop.
+    server: JoinSet<()>,
 }
 
 impl Line {
@@ -28,7 +29,8 @@ impl Line {
         let near = listener.local_addr().expect("an address");
         let used = Arc::new(AtomicUsize::new(0));
         let count = used.clone();
-        let task = tokio::spawn(async move {
+        let mut server = JoinSet::new();
+        server.spawn(async move {
             // Aborted with the task: they end with the line.
             let mut open = JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -40,7 +42,7 @@ impl Line {
                 while open.try_join_next().is_some() {}
             }
         });
-        Self { url: format!("http://{near}{path}"), used, task }
+        Self { url: format!("http://{near}{path}"), used, server }
     }
 
     pub fn url(&self) -> &str {
@@ -54,13 +56,6 @@ impl Line {
 
     /// Closes it, and waits until all connections are closed.
     pub async fn cut(&mut self) {
-        self.task.abort();
-        drop((&mut self.task).await);
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.server.shutdown().await;
     }
 }
