@@ -1,13 +1,13 @@
 //! A real EVM node, with a contract that emits the standard Transfer event at USDT's address.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use schemas::{Blockchain, Stablecoin, StablecoinContract, bridged_contracts, stablecoin_contract};
 use serde_json::{Value, json};
 use xtask::Guard;
 
 use super::{eventually, free_port};
-use crate::process::given;
+use crate::process::{Killed, given};
 
 /// USDT on Ethereum.
 pub const USDT: &str = "0xdAC17F958D2ee523a2206206994597C13D831ec7";
@@ -23,7 +23,7 @@ pub const BUYER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 /// A running anvil that mines only when asked to.
 #[derive(Debug)]
 pub struct Anvil {
-    child: Child,
+    _child: Killed,
     /// Dropped when the child was waited for.
     _guard: Guard,
     url: String,
@@ -85,7 +85,8 @@ impl Anvil {
         let guard = Guard::of(child.id()).expect("a guard");
         let http = reqwest::Client::builder().no_proxy().build().expect("an HTTP client");
         let (url, token) = (format!("http://127.0.0.1:{port}"), usdt.address.to_string());
-        let anvil = Self { child, _guard: guard, url, token, http, _states: states };
+        let child = Killed(child);
+        let anvil = Self { _child: child, _guard: guard, url, token, http, _states: states };
         eventually("anvil to answer", || async {
             anvil.try_call("eth_chainId", json!([])).await.ok()
         })
@@ -134,12 +135,5 @@ impl Anvil {
             Some(error) => Err(error.to_string()),
             None => Ok(answer["result"].clone()),
         }
-    }
-}
-
-impl Drop for Anvil {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }

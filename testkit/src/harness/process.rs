@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
 use xtask::Guard;
 
 use super::eventually;
-use crate::process::given_path;
+use crate::process::{Killed, given_path};
 
 /// The executable, built together with the tests.
 pub fn executable() -> &'static Path {
@@ -24,7 +24,7 @@ pub(super) fn read(log: &Path) -> String {
 #[derive(Debug)]
 pub struct Process {
     name: String,
-    child: Child,
+    child: Killed,
     /// Dropped when the child was waited for.
     _guard: Guard,
     log: PathBuf,
@@ -45,7 +45,7 @@ impl Process {
             .spawn()
             .expect("tidemark starts");
         let guard = Guard::of(child.id()).expect("a guard");
-        Self { name: name.to_owned(), child, _guard: guard, log }
+        Self { name: name.to_owned(), child: Killed(child), _guard: guard, log }
     }
 
     pub fn name(&self) -> &str {
@@ -53,7 +53,7 @@ impl Process {
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     pub fn log(&self) -> String {
@@ -66,7 +66,7 @@ impl Process {
 
     /// Exit status; `None` while it runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("its state")
+        self.child.0.try_wait().expect("its state")
     }
 
     pub fn assert_running(&mut self) {
@@ -78,22 +78,19 @@ impl Process {
     /// SIGKILL, without cleanup.
     pub fn kill(mut self) {
         assert!(self.ended().is_none(), "{} ended before the kill:\n{}", self.name, self.log());
-        self.child.kill().expect("kill");
-        self.child.wait().expect("its end");
+        self.child.0.kill().expect("kill");
+        self.child.0.wait().expect("its end");
     }
 
     /// A signal, as `kill` names it.
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let status =
-            Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs");
-        assert!(status.success());
+        signal(self.pid(), name);
     }
 
     pub async fn end(mut self) -> ExitStatus {
         let what = format!("{} to stop", self.name);
         eventually(&what, || {
-            let ended = self.child.try_wait().expect("its state");
+            let ended = self.ended();
             async move { ended }
         })
         .await
@@ -106,10 +103,9 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have exited.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+/// Sends a signal, as `kill` names it.
+pub(super) fn signal(pid: u32, name: &str) {
+    let arguments = [format!("-{name}"), pid.to_string()];
+    let status = Command::new("kill").args(arguments).status();
+    assert!(status.expect("kill runs").success());
 }
