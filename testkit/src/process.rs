@@ -1,7 +1,9 @@
 //! Child processes, and test variables.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Output};
+use std::sync::mpsc::{Receiver, channel};
 
 /// Value of a variable that `cargo xtask test` sets.
 pub fn given(name: &str) -> String {
@@ -17,6 +19,16 @@ pub fn given_path(name: &str) -> PathBuf {
 /// Output of an ended process on both streams.
 pub fn text(output: &Output) -> String {
     String::from_utf8([&output.stdout[..], &output.stderr].concat()).expect("UTF-8")
+}
+
+/// The lines that a child prints to its piped output, until its end.
+pub(crate) fn lines_of(child: &mut Child) -> Receiver<String> {
+    let (sender, lines) = channel();
+    let printed = BufReader::new(child.stdout.take().expect("its output")).lines();
+    std::thread::spawn(move || {
+        printed.map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
+    lines
 }
 
 /// A child process that is killed on drop.

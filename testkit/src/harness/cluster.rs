@@ -1,19 +1,17 @@
 //! Every stage in separate processes, on Kafka and CQL.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
 
 use serde_json::Value;
 use uuid::Uuid;
 use xtask::Guard;
 
-use super::process::{Process, executable, read};
+use super::process::{Process, executable, read, signal};
 use super::tidemark::configuration;
 use super::{Chain, Client, free_port};
-use crate::process::given;
+use crate::process::{given, lines_of};
 use crate::{DEADLINE, eventually_or};
 
 /// Two of each stage that can share its work.
@@ -118,11 +116,15 @@ prefix = "{id}."
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Runs a command, such as `topics create`, to its end.
-    pub fn errand(&self, arguments: &[&str]) -> Output {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(executable());
         command.args(arguments).arg("--config").arg(&self.file);
-        command.output().expect("tidemark runs")
+        command
+    }
+
+    /// Runs a command, such as `topics create`, to its end.
+    pub fn errand(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("tidemark runs")
     }
 
     pub fn provide(&self) {
@@ -135,15 +137,10 @@ prefix = "{id}."
 
     /// Copies the tables to another keyspace by `tables rebuild --into`, and stops it once complete.
     pub fn copy_tables(&self, keyspace: &str) {
-        let mut command = Command::new(executable());
-        command.args(["tables", "rebuild", "--into", keyspace, "--config"]).arg(&self.file);
+        let mut command = self.command(&["tables", "rebuild", "--into", keyspace]);
         let mut process = command.stdout(Stdio::piped()).spawn().expect("tidemark runs");
         let _guard = Guard::of(process.id()).expect("a guard");
-        let (sender, lines) = channel();
-        let printed = BufReader::new(process.stdout.take().expect("its output")).lines();
-        std::thread::spawn(move || {
-            printed.map_while(Result::ok).try_for_each(|line| sender.send(line))
-        });
+        let lines = lines_of(&mut process);
         loop {
             let line = lines.recv_timeout(DEADLINE);
             let line = line.unwrap_or_else(|end| panic!("{end}: {:?}", process.try_wait()));
@@ -151,15 +148,13 @@ prefix = "{id}."
                 break;
             }
         }
-        let signal = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
-        assert!(signal.expect("kill runs").success());
+        signal(process.id(), "TERM");
         assert!(process.wait().expect("its end").success());
     }
 
     /// `true` if `tidemark health` succeeds for one of its processes.
     pub fn is_healthy(&self, member: &Member) -> bool {
-        let mut command = Command::new(executable());
-        command.arg("health").arg("--config").arg(&self.file);
+        let mut command = self.command(&["health"]);
         command.env(LISTEN, format!("127.0.0.1:{}", member.telemetry));
         command.output().expect("tidemark runs").status.success()
     }

@@ -1,17 +1,16 @@
 //! Durability: acknowledged records survive SIGKILL, and steps stay whole.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use log::{Committed, Error, Event, Log, NewRecord, Step, TopicPartition, Worker, WorkerSpec};
 use schemas::{Partition, Topic};
 
 use crate::DEADLINE;
-use crate::process::Killed;
+use crate::process::{Killed, lines_of};
 
 const NUMBERED: TopicPartition = at(Topic::Alerts, 0);
 const FIRST: TopicPartition = at(Topic::Orders, 0);
@@ -125,7 +124,7 @@ pub fn a_failed_disk_ends_the_log_and_loses_nothing(
     mut child: Command,
 ) {
     let mut child = child.stdout(Stdio::piped()).spawn().expect("the child starts");
-    let lines = lines_of(child.stdout.take().unwrap());
+    let lines = lines_of(&mut child);
     let mut acknowledged = [0; 4];
     while let Ok(line) = lines.recv_timeout(DEADLINE) {
         note(&line, &mut acknowledged);
@@ -171,7 +170,7 @@ pub fn acknowledged_appends_survive_sigkill(
     let mut acknowledged = [0; 4];
     for kill in 0..kills {
         let mut child = Killed(child().stdout(Stdio::piped()).spawn().expect("the child starts"));
-        let lines = lines_of(child.0.stdout.take().unwrap());
+        let lines = lines_of(&mut child.0);
         // The kill follows this many acknowledgements, at any point of a write.
         let wanted = 20 + usize::from(RandomState::new().hash_one(kill) as u8);
         let mut seen = 0;
@@ -186,18 +185,6 @@ pub fn acknowledged_appends_survive_sigkill(
         check_after_kill(&*open(), acknowledged, kill);
     }
     assert!(acknowledged.iter().all(|count| *count > 0), "{acknowledged:?}");
-}
-
-fn lines_of(stdout: impl std::io::Read + Send + 'static) -> Receiver<String> {
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
 }
 
 /// Counts an acknowledgement by kind. `false` for any other line.
