@@ -36,6 +36,14 @@ fn secret() -> Secret {
     Secret::new(MERCHANT_SECRET)
 }
 
+/// A request for an order that is to be paid in USDT on a chain.
+fn order_in_usdt(reference: &str, amount: &str, chain: &str, webhook: &str) -> Value {
+    json!({
+        "order_id": reference, "amount": amount, "webhook_url": webhook,
+        "blockchain": chain, "stablecoin": "USDT",
+    })
+}
+
 impl Client {
     /// For the service at `base`.
     pub fn new(base: &str) -> Self {
@@ -110,10 +118,7 @@ impl Client {
 
     /// Creates an order that is to be paid in USDT on a chain.
     pub async fn create(&self, reference: &str, amount: &str, chain: &str, webhook: &str) -> Value {
-        let body = json!({
-            "order_id": reference, "amount": amount, "webhook_url": webhook,
-            "blockchain": chain, "stablecoin": "USDT",
-        });
+        let body = order_in_usdt(reference, amount, chain, webhook);
         let (status, text) = self.service("/orders", &body, &[]).await.expect("an answer");
         assert_eq!(status, StatusCode::CREATED, "{text}");
         serde_json::from_str(&text).expect("JSON")
@@ -127,10 +132,7 @@ impl Client {
         chain: &str,
         webhook: &str,
     ) -> Value {
-        let body = json!({
-            "order_id": reference, "amount": amount, "webhook_url": webhook,
-            "blockchain": chain, "stablecoin": "USDT",
-        });
+        let body = order_in_usdt(reference, amount, chain, webhook);
         eventually(&format!("order {reference} to be created"), || async {
             let key = [("Idempotency-Key", reference)];
             let (status, text) = self.service("/orders", &body, &key).await.ok()?;
