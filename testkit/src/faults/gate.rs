@@ -30,22 +30,16 @@ impl Gate {
     }
 
     pub(super) async fn pass(&self) {
-        let _waits = Waits::new(&self.waiting);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waits = Waits(&self.waiting);
         if let Ok(permit) = self.permits.acquire().await {
             permit.forget();
         }
     }
 }
 
-/// Counts a waiting request until it passes or is cancelled.
+/// A counted request, until it passes or is cancelled.
 struct Waits<'a>(&'a AtomicUsize);
-
-impl<'a> Waits<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
