@@ -22,8 +22,22 @@ use crate::tables::Tables;
 
 const ALL: Page = Page { limit: 200, offset: 0 };
 
-pub(super) fn runner(cases: u32) -> TestRunner {
-    TestRunner::new(Config { cases, source_file: Some(file!()), ..Config::default() })
+/// Runs `check` for random values, each time with empty tables.
+pub(super) fn for_random<S: Strategy>(
+    tables: &Tables,
+    strategy: &S,
+    check: impl Fn(&Tables, S::Value),
+) {
+    let cases = tables.back_end().cases;
+    let config = Config { cases, source_file: Some(file!()), ..Config::default() };
+    let emptied = RefCell::new(tables.others());
+    let result = TestRunner::new(config).run(strategy, |value| {
+        let mut tables = emptied.borrow_mut();
+        tables.renew();
+        check(&tables, value);
+        Ok(())
+    });
+    result.unwrap();
 }
 
 /// Reads a list page by page until there is no more.
@@ -63,10 +77,7 @@ pub(super) async fn lists_agree(
 pub(super) fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio::runtime::Runtime) {
     let filters = proptest::collection::vec(sample::filters(), 8);
     let strategy = (sample::calls(), filters, 1..9_u32);
-    let emptied = RefCell::new(tables.others());
-    let result = runner(tables.back_end().cases).run(&strategy, |(calls, filters, limit)| {
-        let mut tables = emptied.borrow_mut();
-        tables.renew();
+    for_random(tables, &strategy, |tables, (calls, filters, limit)| {
         let mut reference = Reference::default();
         runtime.block_on(async {
             let store = tables.open().await;
@@ -79,9 +90,7 @@ pub(super) fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio:
                 }
             }
         });
-        Ok(())
     });
-    result.unwrap();
 }
 
 /// Each change twice, shuffled, and in many calls: the same rows as in order and once.
@@ -94,10 +103,7 @@ pub(super) fn the_order_of_changes_does_not_matter(
         let twice = [changes.clone(), changes.clone()].concat();
         (Just(changes), Just(twice).prop_shuffle(), 1..20_usize)
     });
-    let emptied = RefCell::new(tables.others());
-    let result = runner(tables.back_end().cases).run(&strategy, |(changes, shuffled, size)| {
-        let mut tables = emptied.borrow_mut();
-        tables.renew();
+    for_random(tables, &strategy, |tables, (changes, shuffled, size)| {
         let mut reference = Reference::default();
         changes.iter().for_each(|change| reference.apply(change));
         runtime.block_on(async {
@@ -107,9 +113,7 @@ pub(super) fn the_order_of_changes_does_not_matter(
             }
             assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
         });
-        Ok(())
     });
-    result.unwrap();
 }
 
 /// Rows are read exactly as written, to the last byte of any text.

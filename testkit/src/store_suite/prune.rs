@@ -1,6 +1,5 @@
 //! Pruning removes old and final rows, with a copy of each, and nothing else.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,7 +22,7 @@ use store::{
     transfer_cursor,
 };
 
-use super::case::{lists_agree, read_on, read_pages, runner};
+use super::case::{for_random, lists_agree, read_on, read_pages};
 use super::reference::{Reference, Snapshot};
 use super::sample::{self, WALLETS};
 use crate::tables::Tables;
@@ -89,10 +88,7 @@ pub(super) fn what_goes_is_what_the_reference_says(
     let filters = proptest::collection::vec(sample::filters(), 6);
     let day = proptest::sample::select(&["1970-01-02", "1970-01-03", "1970-01-05", "1970-04-12"]);
     let strategy = (sample::calls(), filters, 1..9_u32, day.prop_map(|day| day.parse().unwrap()));
-    let emptied = RefCell::new(tables.others());
-    let result = runner(tables.back_end().cases).run(&strategy, |(calls, filters, limit, day)| {
-        let mut tables = emptied.borrow_mut();
-        tables.renew();
+    for_random(tables, &strategy, |tables, (calls, filters, limit, day)| {
         let mut reference = Reference::default();
         runtime.block_on(async {
             let store = tables.open().await;
@@ -100,7 +96,7 @@ pub(super) fn what_goes_is_what_the_reference_says(
                 changes.iter().for_each(|change| reference.apply(change));
                 store.apply(changes).await.unwrap();
             }
-            let expected = texts(&kept_by(&tables, reference.prune(day)));
+            let expected = texts(&kept_by(tables, reference.prune(day)));
             let copies = Copies::default();
             prune_all(&*store, day, &copies).await.unwrap();
             assert_eq!(copies.rows(), expected);
@@ -117,9 +113,7 @@ pub(super) fn what_goes_is_what_the_reference_says(
             let is_noted = store.pruned_before().await.unwrap() == Some(day.start());
             assert!(is_noted || second.kept.open > 0, "{:?}", second.kept);
         });
-        Ok(())
     });
-    result.unwrap();
 }
 
 /// The first kept day.
