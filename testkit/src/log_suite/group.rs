@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use log::{Error, Event, Log, Offset, StepError, TopicPartition, Worker, WorkerSpec};
 use schemas::Topic;
 
-use super::member::{assigned, records, up_to};
+use super::member::{assigned, joined, records, up_to};
 use super::{
     Fixture, LAYOUT, POLL, at, numbers, produce_numbers, read_all, record, text, texts, worker,
 };
@@ -145,8 +145,7 @@ pub(super) fn a_successor_waits_for_the_last_one(fixture: &dyn Fixture) {
     let log = fixture.open();
     let of = at(Topic::Orders, 3);
     produce_numbers(&log, of, 0..5);
-    let mut a = worker(&log, "a", &ONLY);
-    assigned(a.as_mut());
+    let mut a = joined(&log);
     let mut b = worker(&log, "b", &ONLY);
     for n in 1..=2 {
         assert_eq!(b.poll(POLL).unwrap(), Event::Idle);
@@ -184,8 +183,7 @@ pub(super) fn a_silent_member_is_fenced(fixture: &dyn Fixture) {
     fixture.set_session_timeout(Duration::from_secs(3));
     let log = fixture.open();
     let (of, output) = (at(Topic::Orders, 0), at(Topic::OrdersChangelog, 0));
-    let mut silent = worker(&log, "a", &ONLY);
-    assigned(silent.as_mut());
+    let mut silent = joined(&log);
     let mut other = Noted::join(&log, "b", &ONLY);
     wait_until("everything moved", || {
         other.poll();
@@ -235,8 +233,7 @@ pub(super) fn waiting_is_not_silence(fixture: &dyn Fixture) {
 pub(super) fn a_name_has_one_member(fixture: &dyn Fixture) {
     let log = fixture.open();
     let of = at(Topic::Orders, 0);
-    let mut old = worker(&log, "a", &ONLY);
-    assigned(old.as_mut());
+    let mut old = joined(&log);
     old.commit(up_to(of, Offset(0), "old")).unwrap();
     let mut new = worker(&log, "a", &ONLY);
     assert_eq!(assigned(new.as_mut()).len(), 4);
@@ -289,25 +286,19 @@ pub(super) fn groups_do_not_disturb_each_other(fixture: &dyn Fixture) {
     let of = at(Topic::Orders, 0);
     produce_numbers(&log, of, 0..3);
     let join = |group| {
-        let topics = ONLY.to_vec();
-        let spec = WorkerSpec { group, member: "a".to_owned(), topics, batch_max: 10 };
-        let mut worker = log.worker(spec).unwrap();
-        assert_eq!(assigned(worker.as_mut()).len(), 4);
-        worker
+        let (member, topics) = ("a".to_owned(), ONLY.to_vec());
+        let mut worker = log.worker(WorkerSpec { group, member, topics, batch_max: 10 }).unwrap();
+        let places = assigned(worker.as_mut());
+        assert_eq!(places.len(), 4);
+        (worker, places)
     };
-    let (mut one, mut two) = (join("one"), join("two"));
+    let ((mut one, _), (mut two, _)) = (join("one"), join("two"));
     one.commit(up_to(of, Offset(3), "")).unwrap();
     for worker in [&mut one, &mut two] {
         assert_eq!(texts(&records(worker.as_mut(), 3)), numbers(0..3));
     }
     drop((one, two));
-    let two = log.worker(WorkerSpec {
-        group: "two",
-        member: "a".to_owned(),
-        topics: ONLY.to_vec(),
-        batch_max: 10,
-    });
-    assert!(assigned(two.unwrap().as_mut()).iter().all(|a| a.committed.is_none()));
+    assert!(join("two").1.iter().all(|a| a.committed.is_none()));
 }
 
 /// Members join and leave while records are copied by steps: exactly once.

@@ -29,6 +29,13 @@ pub(super) fn assigned(worker: &mut dyn Worker) -> Vec<Assigned> {
     all
 }
 
+/// The member `a` of the topic `orders`, with all its partitions.
+pub(super) fn joined(log: &Arc<dyn Log>) -> Box<dyn Worker> {
+    let mut member = worker(log, "a", &ONLY);
+    assigned(member.as_mut());
+    member
+}
+
 /// Polls until `count` records arrived; fails on another kind of event.
 pub(super) fn records(worker: &mut dyn Worker, count: usize) -> Vec<Arc<Record>> {
     let mut all = Vec::new();
@@ -74,8 +81,7 @@ pub(super) fn a_group_resumes_where_it_committed(fixture: &dyn Fixture) {
     let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
     produce_numbers(&log, first, 0..10);
     produce_numbers(&log, second, 50..53);
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     let seen = records(member.as_mut(), 13);
     let fourth = seen.iter().filter(|r| r.from == first).nth(3).unwrap();
     let place = fourth.offset.next();
@@ -100,8 +106,7 @@ pub(super) fn a_step_is_outputs_and_offsets(fixture: &dyn Fixture) {
     let log = fixture.open();
     let (input, output) = (at(Topic::Orders, 0), at(Topic::OrdersChangelog, 0));
     produce_numbers(&log, input, 0..3);
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     for input_record in records(member.as_mut(), 3) {
         let mut step = up_to(input, input_record.offset.next(), "");
         step.records = vec![record(output, format!("out {}", text(&input_record)))];
@@ -129,8 +134,7 @@ pub(super) fn an_aborted_step_is_read_again(fixture: &dyn Fixture) {
         // Each record has a distinct time.
         fixture.advance(Duration::from_millis(2));
     }
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     let seen = records(member.as_mut(), 8);
     let place = seen.iter().find(|r| r.from == first).unwrap().offset.next();
     member.commit(up_to(first, place, "kept")).unwrap();
@@ -154,8 +158,7 @@ pub(super) fn what_is_written_ahead_is_part_of_a_step(fixture: &dyn Fixture) {
     let (input, output) = (at(Topic::Orders, 0), at(Topic::Deposits, 0));
     let (state, other_state) = (at(Topic::OrdersChangelog, 0), at(Topic::OrdersChangelog, 1));
     produce_numbers(&log, input, 0..3);
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     records(member.as_mut(), 3);
     let outputs = |texts: &[&str]| -> Vec<NewRecord> {
         texts.iter().map(|text| record(output, *text)).collect()
@@ -214,8 +217,7 @@ pub(super) fn a_paused_partition_stays_paused(fixture: &dyn Fixture) {
     let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
     produce_numbers(&log, first, 0..3);
     produce_numbers(&log, second, 50..53);
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     records(member.as_mut(), 6);
     member.pause(first);
     fixture.fail_next_commit();
@@ -232,8 +234,7 @@ pub(super) fn pausing_loses_nothing(fixture: &dyn Fixture) {
     let (first, second) = (at(Topic::Orders, 0), at(Topic::Orders, 1));
     produce_numbers(&log, first, 0..25);
     produce_numbers(&log, second, 50..75);
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     let mut seen = match member.poll(DEADLINE).unwrap() {
         Event::Records(records) => records,
         other => panic!("{other:?} came instead of records"),
@@ -296,8 +297,7 @@ pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
 
 pub(super) fn an_idle_poll_wakes_for_a_record(fixture: &dyn Fixture) {
     let log = fixture.open();
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     let started = Instant::now();
     assert_eq!(member.poll(Duration::from_millis(50)).unwrap(), Event::Idle);
     assert!(started.elapsed() >= Duration::from_millis(50), "came back too early");
@@ -311,8 +311,7 @@ pub(super) fn an_idle_poll_wakes_for_a_record(fixture: &dyn Fixture) {
 pub(super) fn metadata_has_a_bound(fixture: &dyn Fixture) {
     let log = fixture.open();
     let of = at(Topic::Orders, 0);
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     // One byte more than `log::METADATA_BYTES_MAX`.
     let outcome = member.commit(up_to(of, Offset(0), &"x".repeat(4001)));
     assert!(matches!(outcome, Err(StepError::Fatal(_))), "{outcome:?}");
@@ -325,8 +324,7 @@ pub(super) fn metadata_has_a_bound(fixture: &dyn Fixture) {
 
 pub(super) fn an_empty_step_is_nothing(fixture: &dyn Fixture) {
     let log = fixture.open();
-    let mut member = worker(&log, "a", &ONLY);
-    assigned(member.as_mut());
+    let mut member = joined(&log);
     // The planted failure would hit an empty step if it were written.
     fixture.fail_next_commit();
     member.commit(Step::default()).unwrap();
