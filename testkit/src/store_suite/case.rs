@@ -355,6 +355,16 @@ pub(super) async fn newer_versions_win_in_any_order(tables: &Tables) {
     }
 }
 
+/// An attempt about transfer 7.
+fn about_a_transfer() -> Attempt {
+    Attempt {
+        event_id: "1.unknown".into(),
+        order_id: None,
+        transfer_id: Some(TransferId(7)),
+        ..example::attempt()
+    }
+}
+
 /// The counters of spec 2.3, whether the order or its attempts arrive first.
 pub(super) async fn attempts_are_counted_once(tables: &Tables) {
     let store = tables.open().await;
@@ -374,13 +384,7 @@ pub(super) async fn attempts_are_counted_once(tables: &Tables) {
     let by_hand = attempt(1, true, 90, AttemptOutcome::Delivered);
     let overtaken = attempt(4, false, 95, AttemptOutcome::Superseded);
     let forbidden = attempt(5, false, 99, AttemptOutcome::Forbidden);
-    let about_a_transfer = Change::Attempt(Attempt {
-        event_id: "1.unknown".into(),
-        order_id: None,
-        transfer_id: Some(TransferId(7)),
-        ..example::attempt()
-    });
-    store.apply(vec![third.clone(), about_a_transfer]).await.unwrap();
+    store.apply(vec![third.clone(), Change::Attempt(about_a_transfer())]).await.unwrap();
     assert_eq!(store.order(id).await.unwrap(), None);
     for (changes, count, success, last) in [
         (vec![Change::Order(example::order())], 1, Some(40), 40),
@@ -407,12 +411,6 @@ pub(super) async fn attempts_are_listed_by_page(tables: &Tables) {
         outcome,
         ..example::attempt()
     };
-    let about_a_transfer = Attempt {
-        event_id: "1.unknown".into(),
-        order_id: None,
-        transfer_id: Some(TransferId(7)),
-        ..example::attempt()
-    };
     let rows = [
         attempt(4, 95, AttemptOutcome::Superseded),
         attempt(3, 40, AttemptOutcome::Delivered),
@@ -420,14 +418,14 @@ pub(super) async fn attempts_are_listed_by_page(tables: &Tables) {
         attempt(1, 10, AttemptOutcome::Timeout),
     ];
     let [superseded, third, second, first] = rows.clone();
-    let changes = [first, third, about_a_transfer.clone(), superseded, second];
+    let changes = [first, third, about_a_transfer(), superseded, second];
     store.apply(changes.map(Change::Attempt).to_vec()).await.unwrap();
     for limit in [1, 3, 200] {
         let list = |page| store.attempts(Subject::Order(id), page);
         assert_eq!(read_pages(limit, list).await, rows);
     }
     let of_transfer = store.attempts(Subject::Transfer(TransferId(7)), ALL).await;
-    assert_eq!(of_transfer.unwrap(), [about_a_transfer]);
+    assert_eq!(of_transfer.unwrap(), [about_a_transfer()]);
     assert_eq!(store.attempts(Subject::Transfer(TransferId(8)), ALL).await.unwrap(), []);
 }
 
