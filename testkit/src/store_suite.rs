@@ -4,7 +4,6 @@
 
 mod case;
 mod kill;
-mod origin;
 mod prune;
 mod reference;
 mod replay;
@@ -41,7 +40,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     }),
     ("rows survive a restart", |t, r| r.block_on(case::rows_survive_a_restart(t))),
     ("concurrent calls all count", |t, r| r.block_on(case::concurrent_calls_all_count(t))),
-    ("tables know their log", |t, r| r.block_on(origin::tables_know_their_log(t))),
+    ("tables know their log", |t, r| r.block_on(case::tables_know_their_log(t))),
     ("what goes is what the reference says", prune::what_goes_is_what_the_reference_says),
     ("what waits stays with all of its own", |t, r| {
         r.block_on(prune::what_waits_stays_with_all_of_its_own(t));

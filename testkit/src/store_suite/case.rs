@@ -8,12 +8,12 @@ use proptest::prelude::{Just, Strategy};
 use proptest::test_runner::{Config, TestRunner};
 use schemas::record::{Attempt, ChainProgress, Deposit, Order, Transfer, example};
 use schemas::{
-    AttemptOutcome, Blockchain, DepositId, DepositState, OrderStatus, Stablecoin, TransferId,
-    TransferStatus, UnixMicros, UnixSeconds,
+    AttemptOutcome, Blockchain, DepositId, DepositState, Incarnation, OrderStatus, Partition,
+    Stablecoin, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
 use store::{
-    Change, Cursor, DepositFilter, Error, OrderFilter, Page, Store, Subject, TransferFilter,
-    Within, transfer_cursor,
+    Change, Cursor, DepositFilter, Error, OrderFilter, Origin, Page, Position, Store, Subject,
+    TransferFilter, Within, transfer_cursor,
 };
 
 use super::reference::{Reference, Snapshot};
@@ -504,4 +504,29 @@ pub(super) async fn concurrent_calls_all_count(tables: &Tables) {
         ended.unwrap();
     }
     assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
+}
+
+/// Origin of the tables: the log they are made from, and their positions in it.
+pub(super) async fn tables_know_their_log(tables: &Tables) {
+    let store = tables.open().await;
+    assert_eq!((store.origin().await.unwrap(), store.positions().await.unwrap()), (None, vec![]));
+    let origin = |second| Origin {
+        installation: "kafka/a-cluster/shop.".to_owned(),
+        incarnation: Incarnation(second),
+    };
+    for second in [0, 1_795_309_568] {
+        store.set_origin(&origin(second)).await.unwrap();
+    }
+    let at = |topic, partition, next| Position { topic, partition: Partition(partition), next };
+    let first = [at(Topic::Orders, 0, 3), at(Topic::Orders, 1, 5), at(Topic::Chains, 0, 1 << 39)];
+    store.set_positions(&first).await.unwrap();
+    store.set_positions(&[]).await.unwrap();
+    store.set_positions(&[at(Topic::Orders, 1, 7), at(Topic::Deposits, 255, 1)]).await.unwrap();
+    let mut found = store.positions().await.unwrap();
+    found.sort_by_key(|at| (at.topic, at.partition));
+    let mut expected =
+        vec![first[0], at(Topic::Orders, 1, 7), first[2], at(Topic::Deposits, 255, 1)];
+    expected.sort_by_key(|at| (at.topic, at.partition));
+    assert_eq!(found, expected);
+    assert_eq!(store.origin().await.unwrap(), Some(origin(1_795_309_568)));
 }
