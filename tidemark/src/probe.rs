@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use runtime::SystemClock;
 use schemas::{AttemptOutcome, receiver_url};
-use webhooks::Report;
+use webhooks::Answer;
 
 use crate::setup::Outcome;
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(config: &webhooks::Config, url: &str) -> anyhow::Result<
     );
     let mut lines = vec![format!("POST {url}")];
     lines.extend(addresses(config, url).await);
-    let Report { outcome, http_status, took, cause, answer } =
+    let Answer { outcome, http_status, took, cause, answer, .. } =
         webhooks::probe(config, Arc::new(SystemClock), url).await?;
     let is_success = outcome == AttemptOutcome::Delivered;
     let took = took.as_millis();

@@ -43,8 +43,9 @@ pub use alerts::{AlertsConfig, Sink, SinkReport, test_sink};
 pub use config::Config;
 pub use error::Error;
 pub use machine::announcement::{decide_order, decide_transfer, is_dust};
+pub use machine::schedule::Answer;
 pub use machine::tracker::{completed, without};
-pub use probe::{Report, probe};
+pub use probe::probe;
 pub use runner::{
     Engine, deliverer_inputs, run_deliverer, run_dispatcher, run_herald, sinks_of, sinks_text,
 };

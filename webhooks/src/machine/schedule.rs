@@ -16,15 +16,16 @@ const BUSY_DEFERRALS_MAX: i32 = 11;
 
 /// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) outcome: AttemptOutcome,
-    pub(crate) http_status: Option<u16>,
-    pub(crate) attempted_at: UnixMicros,
-    pub(crate) took: Duration,
-    /// Reason why there was no answer, for a person.
-    pub(crate) cause: Option<String>,
+pub struct Answer {
+    pub outcome: AttemptOutcome,
+    pub http_status: Option<u16>,
+    pub attempted_at: UnixMicros,
+    /// Time to the status.
+    pub took: Duration,
+    /// Reason why there was no status, for a person.
+    pub cause: Option<String>,
     /// Beginning of the answer's body.
-    pub(crate) answer: String,
+    pub answer: String,
 }
 
 /// Records that an attempt leads to, or those for an attempt that cannot be made.
