@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Method, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, StatusCode};
 use runtime::Clock;
 use schemas::record::Delivery;
 use schemas::{AttemptOutcome, ReceiverPolicy, Secret, sign_service, sign_standard};
@@ -126,40 +126,24 @@ impl Sender {
         });
         // Time to the status, without reading the body.
         let took = begun.elapsed();
-        let mut answer = Answer {
-            outcome: AttemptOutcome::Timeout,
-            http_status: None,
-            attempted_at,
-            took,
-            cause: None,
-            answer: String::new(),
-        };
-        match result {
+        let (outcome, http_status, cause, answer) = match result {
             Ok((response, mask)) => {
-                answer.outcome = outcome_of(response.status());
-                answer.http_status = Some(response.status().as_u16());
+                let status = response.status();
                 // The outcome is final: a failure to read the body changes nothing.
                 let mut begin = Vec::new();
                 let _ = timeout_at(deadline, read_body(response, &mut begin)).await;
-                answer.answer = shown(&mask.apply(&begin));
+                (outcome_of(status), Some(status.as_u16()), None, shown(&mask.apply(&begin)))
             }
-            Err(Failure { outcome, cause }) => {
-                answer.outcome = outcome;
-                answer.cause = Some(cause);
-            }
-        }
-        answer
+            Err(Failure { outcome, cause }) => (outcome, None, Some(cause), String::new()),
+        };
+        Answer { outcome, http_status, attempted_at, took, cause, answer }
     }
 
     async fn make(&self, call: &Call) -> Result<(Response, Mask), Failure> {
         let url = self.permitted(&call.url)?;
-        let mut mask = Mask::of(&url);
-        for text in call.secrets.iter().chain(&self.proxy_credentials) {
-            mask = mask.secret(text.expose());
-        }
+        let mask = Mask::of(&url).secrets(&call.secrets);
         let request = self.client.request(call.method.clone(), url).headers(call.headers.clone());
-        let sent = request.body(call.body.clone()).send().await;
-        Ok((sent.map_err(|error| Failure::of(error, self.is_proxied))?, mask))
+        self.exchange(request.body(call.body.clone()), mask).await
     }
 
     fn permitted(&self, url: &str) -> Result<Url, Failure> {
@@ -183,6 +167,16 @@ impl Sender {
     }
 
     /// Sends, and waits for the response head. The mask hides secrets of the request.
+    async fn exchange(
+        &self,
+        request: RequestBuilder,
+        mask: Mask,
+    ) -> Result<(Response, Mask), Failure> {
+        let sent = request.send().await;
+        let response = sent.map_err(|error| Failure::of(error, self.is_proxied))?;
+        Ok((response, mask.secrets(&self.proxy_credentials)))
+    }
+
     async fn post(&self, delivery: &Delivery) -> Result<(Response, Mask), Failure> {
         let url = self.permitted(&delivery.url)?;
         let body = delivery.body.clone();
@@ -191,10 +185,7 @@ impl Sender {
         let secrets = std::iter::once(&self.secret).chain(&self.previous_secret);
         let service = sign_service(&self.secret, now, body.as_bytes());
         let standard = sign_standard(secrets, id, now, body.as_bytes());
-        let mut mask = Mask::of(&url).signature(&service).signature(&standard);
-        if let Some(credentials) = &self.proxy_credentials {
-            mask = mask.secret(credentials.expose());
-        }
+        let mask = Mask::of(&url).signature(&service).signature(&standard);
         let request = self
             .client
             .post(url)
@@ -205,9 +196,7 @@ impl Sender {
             .header(WEBHOOK_SIGNATURE, standard)
             .header(WEBHOOK_ATTEMPT, delivery.attempt)
             .body(body);
-        let sent = request.send().await;
-        let response = sent.map_err(|error| Failure::of(error, self.is_proxied))?;
-        Ok((response, mask))
+        self.exchange(request, mask).await
     }
 }
 

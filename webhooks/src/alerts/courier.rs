@@ -103,10 +103,7 @@ impl Courier {
                 let sent = mailer.send(alert, &event_id).await;
                 let is_delivered = sent.is_ok();
                 let text = sent.unwrap_or_else(|cause| cause);
-                let mut mask = Mask::default();
-                for secret in mailer.secrets() {
-                    mask = mask.secret(secret.expose());
-                }
+                let mask = Mask::default().secrets(mailer.secrets());
                 SinkReport { is_delivered, text: shown(&mask.apply(text.as_bytes())) }
             }
         }

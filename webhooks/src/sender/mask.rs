@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use schemas::Secret;
 use url::Url;
 
 const MASK: &[u8] = b"***";
@@ -40,9 +41,10 @@ impl Mask {
         self
     }
 
-    /// Adds a text that is secret as a whole.
-    pub(crate) fn secret(mut self, text: &[u8]) -> Self {
-        self.0.push(Hidden::new(text, SECRET_RUN_MIN));
+    /// Adds texts that are secret as a whole.
+    pub(crate) fn secrets<'a>(mut self, texts: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let texts = texts.into_iter().map(Secret::expose);
+        self.0.extend(texts.map(|text| Hidden::new(text, SECRET_RUN_MIN)));
         self
     }
 
