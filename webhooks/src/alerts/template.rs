@@ -5,37 +5,26 @@ use schemas::{AlertState, Blockchain, Secret};
 
 /// Minimum length of a word with a digit that is masked as a key.
 const KEY_CHARS_MIN: usize = 16;
-/// The names of all fields.
-const FIELDS: [(&str, Field); 9] = [
-    ("alert_id", Field::AlertId),
-    ("kind", Field::Kind),
-    ("state", Field::State),
-    ("action", Field::Action),
-    ("blockchain", Field::Blockchain),
-    ("transfer_id", Field::TransferId),
-    ("order_id", Field::OrderId),
-    ("message", Field::Message),
-    ("time", Field::Time),
+/// The fields, and their values.
+const FIELDS: [(&str, Value); 9] = [
+    ("alert_id", |alert| alert.alert_id.clone()),
+    ("kind", |alert| alert.kind.to_string()),
+    ("state", |alert| alert.state.to_string()),
+    ("action", action),
+    ("blockchain", |alert| alert.blockchain.map_or("", Blockchain::as_str).to_owned()),
+    ("transfer_id", |alert| alert.transfer_id.map(|id| id.to_string()).unwrap_or_default()),
+    ("order_id", |alert| alert.order_id.map(|id| id.to_string()).unwrap_or_default()),
+    ("message", |alert| alert.message.clone()),
+    ("time", |alert| alert.raised_at.to_rfc3339()),
 ];
 
-#[derive(Debug, Clone, Copy)]
-enum Field {
-    AlertId,
-    Kind,
-    State,
-    /// Action in the terms of incident services: trigger or resolve.
-    Action,
-    Blockchain,
-    TransferId,
-    OrderId,
-    Message,
-    Time,
-}
+/// Reads the value of a field from an alert.
+type Value = fn(&Alert) -> String;
 
 #[derive(Clone)]
 enum Part {
     Text(String),
-    Field(Field),
+    Field(Value),
 }
 
 /// A body with fields.
@@ -58,10 +47,10 @@ impl Template {
         while let Some((before, after)) = rest.split_once("{{") {
             let (name, after) = after.split_once("}}").ok_or("has {{ without }}")?;
             let found = FIELDS.iter().find(|(known, _)| *known == name.trim());
-            let Some((_, field)) = found else {
+            let Some((_, value)) = found else {
                 return Err(format!("has a field that is none of {}", names()));
             };
-            parts.extend([Part::Text(before.to_owned()), Part::Field(*field)]);
+            parts.extend([Part::Text(before.to_owned()), Part::Field(*value)]);
             rest = after;
         }
         if parts.is_empty() {
@@ -74,7 +63,7 @@ impl Template {
     pub(crate) fn render(&self, alert: &Alert) -> String {
         let part = |part: &Part| match part {
             Part::Text(text) => text.clone(),
-            Part::Field(field) => escaped(&value(*field, alert)),
+            Part::Field(value) => escaped(&value(alert)),
         };
         self.0.iter().map(part).collect()
     }
@@ -93,20 +82,11 @@ impl Template {
     }
 }
 
-fn value(field: Field, alert: &Alert) -> String {
-    match field {
-        Field::AlertId => alert.alert_id.clone(),
-        Field::Kind => alert.kind.to_string(),
-        Field::State => alert.state.to_string(),
-        Field::Action => match alert.state {
-            AlertState::Raised => "trigger".to_owned(),
-            AlertState::Resolved => "resolve".to_owned(),
-        },
-        Field::Blockchain => alert.blockchain.map_or("", Blockchain::as_str).to_owned(),
-        Field::TransferId => alert.transfer_id.map(|id| id.to_string()).unwrap_or_default(),
-        Field::OrderId => alert.order_id.map(|id| id.to_string()).unwrap_or_default(),
-        Field::Message => alert.message.clone(),
-        Field::Time => alert.raised_at.to_rfc3339(),
+/// Action in the terms of incident services.
+fn action(alert: &Alert) -> String {
+    match alert.state {
+        AlertState::Raised => "trigger".to_owned(),
+        AlertState::Resolved => "resolve".to_owned(),
     }
 }
 
