@@ -49,13 +49,12 @@ const REPORTED_EVERY: Duration = Duration::from_secs(60);
 /// A request sent while the server closes is lost, and nothing shows whether it was read.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// A request that is no webhook.
+/// A request that is no webhook, without its body.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) url: String,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
     /// Secrets in headers and body, to be masked in the answer; the URL is masked too.
     pub(crate) secrets: Vec<Secret>,
 }
@@ -108,8 +107,8 @@ impl Sender {
     }
 
     /// Makes an unsigned request, as configured by an operator.
-    pub(crate) async fn call(&self, call: &Call) -> Answer {
-        self.timed(self.make(call)).await
+    pub(crate) async fn call(&self, call: &Call, body: String) -> Answer {
+        self.timed(self.make(call, body)).await
     }
 
     /// Answer of an exchange, bounded by the time-out.
@@ -139,11 +138,11 @@ impl Sender {
         Answer { outcome, http_status, attempted_at, took, cause, answer }
     }
 
-    async fn make(&self, call: &Call) -> Result<(Response, Mask), Failure> {
+    async fn make(&self, call: &Call, body: String) -> Result<(Response, Mask), Failure> {
         let url = self.permitted(&call.url)?;
         let mask = Mask::of(&url).secrets(&call.secrets);
         let request = self.client.request(call.method.clone(), url).headers(call.headers.clone());
-        self.exchange(request.body(call.body.clone()), mask).await
+        self.exchange(request.body(body), mask).await
     }
 
     fn permitted(&self, url: &str) -> Result<Url, Failure> {

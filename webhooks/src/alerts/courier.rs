@@ -1,10 +1,7 @@
 //! Sends an alert to one sink.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use reqwest::Method;
-use reqwest::header::HeaderMap;
 use runtime::Clock;
 use schemas::record::{Alert, Delivery};
 use schemas::{AlertEvent, AlertKind, AttemptOutcome, DeliveryKind, Secret};
@@ -16,9 +13,6 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::machine::schedule::Answer;
 use crate::sender::{Call, Mask, Sender, shown};
-
-/// Maximum duration of an SMTP session: a server that greets or filters slowly may still accept the message.
-const MAIL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +31,7 @@ pub(crate) struct Courier {
 
 enum Way {
     Webhook { sender: Box<Sender>, url: String },
-    Http { sender: Box<Sender>, method: Method, url: String, headers: HeaderMap, body: Template },
+    Http { sender: Box<Sender>, call: Call, body: Template },
     Mail(Box<Mailer>),
 }
 
@@ -54,14 +48,18 @@ impl Courier {
             Target::Webhook { url, secret } => {
                 Way::Webhook { sender: sender(secret)?, url: text(url) }
             }
-            Target::Http { method, url, headers, body } => Way::Http {
-                sender: sender(&config.secret)?,
-                method: method.clone(),
-                url: text(url),
-                headers: headers.clone(),
-                body: body.clone(),
-            },
-            Target::Mail(mail) => Way::Mail(Box::new(Mailer::new(mail, MAIL_TIMEOUT)?)),
+            Target::Http { method, url, headers, body } => {
+                let values = headers.values().filter(|value| value.is_sensitive());
+                let secrets = values.map(|value| Secret::new(value.as_bytes()));
+                let call = Call {
+                    method: method.clone(),
+                    url: text(url),
+                    headers: headers.clone(),
+                    secrets: secrets.chain(body.secrets()).collect(),
+                };
+                Way::Http { sender: sender(&config.secret)?, call, body: body.clone() }
+            }
+            Target::Mail(mail) => Way::Mail(Box::new(Mailer::new(mail)?)),
         };
         Ok(Self { name: sink.name.clone(), kinds: sink.kinds.clone(), way, clock })
     }
@@ -84,17 +82,8 @@ impl Courier {
                 let is_delivered = answer.outcome == AttemptOutcome::Delivered;
                 report(answer, is_delivered)
             }
-            Way::Http { sender, method, url, headers, body } => {
-                let values = headers.values().filter(|value| value.is_sensitive());
-                let secrets = values.map(|value| Secret::new(value.as_bytes()));
-                let call = Call {
-                    method: method.clone(),
-                    url: url.clone(),
-                    headers: headers.clone(),
-                    body: body.render(alert),
-                    secrets: secrets.chain(body.secrets()).collect(),
-                };
-                let answer = sender.call(&call).await;
+            Way::Http { sender, call, body } => {
+                let answer = sender.call(call, body.render(alert)).await;
                 let is_delivered =
                     answer.http_status.is_some_and(|status| (200..300).contains(&status));
                 report(answer, is_delivered)

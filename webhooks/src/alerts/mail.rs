@@ -14,22 +14,23 @@ use crate::error::Error;
 
 /// Maximum length of a subject, in characters.
 const SUBJECT_CHARS_MAX: usize = 120;
+/// Maximum duration of an SMTP session: a server that greets or filters slowly may still accept the message.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends to one mail server.
 pub(super) struct Mailer {
     config: Mail,
     transport: AsyncSmtpTransport<Tokio1Executor>,
-    timeout: Duration,
 }
 
 impl Mailer {
     /// # Errors
     /// The host name is invalid, or the system has no trusted certificates.
-    pub(super) fn new(config: &Mail, timeout: Duration) -> Result<Self, Error> {
+    pub(super) fn new(config: &Mail) -> Result<Self, Error> {
         let mut builder =
             AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&config.host).port(config.port);
         let parameters = || TlsParameters::new_rustls(config.host.clone()).map_err(Error::Mail);
-        builder = builder.timeout(Some(timeout)).tls(match config.tls {
+        builder = builder.timeout(Some(TIMEOUT)).tls(match config.tls {
             Encryption::None => Tls::None,
             Encryption::StartTls => Tls::Required(parameters()?),
             Encryption::Whole => Tls::Wrapper(parameters()?),
@@ -38,7 +39,7 @@ impl Mailer {
             let password = String::from_utf8_lossy(password.expose()).into_owned();
             builder = builder.credentials(Credentials::new(name.clone(), password));
         }
-        Ok(Self { config: config.clone(), transport: builder.build(), timeout })
+        Ok(Self { config: config.clone(), transport: builder.build() })
     }
 
     /// Secrets to mask in responses.
@@ -49,7 +50,7 @@ impl Mailer {
     /// Returns the server's response, or the cause of a failure.
     pub(super) async fn send(&self, alert: &Alert, event_id: &str) -> Result<String, String> {
         let letter = self.letter(alert, event_id).map_err(|error| error.to_string())?;
-        match tokio::time::timeout(self.timeout, self.transport.send(letter)).await {
+        match tokio::time::timeout(TIMEOUT, self.transport.send(letter)).await {
             Ok(Ok(answer)) => {
                 let lines: Vec<_> = answer.message().collect();
                 Ok(format!("{} {}", answer.code(), lines.join(" ")))
