@@ -5,7 +5,6 @@ mod dispatcher;
 mod endpoints;
 mod engine;
 mod herald;
-mod inbox;
 mod job;
 mod results;
 mod sequences;

@@ -41,7 +41,7 @@ struct Held {
 }
 
 /// All partitions of this worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Partitions {
     /// Time of the last call of [`Partitions::take_due`].
     latest: UnixMicros,
@@ -50,10 +50,6 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    pub(crate) fn new() -> Self {
-        Self { latest: UnixMicros(0), ownership: Ownership::default(), partitions: HashMap::new() }
-    }
-
     /// Acquires a partition.
     pub(crate) fn assign(&mut self, assigned: &Assigned) {
         self.revoke(assigned.partition);
@@ -220,7 +216,7 @@ mod tests {
     }
 
     fn owning(topics: &[Topic]) -> Partitions {
-        let mut partitions = Partitions::new();
+        let mut partitions = Partitions::default();
         for topic in topics {
             partitions.assign(&Assigned { partition: of(*topic), committed: None });
         }

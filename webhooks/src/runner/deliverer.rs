@@ -19,9 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::elapsed;
 use super::engine::Engine;
-use super::inbox::Inbox;
-use super::job::{Back, Finished, Job};
-use super::results::Results;
+use super::job::{Back, Inbox, Job};
+use super::results::{Finished, Results};
 use super::sequences::Sequences;
 use crate::error::Error;
 use crate::machine::partitions::{Partitions, Position};
@@ -51,7 +50,7 @@ pub fn run_deliverer(engine: &Engine, context: &StageContext) -> Result<(), Erro
 pub(super) struct Deliverer {
     layout: Layout,
     engine: Engine,
-    inbox: Arc<Inbox<Back>>,
+    inbox: Arc<Inbox>,
     partitions: Partitions,
     sequences: Sequences,
     /// Cancel the attempts of each partition.
@@ -209,11 +208,11 @@ impl Deliverer {
         Self {
             layout,
             inbox: engine.open_inbox(),
-            partitions: Partitions::new(),
-            sequences: Sequences::new(),
+            partitions: Partitions::default(),
+            sequences: Sequences::default(),
             losses: HashMap::new(),
             ready: Vec::new(),
-            finished: Results::new(),
+            finished: Results::default(),
             is_stalled: false,
             is_cut_off: false,
             drain_max: config.timeout + DRAIN_MARGIN,

@@ -17,8 +17,7 @@ use tokio::runtime::Handle;
 
 use super::elapsed;
 use super::endpoints::Endpoints;
-use super::inbox::Inbox;
-use super::job::{self, Back, Job};
+use super::job::{self, Back, Inbox, Job};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{host_key, host_of};
@@ -44,7 +43,7 @@ struct Shared {
     handle: Handle,
     hosts: Mutex<Hosts<Job>>,
     endpoints: Mutex<Endpoints>,
-    inboxes: Mutex<Vec<Weak<Inbox<Back>>>>,
+    inboxes: Mutex<Vec<Weak<Inbox>>>,
     reported_at: Mutex<Option<Instant>>,
     follows_alerts: AtomicBool,
 }
@@ -118,8 +117,8 @@ impl Engine {
     }
 
     /// Adds a worker.
-    pub(super) fn open_inbox(&self) -> Arc<Inbox<Back>> {
-        let inbox = Arc::new(Inbox::new());
+    pub(super) fn open_inbox(&self) -> Arc<Inbox> {
+        let inbox = Arc::<Inbox>::default();
         let mut inboxes = locked(&self.0.inboxes);
         inboxes.retain(|inbox| inbox.strong_count() > 0);
         inboxes.push(Arc::downgrade(&inbox));

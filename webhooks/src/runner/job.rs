@@ -1,18 +1,22 @@
-//! A delivery in work, and its return to its worker.
+//! A delivery in work, and its return to the inbox of its worker.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use log::{NewRecord, Record};
+use log::Record;
 use runtime::traces::{self, Context, Kind, Running};
-use schemas::AttemptOutcome;
 use schemas::record::Delivery;
+use schemas::{AttemptOutcome, UnixMicros};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::Inbox;
 use crate::machine::partitions::Position;
 use crate::machine::schedule::{Answer, Reason};
 use crate::machine::sequence::Turn;
+
+/// Time after a worker's turn in which its jobs may start: well below the time after which a worker that does not poll
+/// loses its partitions without being notified.
+const OPEN_FOR: Duration = Duration::from_secs(1);
 
 /// A delivery on its way to its receiver.
 #[derive(Debug)]
@@ -24,7 +28,7 @@ pub(super) struct Job {
     pub(super) host: Arc<str>,
     /// None if it is about no order.
     pub(super) turn: Option<Turn>,
-    pub(super) inbox: Arc<Inbox<Back>>,
+    pub(super) inbox: Arc<Inbox>,
     /// Cancelled when its partition is lost.
     pub(super) lost: CancellationToken,
 }
@@ -35,7 +39,7 @@ impl Job {
         record: Arc<Record>,
         delivery: Delivery,
         host: String,
-        inbox: Arc<Inbox<Back>>,
+        inbox: Arc<Inbox>,
         lost: CancellationToken,
     ) -> Self {
         let (host, turn) = (host.into(), Turn::of(&delivery));
@@ -75,8 +79,89 @@ pub(super) enum Back {
     Unsent(Job),
 }
 
-/// A record that is complete, and what must be written with its offset.
-pub(super) struct Finished {
-    pub(super) position: Position,
-    pub(super) records: Vec<NewRecord>,
+#[derive(Debug, Default)]
+struct State {
+    back: Vec<Back>,
+    under_way: usize,
+    /// Jobs may start until then.
+    open_until: Option<Instant>,
+    next_due: Option<UnixMicros>,
+}
+
+/// The inbox of one worker, which empties it each turn.
+#[derive(Debug, Default)]
+pub(super) struct Inbox(Mutex<State>);
+
+impl Inbox {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets jobs start for [`OPEN_FOR`] after a turn of the worker.
+    pub(super) fn open(&self, now: Instant) {
+        self.state().open_until = Some(now + OPEN_FOR);
+    }
+
+    /// Lets no more jobs start.
+    pub(super) fn close(&self) {
+        self.state().open_until = None;
+    }
+
+    /// Starts a job if it may.
+    pub(super) fn begin(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        let may_start = state.open_until.is_some_and(|until| now < until);
+        state.under_way += usize::from(may_start);
+        may_start
+    }
+
+    /// Ends a job that began, and puts its result into the inbox.
+    pub(super) fn ended(&self, back: Back) {
+        let mut state = self.state();
+        state.under_way -= 1;
+        state.back.push(back);
+    }
+
+    pub(super) fn put(&self, back: Back) {
+        self.state().back.push(back);
+    }
+
+    pub(super) fn take(&self) -> Vec<Back> {
+        std::mem::take(&mut self.state().back)
+    }
+
+    /// `true` if no job is under way and the inbox is empty.
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.state();
+        state.under_way == 0 && state.back.is_empty()
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.state().under_way
+    }
+
+    /// Sets the due time of the first of the worker's records.
+    pub(super) fn set_next_due(&self, due: Option<UnixMicros>) {
+        self.state().next_due = due;
+    }
+
+    pub(super) fn next_due(&self) -> Option<UnixMicros> {
+        self.state().next_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_start_for_a_second_after_a_turn() {
+        let (inbox, now) = (Inbox::default(), Instant::now());
+        assert!(!inbox.begin(now), "it had no turn");
+        inbox.open(now);
+        assert!(inbox.begin(now) && !inbox.begin(now + OPEN_FOR));
+        inbox.close();
+        assert!(!inbox.begin(now));
+        assert_eq!(inbox.under_way(), 1);
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::job::Finished;
+use log::NewRecord;
+
+use crate::machine::partitions::Position;
 
 /// Number of results at which a step is committed at once.
 const COUNT_MAX: usize = 1024;
@@ -13,7 +15,14 @@ const LINGER_FACTOR: u32 = 8;
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(200);
 
+/// A record that is complete, and what must be written with its offset.
+pub(super) struct Finished {
+    pub(super) position: Position,
+    pub(super) records: Vec<NewRecord>,
+}
+
 /// The results for the next step. A crash repeats their requests.
+#[derive(Default)]
 pub(super) struct Results {
     finished: Vec<Finished>,
     /// Time at which the first of them finished.
@@ -23,10 +32,6 @@ pub(super) struct Results {
 }
 
 impl Results {
-    pub(super) const fn new() -> Self {
-        Self { finished: Vec::new(), since: None, commit_begun: None, commit_took: Duration::ZERO }
-    }
-
     pub(super) fn push(&mut self, finished: Finished, now: Instant) {
         self.since.get_or_insert(now);
         self.finished.push(finished);
@@ -69,7 +74,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::partitions::{Ownership, Position};
+    use crate::machine::partitions::Ownership;
     use crate::runner::tests::scripted::at;
     use log::Offset;
     use schemas::Topic;
@@ -85,7 +90,7 @@ mod tests {
         let begun = Instant::now();
         let after = |millis| begun + Duration::from_millis(millis);
         for (took, linger) in [(0, 5), (1, 8), (10, 80), (25, 200), (4000, 200)] {
-            let mut results = Results::new();
+            let mut results = Results::default();
             results.commit_begins(begun);
             results.committed(after(took));
             assert!(!results.is_due(after(took + 1000)), "there is nothing");
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn very_many_results_do_not_wait() {
-        let (mut results, now) = (Results::new(), Instant::now());
+        let (mut results, now) = (Results::default(), Instant::now());
         (1..COUNT_MAX).for_each(|_| results.push(finished(), now));
         assert!(!results.is_due(now));
         results.push(finished(), now);

@@ -15,6 +15,7 @@ use crate::machine::sequence::{Admitted, Sequence};
 const EXPIRED_MAX: usize = 100;
 
 /// Deliveries and their turns.
+#[derive(Default)]
 pub(super) struct Sequences {
     of: HashMap<Partition, Sequence<Job>>,
     /// Entries for the next step, and a partition that the worker must have for them to be written.
@@ -22,10 +23,6 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    pub(super) fn new() -> Self {
-        Self { of: HashMap::new(), entries: Vec::new() }
-    }
-
     /// Restores a partition before its deliveries. None is added if the process stops first.
     ///
     /// # Errors

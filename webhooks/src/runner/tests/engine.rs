@@ -22,8 +22,7 @@ use crate::guard::host_key;
 use crate::machine::partitions::{Ownership, Position};
 use crate::runner::deliverer::Deliverer;
 use crate::runner::engine::Engine;
-use crate::runner::inbox::Inbox;
-use crate::runner::job::{Back, Job};
+use crate::runner::job::{Back, Inbox, Job};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -32,13 +31,13 @@ fn engine(log: &Scripted, config: &Config) -> Engine {
 }
 
 /// An open inbox.
-fn inbox(engine: &Engine) -> Arc<Inbox<Back>> {
+fn inbox(engine: &Engine) -> Arc<Inbox> {
     let inbox = engine.open_inbox();
     inbox.open(Instant::now() + HOUR);
     inbox
 }
 
-fn job(inbox: &Arc<Inbox<Back>>, name: &str, url: &str) -> Job {
+fn job(inbox: &Arc<Inbox>, name: &str, url: &str) -> Job {
     let (from, ownership) = (at(DISPATCH), Ownership::default());
     let record = Record {
         from,
@@ -54,7 +53,7 @@ fn job(inbox: &Arc<Inbox<Back>>, name: &str, url: &str) -> Job {
 }
 
 /// Events whose request has ended.
-async fn ended(inbox: &Inbox<Back>, count: usize) -> Vec<String> {
+async fn ended(inbox: &Inbox, count: usize) -> Vec<String> {
     let (mut names, begun) = (Vec::new(), Instant::now());
     while names.len() < count {
         assert!(begun.elapsed() < Duration::from_secs(120), "only {names:?} ended");
