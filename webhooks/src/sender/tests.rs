@@ -10,7 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
-use axum::http::{HeaderMap, StatusCode, header::LOCATION};
+use axum::http::header::{CONNECTION, LOCATION};
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,40 +27,54 @@ use super::*;
 const NOW: UnixMicros = UnixMicros(1_790_000_012_345_678);
 
 fn config(timeout: Duration, allow_private_addresses: bool) -> Config {
-    Config {
-        max_attempts: 12,
-        failing_after: Duration::from_secs(3600),
-        timeout,
-        receivers: if allow_private_addresses {
-            ReceiverPolicy::anywhere()
-        } else {
-            ReceiverPolicy::default()
-        },
-        proxy: None,
-        proxy_credentials: None,
-        certificates: Vec::new(),
-        concurrency: 8,
-        concurrency_per_host: 8,
-        secret: Secret::new("whsec"),
-        previous_secret: Some(Secret::new("older")),
-        unknown_transfer_webhook_url: None,
-        dust_threshold: std::collections::BTreeMap::new(),
-    }
+    let receivers = if allow_private_addresses {
+        ReceiverPolicy::anywhere()
+    } else {
+        ReceiverPolicy::default()
+    };
+    let previous_secret = Some(Secret::new("older"));
+    Config { timeout, receivers, previous_secret, ..crate::config::tests::read("").0 }
 }
 
 fn sender(timeout: Duration, allow_private_addresses: bool) -> Sender {
-    let config = config(timeout, allow_private_addresses);
-    Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap()
+    sender_of(&config(timeout, allow_private_addresses))
+}
+
+fn sender_of(config: &Config) -> Sender {
+    Sender::new(config, Arc::new(ManualClock::new(NOW))).unwrap()
+}
+
+fn to(url: impl Into<String>) -> Delivery {
+    Delivery { url: url.into(), ..example::delivery() }
 }
 
 async fn send(url: impl Into<String>) -> Answer {
-    let delivery = Delivery { url: url.into(), ..example::delivery() };
-    sender(Duration::from_secs(10), true).send(&delivery).await
+    sender(Duration::from_secs(10), true).send(&to(url)).await
+}
+
+/// A listener on loopback, and its address.
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Answers with 200 at every address of this machine, and counts. Each connection serves once.
+async fn counting() -> (u16, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
+    let routes = Router::new().fallback(move || async move {
+        count.fetch_add(1, Ordering::SeqCst);
+        [(CONNECTION, "close")]
+    });
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+    (port, calls)
 }
 
 async fn serve(routes: Router) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
     address
 }
@@ -70,8 +85,7 @@ where
     F: Fn(TcpStream) -> R + Send + 'static,
     R: Future<Output = ()> + Send + 'static,
 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut head = [0; 4096];
@@ -129,15 +143,10 @@ async fn the_last_status_counts_and_no_other_spec_6_3_1() {
 
 #[tokio::test]
 async fn redirects_are_not_followed() {
-    let followed = Arc::new(AtomicUsize::new(0));
-    let count = followed.clone();
-    let target = serve(Router::new().fallback(move || async move {
-        count.fetch_add(1, Ordering::SeqCst);
-    }))
-    .await;
+    let (port, followed) = counting().await;
     for code in [301, 302, 303, 307, 308] {
         let status = StatusCode::from_u16(code).unwrap();
-        let location = format!("http://{target}/");
+        let location = format!("http://127.0.0.1:{port}/");
         let routes =
             Router::new().route("/", post(move || async move { (status, [(LOCATION, location)]) }));
         let answer = send(format!("http://{}/", serve(routes).await)).await;
@@ -195,7 +204,7 @@ async fn closed_idle_connections_lose_nothing() {
     })
     .await;
     let sender = sender(Duration::from_secs(10), true);
-    let delivery = Delivery { url: format!("http://{address}/"), ..example::delivery() };
+    let delivery = to(format!("http://{address}/"));
     for _ in 0..3 {
         assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
         // The sender still lives: nothing but an idle limit closes it.
@@ -214,10 +223,7 @@ async fn receivers_that_give_no_status_run_out_of_time() {
     let header_drip = serve_raw(|stream| drip(stream, b"HTTP/1.1 200 OK\r\nX: ", b"x")).await;
     let time_out = Duration::from_secs(2);
     let sender = sender(time_out, true);
-    let answer = async |address| {
-        let url = format!("http://{address}/");
-        sender.send(&Delivery { url, ..example::delivery() }).await
-    };
+    let answer = async |address| sender.send(&to(format!("http://{address}/"))).await;
     let (first, second) = tokio::join!(answer(silent), answer(header_drip));
     for answer in [first, second] {
         assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Timeout, None));
@@ -235,9 +241,8 @@ async fn spec_6_3_1_status_decides_whatever_the_body() {
     };
     let sender = sender(Duration::from_secs(5), true);
     let check = async |address, outcome, status| {
-        let url = format!("http://{address}/");
         let begun = Instant::now();
-        let answer = sender.send(&Delivery { url, ..example::delivery() }).await;
+        let answer = sender.send(&to(format!("http://{address}/"))).await;
         assert_eq!((answer.outcome, answer.http_status), (outcome, Some(status)));
         assert!(begun.elapsed() < Duration::from_secs(60), "the time-out bounds the body too");
     };
@@ -285,7 +290,7 @@ async fn a_huge_body_is_cut_off_and_counts_by_its_status() {
     })
     .await;
     let sender = sender(Duration::from_secs(10), true);
-    let delivery = Delivery { url: format!("http://{address}/"), ..example::delivery() };
+    let delivery = to(format!("http://{address}/"));
     let answer = sender.send(&delivery).await;
     assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Delivered, Some(200)));
     let mut ended = ended;
@@ -343,13 +348,7 @@ async fn broken_answers_differ_from_missing_receivers() {
 
 #[tokio::test]
 async fn addresses_of_the_own_network_are_not_called() {
-    let calls = Arc::new(AtomicUsize::new(0));
-    let count = calls.clone();
-    let address = serve(Router::new().fallback(move || async move {
-        count.fetch_add(1, Ordering::SeqCst);
-    }))
-    .await;
-    let port = address.port();
+    let (port, calls) = counting().await;
     let guarded = sender(Duration::from_secs(10), false);
     for url in [
         format!("http://127.0.0.1:{port}/"),
@@ -358,13 +357,12 @@ async fn addresses_of_the_own_network_are_not_called() {
         // A name: refused by the resolver, after the resolution.
         format!("http://localhost:{port}/"),
     ] {
-        let answer = guarded.send(&Delivery { url: url.clone(), ..example::delivery() }).await;
+        let answer = guarded.send(&to(url.clone())).await;
         assert_eq!(answer.outcome, AttemptOutcome::Forbidden, "{url}");
     }
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     let open = sender(Duration::from_secs(10), true);
-    let url = format!("http://localhost:{port}/");
-    let answer = open.send(&Delivery { url, ..example::delivery() }).await;
+    let answer = open.send(&to(format!("http://localhost:{port}/"))).await;
     assert_eq!(answer.outcome, AttemptOutcome::Delivered);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
@@ -379,12 +377,11 @@ async fn connections_serve_again() {
             note.lock().unwrap().insert(peer.0);
         }),
     );
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (listener, address) = listen().await;
     let service = routes.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
     let sender = sender(Duration::from_secs(10), true);
-    let delivery = Delivery { url, ..example::delivery() };
+    let delivery = to(format!("http://{address}/"));
     for _ in 0..5 {
         assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
     }
@@ -416,8 +413,7 @@ async fn refuse_http2(mut stream: TcpStream, requests: Arc<AtomicUsize>) -> std:
 #[tokio::test]
 async fn the_client_repeats_no_request() {
     let requests = Arc::new(AtomicUsize::new(0));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (listener, address) = listen().await;
     let count = requests.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -428,7 +424,7 @@ async fn the_client_repeats_no_request() {
     let sender = sender(time_out, true);
     let client = client(&config(time_out, true)).http2_prior_knowledge().build().unwrap();
     let sender = Sender { client, ..sender };
-    let answer = sender.send(&Delivery { url, ..example::delivery() }).await;
+    let answer = sender.send(&to(format!("http://{address}/"))).await;
     assert_eq!((answer.outcome, answer.http_status), (AttemptOutcome::Protocol, None));
     assert_eq!(requests.load(Ordering::SeqCst), 1);
 }

@@ -10,7 +10,7 @@ use log::{
 };
 use runtime::{Clock, ManualClock};
 use schemas::record::{Attempt, Delivery, example};
-use schemas::{Layout, Partition, ReceiverPolicy, Secret, Topic, UnixMicros};
+use schemas::{Layout, Partition, ReceiverPolicy, Topic, UnixMicros};
 
 use crate::config::Config;
 use crate::machine::tracker::Tracker;
@@ -18,21 +18,15 @@ use crate::machine::tracker::Tracker;
 pub(super) const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 pub(super) const START: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
+/// The defaults, with requests to every address and few at once.
 pub(super) fn config() -> Config {
     Config {
-        max_attempts: 12,
         timeout: Duration::from_secs(30),
-        failing_after: Duration::from_secs(3600),
         receivers: ReceiverPolicy::anywhere(),
-        proxy: None,
-        proxy_credentials: None,
-        certificates: Vec::new(),
         concurrency: 64,
         concurrency_per_host: 8,
-        secret: Secret::new("whsec"),
-        previous_secret: None,
         unknown_transfer_webhook_url: None,
-        dust_threshold: BTreeMap::new(),
+        ..crate::config::tests::read("").0
     }
 }
 

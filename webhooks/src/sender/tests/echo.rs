@@ -2,13 +2,10 @@
 
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, Uri};
-use runtime::ManualClock;
-use schemas::record::example;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use url::form_urlencoded::byte_serialize;
 
-use super::{NOW, send, serve};
+use super::{listen, send, sender_of, serve, to};
 use crate::sender::*;
 
 const SIGNATURES: [&str; 2] = ["service-signature", "webhook-signature"];
@@ -90,8 +87,7 @@ async fn echoed_urls_are_masked() {
 /// The error page of the proxy echoes its credentials.
 #[tokio::test]
 async fn credentials_of_the_proxy_are_masked() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, address) = listen().await;
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = [0; 4096];
@@ -102,12 +98,11 @@ async fn credentials_of_the_proxy_are_masked() {
         stream.write_all(answer.as_bytes()).await.unwrap();
     });
     let (config, problems) = crate::config::tests::read(&format!(
-        "[webhooks]\nproxy = \"http://shop:p%40ssword@localhost:{port}\"\n"
+        "[webhooks]\nproxy = \"http://shop:p%40ssword@localhost:{}\"\n",
+        address.port()
     ));
     assert_eq!(problems, [""; 0]);
-    let sender = Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap();
-    let url = "http://shop.example/hooks".to_owned();
-    let answer = sender.send(&Delivery { url, ..example::delivery() }).await;
+    let answer = sender_of(&config).send(&to("http://shop.example/hooks")).await;
     assert_eq!(answer.http_status, Some(502), "{:?}", answer.cause);
     assert_eq!(answer.answer.to_lowercase(), "proxy-authorization: basic ***");
 }

@@ -5,23 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use reqwest::Proxy;
-use runtime::ManualClock;
 use rustix::process::{Resource, getrlimit};
 use schemas::parse_network;
-use schemas::record::example;
 use testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
-use super::{NOW, config, sender, serve};
+use super::{config, counting, listen, sender, sender_of, serve, to};
 use crate::guard::NotResolved;
 use crate::sender::*;
 
 const SOME_TIME: Duration = Duration::from_secs(10);
-
-fn to(url: impl Into<String>) -> Delivery {
-    Delivery { url: url.into(), ..example::delivery() }
-}
 
 /// Finds addresses by `lookup` alone; 127.0.0.1 is the one private address that may be called.
 fn resolving(
@@ -33,27 +27,13 @@ fn resolving(
     let config = Config { receivers: receivers.clone(), ..config(timeout, false) };
     let mut resolver = GuardedResolver::asking(receivers, timeout / 2, Arc::new(lookup));
     resolver.fresh_for = Duration::ZERO;
-    let sender = Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap();
+    let sender = sender_of(&config);
     let client = client(&config).dns_resolver(Arc::new(resolver)).build().unwrap();
     Sender { client, ..sender }
 }
 
 fn address(last: u8) -> SocketAddr {
     ([127, 0, 0, last], 0).into()
-}
-
-/// Answers with 200 at every address of loopback, and counts. Each connection serves once.
-async fn counting() -> (u16, Arc<AtomicUsize>) {
-    let calls = Arc::new(AtomicUsize::new(0));
-    let count = calls.clone();
-    let routes = Router::new().fallback(move || async move {
-        count.fetch_add(1, Ordering::SeqCst);
-        [(axum::http::header::CONNECTION, "close")]
-    });
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-    (port, calls)
 }
 
 #[tokio::test]
@@ -135,8 +115,7 @@ async fn a_network_that_swallows_is_a_failure_to_connect() {
 
 /// A proxy that notes the first line of each request, and answers with `answer`.
 async fn proxy(answer: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = lines.clone();
     tokio::spawn(async move {
@@ -156,8 +135,7 @@ fn proxied(proxy: SocketAddr) -> Sender {
     // The proxy is named by its host name. It may be in the internal network, even if receivers may not.
     let url = format!("http://localhost:{}", proxy.port());
     let proxy = Some(Proxy::all(url).unwrap());
-    let config = Config { proxy, ..config(SOME_TIME, false) };
-    Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap()
+    sender_of(&Config { proxy, ..config(SOME_TIME, false) })
 }
 
 #[tokio::test]

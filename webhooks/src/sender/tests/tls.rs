@@ -4,15 +4,12 @@ use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
     date_time_ymd,
 };
-use runtime::ManualClock;
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use schemas::record::example;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::{NOW, config, sender, serve_raw};
+use super::{config, listen, sender, sender_of, serve_raw, to};
 use crate::sender::*;
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
@@ -48,8 +45,7 @@ async fn serve_chain(chain: Vec<CertificateDer<'static>>, key: KeyPair) -> Strin
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://{}/hooks", listener.local_addr().unwrap());
+    let (listener, address) = listen().await;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             // A client that refuses the certificate ends the connection.
@@ -59,7 +55,7 @@ async fn serve_chain(chain: Vec<CertificateDer<'static>>, key: KeyPair) -> Strin
             }
         }
     });
-    url
+    format!("https://{address}/hooks")
 }
 
 /// Sends an attempt that trusts the certificates of `ca_file`.
@@ -70,8 +66,7 @@ async fn send(url: String, trusted: &[&str]) -> Answer {
 
 async fn send_trusting(url: String, certificates: Vec<reqwest::Certificate>) -> Answer {
     let config = Config { certificates, ..config(Duration::from_secs(10), true) };
-    let sender = Sender::new(&config, Arc::new(ManualClock::new(NOW))).unwrap();
-    sender.send(&Delivery { url, ..example::delivery() }).await
+    sender_of(&config).send(&to(url)).await
 }
 
 /// Two authorities in one file, of which the second one is the receiver's.
@@ -157,7 +152,6 @@ async fn failed_handshakes_are_failures_to_connect() {
     assert_eq!(old.outcome, AttemptOutcome::Connect);
     assert!(cause.contains("ProtocolVersion"), "{cause}");
     let sender = sender(Duration::from_millis(500), true);
-    let url = serve_bytes(b"").await;
-    let stalled = sender.send(&Delivery { url, ..example::delivery() }).await;
+    let stalled = sender.send(&to(serve_bytes(b"").await)).await;
     assert_eq!((stalled.outcome, stalled.http_status), (AttemptOutcome::Connect, None));
 }
