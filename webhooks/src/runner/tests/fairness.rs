@@ -46,7 +46,7 @@ async fn busy_receiver_is_deferred_without_an_attempt() {
     let quick = Receiver::start(200, log.clock()).await;
     let config = Config { concurrency_per_host: 1, ..config() };
     let events: Vec<String> = (0..12).map(|n| format!("slow-{n}")).collect();
-    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &silent.url());
+    dispatch(&log, &events, &silent.url());
     dispatch(&log, &["quick"], &quick.url());
     let mut deliverer = deliverer(&log, &config);
     // One is under way, eleven wait for a moment, then they are deferred.
@@ -109,7 +109,7 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
     let log = Scripted::new();
     let receiver = Receiver::start(200, log.clock()).await;
     let events: Vec<String> = (0..600).map(|n| format!("burst-{n}")).collect();
-    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &receiver.url());
+    dispatch(&log, &events, &receiver.url());
     let mut deliverer = deliverer(&log, &config());
     turn_until(&mut deliverer, || log.attempts().len() == 600);
     assert_eq!(log.read::<Delivery>(DEFER), []);
@@ -126,7 +126,7 @@ async fn quick_receivers_backlog_waits_for_no_delay() {
     dispatch(&log, &["first"], &receiver.url());
     turn_until(&mut deliverer, || log.attempts().len() == 1);
     let events: Vec<String> = (0..EVENTS).map(|n| format!("event-{n}")).collect();
-    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &receiver.url());
+    dispatch(&log, &events, &receiver.url());
     turn_until(&mut deliverer, || receiver.calls().len() == 1 + EVENTS);
     assert!(log.read::<Delivery>(DEFER).len() > 1000, "there was no room for all");
     assert_eq!(log.clock().now(), START);
@@ -184,7 +184,7 @@ async fn a_dead_receiver_costs_few_records() {
     const EVENTS: usize = 300;
     let log = Scripted::new();
     let events: Vec<_> = (0..EVENTS).map(|number| format!("event-{number}")).collect();
-    dispatch(&log, &events.iter().map(String::as_str).collect::<Vec<_>>(), &dead_url().await);
+    dispatch(&log, &events, &dead_url().await);
     let topics: Vec<_> = Topic::ALL
         .iter()
         .copied()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use log::consumer::Consumer;
 use log::{NewRecord, StepError};
-use schemas::record::{Attempt, Delivery, WebhookEntry, example};
+use schemas::record::{Delivery, WebhookEntry, example};
 use schemas::{AttemptOutcome, RetryLevel, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
@@ -25,11 +25,6 @@ fn deliverer(log: &Scripted) -> Consumer<Deliverer> {
 
 fn append(log: &Scripted, topic: Topic, delivery: &Delivery) {
     log.append(vec![put(topic, &delivery.key(), delivery)]);
-}
-
-fn outcomes(log: &Scripted) -> Vec<(String, i32, AttemptOutcome)> {
-    let attempts: Vec<Attempt> = log.read(Topic::WebhooksAttempts);
-    attempts.into_iter().map(|a| (a.event_id, a.attempt, a.outcome)).collect()
 }
 
 fn outcome(event: &str, attempt: i32, outcome: AttemptOutcome) -> (String, i32, AttemptOutcome) {
@@ -53,7 +48,7 @@ async fn invariant_12_older_events_never_follow_newer_ones() {
         outcome("v6", 1, AttemptOutcome::Delivered),
         outcome("v5", 2, AttemptOutcome::Superseded),
     ];
-    assert_eq!(outcomes(&log), wanted);
+    assert_eq!(log.outcomes(), wanted);
     assert_eq!(receiver.called(), names(&[("v5", 1), ("v6", 1)]));
     assert_eq!(log.committed(SOON).unwrap().offset.0, 1);
 }
@@ -91,8 +86,8 @@ async fn failure_before_a_newer_event_is_not_retried() {
     append(&log, DISPATCH, &event(7, &receiver.url()));
     turn_until(&mut deliverer, is_taken);
     receiver.open();
-    turn_until(&mut deliverer, || outcomes(&log).len() == 4);
-    let mut found = outcomes(&log);
+    turn_until(&mut deliverer, || log.outcomes().len() == 4);
+    let mut found = log.outcomes();
     found.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     let wanted = [
         outcome("v5", 1, AttemptOutcome::Status),
@@ -126,7 +121,7 @@ async fn what_was_overtaken_stays_so_after_a_crash() {
         let mut second = deliverer(&log);
         turn_until(&mut second, || log.attempts().len() == 2);
         assert!(receiver.called().iter().all(|(event, _)| event == "v6"), "{is_committed}");
-        let mut found = outcomes(&log);
+        let mut found = log.outcomes();
         found.sort();
         let wanted = [
             outcome("v5", 11, AttemptOutcome::Superseded),
@@ -163,7 +158,7 @@ async fn a_resend_takes_the_place_of_the_retries() {
     log.clock().advance(Duration::from_secs(1));
     turn_until(&mut deliverer, || log.attempts().len() == 4);
     assert_eq!(receiver.called(), names(&[("v5", 1), ("v6", 1), ("v6", 2)]));
-    let found = outcomes(&log);
+    let found = log.outcomes();
     assert!(found.contains(&outcome("v5", 2, AttemptOutcome::Superseded)), "{found:?}");
     assert!(found.contains(&outcome("v6", 2, AttemptOutcome::Delivered)), "{found:?}");
 }

@@ -8,11 +8,6 @@ use super::receiver::Receiver;
 use super::scripted::{Scripted, config, delivery, put};
 use crate::config::Config;
 
-fn attempts(log: &Scripted) -> Vec<(String, i32, AttemptOutcome)> {
-    let attempts: Vec<Attempt> = log.read(Topic::WebhooksAttempts);
-    attempts.into_iter().map(|a| (a.event_id, a.attempt, a.outcome)).collect()
-}
-
 fn dead(log: &Scripted) -> Vec<Delivery> {
     log.read(Topic::WebhooksDead)
 }
@@ -30,7 +25,7 @@ async fn a_url_that_may_not_be_called_is_dead_at_once() {
     }
     let mut first = deliverer(&log, &refusing);
     turn_until(&mut first, || dead(&log).len() == 5);
-    let forbidden = attempts(&log);
+    let forbidden = log.outcomes();
     assert_eq!(forbidden.len(), 5);
     assert!(forbidden.iter().all(|(_, n, of)| (*n, *of) == (1, AttemptOutcome::Forbidden)));
     let causes = log.read::<Attempt>(Topic::WebhooksAttempts);
@@ -40,8 +35,8 @@ async fn a_url_that_may_not_be_called_is_dead_at_once() {
     let again = Delivery { manual: true, ..delivery("again", &receiver.url()) };
     log.append(vec![put(DISPATCH, "again", &again)]);
     let mut second = deliverer(&log, &config());
-    turn_until(&mut second, || attempts(&log).len() == 6);
-    assert_eq!(attempts(&log)[5].2, AttemptOutcome::Delivered);
+    turn_until(&mut second, || log.outcomes().len() == 6);
+    assert_eq!(log.outcomes()[5].2, AttemptOutcome::Delivered);
 }
 
 /// The name may soon resolve to another address: an internal one is usually a mistake that gets fixed.
@@ -53,7 +48,7 @@ async fn forbidden_address_of_a_name_keeps_the_schedule() {
     dispatch(&log, &["a"], "http://localhost/");
     let mut deliverer = deliverer(&log, &inside);
     turn_until(&mut deliverer, || log.read::<Delivery>(RETRY).len() == 1);
-    assert_eq!(attempts(&log), [("a".to_owned(), 1, AttemptOutcome::Forbidden)]);
+    assert_eq!(log.outcomes(), [("a".to_owned(), 1, AttemptOutcome::Forbidden)]);
     assert_eq!(dead(&log), []);
 }
 
@@ -73,11 +68,11 @@ async fn unreachable_receiver_alone_is_given_up() {
     let mut deliverer = deliverer(&log, &config());
     let deferred = || log.committed(DISPATCH).is_some_and(|at| at.offset.0 == 1);
     turn_until(&mut deliverer, deferred);
-    assert_eq!((attempts(&log).len(), dead(&log).len()), (0, 0), "no other can be called either");
+    assert_eq!((log.outcomes().len(), dead(&log).len()), (0, 0), "no other can be called either");
     dispatch(&log, &["b"], &receiver.url());
-    turn_until(&mut deliverer, || attempts(&log).len() == 1);
+    turn_until(&mut deliverer, || log.outcomes().len() == 1);
     log.append(vec![put(DISPATCH, "a", &for_a_day)]);
     turn_until(&mut deliverer, || dead(&log).len() == 1);
-    assert_eq!(attempts(&log)[1], ("a".to_owned(), 1, AttemptOutcome::CircuitOpen));
+    assert_eq!(log.outcomes()[1], ("a".to_owned(), 1, AttemptOutcome::CircuitOpen));
     assert_eq!(log.read::<Delivery>(DEFER), []);
 }

@@ -10,7 +10,7 @@ use log::{
 };
 use runtime::{Clock, ManualClock};
 use schemas::record::{Attempt, Delivery, example};
-use schemas::{Layout, Partition, ReceiverPolicy, Topic, UnixMicros};
+use schemas::{AttemptOutcome, Layout, Partition, ReceiverPolicy, Topic, UnixMicros};
 
 use crate::config::Config;
 use crate::machine::tracker::Tracker;
@@ -176,10 +176,15 @@ impl Scripted {
         open.map(|record| schemas::decode(record.value.as_deref().unwrap()).unwrap()).collect()
     }
 
+    /// Event, number and outcome of each attempt committed so far.
+    pub(super) fn outcomes(&self) -> Vec<(String, i32, AttemptOutcome)> {
+        let attempts: Vec<Attempt> = self.read(Topic::WebhooksAttempts);
+        attempts.into_iter().map(|a| (a.event_id, a.attempt, a.outcome)).collect()
+    }
+
     /// Event and number of each attempt committed so far.
     pub(super) fn attempts(&self) -> Vec<(String, i32)> {
-        let attempts: Vec<Attempt> = self.read(Topic::WebhooksAttempts);
-        attempts.into_iter().map(|a| (a.event_id, a.attempt)).collect()
+        self.outcomes().into_iter().map(|(event, number, _)| (event, number)).collect()
     }
 }
 
