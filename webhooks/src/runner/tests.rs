@@ -9,4 +9,5 @@ mod order;
 mod pipeline;
 mod receiver;
 mod refused;
+mod running;
 pub(super) mod scripted;

@@ -1,15 +1,11 @@
 //! Alerts to sinks over the embedded log: each by itself, once, and across restarts.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::{HeaderMap, StatusCode};
-use axum::routing::post;
 use log::embedded::EmbeddedLog;
-use log::{Log, NewRecord, Offset, StageContext};
+use log::{Log, NewRecord};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use runtime::{Clock, ManualClock, SystemClock};
 use schemas::record::{Alert, DeadLetter, example};
@@ -17,95 +13,48 @@ use schemas::{AlertKind, AlertState, Blockchain, Topic, UnixMicros};
 use testkit::eventually;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-use super::scripted::{LAYOUT, at, config};
+use super::receiver::{Call, Receiver};
+use super::running::{self, Running, read};
+use super::scripted::config;
 use crate::alerts::config::tests::read_with;
 use crate::alerts::{AlertsConfig, test_sink};
-use crate::error::Error;
 use crate::machine::outbox::AGE_MAX_MICROS;
 use crate::runner::herald::{ABSENT_RECORDS_MAX, REASON_CHARS_MAX};
 use crate::runner::run_herald;
 
-const KEY: &str = "token-of-the-url-0123456789";
-
-struct Running {
-    stop: CancellationToken,
-    thread: JoinHandle<Result<(), Error>>,
+fn start(log: &EmbeddedLog, alerts: &AlertsConfig) -> Running {
+    let alerts = alerts.clone();
+    let config = crate::Config { timeout: Duration::from_secs(5), ..config() };
+    Running::start(log, Arc::new(SystemClock), |context| {
+        vec![std::thread::spawn(move || run_herald(&alerts, &config, &context))]
+    })
 }
 
-impl Running {
-    fn start(log: &EmbeddedLog, alerts: &AlertsConfig) -> Self {
-        let stop = CancellationToken::new();
-        let context = StageContext {
-            log: Arc::new(log.clone()),
-            clock: Arc::new(SystemClock),
-            member: "webhooks.0".to_owned(),
-            handle: Handle::current(),
-            stop: stop.clone(),
-        };
-        let alerts = alerts.clone();
-        let config = crate::Config { timeout: Duration::from_secs(5), ..config() };
-        let thread = std::thread::spawn(move || run_herald(&alerts, &config, &context));
-        Self { stop, thread }
-    }
-
-    async fn stop(self) {
-        self.stop.cancel();
-        let ended = tokio::task::spawn_blocking(move || self.thread.join().unwrap()).await;
-        ended.unwrap().unwrap();
-    }
+async fn receiver(status: u16) -> Receiver {
+    Receiver::start(status, Arc::new(SystemClock)).await
 }
 
-/// Takes requests, and answers none while it is shut.
-#[derive(Clone)]
-struct Inbox {
-    port: u16,
-    bodies: Arc<Mutex<Vec<(HeaderMap, String)>>>,
-    open: watch::Sender<bool>,
+async fn silent() -> Receiver {
+    Receiver::silent(Arc::new(SystemClock)).await
 }
 
-impl Inbox {
-    async fn start(status: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (bodies, open) = (Arc::new(Mutex::new(Vec::new())), watch::channel(true).0);
-        let inbox = Self { port, bodies, open };
-        let state = inbox.clone();
-        let routes = Router::new().fallback(post(move |headers: HeaderMap, body: String| {
-            let state = state.clone();
-            async move {
-                state.bodies.lock().unwrap().push((headers, body.clone()));
-                state.open.subscribe().wait_for(|open| *open).await.unwrap();
-                (StatusCode::from_u16(status).unwrap(), format!("got {body} at {KEY}"))
-            }
-        }));
-        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        inbox
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/hooks/{KEY}", self.port)
-    }
-
+impl Receiver {
     /// State and name in each request.
     fn got(&self) -> Vec<String> {
-        let bodies = self.bodies.lock().unwrap();
-        let words = |body: &String| {
-            let value: serde_json::Value = serde_json::from_str(body).unwrap();
+        let words = |call: Call| {
+            let value: serde_json::Value = serde_json::from_str(&call.body).unwrap();
             format!("{} {}", value["state"].as_str().unwrap(), value["alert_id"].as_str().unwrap())
         };
-        bodies.iter().map(|(_, body)| words(body)).collect()
+        self.calls().into_iter().map(words).collect()
     }
 
     async fn gets(&self, count: usize) {
-        eventually("messages", || async { (self.got().len() >= count).then_some(()) }).await;
+        eventually("messages", || async { (self.calls().len() >= count).then_some(()) }).await;
     }
 
     fn webhook(&self, name: &str) -> String {
-        let url = self.url();
+        let url = self.keyed_url();
         format!(
             "[[alerts.sinks]]\nname = '{name}'\ntype = 'webhook'\nurl = '{url}'\nsecret = 'sink-secret-0123456789'\n"
         )
@@ -119,7 +68,7 @@ fn sinks(text: &str) -> AlertsConfig {
 }
 
 fn open(dir: &Path) -> EmbeddedLog {
-    EmbeddedLog::open(dir, LAYOUT, Arc::new(SystemClock)).unwrap()
+    running::open(dir, Arc::new(SystemClock))
 }
 
 fn raised(subject: &str) -> Alert {
@@ -139,53 +88,52 @@ fn end(alert: &Alert) -> Alert {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_beginning_and_end_is_sent_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (log, inbox) = (open(dir.path()), Inbox::start(200).await);
+    let (log, inbox) = (open(dir.path()), receiver(200).await);
     let config = sinks(&inbox.webhook("pager"));
     let first = raised("a");
     write(&log, &first).await;
-    let running = Running::start(&log, &config);
+    let running = start(&log, &config);
     inbox.gets(1).await;
     // The alert is open already, so it is not sent again.
     write(&log, &first).await;
     write(&log, &end(&first)).await;
     inbox.gets(2).await;
     write(&log, &end(&first)).await;
-    running.stop().await;
+    running.stop();
     write(&log, &first).await;
-    let running = Running::start(&log, &config);
+    let running = start(&log, &config);
     inbox.gets(3).await;
-    running.stop().await;
-    let running = Running::start(&log, &config);
+    running.stop();
+    let running = start(&log, &config);
     write(&log, &raised("b")).await;
     inbox.gets(4).await;
-    running.stop().await;
+    running.stop();
     let expected = ["raised chain_halted/eth/a", "resolved chain_halted/eth/a"];
     assert_eq!(inbox.got()[..2], expected);
     assert_eq!(inbox.got()[2..], [expected[0], "raised chain_halted/eth/b"]);
-    let bodies = inbox.bodies.lock().unwrap();
-    let (headers, _) = &bodies[0];
+    let calls = inbox.calls();
+    let headers = &calls[0].headers;
     assert!(headers.contains_key("service-signature") && headers.contains_key("webhook-id"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_sink_holds_no_other() {
     let dir = tempfile::tempdir().unwrap();
-    let (slow, quick) = (Inbox::start(200).await, Inbox::start(200).await);
-    slow.open.send_replace(false);
+    let (slow, quick) = (silent().await, receiver(200).await);
     let log = open(dir.path());
     let config = sinks(&format!("{}{}", slow.webhook("slow"), quick.webhook("quick")));
-    let running = Running::start(&log, &config);
+    let running = start(&log, &config);
     for subject in ["a", "b", "c"] {
         write(&log, &raised(subject)).await;
     }
     quick.gets(3).await;
     assert_eq!(slow.got(), ["raised chain_halted/eth/a"], "one at a time");
-    running.stop().await;
-    slow.open.send_replace(true);
-    slow.bodies.lock().unwrap().clear();
-    let running = Running::start(&log, &config);
+    running.stop();
+    slow.open();
+    slow.forget_calls();
+    let running = start(&log, &config);
     slow.gets(3).await;
-    running.stop().await;
+    running.stop();
     assert_eq!(slow.got()[1..], ["raised chain_halted/eth/b", "raised chain_halted/eth/c"]);
     assert_eq!(quick.got().len(), 3, "it is not sent again what it has");
 }
@@ -194,39 +142,38 @@ async fn a_slow_sink_holds_no_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_without_a_sink_keeps_its_place() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, second) = (Inbox::start(200).await, Inbox::start(200).await);
-    first.open.send_replace(false);
+    let (first, second) = (silent().await, receiver(200).await);
     let log = open(dir.path());
     let both = sinks(&format!("{}{}", first.webhook("first"), second.webhook("second")));
     let alone = sinks(&second.webhook("second"));
-    let running = Running::start(&log, &both);
+    let running = start(&log, &both);
     write(&log, &raised("a")).await;
     second.gets(1).await;
-    running.stop().await;
-    let running = Running::start(&log, &alone);
+    running.stop();
+    let running = start(&log, &alone);
     write(&log, &raised("b")).await;
     second.gets(2).await;
-    running.stop().await;
-    first.open.send_replace(true);
-    first.bodies.lock().unwrap().clear();
-    let running = Running::start(&log, &both);
+    running.stop();
+    first.open();
+    first.forget_calls();
+    let running = start(&log, &both);
     first.gets(2).await;
-    running.stop().await;
+    running.stop();
     assert_eq!(first.got(), ["raised chain_halted/eth/a", "raised chain_halted/eth/b"]);
     assert_eq!(second.got().len(), 2);
 
     // A sink that was removed for good no longer holds back the group.
-    let running = Running::start(&log, &alone);
+    let running = start(&log, &alone);
     let again = NewRecord::encode(Topic::Alerts, schemas::Partition(0), "", &raised("b")).unwrap();
     let many = usize::try_from(ABSENT_RECORDS_MAX + 1).unwrap();
     log.produce(vec![again; many]).await.unwrap();
     write(&log, &raised("c")).await;
     second.gets(3).await;
-    running.stop().await;
-    let running = Running::start(&log, &both);
+    running.stop();
+    let running = start(&log, &both);
     write(&log, &raised("d")).await;
     first.gets(3).await;
-    running.stop().await;
+    running.stop();
     assert_eq!(first.got()[2..], ["raised chain_halted/eth/d"]);
 }
 
@@ -234,25 +181,25 @@ async fn a_process_without_a_sink_keeps_its_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_letter_of_an_aborted_step_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let (log, inbox) = (open(dir.path()), Inbox::start(200).await);
+    let (log, inbox) = (open(dir.path()), receiver(200).await);
     let record = NewRecord::encode(Topic::Alerts, schemas::Partition(0), "", &raised("a")).unwrap();
     let garbage = NewRecord { value: Some(vec![9]), ..record };
     log.produce(vec![garbage]).await.unwrap();
     log.fail_next_commit();
-    let running = Running::start(&log, &sinks(&inbox.webhook("pager")));
-    let letters = || log.read(at(Topic::DeadLetters), Offset(0), 9).unwrap();
+    let running = start(&log, &sinks(&inbox.webhook("pager")));
+    let letters = || read::<DeadLetter>(&log, Topic::DeadLetters);
     eventually("the letter", || async { (!letters().is_empty()).then_some(()) }).await;
-    running.stop().await;
+    running.stop();
     assert_eq!(letters().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sink_gets_what_it_wants_and_nothing_old() {
     let dir = tempfile::tempdir().unwrap();
-    let inbox = Inbox::start(200).await;
+    let inbox = receiver(200).await;
     let clock =
         Arc::new(ManualClock::new(UnixMicros(SystemClock.now().0 - AGE_MAX_MICROS - 60_000_000)));
-    let old = EmbeddedLog::open(dir.path(), LAYOUT, clock).unwrap();
+    let old = running::open(dir.path(), clock);
     write(&old, &raised("old")).await;
     drop(old);
     let log = open(dir.path());
@@ -260,9 +207,9 @@ async fn a_sink_gets_what_it_wants_and_nothing_old() {
     write(&log, &late).await;
     write(&log, &raised("new")).await;
     let config = sinks(&format!("{}kinds = ['chain_halted']\n", inbox.webhook("pager")));
-    let running = Running::start(&log, &config);
+    let running = start(&log, &config);
     inbox.gets(1).await;
-    running.stop().await;
+    running.stop();
     assert_eq!(inbox.got(), ["raised chain_halted/eth/new"]);
 }
 
@@ -270,8 +217,8 @@ async fn a_sink_gets_what_it_wants_and_nothing_old() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_with_dead_letters_has_one_open_alert() {
     let dir = tempfile::tempdir().unwrap();
-    let (log, inbox) = (open(dir.path()), Inbox::start(200).await);
-    let running = Running::start(&log, &sinks(&inbox.webhook("pager")));
+    let (log, inbox) = (open(dir.path()), receiver(200).await);
+    let running = start(&log, &sinks(&inbox.webhook("pager")));
     let letter = |topic: &str| {
         let reason = "x".repeat(REASON_CHARS_MAX + 1);
         let letter = DeadLetter { topic: topic.to_owned(), reason, ..example::dead_letter() };
@@ -280,11 +227,7 @@ async fn a_topic_with_dead_letters_has_one_open_alert() {
     log.produce(vec![letter("orders"), letter("orders"), letter("deposits")]).await.unwrap();
     inbox.gets(2).await;
     log.produce(vec![letter("orders")]).await.unwrap();
-    let alerts = || {
-        let records = log.read(at(Topic::Alerts), Offset(0), 100).unwrap();
-        let decode = |r: &Arc<log::Record>| schemas::decode(r.value.as_deref().unwrap()).unwrap();
-        records.iter().map(decode).collect::<Vec<Alert>>()
-    };
+    let alerts = || read::<Alert>(&log, Topic::Alerts);
     let first = alerts()[0].clone();
     assert!(first.message.contains("could not process orders/"), "{}", first.message);
     assert_eq!(first.message.matches('x').count(), REASON_CHARS_MAX);
@@ -292,7 +235,7 @@ async fn a_topic_with_dead_letters_has_one_open_alert() {
     inbox.gets(3).await;
     log.produce(vec![letter("orders")]).await.unwrap();
     inbox.gets(4).await;
-    running.stop().await;
+    running.stop();
     let names: Vec<_> = alerts().into_iter().map(|alert| (alert.alert_id, alert.state)).collect();
     let of = |topic: &str, state| (format!("dead_letter/{topic}"), state);
     assert_eq!(
@@ -313,8 +256,8 @@ async fn keys_of_sinks_reach_no_answer_and_no_metric() {
     let handle = recorder.handle();
     drop(metrics::set_global_recorder(recorder));
     let dir = tempfile::tempdir().unwrap();
-    let inbox = Inbox::start(400).await;
-    let url = inbox.url();
+    let inbox = receiver(400).await;
+    let url = inbox.keyed_url();
     let body = "{\"routing_key\": \"routing-key-0123456789\", \"state\": \"{{state}}\", \"alert_id\": \"{{alert_id}}\"}";
     let config = sinks(&format!(
         "[[alerts.sinks]]\nname = 'chat'\ntype = 'http'\nurl = '{url}'\nheaders = {{ Authorization = 'Bearer key-of-the-header-9' }}\nbody = '{body}'\n"
@@ -326,7 +269,7 @@ async fn keys_of_sinks_reach_no_answer_and_no_metric() {
     assert_eq!(test_sink(&config, &self::config(), clock, "other").await.unwrap(), None);
     let log = open(dir.path());
     write(&log, &raised("a")).await;
-    let running = Running::start(&log, &config);
+    let running = start(&log, &config);
     eventually("a failure in the metrics", || async {
         let shown = handle.render();
         let open = "tidemark_webhooks_alerts_open{kind=\"chain_halted\"} 1";
@@ -335,10 +278,10 @@ async fn keys_of_sinks_reach_no_answer_and_no_metric() {
     })
     .await;
     inbox.gets(2).await;
-    assert_eq!(inbox.bodies.lock().unwrap()[1].0["authorization"], "Bearer key-of-the-header-9");
-    running.stop().await;
+    assert_eq!(inbox.calls()[1].headers["authorization"], "Bearer key-of-the-header-9");
+    running.stop();
     let shown = handle.render();
-    for secret in [KEY, "routing-key", "key-of-the-header"] {
+    for secret in ["token-of-the-url", "routing-key", "key-of-the-header"] {
         assert!(!shown.contains(secret) && !report.text.contains(secret), "{secret}");
     }
     assert!(shown.contains("alerts_open{kind=\"chain_halted\"} NaN"), "it is withdrawn: {shown}");
@@ -386,9 +329,9 @@ async fn a_mail_has_the_alert() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     write(&log, &raised("a")).await;
-    let running = Running::start(&log, &config);
+    let running = start(&log, &config);
     let got = tokio::time::timeout(Duration::from_secs(30), server).await.unwrap().unwrap();
-    running.stop().await;
+    running.stop();
     for part in [
         "MAIL FROM:<tidemark@shop.example>",
         "RCPT TO:<ops@shop.example>",

@@ -1,66 +1,34 @@
 //! Both loops on their threads over the embedded log: the schedule, restarts, fairness.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use log::Log;
 use log::embedded::EmbeddedLog;
-use log::{Log, Offset, StageContext, TopicPartition};
 use runtime::{Clock, ManualClock};
-use schemas::record::{Attempt, Delivery, Order, Record, Transfer, example};
+use schemas::record::{Attempt, Delivery, Order, Transfer, example};
 use schemas::{AttemptOutcome, DeferLevel, OrderId, OrderStatus, Topic, TransferId};
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::receiver::{Call, Receiver};
-use super::scripted::{LAYOUT, START, at, config, delivery, put};
+use super::running::{Running, open, read};
+use super::scripted::{START, config, delivery, put};
 use crate::config::Config;
-use crate::error::Error;
 use crate::runner::{Engine, run_deliverer, run_dispatcher};
 
 /// Both loops, on their threads.
-struct Running {
-    stop: CancellationToken,
-    threads: Vec<JoinHandle<Result<(), Error>>>,
-}
-
-impl Running {
-    fn start(log: &EmbeddedLog, config: &Config, clock: Arc<dyn Clock>) -> Self {
-        let stop = CancellationToken::new();
-        let context = StageContext {
-            log: Arc::new(log.clone()),
-            clock,
-            member: "webhooks.0".to_owned(),
-            handle: Handle::current(),
-            stop: stop.clone(),
-        };
-        let engine = Engine::new(config, context.clock.clone(), Handle::current()).unwrap();
-        let (config, dispatched) = (config.clone(), context.clone());
-        let threads = vec![
+fn start(log: &EmbeddedLog, config: &Config, clock: Arc<dyn Clock>) -> Running {
+    let engine = Engine::new(config, clock.clone(), Handle::current()).unwrap();
+    let config = config.clone();
+    Running::start(log, clock, |context| {
+        let dispatched = context.clone();
+        vec![
             std::thread::spawn(move || run_dispatcher(&config, &dispatched)),
             std::thread::spawn(move || run_deliverer(&engine, &context)),
-        ];
-        Self { stop, threads }
-    }
-
-    /// Ends both as the process does.
-    fn stop(self) {
-        self.stop.cancel();
-        self.threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
-    }
-}
-
-fn open(dir: &Path, clock: Arc<dyn Clock>) -> EmbeddedLog {
-    EmbeddedLog::open(dir, LAYOUT, clock).unwrap()
-}
-
-fn read<R: Record>(log: &EmbeddedLog, topic: Topic) -> Vec<R> {
-    let of: TopicPartition = at(topic);
-    let records = log.read(of, Offset(0), 100_000).unwrap();
-    records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
+        ]
+    })
 }
 
 fn attempts(log: &EmbeddedLog) -> Vec<Attempt> {
@@ -124,7 +92,7 @@ async fn invariant_9_spec_6_3_3_twelve_attempts_then_dead() {
     let failing = Receiver::start(500, clock.clone()).await;
     let quick = Receiver::start(200, clock.clone()).await;
     let config = Config { unknown_transfer_webhook_url: Some(failing.url()), ..config() };
-    let running = Running::start(&log, &config, clock.clone());
+    let running = start(&log, &config, clock.clone());
     change(&log, &paid(1, &failing.url())).await;
     unknown(&log, 1).await;
     let mut canaries = 0;
@@ -167,7 +135,7 @@ async fn a_restart_between_attempts_keeps_their_number() {
     let mut made = 0;
     for _ in 0..3 {
         let log = open(dir.path(), clock.clone());
-        let running = Running::start(&log, &config(), clock.clone());
+        let running = start(&log, &config(), clock.clone());
         if made == 0 {
             change(&log, &paid(1, &failing.url())).await;
         }
@@ -190,7 +158,7 @@ async fn a_silent_receiver_delays_nobody_else() {
     let log = open(dir.path(), clock.clone());
     let silent = Receiver::silent(clock.clone()).await;
     let quick = Receiver::start(200, clock.clone()).await;
-    let running = Running::start(&log, &config(), clock.clone());
+    let running = start(&log, &config(), clock.clone());
     for number in 0..40 {
         let url = if number % 2 == 0 { silent.url() } else { quick.url() };
         change(&log, &paid(number, &url)).await;
@@ -243,7 +211,7 @@ async fn invariant_9_each_event_is_attempted_never_early() {
     let total = usize::try_from(total).unwrap();
     for round in 1..=ROUNDS {
         let log = open(dir.path(), clock.clone());
-        let running = Running::start(&log, &config, clock.clone());
+        let running = start(&log, &config, clock.clone());
         for number in round * UNKNOWN..(round + 1) * UNKNOWN {
             unknown(&log, number).await;
             for order in [2 * number, 2 * number + 1] {

@@ -11,9 +11,13 @@ use schemas::UnixMicros;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+/// Path with a key, which answers reveal.
+const KEYED: &str = "/hooks/token-of-the-url-0123456789";
+
 /// One POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Call {
+    pub(super) headers: HeaderMap,
     pub(super) event_id: String,
     pub(super) attempt: i32,
     pub(super) at: UnixMicros,
@@ -60,7 +64,8 @@ impl Receiver {
         });
         let state = shared.clone();
         let handler = move |headers: HeaderMap, body: String| answer(state.clone(), headers, body);
-        let routes = Router::new().route("/hooks", post(handler));
+        let routes =
+            Router::new().route("/hooks", post(handler.clone())).route(KEYED, post(handler));
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         Self { port, shared }
     }
@@ -86,8 +91,17 @@ impl Receiver {
         format!("http://127.1.{high}.{low}:{}/hooks", self.port)
     }
 
+    /// URL with a key.
+    pub(super) fn keyed_url(&self) -> String {
+        format!("http://127.0.0.1:{}{KEYED}", self.port)
+    }
+
     pub(super) fn calls(&self) -> Vec<Call> {
         self.shared.calls.lock().unwrap().clone()
+    }
+
+    pub(super) fn forget_calls(&self) {
+        self.shared.calls.lock().unwrap().clear();
     }
 
     /// Number of connections that were closed before their answer.
@@ -111,13 +125,16 @@ impl Drop for Waiting {
     }
 }
 
-async fn answer(shared: Arc<Shared>, headers: HeaderMap, body: String) -> StatusCode {
-    let text = |name: &str| headers[name].to_str().unwrap().to_owned();
-    let event_id = text("webhook-id");
-    let attempt = text("webhook-attempt").parse().unwrap();
-    let call = Call { event_id: event_id.clone(), attempt, at: shared.clock.now(), body };
+/// Answers with the body. Requests that are no webhooks have no event and no attempt.
+async fn answer(shared: Arc<Shared>, headers: HeaderMap, body: String) -> (StatusCode, String) {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let event_id = text("webhook-id").unwrap_or_default();
+    let attempt = text("webhook-attempt").map_or(0, |number| number.parse().unwrap());
+    let at = shared.clock.now();
+    let call = Call { headers, event_id: event_id.clone(), attempt, at, body: body.clone() };
     shared.calls.lock().unwrap().push(call);
     let _waiting = Waiting(shared.clone());
     shared.open.subscribe().wait_for(|open| *open).await.unwrap();
-    StatusCode::from_u16((shared.status)(&event_id, attempt)).unwrap()
+    let status = StatusCode::from_u16((shared.status)(&event_id, attempt)).unwrap();
+    (status, format!("got {body} at {KEYED}"))
 }
