@@ -46,20 +46,6 @@ fn prove(hosts: &mut Hosts<i64>, host: &str) {
 }
 
 #[test]
-fn eight_silent_hosts_leave_room() {
-    let mut hosts = Hosts::new(256, 128);
-    prove(&mut hosts, "good");
-    for host in 0..8 {
-        for job in 0..100 {
-            offer(&mut hosts, &format!("silent-{host}"), job);
-        }
-    }
-    assert_eq!(start_all(&mut hosts).len(), 8, "one each, for nothing is known of them");
-    offer(&mut hosts, "good", 7);
-    assert_eq!(start(&mut hosts).unwrap().0, 7);
-}
-
-#[test]
 fn hosts_that_are_not_quick_share_half() {
     let mut hosts = Hosts::new(100, 50);
     (0..80).for_each(|host| prove(&mut hosts, &format!("good-{host}")));
