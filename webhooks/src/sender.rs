@@ -75,9 +75,6 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Makes the client.
-    ///
-    /// # Errors
-    /// [`Error::Client`], for example on a system without trusted certificates.
     pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         // An error means that a provider is installed already, which will do.
         drop(rustls::crypto::ring::default_provider().install_default());

@@ -36,8 +36,6 @@ enum Way {
 }
 
 impl Courier {
-    /// # Errors
-    /// [`Error::Client`] or [`Error::Mail`].
     pub(crate) fn new(sink: &Sink, config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let sender = |secret: &Secret| {
             let config = Config { secret: secret.clone(), previous_secret: None, ..config.clone() };

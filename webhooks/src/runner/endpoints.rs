@@ -59,9 +59,6 @@ impl Endpoints {
     }
 
     /// Notes an attempt. Its step must commit the alert, if any.
-    ///
-    /// # Errors
-    /// [`CodecError`] if the alert does not fit its schema, which is a defect of this program.
     pub(super) fn attempted(
         &mut self,
         host: &str,
@@ -119,9 +116,6 @@ impl Endpoints {
     }
 
     /// Raises the alert of an abandoned event for its step, unless it is already open.
-    ///
-    /// # Errors
-    /// As [`Endpoints::attempted`].
     pub(super) fn gave_up(
         &mut self,
         host: &str,

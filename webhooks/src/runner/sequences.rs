@@ -24,9 +24,6 @@ pub(super) struct Sequences {
 
 impl Sequences {
     /// Restores a partition before its deliveries. None is added if the process stops first.
-    ///
-    /// # Errors
-    /// [`Error`] if the log failed for good, or the changelog has an invalid entry.
     pub(super) fn restore(
         &mut self,
         partition: Partition,
@@ -55,9 +52,6 @@ impl Sequences {
     }
 
     /// Admits a due delivery, and keeps its entry for the next step.
-    ///
-    /// # Errors
-    /// [`CodecError`] if an entry does not fit its schema, which is a defect of this program.
     pub(super) fn admit(&mut self, job: Job, now: UnixMicros) -> Result<Admitted<Job>, CodecError> {
         let from = job.position.from;
         let (Some(turn), Some(sequence)) = (job.turn, self.of.get_mut(&from.partition)) else {
