@@ -140,15 +140,8 @@ impl<T> Host<T> {
     /// Removes and returns the jobs whose start of wait `is_out` selects.
     fn take(&mut self, is_out: impl Fn(UnixMicros) -> bool) -> Vec<(T, Reason)> {
         let reason = if self.breaker.is_open() { Reason::Down } else { Reason::Busy };
-        let mut taken = Vec::new();
-        for (priority, (since, job)) in std::mem::take(&mut self.waiting) {
-            if is_out(since) {
-                taken.push((job, reason));
-            } else {
-                self.waiting.insert(priority, (since, job));
-            }
-        }
-        taken
+        let out = self.waiting.extract_if(.., |_, (since, _)| is_out(*since));
+        out.map(|(_, (_, job))| (job, reason)).collect()
     }
 }
 
