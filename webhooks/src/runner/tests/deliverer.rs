@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::receiver::Receiver;
+use super::receiver::{Receiver, answering, silent};
 use super::scripted::{LAYOUT, Scripted, config, delivery, put};
 use crate::config::Config;
 use crate::error::Error;
@@ -101,8 +101,7 @@ async fn aborted_step_is_committed_without_another_post() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_started_while_results_cannot_be_kept() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     log.fail_commits([StepError::Aborted("disk full".into())]);
     dispatch(&log, &["a"], &receiver.url());
     let mut deliverer = deliverer(&log, &config());
@@ -121,8 +120,7 @@ async fn nothing_is_started_while_results_cannot_be_kept() {
 /// Another process may have the partitions by then, and have sent a newer event.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_started_while_the_log_cannot_be_read() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(500, log.clock()).await;
+    let (log, receiver) = answering(500).await;
     dispatch(&log, &["a"], &receiver.url());
     let mut deliverer = deliverer(&log, &config());
     turn_until(&mut deliverer, || log.attempts().len() == 1);
@@ -137,8 +135,7 @@ async fn nothing_is_started_while_the_log_cannot_be_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_fence_the_new_owner_makes_its_own_attempt() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     log.fail_commits([StepError::Fenced("another member".into())]);
     dispatch(&log, &["a"], &receiver.url());
     let mut deliverer = deliverer(&log, &config());
@@ -152,8 +149,7 @@ async fn after_a_fence_the_new_owner_makes_its_own_attempt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_of_revoked_partitions_are_dropped() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     let config = Config { concurrency_per_host: 1, ..config() };
     dispatch(&log, &["a", "b"], &receiver.url());
     let stop = CancellationToken::new();
@@ -263,8 +259,7 @@ async fn a_clock_of_the_log_that_is_off_changes_no_due_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_delivery_becomes_a_dead_letter() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     let no_value = NewRecord { value: None, ..put(DISPATCH, "x", &delivery("x", "")) };
     let garbage = NewRecord { value: Some(vec![9; 9]), ..no_value.clone() };
     let numberless = put(DISPATCH, "y", &Delivery { attempt: 13, ..delivery("y", "http://a/") });
@@ -315,8 +310,7 @@ async fn changed_url_applies_to_waiting_unknown_transfers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_waits_for_requests_and_starts_none() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     dispatch(&log, &["a"], &receiver.url());
     let stop = CancellationToken::new();
     let mut deliverer = deliverer_until(&log, &config(), &stop);
@@ -369,8 +363,7 @@ async fn failing_endpoint_is_named_once_a_day() {
 /// The attempt under way is completed, and no other is started. The newer version reads the record again.
 #[tokio::test(flavor = "multi_thread")]
 async fn newer_record_version_stops_the_deliverer() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     dispatch(&log, &["a"], &receiver.url());
     let mut deliverer = deliverer(&log, &config());
     turn_until(&mut deliverer, || receiver.calls().len() == 1);

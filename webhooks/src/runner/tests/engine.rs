@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::subscriber::NoSubscriber;
 
 use super::deliverer::{DISPATCH, dispatch, turn_until};
-use super::receiver::Receiver;
+use super::receiver::{Receiver, answering, silent};
 use super::scripted::{LAYOUT, START, Scripted, at, config, delivery};
 use crate::config::Config;
 use crate::guard::host_key;
@@ -68,8 +68,7 @@ async fn ended(inbox: &Inbox, count: usize) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ended_request_starts_the_next_of_any_worker() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
     let (one, other) = (inbox(&engine), inbox(&engine));
     engine.offer(job(&one, "a", &receiver.url()), START);
@@ -84,8 +83,7 @@ async fn ended_request_starts_the_next_of_any_worker() {
 /// The worker may have lost its partitions.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_starts_for_a_worker_that_has_no_turn() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
     let (gone, here) = (inbox(&engine), inbox(&engine));
     gone.close();
@@ -102,8 +100,7 @@ async fn nothing_starts_for_a_worker_that_has_no_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_too_long_goes_back_to_its_own_worker() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
     let (one, other) = (inbox(&engine), inbox(&engine));
     engine.offer(job(&one, "a", &receiver.url()), START);
@@ -117,8 +114,7 @@ async fn what_waits_too_long_goes_back_to_its_own_worker() {
 /// Their worker may be gone, and their inbox with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_jobs_of_lost_partitions_are_forgotten() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
     let inbox = inbox(&engine);
     let losses = ["a", "b", "c"].map(|name| {
@@ -203,8 +199,7 @@ fn value(handle: &PrometheusHandle, name: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_gauges_are_of_all_workers() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     let engine = engine(&log, &Config { concurrency_per_host: 1, ..config() });
     let (one, other) = (inbox(&engine), inbox(&engine));
     let recorder = PrometheusBuilder::new().build_recorder();

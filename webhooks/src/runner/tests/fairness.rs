@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::deliverer::{
     DEFER, DEFER_SECOND, DISPATCH, deliverer, deliverer_of, dispatch, names, turn_until,
 };
-use super::receiver::Receiver;
+use super::receiver::{Receiver, answering, silent};
 use super::scripted::{START, Scripted, config, delivery, put};
 use crate::config::Config;
 
@@ -71,8 +71,7 @@ async fn busy_receiver_is_deferred_without_an_attempt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivery_deferred_again_waits_a_minute_each_time() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     let config = Config { concurrency_per_host: 1, ..config() };
     dispatch(&log, &["a", "b"], &receiver.url());
     let mut deliverer = deliverer(&log, &config);
@@ -106,8 +105,7 @@ async fn a_delivery_deferred_again_waits_a_minute_each_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_for_a_quick_receiver_is_not_deferred() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     let events: Vec<String> = (0..600).map(|n| format!("burst-{n}")).collect();
     dispatch(&log, &events, &receiver.url());
     let mut deliverer = deliverer(&log, &config());
@@ -120,8 +118,7 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
 #[tokio::test(flavor = "multi_thread")]
 async fn quick_receivers_backlog_waits_for_no_delay() {
     const EVENTS: usize = 6000;
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     let mut deliverer = deliverer(&log, &config());
     dispatch(&log, &["first"], &receiver.url());
     turn_until(&mut deliverer, || log.attempts().len() == 1);
@@ -134,8 +131,7 @@ async fn quick_receivers_backlog_waits_for_no_delay() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fresh_events_do_not_overtake_for_ever() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     let config = Config { concurrency_per_host: 1, ..config() };
     dispatch(&log, &["first", "deferred"], &receiver.url());
     let mut deliverer = deliverer(&log, &config);

@@ -9,7 +9,7 @@ use schemas::{AttemptOutcome, RetryLevel, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
 use super::deliverer::{deliverer_of, names, turn_until};
-use super::receiver::Receiver;
+use super::receiver::{Receiver, silent};
 use super::scripted::{START, Scripted, config, event, put};
 use crate::error::Error;
 use crate::runner::deliverer::Deliverer;
@@ -55,8 +55,7 @@ async fn invariant_12_older_events_never_follow_newer_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_event_waits_for_the_commit_of_the_older() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     append(&log, DISPATCH, &event(5, &receiver.url()));
     let mut deliverer = deliverer(&log);
     turn_until(&mut deliverer, || receiver.calls().len() == 1);
@@ -77,8 +76,7 @@ async fn a_newer_event_waits_for_the_commit_of_the_older() {
 /// A retry would send the older status after the newer one.
 #[tokio::test(flavor = "multi_thread")]
 async fn failure_before_a_newer_event_is_not_retried() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     append(&log, DISPATCH, &event(5, &format!("{}/gone", receiver.url())));
     let mut deliverer = deliverer(&log);
     let is_taken = || log.committed(DISPATCH).is_some();
@@ -134,8 +132,7 @@ async fn what_was_overtaken_stays_so_after_a_crash() {
 /// The process that has the partition now may send a newer event at any moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn attempts_for_a_lost_partition_are_broken_off() {
-    let log = Scripted::new();
-    let receiver = Receiver::silent(log.clock()).await;
+    let (log, receiver) = silent().await;
     append(&log, DISPATCH, &event(5, &receiver.url()));
     let mut deliverer = deliverer(&log);
     turn_until(&mut deliverer, || receiver.calls().len() == 1);

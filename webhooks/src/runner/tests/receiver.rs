@@ -11,6 +11,8 @@ use schemas::UnixMicros;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::scripted::Scripted;
+
 /// Path with a key, which answers reveal.
 const KEYED: &str = "/hooks/token-of-the-url-0123456789";
 
@@ -112,6 +114,20 @@ impl Receiver {
     pub(super) fn called(&self) -> Vec<(String, i32)> {
         self.calls().into_iter().map(|call| (call.event_id, call.attempt)).collect()
     }
+}
+
+/// A scripted log, and a receiver with its clock that answers with `status`.
+pub(super) async fn answering(status: u16) -> (Scripted, Receiver) {
+    let log = Scripted::new();
+    let receiver = Receiver::start(status, log.clock()).await;
+    (log, receiver)
+}
+
+/// A scripted log, and a silent receiver with its clock.
+pub(super) async fn silent() -> (Scripted, Receiver) {
+    let log = Scripted::new();
+    let receiver = Receiver::silent(log.clock()).await;
+    (log, receiver)
 }
 
 /// Counts a request whose answer nobody waited for.

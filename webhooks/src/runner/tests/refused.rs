@@ -4,7 +4,7 @@ use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, ReceiverPolicy, Topic, parse_network};
 
 use super::deliverer::{DEFER, DISPATCH, RETRY, deliverer, dispatch, turn_until};
-use super::receiver::Receiver;
+use super::receiver::answering;
 use super::scripted::{Scripted, config, delivery, put};
 use crate::config::Config;
 
@@ -15,8 +15,7 @@ fn dead(log: &Scripted) -> Vec<Delivery> {
 /// Only an operator can allow the URL, and then resends the event.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_url_that_may_not_be_called_is_dead_at_once() {
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     let refusing = Config { receivers: ReceiverPolicy::default(), ..config() };
     let urls = ["http://10.0.0.7/", "http://localhost/", "ftp://shop.example/", "nonsense"];
     let urls = urls.map(str::to_owned).into_iter().chain([receiver.url()]);
@@ -62,8 +61,7 @@ async fn unreachable_receiver_alone_is_given_up() {
         last_outcome: Some(AttemptOutcome::Local),
         ..delivery("a", broadcast)
     };
-    let log = Scripted::new();
-    let receiver = Receiver::start(200, log.clock()).await;
+    let (log, receiver) = answering(200).await;
     log.append(vec![put(DISPATCH, "a", &for_a_day)]);
     let mut deliverer = deliverer(&log, &config());
     let deferred = || log.committed(DISPATCH).is_some_and(|at| at.offset.0 == 1);
