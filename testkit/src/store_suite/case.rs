@@ -15,6 +15,7 @@ use store::{
     Change, Cursor, DepositFilter, Error, OrderFilter, Origin, Page, Position, Store, Subject,
     TransferFilter, Within, transfer_cursor,
 };
+use tokio::runtime::Runtime;
 
 use super::reference::{Reference, Snapshot};
 use super::sample::{self, Filters};
@@ -24,9 +25,9 @@ const ALL: Page = Page { limit: 200, offset: 0 };
 
 /// Runs `check` for random values, each time with empty tables.
 pub(super) fn for_random<S: Strategy>(
-    tables: &Tables,
+    (tables, runtime): (&Tables, &Runtime),
     strategy: &S,
-    check: impl Fn(&Tables, S::Value),
+    check: impl AsyncFn(&Tables, S::Value),
 ) {
     let cases = tables.back_end().cases;
     let config = Config { cases, source_file: Some(file!()), ..Config::default() };
@@ -34,7 +35,7 @@ pub(super) fn for_random<S: Strategy>(
     let result = TestRunner::new(config).run(strategy, |value| {
         let mut tables = emptied.borrow_mut();
         tables.renew();
-        check(&tables, value);
+        runtime.block_on(check(&tables, value));
         Ok(())
     });
     result.unwrap();
@@ -74,45 +75,36 @@ pub(super) async fn lists_agree(
 
 /// Random rows, random filters, random page sizes: each list has the reference's rows in the
 /// reference's order, and its pages have no gaps and no repeats, after each of several calls.
-pub(super) fn lists_are_those_of_the_reference(tables: &Tables, runtime: &tokio::runtime::Runtime) {
+pub(super) fn lists_are_those_of_the_reference(tables: &Tables, runtime: &Runtime) {
     let filters = proptest::collection::vec(sample::filters(), 8);
     let strategy = (sample::calls(), filters, 1..9_u32);
-    for_random(tables, &strategy, |tables, (calls, filters, limit)| {
-        let mut reference = Reference::default();
-        runtime.block_on(async {
-            let store = tables.open().await;
-            for changes in calls {
-                changes.iter().for_each(|change| reference.apply(change));
-                store.apply(changes).await.unwrap();
-                assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-                for filters in &filters {
-                    lists_agree(&*store, &reference, filters, limit).await;
-                }
+    for_random((tables, runtime), &strategy, async |tables, (calls, filters, limit)| {
+        let (store, mut reference) = (tables.open().await, Reference::default());
+        for changes in calls {
+            changes.iter().for_each(|change| reference.apply(change));
+            store.apply(changes).await.unwrap();
+            assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
+            for filters in &filters {
+                lists_agree(&*store, &reference, filters, limit).await;
             }
-        });
+        }
     });
 }
 
 /// Each change twice, shuffled, and in many calls: the same rows as in order and once.
-pub(super) fn the_order_of_changes_does_not_matter(
-    tables: &Tables,
-    runtime: &tokio::runtime::Runtime,
-) {
+pub(super) fn the_order_of_changes_does_not_matter(tables: &Tables, runtime: &Runtime) {
     let strategy = sample::calls().prop_flat_map(|calls| {
         let changes = calls.concat();
         let twice = [changes.clone(), changes.clone()].concat();
         (Just(changes), Just(twice).prop_shuffle(), 1..20_usize)
     });
-    for_random(tables, &strategy, |tables, (changes, shuffled, size)| {
-        let mut reference = Reference::default();
+    for_random((tables, runtime), &strategy, async |tables, (changes, shuffled, size)| {
+        let (store, mut reference) = (tables.open().await, Reference::default());
         changes.iter().for_each(|change| reference.apply(change));
-        runtime.block_on(async {
-            let store = tables.open().await;
-            for part in shuffled.chunks(size) {
-                store.apply(part.to_vec()).await.unwrap();
-            }
-            assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-        });
+        for part in shuffled.chunks(size) {
+            store.apply(part.to_vec()).await.unwrap();
+        }
+        assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
     });
 }
 

@@ -21,6 +21,7 @@ use store::{
     Change, DepositFilter, Error, OrderFilter, Page, Store, Subject, TransferFilter, Within,
     transfer_cursor,
 };
+use tokio::runtime::Runtime;
 
 use super::case::{for_random, lists_agree, read_on, read_pages};
 use super::reference::{Reference, Snapshot};
@@ -81,38 +82,32 @@ async fn prune_all(store: &dyn Store, before: Day, export: &dyn Export) -> Resul
 }
 
 /// Random rows and days: removed rows and all lists afterwards equal the reference; a second run removes nothing.
-pub(super) fn what_goes_is_what_the_reference_says(
-    tables: &Tables,
-    runtime: &tokio::runtime::Runtime,
-) {
+pub(super) fn what_goes_is_what_the_reference_says(tables: &Tables, runtime: &Runtime) {
     let filters = proptest::collection::vec(sample::filters(), 6);
     let day = proptest::sample::select(&["1970-01-02", "1970-01-03", "1970-01-05", "1970-04-12"]);
     let strategy = (sample::calls(), filters, 1..9_u32, day.prop_map(|day| day.parse().unwrap()));
-    for_random(tables, &strategy, |tables, (calls, filters, limit, day)| {
-        let mut reference = Reference::default();
-        runtime.block_on(async {
-            let store = tables.open().await;
-            for changes in calls {
-                changes.iter().for_each(|change| reference.apply(change));
-                store.apply(changes).await.unwrap();
-            }
-            let expected = texts(&kept_by(tables, reference.prune(day)));
-            let copies = Copies::default();
-            prune_all(&*store, day, &copies).await.unwrap();
-            assert_eq!(copies.rows(), expected);
-            assert_eq!(copies.rows.lock().unwrap().len(), expected.len(), "each row once");
-            assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-            for filters in &filters {
-                lists_agree(&*store, &reference, filters, limit).await;
-            }
-            let again = Copies::default();
-            let second = prune_all(&*store, day, &again).await.unwrap();
-            assert_eq!((second.removed, again.rows().len()), (Removed::default(), 0));
-            assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-            // Not noted while ended orders with open deposits stay.
-            let is_noted = store.pruned_before().await.unwrap() == Some(day.start());
-            assert!(is_noted || second.kept.open > 0, "{:?}", second.kept);
-        });
+    for_random((tables, runtime), &strategy, async |tables, (calls, filters, limit, day)| {
+        let (store, mut reference) = (tables.open().await, Reference::default());
+        for changes in calls {
+            changes.iter().for_each(|change| reference.apply(change));
+            store.apply(changes).await.unwrap();
+        }
+        let expected = texts(&kept_by(tables, reference.prune(day)));
+        let copies = Copies::default();
+        prune_all(&*store, day, &copies).await.unwrap();
+        assert_eq!(copies.rows(), expected);
+        assert_eq!(copies.rows.lock().unwrap().len(), expected.len(), "each row once");
+        assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
+        for filters in &filters {
+            lists_agree(&*store, &reference, filters, limit).await;
+        }
+        let again = Copies::default();
+        let second = prune_all(&*store, day, &again).await.unwrap();
+        assert_eq!((second.removed, again.rows().len()), (Removed::default(), 0));
+        assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
+        // Not noted while ended orders with open deposits stay.
+        let is_noted = store.pruned_before().await.unwrap() == Some(day.start());
+        assert!(is_noted || second.kept.open > 0, "{:?}", second.kept);
     });
 }
 
