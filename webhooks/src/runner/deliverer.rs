@@ -359,7 +359,8 @@ impl Deliverer {
     ) -> Result<(), Error> {
         let (host, refused) = self.engine.find(&mut delivery);
         let lost = self.losses.entry(position.from).or_default().clone();
-        let job = Job::new(position, record, delivery, host, self.inbox.clone(), lost);
+        let (host, inbox) = (host.into(), self.inbox.clone());
+        let job = Job { position, record, delivery, host, inbox, lost };
         if let Some(cause) = refused {
             return self.conclude(&job, schedule::give_up(&job.delivery, cause, now), None, None);
         }

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::machine::partitions::Position;
 use crate::machine::schedule::{Answer, Reason};
-use crate::machine::sequence::Turn;
 
 /// Time after a worker's turn in which its jobs may start: well below the time after which a worker that does not poll
 /// loses its partitions without being notified.
@@ -26,26 +25,12 @@ pub(super) struct Job {
     pub(super) delivery: Delivery,
     /// Host and port of its URL: the key of its receiver.
     pub(super) host: Arc<str>,
-    /// None if it is about no order.
-    pub(super) turn: Option<Turn>,
     pub(super) inbox: Arc<Inbox>,
     /// Cancelled when its partition is lost.
     pub(super) lost: CancellationToken,
 }
 
 impl Job {
-    pub(super) fn new(
-        position: Position,
-        record: Arc<Record>,
-        delivery: Delivery,
-        host: String,
-        inbox: Arc<Inbox>,
-        lost: CancellationToken,
-    ) -> Self {
-        let (host, turn) = (host.into(), Turn::of(&delivery));
-        Self { position, record, delivery, host, turn, inbox, lost }
-    }
-
     /// The span of its attempt, if it belongs to a trace.
     pub(super) fn span(&self) -> Option<Running> {
         let context = self.record.traceparent().and_then(Context::parse)?;

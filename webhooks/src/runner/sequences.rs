@@ -9,7 +9,7 @@ use schemas::{CodecError, Headers, OrderId, Partition, Topic, UnixMicros};
 
 use super::job::Job;
 use crate::error::Error;
-use crate::machine::sequence::{Admitted, Sequence};
+use crate::machine::sequence::{Admitted, Sequence, Turn};
 
 /// Maximum number of old entries that one step removes.
 const EXPIRED_MAX: usize = 100;
@@ -54,7 +54,8 @@ impl Sequences {
     /// Admits a due delivery, and keeps its entry for the next step.
     pub(super) fn admit(&mut self, job: Job, now: UnixMicros) -> Result<Admitted<Job>, CodecError> {
         let from = job.position.from;
-        let (Some(turn), Some(sequence)) = (job.turn, self.of.get_mut(&from.partition)) else {
+        let sequence = self.of.get_mut(&from.partition);
+        let Some((turn, sequence)) = Turn::of(&job.delivery).zip(sequence) else {
             return Ok(Admitted::Start(job));
         };
         let admitted = sequence.admit(turn, job, now);
@@ -69,14 +70,14 @@ impl Sequences {
     /// `true` if a newer event of its order supersedes it.
     pub(super) fn is_overtaken(&self, job: &Job) -> bool {
         let sequence = self.of.get(&job.position.from.partition);
-        job.turn.zip(sequence).is_some_and(|(turn, sequence)| sequence.is_overtaken(turn))
+        let turn = Turn::of(&job.delivery);
+        turn.zip(sequence).is_some_and(|(turn, sequence)| sequence.is_overtaken(turn))
     }
 
     /// Marks a delivery as ended; its result is in the next step.
     pub(super) fn ended(&mut self, job: &Job) {
-        if let (Some(turn), Some(sequence)) =
-            (job.turn, self.of.get_mut(&job.position.from.partition))
-        {
+        let sequence = self.of.get_mut(&job.position.from.partition);
+        if let Some((turn, sequence)) = Turn::of(&job.delivery).zip(sequence) {
             sequence.ended(turn);
         }
     }

@@ -48,8 +48,14 @@ fn job(inbox: &Arc<Inbox>, name: &str, url: &str) -> Job {
         headers: Headers::default(),
     };
     let position = Position { from, offset: record.offset, ownership };
-    let (delivery, lost) = (delivery(name, url), CancellationToken::new());
-    Job::new(position, Arc::new(record), delivery, host_key(url), inbox.clone(), lost)
+    Job {
+        position,
+        record: Arc::new(record),
+        delivery: delivery(name, url),
+        host: host_key(url).into(),
+        inbox: inbox.clone(),
+        lost: CancellationToken::new(),
+    }
 }
 
 /// Events whose request has ended.
