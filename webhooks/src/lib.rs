@@ -35,7 +35,6 @@ mod error;
 mod guard;
 mod machine;
 pub mod metrics;
-mod probe;
 mod runner;
 mod sender;
 
@@ -45,7 +44,7 @@ pub use error::Error;
 pub use machine::announcement::{decide_order, decide_transfer, is_dust};
 pub use machine::schedule::Answer;
 pub use machine::tracker::{completed, without};
-pub use probe::probe;
 pub use runner::{
     Engine, deliverer_inputs, run_deliverer, run_dispatcher, run_herald, sinks_of, sinks_text,
 };
+pub use sender::probe;

@@ -14,7 +14,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, StatusCode};
 use runtime::Clock;
 use schemas::record::Delivery;
-use schemas::{AttemptOutcome, ReceiverPolicy, Secret, sign_service, sign_standard};
+use schemas::{AttemptOutcome, DeliveryKind, ReceiverPolicy, Secret, sign_service, sign_standard};
 use tokio::time::timeout_at;
 use url::Url;
 
@@ -194,6 +194,18 @@ impl Sender {
             .body(body);
         self.exchange(request, mask).await
     }
+}
+
+/// Sends an event of the type `test` as every webhook is sent. It is recorded nowhere.
+///
+/// # Errors
+/// The client cannot be made. A receiver that fails is no error.
+pub async fn probe(config: &Config, clock: Arc<dyn Clock>, url: &str) -> Result<Answer, Error> {
+    let now = clock.now();
+    let body = format!("{{\"event_type\":\"test\",\"timestamp\":{}}}", now.seconds().0);
+    let (kind, event_id) = (DeliveryKind::OrderStatusChanged, format!("test.{}", now.0));
+    let first = Delivery::first(kind, event_id, url.to_owned(), body, now);
+    Ok(Sender::new(config, clock)?.send(&Delivery { manual: true, ..first }).await)
 }
 
 fn client(config: &Config) -> ClientBuilder {
