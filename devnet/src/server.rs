@@ -51,8 +51,7 @@ impl Devnet {
         Self::serve_as(chain, listen, router, "").await
     }
 
-    /// As [`Devnet::serve`], as a node of Tron: its URL is that of JSON-RPC, and `/wallet/` and `/walletsolidity/`
-    /// are beside it.
+    /// As [`Devnet::serve`], as a node of Tron: its URL is that of JSON-RPC, and `/walletsolidity/` is beside it.
     pub async fn serve_tron(chain: Chain, listen: SocketAddr) -> Result<Self, Error> {
         Self::serve_as(chain, listen, tron::router, "/jsonrpc").await
     }

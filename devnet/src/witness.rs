@@ -11,7 +11,7 @@ const WITNESSES: u64 = 27;
 const BUILDERS: usize = 19;
 
 /// The witness in whose slot a block lies.
-pub(crate) fn witness(ledger: &Ledger, block: &Block) -> u64 {
+fn witness(ledger: &Ledger, block: &Block) -> u64 {
     let config = ledger.config();
     let age = block.id.timestamp.saturating_sub(config.genesis_timestamp);
     age / config.block_interval_secs.max(1) % WITNESSES
