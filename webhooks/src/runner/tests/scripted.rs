@@ -10,7 +10,7 @@ use log::{
 };
 use runtime::{Clock, ManualClock};
 use schemas::record::{Attempt, Delivery, example};
-use schemas::{AttemptOutcome, Layout, Partition, ReceiverPolicy, Topic, UnixMicros};
+use schemas::{AttemptOutcome, DeliveryKind, Layout, Partition, ReceiverPolicy, Topic, UnixMicros};
 
 use crate::config::Config;
 use crate::machine::tracker::Tracker;
@@ -36,20 +36,8 @@ pub(in crate::runner) fn at(topic: Topic) -> TopicPartition {
 
 /// A delivery named `name` to `url`; its key is its name.
 pub(super) fn delivery(name: &str, url: &str) -> Delivery {
-    Delivery {
-        event_id: name.to_owned(),
-        order_id: None,
-        transfer_id: None,
-        url: url.to_owned(),
-        attempt: 1,
-        emitted_at: START,
-        due_at: UnixMicros(0),
-        version: None,
-        requests: 0,
-        last_outcome: None,
-        last_status: None,
-        ..example::delivery()
-    }
+    let (kind, body) = (DeliveryKind::OrderStatusChanged, example::delivery().body);
+    Delivery::first(kind, name.to_owned(), url.to_owned(), body, START)
 }
 
 /// The event of an order's version; a first one is of version 5.
