@@ -62,13 +62,8 @@ pub(crate) struct Call {
 /// Makes attempts. All of them share one client, so connections and TLS sessions are reused.
 pub(crate) struct Sender {
     client: Client,
-    secret: Secret,
-    previous_secret: Option<Secret>,
+    config: Config,
     clock: Arc<dyn Clock>,
-    timeout: Duration,
-    receivers: ReceiverPolicy,
-    is_proxied: bool,
-    proxy_credentials: Option<Secret>,
     /// Time of the last report of a failure of our own.
     reported: Mutex<Option<Instant>>,
 }
@@ -79,17 +74,7 @@ impl Sender {
         // An error means that a provider is installed already, which will do.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = client(config).build()?;
-        Ok(Self {
-            client,
-            secret: config.secret.clone(),
-            previous_secret: config.previous_secret.clone(),
-            clock,
-            timeout: config.timeout,
-            receivers: config.receivers.clone(),
-            is_proxied: config.proxy.is_some(),
-            proxy_credentials: config.proxy_credentials.clone(),
-            reported: Mutex::default(),
-        })
+        Ok(Self { client, config: config.clone(), clock, reported: Mutex::default() })
     }
 
     /// Makes the next attempt of `delivery`.
@@ -115,7 +100,7 @@ impl Sender {
     ) -> Answer {
         let attempted_at = self.clock.now();
         let begun = Instant::now();
-        let deadline = tokio::time::Instant::from_std(begun) + self.timeout;
+        let deadline = tokio::time::Instant::from_std(begun) + self.config.timeout;
         let result = timeout_at(deadline, exchange).await.unwrap_or_else(|_| {
             let cause = "no answer in time".to_owned();
             Err(Failure { outcome: AttemptOutcome::Timeout, cause })
@@ -143,7 +128,7 @@ impl Sender {
     }
 
     fn permitted(&self, url: &str) -> Result<Url, Failure> {
-        self.receivers.check(url).map_err(|refusal| {
+        self.config.receivers.check(url).map_err(|refusal| {
             let cause = format!("the URL {refusal}");
             Failure { outcome: AttemptOutcome::Forbidden, cause }
         })
@@ -169,8 +154,8 @@ impl Sender {
         mask: Mask,
     ) -> Result<(Response, Mask), Failure> {
         let sent = request.send().await;
-        let response = sent.map_err(|error| Failure::of(error, self.is_proxied))?;
-        Ok((response, mask.secrets(&self.proxy_credentials)))
+        let response = sent.map_err(|error| Failure::of(error, self.config.proxy.is_some()))?;
+        Ok((response, mask.secrets(&self.config.proxy_credentials)))
     }
 
     async fn post(&self, delivery: &Delivery) -> Result<(Response, Mask), Failure> {
@@ -178,8 +163,9 @@ impl Sender {
         let body = delivery.body.clone();
         // Fresh each time: receivers refuse old timestamps (spec 5.3).
         let (id, now) = (&delivery.event_id, self.clock.now().seconds());
-        let secrets = std::iter::once(&self.secret).chain(&self.previous_secret);
-        let service = sign_service(&self.secret, now, body.as_bytes());
+        let Config { secret, previous_secret, .. } = &self.config;
+        let service = sign_service(secret, now, body.as_bytes());
+        let secrets = std::iter::once(secret).chain(previous_secret);
         let standard = sign_standard(secrets, id, now, body.as_bytes());
         let mask = Mask::of(&url).signature(&service).signature(&standard);
         let request = self
