@@ -64,7 +64,6 @@ pub(super) struct Deliverer {
     is_stalled: bool,
     /// The log could not be polled, so another process may have the partitions by now.
     is_cut_off: bool,
-    drain_max: Duration,
     /// Deadline for the attempts under way, once the process stops. Nothing is taken or started any more.
     drain_until: Option<Instant>,
     /// A record that this version cannot read. The attempts under way end and are committed, then the stage stops: an
@@ -186,7 +185,8 @@ impl Handler for Deliverer {
 
     /// Finishes and commits the attempts under way; waiting records stay in the log.
     fn is_drained(&mut self) -> bool {
-        let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
+        let drain_max = self.engine.config().timeout + DRAIN_MARGIN;
+        let until = *self.drain_until.get_or_insert_with(|| Instant::now() + drain_max);
         self.inbox.close();
         if self.inbox.is_empty() && self.finished.is_empty() {
             return true;
@@ -204,7 +204,6 @@ impl Handler for Deliverer {
 
 impl Deliverer {
     pub(super) fn new(layout: Layout, engine: &Engine) -> Self {
-        let config = engine.config();
         Self {
             layout,
             inbox: engine.open_inbox(),
@@ -215,7 +214,6 @@ impl Deliverer {
             finished: Results::default(),
             is_stalled: false,
             is_cut_off: false,
-            drain_max: config.timeout + DRAIN_MARGIN,
             drain_until: None,
             newer: None,
             engine: engine.clone(),
