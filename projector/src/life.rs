@@ -12,7 +12,7 @@ use tracing::Level;
 const TARGET: &str = "tidemark::orders";
 
 /// A step in the life of a payment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Event {
     what: &'static str,
     order_id: Option<OrderId>,
@@ -94,13 +94,11 @@ fn of_order(order: &Order) -> Option<Event> {
     Some(Event {
         what,
         order_id: Some(order.order_id),
-        candidate_id: None,
-        deposit_id: None,
         transfer_id: order.paid_by,
         amount: order.paid_value.unwrap_or(order.amount),
         blockchain,
         stablecoin,
-        reason: None,
+        ..Event::default()
     })
 }
 
@@ -118,23 +116,21 @@ fn of_deposit(deposit: &Deposit) -> Option<Event> {
     (deposit.state == DepositState::Open).then_some(Event {
         what: "deposit opened",
         order_id: Some(deposit.order_id),
-        candidate_id: None,
         deposit_id: Some(deposit.deposit_id),
-        transfer_id: None,
         amount: deposit.value,
         blockchain: Some(deposit.blockchain),
         stablecoin: Some(deposit.stablecoin),
-        reason: None,
+        ..Event::default()
     })
 }
 
 fn of_transfer(transfer: &Transfer) -> Option<Event> {
     let what = match transfer.status {
+        TransferStatus::FailedToConfirm => "transfer failed to confirm",
         // A retract publishes the transfer again, which is no new step.
-        _ if transfer.orphaned_at.is_some() && !is_failed(transfer) => return None,
+        _ if transfer.orphaned_at.is_some() => return None,
         TransferStatus::WaitingForConfirmation => "transfer seen",
         TransferStatus::NoMatchedDeposit => "transfer unknown",
-        TransferStatus::FailedToConfirm => "transfer failed to confirm",
         TransferStatus::WaitingForMatch | TransferStatus::Matched => return None,
     };
     Some(Event {
@@ -148,10 +144,6 @@ fn of_transfer(transfer: &Transfer) -> Option<Event> {
         stablecoin: Some(transfer.observation.stablecoin),
         reason: transfer.reason,
     })
-}
-
-fn is_failed(transfer: &Transfer) -> bool {
-    transfer.status == TransferStatus::FailedToConfirm
 }
 
 #[cfg(test)]
@@ -227,13 +219,11 @@ mod tests {
         let expected = Event {
             what: "order paid",
             order_id: Some(paid.order_id),
-            candidate_id: None,
-            deposit_id: None,
             transfer_id: Some(transfer.transfer_id),
             amount: example::deposit().value,
             blockchain: Some(Blockchain::Eth),
             stablecoin: Some(Stablecoin::Usdt),
-            reason: None,
+            ..Event::default()
         };
         assert_eq!(Event::of(&Change::Order(paid.clone())), Some(expected));
         // Two deposits had the paid amount, so the order alone does not identify the chain.
