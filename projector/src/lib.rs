@@ -9,7 +9,6 @@
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
-mod housekeeping;
 mod life;
 mod machine;
 pub mod metrics;

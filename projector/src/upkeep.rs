@@ -2,7 +2,7 @@
 //! configuration has a retention.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use log::TopicPartition;
 use runtime::Clock;
@@ -11,8 +11,8 @@ use store::Store;
 use store::config::Retention;
 use store::prune::{Day, Export, FileExport, WithoutExport, prune};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
-use super::housekeeping::Housekeeping;
 use crate::metrics::ROWS_PRUNED;
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
@@ -61,6 +61,49 @@ impl Upkeep {
             let run = || prune_old(store.clone(), retention.clone(), self.clock.clone());
             self.pruning.if_due(handle, run);
         }
+    }
+}
+
+/// Periodic background work, at most one run at a time. Dropping it cancels the run.
+#[derive(Debug)]
+struct Housekeeping {
+    every: Duration,
+    running: Option<JoinHandle<()>>,
+    /// Time at which the last run began.
+    begun: Option<Instant>,
+}
+
+impl Housekeeping {
+    /// Due at once, and then this long after the last start.
+    fn every(every: Duration) -> Self {
+        Self { every, running: None, begun: None }
+    }
+
+    /// Begins the work, if it is time and the last one has ended.
+    fn if_due<F>(&mut self, handle: &Handle, work: impl FnOnce() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let is_running = self.running.as_ref().is_some_and(|running| !running.is_finished());
+        if is_running || self.begun.is_some_and(|begun| begun.elapsed() < self.every) {
+            return;
+        }
+        self.begun = Some(Instant::now());
+        self.running = Some(handle.spawn(work()));
+    }
+
+    /// Cancels the run, at any point; it is due again at once.
+    fn stop(&mut self) {
+        self.begun = None;
+        if let Some(running) = self.running.take() {
+            running.abort();
+        }
+    }
+}
+
+impl Drop for Housekeeping {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -154,7 +197,7 @@ mod tests {
         // Runs the due work. Returns whether it swept, and whether it pruned.
         let run = |upkeep: &mut Upkeep| {
             upkeep.if_due(&store, runtime.handle());
-            [upkeep.sweeps.running(), upkeep.pruning.running()]
+            [upkeep.sweeps.running.take(), upkeep.pruning.running.take()]
                 .map(|running| running.is_some_and(|running| runtime.block_on(running).is_ok()))
         };
         let other = TopicPartition { partition: Partition(1), ..OWNED };
