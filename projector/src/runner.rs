@@ -144,7 +144,7 @@ impl Projector {
             }
             let some: Vec<_> = rows[written..].iter().take(self.call.rows()).cloned().collect();
             let (begun, count) = (Instant::now(), some.len());
-            if !is_done(self.handle.block_on(self.store.apply(some)))? {
+            if available(self.handle.block_on(self.store.apply(some)))?.is_none() {
                 self.call.failed();
                 applied = Applied::Unavailable;
                 break;
@@ -170,20 +170,15 @@ impl Projector {
         let begun = Instant::now();
         let position = |(of, next): &(TopicPartition, Committed)| position(*of, next.offset);
         let positions: Vec<_> = self.batch.read.offsets.iter().map(position).collect();
-        let is_flushed = is_done(self.handle.block_on(async {
+        let flushed = available(self.handle.block_on(async {
             self.store.set_positions(&positions).await?;
             self.store.flush().await
         }))?;
-        if is_flushed {
+        if flushed.is_some() {
             metrics::histogram!(FLUSH_SECONDS).record(begun.elapsed());
         }
-        Ok(is_flushed)
+        Ok(flushed.is_some())
     }
-}
-
-/// False: the tables are not available now.
-fn is_done(written: Result<(), store::Error>) -> Result<bool, Error> {
-    available(written).map(|done| done.is_some())
 }
 
 /// None: the tables are not available now.
