@@ -20,15 +20,14 @@ mod verify;
 
 use std::sync::Arc;
 
-use log::{Log, StageContext};
+use log::StageContext;
 pub use machine::TOPICS;
-pub use rebuild::{FollowReport, Followed, Rebuilt};
+pub use rebuild::{FollowReport, Followed, Rebuilt, follow, rebuild};
 pub use scan::{Positions, Progress, Report};
 use store::Store;
 use store::config::Retention;
-use tokio::runtime::Handle;
 pub use tracing::Level;
-pub use verify::{Difference, Differs, Verified};
+pub use verify::{Difference, Differs, Verified, verify};
 
 /// Consumer group of all projectors.
 pub const GROUP: &str = "projector";
@@ -72,51 +71,4 @@ pub fn run(
     let upkeep = upkeep::Upkeep::new(retention, context.clock.clone());
     let projector = runner::Projector::new(store, context.handle.clone(), upkeep, level);
     log::consumer::run(context, projector)
-}
-
-/// Rebuilds the tables from the log: only the newest version of each row, so that no row is wrong meanwhile. The
-/// group's position stays. Tables may be in use: existing rows stay, and newer versions win. Returns none if `report`
-/// ended it. Blocks.
-///
-/// # Errors
-/// [`Error`]: the log or the tables failed; writes to unavailable tables are first retried for a minute. Run it again:
-/// it starts from the beginning.
-pub fn rebuild(
-    log: &dyn Log,
-    store: &dyn Store,
-    handle: &Handle,
-    report: Report<'_>,
-) -> Result<Option<Rebuilt>, Error> {
-    rebuild::rebuild(log, store, handle, report)
-}
-
-/// Continues as [`run`] does from given positions, but without a group, until `report` ends it. The tables are complete
-/// once they have each partition up to the end that it had at the start. Blocks.
-///
-/// # Errors
-/// As [`rebuild`].
-pub fn follow(
-    log: &dyn Log,
-    store: &dyn Store,
-    handle: &Handle,
-    from: Positions,
-    report: FollowReport<'_>,
-) -> Result<(), Error> {
-    rebuild::follow(log, store, handle, from, report)
-}
-
-/// Compares each row with its newest version on the log, and calls `differs` with each difference. Returns none if
-/// `report` ended it. Changes nothing; tables may be in use: it waits up to ten seconds for a projector to read the
-/// rest. Blocks.
-///
-/// # Errors
-/// As [`rebuild`].
-pub fn verify(
-    log: &dyn Log,
-    store: &dyn Store,
-    handle: &Handle,
-    report: Report<'_>,
-    differs: Differs<'_>,
-) -> Result<Option<Verified>, Error> {
-    verify::verify(log, store, handle, report, differs)
 }

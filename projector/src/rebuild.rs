@@ -40,7 +40,14 @@ pub struct Rebuilt {
     pub ends: Positions,
 }
 
-pub(super) fn rebuild(
+/// Rebuilds the tables from the log: only the newest version of each row, so that no row is wrong meanwhile. The
+/// group's position stays. Tables may be in use: existing rows stay, and newer versions win. Returns none if `report`
+/// ended it. Blocks.
+///
+/// # Errors
+/// [`Error`]: the log or the tables failed; writes to unavailable tables are first retried for a minute. Run it again:
+/// it starts from the beginning.
+pub fn rebuild(
     log: &dyn Log,
     store: &dyn Store,
     handle: &Handle,
@@ -90,7 +97,12 @@ fn positions(ends: &Positions) -> Vec<Position> {
     ends.iter().map(|(of, next)| position(*of, *next)).collect()
 }
 
-pub(super) fn follow(
+/// Continues as [`run`](crate::run) does from given positions, but without a group, until `report` ends it. The tables
+/// are complete once they have each partition up to the end that it had at the start. Blocks.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn follow(
     log: &dyn Log,
     store: &dyn Store,
     handle: &Handle,

@@ -61,7 +61,13 @@ struct Verify<'a> {
     differences: u64,
 }
 
-pub(super) fn verify(
+/// Compares each row with its newest version on the log, and calls `differs` with each difference. Returns none if
+/// `report` ended it. Changes nothing; tables may be in use: it waits up to ten seconds for a projector to read the
+/// rest. Blocks.
+///
+/// # Errors
+/// As [`rebuild()`](crate::rebuild()).
+pub fn verify(
     log: &dyn Log,
     store: &dyn Store,
     handle: &Handle,
