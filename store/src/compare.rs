@@ -95,18 +95,16 @@ pub async fn stored(store: &dyn Store, change: &Change) -> Result<Option<Change>
 /// As of reads.
 pub async fn has_subject(store: &dyn Store, change: &Change) -> Result<bool, Error> {
     let Change::Attempt(attempt) = change else { return Ok(true) };
-    Ok(match (attempt.order_id, attempt.transfer_id) {
-        (Some(id), _) => store.order_record(id).await?.is_some(),
-        (None, Some(id)) => store.transfer(id).await?.is_some(),
-        (None, None) => false,
+    Ok(match Subject::of(attempt.order_id, attempt.transfer_id) {
+        Some(Subject::Order(id)) => store.order_record(id).await?.is_some(),
+        Some(Subject::Transfer(id)) => store.transfer(id).await?.is_some(),
+        None => false,
     })
 }
 
 async fn attempt_of(store: &dyn Store, attempt: &Attempt) -> Result<Option<Attempt>, Error> {
-    let subject = match (attempt.order_id, attempt.transfer_id) {
-        (Some(id), _) => Subject::Order(id),
-        (None, Some(id)) => Subject::Transfer(id),
-        (None, None) => return Ok(None),
+    let Some(subject) = Subject::of(attempt.order_id, attempt.transfer_id) else {
+        return Ok(None);
     };
     let key = |row: &Attempt| (row.event_id.clone(), row.attempt, row.manual);
     let mut page = Page { limit: PAGE_ROWS, offset: 0 };

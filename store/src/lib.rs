@@ -8,7 +8,6 @@
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
-mod agreement;
 mod coalesce;
 mod compare;
 pub mod config;
@@ -23,7 +22,6 @@ mod row;
 mod sample;
 mod watched;
 
-pub use agreement::Agreement;
 pub use coalesce::{Newest, coalesce};
 pub use compare::{Defect, has_subject, stored};
 pub use error::{Cause, Error, Replication};

@@ -8,7 +8,7 @@ use schemas::{CodecError, UnixSeconds, decode};
 
 use super::upsert::{ORDER_COLUMNS, TRANSFER_COLUMNS, Upsert};
 use super::{FILE, migration, origin, prune, reader};
-use crate::{Agreement, Change, Error, Origin, Position};
+use crate::{Change, Defect, Error, Origin, Position};
 
 /// Reads the tables in a folder, also while another process writes them. Blocks.
 #[derive(Debug)]
@@ -83,16 +83,16 @@ impl ReadOnlyTables {
     }
 
     /// Compares the newest record of an order or a transfer with its row: the stored record, and
-    /// the columns of lists. Rows of other records are not read.
+    /// the columns of lists. None if they agree. Rows of other records are not read.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn compare(&self, record: &Change) -> Result<Agreement, Error> {
+    pub fn compare(&self, record: &Change) -> Result<Option<Defect>, Error> {
         let (table, key, columns) = match record {
             Change::Order(_) => ("orders", "order_id", ORDER_COLUMNS),
             Change::Transfer(_) => ("transfers", "transfer_id", TRANSFER_COLUMNS),
             Change::Deposit(_) | Change::Attempt(_) | Change::Chain(_) => {
-                return Ok(Agreement::Missing);
+                return Ok(Some(Defect::Missing));
             }
         };
         let expected = Upsert::of(record)?.values;
@@ -103,7 +103,7 @@ impl ReadOnlyTables {
         let row: Option<Vec<Value>> = select.query_row([expected.first()], read).optional()?;
         let Some((Value::Blob(bytes), found)) = row.as_deref().and_then(<[Value]>::split_last)
         else {
-            return Ok(Agreement::Missing);
+            return Ok(Some(Defect::Missing));
         };
         let kept = match record {
             Change::Order(_) => decode(bytes).map(Change::Order),
@@ -111,9 +111,9 @@ impl ReadOnlyTables {
                 decode(bytes).map(Change::Transfer)
             }
         };
-        let agreement = kept.map_or(Agreement::Other, |kept| Agreement::of(record, Some(&kept)));
+        let defect = kept.map_or(Some(Defect::Changed), |kept| Defect::of(record, Some(&kept)));
         let is_listed_so = expected.get(1..count - 1) == Some(found);
-        Ok(if agreement == Agreement::Same && !is_listed_so { Agreement::Other } else { agreement })
+        Ok(defect.or((!is_listed_so).then_some(Defect::Changed)))
     }
 }
 
@@ -157,20 +157,20 @@ mod tests {
         let (order, transfer) = (example::order(), example::transfer());
         let records = [Change::Order(order.clone()), Change::Transfer(transfer.clone())];
         for record in &records {
-            assert_eq!(tables.compare(record).unwrap(), Agreement::Missing);
+            assert_eq!(tables.compare(record).unwrap(), Some(Defect::Missing));
         }
         store.apply(records.to_vec()).await.unwrap();
         for record in &records {
-            assert_eq!(tables.compare(record).unwrap(), Agreement::Same);
+            assert_eq!(tables.compare(record).unwrap(), None);
         }
         let later = UnixMicros(order.updated_at.0 + 1);
         let newer = Change::Order(Order { updated_at: later, ..order });
-        assert_eq!(tables.compare(&newer).unwrap(), Agreement::Older);
+        assert_eq!(tables.compare(&newer).unwrap(), Some(Defect::Older));
         let other = Transfer { blockchain_confirmed: !transfer.blockchain_confirmed, ..transfer };
-        assert_eq!(tables.compare(&Change::Transfer(other)).unwrap(), Agreement::Other);
+        assert_eq!(tables.compare(&Change::Transfer(other)).unwrap(), Some(Defect::Changed));
         // By hand, as an operator would.
         let by_hand = Connection::open(dir.path().join(FILE)).unwrap();
         by_hand.execute("UPDATE orders SET status = 'cancelled'", []).unwrap();
-        assert_eq!(tables.compare(&records[0]).unwrap(), Agreement::Other);
+        assert_eq!(tables.compare(&records[0]).unwrap(), Some(Defect::Changed));
     }
 }

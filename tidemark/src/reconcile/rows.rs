@@ -9,7 +9,7 @@ use schemas::record::{Order, Transfer};
 use schemas::{Partition, Topic, UnixSeconds};
 use store::cql::CqlStore;
 use store::embedded::ReadOnlyTables;
-use store::{Agreement, Change, Position, Store as _};
+use store::{Change, Defect, Position, Store as _, stored};
 use tokio::task::JoinSet;
 
 use super::chains::TRANSFERS;
@@ -49,23 +49,15 @@ impl Tables {
         }
     }
 
-    async fn compare(&self, record: &Change) -> Result<Agreement, store::Error> {
+    async fn compare(&self, record: &Change) -> Result<Option<Defect>, store::Error> {
         match self {
             Self::Embedded(tables) => {
                 let tables = tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 tables.compare(record)
             }
             Self::Cql(tables) => {
-                let row = match record {
-                    Change::Order(order) => {
-                        tables.order_record(order.order_id).await?.map(Change::Order)
-                    }
-                    Change::Transfer(one) => {
-                        tables.transfer(one.transfer_id).await?.map(Change::Transfer)
-                    }
-                    Change::Deposit(_) | Change::Attempt(_) | Change::Chain(_) => None,
-                };
-                Ok(Agreement::of(record, row.as_ref()))
+                let row = stored(tables, record).await?;
+                Ok(Defect::of(record, row.as_ref()))
             }
         }
     }
@@ -102,26 +94,26 @@ pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Ve
         {
             let tables = tables.clone();
             reads.spawn(async move {
-                let agreement = tables.compare(&record.change).await?;
-                Ok::<_, store::Error>((record, agreement))
+                let defect = tables.compare(&record.change).await?;
+                Ok::<_, store::Error>((record, defect))
             });
         }
         let Some(read) = reads.join_next().await else { continue };
-        let (record, agreement) = read??;
+        let (record, defect) = read??;
         let is_applied = record.is_applied;
-        let state = match agreement {
-            Agreement::Same => RowState::Same,
+        let state = match defect {
+            None => RowState::Same,
             // A record appended after the log was read.
-            Agreement::Newer if again(settings, &tables, &record).await? => RowState::Same,
-            Agreement::Newer => RowState::Newer,
-            Agreement::Missing | Agreement::Older | Agreement::Other if !is_applied => {
+            Some(Defect::Newer) if again(settings, &tables, &record).await? => RowState::Same,
+            Some(Defect::Newer) => RowState::Newer,
+            Some(Defect::Missing | Defect::Older | Defect::Changed) if !is_applied => {
                 RowState::NotYet
             }
             // Pruned as final.
-            Agreement::Missing if record.change.was_final_before(pruned) => continue,
-            Agreement::Missing => RowState::Missing,
-            Agreement::Older => RowState::Older,
-            Agreement::Other => RowState::Other,
+            Some(Defect::Missing) if record.change.was_final_before(pruned) => continue,
+            Some(Defect::Missing) => RowState::Missing,
+            Some(Defect::Older) => RowState::Older,
+            Some(Defect::Changed) => RowState::Other,
         };
         rows.push(Row { table: record.table, id: record.id, state });
         progress(&format!("compared {} of {all} rows", rows.len()));
@@ -165,7 +157,7 @@ async fn again(settings: &Settings, tables: &Tables, record: &Record) -> anyhow:
         Change::Deposit(_) | Change::Attempt(_) | Change::Chain(_) => {}
     }
     let Some(newest) = newest else { return Ok(false) };
-    Ok(tables.compare(&newest).await? == Agreement::Same)
+    Ok(tables.compare(&newest).await?.is_none())
 }
 
 fn records(log: &Logged, positions: &BTreeMap<TopicPartition, i64>) -> Vec<Record> {
