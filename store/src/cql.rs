@@ -34,6 +34,7 @@ use std::sync::{Arc, OnceLock};
 use runtime::clock::{Clock as _, SystemClock};
 use schemas::Address;
 use scylla::client::session::Session;
+use scylla::deserialize::row::DeserializeRow;
 use scylla::response::query_result::QueryRowsResult;
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::value::CqlValue;
@@ -158,20 +159,28 @@ impl Tables {
         Ok(())
     }
 
-    /// The wallets that have lists.
-    async fn wallets(&self) -> Result<Vec<String>, Error> {
-        let (mut wallets, mut from) = (Vec::new(), Some(PagingState::start()));
+    /// Rows of a statement's result, as `read` takes them from each page of `page_rows` rows.
+    async fn all<T>(
+        &self,
+        statement: Statement,
+        values: &[CqlValue],
+        page_rows: i32,
+        read: impl Fn(&QueryRowsResult) -> Result<Vec<T>, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let (mut all, mut from) = (Vec::new(), Some(PagingState::start()));
         while let Some(page) = from {
-            let values = [CqlValue::Int(0)];
-            let (rows, next) =
-                self.page(Statement::SelectWallets, &values, WALLET_ROWS, page).await?;
-            for row in rows.rows::<(String,)>().map_err(bad_row)? {
-                let (wallet,) = row.map_err(bad_row)?;
-                wallets.push(wallet);
-            }
+            let (rows, next) = self.page(statement, values, page_rows, page).await?;
+            all.extend(read(&rows)?);
             from = next;
         }
-        Ok(wallets)
+        Ok(all)
+    }
+
+    /// The wallets that have lists.
+    async fn wallets(&self) -> Result<Vec<String>, Error> {
+        let read =
+            |rows: &QueryRowsResult| read_rows(rows, |(wallet,): (String,)| Ok(Some(wallet)));
+        self.all(Statement::SelectWallets, &[CqlValue::Int(0)], WALLET_ROWS, read).await
     }
 
     /// Writes all rows, and returns when all are acknowledged.
@@ -216,4 +225,13 @@ impl Tables {
         }
         Ok(answers.into_iter().flatten().collect())
     }
+}
+
+/// Rows of a page, as `read` converts them; none leaves a row out.
+fn read_rows<'a, R: DeserializeRow<'a, 'a>, T>(
+    rows: &'a QueryRowsResult,
+    read: impl Fn(R) -> Result<Option<T>, Error>,
+) -> Result<Vec<T>, Error> {
+    let rows = rows.rows::<R>().map_err(bad_row)?;
+    rows.filter_map(|row| row.map_err(bad_row).and_then(&read).transpose()).collect()
 }

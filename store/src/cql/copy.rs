@@ -7,11 +7,11 @@ use schemas::record::Record;
 use scylla::response::PagingState;
 use scylla::response::query_result::QueryRowsResult;
 
-use super::CqlStore;
 use super::fault::bad_row;
 use super::list_partition;
 use super::statement::Statement;
 use super::sweep::{self, Listed};
+use super::{CqlStore, read_rows};
 use crate::error::unless_unreadable;
 use crate::{Change, Error, Store, retry};
 
@@ -107,12 +107,7 @@ fn records<R: Record>(
     rows: &QueryRowsResult,
     change: impl Fn(R) -> Change + Copy,
 ) -> Result<Vec<Change>, Error> {
-    let mut changes = Vec::new();
-    for row in rows.rows::<(&[u8],)>().map_err(bad_row)? {
-        let (record,) = row.map_err(bad_row)?;
-        changes.extend(read(record, change)?);
-    }
-    Ok(changes)
+    read_rows(rows, |(record,): (&[u8],)| read(record, change))
 }
 
 /// Each attempt has the record of its subject beside it; a subject without one has a row of its own.

@@ -10,7 +10,7 @@ use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancing
 use scylla::response::query_result::QueryResult;
 use scylla::statement::Statement;
 
-use super::{connection, fault};
+use super::{connection, fault, read_rows};
 use crate::{Error, Replication};
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations (component text, version int, name text, \
@@ -158,10 +158,7 @@ async fn missing(session: &Session, keyspace: &str, done: usize) -> Result<Vec<S
     // The servers store names without quotes in lower case.
     let answer = session.query_unpaged(TABLES, (keyspace.to_lowercase(),)).await?;
     let rows = answer.into_rows_result().map_err(fault::bad_row)?;
-    let rows = rows.rows::<(String,)>().map_err(fault::bad_row)?;
-    let present: BTreeSet<String> = rows
-        .map(|row| row.map(|(name,)| name).map_err(fault::bad_row))
-        .collect::<Result<_, _>>()?;
+    let present = read_rows(&rows, |(name,): (String,)| Ok(Some(name)))?;
     let statements = MIGRATIONS.iter().take(done).flat_map(|one| statements(one.text));
     let made = statements.filter_map(|statement| made_table(&statement).map(str::to_owned));
     Ok(made.filter(|name| !present.contains(name)).collect())

@@ -3,12 +3,13 @@
 use runtime::{Clock, SystemClock};
 use schemas::{Incarnation, Partition, Topic};
 use scylla::response::PagingState;
+use scylla::response::query_result::QueryRowsResult;
 use scylla::value::CqlValue::{BigInt, Int, Text};
 
-use super::Tables;
 use super::fault::bad_row;
 use super::statement::Statement;
 use super::write::Write;
+use super::{Tables, read_rows};
 use crate::{Error, Origin, Position};
 
 /// Number of positions in one page.
@@ -30,19 +31,13 @@ pub(super) async fn set_origin(tables: &Tables, origin: &Origin) -> Result<(), E
 }
 
 pub(super) async fn positions(tables: &Tables) -> Result<Vec<Position>, Error> {
-    let (mut found, mut from) = (Vec::new(), Some(PagingState::start()));
-    while let Some(page) = from.take() {
-        let (rows, next) =
-            tables.page(Statement::SelectPositions, &[Int(0)], POSITION_ROWS, page).await?;
-        for row in rows.rows::<(String, i32, i64)>().map_err(bad_row)? {
-            let (topic, partition, next) = row.map_err(bad_row)?;
-            let topic = Topic::named(&topic);
+    let read = |rows: &QueryRowsResult| {
+        read_rows(rows, |(topic, partition, next): (String, i32, i64)| {
             let partition = Partition(partition.cast_unsigned());
-            found.extend(topic.map(|topic| Position { topic, partition, next }));
-        }
-        from = next;
-    }
-    Ok(found)
+            Ok(Topic::named(&topic).map(|topic| Position { topic, partition, next }))
+        })
+    };
+    tables.all(Statement::SelectPositions, &[Int(0)], POSITION_ROWS, read).await
 }
 
 pub(super) async fn set_positions(tables: &Tables, positions: &[Position]) -> Result<(), Error> {

@@ -19,12 +19,12 @@ use scylla::response::query_result::QueryRowsResult;
 use scylla::value::CqlValue::{self, BigInt, Int, Text};
 use uuid::Uuid;
 
-use super::Tables;
 use super::fault::bad_row;
 use super::list_partition::{self, ListPartition, Span};
 use super::statement::Statement;
-use super::sweep::{self, Listed, QUIET, listed};
+use super::sweep::{self, Listed, listed};
 use super::write::{Write, entering, leaving, order_key};
+use super::{Tables, read_rows};
 use crate::error::unless_unreadable;
 use crate::prune::{Day, Export, Pruned};
 use crate::{Change, Error, retry};
@@ -99,7 +99,7 @@ pub(super) async fn prune_day(
             continue;
         }
         // A recent writer may add rows without another write to the directory.
-        if !listed.iter().all(|listed| is_quiet(listed, now)) {
+        if !listed.iter().all(|listed| listed.is_quiet(now)) {
             pruned.kept.busy += 1;
             continue;
         }
@@ -113,10 +113,6 @@ pub(super) async fn prune_day(
     }
     forget_references(tables, day, now).await?;
     Ok(pruned)
-}
-
-fn is_quiet(listed: &Listed, now: UnixMicros) -> bool {
-    listed.written_at.0 < now.0.saturating_sub(QUIET.as_micros() as i64)
 }
 
 async fn write_all(tables: &Arc<Tables>, writes: Vec<Write>) -> Result<(), Error> {
@@ -213,7 +209,7 @@ impl DayList {
             ended.extend(listed(tables, &self.list, stage, bucket..=bucket).await?);
         }
         let all = listed(tables, &self.list, list_partition::ALL, bucket..=bucket).await?;
-        if all != self.listed || !ended.iter().all(|listed| is_quiet(listed, now)) {
+        if all != self.listed || !ended.iter().all(|listed| listed.is_quiet(now)) {
             return Ok(());
         }
         let staying = self.staying.iter().flat_map(|row| entries(row, UnixMicros(self.at.0 + 1)));
@@ -240,17 +236,13 @@ impl DayList {
 }
 
 fn order_ids(rows: &QueryRowsResult) -> Result<Vec<OrderId>, Error> {
-    let rows = rows.rows::<(i64, &[u8])>().map_err(bad_row)?;
-    let id = |row: Result<(i64, &[u8]), _>| {
-        let (_, id) = row.map_err(bad_row)?;
-        Ok(OrderId(Uuid::from_bytes(id.try_into().map_err(bad_row)?)))
-    };
-    rows.map(id).collect()
+    read_rows(rows, |(_, id): (i64, &[u8])| {
+        Ok(Some(OrderId(Uuid::from_bytes(id.try_into().map_err(bad_row)?))))
+    })
 }
 
 fn transfer_ids(rows: &QueryRowsResult) -> Result<Vec<i64>, Error> {
-    let rows = rows.rows::<(i64, i64)>().map_err(bad_row)?;
-    rows.map(|row| row.map(|(_, id)| id).map_err(bad_row)).collect()
+    read_rows(rows, |(_, id): (i64, i64)| Ok(Some(id)))
 }
 
 async fn order(tables: Arc<Tables>, id: OrderId) -> Result<Found, Error> {
@@ -391,7 +383,7 @@ async fn forget_references(tables: &Arc<Tables>, day: Day, now: UnixMicros) -> R
     let last = Day::of(UnixSeconds(Span::ThirtyDays.start(bucket.saturating_add(1)))).back(1);
     let found =
         listed(tables, list_partition::REFERENCES, list_partition::ALL, bucket..=bucket).await?;
-    let quiet: Vec<_> = found.into_iter().filter(|listed| is_quiet(listed, now)).collect();
+    let quiet: Vec<_> = found.into_iter().filter(|listed| listed.is_quiet(now)).collect();
     if quiet.is_empty()
         || !listed(tables, list_partition::ORDERS, list_partition::ALL, first.0..=last.0)
             .await?

@@ -10,6 +10,7 @@ use runtime::clock::{Clock as _, SystemClock};
 use schemas::record::{Attempt, Deposit, Order, Record, Transfer};
 use schemas::{Address, Blockchain, OrderId, TransferId, UnixMicros, UnixSeconds, decode};
 use scylla::response::PagingState;
+use scylla::response::query_result::QueryRowsResult;
 use scylla::value::CqlValue;
 use uuid::Uuid;
 
@@ -19,7 +20,7 @@ use super::merge::Entry;
 use super::statement::Statement;
 use super::walk::{List, Walk};
 use super::write::{Writes, word};
-use super::{CqlStore, Tables, migration, origin, prune, sweep};
+use super::{CqlStore, Tables, migration, origin, prune, read_rows, sweep};
 use crate::error::unless_unreadable;
 use crate::prune::{Day, Export, Pruned};
 use crate::{
@@ -325,18 +326,14 @@ impl Tables {
         statement: Statement,
         values: &[CqlValue],
     ) -> Result<Vec<R>, Error> {
-        let (mut all, mut from) = (Vec::new(), Some(PagingState::start()));
-        while let Some(page) = from {
-            let (rows, next) = self.page(statement, values, RECORD_ROWS, page).await?;
-            for row in rows.rows::<(Option<&[u8]>,)>().map_err(bad_row)? {
-                let (bytes,) = row.map_err(bad_row)?;
+        let read = |rows: &QueryRowsResult| {
+            read_rows(rows, |(bytes,): (Option<&[u8]>,)| {
                 // An order or transfer without an attempt has a row with an empty column.
-                let Some(bytes) = bytes else { continue };
-                all.extend(unless_unreadable(decode(bytes).map_err(Error::from))?);
-            }
-            from = next;
-        }
-        Ok(all)
+                let Some(bytes) = bytes else { return Ok(None) };
+                unless_unreadable(decode(bytes).map_err(Error::from))
+            })
+        };
+        self.all(statement, values, RECORD_ROWS, read).await
     }
 
     /// The record that a statement finds.

@@ -23,7 +23,7 @@ use super::write::Write;
 use crate::Error;
 
 /// Minimum time since the last write to a partition before it leaves the directory.
-pub(super) const QUIET: Duration = Duration::from_secs(60);
+const QUIET: Duration = Duration::from_secs(60);
 /// Age in minutes up to which a minute is checked by every sweep; the older it is, the fewer sweeps
 /// check it.
 const OFTEN_MINUTES: i64 = 10;
@@ -41,6 +41,13 @@ const AT_ONCE: usize = 8;
 pub(super) struct Listed {
     pub(super) partition: ListPartition,
     pub(super) written_at: UnixMicros,
+}
+
+impl Listed {
+    /// `true` if the last write was more than [`QUIET`] ago.
+    pub(super) fn is_quiet(&self, now: UnixMicros) -> bool {
+        self.written_at.0 < now.0.saturating_sub(QUIET.as_micros() as i64)
+    }
 }
 
 /// `true` if a sweep checks a minute of this age. The interval is a power of two, so it stays the
@@ -70,12 +77,11 @@ pub(super) async fn sweep(tables: &Arc<Tables>, now: UnixMicros) -> Result<usize
 
 /// The minutes of a list to check.
 async fn due(tables: &Tables, list: &str, now: UnixMicros) -> Result<Vec<Listed>, Error> {
-    let quiet = now.0.saturating_sub(QUIET.as_micros() as i64);
     let minute = i64::from(Span::Minute.bucket(now.seconds()));
     let mut due = listed(tables, list, list_partition::LIVE, i32::MIN..=i32::MAX).await?;
-    due.retain(|Listed { partition, written_at }| {
-        let age = minute - i64::from(partition.bucket);
-        written_at.0 < quiet && is_due(age, partition.shard, number(now))
+    due.retain(|listed| {
+        let age = minute - i64::from(listed.partition.bucket);
+        listed.is_quiet(now) && is_due(age, listed.partition.shard, number(now))
     });
     Ok(due)
 }

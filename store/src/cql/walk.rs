@@ -5,12 +5,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use schemas::{Address, Blockchain, OrderId, OrderStatus, Stablecoin, UnixMicros};
-use scylla::deserialize::row::DeserializeRow;
 use scylla::response::PagingState;
 use scylla::response::query_result::QueryRowsResult;
 use scylla::value::CqlValue;
 
-use super::Tables;
 use super::fault::bad_row;
 use super::list_partition::{self, ListPartition, Span};
 use super::merge::{Entry, Merge, Next};
@@ -18,6 +16,7 @@ use super::statement::Statement;
 use super::sweep;
 use super::table::{DEPOSITS_OPEN_BY_ORDER, Table};
 use super::write::Write;
+use super::{Tables, read_rows};
 use crate::row::number;
 use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
 
@@ -184,14 +183,6 @@ impl List {
             }
         }
     }
-}
-
-fn read_rows<'a, R: DeserializeRow<'a, 'a>>(
-    rows: &'a QueryRowsResult,
-    entry: impl Fn(R) -> Result<Option<Entry>, Error>,
-) -> Result<Vec<Entry>, Error> {
-    let rows = rows.rows::<R>().map_err(bad_row)?;
-    rows.filter_map(|row| row.map_err(bad_row).and_then(&entry).transpose()).collect()
 }
 
 /// An order's id as in entries: the number sorts like its bytes.
@@ -445,6 +436,7 @@ mod tests {
             assert_eq!(found, [rows, filtered], "{expected} of {partitions}");
         }
     }
+
     /// No server is sent a key that it would refuse.
     #[test]
     fn a_reference_longer_than_a_key_is_of_no_order() {
