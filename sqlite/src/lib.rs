@@ -61,8 +61,8 @@ pub struct Writing {
     checkpointed_at: i32,
     bounds: Bounds,
     /// Dropped to end the other thread.
-    requests: Option<SyncSender<()>>,
-    checkpointer: Option<JoinHandle<()>>,
+    requests: SyncSender<()>,
+    checkpointer: JoinHandle<()>,
 }
 
 impl Writing {
@@ -89,7 +89,6 @@ impl Writing {
         let checkpointer = std::thread::Builder::new()
             .name("checkpoints".to_owned())
             .spawn(move || make_checkpoints(&other, &requested).unwrap_or_else(failed))?;
-        let (requests, checkpointer) = (Some(requests), Some(checkpointer));
         let (checkpointed_at, bounds) = (0, BOUNDS);
         Ok(Self { connection, pages, checkpointed_at, bounds, requests, checkpointer })
     }
@@ -114,10 +113,8 @@ impl Writing {
             return self.begin_again();
         }
         self.checkpointed_at = pages;
-        if let Some(requests) = &self.requests {
-            // If the channel is full, a checkpoint is requested already.
-            requests.try_send(()).ok();
-        }
+        // If the channel is full, a checkpoint is requested already.
+        self.requests.try_send(()).ok();
         Ok(())
     }
 
@@ -135,9 +132,9 @@ impl Writing {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn close(mut self) -> rusqlite::Result<()> {
-        drop(self.requests.take());
-        if let Some(Err(_)) = self.checkpointer.take().map(JoinHandle::join) {
+    pub fn close(self) -> rusqlite::Result<()> {
+        drop(self.requests);
+        if self.checkpointer.join().is_err() {
             tracing::error!("the thread that makes checkpoints panicked");
         }
         checkpoint(&self.connection, CheckpointMode::TRUNCATE)
@@ -172,13 +169,21 @@ fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result
     }
 }
 
+/// Opens a file for reading, by one thread at a time.
+///
+/// # Errors
+/// There is none, or it cannot be opened.
+pub fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags)
+}
+
 /// Writes a snapshot of a file, also while another process writes it, and waits for the disk.
 ///
 /// # Errors
 /// The file cannot be read or is damaged, the copy is there already or cannot be written.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let source = Connection::open_with_flags(from, flags).map_err(io::Error::other)?;
+    let source = open_read_only(from).map_err(io::Error::other)?;
     source.busy_timeout(COPY_AWAITED).map_err(io::Error::other)?;
     let path = to.to_str().ok_or_else(|| io::Error::other("the path is no UTF-8"))?;
     source.execute("VACUUM INTO ?1", [path]).map_err(io::Error::other)?;
@@ -191,8 +196,7 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// It cannot be read, or is damaged.
 pub fn check(path: &Path) -> io::Result<()> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let file = Connection::open_with_flags(path, flags).map_err(io::Error::other)?;
+    let file = open_read_only(path).map_err(io::Error::other)?;
     let first = file.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
     match first.map_err(io::Error::other)?.as_str() {
         "ok" => Ok(()),
@@ -207,12 +211,18 @@ mod tests {
 
     use super::*;
 
+    /// Makes a file in WAL mode.
+    fn create(path: &Path) -> Connection {
+        let connection = Connection::open(path).unwrap();
+        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        connection
+    }
+
     #[test]
     fn the_other_thread_moves_pages_without_the_writer() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file.sqlite");
-        let connection = Connection::open(&path).unwrap();
-        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        let connection = create(&path);
         connection.execute_batch("CREATE TABLE blobs (blob BLOB)").unwrap();
         let size = |suffix: &str| {
             let path = dir.path().join(format!("file.sqlite{suffix}"));
@@ -257,8 +267,7 @@ mod tests {
     fn the_wal_begins_again_once_no_query_reads_it() {
         let dir = tempfile::tempdir().unwrap();
         let [path, wal] = ["file.sqlite", "file.sqlite-wal"].map(|name| dir.path().join(name));
-        let connection = Connection::open(&path).unwrap();
-        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        let connection = create(&path);
         connection.execute_batch("CREATE TABLE one (n); INSERT INTO one VALUES (0)").unwrap();
         let mut writing = Writing::new(connection, &path, |error| panic!("{error}")).unwrap();
         // Every checkpoint is one of the writer's own.
@@ -303,8 +312,7 @@ mod tests {
     fn a_copy_is_whole_beside_a_writer() {
         let dir = tempfile::tempdir().unwrap();
         let [path, copied] = ["file.sqlite", "copy.sqlite"].map(|name| dir.path().join(name));
-        let writer = Connection::open(&path).unwrap();
-        writer.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        let writer = create(&path);
         writer.execute_batch("CREATE TABLE numbers (number INTEGER)").unwrap();
         writer.execute_batch("INSERT INTO numbers VALUES (1), (2)").unwrap();
         writer.execute_batch("BEGIN; INSERT INTO numbers VALUES (3)").unwrap();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use schemas::{Incarnation, Layout, Partition, Topic, UnixMicros};
 use uuid::Uuid;
 
@@ -275,8 +275,7 @@ impl Readers {
     }
 
     fn open(&self) -> Result<Connection, StorageError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags)?;
+        let connection = sqlite::open_read_only(&self.path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         Ok(connection)
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Row};
+use rusqlite::{Connection, Row};
 use tokio::sync::Semaphore;
 
 use super::anchor::Anchor;
@@ -106,8 +106,7 @@ impl Readers {
 }
 
 pub(super) fn open(path: &Path, busy_max: Duration) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let connection = sqlite::open_read_only(path)?;
     connection.busy_timeout(busy_max)?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
