@@ -55,8 +55,7 @@ pub(crate) async fn create_topics(log: log::Config) -> anyhow::Result<Outcome> {
     };
     let asked = asked_brokers(&config);
     let create = move || admin::create_topics(&config, &log.layout);
-    let changes = tokio::task::spawn_blocking(create).await?.context(asked)?;
-    let lines = changes.iter().map(ToString::to_string).collect();
+    let lines = tokio::task::spawn_blocking(create).await?.context(asked)?;
     Ok(Outcome::success(lines, "nothing to do: all topics exist"))
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
     AdminClient, AdminOptions, AlterConfig, ConfigSource, NewPartitions, NewTopic,
-    ResourceSpecifier, TopicReplication,
+    ResourceSpecifier, TopicReplication, TopicResult,
 };
 use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
@@ -33,49 +33,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of polling the brokers for a change.
 const CHANGE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Change made by [`create_topics`]. `name` is the topic's on the broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TopicChange {
-    Created {
-        name: String,
-        partitions: u32,
-    },
-    /// Chains were added.
-    Grown {
-        name: String,
-        from: usize,
-        partitions: u32,
-    },
-    Corrected {
-        name: String,
-        setting: &'static str,
-        value: String,
-    },
-}
-
-impl std::fmt::Display for TopicChange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Created { name, partitions } => {
-                let ending = if *partitions == 1 { "" } else { "s" };
-                write!(f, "created {name} with {partitions} partition{ending}")
-            }
-            Self::Grown { name, from, partitions } => {
-                write!(f, "added partitions to {name}: {partitions} instead of {from}")
-            }
-            Self::Corrected { name, setting, value } => {
-                write!(f, "set {setting} of {name} to {value}")
-            }
-        }
-    }
-}
-
 /// Creates missing topics, adds partitions for chains newer than the topics, and corrects settings
-/// that differ; settings that the topic table lacks stay.
+/// that differ; settings that the topic table lacks stay. Returns a line for each change.
 ///
 /// # Errors
 /// [`Error::Fatal`], and nothing was changed, if a topic has the partitions of another layout.
-pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<TopicChange>, Error> {
+pub fn create_topics(config: &KafkaConfig, layout: &Layout) -> Result<Vec<String>, Error> {
     Admin::new(config, layout)?.create(&Topic::ALL)
 }
 
@@ -156,10 +119,8 @@ pub fn delete_topics(config: &KafkaConfig, layout: &Layout, topics: &[Topic]) ->
 pub fn delete_group(config: &KafkaConfig, layout: &Layout, group: &str) -> Result<(), Error> {
     let admin = Admin::new(config, layout)?;
     let group = format!("{}{group}", config.prefix);
-    for deleted in admin.ask(admin.client.delete_groups(&[&group], &options()))? {
-        deleted.map_err(|(name, code)| admin.explain(format!("{name}: {code}")))?;
-    }
-    Ok(())
+    let deleted = admin.ask(admin.client.delete_groups(&[&group], &options()))?;
+    admin.check(deleted, None)
 }
 
 struct Admin<'a> {
@@ -198,7 +159,20 @@ impl<'a> Admin<'a> {
         futures_executor::block_on(answer).map_err(|error| self.explain(error))
     }
 
-    fn create(&self, topics: &[Topic]) -> Result<Vec<TopicChange>, Error> {
+    /// Fails with the first refusal of a request for another reason than `ignored`.
+    fn check(
+        &self,
+        results: Vec<TopicResult>,
+        ignored: Option<RDKafkaErrorCode>,
+    ) -> Result<(), Error> {
+        let mut refusals = results.into_iter().filter_map(Result::err);
+        match refusals.find(|(_, code)| Some(*code) != ignored) {
+            Some((name, code)) => Err(self.explain(format!("{name}: {code}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn create(&self, topics: &[Topic]) -> Result<Vec<String>, Error> {
         let found = self.found(&Topic::ALL)?;
         self.refuse_other_layout(&found)?;
         let missing: Vec<Topic> =
@@ -217,11 +191,10 @@ impl<'a> Admin<'a> {
             }
             self.alter(topic, found.own, &corrections)?;
             let name = &self.names.topic(topic)?.full;
-            changes.extend(corrections.into_iter().map(|(setting, value)| {
-                TopicChange::Corrected { name: name.clone(), setting, value }
-            }));
+            let line = |(setting, value): Setting| format!("set {setting} of {name} to {value}");
+            changes.extend(corrections.into_iter().map(line));
         }
-        changes.sort_by_key(ToString::to_string);
+        changes.sort();
         Ok(changes)
     }
 
@@ -247,7 +220,7 @@ impl<'a> Admin<'a> {
         )))
     }
 
-    fn make(&self, topics: &[Topic]) -> Result<Vec<TopicChange>, Error> {
+    fn make(&self, topics: &[Topic]) -> Result<Vec<String>, Error> {
         if topics.is_empty() {
             return Ok(Vec::new());
         }
@@ -261,16 +234,12 @@ impl<'a> Admin<'a> {
             let replication = TopicReplication::Fixed(i32::from(self.replication));
             let request = NewTopic::new(name, count, replication);
             requests.push(settings.iter().fold(request, |r, (key, value)| r.set(key, value)));
-            changes.push(TopicChange::Created { name: name.clone(), partitions });
+            let ending = if partitions == 1 { "" } else { "s" };
+            changes.push(format!("created {name} with {partitions} partition{ending}"));
         }
         let results = self.ask(self.client.create_topics(&requests, &options()))?;
-        for result in results {
-            match result {
-                // Another process created it; its settings are checked by the next run.
-                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-                Err((name, code)) => return Err(self.explain(format!("{name}: {code}"))),
-            }
-        }
+        // Another process may have created one; its settings are checked by the next run.
+        self.check(results, Some(RDKafkaErrorCode::TopicAlreadyExists))?;
         self.await_partitions(topics)?;
         Ok(changes)
     }
@@ -284,14 +253,15 @@ impl<'a> Admin<'a> {
         &self,
         topics: &[Topic],
         found: &HashMap<Topic, Found>,
-    ) -> Result<Vec<TopicChange>, Error> {
+    ) -> Result<Vec<String>, Error> {
         let (mut grown, mut changes, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for topic in topics {
             let Some(from) = found.get(topic).map(|found| found.partitions) else { continue };
             if lacks_chains(*topic, self.layout, from, chains(found)) {
                 let (name, partitions) = (&self.names.topic(*topic)?.full, self.partitions(*topic));
                 counts.push((name, usize::try_from(partitions).unwrap_or(usize::MAX)));
-                changes.push(TopicChange::Grown { name: name.clone(), from, partitions });
+                let line = format!("added partitions to {name}: {partitions} instead of {from}");
+                changes.push(line);
                 grown.push(*topic);
             }
         }
@@ -300,9 +270,7 @@ impl<'a> Admin<'a> {
         }
         let requests = counts.iter().map(|(name, count)| NewPartitions::new(name, *count));
         let requests: Vec<_> = requests.collect();
-        for result in self.ask(self.client.create_partitions(&requests, &options()))? {
-            result.map_err(|(name, code)| self.explain(format!("{name}: {code}")))?;
-        }
+        self.check(self.ask(self.client.create_partitions(&requests, &options()))?, None)?;
         self.await_partitions(&grown)?;
         Ok(changes)
     }

@@ -35,9 +35,6 @@ pub fn begin_import(config: &KafkaConfig, layout: &Layout) -> Result<(), Error> 
 }
 
 /// Ends the import.
-///
-/// # Errors
-/// [`Error::Transient`].
 pub fn end_import(config: &KafkaConfig, layout: &Layout) -> Result<(), Error> {
     let admin = Admin::new(config, layout)?;
     let mark = admin.mark();
@@ -45,9 +42,6 @@ pub fn end_import(config: &KafkaConfig, layout: &Layout) -> Result<(), Error> {
 }
 
 /// Returns `true` if an import has begun and not ended.
-///
-/// # Errors
-/// [`Error::Transient`].
 pub fn is_importing(config: &KafkaConfig, layout: &Layout) -> Result<bool, Error> {
     Admin::new(config, layout)?.has_mark()
 }
@@ -65,9 +59,7 @@ impl Admin<'_> {
         let mark = self.mark();
         let replication = TopicReplication::Fixed(i32::from(self.replication));
         let request = NewTopic::new(&mark, 1, replication);
-        for result in self.ask(self.client.create_topics([&request], &options()))? {
-            result.map_err(|(name, code)| self.explain(format!("{name}: {code}")))?;
-        }
+        self.check(self.ask(self.client.create_topics([&request], &options()))?, None)?;
         await_shown("the mark of an import", || self.has_mark())
     }
 
@@ -83,12 +75,8 @@ impl Admin<'_> {
         if names.is_empty() {
             return Ok(());
         }
-        for result in self.ask(self.client.delete_topics(names, &options()))? {
-            match result {
-                Ok(_) | Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
-                Err((name, code)) => return Err(self.explain(format!("{name}: {code}"))),
-            }
-        }
+        let deleted = self.ask(self.client.delete_topics(names, &options()))?;
+        self.check(deleted, Some(RDKafkaErrorCode::UnknownTopicOrPartition))?;
         await_shown("the end of the topics", || Ok(self.present(names)?.is_empty()))
     }
 }
