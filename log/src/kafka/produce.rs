@@ -146,21 +146,20 @@ fn units(record: &NewRecord) -> u32 {
 mod tests {
     use std::time::Duration;
 
-    use rdkafka::mocking::MockCluster;
     use schemas::{Headers, Partition, Topic};
 
     use super::*;
     use crate::TopicPartition;
-    use crate::kafka::shared::tests::on_mock;
+    use crate::kafka::shared::tests::mock;
+
+    const TO: TopicPartition =
+        TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_record_has_a_limit_of_bytes() {
-        let cluster = MockCluster::new(1).unwrap();
-        cluster.create_topic(Topic::Orders.name(), 1, 1).unwrap();
-        let shared = on_mock(&cluster);
-        let to = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+        let (_cluster, shared) = mock(&[Topic::Orders]);
         let record = |bytes| NewRecord {
-            to,
+            to: TO,
             key: vec![b'k'],
             value: Some(vec![0; bytes - 1]),
             headers: Headers::default(),
@@ -173,13 +172,10 @@ mod tests {
     /// A cancelled call must not free its room before its records have ended.
     #[test]
     fn records_take_room_until_they_have_ended() {
-        let cluster = MockCluster::new(1).unwrap();
-        cluster.create_topic(Topic::Orders.name(), 1, 1).unwrap();
-        let shared = on_mock(&cluster);
+        let (cluster, shared) = mock(&[Topic::Orders]);
         let produce = Produce::default();
-        let to = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
         let headers = Headers::default();
-        let record = NewRecord { to, key: Vec::new(), value: None, headers };
+        let record = NewRecord { to: TO, key: Vec::new(), value: None, headers };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let append = || produce.append(&shared, vec![record.clone()]);
         runtime.block_on(append()).unwrap();

@@ -65,12 +65,25 @@ impl Shared {
 pub(super) mod tests {
     use rdkafka::mocking::MockCluster;
     use rdkafka::producer::DefaultProducerContext;
+    use schemas::Topic;
 
     use super::*;
     use crate::config::KafkaSecurity;
 
+    pub(crate) type Mock = MockCluster<'static, DefaultProducerContext>;
+
+    /// A log with these topics, on a mock broker of librdkafka.
+    pub(crate) fn mock(topics: &[Topic]) -> (Mock, Arc<Shared>) {
+        let cluster = MockCluster::new(1).unwrap();
+        for topic in topics {
+            cluster.create_topic(topic.name(), 1, 1).unwrap();
+        }
+        let shared = on_mock(&cluster);
+        (cluster, shared)
+    }
+
     /// A log on librdkafka's mock cluster.
-    pub(crate) fn on_mock(cluster: &MockCluster<'_, DefaultProducerContext>) -> Arc<Shared> {
+    pub(crate) fn on_mock(cluster: &Mock) -> Arc<Shared> {
         let config = KafkaConfig {
             brokers: cluster.bootstrap_servers(),
             prefix: String::new(),

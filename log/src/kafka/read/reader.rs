@@ -182,19 +182,16 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use rdkafka::mocking::MockCluster;
     use schemas::{Partition, Topic};
 
     use super::*;
     use crate::kafka::client::request_ends;
-    use crate::kafka::shared::tests::on_mock;
+    use crate::kafka::shared::tests::mock;
 
     /// Its errors are only logged: records come without it, a second later.
     #[test]
     fn the_leader_of_an_assignment_answers_a_wake() {
-        let cluster = MockCluster::new(1).unwrap();
-        cluster.create_topic(Topic::Orders.name(), 1, 1).unwrap();
-        let shared = on_mock(&cluster);
+        let (_cluster, shared) = mock(&[Topic::Orders]);
         let reader = Reader::new(&shared, Appetite::Page).unwrap();
         let of = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
         reader

@@ -4,21 +4,18 @@ use std::thread;
 
 use rdkafka::consumer::Consumer;
 use rdkafka::mocking::{MockCluster, MockCoordinator};
-use rdkafka::producer::DefaultProducerContext;
 
 use super::*;
 use crate::config::KafkaConfig;
 use crate::kafka::client::context::PlainContext;
 use crate::kafka::client::{PlainConsumer, open, settings};
-use crate::kafka::shared::tests::on_mock;
+use crate::kafka::shared::tests::{Mock, on_mock};
 
 /// Deadline of a request: far longer than a broker takes to be found again.
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAME: &str = "steps";
 /// The broker of the transactions. The other one has the claims.
 const SECOND: i32 = 2;
-
-type Mock = MockCluster<'static, DefaultProducerContext>;
 
 fn start() -> (Mock, Arc<Shared>) {
     let cluster = MockCluster::new(2).unwrap();

@@ -1,23 +1,21 @@
 //! Two workers of one name, a group that fences a member or loses its positions, and connections that the
 //! broker closes.
 
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use runtime::{Clock, SystemClock};
 use schemas::Topic;
 
 use super::*;
 use crate::kafka::client::settings;
-use crate::kafka::shared::tests::on_mock;
+use crate::kafka::shared::tests::{Mock, mock};
 use crate::{Assigned, Committed, Offset};
 
 /// Deadline of a wait: far longer than any rebalance takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const INPUT: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 const OUTPUT: TopicPartition = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
-
-type Mock = MockCluster<'static, DefaultProducerContext>;
+const TOPICS: [Topic; 2] = [INPUT.topic, OUTPUT.topic];
 
 fn worker(shared: &Arc<Shared>) -> KafkaWorker {
     let (member, topics) = ("a".to_owned(), vec![INPUT.topic]);
@@ -46,17 +44,8 @@ fn poll_until(
     }
 }
 
-fn mock() -> (Mock, Arc<Shared>) {
-    let cluster = MockCluster::new(1).unwrap();
-    for of in [INPUT, OUTPUT] {
-        cluster.create_topic(of.topic.name(), 1, 1).unwrap();
-    }
-    let shared = on_mock(&cluster);
-    (cluster, shared)
-}
-
 fn start() -> (Mock, Arc<Shared>, KafkaWorker) {
-    let (cluster, shared) = mock();
+    let (cluster, shared) = mock(&TOPICS);
     let mut worker = worker(&shared);
     poll_until(&mut worker, |_, polled| matches!(polled, Ok(Event::Assigned(_))));
     (cluster, shared, worker)
@@ -161,7 +150,7 @@ fn vanished_position_ends_the_worker() {
 
 #[test]
 fn group_without_a_position_skips_old_records() {
-    let (_cluster, shared) = mock();
+    let (_cluster, shared) = mock(&TOPICS);
     append_old(&shared);
     poll_until_reported(&mut worker(&shared), "has no position in orders/0 any more");
 }

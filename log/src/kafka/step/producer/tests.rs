@@ -3,14 +3,12 @@
 use std::sync::mpsc::channel;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use schemas::Topic;
 
 use super::*;
 use crate::config::KafkaConfig;
-use crate::kafka::shared::tests::on_mock;
+use crate::kafka::shared::tests::{Mock, mock};
 
 /// Deadline of a call: far longer than any takes that returns.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,10 +29,8 @@ fn commit_offsets(mut producer: StepProducer, config: &KafkaConfig) -> Result<()
     is_done.recv_timeout(PATIENCE).unwrap()
 }
 
-fn start() -> (MockCluster<'static, DefaultProducerContext>, Arc<Shared>, StepProducer) {
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic(INPUT, 1, 1).unwrap();
-    let shared = on_mock(&cluster);
+fn start() -> (Mock, Arc<Shared>, StepProducer) {
+    let (cluster, shared) = mock(&[Topic::Orders]);
     let producer = StepProducer::open(&shared, None, "a", Reports::All).unwrap();
     (cluster, shared, producer)
 }
