@@ -118,11 +118,7 @@ impl Plan {
     /// Commits a step, if there is anything in it.
     #[must_use]
     pub fn commit(step: Step) -> Self {
-        if step.records.is_empty() && step.offsets.is_empty() {
-            Self::Nothing
-        } else {
-            Self::Commit(step)
-        }
+        if step.is_empty() { Self::Nothing } else { Self::Commit(step) }
     }
 }
 
@@ -131,12 +127,6 @@ pub struct Member<'a> {
     group: &'static str,
     worker: &'a mut dyn Worker,
     stop: &'a CancellationToken,
-}
-
-impl std::fmt::Debug for Member<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Member").field("group", &self.group).finish_non_exhaustive()
-    }
 }
 
 impl Member<'_> {
@@ -217,12 +207,6 @@ pub struct Consumer<H: Handler> {
     /// Records polled since the last step.
     polled: usize,
     step_delay: Backoff,
-}
-
-impl<H: Handler> std::fmt::Debug for Consumer<H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Consumer").field("group", &H::GROUP).finish_non_exhaustive()
-    }
 }
 
 impl<H: Handler> Consumer<H> {
