@@ -17,7 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use runtime::Clock;
 use schemas::{HEADER_APPENDED_AT, Headers, Incarnation, Layout, Partition, Topic, UnixMicros};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 mod alerts;
 pub mod config;
@@ -30,7 +33,6 @@ pub mod kafka;
 mod layer;
 pub mod metrics;
 mod retry;
-mod stage;
 mod unreadable;
 mod watched;
 
@@ -40,7 +42,6 @@ pub use dead_letter::dead_letter;
 pub use error::{Cause, Error, StepError};
 pub use layer::{LayeredLog, LogLayer, WorkerLayer, layered};
 pub use retry::retry;
-pub use stage::StageContext;
 pub use unreadable::{NewerRecord, Unreadable};
 pub use watched::WatchedLog;
 
@@ -331,4 +332,16 @@ pub trait Worker: Send {
 pub trait Tail: Send {
     /// Waits at most `timeout` for records.
     fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error>;
+}
+
+/// Parts of the process that one thread of a stage needs.
+#[derive(Clone)]
+pub struct StageContext {
+    pub log: Arc<dyn Log>,
+    pub clock: Arc<dyn Clock>,
+    /// Name of the thread's member in its groups, stable over restarts.
+    pub member: String,
+    /// Runs futures of a thread that blocks.
+    pub handle: Handle,
+    pub stop: CancellationToken,
 }
