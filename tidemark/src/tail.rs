@@ -104,7 +104,7 @@ impl Source {
     ) -> Result<Vec<Arc<Record>>, Error> {
         match self {
             Self::Kafka(log) => log.read(of, from, max),
-            Self::Embedded(log) => Ok(log.read(of, from, max)?.into_iter().map(Arc::new).collect()),
+            Self::Embedded(log) => log.read(of, from, max),
         }
     }
 

@@ -91,15 +91,11 @@ pub(super) fn page(
     of: TopicPartition,
     from: Offset,
     max: usize,
-) -> Result<Page<Arc<Record>>, Error> {
+) -> Result<Page, Error> {
     match shared.view.find(of, from, max) {
         Some(Found::Recent(page)) => Ok(page),
         Some(Found::Stored(slot, end)) => {
-            let page = shared
-                .readers
-                .with(|connection| rows::page(connection, of, slot, from, end, max))?;
-            let records = page.records.into_iter().map(Arc::new).collect();
-            Ok(Page { records, next: page.next })
+            shared.readers.with(|connection| rows::page(connection, of, slot, from, end, max))
         }
         None => Err(Error::fatal(format!("there is no partition {of}"))),
     }

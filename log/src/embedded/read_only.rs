@@ -1,6 +1,7 @@
 //! Read-only access to the log of another process.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -42,7 +43,12 @@ impl ReadOnlyLog {
     }
 
     /// As [`Log::read`](crate::Log::read).
-    pub fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Vec<Record>, Error> {
+    pub fn read(
+        &self,
+        of: TopicPartition,
+        from: Offset,
+        max: usize,
+    ) -> Result<Vec<Arc<Record>>, Error> {
         let read = |connection: &mut Connection| {
             let Some((slot, bounds)) = extent(connection, of)? else { return Ok(None) };
             let from = from.max(bounds.start);

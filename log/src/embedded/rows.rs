@@ -1,6 +1,7 @@
 //! The rows of the file: written by the committer in its transactions, read by all readers.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use rusqlite::{Connection, Params, params};
 use schemas::UnixMicros;
@@ -186,13 +187,13 @@ pub(super) fn page(
     from: Offset,
     end: Offset,
     max: usize,
-) -> Result<Page<Record>, StorageError> {
+) -> Result<Page, StorageError> {
     let mut page = Page { records: Vec::new(), next: end };
     let mut bytes = 0_usize;
     records(connection, of, slot, from, end, &mut |record| {
         bytes = bytes.saturating_add(size(&record));
         let next = record.offset.next();
-        page.records.push(record);
+        page.records.push(Arc::new(record));
         if page.records.len() < max && bytes < PAGE_BYTES_MAX {
             return ControlFlow::Continue(());
         }

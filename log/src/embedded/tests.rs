@@ -417,7 +417,7 @@ fn read_only_log_shows_what_is_committed() {
     let other = ReadOnlyLog::open(dir.path()).unwrap();
     let values = |other: &ReadOnlyLog, from| -> Vec<_> {
         let page = other.read(OF, Offset(from), 10).unwrap();
-        page.into_iter().map(|record| record.value.unwrap()).collect()
+        page.iter().map(|record| record.value.clone().unwrap()).collect()
     };
     assert_eq!(values(&other, 0), [b"one", b"two"]);
     append(&log, vec![record(b"new".to_vec())]).unwrap();

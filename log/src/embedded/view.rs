@@ -48,15 +48,15 @@ impl Extent {
 }
 
 #[derive(Debug)]
-pub(super) struct Page<R> {
-    pub(super) records: Vec<R>,
+pub(super) struct Page {
+    pub(super) records: Vec<Arc<Record>>,
     /// Offset after the records and following gaps.
     pub(super) next: Offset,
 }
 
 #[derive(Debug)]
 pub(super) enum Found {
-    Recent(Page<Arc<Record>>),
+    Recent(Page),
     /// Only in the table, before the partition's end.
     Stored(Slot, Offset),
 }
