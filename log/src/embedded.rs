@@ -270,10 +270,6 @@ impl Shared {
         let none = || Error::fatal(format!("there is no partition {of}"));
         self.view.extent(of).ok_or_else(none)
     }
-
-    fn check_open(&self) -> Result<(), Error> {
-        Ok(self.queue.check_open()?)
-    }
 }
 
 #[async_trait]
@@ -308,12 +304,12 @@ impl Log for EmbeddedLog {
     }
 
     fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        self.handle.shared.check_open()?;
+        self.handle.shared.queue.check_open()?;
         Ok(Box::new(EmbeddedWorker::join(self.handle.clone(), spec)))
     }
 
     fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
-        self.handle.shared.check_open()?;
+        self.handle.shared.queue.check_open()?;
         Ok(Box::new(EmbeddedTail::new(self.handle.clone(), topics)))
     }
 
@@ -323,7 +319,7 @@ impl Log for EmbeddedLog {
         from: Offset,
         max: usize,
     ) -> Result<Vec<Arc<Record>>, Error> {
-        self.handle.shared.check_open()?;
+        self.handle.shared.queue.check_open()?;
         Ok(cursor::page(&self.handle.shared, of, from, max)?.records)
     }
 

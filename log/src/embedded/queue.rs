@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::batch::Batch;
-use crate::{Cause, Committed, NewRecord, Offset, StepError, TopicPartition};
+use crate::{Cause, Committed, Error, NewRecord, Offset, StepError, TopicPartition};
 
 /// Maximum number of concurrent calls of `produce`. Workers, writers and maintenance each add one
 /// more at most.
@@ -208,11 +208,9 @@ impl Queue {
         self.lock().waiting.clear();
     }
 
-    /// # Errors
-    /// It is closed.
-    pub(super) fn check_open(&self) -> Result<(), StepError> {
+    pub(super) fn check_open(&self) -> Result<(), Error> {
         let state = self.lock();
-        if state.closed { Err(state.refusal()) } else { Ok(()) }
+        if state.closed { Err(state.refusal().into()) } else { Ok(()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

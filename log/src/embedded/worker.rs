@@ -181,7 +181,7 @@ impl Worker for EmbeddedWorker {
         let alive = shared.groups().session_timeout() / 4;
         loop {
             let seen = self.listener.seen();
-            shared.check_open()?;
+            shared.queue.check_open()?;
             if let Some(event) = self.membership_event()? {
                 return Ok(event);
             }
@@ -222,7 +222,7 @@ impl Worker for EmbeddedWorker {
         changelog: TopicPartition,
         apply: &mut dyn FnMut(Record),
     ) -> Result<(), Error> {
-        self.shared().check_open()?;
+        self.shared().queue.check_open()?;
         let extent = self.shared().extent(changelog)?;
         // Prevents eviction during a long restore. A non-member is refused at its next poll.
         let _held = self.hold([]);
@@ -289,7 +289,7 @@ impl Tail for EmbeddedTail {
         let shared = &self.handle.shared;
         loop {
             let seen = self.listener.seen();
-            shared.check_open()?;
+            shared.queue.check_open()?;
             let records = self.cursors.gather(shared, TAIL_RECORDS_MAX)?;
             let left = deadline.saturating_duration_since(Instant::now());
             if !records.is_empty() || left.is_zero() {
