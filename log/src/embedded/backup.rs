@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
 use schemas::{Incarnation, UnixMicros};
 
 use super::fault::StorageError;
-use super::storage::{FILE, FORMAT, INCARNATION, Readers, continue_as, installation};
+use super::storage::{
+    FILE, FORMAT, INCARNATION, Readers, continue_as, installation, meta, set_meta,
+};
 use super::{read_only, rows};
 use crate::{Cause, Committed, Error, Offset, TopicPartition};
 
@@ -55,11 +57,6 @@ impl Identity {
     }
 }
 
-fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
-    let select = "SELECT value FROM meta WHERE key = ?1";
-    connection.query_row(select, [key], |row| row.get(0)).optional()
-}
-
 /// Copies the log of a folder, which a process may have open, to another folder, and checks the copy. Blocks.
 ///
 /// # Errors
@@ -67,10 +64,7 @@ fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
 pub fn copy(dir: &Path, into: &Path, now: UnixMicros) -> Result<(), Error> {
     let (from, to) = (dir.join(FILE), into.join(FILE));
     sqlite::copy(&from, &to).map_err(|error| fatal(&from, error))?;
-    write(&to, |copy| {
-        let insert = "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)";
-        copy.execute(insert, params![TAKEN_AT, now.0]).map(drop)
-    })
+    write(&to, |copy| set_meta(copy, TAKEN_AT, now.0))
 }
 
 /// Reads the whole log of a folder. Blocks.
@@ -106,8 +100,7 @@ pub fn begin(
     }
     readers.close();
     write(&path, |copy| {
-        let insert = "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)";
-        copy.execute(insert, params![INCARNATION, incarnation.0])?;
+        set_meta(copy, INCARNATION, incarnation.0)?;
         copy.execute("DELETE FROM meta WHERE key = ?1", [TAKEN_AT])?;
         copy.execute("DELETE FROM offsets WHERE grp = ?1", [group])?;
         positions.iter().try_for_each(|(of, next)| {

@@ -104,9 +104,9 @@ pub(super) fn open(dir: &Path, layout: &Layout) -> Result<Loaded, Error> {
     let tx = connection.transaction().map_err(fatal)?;
     tx.execute_batch(TABLES).map_err(fatal)?;
     check_meta(&tx, dir, layout)?;
-    meta(&tx, INSTALLATION, random()).map_err(fatal)?;
+    meta_or(&tx, INSTALLATION, random()).map_err(fatal)?;
     let installation = installation(&tx).map_err(fatal)?;
-    let incarnation = meta(&tx, INCARNATION, 0).map(Incarnation).map_err(fatal)?;
+    let incarnation = meta_or(&tx, INCARNATION, 0).map(Incarnation).map_err(fatal)?;
     add_partitions(&tx, layout).map_err(fatal)?;
     tx.commit().map_err(fatal)?;
     let damaged = |error: StorageError| {
@@ -125,9 +125,7 @@ pub(super) fn installation(connection: &Connection) -> rusqlite::Result<String> 
     if tables > 0 {
         return connection.query_row("SELECT installation FROM continued", [], |row| row.get(0));
     }
-    let select = "SELECT value FROM meta WHERE key = ?1";
-    let number = connection.query_row(select, [INSTALLATION], |row| row.get::<_, i64>(0));
-    Ok(format!("embedded/{}", number.optional()?.unwrap_or_default()))
+    Ok(format!("embedded/{}", meta(connection, INSTALLATION)?.unwrap_or_default()))
 }
 
 /// Makes the file continue an installation, with this incarnation.
@@ -138,12 +136,22 @@ pub(super) fn continue_as(
 ) -> rusqlite::Result<()> {
     connection.execute("CREATE TABLE continued (installation TEXT NOT NULL)", [])?;
     connection.execute("INSERT INTO continued VALUES (?1)", [installation])?;
+    set_meta(connection, INCARNATION, incarnation.0)
+}
+
+/// Value of a key of `meta`; none if it is missing.
+pub(super) fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
+    let select = "SELECT value FROM meta WHERE key = ?1";
+    connection.query_row(select, [key], |row| row.get(0)).optional()
+}
+
+pub(super) fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
     let insert = "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)";
-    connection.execute(insert, params![INCARNATION, incarnation.0]).map(drop)
+    connection.execute(insert, params![key, value]).map(drop)
 }
 
 /// Returns the value of a key, inserted as `new` if missing.
-fn meta(connection: &Connection, key: &str, new: i64) -> rusqlite::Result<i64> {
+fn meta_or(connection: &Connection, key: &str, new: i64) -> rusqlite::Result<i64> {
     let insert = "INSERT OR IGNORE INTO meta (key, value) VALUES (?1, ?2)";
     connection.execute(insert, params![key, new])?;
     connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
@@ -165,7 +173,7 @@ fn check_meta(connection: &Connection, dir: &Path, layout: &Layout) -> Result<()
         ("webhook_partitions", i64::from(layout.webhooks)),
     ];
     for (key, value) in wanted {
-        let stored = meta(connection, key, value)
+        let stored = meta_or(connection, key, value)
             .map_err(|error| Error::Fatal(Cause::new(format!("{dir}: {error}"), error)))?;
         if stored == value {
             continue;
