@@ -17,6 +17,26 @@ fn open(dir: &Path) -> Result<EmbeddedLog, Error> {
     EmbeddedLog::open(dir, LAYOUT, Arc::new(SystemClock))
 }
 
+fn create() -> (tempfile::TempDir, EmbeddedLog) {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    (dir, log)
+}
+
+fn spec(group: &'static str) -> WorkerSpec {
+    WorkerSpec { group, member: "a".into(), topics: vec![OF.topic], batch_max: 10 }
+}
+
+fn values(log: &EmbeddedLog) -> Vec<Vec<u8>> {
+    let records = log.read(OF, Offset(0), 9).unwrap();
+    records.iter().map(|record| record.value.clone().unwrap()).collect()
+}
+
+fn assert_fatal(error: &Error, text: &str) {
+    let is_it = matches!(error, Error::Fatal(cause) if cause.to_string().contains(text));
+    assert!(is_it, "{error}, not {text}");
+}
+
 fn record(value: Vec<u8>) -> NewRecord {
     NewRecord { to: OF, key: b"key".to_vec(), value: Some(value), headers: Headers::default() }
 }
@@ -28,15 +48,10 @@ fn append(log: &EmbeddedLog, records: Vec<NewRecord>) -> Result<(), Error> {
 
 #[test]
 fn one_process_has_the_folder() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path()).unwrap();
-    let error = open(dir.path()).unwrap_err();
-    assert!(matches!(error, Error::Fatal(_)));
-    assert!(error.to_string().ends_with("is in use by another process"), "{error}");
+    let (dir, log) = create();
+    assert_fatal(&open(dir.path()).unwrap_err(), "is in use by another process");
     // A worker keeps the log open, too.
-    let spec =
-        WorkerSpec { group: "g", member: "a".into(), topics: vec![Topic::Orders], batch_max: 1 };
-    let worker = log.worker(spec).unwrap();
+    let worker = log.worker(spec("g")).unwrap();
     drop(log);
     open(dir.path()).unwrap_err();
     drop(worker);
@@ -53,7 +68,7 @@ fn another_layout_is_refused_and_the_key_named() {
         (Layout { webhooks: 3, ..LAYOUT }, "webhook_partitions = 2"),
     ] {
         let error = EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap_err();
-        assert!(matches!(&error, Error::Fatal(text) if text.to_string().contains(key)), "{error}");
+        assert_fatal(&error, key);
     }
     open(dir.path()).unwrap();
 }
@@ -61,8 +76,7 @@ fn another_layout_is_refused_and_the_key_named() {
 /// An imported log keeps the name of its installation, and its records keep their append times.
 #[test]
 fn an_installation_is_continued() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path()).unwrap();
+    let (dir, log) = create();
     let mut old = record(vec![1]);
     old.headers.push(schemas::HEADER_APPENDED_AT, b"77");
     append(&log, vec![old, record(vec![2])]).unwrap();
@@ -88,8 +102,7 @@ fn another_format_is_refused() {
     open(dir.path()).unwrap();
     let connection = Connection::open(dir.path().join("log.sqlite")).unwrap();
     connection.execute("UPDATE meta SET value = 9 WHERE key = 'format'", []).unwrap();
-    let error = open(dir.path()).unwrap_err();
-    assert!(error.to_string().contains("has log format 9"), "{error}");
+    assert_fatal(&open(dir.path()).unwrap_err(), "has log format 9");
 }
 
 #[test]
@@ -107,8 +120,7 @@ fn append_times_do_not_go_back_when_the_clock_does() {
 
 #[test]
 fn closed_log_has_written_what_was_queued() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path()).unwrap();
+    let (dir, log) = create();
     let mut tail = log.tail(&[Topic::Orders]).unwrap();
     let mut writer = log.writer("w").unwrap();
     std::thread::scope(|scope| {
@@ -197,8 +209,7 @@ impl FullDisk {
 
 #[test]
 fn log_continues_after_a_full_disk() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path()).unwrap();
+    let (dir, log) = create();
     append(&log, vec![record(b"before".to_vec())]).unwrap();
     drop(log);
     let mut disk = FullDisk::with(20, dir.path());
@@ -211,10 +222,7 @@ fn log_continues_after_a_full_disk() {
     disk.commit(vec![vec![record(b"small".to_vec())]]).remove(0).unwrap();
     assert_eq!(disk.view.extent(OF).unwrap().bounds.end, Offset(2));
     drop(disk);
-    let log = open(dir.path()).unwrap();
-    let values: Vec<_> =
-        log.read(OF, Offset(0), 9).unwrap().iter().map(|r| r.value.clone()).collect();
-    assert_eq!(values, [Some(b"before".to_vec()), Some(b"small".to_vec())]);
+    assert_eq!(values(&open(dir.path()).unwrap()), [b"before".to_vec(), b"small".to_vec()]);
 }
 
 #[test]
@@ -244,17 +252,14 @@ fn a_request_that_cannot_be_written_fails_alone() {
         "{outcomes:?}"
     );
     drop(disk);
-    let log = open(dir.path()).unwrap();
-    let mut values: Vec<_> =
-        log.read(OF, Offset(0), 9).unwrap().iter().map(|r| r.value.clone().unwrap()).collect();
+    let mut values = values(&open(dir.path()).unwrap());
     values.sort();
     assert_eq!(values, [b"a", b"a", b"b", b"b"]);
 }
 
 #[test]
 fn a_record_has_a_limit_of_bytes() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path()).unwrap();
+    let (_dir, log) = create();
     let max = committer::RECORD_BYTES_MAX - b"key".len();
     let refused = append(&log, vec![record(vec![0; max + 1])]).unwrap_err();
     assert!(refused.to_string().contains("is too large"), "{refused}");
@@ -270,8 +275,7 @@ fn damage(dir: &Path, sql: &str) {
 
 #[test]
 fn a_changed_record_is_fatal_and_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path()).unwrap();
+    let (dir, log) = create();
     append(&log, vec![record(b"one".to_vec()), record(b"two".to_vec())]).unwrap();
     append(&log, vec![record(b"three".to_vec())]).unwrap();
     drop(log);
@@ -282,9 +286,7 @@ fn a_changed_record_is_fatal_and_named() {
     );
     let log = open(dir.path()).unwrap();
     assert_eq!(log.read(OF, Offset(0), 2).unwrap().len(), 2);
-    let spec =
-        WorkerSpec { group: "g", member: "a".into(), topics: vec![Topic::Orders], batch_max: 9 };
-    let mut worker = log.worker(spec).unwrap();
+    let mut worker = log.worker(spec("g")).unwrap();
     worker.poll(Duration::from_secs(60)).unwrap();
     for error in [
         log.read(OF, Offset(0), 9).unwrap_err(),
@@ -292,11 +294,7 @@ fn a_changed_record_is_fatal_and_named() {
         worker.poll(Duration::from_secs(60)).unwrap_err(),
         worker.restore(OF, &mut |_| {}).unwrap_err(),
     ] {
-        let expected = "the batch of orders/0 at offset 2 is damaged";
-        assert!(
-            matches!(&error, Error::Fatal(cause) if cause.to_string().contains(expected)),
-            "{error}"
-        );
+        assert_fatal(&error, "the batch of orders/0 at offset 2 is damaged");
     }
 }
 
@@ -321,18 +319,13 @@ fn a_changed_position_is_refused() {
         log.handle.shared.queue.submit_blocking(work).unwrap();
         drop(log);
         damage(dir.path(), sql);
-        let error = open(dir.path()).unwrap_err();
-        assert!(
-            matches!(&error, Error::Fatal(cause) if cause.to_string().contains(expected)),
-            "{error}"
-        );
+        assert_fatal(&open(dir.path()).unwrap_err(), expected);
     }
 }
 
 #[test]
 fn memory_and_file_give_the_same_records() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path()).unwrap();
+    let (dir, log) = create();
     for n in 0..50_u8 {
         let headers: Headers = [("n", [n].as_slice())].into_iter().collect();
         let records = (0..n % 4).map(|_| NewRecord { headers: headers.clone(), ..record(vec![n]) });
@@ -348,8 +341,7 @@ fn memory_and_file_give_the_same_records() {
 
 #[test]
 fn the_wal_stays_bounded() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path()).unwrap();
+    let (dir, log) = create();
     let mut tail = log.tail(&[Topic::Orders]).unwrap();
     for n in 0..120 {
         append(&log, vec![record(vec![n; 1024 * 1024])]).unwrap();
@@ -381,8 +373,6 @@ fn what_a_group_has_not_read_does_not_expire() {
     let log = EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap();
     append(&log, vec![record(vec![1]), record(vec![2]), record(vec![3])]).unwrap();
     append(&log, vec![record(vec![4]), record(vec![5])]).unwrap();
-    let spec =
-        |group| WorkerSpec { group, member: "a".into(), topics: vec![OF.topic], batch_max: 10 };
     let mut workers = ["first", "second"].map(|group| log.worker(spec(group)).unwrap());
     let mut commit = |number: usize, offset| {
         let worker = &mut workers[number];
@@ -410,8 +400,7 @@ fn what_a_group_has_not_read_does_not_expire() {
 #[test]
 fn read_only_log_shows_what_is_committed() {
     let dir = tempfile::tempdir().unwrap();
-    let missing = ReadOnlyLog::open(dir.path()).unwrap_err();
-    assert!(missing.to_string().contains("there is no log at"), "{missing}");
+    assert_fatal(&ReadOnlyLog::open(dir.path()).unwrap_err(), "there is no log at");
     let log = open(dir.path()).unwrap();
     append(&log, vec![record(b"one".to_vec()), record(b"two".to_vec())]).unwrap();
     let other = ReadOnlyLog::open(dir.path()).unwrap();
