@@ -72,17 +72,6 @@ mod tests {
     }
 
     #[test]
-    fn topics_with_equal_counts_are_shared_alike() {
-        let topics = [Topic::TransfersRaw, Topic::DepositsCommands];
-        for (_, share) in share(&[("a", &topics), ("b", &topics), ("c", &topics)]) {
-            assert_eq!(
-                partitions(&share, Topic::TransfersRaw),
-                partitions(&share, Topic::DepositsCommands)
-            );
-        }
-    }
-
-    #[test]
     fn a_topic_goes_only_to_members_that_read_it() {
         let shares = share(&[("a", &[Topic::Orders]), ("b", &[Topic::Alerts, Topic::Orders])]);
         assert_eq!(partitions(&shares["a"], Topic::Orders), [0, 1, 2]);

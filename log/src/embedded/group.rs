@@ -255,20 +255,6 @@ mod tests {
     }
 
     #[test]
-    fn a_new_member_waits_until_its_share_was_revoked() {
-        let mut bench = Bench::new();
-        let a = bench.join("a");
-        assert_eq!(bench.poll(&a), Ok(Change::Assigned(of(0..4))));
-        let b = bench.join("b");
-        assert_eq!(bench.poll(&b), Ok(Change::None));
-        assert_eq!(bench.poll(&a), Ok(Change::Revoked(of(2..4))));
-        assert_eq!(bench.poll(&a), Ok(Change::None));
-        assert_eq!(bench.poll(&b), Ok(Change::Assigned(of(2..4))));
-        assert!(bench.groups.leave(&b));
-        assert_eq!(bench.poll(&a), Ok(Change::Assigned(of(2..4))));
-    }
-
-    #[test]
     fn a_silent_member_is_evicted_and_cannot_commit() {
         let mut bench = Bench::new();
         let a = bench.join("a");
@@ -308,15 +294,6 @@ mod tests {
         bench.groups.release(&a, bench.now);
         bench.poll(&b).unwrap();
         assert_eq!(bench.poll(&a), Ok(Change::Assigned(of(0..2))));
-    }
-
-    #[test]
-    fn only_owned_partitions_can_be_committed() {
-        let mut bench = Bench::new();
-        let a = bench.join("a");
-        assert_eq!(bench.groups.hold(&a, of(0..1)), Err(Lost::Evicted));
-        bench.poll(&a).unwrap();
-        assert_eq!(bench.groups.hold(&a, of(0..4)), Ok(()));
     }
 
     #[test]
