@@ -110,13 +110,13 @@ statements! {
     SelectWholeTransfer = select("record, attempt_record", "transfers", "transfer_id"),
     SelectOrderAttempts = select("attempt_record", "orders", "order_id"),
     SelectTransferAttempts = select("attempt_record", "transfers", "transfer_id"),
-    SelectOrdersByDay = orders_by_day(),
-    SelectOrdersByDayBefore = before(orders_by_day(), "created_at, order_id"),
-    SelectOrdersPending = orders_pending(),
-    SelectOrdersPendingBefore = before(orders_pending(), "created_at, order_id"),
-    SelectOrdersPendingWithin = within(orders_pending(), "created_at"),
-    SelectOrdersEnded = orders_ended(),
-    SelectOrdersEndedBefore = before(orders_ended(), "created_at, order_id"),
+    SelectOrdersByDay = orders("orders_by_day", DAY),
+    SelectOrdersByDayBefore = before(orders("orders_by_day", DAY), "created_at, order_id"),
+    SelectOrdersPending = orders("orders_pending", DAY),
+    SelectOrdersPendingBefore = before(orders("orders_pending", DAY), "created_at, order_id"),
+    SelectOrdersPendingWithin = within(orders("orders_pending", DAY), "created_at"),
+    SelectOrdersEnded = orders("orders_ended", DAY_ENDED),
+    SelectOrdersEndedBefore = before(orders("orders_ended", DAY_ENDED), "created_at, order_id"),
     SelectOrdersByReference = orders_by_reference(),
     SelectOrdersByReferenceBefore = before(orders_by_reference(), "created_at, order_id"),
     SelectDepositsOpen = deposits("deposits_open", "bucket, shard"),
@@ -129,13 +129,15 @@ statements! {
     SelectDepositRecords = select("record", "deposits_open", "bucket, shard"),
     SelectDeposit = select("record", "deposits_open", OPEN),
     SelectTransfer = select("record", "transfers", "transfer_id"),
-    SelectTransfersByDay = transfers_by_day(),
-    SelectTransfersByDayBefore = before(transfers_by_day(), "created_at, transfer_id"),
+    SelectTransfersByDay = transfers("transfers_by_day", COIN_DAY),
+    SelectTransfersByDayBefore =
+        before(transfers("transfers_by_day", COIN_DAY), "created_at, transfer_id"),
     SelectTransfersWaiting = transfers_waiting(),
     SelectTransfersWaitingBefore = before(transfers_waiting(), "created_at, transfer_id"),
     SelectTransfersWaitingWithin = within(transfers_waiting(), "created_at"),
-    SelectTransfersEnded = transfers_ended(),
-    SelectTransfersEndedBefore = before(transfers_ended(), "created_at, transfer_id"),
+    SelectTransfersEnded = transfers("transfers_ended", COIN_DAY_ENDED),
+    SelectTransfersEndedBefore =
+        before(transfers("transfers_ended", COIN_DAY_ENDED), "created_at, transfer_id"),
     SelectChain = select("record", "chains", "blockchain"),
     SelectListPartitions = format!(
         "{} AND bucket >= ? AND bucket <= ?",
@@ -176,16 +178,8 @@ fn scan(columns: &str, table: &str) -> String {
     format!("SELECT {columns} FROM {KEYSPACE}.{table}")
 }
 
-fn orders_by_day() -> String {
-    select("created_at, order_id", "orders_by_day", DAY)
-}
-
-fn orders_pending() -> String {
-    select("created_at, order_id", "orders_pending", DAY)
-}
-
-fn orders_ended() -> String {
-    select("created_at, order_id", "orders_ended", DAY_ENDED)
+fn orders(table: &str, key: &str) -> String {
+    select("created_at, order_id", table, key)
 }
 
 fn orders_by_reference() -> String {
@@ -196,17 +190,13 @@ fn deposits(table: &str, key: &str) -> String {
     select("started_at, deposit_id, blockchain, coin", table, key)
 }
 
-fn transfers_by_day() -> String {
-    select("created_at, transfer_id", "transfers_by_day", COIN_DAY)
+fn transfers(table: &str, key: &str) -> String {
+    select("created_at, transfer_id", table, key)
 }
 
 fn transfers_waiting() -> String {
     let columns = "created_at, transfer_id, status, blockchain, coin";
     select(columns, "transfers_waiting", "wallet, bucket, shard")
-}
-
-fn transfers_ended() -> String {
-    select("created_at, transfer_id", "transfers_ended", COIN_DAY_ENDED)
 }
 
 /// The rows of a partition after a position in its order, which is descending.
