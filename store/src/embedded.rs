@@ -102,9 +102,7 @@ pub fn are_in(dir: &Path) -> bool {
 /// # Errors
 /// [`Error::SchemaNewer`]; [`Error::Dropped`]; another error if the file cannot be read or is no SQLite file.
 pub fn check(dir: &Path) -> Result<(), Error> {
-    let path = dir.join(FILE);
-    let check = || migration::check(&reader::open(&path, reader::BUSY_MAX)?);
-    check().map_err(|error| error.context(path.display()))
+    ReadOnlyTables::open(dir).map(drop)
 }
 
 /// Creates dropped tables again, empty; returns their names. No process may have them open. Blocks.
