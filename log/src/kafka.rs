@@ -92,7 +92,7 @@ impl KafkaLog {
     /// [`Error::Transient`] if one stays open, or the broker cannot be reached.
     pub fn stable_end(&self, of: TopicPartition) -> Result<Offset, Error> {
         self.shared.verify([of])?;
-        self.shared.query.stable_end(&self.shared.config, of, &mut || {})
+        self.shared.query.stable_end(of, &mut || {})
     }
 
     /// Reads like [`Log::read`] up to a known stable end, so without waiting for a transaction. Records at the end

@@ -11,7 +11,7 @@ use schemas::{Partition, Topic};
 
 use super::claim::Claim;
 use super::client::settings::{Appetite, Reports};
-use super::read::reader::Reader;
+use super::read::reader::{Extent, Reader};
 use super::shared::Shared;
 use super::step::named::NamedProducer;
 use super::step::observer::StepObserver;
@@ -108,7 +108,7 @@ impl KafkaWriter {
 
     fn is_committed(&self, of: TopicPartition, at: Offset) -> Result<bool, Error> {
         let shared = &self.shared;
-        let end = shared.query.stable_end(&shared.config, of, &mut || {})?;
+        let end = shared.query.stable_end(of, &mut || {})?;
         let mut found = None;
         if at < end {
             let reader = Reader::new(shared, Appetite::Page)?;
@@ -117,7 +117,7 @@ impl KafkaWriter {
                 ControlFlow::Break(())
             };
             let from = rdkafka::Offset::Offset(at.0);
-            reader.scan(shared, of, (from, end), &mut take, &mut || {})?;
+            reader.scan(shared, of, (from, end), Extent::Whole, &mut take, &mut || {})?;
         }
         Ok(found == Some(at))
     }

@@ -19,7 +19,7 @@ use super::position::Marks;
 use crate::kafka::claim::Claim;
 use crate::kafka::client::context::Notice;
 use crate::kafka::client::settings::{Appetite, Reports};
-use crate::kafka::read::reader::Reader;
+use crate::kafka::read::reader::{Extent, Reader};
 use crate::kafka::shared::Shared;
 use crate::kafka::step::named::NamedProducer;
 use crate::kafka::step::observer::StepObserver;
@@ -324,7 +324,7 @@ impl KafkaWorker {
             Some(Polled::Ignored | Polled::Nothing) | None => {}
             Some(Polled::OutOfRange | Polled::Fenced | Polled::Failed(_)) => *is_disturbed = true,
         };
-        let end = shared.query.stable_end(&shared.config, changelog, &mut alive)?;
+        let end = shared.query.stable_end(changelog, &mut alive)?;
         if shared.query.bounds(changelog)?.start >= end {
             return Ok(());
         }
@@ -336,7 +336,8 @@ impl KafkaWorker {
             apply(record);
             std::ops::ControlFlow::Continue(())
         };
-        reader.scan(shared, changelog, (KafkaOffset::Beginning, end), &mut take, &mut alive)?;
+        let range = (KafkaOffset::Beginning, end);
+        reader.scan(shared, changelog, range, Extent::Whole, &mut take, &mut alive)?;
         *restorer = Some(reader);
         Ok(())
     }

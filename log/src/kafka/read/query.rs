@@ -29,12 +29,14 @@ pub(crate) struct Query {
     names: Arc<Names>,
     written: PlainConsumer,
     committed: PlainConsumer,
+    transaction_timeout: Duration,
 }
 
 impl Query {
     pub(crate) fn new(config: &KafkaConfig, names: Arc<Names>) -> Result<Self, Error> {
         let client = |committed| open(&settings::query(config, committed), PlainContext::default());
-        Ok(Self { names, written: client(false)?, committed: client(true)? })
+        let (written, committed) = (client(false)?, client(true)?);
+        Ok(Self { names, written, committed, transaction_timeout: config.transaction_timeout })
     }
 
     /// Checks that a topic has the partitions that the layout gives it.
@@ -95,12 +97,11 @@ impl Query {
     /// [`Error::Transient`] if a transaction stays open, or the broker cannot be reached.
     pub(crate) fn stable_end(
         &self,
-        config: &KafkaConfig,
         of: TopicPartition,
         alive: &mut dyn FnMut(),
     ) -> Result<Offset, Error> {
         let end = self.written(of)?.end;
-        let deadline = Instant::now() + config.transaction_timeout + ABORT_MARGIN;
+        let deadline = Instant::now() + self.transaction_timeout + ABORT_MARGIN;
         while self.bounds(of)?.end < end {
             if Instant::now() > deadline {
                 return Err(Error::transient(format!("a transaction on {of} does not end")));

@@ -53,7 +53,7 @@ impl Readers {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = idle.map_or_else(|| Reader::new(shared, Appetite::Page), Ok)?;
         let range = (KafkaOffset::Offset(range.start.0), range.end);
-        reader.scan_extent(shared, of, range, extent, take, &mut || {})?;
+        reader.scan(shared, of, range, extent, take, &mut || {})?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_READERS_MAX {
             idle.push(reader);
@@ -79,17 +79,6 @@ impl Reader {
     /// one. The scan ends by position or, since the end may follow a gap, once the position does
     /// not advance between two reports of the end by the leader.
     pub(crate) fn scan(
-        &self,
-        shared: &Shared,
-        of: TopicPartition,
-        range: (KafkaOffset, Offset),
-        take: &mut Take<'_>,
-        alive: &mut dyn FnMut(),
-    ) -> Result<(), Error> {
-        self.scan_extent(shared, of, range, Extent::Whole, take, alive)
-    }
-
-    fn scan_extent(
         &self,
         shared: &Shared,
         of: TopicPartition,

@@ -16,7 +16,7 @@ use super::{KafkaWorker, Membership, Ownership};
 use crate::kafka::client::settings::Appetite;
 use crate::kafka::group::assignment;
 use crate::kafka::group::position::{GroupPosition, Positions};
-use crate::kafka::read::reader::Reader;
+use crate::kafka::read::reader::{Extent, Reader};
 use crate::metrics;
 use crate::{Assigned, Error, Event, Record, TopicPartition};
 
@@ -99,7 +99,7 @@ impl KafkaWorker {
             ControlFlow::Break(())
         };
         let range = (KafkaOffset::Beginning, bounds.end);
-        reader.scan(&self.shared, of, range, &mut take, &mut || {})?;
+        reader.scan(&self.shared, of, range, Extent::Whole, &mut take, &mut || {})?;
         let age = oldest.map_or(0, |oldest| SystemClock.now().0.saturating_sub(oldest.0));
         Ok(u128::try_from(age).is_ok_and(|micros| micros > FIRST_READ_MAX_AGE.as_micros()))
     }
