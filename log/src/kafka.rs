@@ -32,7 +32,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use schemas::{Incarnation, Layout, Topic};
 
-pub use self::step::observer::{StepObserver, StepPoint};
+pub use self::step::{StepObserver, StepPoint};
 
 use self::group::worker::KafkaWorker;
 use self::produce::Produce;

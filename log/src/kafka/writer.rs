@@ -13,8 +13,8 @@ use super::claim::Claim;
 use super::client::settings::{Appetite, Reports};
 use super::read::reader::{Extent, Reader};
 use super::shared::Shared;
+use super::step::StepObserver;
 use super::step::named::NamedProducer;
-use super::step::observer::StepObserver;
 use super::step::outcome::{Outcome, StepFailure};
 use crate::{Cause, Error, NewRecord, Offset, StepError, TopicPartition, Writer};
 

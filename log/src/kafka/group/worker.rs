@@ -21,8 +21,8 @@ use crate::kafka::client::context::Notice;
 use crate::kafka::client::settings::{Appetite, Reports};
 use crate::kafka::read::reader::{Extent, Reader};
 use crate::kafka::shared::Shared;
+use crate::kafka::step::StepObserver;
 use crate::kafka::step::named::NamedProducer;
-use crate::kafka::step::observer::StepObserver;
 use crate::{Error, Event, NewRecord, Record, Step, StepError, TopicPartition, Worker, WorkerSpec};
 
 /// Maximum wait of one poll.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::observer::StepObserver;
+use super::StepObserver;
 use super::producer::StepProducer;
 use crate::Error;
 use crate::kafka::client::settings::Reports;

@@ -17,8 +17,8 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::util::Timeout;
 
-use super::observer::{Phase, StepObserver};
 use super::outcome::{Outcome, StepEnd, StepFailure, is_retriable};
+use super::{Phase, StepObserver};
 use crate::kafka::client::context::StepContext;
 use crate::kafka::client::name::number;
 use crate::kafka::client::open;
