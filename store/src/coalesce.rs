@@ -106,7 +106,7 @@ impl Newest {
 mod tests {
     use std::collections::BTreeMap;
 
-    use proptest::test_runner::{Config, TestRunner};
+    use proptest::prelude::*;
 
     use super::*;
     use crate::sample;
@@ -124,24 +124,20 @@ mod tests {
         rows
     }
 
-    #[test]
-    fn coalesced_changes_make_the_same_tables() {
-        let config = Config { source_file: Some(file!()), ..Config::default() };
-        let result = TestRunner::new(config).run(&sample::changes(), |changes| {
+    proptest! {
+        #[test]
+        fn coalesced_changes_make_the_same_tables(changes in sample::changes()) {
             let all = tables(&changes);
             let coalesced = coalesce(changes);
             assert_eq!(tables(&coalesced), all);
             assert_eq!(coalesced.len(), all.len());
-            Ok(())
-        });
-        result.unwrap();
-    }
+        }
 
-    #[test]
-    fn each_row_is_taken_with_its_newest_version() {
-        let config = Config { source_file: Some(file!()), ..Config::default() };
-        let strategy = (sample::changes(), 1..4_u64);
-        let result = TestRunner::new(config).run(&strategy, |(changes, passes)| {
+        #[test]
+        fn each_row_is_taken_with_its_newest_version(
+            changes in sample::changes(),
+            passes in 1..4_u64,
+        ) {
             let mut taken = Vec::new();
             for pass in 0..passes {
                 let mut newest = Newest::new(pass, passes);
@@ -150,8 +146,6 @@ mod tests {
             }
             assert_eq!(taken.len(), coalesce(changes.clone()).len());
             assert_eq!(tables(&taken), tables(&changes));
-            Ok(())
-        });
-        result.unwrap();
+        }
     }
 }

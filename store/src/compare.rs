@@ -121,21 +121,20 @@ async fn attempt_of(store: &dyn Store, attempt: &Attempt) -> Result<Option<Attem
 
 #[cfg(test)]
 mod tests {
-    use proptest::test_runner::{Config, TestRunner};
+    use proptest::prelude::*;
 
     use super::*;
     use crate::embedded::EmbeddedStore;
     use crate::{coalesce, sample};
 
-    #[test]
-    fn applied_rows_have_no_defect() {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let config = Config { cases: 30, source_file: Some(file!()), ..Config::default() };
-        let number = std::cell::Cell::new(0);
-        let result = TestRunner::new(config).run(&sample::changes(), |changes| {
-            number.set(number.get() + 1);
-            let store = EmbeddedStore::open(&dir.path().join(number.get().to_string())).unwrap();
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(30))]
+
+        #[test]
+        fn applied_rows_have_no_defect(changes in sample::changes()) {
+            let dir = tempfile::tempdir().unwrap();
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let store = EmbeddedStore::open(dir.path()).unwrap();
             let newest = coalesce(changes.clone());
             for change in &newest {
                 let row = runtime.block_on(stored(&store, change)).unwrap();
@@ -147,8 +146,6 @@ mod tests {
                 let row = runtime.block_on(stored(&store, change)).unwrap();
                 assert_eq!(Defect::of(change, row.as_ref()), None, "{row:?}");
             }
-            Ok(())
-        });
-        result.unwrap();
+        }
     }
 }

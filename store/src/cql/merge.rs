@@ -96,8 +96,7 @@ impl Merge {
 mod tests {
     use std::cmp::Reverse;
 
-    use proptest::prelude::Strategy;
-    use proptest::test_runner::{Config, TestRunner};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -122,19 +121,18 @@ mod tests {
         pages
     }
 
-    #[test]
-    fn a_merge_is_the_sorted_union_whatever_the_pages() {
-        let source = proptest::collection::vec((0..6_i64, 0..8_u128), 0..30);
-        let strategy =
-            (proptest::collection::vec(source, 0..6), proptest::collection::vec(0..5_usize, 1..4))
-                .prop_map(|(sources, cuts)| {
-                    let rows = |source: Vec<(i64, u128)>| {
-                        source.into_iter().map(|(at, id)| entry(at, id)).collect::<Vec<_>>()
-                    };
-                    (sources.into_iter().map(rows).collect::<Vec<_>>(), cuts)
-                });
-        let config = Config { source_file: Some(file!()), ..Config::default() };
-        let result = TestRunner::new(config).run(&strategy, |(sources, cuts)| {
+    /// Some sources, each with rows in any order.
+    fn sources() -> impl Strategy<Value = Vec<Vec<Entry>>> {
+        let row = (0..6_i64, 0..8_u128).prop_map(|(at, id)| entry(at, id));
+        prop::collection::vec(prop::collection::vec(row, 0..30), 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn a_merge_is_the_sorted_union_whatever_the_pages(
+            sources in sources(),
+            cuts in prop::collection::vec(0..5_usize, 1..4),
+        ) {
             let mut expected: Vec<_> = sources.iter().flatten().copied().collect();
             expected.sort_by_key(|row| Reverse(*row));
             expected.dedup();
@@ -158,9 +156,7 @@ mod tests {
                 }
             }
             assert_eq!(found, expected);
-            Ok(())
-        });
-        result.unwrap();
+        }
     }
 
     #[test]
