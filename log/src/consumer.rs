@@ -35,7 +35,7 @@ pub trait Handler {
     const GROUP: &'static str;
     /// Maximum number of records in one step.
     const BATCH_MAX: usize = 500;
-    /// Error that ends the stage. The loop retries transient failures instead.
+    /// Failure that the process must stop for. The loop retries transient ones instead.
     type Error: From<Error> + From<StepError>;
 
     /// Input topics. Partition i of all of them goes to the same member.
@@ -47,9 +47,6 @@ pub trait Handler {
     }
 
     /// Acquires partitions: the steps of earlier owners are final, so state can be restored.
-    ///
-    /// # Errors
-    /// A failure that the process must stop for.
     fn assigned(
         &mut self,
         _assigned: Vec<Assigned>,
@@ -60,17 +57,11 @@ pub trait Handler {
 
     /// Drops the state of partitions: another member has them, or the loop ends. Called once for each
     /// assigned partition, whatever ended the ownership; nothing for them is committed any more.
-    ///
-    /// # Errors
-    /// A failure that the process must stop for.
     fn revoked(&mut self, _lost: &[TopicPartition]) -> Result<(), Self::Error> {
         Ok(())
     }
 
     /// Decides on records and due timers. Called after every poll, also one without records.
-    ///
-    /// # Errors
-    /// A failure that the process must stop for.
     fn step(
         &mut self,
         records: &[Arc<Record>],
@@ -86,9 +77,6 @@ pub trait Handler {
 
     /// Undoes the step of the last [`Plan::Commit`] in memory: it was aborted. Its records are read
     /// again.
-    ///
-    /// # Errors
-    /// A failure that the process must stop for.
     fn aborted(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -226,9 +214,6 @@ impl<H: Handler> Consumer<H> {
 
     /// Polls and commits until the process stops and the handler is drained, then releases all
     /// partitions.
-    ///
-    /// # Errors
-    /// A failure that the process must stop for.
     pub fn run(mut self) -> Result<(), H::Error> {
         let mut ended = Ok(());
         while ended.is_ok() && !(self.stop.is_cancelled() && self.handler.is_drained()) {
@@ -240,9 +225,6 @@ impl<H: Handler> Consumer<H> {
     }
 
     /// Polls once and commits the result.
-    ///
-    /// # Errors
-    /// A failure that the process must stop for.
     pub fn turn(&mut self) -> Result<(), H::Error> {
         let records = match self.worker.poll(self.handler.poll_timeout()) {
             Ok(event) => self.take(event)?,

@@ -109,9 +109,6 @@ impl Part {
 
 impl<'a> Scan<'a> {
     /// Begins a scan of all partitions, as they are now.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(super) fn begin(
         log: &'a dyn Log,
         report: Report<'a>,
@@ -135,9 +132,6 @@ impl<'a> Scan<'a> {
     }
 
     /// Gives the newest version of each row, and returns the number of records; none if the report ended it.
-    ///
-    /// # Errors
-    /// The log failed, or `take`.
     pub(super) fn run(&mut self, take: Take<'_>) -> Result<Option<u64>, Error> {
         let mut records = 0;
         for part in self.parts.clone() {

@@ -61,9 +61,6 @@ fn is_listed(change: &Change) -> bool {
 }
 
 /// The stored row that a change is a version of.
-///
-/// # Errors
-/// As of reads.
 pub async fn stored(store: &dyn Store, change: &Change) -> Result<Option<Change>, Error> {
     Ok(match change {
         Change::Order(order) => store.order_record(order.order_id).await?.map(Change::Order),
@@ -90,9 +87,6 @@ pub async fn stored(store: &dyn Store, change: &Change) -> Result<Option<Change>
 }
 
 /// `true` if the tables have the order or transfer of an attempt; always for any other row.
-///
-/// # Errors
-/// As of reads.
 pub async fn has_subject(store: &dyn Store, change: &Change) -> Result<bool, Error> {
     let Change::Attempt(attempt) = change else { return Ok(true) };
     Ok(match Subject::of(attempt.order_id, attempt.transfer_id) {

@@ -28,25 +28,16 @@ impl ReadOnlyTables {
     }
 
     /// As [`Store::positions`](crate::Store::positions).
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn positions(&self) -> Result<Vec<Position>, Error> {
         origin::positions(&self.0)
     }
 
     /// As [`Store::pruned_before`](crate::Store::pruned_before).
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {
         prune::pruned_before(&self.0)
     }
 
     /// As [`Store::origin`](crate::Store::origin).
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn origin(&self) -> Result<Option<Origin>, Error> {
         origin::origin(&self.0)
     }
@@ -84,9 +75,6 @@ impl ReadOnlyTables {
 
     /// Compares the newest record of an order or a transfer with its row: the stored record, and
     /// the columns of lists. None if they agree. Rows of other records are not read.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn compare(&self, record: &Change) -> Result<Option<Defect>, Error> {
         let (table, key, columns) = match record {
             Change::Order(_) => ("orders", "order_id", ORDER_COLUMNS),
