@@ -37,9 +37,6 @@ impl OpenAlerts {
     }
 
     /// Refreshes through a read function, up to an end.
-    ///
-    /// # Errors
-    /// As [`OpenAlerts::refresh`].
     pub fn refresh_by<E>(
         &mut self,
         bounds: Bounds,

@@ -32,9 +32,6 @@ pub struct NewerRecord {
 
 impl Record {
     /// Decodes the record's value.
-    ///
-    /// # Errors
-    /// Reason why it cannot be read.
     pub fn read<R: Schema>(&self) -> Result<R, Unreadable> {
         let empty = || Unreadable::Garbage("the record has no value".to_owned());
         Ok(schemas::decode(self.value.as_deref().ok_or_else(empty)?)?)

@@ -28,9 +28,6 @@ pub const TOPICS: [Topic; 9] = [
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Change by a record; none for the tombstone of a compacted topic, since rows stay.
-///
-/// # Errors
-/// The reason why it makes no row.
 pub(super) fn plan_change(record: &log::Record) -> Result<Option<Change>, Unreadable> {
     let change = read_change(record.from.topic, record.value.as_deref())?;
     let bound = record.appended_at.0.saturating_add(AHEAD_MAX.as_micros() as i64);

@@ -37,7 +37,6 @@ impl Upkeep {
         Self { is_owner: false, sweeps, retention, clock, pruning }
     }
 
-    /// Takes assigned partitions.
     pub(super) fn assigned(&mut self, mut partitions: impl Iterator<Item = TopicPartition>) {
         self.is_owner |= partitions.any(|partition| partition == OWNED);
     }

@@ -121,9 +121,6 @@ pub fn create_dropped(dir: &Path) -> Result<Vec<String>, Error> {
 }
 
 /// Number of pending orders in the tables of a folder. Blocks.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn pending(dir: &Path) -> Result<u64, Error> {
     let connection = reader::open(&dir.join(FILE), reader::BUSY_MAX)?;
     let sql = "SELECT count(*) FROM orders WHERE status = ?";

@@ -134,7 +134,7 @@ pub struct Position {
 }
 
 /// The tables. Lists are newest first: by creation time, then id, both descending. Every read fails
-/// with an [`Error`] if the tables cannot be read.
+/// with an [`Error`] if the tables cannot be read, and every write as [`Store::apply`].
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Applies changes and returns when every reader sees them and they survive a crash of the
@@ -217,26 +217,17 @@ pub trait Store: Send + Sync + 'static {
     async fn origin(&self) -> Result<Option<Origin>, Error>;
 
     /// Stores [`Store::origin`].
-    ///
-    /// # Errors
-    /// As of [`Store::apply`].
     async fn set_origin(&self, origin: &Origin) -> Result<(), Error>;
 
     /// Returns the positions of the tables; partitions without rows may be missing.
     async fn positions(&self) -> Result<Vec<Position>, Error>;
 
     /// Stores [`Store::positions`]. To be called after the rows before them were applied.
-    ///
-    /// # Errors
-    /// As of [`Store::apply`].
     async fn set_positions(&self, positions: &[Position]) -> Result<(), Error>;
 
     /// Creation time before which final rows were removed; none if nothing ever was.
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error>;
 
     /// Stores [`Store::pruned_before`], which never goes back.
-    ///
-    /// # Errors
-    /// As of [`Store::apply`].
     async fn set_pruned_before(&self, second: UnixSeconds) -> Result<(), Error>;
 }

@@ -79,7 +79,6 @@ impl Kept {
 }
 
 impl Removed {
-    /// Counts rows.
     pub(crate) fn count(&mut self, rows: &[Change]) {
         for row in rows {
             let count = match row {

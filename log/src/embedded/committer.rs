@@ -77,7 +77,6 @@ impl Drop for Abandon {
     }
 }
 
-/// Reason why a transaction was not committed.
 enum Failure {
     Storage(StorageError),
     /// Requested by a test.

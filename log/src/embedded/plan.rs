@@ -102,7 +102,6 @@ impl Plan {
         Ok(())
     }
 
-    /// Trims a partition to start at an offset.
     pub(super) fn trim(
         &mut self,
         of: TopicPartition,
@@ -186,7 +185,6 @@ impl Plan {
     }
 }
 
-/// Turns a record back into a [`NewRecord`].
 fn again(record: Record) -> NewRecord {
     let Record { from, key, value, headers, .. } = record;
     NewRecord { to: from, key, value, headers }

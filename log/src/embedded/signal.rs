@@ -34,7 +34,6 @@ impl Signal {
         listener
     }
 
-    /// Wakes the readers of these topics.
     pub(super) fn raise(&self, topics: &[Topic]) {
         self.wake(|listener| listener.topics.iter().any(|topic| topics.contains(topic)));
     }

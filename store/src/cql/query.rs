@@ -336,7 +336,6 @@ impl Tables {
         self.all(statement, values, RECORD_ROWS, read).await
     }
 
-    /// The record that a statement finds.
     async fn record<R: Record>(
         &self,
         statement: Statement,

@@ -355,7 +355,6 @@ impl Walk {
         }
     }
 
-    /// Reads the next pages of sources concurrently.
     async fn read_more(&mut self, numbers: Vec<usize>) -> Result<(), Error> {
         let sources = numbers.iter().map(|number| self.sources[*number].clone()).collect();
         let pages = self.pages(sources).await?;

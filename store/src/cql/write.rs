@@ -43,7 +43,6 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    /// The writes for changes.
     pub(super) fn of(changes: &[Change]) -> Result<Self, Error> {
         let mut writes = Self::default();
         for change in changes {

@@ -25,7 +25,6 @@ pub(super) fn check(connection: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// A dropped table.
 pub(super) struct Dropped {
     pub(super) table: String,
     /// Statements that create it and its indexes again.

@@ -32,7 +32,6 @@ const DEPOSIT: &str = "SELECT d.record, \
 const ATTEMPT: &str = "SELECT a.record FROM attempts a";
 const TRANSFER: &str = "SELECT t.record FROM transfers t";
 
-/// One query with its values.
 #[derive(Debug)]
 pub(super) struct Select {
     sql: Cow<'static, str>,

@@ -140,7 +140,6 @@ impl MemberContext {
         Self { last: LastError::default(), kind }
     }
 
-    /// Takes the oldest pending notice.
     pub(crate) fn take_notice(&self) -> Option<Notice> {
         lock(&self.kind.notices).pop_front()
     }
@@ -153,7 +152,6 @@ impl MemberContext {
         lock(&self.kind.positions).extend(positions);
     }
 
-    /// Notes whether all records delivered to the member are committed.
     pub(crate) fn note_rest(&self, is_at_rest: bool) {
         self.kind.is_at_rest.store(is_at_rest, Ordering::SeqCst);
     }

@@ -184,7 +184,6 @@ impl Member {
         self.switch(of, "resumed", |list| self.consumer.resume(list));
     }
 
-    /// As [`wake`].
     pub(super) fn wake(&self) {
         wake(&self.consumer);
     }

@@ -40,14 +40,12 @@ impl NamedProducer {
         self.current.as_ref().is_some_and(StepProducer::is_begun)
     }
 
-    /// Serves the callbacks of the client library.
     pub(crate) fn serve_callbacks(&self) {
         if let Some(producer) = &self.current {
             producer.serve_callbacks();
         }
     }
 
-    /// Aborts a step that was begun and not committed.
     pub(crate) fn abort_begun(&mut self) {
         if let Some(producer) = &mut self.current {
             producer.abort_begun();

@@ -77,7 +77,6 @@ impl KafkaWorker {
         records.clear();
     }
 
-    /// Aborts a step that was begun and not committed.
     pub(super) fn abort_begun(&mut self) {
         self.producer.abort_begun();
         self.ahead.clear();
@@ -143,7 +142,6 @@ impl KafkaWorker {
         producer.run(&step.records, Some(Offsets { list, member: identity }))
     }
 
-    /// Takes over the positions of a committed step.
     fn take_positions(&mut self, positions: NewPositions) {
         for (of, position) in positions {
             self.cursors.set_position(of, position);
