@@ -149,15 +149,8 @@ impl fmt::Display for Error {
 impl StdError for Error {
     /// Returns the source of the driver's error, whose own text is part of this one's.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Self::Transient(cause) | Self::Fatal(cause) => cause.driver.as_deref()?.source(),
-            Self::SchemaMissing { .. }
-            | Self::SchemaOutdated { .. }
-            | Self::TablesMissing { .. }
-            | Self::Dropped { .. }
-            | Self::SchemaNewer { .. }
-            | Self::Replication(_) => None,
-        }
+        let (Self::Transient(cause) | Self::Fatal(cause)) = self else { return None };
+        cause.driver.as_deref()?.source()
     }
 }
 
