@@ -14,7 +14,6 @@ mod known_partitions;
 mod list_partition;
 mod merge;
 mod migration;
-mod origin;
 mod prune;
 mod query;
 mod recent;

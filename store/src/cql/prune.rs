@@ -396,15 +396,3 @@ async fn forget_references(tables: &Arc<Tables>, day: Day, now: UnixMicros) -> R
     }
     Ok(())
 }
-
-pub(super) async fn pruned_before(tables: &Tables) -> Result<Option<UnixSeconds>, Error> {
-    let (rows, _) =
-        tables.page(Statement::SelectPruned, &[Int(0)], 1, PagingState::start()).await?;
-    let found = rows.maybe_first_row::<(i64,)>().map_err(bad_row)?;
-    Ok(found.map(|(second,)| UnixSeconds(second)))
-}
-
-pub(super) async fn set_pruned_before(tables: &Tables, second: UnixSeconds) -> Result<(), Error> {
-    let rows = vec![vec![Int(0), BigInt(second.0), BigInt(second.micros().0)]];
-    tables.write(&Write { statement: Statement::InsertPruned, rows }).await
-}

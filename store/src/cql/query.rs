@@ -8,10 +8,13 @@ use std::time::Instant;
 use async_trait::async_trait;
 use runtime::clock::{Clock as _, SystemClock};
 use schemas::record::{Attempt, Deposit, Order, Record, Transfer};
-use schemas::{Address, Blockchain, OrderId, TransferId, UnixMicros, UnixSeconds, decode};
+use schemas::{
+    Address, Blockchain, Incarnation, OrderId, Partition, Topic, TransferId, UnixMicros, UnixSeconds,
+    decode,
+};
 use scylla::response::PagingState;
 use scylla::response::query_result::QueryRowsResult;
-use scylla::value::CqlValue;
+use scylla::value::CqlValue::{self, BigInt, Int, Text};
 use uuid::Uuid;
 
 use super::fault::bad_row;
@@ -19,8 +22,8 @@ use super::list_partition::{self, Span};
 use super::merge::Entry;
 use super::statement::Statement;
 use super::walk::{List, Walk};
-use super::write::{Writes, word};
-use super::{CqlStore, Tables, migration, origin, prune, read_rows, sweep};
+use super::write::{Write, Writes, word};
+use super::{CqlStore, Tables, migration, prune, read_rows, sweep};
 use crate::error::unless_unreadable;
 use crate::prune::{Day, Export, Pruned};
 use crate::{
@@ -37,6 +40,8 @@ const READS_MAX: usize = 64;
 const ATTEMPT_ROWS: i32 = 1_000;
 /// Number of records in one page.
 const RECORD_ROWS: i32 = 100;
+/// Number of positions in one page.
+const POSITION_ROWS: i32 = 1_000;
 
 #[async_trait]
 impl Store for CqlStore {
@@ -94,10 +99,10 @@ impl Store for CqlStore {
             let id = entry.integer();
             let bucket = Span::Minute.bucket(UnixSeconds(entry.at));
             let values = [
-                CqlValue::Int(bucket),
-                CqlValue::Int(list_partition::live_shard(id)),
-                CqlValue::BigInt(entry.at),
-                CqlValue::BigInt(id),
+                Int(bucket),
+                Int(list_partition::live_shard(id)),
+                BigInt(entry.at),
+                BigInt(id),
             ];
             let row: Option<Deposit> = tables.record(Statement::SelectDeposit, &values).await?;
             Ok(Loaded::of(row, |row| (true, row.updated_at)))
@@ -115,7 +120,7 @@ impl Store for CqlStore {
     }
 
     async fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, Error> {
-        self.tables.record(Statement::SelectTransfer, &[CqlValue::BigInt(id.0)]).await
+        self.tables.record(Statement::SelectTransfer, &[BigInt(id.0)]).await
     }
 
     async fn transfers(
@@ -126,7 +131,7 @@ impl Store for CqlStore {
     ) -> Result<Vec<TransferRow>, Error> {
         let status = filter.status;
         rows(&self.tables, List::Transfers(wallet, filter), page, move |tables, entry| async move {
-            let id = CqlValue::BigInt(entry.integer());
+            let id = BigInt(entry.integer());
             let row: Option<Transfer> = tables.record(Statement::SelectTransfer, &[id]).await?;
             // If the transfer now waits for something else, its entry is in place and about to be
             // overwritten, with the version that a deletion would have.
@@ -145,7 +150,7 @@ impl Store for CqlStore {
     async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error> {
         let (statement, id) = match subject {
             Subject::Order(id) => (Statement::SelectOrderAttempts, CqlValue::Uuid(id.0)),
-            Subject::Transfer(id) => (Statement::SelectTransferAttempts, CqlValue::BigInt(id.0)),
+            Subject::Transfer(id) => (Statement::SelectTransferAttempts, BigInt(id.0)),
         };
         let mut all: Vec<Attempt> = self.tables.records(statement, &[id]).await?;
         all.sort_by(|a, b| {
@@ -185,27 +190,56 @@ impl Store for CqlStore {
     }
 
     async fn origin(&self) -> Result<Option<Origin>, Error> {
-        origin::origin(&self.tables).await
+        let start = PagingState::start();
+        let (rows, _) = self.tables.page(Statement::SelectOrigin, &[Int(0)], 1, start).await?;
+        let found = rows.maybe_first_row::<(String, i64)>().map_err(bad_row)?;
+        Ok(found.map(|(installation, number)| Origin {
+            installation,
+            incarnation: Incarnation(number),
+        }))
     }
 
     async fn set_origin(&self, origin: &Origin) -> Result<(), Error> {
-        origin::set_origin(&self.tables, origin).await
+        let installation = Text(origin.installation.clone());
+        let at = BigInt(SystemClock.now().0);
+        let rows = vec![vec![Int(0), installation, BigInt(origin.incarnation.0), at]];
+        self.tables.write(&Write { statement: Statement::InsertOrigin, rows }).await
     }
 
     async fn positions(&self) -> Result<Vec<Position>, Error> {
-        origin::positions(&self.tables).await
+        let read = |rows: &QueryRowsResult| {
+            read_rows(rows, |(topic, partition, next): (String, i32, i64)| {
+                let partition = Partition(partition.cast_unsigned());
+                Ok(Topic::named(&topic).map(|topic| Position { topic, partition, next }))
+            })
+        };
+        self.tables.all(Statement::SelectPositions, &[Int(0)], POSITION_ROWS, read).await
     }
 
     async fn set_positions(&self, positions: &[Position]) -> Result<(), Error> {
-        origin::set_positions(&self.tables, positions).await
+        if positions.is_empty() {
+            return Ok(());
+        }
+        let at = SystemClock.now().0;
+        let row = |position: &Position| {
+            let Position { topic, partition, next } = position;
+            let (topic, partition) = (topic.name().to_owned(), partition.0.cast_signed());
+            vec![Int(0), Text(topic), Int(partition), BigInt(*next), BigInt(at)]
+        };
+        let rows = positions.iter().map(row).collect();
+        self.tables.write(&Write { statement: Statement::InsertPosition, rows }).await
     }
 
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error> {
-        prune::pruned_before(&self.tables).await
+        let start = PagingState::start();
+        let (rows, _) = self.tables.page(Statement::SelectPruned, &[Int(0)], 1, start).await?;
+        let found = rows.maybe_first_row::<(i64,)>().map_err(bad_row)?;
+        Ok(found.map(|(second,)| UnixSeconds(second)))
     }
 
     async fn set_pruned_before(&self, second: UnixSeconds) -> Result<(), Error> {
-        prune::set_pruned_before(&self.tables, second).await
+        let rows = vec![vec![Int(0), BigInt(second.0), BigInt(second.micros().0)]];
+        self.tables.write(&Write { statement: Statement::InsertPruned, rows }).await
     }
 }
 
