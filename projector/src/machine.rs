@@ -1,14 +1,13 @@
-//! Change of the tables by a record. Pure.
+//! Change of the tables by a record, and the positions of the tables. Pure.
 
 pub(super) mod call_size;
-pub(super) mod position;
 
 use std::time::Duration;
 
-use log::Unreadable;
+use log::{Assigned, Offset, TopicPartition, Unreadable};
 use schemas::record::Record;
 use schemas::{Cleanup, Topic, decode};
-use store::Change;
+use store::{Change, Position};
 
 /// Source topics of the tables.
 pub const TOPICS: [Topic; 9] = [
@@ -81,9 +80,30 @@ fn read<R: Record>(value: &[u8], change: impl Fn(R) -> Change) -> Result<Change,
     Ok(change(decode(value)?))
 }
 
+/// Position in the format of the tables.
+pub(super) fn position(of: TopicPartition, next: Offset) -> Position {
+    Position { topic: of.topic, partition: of.partition, next: next.0 }
+}
+
+/// Describes rows that the tables lack and that would never be written, as the group's position is past that of the
+/// tables.
+pub(super) fn lacking(assigned: &[Assigned], positions: &[Position]) -> Option<String> {
+    assigned.iter().find_map(|Assigned { partition: of, committed }| {
+        let is_of = |at: &&Position| (at.topic, at.partition) == (of.topic, of.partition);
+        let next = positions.iter().find(is_of).map_or(0, |at| at.next);
+        let read = committed.as_ref().map_or(0, |committed| committed.offset.0);
+        (read > next).then(|| {
+            format!(
+                "the tables lack rows: {of} was read up to {read}, and they have it up to {next}, so they are older than \
+                 the log, or new beside it; stop this process and run `tidemark tables rebuild`"
+            )
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use log::{Offset, TopicPartition};
+    use log::Committed;
     use schemas::record::{Order, example};
     use schemas::{Headers, Partition, encode};
 
@@ -156,5 +176,31 @@ mod tests {
         );
         // A version clock behind the append time is accepted.
         assert!(matches!(plan(-90 * day), Ok(Some(_))));
+    }
+
+    #[test]
+    fn tables_that_are_behind_the_group_lack_rows() {
+        let of = TopicPartition { topic: Topic::Orders, partition: Partition(1) };
+        let assigned = |read: Option<i64>| {
+            let committed =
+                read.map(|read| Committed { offset: Offset(read), metadata: String::new() });
+            [Assigned { partition: of, committed }]
+        };
+        let there = [position(of, Offset(7))];
+        for (read, positions, is_lacking) in [
+            (None, &[][..], false),
+            (Some(0), &[], false),
+            (Some(1), &[], true),
+            (Some(7), &there, false),
+            (Some(3), &there, false),
+            (Some(8), &there, true),
+        ] {
+            let problem = lacking(&assigned(read), positions);
+            assert_eq!(problem.is_some(), is_lacking, "{read:?} {positions:?}: {problem:?}");
+        }
+        let problem = lacking(&assigned(Some(8)), &there).unwrap();
+        assert!(problem.contains("orders/1 was read up to 8, and they have it up to 7"));
+        let other = TopicPartition { topic: Topic::Deposits, ..of };
+        assert!(lacking(&assigned(Some(7)), &[position(other, Offset(9))]).is_some());
     }
 }

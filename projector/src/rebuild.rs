@@ -11,7 +11,7 @@ use store::{Change, Origin, Position, Store, coalesce, retry};
 use tokio::runtime::Handle;
 
 use super::Error;
-use super::machine::position::position;
+use super::machine::position;
 use super::scan::{BATCH_MAX, Positions, Report, Scan, changes};
 
 /// Maximum time for which [`follow`] waits for records.

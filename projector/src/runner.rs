@@ -13,8 +13,7 @@ use tracing::Level;
 
 use super::life::{self, Event};
 use super::machine::call_size::CallSize;
-use super::machine::position::{lacking, position};
-use super::machine::{TOPICS, plan_change};
+use super::machine::{TOPICS, lacking, plan_change, position};
 use super::upkeep::Upkeep;
 use super::{Error, GROUP};
 use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
