@@ -28,6 +28,7 @@ mod writer;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use schemas::{Incarnation, Layout, Topic};
@@ -36,8 +37,8 @@ pub use self::step::{StepObserver, StepPoint};
 
 use self::group::worker::KafkaWorker;
 use self::produce::Produce;
+use self::read::KafkaTail;
 use self::read::reader::{Extent, Readers};
-use self::read::tail::KafkaTail;
 use self::shared::Shared;
 use self::writer::KafkaWriter;
 use crate::config::KafkaConfig;
@@ -149,7 +150,7 @@ impl KafkaLog {
     /// all its records were written, so that there is something to abort.
     #[doc(hidden)]
     pub fn fail_next_commit(&self) {
-        self.shared.fail_next();
+        self.shared.fail_next.store(true, Ordering::SeqCst);
     }
 }
 

@@ -22,7 +22,8 @@ pub(super) struct Shared {
     pub(super) names: Arc<Names>,
     pub(super) query: Query,
     pub(super) watchdog: Watchdog,
-    fail_next: AtomicBool,
+    /// The next step, or append, is to fail.
+    pub(super) fail_next: AtomicBool,
 }
 
 impl Shared {
@@ -37,11 +38,6 @@ impl Shared {
             watchdog: Watchdog::new(limit),
             fail_next: AtomicBool::new(false),
         })
-    }
-
-    /// Makes the next step, or append, fail.
-    pub(super) fn fail_next(&self) {
-        self.fail_next.store(true, Ordering::SeqCst);
     }
 
     /// Returns `true` once if the next step was to fail.
