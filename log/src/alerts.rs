@@ -8,7 +8,7 @@ use std::sync::Arc;
 use schemas::record::Alert;
 use schemas::{AlertState, Partition, Topic};
 
-use crate::{Bounds, Error, Log, Offset, Record, TopicPartition};
+use crate::{Bounds, Error, Log, Offset, Record, Records, TopicPartition};
 
 /// Maximum number of newest records read; an alert raised only before them is not seen.
 const RECORDS_MAX: i64 = 20_000;
@@ -40,7 +40,7 @@ impl OpenAlerts {
     pub fn refresh_by<E>(
         &mut self,
         bounds: Bounds,
-        read: impl Fn(TopicPartition, Offset, usize) -> Result<Vec<Arc<Record>>, E>,
+        read: impl Fn(TopicPartition, Offset, usize) -> Result<Records, E>,
     ) -> Result<(), E> {
         let first = Offset(bounds.end.0.saturating_sub(RECORDS_MAX)).max(bounds.start);
         let mut next = self.next.unwrap_or(first);

@@ -16,8 +16,8 @@ use crate::metrics::{
     ASSIGNED_PARTITIONS, GROUP_RECORDS_TOTAL, GROUP_STEP_SECONDS, GROUP_STEPS_TOTAL, METRICS,
 };
 use crate::{
-    Assigned, Error, Event, NewRecord, Record, StageContext, Step, StepError, TopicPartition,
-    Worker, WorkerSpec, retry,
+    Assigned, Error, Event, NewRecord, Record, Records, StageContext, Step, StepError,
+    TopicPartition, Worker, WorkerSpec, retry,
 };
 
 /// Maximum wait of one poll, and so the maximum delay in noticing a timer or a stop.
@@ -252,7 +252,7 @@ impl<H: Handler> Consumer<H> {
         Ok(())
     }
 
-    fn take(&mut self, event: Event) -> Result<Vec<Arc<Record>>, H::Error> {
+    fn take(&mut self, event: Event) -> Result<Records, H::Error> {
         match event {
             Event::Records(records) => return Ok(records),
             Event::Idle => {}

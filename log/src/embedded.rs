@@ -50,7 +50,8 @@ use self::storage::Readers;
 use self::view::{Extent, View};
 use self::worker::{EmbeddedTail, EmbeddedWorker, EmbeddedWriter};
 use super::{
-    Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
+    Bounds, Error, Log, NewRecord, Offset, Records, Tail, TopicPartition, Worker, WorkerSpec,
+    Writer,
 };
 use runtime::{Clock, Readiness};
 
@@ -313,12 +314,7 @@ impl Log for EmbeddedLog {
         Ok(Box::new(EmbeddedTail::new(self.handle.clone(), topics)))
     }
 
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error> {
         self.handle.shared.queue.check_open()?;
         Ok(cursor::page(&self.handle.shared, of, from, max)?.records)
     }

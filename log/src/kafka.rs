@@ -43,7 +43,8 @@ use self::shared::Shared;
 use self::writer::KafkaWriter;
 use crate::config::KafkaConfig;
 use crate::{
-    Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
+    Bounds, Error, Log, NewRecord, Offset, Records, Tail, TopicPartition, Worker, WorkerSpec,
+    Writer,
 };
 
 /// Maximum number of records of one fetch that [`KafkaLog::fetch_before`] returns.
@@ -106,7 +107,7 @@ impl KafkaLog {
         of: TopicPartition,
         range: Range<Offset>,
         max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    ) -> Result<Records, Error> {
         self.page(of, range, max, Extent::Whole)
     }
 
@@ -114,11 +115,7 @@ impl KafkaLog {
     ///
     /// # Errors
     /// [`Error::Transient`] if the log cannot be read now.
-    pub fn fetch_before(
-        &self,
-        of: TopicPartition,
-        range: Range<Offset>,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    pub fn fetch_before(&self, of: TopicPartition, range: Range<Offset>) -> Result<Records, Error> {
         self.page(of, range, FETCH_RECORDS_MAX, Extent::Fetch)
     }
 
@@ -128,7 +125,7 @@ impl KafkaLog {
         range: Range<Offset>,
         max: usize,
         extent: Extent,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    ) -> Result<Records, Error> {
         let mut page = Vec::new();
         if max == 0 || range.is_empty() {
             return Ok(page);
@@ -195,22 +192,12 @@ impl Log for KafkaLog {
         Ok(Box::new(KafkaTail::open(self.shared.clone(), topics)?))
     }
 
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error> {
         let end = self.stable_end(of)?;
         self.read_before(of, from..end, max)
     }
 
-    fn read_ended(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    fn read_ended(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error> {
         let end = self.bounds(of)?.end;
         self.read_before(of, from..end, max)
     }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use schemas::{Incarnation, Layout, Topic};
 
 use crate::{
-    Bounds, Error, Event, Log, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
-    Worker, WorkerSpec, Writer,
+    Bounds, Error, Event, Log, NewRecord, Offset, Record, Records, Step, StepError, Tail,
+    TopicPartition, Worker, WorkerSpec, Writer,
 };
 
 /// Overrides of the log below. Reads of a partition and [`Log::bounds`] are never overridden.
@@ -81,21 +81,11 @@ impl<L: LogLayer> Log for LayeredLog<L> {
         self.layer.tail(&*self.log, topics)
     }
 
-    fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error> {
         self.log.read(of, from, max)
     }
 
-    fn read_ended(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    fn read_ended(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error> {
         self.log.read_ended(of, from, max)
     }
 

@@ -104,6 +104,9 @@ pub struct Record {
     pub headers: Headers,
 }
 
+/// Records as read, shared by their readers.
+pub type Records = Vec<Arc<Record>>;
+
 impl Record {
     /// The value of the first header with this name.
     #[must_use]
@@ -168,7 +171,7 @@ pub enum Event {
     /// The worker lost partitions: their state is to be dropped, nothing can be committed for them.
     Revoked(Vec<TopicPartition>),
     /// Records, in order within each partition.
-    Records(Vec<Arc<Record>>),
+    Records(Records),
     /// Nothing until the time-out.
     Idle,
 }
@@ -267,17 +270,11 @@ pub trait Log: Send + Sync + 'static {
 
     /// Reads committed records from `from` on, at most `max` of them. Compacted or expired records are
     /// skipped; an empty page means the end. Blocks.
-    fn read(&self, of: TopicPartition, from: Offset, max: usize)
-    -> Result<Vec<Arc<Record>>, Error>;
+    fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error>;
 
     /// Reads like [`Log::read`], but only up to the first record of an open transaction, without
     /// waiting for it. Blocks.
-    fn read_ended(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    fn read_ended(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error> {
         self.read(of, from, max)
     }
 
@@ -331,7 +328,7 @@ pub trait Worker: Send {
 /// Follows topics from their end. Blocks; belongs on a thread of its own.
 pub trait Tail: Send {
     /// Waits at most `timeout` for records.
-    fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error>;
+    fn poll(&mut self, timeout: Duration) -> Result<Records, Error>;
 }
 
 /// Parts of the process that one thread of a stage needs.

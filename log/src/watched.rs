@@ -8,8 +8,8 @@ use runtime::readiness::Part;
 use schemas::Topic;
 
 use crate::{
-    Error, Event, LayeredLog, Log, LogLayer, Record, Tail, TopicPartition, Worker, WorkerLayer,
-    WorkerSpec, layered,
+    Error, Event, LayeredLog, Log, LogLayer, Record, Records, Tail, TopicPartition, Worker,
+    WorkerLayer, WorkerSpec, layered,
 };
 
 /// A worker without partitions for this long is a standby: the others have all of them. Longer than
@@ -146,7 +146,7 @@ struct WatchedTail {
 }
 
 impl Tail for WatchedTail {
-    fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
+    fn poll(&mut self, timeout: Duration) -> Result<Records, Error> {
         let polled = self.tail.poll(timeout);
         match &polled {
             Ok(records) => {

@@ -1,11 +1,10 @@
 //! The positions of a reader, and its next records: from memory, else from the file.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::view::{Found, PAGE_BYTES_MAX, Page, size};
 use super::{Shared, rows};
-use crate::{Error, Offset, Record, TopicPartition};
+use crate::{Error, Offset, Records, TopicPartition};
 
 #[derive(Debug, Default)]
 pub(super) struct Cursors {
@@ -48,11 +47,7 @@ impl Cursors {
 
     /// The next records, at most `max`. All partitions that have some get an equal share; if there are more
     /// of them than `max`, each gets its turn. After an error no position has changed.
-    pub(super) fn gather(
-        &mut self,
-        shared: &Shared,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    pub(super) fn gather(&mut self, shared: &Shared, max: usize) -> Result<Records, Error> {
         let max = max.max(1);
         let active = self.all.iter().filter(|(_, cursor)| !cursor.paused);
         let mut ready = shared.view.ready(active.map(|(of, cursor)| (*of, cursor.next)));

@@ -11,13 +11,13 @@ use super::batch::{BATCH_BYTES_MAX, Batch, Entry};
 use super::queue::{Request, Rewrite, Work};
 use super::rows;
 use super::view::{Changes, Extent, View};
-use crate::{Committed, NewRecord, Offset, Record, StepError, TopicPartition};
+use crate::{Committed, NewRecord, Offset, Record, Records, StepError, TopicPartition};
 
 #[derive(Default)]
 pub(super) struct Plan {
     partitions: HashMap<TopicPartition, Planned>,
     /// Appended, in the order of the requests.
-    records: Vec<Arc<Record>>,
+    records: Records,
     pub(super) offsets: Vec<(&'static str, TopicPartition, Committed)>,
     rewrites: Vec<Arc<Rewrite>>,
 }

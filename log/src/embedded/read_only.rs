@@ -1,7 +1,6 @@
 //! Read-only access to the log of another process.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -9,7 +8,7 @@ use super::fault::StorageError;
 use super::rows;
 use super::storage::{FILE, FORMAT, Readers};
 use super::view::Slot;
-use crate::{Bounds, Committed, Error, Offset, Record, TopicPartition};
+use crate::{Bounds, Committed, Error, Offset, Records, TopicPartition};
 
 /// Reads the log in a folder, also while another process writes it. The file has only what is committed.
 #[derive(Debug)]
@@ -43,12 +42,7 @@ impl ReadOnlyLog {
     }
 
     /// As [`Log::read`](crate::Log::read).
-    pub fn read(
-        &self,
-        of: TopicPartition,
-        from: Offset,
-        max: usize,
-    ) -> Result<Vec<Arc<Record>>, Error> {
+    pub fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error> {
         let read = |connection: &mut Connection| {
             let Some((slot, bounds)) = extent(connection, of)? else { return Ok(None) };
             let from = from.max(bounds.start);

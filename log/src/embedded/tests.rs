@@ -331,7 +331,7 @@ fn memory_and_file_give_the_same_records() {
         let records = (0..n % 4).map(|_| NewRecord { headers: headers.clone(), ..record(vec![n]) });
         append(&log, records.collect()).unwrap();
     }
-    let pages = |log: &EmbeddedLog| -> Vec<Vec<Arc<Record>>> {
+    let pages = |log: &EmbeddedLog| -> Vec<Records> {
         (0..80).map(|from| log.read(OF, Offset(from), 3).unwrap()).collect()
     };
     let live = pages(&log);

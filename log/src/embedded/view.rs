@@ -11,7 +11,7 @@ use schemas::{Topic, UnixMicros};
 use super::queue::Rewrite;
 use super::signal::Signal;
 use crate::metrics::LOG_LAG_RECORDS;
-use crate::{Bounds, Committed, Offset, Record, TopicPartition};
+use crate::{Bounds, Committed, Offset, Record, Records, TopicPartition};
 
 /// Maximum number, and maximum bytes, of the latest records kept in memory, over all partitions.
 const RECENT_RECORDS_MAX: usize = 65_536;
@@ -49,7 +49,7 @@ impl Extent {
 
 #[derive(Debug)]
 pub(super) struct Page {
-    pub(super) records: Vec<Arc<Record>>,
+    pub(super) records: Records,
     /// Offset after the records and following gaps.
     pub(super) next: Offset,
 }
@@ -65,7 +65,7 @@ pub(super) enum Found {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// Appended records, in the order of their offsets within each partition.
-    pub(super) records: Vec<Arc<Record>>,
+    pub(super) records: Records,
     pub(super) offsets: Vec<(&'static str, TopicPartition, Committed)>,
     /// Extents of the partitions that changed.
     pub(super) extents: Vec<(TopicPartition, Extent)>,
@@ -288,7 +288,7 @@ mod tests {
         View::new((0..partitions).map(|p| (of(p), extent(p))).collect(), HashMap::new())
     }
 
-    fn append(view: &View, records: Vec<Arc<Record>>) {
+    fn append(view: &View, records: Records) {
         let extents = records.iter().map(|record| {
             let mut extent = view.extent(record.from).unwrap();
             extent.bounds.end = record.offset.next();

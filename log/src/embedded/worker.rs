@@ -11,8 +11,8 @@ use super::queue::{Author, Work};
 use super::signal::Listener;
 use super::{Handle, Shared, rows};
 use crate::{
-    Assigned, Error, Event, NewRecord, Offset, Record, Step, StepError, Tail, TopicPartition,
-    Worker, WorkerSpec, Writer,
+    Assigned, Error, Event, NewRecord, Offset, Record, Records, Step, StepError, Tail,
+    TopicPartition, Worker, WorkerSpec, Writer,
 };
 
 /// Maximum number of records that one poll of a tail returns.
@@ -284,7 +284,7 @@ impl EmbeddedTail {
 }
 
 impl Tail for EmbeddedTail {
-    fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
+    fn poll(&mut self, timeout: Duration) -> Result<Records, Error> {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
         let shared = &self.handle.shared;
         loop {

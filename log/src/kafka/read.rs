@@ -13,7 +13,7 @@ use schemas::Topic;
 use crate::kafka::client::context::PlainContext;
 use crate::kafka::client::{PlainConsumer, fault, open, record, settings};
 use crate::kafka::shared::Shared;
-use crate::{Error, Record, Tail, TopicPartition};
+use crate::{Error, Records, Tail, TopicPartition};
 
 /// Maximum number of records that one poll returns.
 const RECORDS_MAX: usize = 1000;
@@ -43,7 +43,7 @@ impl KafkaTail {
 }
 
 impl Tail for KafkaTail {
-    fn poll(&mut self, timeout: Duration) -> Result<Vec<Arc<Record>>, Error> {
+    fn poll(&mut self, timeout: Duration) -> Result<Records, Error> {
         let started = Instant::now();
         let mut records = Vec::new();
         let mut unavailable = None;

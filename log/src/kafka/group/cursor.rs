@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rdkafka::Offset as KafkaOffset;
 
 use super::position::{GroupPosition, Positions};
-use crate::{Offset, Record, TopicPartition};
+use crate::{Offset, Record, Records, TopicPartition};
 
 /// The partitions of a member.
 #[derive(Debug, Default)]
@@ -145,7 +145,7 @@ impl Cursors {
     }
 
     /// Takes at most `max` records, in round robin.
-    pub(super) fn take(&mut self, max: usize) -> Vec<Arc<Record>> {
+    pub(super) fn take(&mut self, max: usize) -> Records {
         let mut taken = Vec::with_capacity(max.min(self.ready()));
         loop {
             let ready = self.all.iter().filter(|(_, cursor)| cursor.ready() > 0);

@@ -23,7 +23,9 @@ use crate::kafka::read::reader::{Extent, Reader};
 use crate::kafka::shared::Shared;
 use crate::kafka::step::StepObserver;
 use crate::kafka::step::named::NamedProducer;
-use crate::{Error, Event, NewRecord, Record, Step, StepError, TopicPartition, Worker, WorkerSpec};
+use crate::{
+    Error, Event, NewRecord, Record, Records, Step, StepError, TopicPartition, Worker, WorkerSpec,
+};
 
 /// Maximum wait of one poll.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -229,7 +231,7 @@ impl KafkaWorker {
     }
 
     /// Polls records and sorts them by partition.
-    fn gather(&mut self, wait: Duration) -> Result<Vec<Arc<Record>>, Error> {
+    fn gather(&mut self, wait: Duration) -> Result<Records, Error> {
         let ahead = (self.spec.batch_max.saturating_mul(BATCHES_AHEAD)).max(RECORDS_AHEAD);
         let mut ready = self.cursors.ready();
         let mut wait = if ready > 0 { Duration::ZERO } else { wait };
