@@ -5,7 +5,7 @@
 //! prefix. Offsets have gaps: the markers that end transactions take one each.
 //!
 //! Modules, each uses only those before it: `client` (librdkafka), `read` (without a group),
-//! `shared`, `claim` (owner of a name), `step` (one transaction), `group` (a member and its steps),
+//! `observer` (of steps), `shared`, `claim` (owner of a name), `step` (one transaction), `group` (a member and its steps),
 //! then [`admin`], `produce` and `writer`.
 //!
 //! **Invariants:** a worker that is assigned a partition first fences its predecessors, then reads
@@ -20,6 +20,7 @@ mod claim;
 mod client;
 mod group;
 mod groups;
+mod observer;
 mod produce;
 mod read;
 mod shared;
@@ -33,7 +34,7 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use schemas::{Incarnation, Layout, Topic};
 
-pub use self::step::{StepObserver, StepPoint};
+pub use self::observer::{StepObserver, StepPoint};
 
 use self::group::worker::KafkaWorker;
 use self::produce::Produce;
@@ -56,7 +57,6 @@ pub struct KafkaLog {
     shared: Arc<Shared>,
     readers: Arc<Readers>,
     produce: Arc<Produce>,
-    observer: Option<Arc<dyn StepObserver>>,
 }
 
 impl std::fmt::Debug for KafkaLog {
@@ -76,14 +76,14 @@ impl KafkaLog {
             shared: Arc::new(Shared::new(config, layout)?),
             readers: Arc::default(),
             produce: Arc::default(),
-            observer: None,
         })
     }
 
-    /// Calls `observer` at every point that steps of this handle's workers and writers pass.
+    /// Calls `observer` at every point that steps of this log's workers and writers pass. A second
+    /// call has no effect.
     #[must_use]
-    pub fn with_observer(mut self, observer: Arc<dyn StepObserver>) -> Self {
-        self.observer = Some(observer);
+    pub fn with_observer(self, observer: Arc<dyn StepObserver>) -> Self {
+        self.shared.observer.get_or_init(|| observer);
         self
     }
 
@@ -179,13 +179,11 @@ impl Log for KafkaLog {
     }
 
     fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
-        let writer = KafkaWriter::open(self.shared.clone(), self.observer.clone(), name)?;
-        Ok(Box::new(writer))
+        Ok(Box::new(KafkaWriter::open(self.shared.clone(), name)?))
     }
 
     fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
-        let worker = KafkaWorker::new(self.shared.clone(), self.observer.clone(), spec)?;
-        Ok(Box::new(worker))
+        Ok(Box::new(KafkaWorker::new(self.shared.clone(), spec)?))
     }
 
     fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {

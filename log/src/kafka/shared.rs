@@ -1,13 +1,14 @@
 //! State shared by the handles, workers, writers and tails of one log.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use schemas::Layout;
 
 use super::client::name::Names;
 use super::client::watchdog::Watchdog;
+use super::observer::StepObserver;
 use super::read::query::Query;
 use crate::config::KafkaConfig;
 use crate::{Error, TopicPartition};
@@ -22,6 +23,8 @@ pub(super) struct Shared {
     pub(super) names: Arc<Names>,
     pub(super) query: Query,
     pub(super) watchdog: Watchdog,
+    /// Observer of all steps, if there is one.
+    pub(super) observer: OnceLock<Arc<dyn StepObserver>>,
     /// The next step, or append, is to fail.
     pub(super) fail_next: AtomicBool,
 }
@@ -36,6 +39,7 @@ impl Shared {
             query: Query::new(config, names.clone())?,
             names,
             watchdog: Watchdog::new(limit),
+            observer: OnceLock::new(),
             fail_next: AtomicBool::new(false),
         })
     }

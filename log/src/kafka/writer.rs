@@ -13,7 +13,6 @@ use super::claim::Claim;
 use super::client::settings::{Appetite, Reports};
 use super::read::reader::{Extent, Reader};
 use super::shared::Shared;
-use super::step::StepObserver;
 use super::step::named::NamedProducer;
 use super::step::outcome::{Outcome, StepFailure};
 use crate::{Cause, Error, NewRecord, Offset, StepError, TopicPartition, Writer};
@@ -40,16 +39,12 @@ impl KafkaWriter {
     ///
     /// # Errors
     /// [`Error::Transient`] if the log cannot be reached, or another one is opened right now.
-    pub(super) fn open(
-        shared: Arc<Shared>,
-        observer: Option<Arc<dyn StepObserver>>,
-        name: &str,
-    ) -> Result<Self, Error> {
+    pub(super) fn open(shared: Arc<Shared>, name: &str) -> Result<Self, Error> {
         shared.verify([CLAIMS])?;
         let name = format!("{}{name}", shared.config.prefix);
         let mut claim = Claim::new(&name, CLAIMS);
         claim.hold(&shared)?;
-        let mut producer = NamedProducer::new(shared.clone(), observer, name.clone(), Reports::All);
+        let mut producer = NamedProducer::new(shared.clone(), name.clone(), Reports::All);
         producer.renew()?;
         // Of two concurrent opens the older claim yields, even if its producer is newer.
         claim.hold(&shared)?;

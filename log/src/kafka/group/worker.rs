@@ -21,7 +21,6 @@ use crate::kafka::client::context::Notice;
 use crate::kafka::client::settings::{Appetite, Reports};
 use crate::kafka::read::reader::{Extent, Reader};
 use crate::kafka::shared::Shared;
-use crate::kafka::step::StepObserver;
 use crate::kafka::step::named::NamedProducer;
 use crate::{
     Error, Event, NewRecord, Record, Records, Step, StepError, TopicPartition, Worker, WorkerSpec,
@@ -101,18 +100,13 @@ impl Membership {
 
 impl KafkaWorker {
     /// Joins with the first poll.
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        observer: Option<Arc<dyn StepObserver>>,
-        spec: WorkerSpec,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(shared: Arc<Shared>, spec: WorkerSpec) -> Result<Self, Error> {
         let Some(topic) = spec.topics.first().copied() else {
             return Err(Error::fatal(format!("{} has no topics", spec.group)));
         };
         let name = format!("{}{}-{}", shared.config.prefix, spec.group, spec.member);
         let claim = Claim::new(&name, TopicPartition { topic, partition: Partition(0) });
-        let producer =
-            NamedProducer::new(shared.clone(), observer, name.clone(), Reports::Failures);
+        let producer = NamedProducer::new(shared.clone(), name.clone(), Reports::Failures);
         Ok(Self {
             shared,
             spec,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::StepObserver;
 use super::producer::StepProducer;
 use crate::Error;
 use crate::kafka::client::settings::Reports;
@@ -10,7 +9,6 @@ use crate::kafka::shared::Shared;
 
 pub(crate) struct NamedProducer {
     shared: Arc<Shared>,
-    observer: Option<Arc<dyn StepObserver>>,
     /// The transactional id.
     name: String,
     reports: Reports,
@@ -19,13 +17,8 @@ pub(crate) struct NamedProducer {
 
 impl NamedProducer {
     /// Opens no producer yet.
-    pub(crate) const fn new(
-        shared: Arc<Shared>,
-        observer: Option<Arc<dyn StepObserver>>,
-        name: String,
-        reports: Reports,
-    ) -> Self {
-        Self { shared, observer, name, reports, current: None }
+    pub(crate) const fn new(shared: Arc<Shared>, name: String, reports: Reports) -> Self {
+        Self { shared, name, reports, current: None }
     }
 
     pub(crate) fn get_mut(&mut self) -> Option<&mut StepProducer> {
@@ -65,9 +58,7 @@ impl NamedProducer {
     pub(crate) fn renew(&mut self) -> Result<(), Error> {
         if !self.is_usable() {
             self.close();
-            let observer = self.observer.clone();
-            let opened = StepProducer::open(&self.shared, observer, &self.name, self.reports);
-            self.current = Some(opened?);
+            self.current = Some(StepProducer::open(&self.shared, &self.name, self.reports)?);
         }
         Ok(())
     }

@@ -18,13 +18,13 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::util::Timeout;
 
 use super::outcome::{Outcome, StepEnd, StepFailure, is_retriable};
-use super::{Phase, StepObserver};
 use crate::kafka::client::context::StepContext;
 use crate::kafka::client::name::number;
 use crate::kafka::client::open;
 use crate::kafka::client::record::native_headers;
 use crate::kafka::client::settings::{self, Reports};
 use crate::kafka::client::watchdog::Watched;
+use crate::kafka::observer::Phase;
 use crate::kafka::shared::Shared;
 use crate::metrics;
 use crate::{Cause, Error, NewRecord, Offset};
@@ -39,7 +39,6 @@ const EVENTS_MAX: usize = 1000;
 pub(crate) struct StepProducer {
     producer: Arc<BaseProducer<StepContext>>,
     shared: Arc<Shared>,
-    observer: Option<Arc<dyn StepObserver>>,
     timeout: Duration,
     begun: Option<Begun>,
     usable: bool,
@@ -74,18 +73,12 @@ impl StepProducer {
     ///
     /// # Errors
     /// [`Error::Transient`] if the broker cannot be reached, or another one was opened meanwhile.
-    pub(crate) fn open(
-        shared: &Arc<Shared>,
-        observer: Option<Arc<dyn StepObserver>>,
-        id: &str,
-        reports: Reports,
-    ) -> Result<Self, Error> {
+    pub(crate) fn open(shared: &Arc<Shared>, id: &str, reports: Reports) -> Result<Self, Error> {
         let timeout = shared.config.transaction_timeout;
         let settings = settings::transactional_producer(&shared.config, id, reports);
         let this = Self {
             producer: Arc::new(open(&settings, StepContext::default())?),
             shared: shared.clone(),
-            observer,
             timeout,
             begun: None,
             usable: true,
@@ -398,14 +391,15 @@ impl StepProducer {
     /// Runs a part of a step, measured and observed.
     fn phase<T, E>(&self, phase: Phase, part: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let Phase(label, before, after) = phase;
-        if let Some(observer) = &self.observer {
+        let observer = self.shared.observer.get();
+        if let Some(observer) = observer {
             observer.reached(before);
         }
         let started = Instant::now();
         let result = part()?;
         ::metrics::histogram!(metrics::LOG_STEP_SECONDS, "phase" => label)
             .record(started.elapsed());
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = observer {
             observer.reached(after);
         }
         Ok(result)

@@ -62,14 +62,14 @@ fn claim_between<T: Send>(
 #[test]
 fn of_two_writers_that_open_the_older_gives_way() {
     let world = start();
-    let opened = claim_between(&world, || KafkaWriter::open(world.1.clone(), None, NAME).map(drop));
+    let opened = claim_between(&world, || KafkaWriter::open(world.1.clone(), NAME).map(drop));
     assert!(matches!(opened, Err(Error::Fenced(_))), "{opened:?}");
 }
 
 #[test]
 fn a_name_lost_while_a_producer_starts_is_lost() {
     let world = start();
-    let mut writer = KafkaWriter::open(world.1.clone(), None, NAME).unwrap();
+    let mut writer = KafkaWriter::open(world.1.clone(), NAME).unwrap();
     writer.producer.close();
     // An expired claim: it is taken anew.
     writer.claim = Claim::new(NAME, CLAIMS);

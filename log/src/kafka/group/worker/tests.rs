@@ -20,7 +20,7 @@ const TOPICS: [Topic; 2] = [INPUT.topic, OUTPUT.topic];
 fn worker(shared: &Arc<Shared>) -> KafkaWorker {
     let (member, topics) = ("a".to_owned(), vec![INPUT.topic]);
     let spec = WorkerSpec { group: "g", member, topics, batch_max: 1 };
-    KafkaWorker::new(shared.clone(), None, spec).unwrap()
+    KafkaWorker::new(shared.clone(), spec).unwrap()
 }
 
 /// Polls until an event or an error satisfies `is_it`, and returns all events before.

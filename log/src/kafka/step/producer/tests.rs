@@ -31,7 +31,7 @@ fn commit_offsets(mut producer: StepProducer, config: &KafkaConfig) -> Result<()
 
 fn start() -> (Mock, Arc<Shared>, StepProducer) {
     let (cluster, shared) = mock(&[Topic::Orders]);
-    let producer = StepProducer::open(&shared, None, "a", Reports::All).unwrap();
+    let producer = StepProducer::open(&shared, "a", Reports::All).unwrap();
     (cluster, shared, producer)
 }
 
@@ -56,7 +56,7 @@ fn a_step_without_a_broker_ends_in_time() {
     cluster.broker_up(1).unwrap();
     let started = Instant::now();
     let successor = loop {
-        match StepProducer::open(&shared, None, "a", Reports::All) {
+        match StepProducer::open(&shared, "a", Reports::All) {
             Ok(successor) => break successor,
             Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
         }
