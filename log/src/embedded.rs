@@ -25,7 +25,6 @@ mod storage;
 mod view;
 mod worker;
 
-use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,13 +36,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::Connection;
 use schemas::{Incarnation, Layout, Topic};
-use sqlite::Writing;
 
 pub use self::read_only::ReadOnlyLog;
 pub use self::storage::FILE;
 
-use self::committer::{Committer, LateOffsets};
-use self::fault::StorageError;
+use self::committer::Committer;
 use self::group::Groups;
 use self::queue::{Author, Queue, Work};
 use self::storage::Readers;
@@ -85,14 +82,15 @@ struct Shared {
     installation: String,
     incarnation: Incarnation,
     clock: Arc<dyn Clock>,
-    view: Arc<View>,
-    queue: Arc<Queue>,
+    view: View,
+    queue: Queue,
     readers: Readers,
     groups: Mutex<Groups>,
     writer_epochs: AtomicU64,
-    fail_next: Arc<AtomicBool>,
+    /// For tests: the next transaction is rolled back.
+    fail_next: AtomicBool,
     /// Readiness of the process, if it has one.
-    readiness: Arc<OnceLock<Readiness>>,
+    readiness: OnceLock<Readiness>,
     maintaining: Mutex<()>,
 }
 
@@ -111,13 +109,6 @@ impl std::fmt::Debug for EmbeddedLog {
     }
 }
 
-/// Connection of the committer. After a checkpoint failed on the disk, the log refuses all
-/// requests.
-fn writing(connection: Connection, dir: &Path, queue: Arc<Queue>) -> std::io::Result<Writing> {
-    let failed = move |error| queue.fail(StorageError::from(error).of_the_disk());
-    Writing::new(connection, &dir.join(FILE), failed)
-}
-
 impl EmbeddedLog {
     /// Opens the log in a folder, and creates both if needed. `clock` gives the append times.
     ///
@@ -128,42 +119,16 @@ impl EmbeddedLog {
         let fatal = |error: std::io::Error| Error::fatal(format!("{}: {error}", dir.display()));
         std::fs::create_dir_all(dir).map_err(fatal)?;
         let lock = Lock::take(dir)?;
-        let loaded = storage::open(dir, &layout)?;
-        let shared = Arc::new(Shared {
-            layout,
-            installation: loaded.installation,
-            incarnation: loaded.incarnation,
-            clock: clock.clone(),
-            view: Arc::new(View::new(loaded.partitions, loaded.committed)),
-            queue: Arc::new(Queue::new()),
-            readers: Readers::new(dir),
-            groups: Mutex::new(Groups::new(layout, SESSION_TIMEOUT)),
-            writer_epochs: AtomicU64::new(1),
-            fail_next: Arc::default(),
-            readiness: Arc::default(),
-            maintaining: Mutex::default(),
-        });
-        let committer = Committer {
-            file: writing(loaded.connection, dir, shared.queue.clone()).map_err(fatal)?,
-            queue: shared.queue.clone(),
-            view: shared.view.clone(),
-            clock,
-            fail_next: shared.fail_next.clone(),
-            epochs: HashMap::new(),
-            late: LateOffsets::default(),
-            reported_at: None,
-            readiness: shared.readiness.clone(),
-            waiting: None,
-        };
+        let (shared, connection) = Shared::open(dir, layout, clock)?;
+        let committer = Committer::new(shared.clone(), connection, dir).map_err(fatal)?;
         let handle = Arc::new(Handle { shared: shared.clone(), running: Mutex::new(None) });
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let committer = named("log-committer").spawn(move || committer.run()).map_err(fatal)?;
         let (stop, stopped) = channel();
-        let queue = shared.queue.clone();
         let maintenance = named("log-maintenance")
             .spawn(move || maintenance::run(&shared, &stopped))
             // Without this the committer would wait for ever.
-            .inspect_err(|_| queue.close())
+            .inspect_err(|_| handle.shared.queue.close())
             .map_err(fatal)?;
         let running = Running { committer, maintenance, stop, _lock: lock };
         *handle.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
@@ -263,6 +228,30 @@ impl Drop for Handle {
 }
 
 impl Shared {
+    /// Opens the file, and returns its state and the connection that writes.
+    fn open(
+        dir: &Path,
+        layout: Layout,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Arc<Self>, Connection), Error> {
+        let loaded = storage::open(dir, &layout)?;
+        let shared = Self {
+            layout,
+            installation: loaded.installation,
+            incarnation: loaded.incarnation,
+            clock,
+            view: View::new(loaded.partitions, loaded.committed),
+            queue: Queue::new(),
+            readers: Readers::new(dir),
+            groups: Mutex::new(Groups::new(layout, SESSION_TIMEOUT)),
+            writer_epochs: AtomicU64::new(1),
+            fail_next: AtomicBool::new(false),
+            readiness: OnceLock::new(),
+            maintaining: Mutex::default(),
+        };
+        Ok((Arc::new(shared), loaded.connection))
+    }
+
     fn groups(&self) -> MutexGuard<'_, Groups> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,8 +5,8 @@
 //! prefix. Offsets have gaps: the markers that end transactions take one each.
 //!
 //! Modules, each uses only those before it: `client` (librdkafka), `read` (without a group),
-//! `observer` (of steps), `shared`, `claim` (owner of a name), `step` (one transaction), `group` (a member and its steps),
-//! then [`admin`], `produce` and `writer`.
+//! `observer` (of steps), `shared`, `claim` (owner of a name), `step` (one transaction), `group` (a
+//! member and its steps), then [`admin`], `produce` and `writer`.
 //!
 //! **Invariants:** a worker that is assigned a partition first fences its predecessors, then reads
 //! stable offsets, and restores up to the broker's end after that; the group checks every step,

@@ -2,22 +2,23 @@
 //! result to the readers, then replies. Steps of offsets alone get the reply before the write.
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rusqlite::TransactionBehavior;
+use rusqlite::{Connection, TransactionBehavior};
 use schemas::UnixMicros;
 
 use super::fault::StorageError;
 use super::plan::Plan;
 use super::queue::{Author, Queue, Request, Work};
-use super::rows;
-use super::view::View;
+use super::storage::FILE;
+use super::{Shared, rows};
 use crate::metrics as names;
 use crate::{Committed, NewRecord, StepError, TopicPartition};
+use runtime::Readiness;
 use runtime::readiness::Part;
-use runtime::{Clock, Readiness};
 use sqlite::Writing;
 
 /// Approximate maximum of rows per transaction; a larger request gets its own transaction.
@@ -31,26 +32,21 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub(super) struct Committer {
-    pub(super) file: Writing,
-    pub(super) queue: Arc<Queue>,
-    pub(super) view: Arc<View>,
-    pub(super) clock: Arc<dyn Clock>,
-    /// For tests: the next transaction is rolled back.
-    pub(super) fail_next: Arc<AtomicBool>,
+    file: Writing,
+    shared: Arc<Shared>,
     /// The newest epoch of each writer's name.
-    pub(super) epochs: HashMap<String, u64>,
-    pub(super) late: LateOffsets,
+    epochs: HashMap<String, u64>,
+    late: LateOffsets,
     /// Time of the last report of a failed write; none since one succeeded.
-    pub(super) reported_at: Option<Instant>,
-    pub(super) readiness: Arc<OnceLock<Readiness>>,
+    reported_at: Option<Instant>,
     /// Part of the readiness after a failed write; none since one succeeded.
-    pub(super) waiting: Option<Part>,
+    waiting: Option<Part>,
 }
 
 /// Offsets of steps without records: visible to readers, not yet in the file. They wait for the
 /// next transaction, at most [`LATE_MAX`].
 #[derive(Debug, Default)]
-pub(super) struct LateOffsets {
+struct LateOffsets {
     offsets: HashMap<(&'static str, TopicPartition), Committed>,
     since: Option<Instant>,
 }
@@ -69,9 +65,9 @@ impl LateOffsets {
 }
 
 /// Guard that makes the queue refuse all requests once the committer has ended or panicked.
-struct Abandon(Arc<Queue>);
+struct Abandon<'a>(&'a Queue);
 
-impl Drop for Abandon {
+impl Drop for Abandon<'_> {
     fn drop(&mut self) {
         self.0.abandon();
     }
@@ -90,14 +86,31 @@ impl<E: Into<StorageError>> From<E> for Failure {
 }
 
 impl Committer {
+    /// Takes the connection that writes. After a checkpoint failed on the disk, the log refuses all
+    /// requests.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        connection: Connection,
+        dir: &Path,
+    ) -> std::io::Result<Self> {
+        let of_checkpoint = shared.clone();
+        let failed = move |error: rusqlite::Error| {
+            of_checkpoint.queue.fail(StorageError::from(error).of_the_disk());
+        };
+        let file = Writing::new(connection, &dir.join(FILE), failed)?;
+        let (epochs, late) = (HashMap::new(), LateOffsets::default());
+        Ok(Self { file, shared, epochs, late, reported_at: None, waiting: None })
+    }
+
     /// Commits until the queue is closed and empty.
     pub(super) fn run(mut self) {
-        let _abandon = Abandon(self.queue.clone());
-        while let Some((batch, waiting)) = self.queue.take(BATCH_ROWS_MAX, self.late.left()) {
+        let shared = self.shared.clone();
+        let _abandon = Abandon(&shared.queue);
+        while let Some((batch, waiting)) = shared.queue.take(BATCH_ROWS_MAX, self.late.left()) {
             metrics::gauge!(names::LOG_QUEUE_REQUESTS).set(f64::from(count(waiting)));
             self.commit(batch);
         }
-        if self.queue.has_failed() {
+        if shared.queue.has_failed() {
             return;
         }
         if self.transact(&Plan::default()).is_err() {
@@ -111,7 +124,7 @@ impl Committer {
     }
 
     pub(super) fn commit(&mut self, batch: Vec<Request>) {
-        let now = self.clock.now();
+        let now = self.shared.clock.now();
         let mut plan = Plan::default();
         let mut accepted = Vec::with_capacity(batch.len());
         for mut request in batch {
@@ -123,7 +136,7 @@ impl Committer {
         }
         let outcome = match self.write(&plan) {
             Ok(()) => {
-                self.view.publish(plan.into_changes());
+                self.shared.view.publish(plan.into_changes());
                 Ok(())
             }
             Err(Failure::Wanted) => Err(StepError::Aborted("made to fail by a test".into())),
@@ -134,7 +147,7 @@ impl Committer {
                 for (request, _) in accepted {
                     // After a disk failure the others are dropped: nothing is acknowledged any
                     // more.
-                    if !self.queue.has_failed() {
+                    if !self.shared.queue.has_failed() {
                         self.commit(vec![request]);
                     }
                 }
@@ -145,7 +158,7 @@ impl Committer {
                     let part = |readiness: &Readiness| {
                         readiness.part("log", format!("it cannot write: {error}"))
                     };
-                    self.waiting = self.readiness.get().map(part);
+                    self.waiting = self.shared.readiness.get().map(part);
                 }
                 if self.reported_at.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
                     self.reported_at = Some(Instant::now());
@@ -167,7 +180,7 @@ impl Committer {
 
     fn give_up(&self, error: StorageError) -> StepError {
         let cause = error.of_the_disk();
-        self.queue.fail(cause.clone());
+        self.shared.queue.fail(cause.clone());
         StepError::Fatal(cause)
     }
 
@@ -192,10 +205,10 @@ impl Committer {
                     }
                     Author::Producer | Author::Writer { .. } => Vec::new(),
                 };
-                plan.append(records, offsets, &self.view, now)
+                plan.append(records, offsets, &self.shared.view, now)
             }
-            Work::Trim { of, below } => plan.trim(*of, *below, &self.view),
-            Work::Rewrite(rewrite) => plan.rewrite(rewrite.clone(), &self.view),
+            Work::Trim { of, below } => plan.trim(*of, *below, &self.shared.view),
+            Work::Rewrite(rewrite) => plan.rewrite(rewrite.clone(), &self.shared.view),
         }
     }
 
@@ -225,7 +238,7 @@ impl Committer {
             return self.transact(plan);
         }
         if !plan.is_empty() {
-            fail_if_wanted(&self.fail_next)?;
+            fail_if_wanted(&self.shared.fail_next)?;
             self.late.add(&plan.offsets);
         }
         Ok(())
@@ -247,7 +260,7 @@ impl Committer {
         }
         plan.write(&transaction)?;
         if !plan.is_empty() {
-            fail_if_wanted(&self.fail_next)?;
+            fail_if_wanted(&self.shared.fail_next)?;
         }
         transaction.commit()?;
         self.late = LateOffsets::default();

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::fault::StorageError;
 use super::*;
 use crate::{Committed, Event, Step, StepError};
 use runtime::{ManualClock, SystemClock};
@@ -156,50 +157,36 @@ fn closed_log_has_written_what_was_queued() {
 
 /// A committer without its thread, on a disk that has room for `room` more pages.
 struct FullDisk {
-    queue: Arc<Queue>,
-    view: Arc<View>,
+    shared: Arc<Shared>,
     committer: Committer,
 }
 
 impl FullDisk {
     fn with(room: u32, dir: &Path) -> Self {
-        let loaded = storage::open(dir, &LAYOUT).unwrap();
+        let (shared, connection) = Shared::open(dir, LAYOUT, Arc::new(SystemClock)).unwrap();
         let pages = |count: u32| -> u32 {
             let pragma = format!("PRAGMA max_page_count = {count}");
-            loaded.connection.query_row(&pragma, [], |row| row.get(0)).unwrap()
+            connection.query_row(&pragma, [], |row| row.get(0)).unwrap()
         };
         let used = pages(1);
         pages(used + room);
-        let queue = Arc::new(Queue::new());
-        let view = Arc::new(View::new(loaded.partitions, loaded.committed));
-        let committer = Committer {
-            file: writing(loaded.connection, dir, queue.clone()).unwrap(),
-            queue: queue.clone(),
-            view: view.clone(),
-            clock: Arc::new(SystemClock),
-            fail_next: Arc::default(),
-            epochs: HashMap::new(),
-            late: LateOffsets::default(),
-            reported_at: None,
-            readiness: Arc::default(),
-            waiting: None,
-        };
-        Self { queue, view, committer }
+        let committer = Committer::new(shared.clone(), connection, dir).unwrap();
+        Self { shared, committer }
     }
 
     /// Commits requests as one group.
     fn commit(&mut self, group: Vec<Vec<NewRecord>>) -> Vec<Result<(), StepError>> {
-        let (queue, count) = (self.queue.clone(), group.len());
+        let (shared, count) = (self.shared.clone(), group.len());
         std::thread::scope(|scope| {
             let submit = |records| {
                 let work = Work::Append { records, offsets: vec![], author: Author::Producer };
-                let queue = queue.clone();
-                scope.spawn(move || queue.submit_blocking(work))
+                let shared = shared.clone();
+                scope.spawn(move || shared.queue.submit_blocking(work))
             };
             let waiting: Vec<_> = group.into_iter().map(submit).collect();
             let mut batch = Vec::new();
             while batch.len() < count {
-                batch.extend(queue.take(1_000_000, None).unwrap().0);
+                batch.extend(shared.queue.take(1_000_000, None).unwrap().0);
             }
             self.committer.commit(batch);
             waiting.into_iter().map(|waiting| waiting.join().unwrap()).collect()
@@ -218,9 +205,9 @@ fn log_continues_after_a_full_disk() {
         matches!(&outcome[..], [Err(StepError::Aborted(cause))] if is_full(cause)),
         "{outcome:?}"
     );
-    assert_eq!(disk.view.extent(OF).unwrap().bounds.end, Offset(1));
+    assert_eq!(disk.shared.view.extent(OF).unwrap().bounds.end, Offset(1));
     disk.commit(vec![vec![record(b"small".to_vec())]]).remove(0).unwrap();
-    assert_eq!(disk.view.extent(OF).unwrap().bounds.end, Offset(2));
+    assert_eq!(disk.shared.view.extent(OF).unwrap().bounds.end, Offset(2));
     drop(disk);
     assert_eq!(values(&open(dir.path()).unwrap()), [b"before".to_vec(), b"small".to_vec()]);
 }
@@ -230,7 +217,7 @@ fn a_log_that_cannot_write_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let mut disk = FullDisk::with(20, dir.path());
     let readiness = Readiness::default();
-    disk.committer.readiness.set(readiness.clone()).unwrap();
+    disk.shared.readiness.set(readiness.clone()).unwrap();
     for _ in 0..2 {
         disk.commit(vec![vec![record(vec![7; 1_000_000])]]).remove(0).unwrap_err();
         let [line] = readiness.waiting_for().try_into().unwrap();

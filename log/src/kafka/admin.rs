@@ -249,11 +249,7 @@ impl<'a> Admin<'a> {
     }
 
     /// Adds the partitions of chains newer than the topics.
-    fn grow(
-        &self,
-        topics: &[Topic],
-        found: &HashMap<Topic, Found>,
-    ) -> Result<Vec<String>, Error> {
+    fn grow(&self, topics: &[Topic], found: &HashMap<Topic, Found>) -> Result<Vec<String>, Error> {
         let (mut grown, mut changes, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for topic in topics {
             let Some(from) = found.get(topic).map(|found| found.partitions) else { continue };

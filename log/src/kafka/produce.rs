@@ -152,8 +152,7 @@ mod tests {
     use crate::TopicPartition;
     use crate::kafka::shared::tests::mock;
 
-    const TO: TopicPartition =
-        TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+    const TO: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_record_has_a_limit_of_bytes() {

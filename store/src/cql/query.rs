@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use runtime::clock::{Clock as _, SystemClock};
 use schemas::record::{Attempt, Deposit, Order, Record, Transfer};
 use schemas::{
-    Address, Blockchain, Incarnation, OrderId, Partition, Topic, TransferId, UnixMicros, UnixSeconds,
-    decode,
+    Address, Blockchain, Incarnation, OrderId, Partition, Topic, TransferId, UnixMicros,
+    UnixSeconds, decode,
 };
 use scylla::response::PagingState;
 use scylla::response::query_result::QueryRowsResult;
@@ -98,12 +98,8 @@ impl Store for CqlStore {
         let load = |tables: Arc<Tables>, entry: Entry| async move {
             let id = entry.integer();
             let bucket = Span::Minute.bucket(UnixSeconds(entry.at));
-            let values = [
-                Int(bucket),
-                Int(list_partition::live_shard(id)),
-                BigInt(entry.at),
-                BigInt(id),
-            ];
+            let values =
+                [Int(bucket), Int(list_partition::live_shard(id)), BigInt(entry.at), BigInt(id)];
             let row: Option<Deposit> = tables.record(Statement::SelectDeposit, &values).await?;
             Ok(Loaded::of(row, |row| (true, row.updated_at)))
         };
