@@ -62,19 +62,9 @@ mod tests {
             size.rows()
         });
         assert_eq!(sizes, [32, 64, 128, 256, 512, 512]);
-    }
-
-    #[test]
-    fn few_rows_that_are_slow_halve_what_they_were() {
-        let mut size = CallSize::new();
         size.took(100, SLOW * 2);
-        assert_eq!(size.rows(), 50);
-    }
-
-    #[test]
-    fn tables_that_fail_get_the_smallest_calls() {
-        let mut size = CallSize::new();
+        assert_eq!(size.rows(), 50, "few rows that are slow halve what they were");
         size.failed();
-        assert_eq!(size.rows(), ROWS_MIN);
+        assert_eq!(size.rows(), ROWS_MIN, "tables that fail get the smallest calls");
     }
 }
