@@ -2,10 +2,8 @@
 //!
 //! Nothing here reads before it writes. Each record becomes rows of the tables of
 //! `migrations/0001_tables.cql`, written with the record's version clock as their write timestamp,
-//! so that the servers themselves keep the newest. Lists also rely on columns that never change: an
-//! order's creation time and reference, a deposit's start, order, chain and stablecoin, a
-//! transfer's creation time, wallet, chain and stablecoin; and statuses change only as
-//! `list_partition` lists.
+//! so that the servers themselves keep the newest. Lists also rely on the columns that
+//! [`Change`](crate::Change) says never change, and statuses change only as `list_partition` lists.
 
 mod connection;
 mod copy;
