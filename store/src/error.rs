@@ -22,34 +22,9 @@ pub enum Error {
     Dropped { file: String, tables: Vec<String> },
     /// A newer program made the tables; this one would lose its additions.
     SchemaNewer { tables: String, found: usize, known: usize },
-    /// The keyspace keeps another number of copies of each row than the configuration says.
-    Replication(Replication),
-}
-
-/// Found and configured number of copies of each row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replication {
-    pub keyspace: String,
-    /// Data centre in which the copies are counted.
-    pub datacenter: String,
-    /// Number of copies in the keyspace.
-    pub found: u16,
-    /// Number of copies by `store.replication`.
-    pub configured: u16,
-}
-
-impl fmt::Display for Replication {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { keyspace, datacenter, found, configured } = self;
-        write!(
-            f,
-            "keyspace {keyspace} keeps {found} copies of each row in {datacenter}, store.replication says \
-             {configured}. It was made with {found}, and no row has more. To have {configured}, run `ALTER KEYSPACE \
-             {keyspace} WITH replication = {{'class': 'NetworkTopologyStrategy', '{datacenter}': {configured}}}` and \
-             then `nodetool repair --full {keyspace}` on every node, which copies the rows that are there; to stay \
-             with {found}, set store.replication = {found}"
-        )
-    }
+    /// The keyspace keeps another number of copies of each row in a data centre than
+    /// `store.replication` says.
+    Replication { keyspace: String, datacenter: String, found: u16, configured: u16 },
 }
 
 /// Cause of a failure: a text of this crate, the driver's error, or both.
@@ -135,7 +110,14 @@ impl fmt::Display for Error {
                 "the tables in {tables} have version {found}, this program knows versions up to \
                  {known}: run the newer program that made them"
             ),
-            Self::Replication(difference) => difference.fmt(f),
+            Self::Replication { keyspace, datacenter, found, configured } => write!(
+                f,
+                "keyspace {keyspace} keeps {found} copies of each row in {datacenter}, store.replication says \
+                 {configured}. It was made with {found}, and no row has more. To have {configured}, run `ALTER KEYSPACE \
+                 {keyspace} WITH replication = {{'class': 'NetworkTopologyStrategy', '{datacenter}': {configured}}}` and \
+                 then `nodetool repair --full {keyspace}` on every node, which copies the rows that are there; to stay \
+                 with {found}, set store.replication = {found}"
+            ),
         }
     }
 }

@@ -24,7 +24,7 @@ mod watched;
 
 pub use coalesce::{Newest, coalesce};
 pub use compare::{Defect, has_subject, stored};
-pub use error::{Cause, Error, Replication};
+pub use error::{Cause, Error};
 pub use layer::{LayeredStore, StoreLayer};
 pub use retry::retry;
 pub use row::{ChainRow, Change, DepositRow, OrderRow, TransferRow, transfer_cursor};

@@ -11,7 +11,7 @@ use scylla::response::query_result::QueryResult;
 use scylla::statement::Statement;
 
 use super::{connection, fault, read_rows};
-use crate::{Error, Replication};
+use crate::Error;
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations (component text, version int, name text, \
     readable_from int, PRIMARY KEY ((component), version))";
@@ -239,7 +239,7 @@ async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), 
     match copies {
         Some((datacenter, found)) if found != config.replication => {
             let (keyspace, configured) = (config.keyspace.clone(), config.replication);
-            Err(Error::Replication(Replication { keyspace, datacenter, found, configured }))
+            Err(Error::Replication { keyspace, datacenter, found, configured })
         }
         // Not comparable: an operator made the keyspace in another way.
         Some(_) | None => Ok(()),

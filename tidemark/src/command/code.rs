@@ -90,7 +90,7 @@ fn of_tables(error: &store::Error) -> Code {
         store::Error::SchemaOutdated { .. } => Code::SchemaOutdated,
         store::Error::SchemaNewer { .. } => Code::SchemaNewer,
         store::Error::TablesMissing { .. } | store::Error::Dropped { .. } => Code::TablesDropped,
-        store::Error::Replication(_) => Code::Replication,
+        store::Error::Replication { .. } => Code::Replication,
     }
 }
 
