@@ -61,12 +61,6 @@ impl<L: StoreLayer> LayeredStore<L> {
     }
 }
 
-impl<L> std::fmt::Debug for LayeredStore<L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LayeredStore").finish_non_exhaustive()
-    }
-}
-
 #[async_trait]
 impl<L: StoreLayer> Store for LayeredStore<L> {
     async fn apply(&self, changes: Vec<Change>) -> Result<(), Error> {
