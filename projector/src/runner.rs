@@ -265,7 +265,7 @@ impl Handler for Projector {
 mod tests {
     use log::Offset;
     use runtime::SystemClock;
-    use schemas::record::example;
+    use schemas::record::{Order, example};
     use schemas::{OrderId, Partition};
     use store::embedded::EmbeddedStore;
     use store::{OrderFilter, Page};
@@ -305,9 +305,8 @@ mod tests {
         let mut projector = projector(store.clone(), &runtime);
         projector.turn_max = Duration::ZERO;
         let orders = (0..2 * ROWS_MAX + 1).map(|number| {
-            let mut order = example::order();
-            order.order_id = OrderId(Uuid::from_u128(number as u128));
-            Change::Order(order)
+            let order_id = OrderId(Uuid::from_u128(number as u128));
+            Change::Order(Order { order_id, ..example::order() })
         });
         projector.batch.changes = orders.collect();
         let applied = [(); 3].map(|()| projector.apply().unwrap());

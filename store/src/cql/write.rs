@@ -307,11 +307,9 @@ mod tests {
     #[test]
     fn rows_of_one_partition_are_written_together() {
         let paid = |number: i64| {
-            let mut transfer = example::transfer();
-            transfer.transfer_id = TransferId(number * 4);
-            transfer.status = TransferStatus::Matched;
-            transfer.updated_at = UnixMicros(number);
-            Change::Transfer(transfer)
+            let (transfer_id, updated_at) = (TransferId(number * 4), UnixMicros(number));
+            let status = TransferStatus::Matched;
+            Change::Transfer(Transfer { transfer_id, status, updated_at, ..example::transfer() })
         };
         let writes = Writes::of(&(1..=9).map(paid).collect::<Vec<_>>()).unwrap();
         let rows = |statement| -> Vec<usize> {

@@ -88,22 +88,19 @@ fn write(group: &mut Transaction<'_>, upserts: &[Upsert]) -> rusqlite::Result<()
 mod tests {
     use std::path::Path;
 
-    use schemas::UnixMicros;
-    use schemas::record::example;
+    use schemas::record::{Transfer, example};
+    use schemas::{TransferId, UnixMicros};
 
     use super::*;
     use crate::Change;
     use crate::embedded::open_writer;
 
     fn transfers(numbers: std::ops::Range<i64>) -> Vec<Upsert> {
-        numbers
-            .map(|number| {
-                let mut transfer = example::transfer();
-                transfer.transfer_id = schemas::TransferId(number);
-                transfer.updated_at = UnixMicros(number);
-                Upsert::of(&Change::Transfer(transfer)).unwrap()
-            })
-            .collect()
+        let transfer = |number| {
+            let (transfer_id, updated_at) = (TransferId(number), UnixMicros(number));
+            Transfer { transfer_id, updated_at, ..example::transfer() }
+        };
+        numbers.map(|n| Upsert::of(&Change::Transfer(transfer(n))).unwrap()).collect()
     }
 
     fn count(connection: &Connection) -> i64 {
