@@ -3,12 +3,11 @@
 //! are obsolete.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use schemas::record::Alert;
 use schemas::{AlertState, Partition, Topic};
 
-use crate::{Bounds, Error, Log, Offset, Record, Records, TopicPartition};
+use crate::{Bounds, Error, Log, Offset, Records, TopicPartition};
 
 /// Maximum number of newest records read; an alert raised only before them is not seen.
 const RECORDS_MAX: i64 = 20_000;
@@ -102,9 +101,12 @@ impl OpenAlerts {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use schemas::{AlertKind, Blockchain, UnixMicros};
 
     use super::*;
+    use crate::Record;
 
     fn alert(subject: i64, at: i64) -> Alert {
         let (kind, chain) = (AlertKind::LateFind, Some(Blockchain::Eth));
