@@ -16,8 +16,6 @@
 mod blocks;
 mod compare;
 mod cursor;
-#[cfg(test)]
-mod defects;
 mod evidence;
 mod history;
 mod policy;
@@ -32,8 +30,6 @@ use schemas::{Amount, Blockchain, Epoch, TxHash, UnixMicros};
 
 pub(crate) use compare::{next_ordinal, payments};
 pub(crate) use cursor::Cursor;
-#[cfg(test)]
-pub(crate) use defects::Defects;
 pub(crate) use evidence::Verdict;
 pub(crate) use history::History;
 pub(crate) use policy::Tags;

@@ -266,7 +266,9 @@ impl Runner {
         #[cfg_attr(not(test), expect(unused_mut, reason = "a planted defect is a change of it"))]
         let mut cursor = Cursor::new(rules, history, unannounced);
         #[cfg(test)]
-        self.endpoints.sabotage.plant(&mut cursor);
+        {
+            cursor.sabotage = self.endpoints.sabotage;
+        }
         cursor
     }
 

@@ -100,7 +100,6 @@ fn tests_are_found_by_the_tree_of_modules() {
         ("ingest/src/rehearsal/play.rs", true),
         ("ingest/src/simulation/node.rs", true),
         ("ingest/src/sabotage.rs", true),
-        ("ingest/src/machine/defects.rs", true),
         ("api/src/commands/tests.rs", true),
         ("webhooks/src/sender/tests/network.rs", true),
         ("testkit/src/wait.rs", true),

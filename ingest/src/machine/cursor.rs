@@ -93,7 +93,7 @@ pub(crate) struct Cursor {
     /// Height up to which an endpoint contradicted itself about unpublished blocks.
     doubted_to: i64,
     #[cfg(test)]
-    pub(crate) defects: super::defects::Defects,
+    pub(crate) sabotage: crate::sabotage::Defect,
 }
 
 impl Cursor {
@@ -131,7 +131,7 @@ impl Cursor {
             has_gap: false,
             doubted_to: -1,
             #[cfg(test)]
-            defects: super::defects::Defects::default(),
+            sabotage: crate::sabotage::Defect::None,
         }
     }
 

@@ -10,6 +10,7 @@ use testkit::Dice;
 use super::{FORGED, MemoryLog, Node, Payment, chain};
 use crate::machine::{Answer, Ask, Cursor, Decision, Next, Policy, Refusal, Role, Tag};
 use crate::rehearsal::seeds;
+use crate::sabotage::Defect;
 use crate::{ChainConfig, publish, restore, watched};
 
 /// Number of histories that a run plays, unless another one is requested.
@@ -122,13 +123,13 @@ struct World {
     reader: Reader,
     base: Option<i64>,
     now: i64,
-    is_blind: bool,
+    sabotage: Defect,
     /// Equal seeds give equal histories, on every machine.
     dice: Dice,
 }
 
 impl World {
-    fn new(seed: u64, is_blind: bool) -> Self {
+    fn new(seed: u64, sabotage: Defect) -> Self {
         let mut dice = Dice(seed);
         let policy = match dice.below(3) {
             0 => Policy::flat(Some(3), None),
@@ -149,9 +150,9 @@ impl World {
             forges_receipts: false,
         };
         let mut cursor = Cursor::new(config.rules(), None, config.watched());
-        cursor.defects.is_blind = is_blind;
+        cursor.sabotage = sabotage;
         let (memory, reader) = (MemoryLog::new(), Reader::default());
-        Self { config, sight, cursor, memory, reader, base: None, now: 1, is_blind, dice }
+        Self { config, sight, cursor, memory, reader, base: None, now: 1, sabotage, dice }
     }
 
     fn play(mut self) -> Result<(), String> {
@@ -243,7 +244,7 @@ impl World {
         let known = watched::known(&self.memory, self.config.blockchain).unwrap();
         let unannounced = self.config.unannounced(&known);
         self.cursor = Cursor::new(self.config.rules(), history, unannounced);
-        self.cursor.defects.is_blind = self.is_blind;
+        self.cursor.sabotage = self.sabotage;
     }
 
     /// Ends faults, except omissions of the first endpoint, and expects that all payments are confirmed.
@@ -291,14 +292,14 @@ impl World {
 #[test]
 fn one_faulty_endpoint_of_two_loses_no_payment() {
     for seed in seeds(SEEDS) {
-        let played = World::new(seed, false).play();
+        let played = World::new(seed, Defect::None).play();
         assert!(played.is_ok(), "seed {seed}: {}", played.unwrap_err());
     }
 }
 
 #[test]
 fn without_second_checks_payments_are_lost() {
-    let ends: Vec<_> = (0..50).map(|seed| World::new(seed, true).play()).collect();
+    let ends: Vec<_> = (0..50).map(|seed| World::new(seed, Defect::OneCheck).play()).collect();
     let errors: Vec<_> = ends.into_iter().filter_map(Result::err).collect();
     assert!(errors.iter().any(|error| error.starts_with("a forged transfer")), "{errors:?}");
     assert!(errors.iter().any(|error| error.starts_with("published")), "{errors:?}");

@@ -8,6 +8,8 @@ use super::checks::{AGAIN_MICROS, CHECK_AGE_SECONDS};
 use super::second::RECEIPT_BLOCKS_MAX;
 use super::{Cursor, Phase};
 use crate::machine::{Decision, Next};
+#[cfg(test)]
+use crate::sabotage::Defect;
 
 /// Interval between repeated checks of final blocks, in seconds of chain time.
 const RESCAN_SECONDS: i64 = 60;
@@ -158,12 +160,10 @@ impl Cursor {
     /// Checks what is due before the step continues.
     pub(super) fn check_or_proceed(&mut self, then: Then, now: UnixMicros) -> Decision {
         #[cfg(test)]
-        if self.defects.never_falls {
-            self.evidence.vouch(i64::MAX, self.evidence.own_tags());
-        }
-        #[cfg(test)]
-        if self.defects.is_blind {
-            self.evidence.begin(self.last().number);
+        match self.sabotage {
+            Defect::VouchedNeverFalls => self.evidence.vouch(i64::MAX, self.evidence.own_tags()),
+            Defect::OneCheck => self.evidence.begin(self.last().number),
+            _ => {}
         }
         if let Some(wait) = self.checks.wait.checked_sub(1) {
             self.checks.wait = wait;

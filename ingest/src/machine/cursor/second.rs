@@ -158,7 +158,9 @@ impl Cursor {
         let newest = blocks.iter().find(|block| shown(block)).map(|block| block.number);
         let below = blocks.last().map_or(-1, |oldest| oldest.number - 1);
         #[cfg(test)]
-        let newest = if self.defects.never_falls { Some(i64::MAX) } else { newest };
+        let is_contested = self.sabotage != crate::sabotage::Defect::VouchedNeverFalls;
+        #[cfg(test)]
+        let newest = if is_contested { newest } else { Some(i64::MAX) };
         self.evidence.contest(newest.unwrap_or(below));
         match why {
             Some(why) => self.check_later(check, why, now),
@@ -232,7 +234,7 @@ impl Cursor {
                 seen.iter().filter(|(at, _)| *at == number).map(|(_, seen)| *seen).collect();
             let mut differ = compare::difference(&ours, &theirs);
             #[cfg(test)]
-            self.defects.compare(&ours, &theirs, &mut differ);
+            self.sabotage.extra(&ours, &theirs, &mut differ.extra);
             differ.extra.retain(|(_, seen)| !self.late_watch.covers(number, seen));
             let hash = logs.iter().find(|log| log.block_number == number).map(|log| log.block_hash);
             let block = live.iter().map(|(block, _)| *block).find(|block| block.number == number);

@@ -156,7 +156,7 @@ impl Cursor {
             let denies = verdict == Verdict::Denied;
             let verdict = if shows && contradicts && denies { Verdict::Unknown } else { verdict };
             #[cfg(test)]
-            let verdict = self.defects.verdict(verdict);
+            let verdict = self.sabotage.verdict(verdict);
             verdicts.push(verdict);
         }
         Ok(verdicts)
@@ -267,7 +267,7 @@ impl Cursor {
 
     pub(super) fn hold(&mut self, block: Block, seen: Observation, now: UnixMicros) -> bool {
         #[cfg(test)]
-        if self.defects.forgets_holds {
+        if self.sabotage == crate::sabotage::Defect::HoldForgotten {
             return false;
         }
         let is_new = self.evidence.hold(block, seen);
