@@ -104,10 +104,6 @@ struct Doctor {
     findings: Vec<Finding>,
 }
 
-fn words(failure: &Failure) -> String {
-    format!("{}: {}", failure.refusal.class(), failure.message)
-}
-
 impl Doctor {
     fn note(&mut self, check: &'static str, level: Level, text: impl Into<String>, value: Value) {
         self.findings.push(Finding { check, level, text: text.into(), value });
@@ -145,7 +141,7 @@ impl Doctor {
             ),
             Err(failure) => (
                 Level::Failure,
-                format!("no answer ({}): check the URL, the key and the plan", words(&failure)),
+                format!("no answer ({failure}): check the URL, the key and the plan"),
                 Value::Null,
             ),
         };
@@ -159,7 +155,7 @@ impl Doctor {
             match self.endpoint.latency().await {
                 Ok(took) => millis.push(took.as_millis()),
                 Err(failure) => {
-                    return self.note("latency", Level::Warning, words(&failure), Value::Null);
+                    return self.note("latency", Level::Warning, failure.to_string(), Value::Null);
                 }
             }
         }
@@ -193,7 +189,7 @@ impl Doctor {
                 return None;
             }
             Err(failure) => {
-                self.note("head", Level::Failure, words(&failure), Value::Null);
+                self.note("head", Level::Failure, failure.to_string(), Value::Null);
                 return None;
             }
         };
@@ -210,7 +206,7 @@ impl Doctor {
                     (level, text, json!(block.number))
                 }
                 absent => {
-                    let cause = absent.err().map(|failure| format!(" ({})", words(&failure)));
+                    let cause = absent.err().map(|failure| format!(" ({failure})"));
                     let (level, what) = if is_needed {
                         (Level::Failure, "`confirmations` waits for it: nothing would be confirmed")
                     } else {
@@ -283,7 +279,7 @@ impl Doctor {
                     }
                 }
                 Err(failure) => {
-                    let text = format!("{coin} at {address} cannot be read: {}", words(&failure));
+                    let text = format!("{coin} at {address} cannot be read: {failure}");
                     (Level::Failure, text, value(Value::Null))
                 }
             };
@@ -303,7 +299,7 @@ impl Doctor {
             match smaller {
                 Some(smaller) => blocks = smaller,
                 None => {
-                    let cause = refused.map(|(_, failure)| words(&failure)).unwrap_or_default();
+                    let cause = refused.map(|(_, failure)| failure.to_string()).unwrap_or_default();
                     let text = format!("eth_getLogs over {blocks} blocks is refused ({cause})");
                     return self.note("range", Level::Failure, text, Value::Null);
                 }
@@ -318,7 +314,7 @@ impl Doctor {
         }
         let mut text = format!("eth_getLogs over {blocks} blocks is served");
         if let Some((more, failure)) = &refused {
-            text = format!("{text}, over {more} refused ({})", words(failure));
+            text = format!("{text}, over {more} refused ({failure})");
         } else if blocks == longest {
             text = format!("{text}: the whole chain");
         }
@@ -355,7 +351,7 @@ impl Doctor {
         let word = |served: &Result<bool, Failure>| match served {
             Ok(true) => "served".to_owned(),
             Ok(false) => "missing".to_owned(),
-            Err(failure) => format!("refused ({})", words(failure)),
+            Err(failure) => format!("refused ({failure})"),
         };
         let text = format!("of a transaction {}, of a block {}", word(&single), word(&whole));
         let (single, whole) = (single == Ok(true), whole == Ok(true));
@@ -385,7 +381,7 @@ impl Doctor {
                     ),
                 ),
                 Err(failure) => {
-                    (Level::Warning, format!("{address}: code is not known ({})", words(&failure)))
+                    (Level::Warning, format!("{address}: code is not known ({failure})"))
                 }
             };
             self.note("wallet", level, text, value);
@@ -409,8 +405,7 @@ impl Doctor {
                 let (level, text) = match (amount, found) {
                     (Some(amount), _) => (Level::Fine, format!("{address} has {amount} {coin}")),
                     (None, Err(failure)) => {
-                        let cause = words(&failure);
-                        (Level::Warning, format!("{address}: {coin} is not known ({cause})"))
+                        (Level::Warning, format!("{address}: {coin} is not known ({failure})"))
                     }
                     (None, Ok(_)) => {
                         (Level::Warning, format!("{address}: {coin} is not known (no amount)"))

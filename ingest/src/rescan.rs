@@ -278,10 +278,6 @@ fn alert(
     NewRecord::encode(Topic::Alerts, Partition(0), name.as_str(), &alert).map_err(Error::Encode)
 }
 
-fn words(failure: &Failure) -> String {
-    format!("{}: {}", failure.refusal.class(), failure.message)
-}
-
 /// Finalized height that an endpoint reports, else -1; an error unless it serves the configured chain and the scanned
 /// fork.
 async fn final_of(
@@ -290,14 +286,14 @@ async fn final_of(
     rules: &Rules,
     last: Block,
 ) -> Result<i64, String> {
-    let found = endpoint.fetch_chain_id().await.map_err(|failure| words(&failure))?;
+    let found = endpoint.fetch_chain_id().await.map_err(|failure| failure.to_string())?;
     if found != chain.chain_id {
         return Err(format!("serves chain id {found}, not {}", chain.chain_id));
     }
     let mut blocks = vec![Point::Number(last.number)];
     blocks.extend(rules.policy.uses_tags().then_some(Point::Finalized));
     let asked = Ask { blocks, ..Ask::default() };
-    let answer = ask(endpoint, &asked).await.map_err(|failure| words(&failure))?;
+    let answer = ask(endpoint, &asked).await.map_err(|failure| failure.to_string())?;
     let mut headers = answer.blocks.into_iter();
     match headers.next().flatten() {
         Some(header) if header.block.hash == last.hash => {
@@ -335,7 +331,7 @@ async fn scan(
         failures += 1;
         match failure.smaller_range(end - next + 1) {
             Some(smaller) => blocks = smaller,
-            None if failures >= ATTEMPTS => return Err(words(&failure)),
+            None if failures >= ATTEMPTS => return Err(failure.to_string()),
             None => tokio::time::sleep(failure.retry_after.unwrap_or(PAUSE)).await,
         }
     }
@@ -389,7 +385,7 @@ async fn prove(
         let answer = match ask(endpoint, &asked).await {
             Ok(answer) => answer,
             Err(failure) => {
-                let line = format!("{}: gave no receipt: {}", endpoint.name(), words(&failure));
+                let line = format!("{}: gave no receipt: {failure}", endpoint.name());
                 if !left_out.contains(&line) {
                     left_out.push(line);
                 }

@@ -3,7 +3,7 @@
 use schemas::record::Block;
 use serde_json::{Value, json};
 
-use super::{Doctor, Level, words};
+use super::{Doctor, Level};
 use crate::machine::Point;
 
 /// Depths to try, in blocks, beside the reorganisation window, the first block to scan, and the
@@ -72,19 +72,19 @@ impl Doctor {
     /// does not count: in headers of Avalanche it is of other blocks.
     async fn no_logs(&self, number: i64) -> Option<String> {
         let probed = match self.endpoint.block(Point::Number(number)).await {
-            Err(failure) => return Some(words(&failure)),
+            Err(failure) => return Some(failure.to_string()),
             Ok(None) => return Some("no such block".to_owned()),
             Ok(Some(probed)) => probed,
         };
         match self.endpoint.count_logs(probed.block).await {
-            Err(failure) => return Some(words(&failure)),
+            Err(failure) => return Some(failure.to_string()),
             Ok(count) if count > 0 => return None,
             Ok(_) => {}
         }
         match self.endpoint.has_logs(&probed).await {
             Ok(false) => None,
             Ok(true) => Some("its logs are left out without a word".to_owned()),
-            Err(failure) => Some(format!("neither logs nor receipts: {}", words(&failure))),
+            Err(failure) => Some(format!("neither logs nor receipts: {failure}")),
         }
     }
 
@@ -96,7 +96,7 @@ impl Doctor {
         let mut lowest = None;
         for number in std::iter::once(&head.number).chain(numbers) {
             let cause = match self.endpoint.has_state(of, *number).await {
-                Err(failure) => words(&failure),
+                Err(failure) => failure.to_string(),
                 Ok(false) => "no answer".to_owned(),
                 Ok(true) => {
                     lowest = Some(*number);

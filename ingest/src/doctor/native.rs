@@ -4,7 +4,7 @@ use schemas::Blockchain;
 use schemas::record::Block;
 use serde_json::{Value, json};
 
-use super::{Doctor, Level, words};
+use super::{Doctor, Level};
 use crate::machine::{Ask, Outcome, Point, Proof};
 use crate::rpc::Failure;
 
@@ -40,8 +40,7 @@ impl Doctor {
                 (Level::Failure, "there is no solidified block".to_owned(), Value::Null)
             }
             Err(failure) => {
-                let text =
-                    format!("no answer ({}): no payment would be confirmed", words(&failure));
+                let text = format!("no answer ({failure}): no payment would be confirmed");
                 (Level::Failure, text, Value::Null)
             }
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::record::{Block, Observation};
 use schemas::{Address, Amount, BlockHash, Stablecoin, UnixSeconds};
 
-use super::{Flow, Place, RescanError, ask, final_of, numbered, prove, scan, shown, words};
+use super::{Flow, Place, RescanError, ask, final_of, numbered, prove, scan, shown};
 use crate::ChainConfig;
 use crate::endpoints::clients;
 use crate::machine::{Ask, Outcome, Point, Proof, Rules};
@@ -140,7 +140,7 @@ async fn blocks_of(
         while low < high {
             let middle = low + (high - low) / 2;
             let asked = Ask { blocks: vec![Point::Number(middle)], ..Ask::default() };
-            let answer = ask(endpoint, &asked).await.map_err(|failure| words(&failure))?;
+            let answer = ask(endpoint, &asked).await.map_err(|failure| failure.to_string())?;
             let header = answer.blocks.into_iter().flatten().next();
             let header = header.ok_or_else(|| format!("does not have block {middle}"))?;
             if header.block.timestamp < *time { low = middle + 1 } else { high = middle }
@@ -256,7 +256,7 @@ async fn wealth_by(
         // Balances before the first block are zero.
         if let Some(number) = block.checked_sub(1).filter(|number| *number >= 0) {
             let units = endpoint.balances_at(&pairs, number).await;
-            let units = units.map_err(|failure| words(&failure))?;
+            let units = units.map_err(|failure| failure.to_string())?;
             for ((contract, _), units) in all().zip(units) {
                 // A contract not yet deployed returns nothing.
                 let units = units.unwrap_or_default();

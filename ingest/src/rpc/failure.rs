@@ -1,6 +1,7 @@
 //! Sorts the refusals of endpoints into a few classes, by one table: there is no standard for these
 //! errors.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
@@ -15,6 +16,7 @@ const MESSAGE_CHARS_MAX: usize = 200;
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// The word in a refusal of a batch as such.
 const BATCH: &str = "batch";
+const SIZE: Refusal = Refusal::Size { hint: None };
 /// Replacement of a secret in texts.
 const MASK: &str = "***";
 /// Minimum length of a cut secret that is masked: a shorter text may be something else.
@@ -37,6 +39,12 @@ pub(crate) struct Failure {
     pub(crate) smaller_batch_may_do: bool,
     /// Pause that the endpoint asks for.
     pub(crate) retry_after: Option<Duration>,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.refusal.class(), self.message)
+    }
 }
 
 impl Failure {
@@ -102,7 +110,7 @@ impl Failure {
             (401 | 404 | 405 | 501, _) => Refusal::Fatal,
             (403 | 429, _) => Refusal::Rate,
             (408 | 504, _) => Refusal::Timeout,
-            (413, _) => Refusal::Size { hint: None },
+            (413, _) => SIZE,
             (_, other) => other,
         };
         Self {
@@ -122,6 +130,11 @@ impl Failure {
             retry_after: suspended(body),
             ..Self::new(refusal, format!("not the form of an answer: {body}"))
         }
+    }
+
+    /// As [`Failure::from_body`], of a body as it came.
+    pub(super) fn from_bytes(body: &[u8]) -> Self {
+        Self::from_body(&start(body))
     }
 
     /// Takes the pause that the response asks for.
@@ -147,6 +160,11 @@ impl Failure {
     }
 }
 
+/// The part of a body that a message may quote.
+pub(super) fn start(body: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(body.get(..400).unwrap_or(body))
+}
+
 /// The pause in `Retry-After`: seconds, or a date, which counts from the date of the response itself.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |value: &HeaderValue| value.to_str().ok().map(|text| text.trim().to_owned());
@@ -169,111 +187,98 @@ fn suspended(body: &str) -> Option<Duration> {
     digits.parse().ok().map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
 }
 
-/// Classes of refusals, without their data.
-#[derive(Debug, Clone, Copy)]
-enum Class {
-    Behind,
-    Rate,
-    Batch,
-    Size,
-    Timeout,
-    Pruned,
-    Fatal,
-}
-
 fn names_batch(message: &str) -> bool {
     message.to_lowercase().contains(BATCH)
 }
 
 /// Words in the error messages of nodes and providers, in lower case; the first match counts, so
 /// the more specific ones come first. Their sources are in the tests.
-const WORDS: &[(Class, &str)] = &[
-    (Class::Pruned, "pruned history"),
-    (Class::Pruned, "has been pruned"),
-    (Class::Pruned, "have been pruned"),
-    (Class::Pruned, "is pruned"),
-    (Class::Pruned, "was pruned"),
-    (Class::Pruned, "due to pruning"),
-    (Class::Pruned, "receipt not available for"),
-    (Class::Behind, "beyond current head"),
-    (Class::Behind, "beyond the head"),
-    (Class::Behind, "after last accepted block"),
-    (Class::Behind, "unfinalized data"),
-    (Class::Behind, "unknown block"),
-    (Class::Behind, "invalid blockhash"),
-    (Class::Behind, "block not found"),
-    (Class::Behind, "header not found"),
-    (Class::Behind, "header for hash not found"),
-    (Class::Behind, "could not find block"),
-    (Class::Rate, "rate limit"),
-    (Class::Rate, "rate-limit"),
-    (Class::Rate, "too many requests"),
-    (Class::Rate, "per second"),
-    (Class::Rate, "request limit"),
-    (Class::Rate, "request count"),
-    (Class::Rate, "compute units"),
-    (Class::Rate, "computing resources"),
-    (Class::Rate, "throughput"),
-    (Class::Rate, "quota"),
-    (Class::Rate, "frequency"),
-    (Class::Rate, "request rate exceeded"),
-    (Class::Rate, "server is suspended"),
-    // Before the words about sizes: a batch limit is no limit of the range.
-    (Class::Batch, BATCH),
-    (Class::Size, "returned more than"),
-    (Class::Size, "block range"),
-    (Class::Size, "blocks range"),
-    (Class::Size, "rpc range"),
-    (Class::Size, "range is too"),
-    (Class::Size, "range too"),
-    (Class::Size, "ranges over"),
-    (Class::Size, "exceeds limit"),
-    (Class::Size, "exceed maximum"),
-    (Class::Size, "exceeds the range"),
-    (Class::Size, "limited to "),
-    (Class::Size, "limit the query to"),
-    (Class::Size, "smaller than size"),
-    (Class::Size, "too many blocks"),
-    (Class::Size, "too many results"),
-    (Class::Size, "too many logs"),
-    (Class::Size, "number of requested blocks"),
-    (Class::Size, "max results"),
-    (Class::Size, "response too large"),
-    (Class::Size, "too big"),
-    (Class::Size, "response size"),
-    (Class::Size, "response exceeds the limit"),
-    (Class::Size, "query timeout"),
-    (Class::Size, "query exceeds"),
-    (Class::Behind, "requested block"),
-    (Class::Timeout, "timed out"),
-    (Class::Timeout, "request timeout"),
-    (Class::Timeout, "deadline exceeded"),
-    (Class::Fatal, "method not found"),
-    (Class::Fatal, "does not exist/is not available"),
-    (Class::Fatal, "unsupported method"),
-    (Class::Fatal, "invalid api key"),
-    (Class::Fatal, "lite fullnode"),
-    (Class::Fatal, "unavailable due to config"),
+const WORDS: &[(Refusal, &str)] = &[
+    (Refusal::Pruned, "pruned history"),
+    (Refusal::Pruned, "has been pruned"),
+    (Refusal::Pruned, "have been pruned"),
+    (Refusal::Pruned, "is pruned"),
+    (Refusal::Pruned, "was pruned"),
+    (Refusal::Pruned, "due to pruning"),
+    (Refusal::Pruned, "receipt not available for"),
+    (Refusal::Behind, "beyond current head"),
+    (Refusal::Behind, "beyond the head"),
+    (Refusal::Behind, "after last accepted block"),
+    (Refusal::Behind, "unfinalized data"),
+    (Refusal::Behind, "unknown block"),
+    (Refusal::Behind, "invalid blockhash"),
+    (Refusal::Behind, "block not found"),
+    (Refusal::Behind, "header not found"),
+    (Refusal::Behind, "header for hash not found"),
+    (Refusal::Behind, "could not find block"),
+    (Refusal::Rate, "rate limit"),
+    (Refusal::Rate, "rate-limit"),
+    (Refusal::Rate, "too many requests"),
+    (Refusal::Rate, "per second"),
+    (Refusal::Rate, "request limit"),
+    (Refusal::Rate, "request count"),
+    (Refusal::Rate, "compute units"),
+    (Refusal::Rate, "computing resources"),
+    (Refusal::Rate, "throughput"),
+    (Refusal::Rate, "quota"),
+    (Refusal::Rate, "frequency"),
+    (Refusal::Rate, "request rate exceeded"),
+    (Refusal::Rate, "server is suspended"),
+    // Before the words about sizes: a batch limit is no limit of the range. It does not concern the cursor: `rpc` sends
+    // smaller batches.
+    (Refusal::Transient, BATCH),
+    (SIZE, "returned more than"),
+    (SIZE, "block range"),
+    (SIZE, "blocks range"),
+    (SIZE, "rpc range"),
+    (SIZE, "range is too"),
+    (SIZE, "range too"),
+    (SIZE, "ranges over"),
+    (SIZE, "exceeds limit"),
+    (SIZE, "exceed maximum"),
+    (SIZE, "exceeds the range"),
+    (SIZE, "limited to "),
+    (SIZE, "limit the query to"),
+    (SIZE, "smaller than size"),
+    (SIZE, "too many blocks"),
+    (SIZE, "too many results"),
+    (SIZE, "too many logs"),
+    (SIZE, "number of requested blocks"),
+    (SIZE, "max results"),
+    (SIZE, "response too large"),
+    (SIZE, "too big"),
+    (SIZE, "response size"),
+    (SIZE, "response exceeds the limit"),
+    (SIZE, "query timeout"),
+    (SIZE, "query exceeds"),
+    (Refusal::Behind, "requested block"),
+    (Refusal::Timeout, "timed out"),
+    (Refusal::Timeout, "request timeout"),
+    (Refusal::Timeout, "deadline exceeded"),
+    (Refusal::Fatal, "method not found"),
+    (Refusal::Fatal, "does not exist/is not available"),
+    (Refusal::Fatal, "unsupported method"),
+    (Refusal::Fatal, "invalid api key"),
+    (Refusal::Fatal, "lite fullnode"),
+    (Refusal::Fatal, "unavailable due to config"),
 ];
 
 /// `4444` is of EIP-4444. `-32005` is "limit exceeded": if the message does not name the limit, it counts as a rate
 /// limit.
-const CODES: &[(Class, i64)] =
-    &[(Class::Rate, -32_005), (Class::Rate, 429), (Class::Pruned, 4444), (Class::Fatal, -32_601)];
+const CODES: &[(Refusal, i64)] = &[
+    (Refusal::Rate, -32_005),
+    (Refusal::Rate, 429),
+    (Refusal::Pruned, 4444),
+    (Refusal::Fatal, -32_601),
+];
 
 fn classify(code: Option<i64>, message: &str) -> Refusal {
     let message = message.to_lowercase();
-    let by_words = WORDS.iter().find(|(_, words)| message.contains(words)).map(|(class, _)| *class);
+    let by_words = WORDS.iter().find(|(_, words)| message.contains(words));
     let by_code = || CODES.iter().find(|(_, known)| Some(*known) == code).map(|(class, _)| *class);
-    match by_words.or_else(by_code) {
-        Some(Class::Behind) => Refusal::Behind,
-        Some(Class::Rate) => Refusal::Rate,
-        Some(Class::Size) => Refusal::Size { hint: hint(&message) },
-        Some(Class::Timeout) => Refusal::Timeout,
-        Some(Class::Pruned) => Refusal::Pruned,
-        Some(Class::Fatal) => Refusal::Fatal,
-        // A refused batch does not concern the cursor: `rpc` sends smaller ones.
-        Some(Class::Batch) | None => Refusal::Transient,
+    match by_words.map(|(class, _)| *class).or_else(by_code) {
+        Some(Refusal::Size { .. }) => Refusal::Size { hint: hint(&message) },
+        class => class.unwrap_or(Refusal::Transient),
     }
 }
 

@@ -28,10 +28,10 @@ impl Backoff {
 
     /// Logs why a request has no answer.
     pub(super) fn failed(&mut self, endpoint: &str, failure: &Failure) {
-        let (name, class) = (self.blockchain.as_str(), failure.refusal.class());
         if failure.refusal != Refusal::Fatal {
-            return self.note(&format!("{endpoint}: {class}: {}", failure.message));
+            return self.note(&format!("{endpoint}: {failure}"));
         }
+        let name = self.blockchain.as_str();
         if self.is_new(&failure.message) {
             tracing::error!(
                 blockchain = name,

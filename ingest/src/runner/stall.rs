@@ -109,8 +109,7 @@ impl Runner {
     }
 
     fn words_of(&self, index: usize, failure: &Failure) -> String {
-        let Failure { refusal, message, .. } = failure;
-        format!("{}: {}: {message}", self.endpoints.name(index), refusal.class())
+        format!("{}: {failure}", self.endpoints.name(index))
     }
 
     /// Raises alarms that are due, and shows the halt if one is raised.

@@ -4,8 +4,6 @@ use testkit::faults::{Class, REFUSALS, TRON_REFUSAL, TRON_SENTENCE};
 
 use super::*;
 
-const SIZE: Refusal = Refusal::Size { hint: None };
-
 /// The class that a refusal's words lead to.
 fn refusal(class: Class) -> Refusal {
     match class {
