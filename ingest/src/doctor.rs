@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::config::tag_age_min;
 use crate::endpoints::clients;
 use crate::machine::{Ask, Header, Point, Tag};
-use crate::rpc::{Endpoint, Failure, Probed};
+use crate::rpc::{Endpoint, Failure, Listed};
 use crate::{ChainConfig, Error};
 
 /// Number of requests by which latency is measured.
@@ -183,7 +183,7 @@ impl Doctor {
     /// The newest block, and the tags.
     async fn blocks(&mut self) -> Option<Block> {
         let head = match self.endpoint.block(Point::Latest).await {
-            Ok(Some(Probed { block, .. })) => block,
+            Ok(Some(Listed { block, .. })) => block,
             Ok(None) => {
                 self.note("head", Level::Failure, "there is no newest block", Value::Null);
                 return None;
@@ -332,7 +332,7 @@ impl Doctor {
     async fn newest_transaction(&self, height: i64) -> Option<(Block, TxHash)> {
         for number in (0..=height).rev().take(TRANSACTION_BLOCKS as usize) {
             let probed = self.endpoint.block(Point::Number(number)).await;
-            if let Ok(Some(Probed { block, transactions })) = probed
+            if let Ok(Some(Listed { block, transactions })) = probed
                 && let Some(transaction) = transactions.first()
             {
                 return Some((block, *transaction));

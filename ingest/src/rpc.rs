@@ -25,7 +25,6 @@ pub(crate) use failure::Failure;
 use metrics::{counter, gauge};
 use native::Native;
 use pace::Pace;
-pub(crate) use probe::Probed;
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use runtime::metrics::NO_VALUE;
 use schemas::{Address, Blockchain, Hash};
@@ -33,6 +32,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use support::Support;
 use wire::Call;
+pub(crate) use wire::Listed;
 
 use crate::machine::{Answer, Ask, EventLog, Point, Proof, Refusal, Span, TRANSFER_TOPIC, topic};
 use crate::metrics as names;
@@ -205,12 +205,7 @@ impl Endpoint {
 
     /// Returns the result of `eth_chainId`.
     pub(crate) async fn fetch_chain_id(&self) -> Result<u64, Failure> {
-        let call = Call { method: "eth_chainId", params: json!([]) };
-        let mut results = self.call(&[call]).await?.into_iter();
-        match results.next() {
-            Some(result) => wire::chain_id(&result?),
-            None => Err(Failure::missing()),
-        }
+        wire::chain_id(&self.one(Call::plain("eth_chainId")).await?)
     }
 
     /// Reads the code, decimals and symbol of a contract.
@@ -218,7 +213,7 @@ impl Endpoint {
     /// # Errors
     /// [`Failure`] if the endpoint does not serve this, which says nothing about the contract.
     pub(crate) async fn fetch_contract(&self, contract: Address) -> Result<Contract, Failure> {
-        let view = |selector| Call::view(contract, selector);
+        let view = |selector| Call::view(contract, selector, "latest");
         let calls = [Call::code(contract), view(DECIMALS), view(SYMBOL)];
         let results = self.call(&calls).await?;
         let [code, decimals, symbol] = results.try_into().map_err(|_| Failure::missing())?;
@@ -242,6 +237,12 @@ impl Endpoint {
         let mut answer = self.read(ask, self.call_all(&calls).await?)?;
         self.ask_blocks(&ask.receipts, &mut answer.receipts).await?;
         Ok(answer)
+    }
+
+    /// Sends one call.
+    async fn one(&self, call: Call) -> Result<Value, Failure> {
+        let results = self.call(&[call]).await?;
+        results.into_iter().next().ok_or_else(Failure::missing)?
     }
 
     /// Sends any number of calls.
@@ -374,8 +375,7 @@ impl Endpoint {
         }
         let status = response.status();
         if !status.is_success() {
-            let start = String::from_utf8_lossy(body.get(..400).unwrap_or(&body));
-            let failure = Failure::from_status(status.as_u16(), &start);
+            let failure = Failure::from_status(status.as_u16(), &failure::start(&body));
             return Err(failure.with_pause(response.headers()));
         }
         Ok(body)

@@ -154,7 +154,7 @@ impl Endpoint {
     ) -> Result<T, Failure> {
         let url = native.config.url.at(path);
         let answered = self.post_to(url, body, 1, BLOCK_BYTES_MAX).await;
-        let parsed = self.masked(answered.and_then(|body| parse(&body)));
+        let parsed = self.masked(answered.and_then(|body| wire::parse(&body)));
         match &parsed {
             Ok(_) if path == INFOS => native.outcomes.served(),
             Err(failure) if failure.refusal == Refusal::Fatal && !native.config.is_given => {
@@ -189,11 +189,6 @@ impl Finals {
             None => Proof::Unknown,
         }
     }
-}
-
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(body)
-        .map_err(|_| Failure::from_body(&String::from_utf8_lossy(body.get(..400).unwrap_or(body))))
 }
 
 #[derive(Deserialize)]

@@ -24,13 +24,6 @@ const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
 /// Maximum number of receipts of a block in which a log is searched for.
 const RECEIPTS_TRIED: usize = 20;
 
-/// A block, with its transactions.
-#[derive(Debug, Clone)]
-pub(crate) struct Probed {
-    pub(crate) block: Block,
-    pub(crate) transactions: Vec<TxHash>,
-}
-
 /// The logs of a receipt, without content.
 #[derive(Deserialize)]
 struct Logs {
@@ -38,28 +31,22 @@ struct Logs {
 }
 
 impl Endpoint {
-    async fn one(&self, method: &'static str, params: Value) -> Result<Value, Failure> {
-        let results = self.call(&[Call { method, params }]).await?;
-        results.into_iter().next().ok_or_else(Failure::missing)?
-    }
-
     /// The receipt of a transaction; `None` if it is in no block of the endpoint.
     pub(crate) async fn receipt(&self, transaction: TxHash) -> Result<Option<Receipt>, Failure> {
-        let Call { method, params } = Call::receipt(transaction);
-        let shown = self.one(method, params).await?;
+        let shown = self.one(Call::receipt(transaction)).await?;
         self.masked(wire::receipt(shown))
     }
 
     /// Measures the latency of a small request.
     pub(crate) async fn latency(&self) -> Result<Duration, Failure> {
         let begun = Instant::now();
-        self.one("eth_blockNumber", json!([])).await?;
+        self.one(Call::plain("eth_blockNumber")).await?;
         Ok(begun.elapsed())
     }
 
     /// Endpoint's clock; `None` without a `Date` header.
     pub(crate) async fn date(&self) -> Option<UnixSeconds> {
-        let body = wire::body(&[Call { method: "eth_blockNumber", params: json!([]) }]);
+        let body = wire::body(&[Call::plain("eth_blockNumber")]);
         let answer = self.client.post(self.url.url().clone()).json(&body).send().await.ok()?;
         let date = httpdate::parse_http_date(answer.headers().get(DATE)?.to_str().ok()?).ok()?;
         let since = date.duration_since(std::time::UNIX_EPOCH).ok()?;
@@ -67,11 +54,9 @@ impl Endpoint {
     }
 
     /// A block; none where the endpoint has none.
-    pub(crate) async fn block(&self, point: Point) -> Result<Option<Probed>, Failure> {
-        let Call { method, params } = Call::block(point);
-        let shown = self.one(method, params).await?;
-        let listed = self.masked(wire::listed(shown))?;
-        Ok(listed.map(|Listed { block, transactions }| Probed { block, transactions }))
+    pub(crate) async fn block(&self, point: Point) -> Result<Option<Listed>, Failure> {
+        let shown = self.one(Call::block(point)).await?;
+        self.masked(wire::listed(shown))
     }
 
     /// Requests our logs of a range, as a scan does.
@@ -85,7 +70,8 @@ impl Endpoint {
 
     /// Returns the number of all logs of a block.
     pub(crate) async fn count_logs(&self, block: Block) -> Result<usize, Failure> {
-        let logs = self.one("eth_getLogs", json!([{ "blockHash": block.hash }])).await?;
+        let params = json!([{ "blockHash": block.hash }]);
+        let logs = self.one(Call { method: "eth_getLogs", params }).await?;
         Ok(logs.as_array().map_or(0, Vec::len))
     }
 
@@ -93,7 +79,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Failure`] if receipts are missing.
-    pub(crate) async fn has_logs(&self, probed: &Probed) -> Result<bool, Failure> {
+    pub(crate) async fn has_logs(&self, probed: &Listed) -> Result<bool, Failure> {
         let whole = Call::block_receipts(Span::Block(probed.block.hash));
         if let Ok(Some(receipts)) = self.send_one::<Vec<Logs>>(&whole).await
             && receipts.len() >= probed.transactions.len()
@@ -115,7 +101,7 @@ impl Endpoint {
     /// Returns `true` if the state after a block is served.
     pub(crate) async fn has_state(&self, of: Address, number: i64) -> Result<bool, Failure> {
         let params = json!([wire::hex(of), wire::quantity(number)]);
-        Ok(self.one("eth_getBalance", params).await?.is_string())
+        Ok(self.one(Call { method: "eth_getBalance", params }).await?.is_string())
     }
 
     /// Returns `true` if a transaction's receipt is served; and if those of its whole block are.
@@ -124,8 +110,7 @@ impl Endpoint {
         block: Block,
         transaction: TxHash,
     ) -> (Result<bool, Failure>, Result<bool, Failure>) {
-        let Call { method, params } = Call::receipt(transaction);
-        let single = self.one(method, params).await.map(|receipt| receipt.is_object());
+        let single = self.one(Call::receipt(transaction)).await.map(|receipt| receipt.is_object());
         let whole = Call::block_receipts(Span::Block(block.hash));
         let whole = self.send_one::<Vec<IgnoredAny>>(&whole).await;
         (single, whole.map(|receipts| receipts.is_some()))
@@ -133,8 +118,7 @@ impl Endpoint {
 
     /// Returns `true` if an address is a contract. A delegating account (EIP-7702) is none.
     pub(crate) async fn is_contract(&self, address: Address) -> Result<bool, Failure> {
-        let Call { method, params } = Call::code(address);
-        let code = wire::output(&self.one(method, params).await?)?;
+        let code = wire::output(&self.one(Call::code(address)).await?)?;
         Ok(code.is_some_and(|code| !code.starts_with(&DELEGATION)))
     }
 
@@ -145,8 +129,8 @@ impl Endpoint {
         contract: Address,
         wallet: Address,
     ) -> Result<Option<U256>, Failure> {
-        let Call { method, params } = Call::view(contract, &balance_of(wallet));
-        Ok(word(wire::output(&self.one(method, params).await?)?))
+        let call = Call::view(contract, &balance_of(wallet), "latest");
+        Ok(word(wire::output(&self.one(call).await?)?))
     }
 
     /// As [`Endpoint::balance`], after a block and for each pair of contract and wallet.
@@ -155,8 +139,9 @@ impl Endpoint {
         pairs: &[(Address, Address)],
         number: i64,
     ) -> Result<Vec<Option<U256>>, Failure> {
+        let at = wire::quantity(number);
         let call = |(contract, wallet): &(Address, Address)| {
-            Call::view_at(*contract, &balance_of(*wallet), number)
+            Call::view(*contract, &balance_of(*wallet), &at)
         };
         let calls: Vec<Call> = pairs.iter().map(call).collect();
         let results = self.call_all(&calls).await?.into_iter();

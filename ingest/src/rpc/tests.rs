@@ -251,7 +251,7 @@ async fn logs_of_blocks_need_not_agree_with_their_bloom() {
             _ => json!({ "id": call["id"], "result": single }),
         };
         let (endpoint, _served) = with_key(reply).await;
-        let probed = Probed { block, transactions: vec![transaction; transactions] };
+        let probed = Listed { block, transactions: vec![transaction; transactions] };
         let found = endpoint.has_logs(&probed).await.map_err(|failure| failure.refusal);
         assert_eq!(found, has_logs);
     }

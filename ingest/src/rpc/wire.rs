@@ -19,6 +19,11 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// A call without parameters.
+    pub(super) fn plain(method: &'static str) -> Self {
+        Self { method, params: json!([]) }
+    }
+
     pub(super) fn receipt(transaction: TxHash) -> Self {
         Self { method: "eth_getTransactionReceipt", params: json!([transaction]) }
     }
@@ -27,16 +32,10 @@ impl Call {
         Self { method: "eth_getCode", params: json!([hex(contract), "latest"]) }
     }
 
-    /// A call without arguments.
-    pub(super) fn view(contract: Address, selector: &str) -> Self {
-        let call = json!({ "to": hex(contract), "data": selector });
-        Self { method: "eth_call", params: json!([call, "latest"]) }
-    }
-
-    /// As [`Call::view`], of the state after a block.
-    pub(super) fn view_at(contract: Address, data: &str, number: i64) -> Self {
+    /// A call of a contract; `at` is the number of a block, or a tag.
+    pub(super) fn view(contract: Address, data: &str, at: &str) -> Self {
         let call = json!({ "to": hex(contract), "data": data });
-        Self { method: "eth_call", params: json!([call, quantity(number)]) }
+        Self { method: "eth_call", params: json!([call, at]) }
     }
 
     /// The receipts of one block, by its hash or its number.
@@ -84,8 +83,7 @@ pub(super) fn body(calls: &[Call]) -> Value {
 /// # Errors
 /// [`Failure`] if the batch as a whole was refused, or is not answered call by call.
 pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Failure>>, Failure> {
-    let text = || String::from_utf8_lossy(body.get(..400).unwrap_or(body)).into_owned();
-    let reply: Value = serde_json::from_slice(body).map_err(|_| Failure::from_body(&text()))?;
+    let reply: Value = parse(body)?;
     let replies = if let Value::Array(replies) = reply {
         replies
     } else if count == 1 && reply.is_object() {
@@ -93,7 +91,7 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
     } else {
         // One error for the whole batch, or no JSON-RPC.
         let refused = reply.get("error").map(error);
-        return Err(refused.unwrap_or_else(|| Failure::from_body(&text())));
+        return Err(refused.unwrap_or_else(|| Failure::from_bytes(body)));
     };
     let mut results: Vec<Option<Result<Value, Failure>>> = vec![None; count];
     // Some gateways add an empty reply.
@@ -106,11 +104,16 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
             (Some(slot), None, Some(result)) => *slot = Some(Ok(result)),
             // Refused before its calls were read.
             (None, Some(failure), _) => return Err(failure),
-            _ => return Err(Failure::from_body(&text())),
+            _ => return Err(Failure::from_bytes(body)),
         }
     }
     let all: Option<Vec<_>> = results.into_iter().collect();
     all.ok_or_else(|| Failure::new(Refusal::Transient, "a call of the batch was not answered"))
+}
+
+/// A body in the form of `T`, if it has that form.
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|_| Failure::from_bytes(body))
 }
 
 /// Position of a reply's call, by its id. Some endpoints return ids as text.
@@ -130,12 +133,10 @@ pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Fail
         result: Option<Option<T>>,
         error: Option<Value>,
     }
-    let text = || String::from_utf8_lossy(body.get(..400).unwrap_or(body)).into_owned();
-    let reply: Reply<T> = serde_json::from_slice(body).map_err(|_| Failure::from_body(&text()))?;
-    match reply {
+    match parse::<Reply<T>>(body)? {
         Reply { error: Some(refused), .. } => Err(error(&refused)),
         Reply { result: Some(result), .. } => Ok(result),
-        Reply { .. } => Err(Failure::from_body(&text())),
+        Reply { .. } => Err(Failure::from_bytes(body)),
     }
 }
 
@@ -221,9 +222,9 @@ pub(super) fn header(value: Value) -> Result<Option<Header>, Failure> {
 
 /// A block with its transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) block: Block,
-    pub(super) transactions: Vec<TxHash>,
+pub(crate) struct Listed {
+    pub(crate) block: Block,
+    pub(crate) transactions: Vec<TxHash>,
 }
 
 /// A block with the hashes of its transactions, or none for `null`.
