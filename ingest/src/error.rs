@@ -31,7 +31,7 @@ pub enum Error {
     Step(#[from] log::StepError),
     /// A record does not fit its schema: a defect of this program.
     #[error("cannot encode a record: {0}")]
-    Encode(#[source] CodecError),
+    Encode(#[from] CodecError),
     /// The past records cannot be read back. Guessing their end could lose a payment.
     #[error("cannot restore {blockchain} from {position}: {cause}")]
     Restore {

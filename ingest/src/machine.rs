@@ -123,17 +123,8 @@ pub(crate) enum Note {
 impl Note {
     /// Returns the reason and the block of a second check that could not be used.
     pub(crate) fn check(notes: &[Self]) -> Option<(Difference, Block)> {
-        notes.iter().find_map(|note| match note {
-            Self::Check { why, block } => Some((*why, *block)),
-            Self::Skipped(_)
-            | Self::Rewound { .. }
-            | Self::LateFind { .. }
-            | Self::Omitted { .. }
-            | Self::Disputed { .. }
-            | Self::Forged { .. }
-            | Self::Contradiction { .. }
-            | Self::Gap { .. }
-            | Self::Alone { .. } => None,
+        notes.iter().find_map(|note| {
+            if let Self::Check { why, block } = note { Some((*why, *block)) } else { None }
         })
     }
 }

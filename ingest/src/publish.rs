@@ -4,40 +4,39 @@
 
 use log::NewRecord;
 use schemas::record::{ChainBody, ChainProgress, ChainRecord, Watch};
-use schemas::{CodecError, Layout, Partition, Topic};
+use schemas::{Layout, Partition, Topic};
+
+use crate::Error;
 
 /// The atomic step of some records, in their order. `watched` are all watches after the step.
 ///
 /// # Errors
-/// [`CodecError`] if a record does not fit its schema, which is a defect of this program.
+/// [`Error::Encode`] if a record does not fit its schema, which is a defect of this program.
 pub(crate) fn step(
     records: &[ChainRecord],
     watched: Vec<Watch>,
     layout: &Layout,
-) -> Result<Vec<NewRecord>, CodecError> {
+) -> Result<Vec<NewRecord>, Error> {
     let Some(last) = records.last() else { return Ok(Vec::new()) };
     let mut step = Vec::with_capacity(records.len() + layout.lanes as usize + 1);
     for record in records {
         let chain = record.blockchain;
+        let mut add = |lane, key: String| -> Result<(), Error> {
+            step.push(NewRecord::encode(Topic::TransfersRaw, lane, key, record)?);
+            Ok(())
+        };
         match &record.body {
             ChainBody::Transfer(seen) | ChainBody::Retract(seen) => {
                 let (block, payment) = (record.block.hash, seen.payment());
                 let key = format!("{chain}/{block}/{}/{}", payment.tx_hash, payment.digest());
-                let lane = layout.lane(chain, &seen.to_address);
-                step.push(NewRecord::encode(Topic::TransfersRaw, lane, key, record)?);
+                add(layout.lane(chain, &seen.to_address), key)?;
             }
             ChainBody::Watch(watch) => {
-                let lane = layout.lane(chain, &watch.wallet_address);
-                step.push(NewRecord::encode(Topic::TransfersRaw, lane, chain.as_str(), record)?);
+                add(layout.lane(chain, &watch.wallet_address), chain.to_string())?;
             }
             ChainBody::Head(_) => {
                 for lane in layout.lanes_of(chain) {
-                    step.push(NewRecord::encode(
-                        Topic::TransfersRaw,
-                        lane,
-                        chain.as_str(),
-                        record,
-                    )?);
+                    add(lane, chain.to_string())?;
                 }
             }
         }

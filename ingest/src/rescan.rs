@@ -221,8 +221,7 @@ impl Rescan {
         let missing: Vec<_> = self.missing.iter().filter(is_missing).copied().collect();
         for some in missing.chunks(STEP_MAX) {
             let records = records(chain, &history, some, now);
-            let step = publish::step(&records, watched.clone(), &log.layout());
-            let mut step = step.map_err(Error::Encode)?;
+            let mut step = publish::step(&records, watched.clone(), &log.layout())?;
             for (block, seen) in some {
                 step.push(alert(chain, *block, seen, now)?);
             }
@@ -275,7 +274,7 @@ fn alert(
         seen.tx_hash, block.number, block.hash
     );
     let alert = Alert::raise(AlertKind::LateFind, Some(name), &seen.tx_hash, message, raised_at);
-    NewRecord::encode(Topic::Alerts, Partition(0), name.as_str(), &alert).map_err(Error::Encode)
+    Ok(NewRecord::encode(Topic::Alerts, Partition(0), name.as_str(), &alert)?)
 }
 
 /// Finalized height that an endpoint reports, else -1; an error unless it serves the configured chain and the scanned

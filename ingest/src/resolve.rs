@@ -68,7 +68,7 @@ impl Resolution {
         let resolution = Self::of(&history, tx_hash, verdict)?;
         let watched = watched::known(log, chain.blockchain).map_err(Error::from)?;
         let records = resolution.records(chain, &history, now);
-        let step = publish::step(&records, watched, &log.layout()).map_err(Error::Encode)?;
+        let step = publish::step(&records, watched, &log.layout())?;
         writer.commit(step).map_err(Error::from)?;
         Ok(resolution)
     }

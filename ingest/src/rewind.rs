@@ -250,8 +250,7 @@ impl Rewind {
         let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
         let rewind = Self::plan(log, chain, target, now)?;
         let watched = if rewind.is_lost { rewind.watches.clone() } else { known };
-        let step = publish::step(&rewind.records(chain), watched, &log.layout());
-        let step = step.map_err(Error::Encode)?;
+        let step = publish::step(&rewind.records(chain), watched, &log.layout())?;
         writer.commit(step).map_err(Error::from)?;
         Ok(rewind)
     }

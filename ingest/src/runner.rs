@@ -428,8 +428,7 @@ impl Runner {
         mut writer: Box<dyn Writer>,
         records: &[ChainRecord],
     ) -> Result<Box<dyn Writer>, Ended> {
-        let step = publish::step(records, self.chain.watched(), &self.log.layout());
-        let mut step = step.map_err(Error::Encode)?;
+        let mut step = publish::step(records, self.chain.watched(), &self.log.layout())?;
         step.extend(self.encoded_alerts()?);
         let step: Arc<Vec<NewRecord>> = Arc::new(step);
         let mut backoff = Backoff::new(self.chain.blockchain);

@@ -153,8 +153,9 @@ impl Share {
             if let Following::Running { task, .. } = following {
                 let ended = self.context.handle.block_on(task).map_err(Error::from).flatten();
                 // The new owner may have opened the chain's writer already.
-                let ended = if is_fenced(&ended) { Ok(()) } else { ended };
-                result = result.and(ended);
+                result = result.and(
+                    ended.or_else(|error| if error.is_fenced() { Ok(()) } else { Err(error) }),
+                );
             }
             let name = blockchain.as_str();
             tracing::info!(blockchain = name, "{name} is no longer followed by this process");
@@ -199,10 +200,6 @@ impl Share {
         }
         Ok(())
     }
-}
-
-fn is_fenced(ended: &Result<(), Error>) -> bool {
-    ended.as_ref().is_err_and(Error::is_fenced)
 }
 
 /// The chain of a partition; `None` for one that only a newer version knows.

@@ -77,7 +77,7 @@ impl Default for Pauses {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     weight: u64,
     /// Failures since its last usable answer.
@@ -116,19 +116,7 @@ pub(crate) struct Health {
 
 impl Health {
     pub(crate) fn new(weights: impl IntoIterator<Item = u64>, pauses: Pauses) -> Self {
-        let state = |weight| State {
-            weight,
-            strikes: 0,
-            behind: 0,
-            delay: pauses.first,
-            free_at: None,
-            aside_until: None,
-            down_since: None,
-            is_checked: false,
-            refuses_since: None,
-            unchecked: None,
-            head: None,
-        };
+        let state = |weight| State { weight, delay: pauses.first, ..State::default() };
         let states = weights.into_iter().map(state).collect();
         Self { states, pauses, scans: VecDeque::new() }
     }
@@ -154,10 +142,7 @@ impl Health {
         // Of equal ones, `max_by_key` takes the last.
         let best = up.rev().max_by_key(|(_, state)| state.weight);
         let free = || states().min_by_key(|(_, state)| state.free_at);
-        let (index, state) = match best.or_else(free) {
-            Some(found) => found,
-            None => return (0, Duration::ZERO),
-        };
+        let Some((index, state)) = best.or_else(free) else { return (0, Duration::ZERO) };
         let wait = state.free_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         (index, wait)
     }

@@ -318,9 +318,8 @@ impl Cursor {
         let Some((from, to)) = scanned else { return Self::refused(refusal) };
         let used = to - from + 1;
         match refusal {
-            Refusal::Size { hint } => {
-                let blocks = |(a, b): (i64, i64)| b.saturating_sub(a).saturating_add(1);
-                if self.range.shrink(used, hint.map(blocks)) {
+            Refusal::Size { .. } => {
+                if self.range.shrink(used, refusal.blocks()) {
                     return Next::Ask;
                 }
                 Next::Retry("a single block is too large for the endpoint")

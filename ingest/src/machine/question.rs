@@ -161,6 +161,12 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// Number of blocks that the endpoint suggests for a range.
+    pub(crate) fn blocks(self) -> Option<i64> {
+        let Self::Size { hint: Some((from, to)) } = self else { return None };
+        Some(to.saturating_sub(from).saturating_add(1))
+    }
+
     /// The value of the metric label `class`.
     pub(crate) const fn class(self) -> &'static str {
         match self {

@@ -78,14 +78,10 @@ impl Failure {
 
     /// A smaller range than the refused one, if that may be served.
     pub(crate) fn smaller_range(&self, blocks: i64) -> Option<i64> {
-        let hint = match self.refusal {
-            Refusal::Size { hint } => hint,
-            Refusal::Timeout | Refusal::Transient => None,
-            Refusal::Rate | Refusal::Behind | Refusal::Pruned | Refusal::Fatal => return None,
-        };
-        let hint = hint.map(|(from, to)| to.saturating_sub(from).saturating_add(1));
-        let hint = hint.filter(|hint| (1..blocks).contains(hint));
-        (blocks > 1).then(|| hint.unwrap_or(blocks / 2))
+        let may_do =
+            matches!(self.refusal, Refusal::Size { .. } | Refusal::Timeout | Refusal::Transient);
+        let hint = self.refusal.blocks().filter(|hint| (1..blocks).contains(hint));
+        (may_do && blocks > 1).then(|| hint.unwrap_or(blocks / 2))
     }
 
     pub(crate) fn from_rpc(code: i64, message: &str) -> Self {

@@ -203,7 +203,7 @@ impl Runner {
         let key = self.chain.blockchain.as_str();
         let alerts = self.alerts.iter();
         let encoded = alerts.map(|a| NewRecord::encode(Topic::Alerts, Partition(0), key, a));
-        encoded.collect::<Result<_, _>>().map_err(Error::Encode)
+        Ok(encoded.collect::<Result<_, _>>()?)
     }
 
     /// Writes the alerts that belong to no step. After a failure they are retried with the next answer.

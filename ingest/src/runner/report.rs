@@ -150,6 +150,7 @@ impl Runner {
 
     pub(super) fn report_notes(&self, notes: &[Note]) {
         let name = self.chain.blockchain.as_str();
+        let differs = |kind, block, tx_hash| self.report_check(kind, block, tx_hash);
         for note in notes {
             match note {
                 Note::Skipped(skipped) => {
@@ -177,21 +178,11 @@ impl Runner {
                         "{name} was reorganised: rewinding to the newest block that is still canonical"
                     );
                 }
-                Note::LateFind { block, tx_hash } => {
-                    self.report_check("late_find", *block, Some(*tx_hash));
-                }
-                Note::Omitted { block, tx_hash } => {
-                    self.report_check("omitted", *block, Some(*tx_hash));
-                }
-                Note::Disputed { block, tx_hash } => {
-                    self.report_check("disputed", *block, Some(*tx_hash));
-                }
-                Note::Forged { block, tx_hash } => {
-                    self.report_check("forged", *block, Some(*tx_hash));
-                }
-                Note::Contradiction { block } => {
-                    self.report_check("contradiction", *block, None);
-                }
+                Note::LateFind { block, tx_hash } => differs("late_find", block, Some(tx_hash)),
+                Note::Omitted { block, tx_hash } => differs("omitted", block, Some(tx_hash)),
+                Note::Disputed { block, tx_hash } => differs("disputed", block, Some(tx_hash)),
+                Note::Forged { block, tx_hash } => differs("forged", block, Some(tx_hash)),
+                Note::Contradiction { block } => differs("contradiction", block, None),
                 Note::Gap { after } => tracing::error!(
                     blockchain = name,
                     block.number = after.number,
@@ -205,12 +196,12 @@ impl Runner {
                         "one endpoint of {name} confirms alone: no other answers"
                     );
                 }
-                Note::Check { why, block } => self.report_check(why.kind(), *block, None),
+                Note::Check { why, block } => differs(why.kind(), block, None),
             }
         }
     }
 
-    fn report_check(&self, kind: &'static str, block: Block, tx_hash: Option<TxHash>) {
+    fn report_check(&self, kind: &'static str, block: &Block, tx_hash: Option<&TxHash>) {
         let name = self.chain.blockchain.as_str();
         if kind == "disputed" {
             tracing::error!(

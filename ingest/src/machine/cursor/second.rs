@@ -307,24 +307,12 @@ impl Cursor {
     /// Restarts the step after a refused check: with a shorter range, or without a check.
     pub(super) fn check_refused(&mut self, check: Check, refusal: Refusal) -> Next {
         let used = check.to - check.from + 1;
-        let shrunk = match refusal {
-            Refusal::Size { hint } if !check.is_empty() => {
-                let blocks = |(a, b): (i64, i64)| b.saturating_sub(a).saturating_add(1);
-                self.checks.range.shrink(used, hint.map(blocks))
-            }
-            Refusal::Timeout if !check.is_empty() => {
-                self.checks.range.shrink(used, None);
-                false
-            }
-            Refusal::Size { .. }
-            | Refusal::Timeout
-            | Refusal::Rate
-            | Refusal::Behind
-            | Refusal::Transient
-            | Refusal::Pruned
-            | Refusal::Fatal => false,
-        };
-        if !shrunk {
+        let mut shrunk = false;
+        if !check.is_empty() && matches!(refusal, Refusal::Size { .. } | Refusal::Timeout) {
+            shrunk = self.checks.range.shrink(used, refusal.blocks());
+        }
+        // After a time-out the check is postponed as well.
+        if !shrunk || refusal == Refusal::Timeout {
             self.checks.failed(self.rules.check_wait_polls);
             // As in a scan: after several refusals of any kind the range is halved.
             if used > 1 && self.checks.failures.is_multiple_of(REFUSED_MAX) {
