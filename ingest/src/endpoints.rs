@@ -266,10 +266,7 @@ impl Endpoints {
     ) -> bool {
         let Some(ours) = cursor.last_scanned() else { return false };
         let point = Point::Number(ours.number);
-        let mut shown = ask.blocks.iter().zip(&answer.blocks);
-        let Some((_, Some(theirs))) = shown.find(|(asked, _)| **asked == point) else {
-            return false;
-        };
+        let Some(theirs) = ask.shown(answer, point) else { return false };
         let differs = theirs.block.number == ours.number && theirs.block.hash != ours.hash;
         if !differs || self.health.last_scanner() == Some(index) {
             return false;
@@ -424,9 +421,7 @@ impl Endpoints {
 
     /// Takes note of the head that an endpoint shows.
     pub(crate) fn note_head(&mut self, index: usize, ask: &Ask, answer: &Answer) {
-        let mut shown = ask.blocks.iter().zip(&answer.blocks);
-        let latest = shown.find(|(point, _)| **point == Point::Latest);
-        if let Some((_, Some(header))) = latest {
+        if let Some(header) = ask.shown(answer, Point::Latest) {
             self.health.head(index, header.block.number, Instant::now());
         }
     }

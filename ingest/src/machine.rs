@@ -37,7 +37,7 @@ pub use policy::{Policy, Tag, Tier};
 pub(crate) use question::{
     Answer, Ask, EventLog, Header, Outcome, Point, Proof, Receipt, Refusal, Role, Span,
 };
-pub(crate) use watch::{Skipped, TRANSFER_TOPIC, Watch, topic};
+pub(crate) use watch::{Flow, Skipped, TRANSFER_TOPIC, Watch, topic};
 
 /// Configuration of the cursor of a chain.
 #[derive(Debug)]

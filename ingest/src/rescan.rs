@@ -19,7 +19,7 @@ use schemas::{
 
 use crate::endpoints::clients;
 use crate::machine::{
-    Answer, Ask, EventLog, History, Outcome, Point, Refusal, Rules, Span, Verdict, Watch,
+    Answer, Ask, EventLog, Flow, History, Outcome, Point, Refusal, Rules, Span, Verdict, Watch,
     next_ordinal, payments,
 };
 use crate::rpc::{Endpoint, Failure};
@@ -69,15 +69,6 @@ pub struct Rescan {
     /// Block time before which the processor reports transfers as too old and matches none.
     pub stale_before: UnixSeconds,
     epoch: Epoch,
-}
-
-/// Direction of the transfers that are asked for.
-#[derive(Debug, Clone, Copy)]
-enum Flow {
-    /// Transfers to a wallet.
-    Received,
-    /// Transfers from a wallet.
-    Sent,
 }
 
 /// A transfer in its block, without the index of its log, which nodes may correct.
@@ -144,16 +135,7 @@ impl Rescan {
             return Err(RescanError::NotScanned(last.number));
         }
         let to = to.min(last.number);
-        let (mut useful, mut left_out, mut finalized) = (Vec::new(), Vec::new(), -1);
-        for endpoint in clients(chain)? {
-            match final_of(&endpoint, chain, &rules, last).await {
-                Ok(number) => {
-                    finalized = finalized.max(number);
-                    useful.push(endpoint);
-                }
-                Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
-            }
-        }
+        let (useful, mut left_out, finalized) = serving(chain, &rules, last).await?;
         let all = (to - from + 1) * i64::try_from(useful.len()).unwrap_or(1);
         let known = published(&history, from, to);
         let (mut found, mut asked, mut complete) = (BTreeMap::new(), 0, Vec::new());
@@ -277,6 +259,28 @@ fn alert(
     Ok(NewRecord::encode(Topic::Alerts, Partition(0), name.as_str(), &alert)?)
 }
 
+/// The endpoints on the scanned fork, the others with the reason, and the final height.
+async fn serving(
+    chain: &ChainConfig,
+    rules: &Rules,
+    last: Block,
+) -> Result<(Vec<Endpoint>, Vec<String>, i64), RescanError> {
+    let (mut useful, mut left_out, mut finalized) = (Vec::new(), Vec::new(), -1);
+    for endpoint in clients(chain)? {
+        match final_of(&endpoint, chain, rules, last).await {
+            Ok(number) => {
+                finalized = finalized.max(number);
+                useful.push(endpoint);
+            }
+            Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
+        }
+    }
+    if useful.is_empty() {
+        return Err(RescanError::NoEndpoint(left_out.join("; ")));
+    }
+    Ok((useful, left_out, finalized))
+}
+
 /// Finalized height that an endpoint reports, else -1; an error unless it serves the configured chain and the scanned
 /// fork.
 async fn final_of(
@@ -316,10 +320,7 @@ async fn scan(
         let end = to.min(next.saturating_add(blocks - 1));
         let failure = match fetch(endpoint, flow, next, end).await {
             Ok(logs) => {
-                let sifted = match flow {
-                    Flow::Received => rules.watch.sift(logs, next, end),
-                    Flow::Sent => rules.watch.sift_sent(logs, next, end),
-                };
+                let sifted = rules.watch.sift_flow(flow, logs, (next, end));
                 all.extend(sifted.map_err(str::to_owned)?);
                 progress(end - next + 1);
                 (next, failures) = (end + 1, 0);

@@ -75,9 +75,7 @@ impl TagCheck {
         answer: &mut Answer,
         history: Option<&History>,
     ) -> Vec<Found> {
-        let newest = ask.blocks.iter().position(|point| *point == Point::Latest);
-        let newest = newest.and_then(|at| answer.blocks.get(at).copied().flatten());
-        let Some(newest) = newest else { return Vec::new() };
+        let Some(newest) = ask.shown(answer, Point::Latest) else { return Vec::new() };
         let mut found = Vec::new();
         for (point, header) in ask.blocks.iter().zip(&mut answer.blocks) {
             let tag = match point {

@@ -61,6 +61,14 @@ pub(crate) struct Ask {
     pub(crate) receipts: Vec<Outcome>,
 }
 
+impl Ask {
+    /// The block that an answer shows for a point; `None` also if it was not asked for.
+    pub(crate) fn shown(&self, answer: &Answer, point: Point) -> Option<Header> {
+        let mut blocks = self.blocks.iter().zip(&answer.blocks);
+        blocks.find(|(asked, _)| **asked == point).and_then(|(_, header)| *header)
+    }
+}
+
 /// A transaction whose receipt is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {

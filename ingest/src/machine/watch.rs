@@ -29,6 +29,15 @@ pub(crate) struct Skipped {
     pub(crate) log_index: i32,
 }
 
+/// Direction of transfers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Flow {
+    /// Transfers to a wallet.
+    Received,
+    /// Transfers from a wallet.
+    Sent,
+}
+
 /// The contracts and wallets of one chain.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -66,31 +75,22 @@ impl Watch {
         from: i64,
         to: i64,
     ) -> Result<Vec<EventLog>, &'static str> {
-        self.sift_by(logs, (from, to), |log| self.is_ours(log))
+        self.sift_flow(Flow::Received, logs, (from, to))
     }
 
-    /// As [`Watch::sift`], of the events from our wallets.
-    pub(crate) fn sift_sent(
+    /// As [`Watch::sift`], of the events to or from our wallets.
+    pub(crate) fn sift_flow(
         &self,
-        logs: impl IntoIterator<Item = EventLog>,
-        from: i64,
-        to: i64,
-    ) -> Result<Vec<EventLog>, &'static str> {
-        self.sift_by(logs, (from, to), |log| self.is_sent(log))
-    }
-
-    fn sift_by(
-        &self,
+        flow: Flow,
         logs: impl IntoIterator<Item = EventLog>,
         (from, to): (i64, i64),
-        is_ours: impl Fn(&EventLog) -> bool,
     ) -> Result<Vec<EventLog>, &'static str> {
         let mut ours = Vec::new();
         for log in logs {
             if log.removed {
                 return Err(REMOVED);
             }
-            if !is_ours(&log) {
+            if !self.is_ours(flow, &log) {
                 continue;
             }
             if log.block_number < from || log.block_number > to {
@@ -133,18 +133,15 @@ impl Watch {
         (seen, skipped)
     }
 
-    fn is_ours(&self, log: &EventLog) -> bool {
-        let [signature, _, to] = log.topics.as_slice() else { return false };
+    fn is_ours(&self, flow: Flow, log: &EventLog) -> bool {
+        let [signature, from, to] = log.topics.as_slice() else { return false };
+        let wallet = match flow {
+            Flow::Received => to,
+            Flow::Sent => from,
+        };
         *signature == TRANSFER_TOPIC
             && self.contract(log.address).is_some()
-            && self.wallets.contains(to)
-    }
-
-    fn is_sent(&self, log: &EventLog) -> bool {
-        let [signature, from, _] = log.topics.as_slice() else { return false };
-        *signature == TRANSFER_TOPIC
-            && self.contract(log.address).is_some()
-            && self.wallets.contains(from)
+            && self.wallets.contains(wallet)
     }
 
     fn read(&self, log: &EventLog) -> Option<Observation> {

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::record::{Block, Observation};
 use schemas::{Address, Amount, BlockHash, Stablecoin, UnixSeconds};
 
-use super::{Flow, Place, RescanError, ask, final_of, numbered, prove, scan, shown};
+use super::{Place, RescanError, ask, numbered, prove, scan, serving, shown};
 use crate::ChainConfig;
-use crate::endpoints::clients;
-use crate::machine::{Ask, Outcome, Point, Proof, Rules};
+use crate::machine::{Ask, Flow, Outcome, Point, Proof, Rules};
 use crate::rpc::Endpoint;
 
 /// The balances of all wallets of a chain together, by coin.
@@ -47,7 +46,8 @@ impl Survey {
     ) -> Result<Self, RescanError> {
         let rules = chain.rules();
         let (useful, mut left_out, finalized) = serving(chain, &rules, last).await?;
-        let blocks = blocks_at(&useful, last, times).await;
+        let blocks =
+            first_of(&useful, async |endpoint| blocks_of(endpoint, last, times).await).await;
         let blocks = blocks.map_err(|why| no_endpoint(&left_out, &why))?;
         let (from, to) = match blocks.as_slice() {
             [first, .., end] => (*first, end - 1),
@@ -80,7 +80,8 @@ impl Survey {
         let mut asked = Asked { endpoints: &complete, rules: &rules, last, finalized };
         let received = asked.undenied(received, &known, needed, &mut left_out).await;
         let sent = asked.moved(sent).await;
-        let wealth = wealth(&complete, chain, &blocks).await;
+        let wealth =
+            first_of(&complete, async |endpoint| wealth_by(endpoint, chain, &blocks).await).await;
         Ok(Self { blocks, endpoints: complete.len(), left_out, received, sent, wealth })
     }
 }
@@ -90,45 +91,22 @@ fn no_endpoint(left_out: &[String], why: &str) -> RescanError {
     RescanError::NoEndpoint(all.join("; "))
 }
 
-/// The endpoints on the scanned fork, the others with the reason, and the final height.
-async fn serving(
-    chain: &ChainConfig,
-    rules: &Rules,
-    last: Block,
-) -> Result<(Vec<Endpoint>, Vec<String>, i64), RescanError> {
-    let (mut useful, mut left_out, mut finalized) = (Vec::new(), Vec::new(), -1);
-    for endpoint in clients(chain)? {
-        match final_of(&endpoint, chain, rules, last).await {
-            Ok(number) => {
-                finalized = finalized.max(number);
-                useful.push(endpoint);
-            }
-            Err(cause) => left_out.push(format!("{}: {cause}", endpoint.name())),
-        }
-    }
-    if useful.is_empty() {
-        return Err(RescanError::NoEndpoint(left_out.join("; ")));
-    }
-    Ok((useful, left_out, finalized))
-}
-
-/// First block at or after each time, by the first endpoint that has them all; one above `last` if there is no such
-/// block.
-async fn blocks_at(
+/// The result of the first endpoint that has one, else the causes.
+async fn first_of<T>(
     endpoints: &[Endpoint],
-    last: Block,
-    times: &[UnixSeconds],
-) -> Result<Vec<i64>, String> {
+    ask: impl AsyncFn(&Endpoint) -> Result<T, String>,
+) -> Result<T, String> {
     let mut causes = Vec::new();
     for endpoint in endpoints {
-        match blocks_of(endpoint, last, times).await {
-            Ok(blocks) => return Ok(blocks),
+        match ask(endpoint).await {
+            Ok(found) => return Ok(found),
             Err(cause) => causes.push(format!("{}: {cause}", endpoint.name())),
         }
     }
     Err(causes.join("; "))
 }
 
+/// First block at or after each time; one above `last` if there is no such block.
 async fn blocks_of(
     endpoint: &Endpoint,
     last: Block,
@@ -221,22 +199,7 @@ impl Asked<'_> {
     }
 }
 
-/// The balances before each of these blocks, by the first endpoint that serves the state at all of them.
-async fn wealth(
-    endpoints: &[Endpoint],
-    chain: &ChainConfig,
-    blocks: &[i64],
-) -> Result<Vec<Wealth>, String> {
-    let mut causes = Vec::new();
-    for endpoint in endpoints {
-        match wealth_by(endpoint, chain, blocks).await {
-            Ok(wealth) => return Ok(wealth),
-            Err(cause) => causes.push(format!("{}: {cause}", endpoint.name())),
-        }
-    }
-    Err(causes.join("; "))
-}
-
+/// The balances before each of these blocks.
 async fn wealth_by(
     endpoint: &Endpoint,
     chain: &ChainConfig,
