@@ -9,7 +9,7 @@
 //! `TIDEMARK_FAULT_SEEDS` is the number of seeds, or a range such as `17..18`.
 
 pub(crate) mod chain;
-mod customer;
+pub(crate) mod customer;
 mod faults;
 mod play;
 pub(crate) mod run;

@@ -33,6 +33,11 @@ pub(crate) fn wallet(position: u8) -> Address {
     Address::new(AddressFamily::Evm, [0x10 + position; 20])
 }
 
+/// The endpoint at a URL.
+pub(crate) fn endpoint(url: &str) -> EndpointConfig {
+    EndpointConfig::of(Blockchain::Eth, RpcUrl::parse(url).unwrap())
+}
+
 /// A chain with one stablecoin of six decimals and three wallets in two lanes.
 pub(crate) fn chain(policy: Policy) -> ChainConfig {
     let address = Address::new(AddressFamily::Evm, node::TOKEN);
@@ -42,7 +47,7 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
     ChainConfig {
         blockchain,
         chain_id: 1,
-        endpoints: vec![EndpointConfig::new(RpcUrl::parse("http://127.0.0.1").unwrap())],
+        endpoints: vec![endpoint("http://127.0.0.1")],
         request_timeout: std::time::Duration::from_secs(1),
         contracts: vec![contract],
         retired: Vec::new(),

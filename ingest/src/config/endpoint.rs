@@ -39,19 +39,13 @@ pub struct ApiKey {
 }
 
 impl EndpointConfig {
-    /// An endpoint with defaults.
-    #[must_use]
-    pub fn new(url: RpcUrl) -> Self {
-        Self { url, weight: WEIGHT, requests_per_second: None, api_key: None, native: None }
-    }
-
     /// An endpoint of a chain with defaults: on Tron with a guessed address of the native interface, because providers
     /// serve both at one address.
     #[must_use]
     pub fn of(blockchain: Blockchain, url: RpcUrl) -> Self {
         let native = (blockchain == Blockchain::Tron).then(|| url.before("jsonrpc")).flatten();
         let native = native.map(|url| NativeConfig { url, is_given: false });
-        Self { native, ..Self::new(url) }
+        Self { url, weight: WEIGHT, requests_per_second: None, api_key: None, native }
     }
 
     /// Returns the secrets that messages may not repeat.

@@ -1,23 +1,32 @@
 //! Payments of customers and strangers.
 
 use alloy_primitives::{Address, U256};
-use devnet::TransferCall;
+use devnet::{BlockId, TransferCall};
 use schemas::record::Deposit;
 use testkit::Dice;
+use testkit::faults::invented;
 
 use super::chain::{COUNTERFEIT, PAYER, TOKEN};
-use super::shop::units;
+use super::shop::{text, units};
 
 /// A transfer that is not to us.
-pub(super) fn stranger() -> TransferCall {
+pub(crate) fn stranger() -> TransferCall {
     let (to, value) = (Address::repeat_byte(0x99), U256::from(5));
     TransferCall { token: TOKEN, from: PAYER, to, value }
 }
 
 /// The payment of a deposit.
-pub(super) fn exact(deposit: &Deposit) -> TransferCall {
+pub(crate) fn exact(deposit: &Deposit) -> TransferCall {
     let to = Address::from(*deposit.wallet_address.bytes());
     TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(units(deposit.value)) }
+}
+
+/// Log of the payment of a deposit in the newest block, which no block has; `number` is that of its transaction.
+pub(crate) fn forged(head: BlockId, deposit: &Deposit, number: usize) -> serde_json::Value {
+    let transaction = format!("0x{:064x}", 0xf0_0000 + number);
+    let (hash, to) = (head.hash.to_string(), text(&deposit.wallet_address));
+    let parties = [&TOKEN.to_string(), &PAYER.to_string(), to.as_str()];
+    invented((head.number, &hash), &transaction, parties, units(deposit.value))
 }
 
 /// Returns the payments of a deposit's customer, each with its time.

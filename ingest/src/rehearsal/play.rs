@@ -1,21 +1,21 @@
 //! One run of the rehearsal, with events drawn from a seed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use devnet::{Reorg, TransferCall};
-use runtime::{ManualClock, Readiness};
-use schemas::{Amount, UnixMicros};
+use runtime::Readiness;
+use schemas::Amount;
 use testkit::Dice;
-use testkit::faults::{Behaviour, Fault, Verdict, invented};
+use testkit::faults::{Behaviour, Fault};
 
-use super::chain::{Chain, DEPTH, PAYER, REORG_MAX, TOKEN};
-use super::customer::{exact, pay, stranger};
+use super::chain::{Chain, DEPTH, REORG_MAX};
+use super::customer::{exact, forged, pay, stranger};
 use super::faults::{LONG, fault, omission, range, renumber};
 use super::run::{self, Run, pauses};
-use super::shop::{Shop, text, units, wallet, wallets};
+use super::shop::Shop;
 use crate::sabotage::Defect;
+use crate::simulation::wallet;
 use crate::{ChainConfig, Policy, Tag, Tier};
 
 /// Number of events in a run before all faults end.
@@ -81,8 +81,7 @@ pub(super) async fn play(seed: u64, defect: Defect) -> Outcome {
     let mut dice = Dice(seed);
     let endpoints = if dice.below(5) < 2 { 1 } else { 2 };
     let chain = Chain::start(seed, endpoints).await;
-    let clock = Arc::new(ManualClock::new(UnixMicros(chain.now.cast_signed() * 1_000_000)));
-    let shop = Shop::open(clock);
+    let shop = Shop::open(chain.now);
     let (config, liar) = (config(&mut dice, &chain), dice.below(2));
     let mut play = Play {
         dice,
@@ -179,13 +178,6 @@ impl Play {
         Err("the chain is not followed".to_owned())
     }
 
-    /// Moves the clock of the stages to the chain's time.
-    fn set_clock(&mut self) {
-        use runtime::Clock;
-        let ahead = self.chain.now.cast_signed() * 1_000_000 - self.shop.clock.now().0;
-        self.shop.clock.advance(Duration::from_micros(u64::try_from(ahead).unwrap_or(0)));
-    }
-
     fn mine(&mut self, seconds: u64) {
         let now = self.chain.now + seconds;
         let (ready, due) =
@@ -208,7 +200,7 @@ impl Play {
             stale.mine_at(self.chain.now).unwrap();
             self.growth = Some(left - 1);
         }
-        self.set_clock();
+        self.shop.set_clock(self.chain.now);
     }
 
     /// Makes the liar omit a transaction from its logs: from all answers, or only from those by
@@ -240,7 +232,7 @@ impl Play {
             12 => {
                 let seconds = 1 + self.dice.below(5) as u64;
                 self.chain.pass(seconds);
-                self.set_clock();
+                self.shop.set_clock(self.chain.now);
             }
             13 => self.start_again().await?,
             14..=17 => self.misbehave(),
@@ -280,7 +272,7 @@ impl Play {
         };
         let leaves_stale = self.dice.below(2) == 0;
         self.chain.reorg(depth, reorg, leaves_stale).await;
-        self.set_clock();
+        self.shop.set_clock(self.chain.now);
         self.growth = self.growth.filter(|_| !leaves_stale);
         self.count("reorganised");
     }
@@ -306,10 +298,10 @@ impl Play {
                 break;
             }
             self.chain.pass(1);
-            self.set_clock();
+            self.shop.set_clock(self.chain.now);
         }
         self.chain.reorg(2, Reorg::Drop(sent), true).await;
-        self.set_clock();
+        self.shop.set_clock(self.chain.now);
         self.growth = Some(GROWTH);
         // Enough requests to confirm the whole fork.
         let requests = 60 + u32::try_from(self.dice.below(LONG)).unwrap();
@@ -412,11 +404,7 @@ impl Play {
     fn forged(&mut self) -> Option<serde_json::Value> {
         let open = self.shop.open_deposits();
         let deposit = (!open.is_empty()).then(|| &open[self.dice.below(open.len())])?;
-        let (head, to) = (self.chain.head(), text(&deposit.wallet_address));
-        let transaction = format!("0x{:064x}", 0xf0_0000 + self.dice.below(0xffff));
-        let parties = [&TOKEN.to_string(), &PAYER.to_string(), to.as_str()];
-        let hash = head.hash.to_string();
-        Some(invented((head.number, &hash), &transaction, parties, units(deposit.value)))
+        Some(forged(self.chain.head(), deposit, self.dice.below(0xffff)))
     }
 
     /// Makes one of two endpoints invent a payment, with or without a receipt.
@@ -456,11 +444,9 @@ impl Play {
             self.mine(seconds);
             self.go(8).await?;
         }
-        let (url, token) = (self.chain.url().to_owned(), TOKEN.to_string().to_lowercase());
-        let wallets: Vec<_> = wallets().iter().map(text).collect();
         let started = tokio::time::Instant::now();
         loop {
-            let verdict = Verdict::of(&url, &token, &wallets, &self.shop.books().await).await;
+            let verdict = self.shop.verdict(self.chain.url()).await;
             if verdict.problems.is_empty() {
                 break;
             }
@@ -476,8 +462,8 @@ impl Play {
             self.mine(2);
             self.go(10).await?;
         }
+        let verdict = self.shop.verdict(self.chain.url()).await;
         let books = self.shop.books().await;
-        let verdict = Verdict::of(&url, &token, &wallets, &books).await;
         self.counts.insert("payments", verdict.payments.len());
         for status in ["paid", "expired"] {
             let with = books.orders.iter().filter(|order| order.status == status);

@@ -10,11 +10,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{CHAIN_ID, Chain, DEPTH};
-use super::shop::{BLOCKCHAIN, Shop, contract, wallets};
+use super::shop::{BLOCKCHAIN, Shop, contract};
 use crate::endpoints::{Endpoints, Pauses};
 use crate::runner::Runner;
 use crate::sabotage::Defect;
-use crate::{ChainConfig, EndpointConfig, Error, Policy, RpcUrl};
+use crate::{ChainConfig, Error, Policy, simulation};
 
 /// An ingest that runs.
 pub(crate) struct Run {
@@ -80,29 +80,19 @@ pub(crate) fn pauses() -> Pauses {
 
 /// The chain through its proxies, for the wallets of the shop.
 pub(crate) fn config(chain: &Chain) -> ChainConfig {
-    let endpoint =
-        |proxy: &testkit::faults::Proxy| EndpointConfig::new(RpcUrl::parse(proxy.url()).unwrap());
     let stablecoin = Stablecoin::Usdt;
     let usdt =
         StablecoinContract { blockchain: BLOCKCHAIN, stablecoin, address: contract(), decimals: 6 };
     ChainConfig {
-        blockchain: BLOCKCHAIN,
         chain_id: CHAIN_ID,
-        endpoints: chain.proxies.iter().map(endpoint).collect(),
+        endpoints: chain.proxies.iter().map(|proxy| simulation::endpoint(proxy.url())).collect(),
         request_timeout: Duration::from_millis(400),
         contracts: vec![usdt],
-        retired: Vec::new(),
-        unlisted: Vec::new(),
         stablecoins: BTreeSet::from([stablecoin]),
-        wallets: wallets(),
-        own: wallets(),
-        policy: Policy::flat(Some(DEPTH), None),
-        start_block: None,
         poll_interval: Duration::from_millis(2),
         range_max: 30,
         reorg_window: 16,
-        alone: schemas::Amount::ZERO,
-        lag: 0,
         match_window: Duration::from_secs(20),
+        ..simulation::chain(Policy::flat(Some(DEPTH), None))
     }
 }

@@ -19,19 +19,16 @@ use schemas::{
 use store::embedded::EmbeddedStore;
 use store::{Page, Store, TransferFilter};
 use testkit::DEADLINE;
-use testkit::faults::{Booked, Claim, Ordered};
+use testkit::faults::{Booked, Claim, Ordered, Verdict};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::TOKEN;
+use crate::simulation::wallet;
 
 pub(crate) const BLOCKCHAIN: Blockchain = Blockchain::Eth;
 const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 const WALLETS: u8 = 3;
 const DECIMALS: u8 = 6;
-
-pub(crate) fn wallet(position: u8) -> Address {
-    Address::new(AddressFamily::Evm, [0x10 + position; 20])
-}
 
 pub(crate) fn wallets() -> Vec<Address> {
     (0..WALLETS).map(wallet).collect()
@@ -65,7 +62,9 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    pub(crate) fn open(clock: Arc<ManualClock>) -> Self {
+    /// Opens it at the chain's time.
+    pub(crate) fn open(seconds: u64) -> Self {
+        let clock = Arc::new(ManualClock::new(UnixSeconds(seconds.cast_signed()).micros()));
         let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(&dir.path().join("log"), LAYOUT, clock.clone()).unwrap();
         let store = Arc::new(EmbeddedStore::open(&dir.path().join("tables")).unwrap());
@@ -93,6 +92,12 @@ impl Shop {
         let opened = BTreeMap::new();
         let orders = BTreeMap::new();
         Self { log, clock, store, deposits, stop, threads, orders, opened, _dir: dir }
+    }
+
+    /// Moves the clock of the stages to the chain's time.
+    pub(crate) fn set_clock(&self, seconds: u64) {
+        let ahead = UnixSeconds(seconds.cast_signed()).micros().0 - self.clock.now().0;
+        self.clock.advance(Duration::from_micros(u64::try_from(ahead).unwrap_or(0)));
     }
 
     /// New order of a unique amount.
@@ -181,6 +186,13 @@ impl Shop {
     /// Returns `true` if payments are seen: the tables show that a lane has read the watches.
     pub(crate) async fn is_ready(&mut self) -> bool {
         self.store.chains().await.unwrap().iter().any(|row| row.lane.is_some())
+    }
+
+    /// Compares the tables with the chain behind a URL.
+    pub(crate) async fn verdict(&mut self, url: &str) -> Verdict {
+        let wallets: Vec<_> = wallets().iter().map(text).collect();
+        let token = TOKEN.to_string().to_lowercase();
+        Verdict::of(url, &token, &wallets, &self.books().await).await
     }
 
     /// Returns the content of the tables. An order whose deposit never opened has the values that it asked for; nothing

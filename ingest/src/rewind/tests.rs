@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{MemoryLog, Served, chain};
-use crate::{EndpointConfig, RpcUrl};
+use crate::simulation::{MemoryLog, Served, chain, endpoint};
 use fork::{DEPTH_MIN, newest_common};
 
 fn block(number: i64, timestamp: i64) -> Block {
@@ -132,7 +131,7 @@ async fn blocks_beyond_the_end_of_the_fork_are_no_failure() {
     let devnet = devnet::Devnet::start(config, ([127, 0, 0, 1], 0).into()).await.unwrap();
     devnet.chain().mine(4).unwrap();
     let mut chain = chain(Policy::flat(Some(3), None));
-    chain.endpoints = vec![EndpointConfig::new(RpcUrl::parse(devnet.url()).unwrap())];
+    chain.endpoints = vec![endpoint(devnet.url())];
     let Target::Shown(common) = Target::shown(&chain, 3).await.unwrap() else { panic!("a block") };
     let after = |number| block(number, common.timestamp.0 + number);
     let memory = scanned(&chain, &[common, after(4), after(5), after(6)]);

@@ -15,8 +15,7 @@ use testkit::harness::eventually;
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::wallet;
-use crate::{EndpointConfig, RpcUrl};
+use crate::simulation::{self, wallet};
 
 const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
 const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
@@ -62,9 +61,9 @@ impl World {
         let proxy = Proxy::start(node_state.clone(), None).await;
         let chain = ChainConfig {
             chain_id: 31_337,
-            endpoints: vec![EndpointConfig::new(RpcUrl::parse(proxy.url()).unwrap())],
+            endpoints: vec![simulation::endpoint(proxy.url())],
             poll_interval: Duration::from_millis(2),
-            ..crate::simulation::chain(Policy::flat(Some(3), None))
+            ..simulation::chain(Policy::flat(Some(3), None))
         };
         let (chain, dir) = (Arc::new(chain), tempfile::tempdir().unwrap());
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();

@@ -9,7 +9,7 @@ use axum::routing::post;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::{EndpointConfig, RpcUrl};
+use crate::EndpointConfig;
 
 /// Status and body for the calls of a request.
 pub(crate) type Answers = Arc<dyn Fn(&[Value]) -> (u16, String) + Send + Sync>;
@@ -49,7 +49,7 @@ impl Served {
     }
 
     pub(crate) fn endpoint(&self) -> EndpointConfig {
-        EndpointConfig::new(RpcUrl::parse(&self.url).unwrap())
+        super::endpoint(&self.url)
     }
 
     pub(crate) fn sizes(&self) -> Vec<usize> {

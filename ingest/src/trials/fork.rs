@@ -7,7 +7,8 @@ use devnet::Reorg;
 use schemas::{AlertKind, Amount};
 use testkit::faults::Fault;
 
-use super::world::{World, payment};
+use super::world::World;
+use crate::rehearsal::customer::exact;
 use crate::{Policy, Tag, Tier};
 
 /// Blocks by which a fork grows: more than any tier asks for.
@@ -30,11 +31,10 @@ async fn deep_tier_of_a_fork_pays_nothing() {
     let small = Tier { below: Amount::parse("1000").ok(), depth: Some(3), tag: None };
     let large = Tier { below: None, depth: Some(14), tag: None };
     world.config.policy = Policy { tiers: vec![small, large] };
-    world.follow();
     world.opens().await;
     let (small, large) = (world.order(0, 20).await, world.order(1, 5000).await);
     world.pay(&small);
-    let sent = world.chain.send(vec![payment(&large)]);
+    let sent = world.chain.send(vec![exact(&large)]);
     world.mine();
     let paid_at = world.chain.head().number;
     (0..4).for_each(|_| world.mine());
@@ -44,8 +44,7 @@ async fn deep_tier_of_a_fork_pays_nothing() {
     world.chain.reorg(depth, Reorg::Drop(sent), true).await;
     world.fault(0, Fault::Stale);
     grown(&mut world).await;
-    let books = world.books().await;
-    world.assert_unpaid(&books, &large);
+    world.assert_unpaid(&large).await;
     world.heal(0);
     world.ends_well().await;
 }
@@ -56,18 +55,16 @@ async fn alone_on_a_fork_pays_nothing_above_the_bound() {
     let mut world = World::new(21, 2).await;
     // Longer than the time between two checks on a busy machine: otherwise each check would ask it first.
     world.pauses.repair = Duration::from_secs(3);
-    world.follow();
     world.opens().await;
     let (small, large) = (world.order(0, 50).await, world.order(1, 900).await);
     world.fault(1, Fault::Unauthorized);
     world.pay(&small);
     world.paid(&[&small]).await;
     world.chain.leave_stale().await;
-    world.chain.stale().unwrap().batch(vec![payment(&large)]).unwrap();
+    world.chain.stale().unwrap().batch(vec![exact(&large)]).unwrap();
     world.fault(0, Fault::Stale);
     grown(&mut world).await;
-    let books = world.books().await;
-    world.assert_unpaid(&books, &large);
+    world.assert_unpaid(&large).await;
     assert!(world.alerts(AlertKind::ConfirmingAlone) == 1, "{}", world.shown());
     world.heal(0);
     world.heal(1);
@@ -85,12 +82,11 @@ async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
     let mut world = World::new(22, 2).await;
     // A short maximum pause: an endpoint that is often behind would hardly be asked otherwise.
     world.pauses.max = Duration::from_millis(400);
-    world.follow();
     world.opens().await;
     let deposit = world.order(0, 500).await;
     world.chain.leave_stale().await;
     let fork = world.chain.stale().unwrap();
-    fork.batch(vec![payment(&deposit)]).unwrap();
+    fork.batch(vec![exact(&deposit)]).unwrap();
     world.fault(0, Fault::Stale);
     for _ in 0..60 {
         // The first endpoint holds its answer while the chain grows.
@@ -105,8 +101,7 @@ async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
         let due = world.requests() + 20;
         world.until_still("its step is over", |world| world.requests() >= due).await;
     }
-    let books = world.books().await;
-    world.assert_unpaid(&books, &deposit);
+    world.assert_unpaid(&deposit).await;
     world.heal(0);
     world.ends_well().await;
 }
@@ -116,7 +111,6 @@ async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
 async fn a_young_tag_pays_nothing() {
     let mut world = World::new(23, 2).await;
     world.config.policy = Policy::flat(None, Some(Tag::Finalized));
-    world.follow();
     world.opens().await;
     let deposit = world.order(0, 20_000).await;
     world.behaviour(0).tags_are_young = true;
@@ -125,8 +119,7 @@ async fn a_young_tag_pays_nothing() {
     world.mine();
     // Old enough for every check, with one block on top.
     world.asked(200, |world| world.pass(1)).await;
-    let books = world.books().await;
-    world.assert_unpaid(&books, &deposit);
+    world.assert_unpaid(&deposit).await;
     world.paid(&[&deposit]).await;
     world.heal(0);
     world.ends_well().await;

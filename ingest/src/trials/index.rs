@@ -3,11 +3,12 @@
 use testkit::faults::{Behaviour, Numbering};
 
 use super::world::World;
+use crate::rehearsal::customer::stranger;
 
 /// A payment behind a transfer between strangers in its block, as one endpoint shows it.
 async fn paid_behind_a_stranger(world: &mut World) -> String {
     let deposit = world.order(0, 20).await;
-    world.pay_stranger();
+    world.chain.send(vec![stranger()]);
     let sent = world.pay(&deposit);
     world.paid(&[&deposit]).await;
     sent
@@ -15,7 +16,7 @@ async fn paid_behind_a_stranger(world: &mut World) -> String {
 
 /// Returns the number of entries of a transaction in the books.
 async fn booked(world: &mut World, transaction: &str) -> usize {
-    world.books().await.claims.iter().filter(|claim| claim.tx == transaction).count()
+    world.shop.books().await.claims.iter().filter(|claim| claim.tx == transaction).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -23,7 +24,6 @@ async fn a_corrected_index_is_no_second_payment() {
     let mut world = World::new(1, 1).await;
     // The payment is soon final, and then checked once more.
     world.config.reorg_window = 8;
-    world.follow();
     world.opens().await;
     world.behaviour(0).numbering = Numbering::Transaction;
     let sent = paid_behind_a_stranger(&mut world).await;

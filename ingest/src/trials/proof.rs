@@ -6,6 +6,7 @@ use serde_json::json;
 use testkit::faults::Behaviour;
 
 use super::world::{World, only};
+use crate::rehearsal::customer::forged;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_ranges_omit_is_paid() {
@@ -63,7 +64,7 @@ async fn a_dispute_holds_no_other_order() {
     let mut world = World::open(14, 2).await;
     let held = world.order(0, 500).await;
     world.mine();
-    let invented = world.invented(&held);
+    let invented = forged(world.chain.head(), &held, 0);
     world.behaviour(0).invents = vec![(invented, true)];
     let mut others = Vec::new();
     for number in 0..OTHERS {
@@ -76,8 +77,7 @@ async fn a_dispute_holds_no_other_order() {
         world.step().await;
     }
     world.paid(&others.iter().collect::<Vec<_>>()).await;
-    let books = world.books().await;
-    world.assert_unpaid(&books, &held);
+    world.assert_unpaid(&held).await;
     world.heal(0);
     world.ends_well().await;
 }
@@ -104,8 +104,7 @@ async fn receipts_refused_for_ever_leave_one_alone() {
         world.follow();
         world.paid(&[&small]).await;
         world.until("an alert", |world| world.alerts(AlertKind::ConfirmingAlone) > 0).await;
-        let books = world.books().await;
-        world.assert_unpaid(&books, &large);
+        world.assert_unpaid(&large).await;
         world.heal(refusing);
         world.paid(&[&large]).await;
         world.until("its end", |world| world.ended(AlertKind::ConfirmingAlone) > 0).await;

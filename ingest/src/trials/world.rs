@@ -1,23 +1,22 @@
 //! The shop, its chain and the endpoints of a trial.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use alloy_primitives::{Address, TxHash, U256};
-use devnet::TransferCall;
 use log::{Log, TopicPartition};
-use runtime::{ManualClock, Readiness};
+use runtime::Readiness;
 use schemas::record::{Alert, ChainBody, ChainRecord, Deposit, Head, Record};
-use schemas::{AlertKind, AlertState, Amount, OrderId, Partition, Topic, UnixMicros};
-use testkit::faults::{Behaviour, Booked, Fault, Verdict, invented};
+use schemas::{AlertKind, AlertState, Amount, OrderId, Partition, Topic};
+use testkit::faults::{Behaviour, Fault};
 
 use crate::ChainConfig;
 use crate::endpoints::Pauses;
-use crate::rehearsal::chain::{Chain, PAYER, TOKEN};
+use crate::rehearsal::chain::Chain;
+use crate::rehearsal::customer::exact;
 use crate::rehearsal::run::{Run, config, pauses};
-use crate::rehearsal::shop::{Shop, text, units, wallet, wallets};
+use crate::rehearsal::shop::Shop;
 use crate::sabotage::Defect;
+use crate::simulation::wallet;
 
 /// Time between two steps of a trial.
 const STEP: Duration = Duration::from_millis(20);
@@ -26,13 +25,11 @@ const TICK: Duration = Duration::from_millis(1);
 /// Maximum wait for a condition; reached only in red runs.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two blocks.
-pub(super) const BLOCK_SECONDS: u64 = 2;
+const BLOCK_SECONDS: u64 = 2;
 /// Lifetime of an order: longer than a trial runs before it lets orders expire.
 const TTL_SECONDS: i64 = 20_000;
 /// Time without an answer of the others after which an endpoint is alone.
 const ALONE: Duration = Duration::from_millis(100);
-/// Number of requests of a fault that lasts until it is healed.
-pub(super) const LASTING: u32 = u32::MAX;
 
 pub(super) struct World {
     pub(super) chain: Chain,
@@ -48,8 +45,7 @@ impl World {
     pub(super) async fn new(seed: u64, endpoints: usize) -> Self {
         let chain = Chain::start(seed, endpoints).await;
         chain.gate.let_through(usize::MAX >> 4);
-        let clock = Arc::new(ManualClock::new(UnixMicros(chain.now.cast_signed() * 1_000_000)));
-        let (shop, mut config) = (Shop::open(clock), config(&chain));
+        let (shop, mut config) = (Shop::open(chain.now), config(&chain));
         config.alone = Amount::parse("100").unwrap();
         // Deeper than any fork here.
         config.reorg_window = 64;
@@ -60,7 +56,6 @@ impl World {
     /// As [`World::new`], with a chain that is followed, and a shop that takes payments.
     pub(super) async fn open(seed: u64, endpoints: usize) -> Self {
         let mut world = Self::new(seed, endpoints).await;
-        world.follow();
         world.opens().await;
         world
     }
@@ -76,8 +71,9 @@ impl World {
         }
     }
 
-    /// Mines blocks until the chain is followed, so that payments are seen.
+    /// Follows the chain, and mines blocks until payments are seen.
     pub(super) async fn opens(&mut self) {
+        self.follow();
         let started = Instant::now();
         while !self.shop.is_ready().await {
             assert!(started.elapsed() < PATIENCE, "the chain is not followed");
@@ -89,8 +85,9 @@ impl World {
         self.chain.proxies[endpoint].behaviour()
     }
 
+    /// Gives an endpoint a fault that lasts until it is healed.
     pub(super) fn fault(&self, endpoint: usize, fault: Fault) {
-        self.behaviour(endpoint).fault = Some((fault, LASTING));
+        self.behaviour(endpoint).fault = Some((fault, u32::MAX));
     }
 
     /// Ends the faults of an endpoint.
@@ -111,39 +108,18 @@ impl World {
 
     /// The payment of a deposit, in the next block.
     pub(super) fn pay(&mut self, deposit: &Deposit) -> String {
-        self.chain.send(vec![payment(deposit)]).to_string()
-    }
-
-    /// A transfer between strangers, in the next block.
-    pub(super) fn pay_stranger(&mut self) -> TxHash {
-        let to = Address::repeat_byte(0x99);
-        self.chain.send(vec![TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(5) }])
-    }
-
-    /// The payment of a deposit, invented as one in the newest block.
-    pub(super) fn invented(&self, deposit: &Deposit) -> serde_json::Value {
-        let (head, to) = (self.chain.head(), text(&deposit.wallet_address));
-        let transaction = format!("0x{:064x}", 0xf0_0000);
-        let parties = [&TOKEN.to_string(), &PAYER.to_string(), to.as_str()];
-        let hash = head.hash.to_string();
-        invented((head.number, &hash), &transaction, parties, units(deposit.value))
+        self.chain.send(vec![exact(deposit)]).to_string()
     }
 
     pub(super) fn mine(&mut self) {
         self.chain.mine(BLOCK_SECONDS);
-        self.set_clock();
+        self.shop.set_clock(self.chain.now);
     }
 
     /// Advances time without a block.
     pub(super) fn pass(&mut self, seconds: u64) {
         self.chain.pass(seconds);
-        self.set_clock();
-    }
-
-    fn set_clock(&self) {
-        use runtime::Clock;
-        let ahead = self.chain.now.cast_signed() * 1_000_000 - self.shop.clock.now().0;
-        self.shop.clock.advance(Duration::from_micros(u64::try_from(ahead).unwrap_or(0)));
+        self.shop.set_clock(self.chain.now);
     }
 
     /// Mines a block, and gives ingest the time to follow it.
@@ -194,20 +170,16 @@ impl World {
     }
 
     async fn paid_orders(&mut self) -> BTreeSet<String> {
-        let orders = self.books().await.orders;
+        let orders = self.shop.books().await.orders;
         orders.into_iter().filter(|order| order.status == "paid").map(|order| order.id).collect()
     }
 
-    #[track_caller]
-    pub(super) fn assert_unpaid(&self, books: &Booked, deposit: &Deposit) {
+    pub(super) async fn assert_unpaid(&mut self, deposit: &Deposit) {
+        let books = self.shop.books().await;
         let id = deposit.order_id.to_string();
         let order = books.orders.iter().find(|order| order.id == id).unwrap();
         let payer = books.claims.iter().find(|claim| claim.order.as_ref() == Some(&id));
         assert_eq!(order.status, "pending", "{order:?} by {payer:?}; {}", self.shown());
-    }
-
-    pub(super) async fn books(&mut self) -> Booked {
-        self.shop.books().await
     }
 
     /// Takes steps until the endpoints had a number of further requests.
@@ -226,15 +198,12 @@ impl World {
         self.pay(&last);
         self.paid(&[&last]).await;
         self.pass(TTL_SECONDS.unsigned_abs());
-        let (url, token) = (self.chain.url().to_owned(), TOKEN.to_string().to_lowercase());
-        let wallets: Vec<_> = wallets().iter().map(text).collect();
         let started = Instant::now();
         loop {
-            let verdict = Verdict::of(&url, &token, &wallets, &self.books().await).await;
-            if verdict.problems.is_empty() {
+            let problems = self.shop.verdict(self.chain.url()).await.problems;
+            if problems.is_empty() {
                 break;
             }
-            let problems = verdict.problems;
             assert!(started.elapsed() < PATIENCE, "{problems:?}; {}", self.shown());
             // A retracted transfer fails once its old height is final.
             (0..8).for_each(|_| self.mine());
@@ -300,12 +269,6 @@ impl World {
             self.step().await;
         }
     }
-}
-
-/// The transfer that pays a deposit.
-pub(super) fn payment(deposit: &Deposit) -> TransferCall {
-    let to = Address::from(*deposit.wallet_address.bytes());
-    TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(units(deposit.value)) }
 }
 
 /// One transaction, in the form of a proxy's lists.

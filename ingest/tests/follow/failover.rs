@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use devnet::{Devnet, Reorg};
 use schemas::{AlertKind, AlertState, Blockchain, Hash};
-use tidemark_ingest::{ChainConfig, EndpointConfig, RpcUrl};
+use tidemark_ingest::ChainConfig;
 
 use crate::front::Front;
-use crate::world::{World, config, devnet, pay};
+use crate::world::{World, config, devnet, endpoint, pay};
 use crate::{ETH, metrics};
 
 /// A chain followed through these endpoints, in this order.
 fn through(blockchain: Blockchain, fronts: &[&Front]) -> ChainConfig {
-    let endpoint = |front: &&Front| EndpointConfig::new(RpcUrl::parse(&front.url).unwrap());
-    let endpoints = fronts.iter().map(endpoint).collect();
+    let endpoints = fronts.iter().map(|front| endpoint(blockchain, &front.url)).collect();
     let request_timeout = Duration::from_secs(2);
     ChainConfig { endpoints, request_timeout, ..config(blockchain, &fronts[0].url) }
 }
@@ -75,7 +74,7 @@ async fn failover_ends_when_the_first_serves_again() {
 async fn an_endpoint_that_died_does_not_stop_its_chain() {
     let (mut world, gone, second) = (World::new(), devnet(20).await, devnet(20).await);
     let mut chain = config(ETH, gone.url());
-    chain.endpoints.push(EndpointConfig::new(RpcUrl::parse(second.url()).unwrap()));
+    chain.endpoints.push(endpoint(ETH, second.url()));
     let run = world.run(chain);
     world.until_head(ETH, &gone.chain());
     gone.shutdown().await;

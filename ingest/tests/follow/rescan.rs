@@ -6,12 +6,12 @@ use devnet::{Devnet, Reorg};
 use log::Log;
 use runtime::{Clock, SystemClock};
 use schemas::{AlertKind, Hash};
-use tidemark_ingest::{ChainConfig, EndpointConfig, Rescan, RescanError, RpcUrl};
+use tidemark_ingest::{ChainConfig, Rescan, RescanError};
 use tokio::task::block_in_place;
 
 use crate::ETH;
 use crate::front::Front;
-use crate::world::{World, config, devnet, pay};
+use crate::world::{World, config, devnet, endpoint, pay};
 
 /// Lets ingest scan and confirm block 21, and miss the two payments in it.
 async fn miss(devnet: &Devnet, world: &mut World) -> [Hash; 2] {
@@ -41,7 +41,7 @@ async fn rescan_needs_the_receipts_of_two_endpoints() {
     let log: Arc<dyn Log> = Arc::new(world.log.clone());
     let (a, b) = (Front::of(devnet.url()).await, Front::of(devnet.url()).await);
     let mut chain = config(ETH, &a.url);
-    chain.endpoints.push(EndpointConfig::new(RpcUrl::parse(&b.url).unwrap()));
+    chain.endpoints.push(endpoint(ETH, &b.url));
     let ask = async |from, to| Rescan::find(&log, &chain, (from, to), |_, _| {}).await;
     assert_eq!(ask(1, 99).await.unwrap().missing, [], "they still trail");
     node.clear_faults();

@@ -6,7 +6,7 @@ use devnet::{Chain, Config, Devnet, Fault, NativeFault, Token, tron};
 use log::Log;
 use runtime::{Clock, SystemClock};
 use schemas::{AlertKind, Blockchain};
-use tidemark_ingest::{ChainConfig, EndpointConfig, Policy, Rescan, RpcUrl, Tag};
+use tidemark_ingest::{ChainConfig, Policy, Rescan, Tag};
 
 use crate::world::{TOKEN, World, config, pay};
 
@@ -25,10 +25,8 @@ async fn node(height: u64) -> Devnet {
 }
 
 fn followed(devnet: &Devnet) -> ChainConfig {
-    let url = RpcUrl::parse(devnet.url()).unwrap();
     let policy = Policy::flat(None, Some(Tag::Finalized));
-    let endpoints = vec![EndpointConfig::of(TRON, url)];
-    ChainConfig { endpoints, policy, reorg_window: 64, ..config(TRON, devnet.url()) }
+    ChainConfig { policy, reorg_window: 64, ..config(TRON, devnet.url()) }
 }
 
 fn confirmed(world: &World) -> i64 {

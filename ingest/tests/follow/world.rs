@@ -30,6 +30,11 @@ pub(crate) fn wallet(number: u16) -> alloy_primitives::Address {
     alloy_primitives::Address::new(bytes)
 }
 
+/// The endpoint of a chain at a URL.
+pub(crate) fn endpoint(blockchain: Blockchain, url: &str) -> EndpointConfig {
+    EndpointConfig::of(blockchain, RpcUrl::parse(url).unwrap())
+}
+
 /// A chain with two wallets, followed in milliseconds.
 pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
     let address = |a: alloy_primitives::Address| Address::new(blockchain.address_family(), a.0.0);
@@ -42,7 +47,7 @@ pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
     ChainConfig {
         blockchain,
         chain_id: 31_337,
-        endpoints: vec![EndpointConfig::new(RpcUrl::parse(url).unwrap())],
+        endpoints: vec![endpoint(blockchain, url)],
         request_timeout: Duration::from_secs(5),
         contracts: vec![contract],
         retired: Vec::new(),

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
+use crate::RpcUrl;
 use crate::machine::{Policy, Span};
 use crate::rpc::support::ASK_AGAIN;
-use crate::simulation::{Answers, Served, chain};
-use crate::{EndpointConfig, RpcUrl};
+use crate::simulation::{self, Answers, Served, chain};
 
 const NUMBER: i64 = 16;
 
@@ -251,7 +251,7 @@ fn addresses_keep_what_providers_put_into_them() {
         at("https://p.example/a?key=1"),
         "https://p.example/a/walletsolidity/getblock?key=1"
     );
-    assert!(EndpointConfig::new(RpcUrl::parse("http://n/jsonrpc").unwrap()).native.is_none());
+    assert!(simulation::endpoint("http://n/jsonrpc").native.is_none());
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ fn payments() -> Value {
     let topics = [
         hex::encode(crate::machine::TRANSFER_TOPIC),
         word(7),
-        hex::encode(crate::machine::topic(&crate::simulation::wallet(1))),
+        hex::encode(crate::machine::topic(&simulation::wallet(1))),
     ];
     let log = json!({ "address": "aa".repeat(20), "topics": topics, "data": word(1) });
     let mut infos = infos();
