@@ -6,6 +6,5 @@
 
 mod fork;
 mod form;
-mod index;
 mod proof;
 mod world;
