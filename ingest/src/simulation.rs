@@ -16,7 +16,7 @@ use schemas::{
 
 pub(crate) use memory_log::MemoryLog;
 pub(crate) use node::{FORGED, Node, Payment, event, time};
-pub(crate) use served::{Answers, Served};
+pub(crate) use served::{Answers, Served, replies};
 
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
 use crate::{ChainConfig, EndpointConfig, RpcUrl, publish, restore, watched};

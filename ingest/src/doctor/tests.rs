@@ -5,12 +5,11 @@ use schemas::{Hash, UnixSeconds};
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{Answers, Served, chain};
+use crate::simulation::{Served, chain};
 
 /// A node of which no block has logs where they are asked for; each has a receipt with these.
-fn without_logs(logs: Value) -> Answers {
-    Arc::new(move |calls: &[Value]| {
-        let call = &calls[0];
+async fn without_logs(logs: Value) -> Served {
+    Served::of(move |call| {
         let hash = Hash([5; 32]);
         let result = match call["method"].as_str().unwrap() {
             "eth_getBlockByNumber" => json!({
@@ -21,15 +20,15 @@ fn without_logs(logs: Value) -> Answers {
             "eth_getLogs" => json!([]),
             _ => json!("0x0"),
         };
-        (200, json!({ "id": call["id"], "result": result }).to_string())
+        json!({ "result": result })
     })
+    .await
 }
 
 fn doctor(served: &Served) -> Doctor {
-    let chain = chain(Policy::flat(Some(3), None));
     Doctor {
-        endpoint: Endpoint::new(&chain, &served.endpoint(), 0).unwrap(),
-        chain,
+        endpoint: served.client(),
+        chain: chain(Policy::flat(Some(3), None)),
         wallets: Vec::new(),
         clock: Arc::new(SystemClock),
         findings: Vec::new(),
@@ -40,17 +39,16 @@ fn doctor(served: &Served) -> Doctor {
 #[tokio::test]
 async fn a_young_tag_is_a_warning() {
     for (seconds, level) in [(768, Level::Fine), (767, Level::Warning)] {
-        let answers: Answers = Arc::new(move |calls: &[Value]| {
-            let call = &calls[0];
+        let served = Served::of(move |call| {
             let age = if call["params"][0] == "latest" { 0 } else { seconds };
             let (time, hash) = (format!("{:#x}", 10_000 - age), Hash([5; 32]));
             let block = json!({
                 "number": "0x32", "hash": hash, "parentHash": hash, "timestamp": time,
                 "logsBloom": format!("0x{}", "f".repeat(512)), "transactions": [],
             });
-            (200, json!({ "id": call["id"], "result": block }).to_string())
-        });
-        let served = Served::start(answers).await;
+            json!({ "result": block })
+        })
+        .await;
         let mut doctor = doctor(&served);
         doctor.blocks().await;
         let found = doctor.findings.iter().find(|found| found.check == "finalized").unwrap();
@@ -68,7 +66,7 @@ async fn logs_are_missing_where_receipts_have_some() {
             "back to block 50, 0 deep, and not to block 42 (its logs are left out without a word)",
         ),
     ] {
-        let served = Served::start(without_logs(logs)).await;
+        let served = without_logs(logs).await;
         let mut doctor = doctor(&served);
         let head = Block { number: 50, hash: Hash([5; 32]), timestamp: UnixSeconds(1) };
         doctor.depth(head).await;
@@ -81,7 +79,7 @@ async fn logs_are_missing_where_receipts_have_some() {
 /// A block from the future, and an answer of another date than this machine's.
 #[tokio::test]
 async fn clocks_that_differ_are_a_warning() {
-    let served = Served::start(without_logs(json!([]))).await;
+    let served = without_logs(json!([])).await;
     for (ahead, level) in [(SKEW_SECONDS_MAX, Level::Fine), (SKEW_SECONDS_MAX + 1, Level::Warning)]
     {
         let mut doctor = doctor(&served);

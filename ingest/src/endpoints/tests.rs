@@ -28,12 +28,7 @@ const PAUSES: Pauses = Pauses {
 async fn ids(mut ids: Vec<&'static str>) -> Served {
     ids.reverse();
     let ids = Mutex::new(ids);
-    Served::start(Arc::new(move |calls: &[Value]| {
-        let id = ids.lock().unwrap().pop();
-        let reply = |call: &Value| json!({ "jsonrpc": "2.0", "id": call["id"], "result": id });
-        (200, reply(&calls[0]).to_string())
-    }))
-    .await
+    Served::of(move |_| json!({ "result": ids.lock().unwrap().pop() })).await
 }
 
 /// Returns the endpoints of a chain whose wallets take no coins.
@@ -134,28 +129,21 @@ async fn paused_second_endpoint_holds_confirmation() {
 
 /// A node of chain 1 whose contracts answer so, each with a result or an error.
 async fn contracts(code: &'static str, decimals: Result<u8, &'static str>) -> Served {
-    Served::start(Arc::new(move |calls: &[Value]| {
-        let reply = |call: &Value| {
-            let method = (call["method"].as_str().unwrap(), call["params"][0]["data"].as_str());
-            let result = match method {
-                ("eth_chainId", _) => Ok(json!("0x1")),
-                ("eth_getCode", _) => Ok(json!(code)),
-                ("eth_call", Some("0x313ce567")) => {
-                    decimals.map(|decimals| json!(format!("0x{decimals:064x}")))
-                }
-                _ => Err("no symbol"),
-            };
-            match result {
-                Ok(result) => json!({ "id": call["id"], "result": result }),
-                Err(message) => {
-                    json!({ "id": call["id"], "error": { "code": -32000, "message": message } })
-                }
+    Served::of(move |call| {
+        let method = (call["method"].as_str().unwrap(), call["params"][0]["data"].as_str());
+        let result = match method {
+            ("eth_chainId", _) => Ok(json!("0x1")),
+            ("eth_getCode", _) => Ok(json!(code)),
+            ("eth_call", Some("0x313ce567")) => {
+                decimals.map(|decimals| json!(format!("0x{decimals:064x}")))
             }
+            _ => Err("no symbol"),
         };
-        let replies: Vec<_> = calls.iter().map(reply).collect();
-        let single = replies.len() == 1;
-        (200, if single { replies[0].to_string() } else { json!(replies).to_string() })
-    }))
+        match result {
+            Ok(result) => json!({ "result": result }),
+            Err(message) => json!({ "error": { "code": -32000, "message": message } }),
+        }
+    })
     .await
 }
 

@@ -77,25 +77,19 @@ async fn the_newest_common_block_is_found() {
 
 /// A node of which each block has this hash; none has no block.
 async fn serving(hash: Option<u8>) -> Served {
-    Served::start(std::sync::Arc::new(move |calls: &[Value]| {
-        let reply = |call: &Value| {
-            let hash = hash.map(|byte| Hash([byte; 32]));
-            let block = json!({
-                "number": call["params"][0], "hash": hash, "parentHash": hash, "timestamp": "0x1",
-                "logsBloom": format!("0x{}", "f".repeat(512)), "transactions": [],
-            });
-            let result = match call["method"].as_str() {
-                Some("eth_chainId") => json!("0x1"),
-                _ if hash.is_some() => block,
-                _ => Value::Null,
-            };
-            json!({ "id": call["id"], "result": result })
+    Served::of(move |call| {
+        let hash = hash.map(|byte| Hash([byte; 32]));
+        let block = json!({
+            "number": call["params"][0], "hash": hash, "parentHash": hash, "timestamp": "0x1",
+            "logsBloom": format!("0x{}", "f".repeat(512)), "transactions": [],
+        });
+        let result = match call["method"].as_str() {
+            Some("eth_chainId") => json!("0x1"),
+            _ if hash.is_some() => block,
+            _ => Value::Null,
         };
-        let replies: Vec<_> = calls.iter().map(reply).collect();
-        let one =
-            if let [reply] = &*replies { reply.to_string() } else { json!(replies).to_string() };
-        (200, one)
-    }))
+        json!({ "result": result })
+    })
     .await
 }
 

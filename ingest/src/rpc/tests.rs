@@ -7,7 +7,7 @@ use schemas::Secret;
 use super::*;
 use crate::config::ApiKey;
 use crate::machine::{Outcome, Policy};
-use crate::simulation::{Answers, Served, chain, wallet as wallet_of};
+use crate::simulation::{Answers, Served, chain, replies, wallet as wallet_of};
 
 /// The key of [`with_key`].
 const KEY: &str = "0123456789abcdef";
@@ -22,17 +22,13 @@ fn at_most(calls_max: usize, status: u16, refusal: &'static str) -> Answers {
         if calls.len() > calls_max {
             return (status, refusal.to_owned());
         }
-        let reply = |call: &Value| json!({ "jsonrpc": "2.0", "id": call["id"], "result": null });
-        let replies: Vec<_> = calls.iter().map(reply).collect();
-        let single = calls_max == 1;
-        (200, if single { replies[0].to_string() } else { json!(replies).to_string() })
+        replies(calls, |_| json!({ "result": null }))
     })
 }
 
 async fn endpoint(answers: Answers) -> (Endpoint, Served) {
     let served = Served::start(answers).await;
-    let chain = chain(Policy::flat(Some(3), None));
-    (Endpoint::new(&chain, &served.endpoint(), 0).unwrap(), served)
+    (served.client(), served)
 }
 
 #[tokio::test]
@@ -99,13 +95,11 @@ fn fat_block(logs: Vec<Value>, logs_max: usize, has_receipts: bool) -> Answers {
                 _ => Ok(Value::Null),
             };
             match answered {
-                Ok(result) => json!({ "id": call["id"], "result": result }),
-                Err(error) => json!({ "id": call["id"], "error": error }),
+                Ok(result) => json!({ "result": result }),
+                Err(error) => json!({ "error": error }),
             }
         };
-        let mut replies: Vec<_> = calls.iter().map(reply).collect();
-        let single = replies.len() == 1;
-        (200, if single { replies.remove(0).to_string() } else { json!(replies).to_string() })
+        replies(calls, reply)
     })
 }
 
@@ -151,11 +145,7 @@ async fn a_block_that_is_too_large_is_asked_for_in_parts() {
 
 /// An endpoint with a key, and with one answer to every call.
 async fn with_key(reply: impl Fn(&Value) -> Value + Send + Sync + 'static) -> (Endpoint, Served) {
-    let answers: Answers = Arc::new(move |calls| {
-        let replies: Vec<_> = calls.iter().map(&reply).collect();
-        (200, if let [one] = &*replies { one.to_string() } else { json!(replies).to_string() })
-    });
-    let served = Served::start(answers).await;
+    let served = Served::of(reply).await;
     let key = ApiKey { header: "x-key".parse().unwrap(), key: Secret::new(KEY) };
     let config = EndpointConfig { api_key: Some(key), ..served.endpoint() };
     // The answers are long, and the machine may be busy.
@@ -167,7 +157,7 @@ async fn with_key(reply: impl Fn(&Value) -> Value + Send + Sync + 'static) -> (E
 #[tokio::test]
 async fn what_does_not_parse_is_short_and_hides_keys() {
     let text = format!("{KEY} {}", "x".repeat(3_000_000));
-    let reply = move |call: &Value| json!({ "id": call["id"], "result": text });
+    let reply = move |_: &Value| json!({ "result": text });
     let (endpoint, _served) = with_key(reply).await;
     let chain = chain(Policy::flat(Some(3), None));
     let (transaction, block_hash) = (Hash([1; 32]), Hash([2; 32]));
@@ -193,7 +183,7 @@ async fn what_does_not_parse_is_short_and_hides_keys() {
 #[tokio::test]
 async fn no_refusal_shows_a_key() {
     let error = json!({ "code": -32000, "message": format!("not for key {KEY}") });
-    let reply = move |call: &Value| json!({ "id": call["id"], "error": error });
+    let reply = move |_: &Value| json!({ "error": error });
     let (endpoint, _served) = with_key(reply).await;
     let chain = chain(Policy::flat(Some(3), None));
     let (address, hash) = (chain.contracts[0].address, Hash([1; 32]));
@@ -245,10 +235,10 @@ async fn logs_of_blocks_need_not_agree_with_their_bloom() {
         let absent = absent.clone();
         let reply = move |call: &Value| match call["method"].as_str().unwrap() {
             "eth_getBlockReceipts" => match &whole {
-                Ok(receipts) => json!({ "id": call["id"], "result": receipts }),
-                Err(()) => json!({ "id": call["id"], "error": absent }),
+                Ok(receipts) => json!({ "result": receipts }),
+                Err(()) => json!({ "error": absent }),
             },
-            _ => json!({ "id": call["id"], "result": single }),
+            _ => json!({ "result": single }),
         };
         let (endpoint, _served) = with_key(reply).await;
         let probed = Listed { block, transactions: vec![transaction; transactions] };

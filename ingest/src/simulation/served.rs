@@ -10,6 +10,8 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::EndpointConfig;
+use crate::machine::Policy;
+use crate::rpc::Endpoint;
 
 /// Status and body for the calls of a request.
 pub(crate) type Answers = Arc<dyn Fn(&[Value]) -> (u16, String) + Send + Sync>;
@@ -23,7 +25,22 @@ pub(crate) struct Served {
     task: tokio::task::JoinHandle<()>,
 }
 
+/// The answer to the calls of a request: a reply to each, to which the id is added.
+pub(crate) fn replies(calls: &[Value], reply: impl Fn(&Value) -> Value) -> (u16, String) {
+    let mut replies: Vec<Value> = calls.iter().map(&reply).collect();
+    for (reply, call) in replies.iter_mut().zip(calls) {
+        reply["id"] = call["id"].clone();
+    }
+    let body = if replies.len() == 1 { replies.remove(0) } else { replies.into() };
+    (200, body.to_string())
+}
+
 impl Served {
+    /// Serves an endpoint that replies to each call by itself.
+    pub(crate) async fn of(reply: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
+        Self::start(Arc::new(move |calls| replies(calls, &reply))).await
+    }
+
     pub(crate) async fn start(answers: Answers) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -50,6 +67,12 @@ impl Served {
 
     pub(crate) fn endpoint(&self) -> EndpointConfig {
         super::endpoint(&self.url)
+    }
+
+    /// A client of it, for a chain that is confirmed by depth.
+    pub(crate) fn client(&self) -> Endpoint {
+        let chain = super::chain(Policy::flat(Some(3), None));
+        Endpoint::new(&chain, &self.endpoint(), 0).unwrap()
     }
 
     pub(crate) fn sizes(&self) -> Vec<usize> {

@@ -8,7 +8,7 @@ use super::*;
 use crate::RpcUrl;
 use crate::machine::{Policy, Span};
 use crate::rpc::support::ASK_AGAIN;
-use crate::simulation::{self, Answers, Served, chain};
+use crate::simulation::{self, Answers, Served, chain, replies};
 
 const NUMBER: i64 = 16;
 
@@ -113,18 +113,16 @@ fn node(solidified: (u16, String), infos: (u16, String)) -> Answers {
                 }),
                 "eth_getBlockReceipts" => {
                     let error = json!({ "code": -32601, "message": "Method not found" });
-                    return json!({ "jsonrpc": "2.0", "id": call["id"], "error": error });
+                    return json!({ "error": error });
                 }
                 "eth_getTransactionReceipt" => json!({
                     "blockHash": format!("0x{}", word(6)), "status": "0x1", "logs": [],
                 }),
                 _ => json!([]),
             };
-            json!({ "jsonrpc": "2.0", "id": call["id"], "result": result })
+            json!({ "result": result })
         };
-        let mut replies: Vec<_> = calls.iter().map(reply).collect();
-        let single = replies.len() == 1;
-        (200, if single { replies.remove(0).to_string() } else { json!(replies).to_string() })
+        replies(calls, reply)
     })
 }
 

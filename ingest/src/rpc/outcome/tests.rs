@@ -8,9 +8,9 @@ use schemas::Hash;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::machine::{Policy, TRANSFER_TOPIC, topic};
+use crate::machine::{TRANSFER_TOPIC, topic};
 use crate::rpc::support::SILENT_MAX;
-use crate::simulation::{Answers, Served, chain, wallet};
+use crate::simulation::{Answers, Served, replies, wallet};
 
 const BLOCK: BlockHash = Hash([5; 32]);
 const PAID: TxHash = Hash([1; 32]);
@@ -53,24 +53,12 @@ fn block(number: i64, transactions: &[TxHash]) -> Value {
 
 /// Serves an endpoint that answers each call by `reply`; a reply outside JSON-RPC is a status.
 async fn endpoint(reply: impl Fn(&Value) -> Value + Send + Sync + 'static) -> (Endpoint, Served) {
-    let answers: Answers = Arc::new(move |calls| {
-        let replies = calls.iter().map(|call| {
-            let mut reply = reply(call);
-            if let Some(reply) = reply.as_object_mut() {
-                reply.insert("id".to_owned(), call["id"].clone());
-            }
-            reply
-        });
-        let mut replies: Vec<Value> = replies.collect();
-        if let Some(status) = replies[0].as_u64() {
-            return (u16::try_from(status).unwrap(), String::new());
-        }
-        let single = replies.len() == 1;
-        (200, if single { replies.remove(0).to_string() } else { json!(replies).to_string() })
+    let answers: Answers = Arc::new(move |calls| match reply(&calls[0]).as_u64() {
+        Some(status) => (u16::try_from(status).unwrap(), String::new()),
+        None => replies(calls, &reply),
     });
     let served = Served::start(answers).await;
-    let chain = chain(Policy::flat(Some(3), None));
-    (Endpoint::new(&chain, &served.endpoint(), 0).unwrap(), served)
+    (served.client(), served)
 }
 
 fn asked(transaction: TxHash) -> Outcome {
