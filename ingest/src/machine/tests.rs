@@ -9,7 +9,7 @@ mod steps;
 
 use std::cell::Cell;
 
-use schemas::record::{ChainBody, ChainRecord};
+use schemas::record::{ChainBody, ChainRecord, Observation};
 use schemas::{Epoch, UnixMicros};
 
 use super::*;
@@ -91,13 +91,18 @@ fn drive_by(cursor: &mut Cursor, first: &Node, second: &Node) -> (Decision, Vec<
     for _ in 0..200 {
         checks.extend(second_check(cursor));
         let decision = turn_by(cursor, first, second);
-        whole.publish.extend(decision.publish);
-        whole.notes.extend(decision.notes);
-        if decision.next != Next::Ask {
-            return (Decision { next: decision.next, ..whole }, checks);
+        let next = decision.next.clone();
+        add(&mut whole, decision);
+        if next != Next::Ask {
+            return (Decision { next, ..whole }, checks);
         }
     }
     panic!("the cursor never waits");
+}
+
+fn add(whole: &mut Decision, decision: Decision) {
+    whole.publish.extend(decision.publish);
+    whole.notes.extend(decision.notes);
 }
 
 /// The range that the open question checks again.
@@ -152,9 +157,60 @@ fn heights(records: &[ChainRecord]) -> (i64, i64) {
     (head.confirmed[0].number, head.finalized)
 }
 
-/// Mines the same block at two nodes.
-fn mine(nodes: [&mut Node; 2], transactions: &[Vec<Payment>]) {
-    nodes.into_iter().for_each(|node| node.mine(transactions));
+/// A cursor and two endpoints, of which the first scans.
+struct Pair {
+    a: Node,
+    b: Node,
+    cursor: Cursor,
+}
+
+impl Pair {
+    /// Equal endpoints, and a cursor at their head.
+    fn new(height: usize, change: impl FnOnce(&mut Rules)) -> Self {
+        let (a, b, cursor) = (Node::new(height), Node::new(height), cursor_with(change));
+        let mut pair = Self { a, b, cursor };
+        assert_eq!(pair.drive().0.next, Next::AtTip);
+        pair
+    }
+
+    /// Mines the same block at both.
+    fn mine(&mut self, transactions: &[Vec<Payment>]) {
+        for node in [&mut self.a, &mut self.b] {
+            node.mine(transactions);
+        }
+    }
+
+    fn drive(&mut self) -> (Decision, Vec<(i64, i64)>) {
+        drive_by(&mut self.cursor, &self.a, &self.b)
+    }
+
+    /// Empty blocks, each followed before the next one. Returns all decisions in one.
+    fn blocks(&mut self, count: usize) -> Decision {
+        self.each_block(count, |_| ())
+    }
+
+    fn each_block(&mut self, count: usize, check: impl Fn(&Self)) -> Decision {
+        let mut whole = Decision::from(Next::Ask);
+        for _ in 0..count {
+            self.mine(&[]);
+            add(&mut whole, self.drive().0);
+            check(self);
+        }
+        whole
+    }
+
+    fn confirmed(&self) -> i64 {
+        confirmed(&self.cursor)
+    }
+
+    fn holds(&self, transaction: TxHash) -> bool {
+        holds(&self.cursor, transaction)
+    }
+
+    /// The published transfers above block 10.
+    fn live(&self) -> Vec<(Block, Observation)> {
+        history(&self.cursor).above(10).collect()
+    }
 }
 
 /// Notes in short.
@@ -175,6 +231,16 @@ fn kinds(decision: &Decision) -> Vec<&'static str> {
     decision.notes.iter().map(kind).collect()
 }
 
+fn history(cursor: &Cursor) -> &History {
+    cursor.history().unwrap()
+}
+
 fn confirmed(cursor: &Cursor) -> i64 {
-    cursor.history().unwrap().head().confirmed[0].number
+    history(cursor).head().confirmed[0].number
+}
+
+/// Returns `true` if the last head holds transfers of a transaction.
+fn holds(cursor: &Cursor, transaction: TxHash) -> bool {
+    let held = &history(cursor).head().held;
+    held.iter().any(|held| held.transfer.tx_hash == transaction)
 }

@@ -27,7 +27,7 @@ fn what_differs_between_two_answers_is_not_published() {
         // Nothing was lost: receipts settle it, or the same step is done again.
         let (records, _) = drive(&mut cursor, &node);
         assert_eq!(short(&records), [('t', 0, 11), ('h', 0, 12)]);
-        assert!(cursor.history().unwrap().head().held.is_empty());
+        assert!(history(&cursor).head().held.is_empty());
         decision.next
     };
     assert_eq!(changed(&|answer| answer.logs[0].clear()), Next::Ask);
@@ -338,22 +338,4 @@ fn a_range_with_too_many_hits_is_split() {
     }
     assert_eq!(steps.iter().sum::<usize>(), 300);
     assert!(steps.iter().all(|transfers| *transfers <= 200), "{steps:?}");
-}
-
-#[test]
-fn a_lag_keeps_clear_of_logs_that_trail_their_headers() {
-    // Silently truncated answers: with one endpoint, only a lag helps.
-    for (lag, published) in [(0, 0), (1, 1)] {
-        let mut node = Node::new(10);
-        node.logs_lag = 1;
-        let mut cursor = cursor_with(|rules| rules.lag = lag);
-        drive(&mut cursor, &node);
-        node.mine(&[pay(1)]);
-        drive(&mut cursor, &node);
-        node.mine(&[]);
-        drive(&mut cursor, &node);
-        let history = cursor.history().unwrap();
-        assert_eq!(history.last().number, 12 - lag);
-        assert_eq!(history.above(0).count(), published, "lag {lag}");
-    }
 }

@@ -3,118 +3,82 @@
 use std::time::Duration;
 
 use schemas::Hash;
-use schemas::record::{Observation, example};
+use schemas::record::example;
 
 use super::*;
 use crate::ChainConfig;
 use crate::simulation::FORGED;
 
-/// A cursor at block 10 of a node, and a second endpoint that has no faults.
-fn two() -> (Node, Node, Cursor) {
-    let (node, cursor) = followed(10);
-    (node.clone(), node, cursor)
-}
-
-/// Returns `true` if the last head holds transfers of a transaction.
-pub(super) fn holds(cursor: &Cursor, transaction: TxHash) -> bool {
-    let head = cursor.history().unwrap().head();
-    head.held.iter().any(|held| held.transfer.tx_hash == transaction)
+/// A cursor at block 10 of two endpoints.
+fn two() -> Pair {
+    Pair::new(10, |_| ())
 }
 
 /// A transfer in block 11 that the first endpoint leaves out for ever.
-fn omitted() -> (Node, Node, Cursor) {
-    let (mut a, mut b, cursor) = two();
-    mine([&mut a, &mut b], &[pay(1), pay(3)]);
-    a.omitted = vec![a.transfers_after(10)[1].1.tx_hash];
-    (a, b, cursor)
+fn omitted() -> Pair {
+    let mut pair = two();
+    pair.mine(&[pay(1), pay(3)]);
+    pair.a.omitted = vec![pair.a.transfers_after(10)[1].1.tx_hash];
+    pair
 }
 
 #[test]
 fn left_out_transfer_is_found_before_confirmation() {
-    let (mut a, mut b, mut cursor) = omitted();
-    let (first, checks) = drive_by(&mut cursor, &a, &b);
+    let mut pair = omitted();
+    let (first, checks) = pair.drive();
     assert_eq!((short(&first.publish), checks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
-    mine([&mut a, &mut b], &[]);
-    drive_by(&mut cursor, &a, &b);
-    mine([&mut a, &mut b], &[]);
-    let (found, checks) = drive_by(&mut cursor, &a, &b);
+    pair.blocks(1);
+    pair.mine(&[]);
+    let (found, checks) = pair.drive();
     assert_eq!(checks[0], (11, 11));
     assert_eq!(short(&found.publish), [('t', 0, 11), ('h', 0, 12), ('h', 0, 13)]);
-    assert_eq!((kinds(&found), confirmed(&cursor)), (vec!["late find"], 11));
+    assert_eq!((kinds(&found), pair.confirmed()), (vec!["late find"], 11));
     // The transfers as the chain has them, each once.
-    let live: Vec<_> = cursor.history().unwrap().above(10).collect();
-    assert_eq!(live, b.transfers_after(10));
-}
-
-#[test]
-fn trailing_logs_are_found_by_the_same_endpoint() {
-    let (mut node, mut cursor) = followed(10);
-    node.logs_lag = 1;
-    let mut published = Vec::new();
-    for transactions in [vec![pay(1)], vec![], vec![], vec![]] {
-        node.mine(&transactions);
-        published.extend(drive(&mut cursor, &node).0);
-    }
-    assert_eq!(short(&published)[2..4], [('t', 0, 11), ('h', 0, 12)]);
-    assert!(confirmed(&cursor) >= 11);
+    assert_eq!(pair.live(), pair.b.transfers_after(10));
 }
 
 #[test]
 fn nothing_is_confirmed_that_was_not_checked_again() {
-    let (mut a, mut b, mut cursor) = two();
-    mine([&mut a, &mut b], &[pay(1)]);
-    let behind = b.without(1);
+    let mut pair = two();
+    pair.mine(&[pay(1)]);
+    let behind = pair.b.without(1);
     for _ in 0..6 {
-        mine([&mut a, &mut b], &[]);
+        pair.mine(&[]);
         // The second endpoint stays behind; the scan continues.
-        let (decision, _) = drive_by(&mut cursor, &a, &behind);
+        let (decision, _) = drive_by(&mut pair.cursor, &pair.a, &behind);
         assert_eq!(decision.next, Next::AtTip);
-        assert_eq!((cursor.history().unwrap().last(), confirmed(&cursor)), (a.head(), 10));
+        assert_eq!((history(&pair.cursor).last(), pair.confirmed()), (pair.a.head(), 10));
     }
-    for _ in 0..20 {
-        mine([&mut a, &mut b], &[]);
-        drive_by(&mut cursor, &a, &b);
-    }
-    assert_eq!(confirmed(&cursor), a.head().number - 2);
+    pair.blocks(20);
+    assert_eq!(pair.confirmed(), pair.a.head().number - 2);
 }
 
 #[test]
 fn fork_of_one_endpoint_holds_confirmation() {
-    let (mut a, mut b, mut cursor) = two();
-    mine([&mut a, &mut b], &[pay(1)]);
-    b.reorg(1, &[]);
-    let mut notes = Vec::new();
-    for _ in 0..9 {
-        mine([&mut a, &mut b], &[]);
-        notes.extend(kinds(&drive_by(&mut cursor, &a, &b).0));
-    }
+    let mut pair = two();
+    pair.mine(&[pay(1)]);
+    pair.b.reorg(1, &[]);
     // Three in nine turns: the second endpoint is asked less and less often.
-    assert_eq!(notes, ["fork"; 3]);
-    assert_eq!((confirmed(&cursor), cursor.history().unwrap().epoch()), (10, Epoch(0)));
+    assert_eq!(kinds(&pair.blocks(9)), ["fork"; 3]);
+    assert_eq!((pair.confirmed(), history(&pair.cursor).epoch()), (10, Epoch(0)));
 }
 
 /// A block of another fork, without payments, says nothing about our fork's block.
 #[test]
 fn outcomes_of_another_fork_check_nothing() {
-    let (mut a, mut b, mut cursor) = omitted();
-    for _ in 0..2 {
-        mine([&mut a, &mut b], &[]);
+    let mut pair = omitted();
+    pair.mine(&[]);
+    pair.mine(&[]);
+    while second_check(&pair.cursor).is_none() {
+        turn_by(&mut pair.cursor, &pair.a, &pair.b);
     }
-    while second_check(&cursor).is_none() {
-        turn_by(&mut cursor, &a, &b);
-    }
-    let mut answer = b.answer(&cursor.ask()).unwrap();
+    let mut answer = pair.b.answer(&pair.cursor.ask()).unwrap();
     answer.by_receipts = true;
     answer.logs.iter_mut().for_each(Vec::clear);
     answer.read.iter_mut().for_each(|(_, hash)| *hash = Hash([9; 32]));
-    let decision = cursor.answer(answer, now());
-    assert_eq!(kinds(&decision), ["contradiction"]);
-    for _ in 0..2 {
-        mine([&mut a, &mut b], &[]);
-        drive_by(&mut cursor, &a, &b);
-    }
-    let live: Vec<_> = cursor.history().unwrap().above(10).collect();
-    assert_eq!(live, b.transfers_after(10));
+    assert_eq!(kinds(&pair.cursor.answer(answer, now())), ["contradiction"]);
+    pair.blocks(2);
+    assert_eq!(pair.live(), pair.b.transfers_after(10));
 }
 
 #[test]
@@ -200,95 +164,81 @@ fn a_check_refused_in_any_words_shrinks() {
 
 #[test]
 fn what_the_second_endpoint_leaves_out_stays() {
-    let (mut a, mut b, mut cursor) = two();
-    mine([&mut a, &mut b], &[pay(1), pay(3)]);
-    b.omitted = vec![b.transfers_after(10)[1].1.tx_hash];
-    drive_by(&mut cursor, &a, &b);
-    mine([&mut a, &mut b], &[]);
-    mine([&mut a, &mut b], &[]);
-    let (decision, _) = drive_by(&mut cursor, &a, &b);
-    assert_eq!((kinds(&decision), confirmed(&cursor)), (vec!["omitted"], 11));
+    let mut pair = two();
+    pair.mine(&[pay(1), pay(3)]);
+    pair.b.omitted = vec![pair.b.transfers_after(10)[1].1.tx_hash];
+    pair.drive();
+    pair.mine(&[]);
+    let decision = pair.blocks(1);
+    assert_eq!((kinds(&decision), pair.confirmed()), (vec!["omitted"], 11));
     assert_eq!(short(&decision.publish), [('h', 0, 13)]);
 }
 
-/// A cursor that published a transfer which only the first endpoint shows, in block 12, and two blocks more.
-fn forged() -> (Node, Node, Cursor) {
-    let (mut a, mut b, mut cursor) = two();
-    mine([&mut a, &mut b], &[pay(1)]);
-    mine([&mut a, &mut b], &[]);
-    a.forge(Payment { wallet: 1, value: 9 });
-    let (decision, _) = drive_by(&mut cursor, &a, &b);
+/// A cursor that published a transfer which only the first endpoint shows, in block 12.
+fn forged() -> Pair {
+    let mut pair = two();
+    pair.mine(&[pay(1)]);
+    pair.mine(&[]);
+    pair.a.forge(Payment { wallet: 1, value: 9 });
+    let (decision, _) = pair.drive();
     assert_eq!(short(&decision.publish), [('t', 0, 11), ('t', 0, 12), ('h', 0, 12)]);
-    mine([&mut a, &mut b], &[]);
-    mine([&mut a, &mut b], &[]);
-    (a, b, cursor)
+    pair.mine(&[]);
+    pair
+}
+
+fn assert_held(pair: &Pair) {
+    assert!(pair.confirmed() < 12 || pair.holds(FORGED));
 }
 
 #[test]
 fn forged_transfer_is_retracted_never_confirmed() {
-    let (mut a, mut b, mut cursor) = forged();
+    let mut pair = forged();
     let mut published = Vec::new();
     for _ in 0..30 {
-        let (decision, _) = drive_by(&mut cursor, &a, &b);
+        let decision = pair.blocks(1);
         published.extend(decision.publish.clone());
         if !kinds(&decision).is_empty() {
             assert_eq!(kinds(&decision), ["forged"]);
             break;
         }
-        assert!(confirmed(&cursor) < 12 || holds(&cursor, FORGED));
-        mine([&mut a, &mut b], &[]);
+        assert_held(&pair);
     }
     let taken: Vec<_> = published.iter().filter(|r| r.epoch == Epoch(1)).cloned().collect();
     let ChainBody::Retract(seen) = &taken[0].body else { panic!("{taken:?}") };
     assert_eq!((seen.tx_hash, taken[0].block.number), (FORGED, 12));
     assert_eq!(short(&taken)[1], ('h', 1, taken[1].block.number));
-    assert_eq!(short(&taken)[1].0, 'h');
     // The endpoint invents the transfer still; the blocks above are confirmed.
-    for _ in 0..20 {
-        mine([&mut a, &mut b], &[]);
-        drive_by(&mut cursor, &a, &b);
-    }
-    assert_eq!(cursor.history().unwrap().epoch(), Epoch(1));
-    assert_eq!(confirmed(&cursor), a.head().number - 2);
+    pair.blocks(20);
+    assert_eq!(history(&pair.cursor).epoch(), Epoch(1));
+    assert_eq!(pair.confirmed(), pair.a.head().number - 2);
 }
 
 #[test]
 fn dispute_holds_the_transfer_and_is_reported_once() {
-    let (mut a, mut b, mut cursor) = forged();
-    a.forges_receipts = true;
-    let mut notes = Vec::new();
-    for _ in 0..40 {
-        notes.extend(kinds(&drive_by(&mut cursor, &a, &b).0));
-        mine([&mut a, &mut b], &[]);
-        assert!(confirmed(&cursor) < 12 || holds(&cursor, FORGED));
-    }
-    assert_eq!(notes, ["disputed"]);
+    let mut pair = forged();
+    pair.a.forges_receipts = true;
+    assert_eq!(kinds(&pair.each_block(40, assert_held)), ["disputed"]);
     // All other transfers are confirmed.
-    assert_eq!(confirmed(&cursor), a.head().number - 3);
-    a.forges_receipts = false;
-    let mut published = Vec::new();
-    for _ in 0..60 {
-        published.extend(drive_by(&mut cursor, &a, &b).0.publish);
-        mine([&mut a, &mut b], &[]);
-    }
+    assert_eq!(pair.confirmed(), pair.a.head().number - 2);
+    pair.a.forges_receipts = false;
+    let published = pair.blocks(60).publish;
     assert!(short(&published).contains(&('r', 1, 12)));
-    assert!(cursor.history().unwrap().head().held.is_empty());
-    assert_eq!(confirmed(&cursor), a.head().number - 3);
+    assert!(history(&pair.cursor).head().held.is_empty());
+    assert_eq!(pair.confirmed(), pair.a.head().number - 2);
 }
 
 /// The same log index, transaction and amount: the two differ in nothing but their position.
 #[test]
 fn a_late_find_takes_no_position_of_another() {
-    let (mut a, mut b, mut cursor) = two();
-    mine([&mut a, &mut b], &[[pay(5), pay(5)].concat()]);
-    a.hidden_index = Some(0);
-    let (first, _) = drive_by(&mut cursor, &a, &b);
+    let mut pair = two();
+    pair.mine(&[[pay(5), pay(5)].concat()]);
+    pair.a.hidden_index = Some(0);
+    let (first, _) = pair.drive();
     assert_eq!(short(&first.publish), [('t', 0, 11), ('h', 0, 11)]);
-    mine([&mut a, &mut b], &[]);
-    mine([&mut a, &mut b], &[]);
-    drive_by(&mut cursor, &a, &b);
-    let live = cursor.history().unwrap().above(10).map(|(_, seen)| (seen.log_index, seen.ordinal));
-    assert_eq!(live.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
+    pair.mine(&[]);
+    pair.blocks(1);
+    let live: Vec<_> = pair.live().iter().map(|(_, seen)| (seen.log_index, seen.ordinal)).collect();
+    assert_eq!(live, [(0, 1), (1, 0)]);
 }
 
 /// All logs have the number 0, and of two equal ones the first scan has one: logs trail their blocks.
@@ -316,14 +266,14 @@ fn late_copies_under_one_number_are_found() {
             _ => None,
         });
         assert_eq!(seen.collect::<Vec<_>>(), [0, 1], "{by_receipts}");
-        assert!(confirmed(&cursor) >= 11 && cursor.history().unwrap().head().held.is_empty());
+        assert!(confirmed(&cursor) >= 11 && history(&cursor).head().held.is_empty());
     }
 }
 
 #[test]
 fn each_contract_of_a_coin_has_positions_of_its_own() {
     let (_, cursor) = followed(10);
-    let history = cursor.history().unwrap();
+    let history = history(&cursor);
     let (block, seen) = (history.last(), example::transfer().observation);
     let bridged = Observation { contract: seen.to_address, log_index: seen.log_index + 1, ..seen };
     let ordinal = |new: &Observation| next_ordinal(history, block.number, new, &[(block, seen)]);
@@ -333,21 +283,19 @@ fn each_contract_of_a_coin_has_positions_of_its_own() {
 /// A wrong block time would let deposits expire too early, or too late.
 #[test]
 fn denied_block_time_ends_nothing() {
-    let (mut a, mut b, mut cursor) = two();
-    let time = a.head().timestamp;
-    a.mine_at(time.plus(3600));
-    b.mine_at(time.plus(12));
-    let mut notes = Vec::new();
-    let mut times = Vec::new();
-    for _ in 0..6 {
-        notes.extend(kinds(&drive_by(&mut cursor, &a, &b).0));
-        times.extend(cursor.history().unwrap().head().confirmed[0].timestamp);
-        mine([&mut a, &mut b], &[]);
-    }
+    let mut pair = two();
+    let time = pair.a.head().timestamp;
+    pair.a.mine_at(time.plus(3600));
+    pair.b.mine_at(time.plus(12));
+    let mut notes = kinds(&pair.drive().0);
+    let followed = pair.each_block(5, |pair| {
+        let shown = history(&pair.cursor).head().confirmed[0].timestamp;
+        assert!(shown <= Some(pair.b.head().timestamp), "{shown:?}");
+    });
+    notes.extend(kinds(&followed));
     assert_eq!(notes, ["fork"]);
     // Later blocks are shown by both endpoints, with times before the denied one.
-    assert!(confirmed(&cursor) > 11, "{}", confirmed(&cursor));
-    assert!(times.iter().all(|shown| *shown <= b.head().timestamp), "{times:?}");
+    assert!(pair.confirmed() > 11, "{}", pair.confirmed());
 }
 
 #[test]
@@ -380,20 +328,23 @@ fn what_is_young_is_not_checked_yet() {
     assert_eq!(confirmed(&cursor), 11);
 }
 
+/// Polls some microseconds after `NOW`, and returns what is confirmed then.
+fn poll(cursor: &mut Cursor, node: &Node, micros: i64) -> i64 {
+    loop {
+        let answer = node.answer(&cursor.ask()).unwrap();
+        if cursor.answer(answer, UnixMicros(NOW.0 + micros)).next == Next::AtTip {
+            return confirmed(cursor);
+        }
+    }
+}
+
 #[test]
 fn newest_block_is_checked_after_six_seconds() {
     let mut node = Node::new(10);
     let mut cursor = at_tip(depth(1), &node);
     node.mine(&[pay(1)]);
-    let mut poll = |micros: i64| {
-        loop {
-            let answer = node.answer(&cursor.ask()).unwrap();
-            if cursor.answer(answer, UnixMicros(NOW.0 + micros)).next == Next::AtTip {
-                break confirmed(&cursor);
-            }
-        }
-    };
-    assert_eq!([0, 5_999_999, 6_000_000].map(&mut poll), [10, 10, 11]);
+    let polls = [0, 5_999_999, 6_000_000].map(|micros| poll(&mut cursor, &node, micros));
+    assert_eq!(polls, [10, 10, 11]);
 }
 
 /// A block dated a minute ago may have come a moment ago, before its logs, as after a
@@ -405,15 +356,8 @@ fn late_block_is_checked_six_seconds_after_its_scan() {
     let time = node.head().timestamp;
     node.mine_at(time.plus(1));
     node.mine_at(time.plus(60));
-    let mut poll = |micros: i64| {
-        loop {
-            let answer = node.answer(&cursor.ask()).unwrap();
-            if cursor.answer(answer, UnixMicros(NOW.0 + micros)).next == Next::AtTip {
-                break confirmed(&cursor);
-            }
-        }
-    };
-    assert_eq!([0, 5_999_999, 6_000_000].map(&mut poll), [10, 10, 12]);
+    let polls = [0, 5_999_999, 6_000_000].map(|micros| poll(&mut cursor, &node, micros));
+    assert_eq!(polls, [10, 10, 12]);
 }
 
 /// Deposits expire by the time of confirmed blocks, also on a chain without payments whose last
@@ -430,16 +374,10 @@ fn stopped_idle_chain_is_checked_to_its_end() {
                 node.mine_at(next);
             }
         }
-        loop {
-            let answer = node.answer(&cursor.ask()).unwrap();
-            let now = UnixMicros(NOW.0 + seconds * 1_000_000);
-            if cursor.answer(answer, now).next == Next::AtTip {
-                break;
-            }
-        }
+        poll(&mut cursor, &node, seconds * 1_000_000);
     }
     assert_eq!(confirmed(&cursor), 12);
-    let tier = cursor.history().unwrap().head().confirmed[0];
+    let tier = history(&cursor).head().confirmed[0];
     assert_eq!(tier.timestamp, Some(crate::simulation::time(10).plus(2)));
 }
 
@@ -514,89 +452,72 @@ fn only_an_endpoint_that_is_lower_is_behind() {
     }
 }
 
+/// The cursor of a new process, which has what was published.
+fn restart(pair: &mut Pair) {
+    let known = pair.cursor.history().cloned();
+    pair.cursor = Cursor::new(rules(depth(3)), known, Vec::new());
+}
+
 #[test]
 fn restart_checks_from_the_last_confirmed_block() {
-    let (mut a, mut b, mut cursor) = omitted();
-    drive_by(&mut cursor, &a, &b);
-    mine([&mut a, &mut b], &[]);
-    drive_by(&mut cursor, &a, &b);
-    let mut cursor = Cursor::new(rules(depth(3)), cursor.history().cloned(), Vec::new());
-    mine([&mut a, &mut b], &[]);
-    let (decision, _) = drive_by(&mut cursor, &a, &b);
+    let mut pair = omitted();
+    pair.drive();
+    pair.blocks(1);
+    restart(&mut pair);
     // After a restart the first endpoint is asked too, and it still leaves the transfer out.
-    assert_eq!(kinds(&decision), ["late find", "omitted"]);
-    assert_eq!(confirmed(&cursor), 11);
+    assert_eq!(kinds(&pair.blocks(1)), ["late find", "omitted"]);
+    assert_eq!(pair.confirmed(), 11);
 }
 
 /// After a restart it is not known which endpoint scanned: it may be the one now asked second.
 #[test]
 fn restart_asks_two_endpoints_for_what_waits() {
-    let two = || {
-        let mut rules = rules(depth(3));
-        rules.has_second = true;
-        rules
-    };
-    let (mut a, mut b) = (Node::new(10), Node::new(10));
-    let mut cursor = Cursor::new(two(), None, Vec::new());
-    drive(&mut cursor, &a);
-    mine([&mut a, &mut b], &[pay(1)]);
-    a.omitted = vec![b.transfers_after(10)[0].1.tx_hash];
-    drive_by(&mut cursor, &a, &b);
-    assert_eq!((cursor.history().unwrap().last().number, confirmed(&cursor)), (11, 10));
-    let mut cursor = Cursor::new(two(), cursor.history().cloned(), Vec::new());
-    for _ in 0..4 {
-        mine([&mut a, &mut b], &[]);
-        drive_by(&mut cursor, &b, &a);
-    }
-    assert_eq!(cursor.history().unwrap().above(10).collect::<Vec<_>>(), b.transfers_after(10));
-    assert!(confirmed(&cursor) >= 11);
+    let mut pair = two();
+    pair.mine(&[pay(1)]);
+    pair.a.omitted = vec![pair.b.transfers_after(10)[0].1.tx_hash];
+    pair.drive();
+    assert_eq!((history(&pair.cursor).last().number, pair.confirmed()), (11, 10));
+    restart(&mut pair);
+    std::mem::swap(&mut pair.a, &mut pair.b);
+    pair.blocks(4);
+    assert_eq!(pair.live(), pair.a.transfers_after(10));
+    assert!(pair.confirmed() >= 11);
 }
 
 #[test]
 fn what_the_second_endpoint_alone_has_is_held() {
-    let (mut a, mut b) = (Node::new(10), Node::new(10));
-    let mut cursor = cursor_with(|rules| rules.has_second = true);
-    drive(&mut cursor, &a);
-    mine([&mut a, &mut b], &[pay(1)]);
-    mine([&mut a, &mut b], &[]);
-    b.forge(Payment { wallet: 1, value: 9 });
-    b.forges_receipts = true;
-    let mut notes = Vec::new();
-    for _ in 0..30 {
-        mine([&mut a, &mut b], &[]);
-        let (decision, _) = drive_by(&mut cursor, &a, &b);
-        notes.extend(kinds(&decision));
-        assert!(confirmed(&cursor) < 12 || holds(&cursor, FORGED));
-    }
-    assert_eq!((notes, confirmed(&cursor)), (vec!["late find", "disputed"], a.head().number - 2));
-    b.forges_receipts = false;
-    b.forged.clear();
-    for _ in 0..20 {
-        mine([&mut a, &mut b], &[]);
-        drive_by(&mut cursor, &a, &b);
-    }
-    assert_eq!(confirmed(&cursor), a.head().number - 2);
+    let mut pair = two();
+    pair.mine(&[pay(1)]);
+    pair.mine(&[]);
+    pair.b.forge(Payment { wallet: 1, value: 9 });
+    pair.b.forges_receipts = true;
+    let notes = kinds(&pair.each_block(30, assert_held));
+    let head = pair.a.head().number;
+    assert_eq!((notes, pair.confirmed()), (vec!["late find", "disputed"], head - 2));
+    pair.b.forges_receipts = false;
+    pair.b.forged.clear();
+    pair.blocks(20);
+    assert_eq!(pair.confirmed(), pair.a.head().number - 2);
 }
 
 #[test]
 fn late_find_waits_for_the_first_endpoints_receipt() {
-    let (mut a, mut b) = (Node::new(10), Node::new(10));
-    let mut cursor = cursor_with(|rules| rules.has_second = true);
-    drive(&mut cursor, &a);
-    mine([&mut a, &mut b], &[pay(1)]);
-    a.omitted = vec![b.transfers_after(10)[0].1.tx_hash];
-    (0..2).for_each(|_| mine([&mut a, &mut b], &[]));
+    let mut pair = two();
+    pair.mine(&[pay(1)]);
+    pair.a.omitted = vec![pair.b.transfers_after(10)[0].1.tx_hash];
+    pair.mine(&[]);
+    pair.mine(&[]);
     let mut asked = Vec::new();
-    while cursor.history().unwrap().above(10).next().is_none() {
-        let ask = cursor.ask();
+    while pair.live().is_empty() {
+        let ask = pair.cursor.ask();
         let transactions = ask.receipts.iter().map(|outcome| outcome.transaction);
         let asks = (ask.role, transactions.collect::<Vec<_>>());
         asked.extend((!ask.receipts.is_empty()).then_some(asks));
-        turn_by(&mut cursor, &a, &b);
+        turn_by(&mut pair.cursor, &pair.a, &pair.b);
     }
-    assert_eq!(asked, [Role::Second, Role::Witness].map(|role| (role, a.omitted.clone())));
-    assert_eq!(cursor.history().unwrap().above(10).collect::<Vec<_>>(), b.transfers_after(10));
-    assert_eq!(confirmed(&cursor), 11);
+    assert_eq!(asked, [Role::Second, Role::Witness].map(|role| (role, pair.a.omitted.clone())));
+    assert_eq!(pair.live(), pair.b.transfers_after(10));
+    assert_eq!(pair.confirmed(), 11);
 }
 
 #[test]
@@ -630,13 +551,13 @@ fn after_a_reorg_logs_may_trail_again() {
     let moved = node.transfers_after(11);
     node.omitted = vec![moved[0].1.tx_hash];
     drive(&mut cursor, &node);
-    assert_eq!(cursor.history().unwrap().last(), node.head());
+    assert_eq!(history(&cursor).last(), node.head());
     assert!(confirmed(&cursor) < 12);
     node.omitted.clear();
     (0..2).for_each(|_| {
         node.mine(&[]);
         drive(&mut cursor, &node);
     });
-    assert_eq!(cursor.history().unwrap().above(11).collect::<Vec<_>>(), moved);
+    assert_eq!(history(&cursor).above(11).collect::<Vec<_>>(), moved);
     assert!(confirmed(&cursor) >= 12);
 }

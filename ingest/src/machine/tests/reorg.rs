@@ -28,7 +28,7 @@ fn reorg_retracts_then_rewinds_then_continues() {
         panic!()
     };
     assert_eq!(before.payment(), after.payment());
-    assert_eq!(cursor.history().unwrap().epoch(), Epoch(1));
+    assert_eq!(history(&cursor).epoch(), Epoch(1));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn after_a_rewind_old_tags_confirm_nothing_new() {
     let mut cursor = at_tip(Policy::flat(None, Some(Tag::Safe)), &node);
     (0..4).for_each(|_| node.mine(&[]));
     drive(&mut cursor, &node);
-    assert_eq!(cursor.history().unwrap().head().confirmed[0].number, 22);
+    assert_eq!(history(&cursor).head().confirmed[0].number, 22);
     // The safe block itself is replaced.
     node.reorg(4, &[]);
     let (records, _) = drive(&mut cursor, &node);

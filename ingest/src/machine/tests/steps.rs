@@ -197,7 +197,7 @@ fn tags_confirm_without_a_new_block() {
 fn tag_confirms_only_what_was_scanned_before_it() {
     let mut node = Node::new(10);
     let mut cursor = at_tip(finalized(), &node);
-    assert_eq!(cursor.history().unwrap().head().confirmed[0].number, 10);
+    assert_eq!(history(&cursor).head().confirmed[0].number, 10);
     for _ in 0..20 {
         node.mine(&[]);
     }
