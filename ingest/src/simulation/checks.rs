@@ -18,6 +18,7 @@ const SEEDS: u64 = 100;
 const STEPS: usize = 60;
 
 /// The chain's own content, and two endpoints that show it.
+#[derive(Default)]
 struct Sight {
     /// The chain itself, without faults.
     chain: Node,
@@ -34,8 +35,9 @@ struct Sight {
 }
 
 /// Temporary behaviour of an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Fault {
+    #[default]
     None,
     Behind(usize),
     OtherFork,
@@ -139,16 +141,7 @@ impl World {
         let mut config = chain(policy);
         config.endpoints.extend(config.endpoints.clone());
         let node = Node::new(12);
-        let sight = Sight {
-            before_reorg: node.clone(),
-            chain: node,
-            omitted: Vec::new(),
-            trails: false,
-            first: Fault::None,
-            second: Fault::None,
-            forged: Vec::new(),
-            forges_receipts: false,
-        };
+        let sight = Sight { before_reorg: node.clone(), chain: node, ..Sight::default() };
         let mut cursor = Cursor::new(config.rules(), None, config.watched());
         cursor.sabotage = sabotage;
         let (memory, reader) = (MemoryLog::new(), Reader::default());

@@ -41,7 +41,7 @@ struct Mined {
 }
 
 /// One endpoint.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Node {
     blocks: Vec<Mined>,
     fork: u64,
@@ -74,22 +74,8 @@ fn hash(kind: u8, a: u64, b: u64) -> Hash {
 impl Node {
     /// A chain of empty blocks, `height` above its genesis.
     pub(crate) fn new(height: usize) -> Self {
-        let mut node = Self {
-            blocks: Vec::new(),
-            fork: 0,
-            count: 0,
-            limit: None,
-            tags: true,
-            logs_lag: 0,
-            omitted: Vec::new(),
-            hidden_index: None,
-            forged: Vec::new(),
-            forges_receipts: false,
-            failed: Vec::new(),
-        };
-        for _ in 0..=height {
-            node.append(Vec::new());
-        }
+        let mut node = Self { tags: true, ..Self::default() };
+        node.grow(height + 1);
         node
     }
 
@@ -111,6 +97,13 @@ impl Node {
             })
             .collect();
         self.append(transactions);
+    }
+
+    /// Mines empty blocks.
+    pub(crate) fn grow(&mut self, blocks: usize) {
+        for _ in 0..blocks {
+            self.append(Vec::new());
+        }
     }
 
     /// Replaces the last `depth` blocks and adds one. Transactions move up by their entries of `moves`
@@ -235,19 +228,17 @@ impl Node {
                 let number = mined.ok_or(Refusal::Behind)?.header.block.number;
                 (number, number)
             }
-            Span::Range { from, to } | Span::Receipts { from, to } => {
-                if to > self.head().number {
-                    return Err(Refusal::Behind);
-                }
-                match self.limit {
-                    Some((blocks, hint)) if to - from >= blocks => {
-                        let hint = hint.then_some((from, from + blocks - 1));
-                        return Err(Refusal::Size { hint });
-                    }
-                    _ => (from, to),
-                }
+            Span::Range { to, .. } | Span::Receipts { to, .. } if to > self.head().number => {
+                return Err(Refusal::Behind);
             }
+            Span::Range { from, to } | Span::Receipts { from, to } => (from, to),
         };
+        if let Some((blocks, hint)) = self.limit
+            && to - from >= blocks
+        {
+            let hint = hint.then_some((from, from + blocks - 1));
+            return Err(Refusal::Size { hint });
+        }
         let to = to.min(self.head().number - self.logs_lag);
         let inside = self.blocks.iter().filter(|mined| {
             let number = mined.header.block.number;

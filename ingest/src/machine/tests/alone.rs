@@ -30,9 +30,7 @@ fn replaced_blocks_take_their_proofs_along() {
     }
     let published = history(&pair.cursor).last().number;
     while pair.cursor.checked() <= published {
-        for _ in 0..3 {
-            pair.mine(&[]);
-        }
+        pair.grow(3);
         pair.drive();
         assert_eq!(history(&pair.cursor).last().number, published, "a head came first");
     }

@@ -61,9 +61,7 @@ fn scanning(blocks: usize) -> (Cursor, Node) {
     node.mine(&[pay(1)]);
     node.mine(&[]);
     node.mine(&[pay(2)]);
-    for _ in 4..blocks {
-        node.mine(&[]);
-    }
+    node.grow(blocks - 4);
     let mut cursor = scan_from(11, 20);
     open_scan(&mut cursor, &node);
     (cursor, node)

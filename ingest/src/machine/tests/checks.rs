@@ -67,8 +67,7 @@ fn fork_of_one_endpoint_holds_confirmation() {
 #[test]
 fn outcomes_of_another_fork_check_nothing() {
     let mut pair = omitted();
-    pair.mine(&[]);
-    pair.mine(&[]);
+    pair.grow(2);
     while second_check(&pair.cursor).is_none() {
         turn_by(&mut pair.cursor, &pair.a, &pair.b);
     }
@@ -87,8 +86,7 @@ fn a_check_that_is_refused_stops_nothing() {
         let (mut node, mut cursor) = followed(10);
         node.mine(&[pay(1)]);
         drive(&mut cursor, &node);
-        node.mine(&[]);
-        node.mine(&[]);
+        node.grow(2);
         while second_check(&cursor).is_none() {
             turn(&mut cursor, &node);
         }
@@ -136,7 +134,7 @@ fn a_check_of_a_long_range_is_split() {
     node.limit = Some((4, true));
     let mut cursor = scan_from(41, 20);
     drive(&mut cursor, &Node::new(60));
-    (0..3).for_each(|_| node.mine(&[]));
+    node.grow(3);
     let mut unlimited = node.clone();
     unlimited.limit = None;
     let (_, checks) = drive_by(&mut cursor, &unlimited, &node);
@@ -247,8 +245,7 @@ fn late_copies_under_one_number_are_found() {
     for by_receipts in [false, true] {
         let (mut node, mut cursor) = followed(10);
         node.mine(&[[pay(5), pay(5)].concat()]);
-        node.mine(&[]);
-        node.mine(&[]);
+        node.grow(2);
         let mut published = Vec::new();
         for _ in 0..30 {
             let ask = cursor.ask();
@@ -439,7 +436,7 @@ fn only_an_endpoint_that_is_lower_is_behind() {
         let (mut node, mut cursor) = followed(10);
         node.mine(&[pay(1)]);
         drive(&mut cursor, &node);
-        (0..2).for_each(|_| node.mine(&[]));
+        node.grow(2);
         while second_check(&cursor).is_none() {
             turn(&mut cursor, &node);
         }
@@ -505,8 +502,7 @@ fn late_find_waits_for_the_first_endpoints_receipt() {
     let mut pair = two();
     pair.mine(&[pay(1)]);
     pair.a.omitted = vec![pair.b.transfers_after(10)[0].1.tx_hash];
-    pair.mine(&[]);
-    pair.mine(&[]);
+    pair.grow(2);
     let mut asked = Vec::new();
     while pair.live().is_empty() {
         let ask = pair.cursor.ask();
@@ -523,7 +519,7 @@ fn late_find_waits_for_the_first_endpoints_receipt() {
 #[test]
 fn check_ends_where_another_endpoint_took_over() {
     let (mut node, mut cursor) = followed(10);
-    (0..4).for_each(|_| node.mine(&[]));
+    node.grow(4);
     cursor.fail(Refusal::Rate);
     let behind = node.without(4);
     drive_by(&mut cursor, &behind, &behind);

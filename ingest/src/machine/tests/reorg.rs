@@ -165,7 +165,7 @@ fn search_of_many_anchors_takes_several_requests() {
 fn after_a_rewind_old_tags_confirm_nothing_new() {
     let mut node = Node::new(20);
     let mut cursor = at_tip(Policy::flat(None, Some(Tag::Safe)), &node);
-    (0..4).for_each(|_| node.mine(&[]));
+    node.grow(4);
     drive(&mut cursor, &node);
     assert_eq!(history(&cursor).head().confirmed[0].number, 22);
     // The safe block itself is replaced.
@@ -180,9 +180,7 @@ fn after_a_rewind_old_tags_confirm_nothing_new() {
 fn nothing_finalized_is_rewound() {
     let mut node = Node::new(12);
     let mut records = drive(&mut cursor(depth(3)), &node).0;
-    for _ in 0..5 {
-        node.mine(&[]);
-    }
+    node.grow(5);
     // A finalized height between two anchors.
     let mut last = records[records.len() - 1].clone();
     last.block = node.head();

@@ -140,8 +140,7 @@ fn no_head_is_held_back_while_a_transfer_waits() {
 fn reorg_of_blocks_without_a_head_retracts_nothing() {
     let mut node = Node::new(10);
     let mut cursor = idle(&node);
-    node.mine(&[]);
-    node.mine(&[]);
+    node.grow(2);
     drive(&mut cursor, &node);
     node.reorg(2, &[]);
     node.mine(&[pay(3)]);
@@ -198,9 +197,7 @@ fn tag_confirms_only_what_was_scanned_before_it() {
     let mut node = Node::new(10);
     let mut cursor = at_tip(finalized(), &node);
     assert_eq!(history(&cursor).head().confirmed[0].number, 10);
-    for _ in 0..20 {
-        node.mine(&[]);
-    }
+    node.grow(20);
     // The tag is at 23. A step may use it only up to the last block scanned before the step.
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!(next, Next::AtTip);
@@ -248,7 +245,7 @@ fn short_chain_begins_at_its_first_block() {
     let (records, next) = drive(&mut cursor, &node);
     assert_eq!((short(&records), next), (vec![('h', 0, 0)], Next::AtTip));
     node.mine(&[pay(1)]);
-    (0..8).for_each(|_| node.mine(&[]));
+    node.grow(8);
     assert_eq!(short(&drive(&mut cursor, &node).0), [('t', 0, 1), ('h', 0, 1)]);
 }
 
