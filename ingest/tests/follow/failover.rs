@@ -7,7 +7,7 @@ use schemas::{AlertKind, AlertState, Blockchain, Hash};
 use tidemark_ingest::ChainConfig;
 
 use crate::front::Front;
-use crate::world::{World, config, devnet, endpoint, pay};
+use crate::world::{Run, World, config, devnet, endpoint, pay_in_block};
 use crate::{ETH, metrics};
 
 /// A chain followed through these endpoints, in this order.
@@ -23,10 +23,13 @@ async fn pair(height: u64) -> (Devnet, Front, Front) {
     (devnet, fronts.0, fronts.1)
 }
 
-fn payment(devnet: &Devnet) -> Hash {
-    let sent = pay(&devnet.chain(), 0, 5);
-    devnet.chain().mine(1).unwrap();
-    sent
+/// The same chain, followed through both up to its head.
+async fn followed() -> (Devnet, Front, Front, World, Run) {
+    let (devnet, first, second) = pair(20).await;
+    let mut world = World::new();
+    let run = world.run(through(ETH, &[&first, &second]));
+    world.until_head(ETH, &devnet.chain());
+    (devnet, first, second, world, run)
 }
 
 const LOGS: &str = "eth_getLogs";
@@ -43,30 +46,23 @@ async fn failover_ends_when_the_first_serves_again() {
         // A malformed result.
         (200, r#"[{"id":0,"result":{"number":"0x"}}]"#),
     ] {
-        let (devnet, first, second) = pair(20).await;
-        let mut world = World::new();
-        let run = world.run(through(ETH, &[&first, &second]));
-        world.until_head(ETH, &devnet.chain());
+        let (devnet, first, second, mut world, run) = followed().await;
         assert_eq!(second.asked(""), 0, "the first one works");
         first.fail(status, text);
-        let mut sent = vec![payment(&devnet)];
+        let mut sent = vec![pay_in_block(&devnet.chain())];
         world.until_head(ETH, &devnet.chain());
         assert!(second.asked(LOGS) > 0, "{text}");
         first.pass();
         first.asked("");
         world.until("the first one is asked for logs again", |_| {
-            sent.push(payment(&devnet));
+            sent.push(pay_in_block(&devnet.chain()));
             first.asked(LOGS) > 0
         });
         world.until_head(ETH, &devnet.chain());
         run.stop().await;
         let published = world.published(ETH);
         assert_eq!(published.transactions(), sent);
-        assert_eq!(
-            published.progress.as_ref().unwrap().epoch.0,
-            0,
-            "a switch is no reorganisation"
-        );
+        assert_eq!(published.epoch(), 0, "a switch is no reorganisation");
     }
 }
 
@@ -79,11 +75,11 @@ async fn an_endpoint_that_died_does_not_stop_its_chain() {
     world.until_head(ETH, &gone.chain());
     gone.shutdown().await;
     // The same commands make the same chain.
-    let sent = payment(&second);
+    let sent = pay_in_block(&second.chain());
     world.until_head(ETH, &second.chain());
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), [sent]);
-    assert_eq!(world.published(ETH).progress.as_ref().unwrap().epoch.0, 0);
+    assert_eq!(world.published(ETH).epoch(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -99,7 +95,7 @@ async fn one_of_another_chain_is_not_used() {
     let mut world = World::new();
     let run = world.run(through(CHAIN, &[&first, &second]));
     world.until_head(CHAIN, &devnet.chain());
-    let sent = payment(&devnet);
+    let sent = pay_in_block(&devnet.chain());
     world.until_head(CHAIN, &devnet.chain());
     let endpoint = |front: &Front| format!(",endpoint=\"{}\"", front.url);
     for (name, label, value) in [
@@ -126,7 +122,7 @@ async fn endpoint_on_a_fork_is_put_aside() {
     theirs.chain().reorg(2, Reorg::Keep).unwrap();
     // The one that scanned serves no logs for a while, but it still has its blocks.
     first.answer(|body| body.contains(LOGS).then(|| (429, String::new())));
-    let sent = payment(&ours);
+    let sent = pay_in_block(&ours.chain());
     world.until("the other one is asked", |_| forked.asked("eth_getBlockByNumber") > 0);
     first.pass();
     world.until_head(ETH, &ours.chain());
@@ -134,34 +130,28 @@ async fn endpoint_on_a_fork_is_put_aside() {
     assert_eq!(forked.asked(LOGS), 0);
     let published = world.published(ETH);
     assert_eq!(published.transactions(), [sent]);
-    assert_eq!(published.progress.as_ref().unwrap().epoch.0, 0);
+    assert_eq!(published.epoch(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn reorg_that_all_made_is_believed_after_a_switch() {
-    let (devnet, first, second) = pair(20).await;
-    let mut world = World::new();
-    let run = world.run(through(ETH, &[&first, &second]));
-    world.until_head(ETH, &devnet.chain());
-    let sent = payment(&devnet);
+    let (devnet, first, _second, mut world, run) = followed().await;
+    let sent = pay_in_block(&devnet.chain());
     world.until_head(ETH, &devnet.chain());
     first.fail(429, "");
     devnet.chain().reorg(1, Reorg::Keep).unwrap();
     world.until_head(ETH, &devnet.chain());
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), [sent]);
-    assert_eq!(world.published(ETH).progress.as_ref().unwrap().epoch.0, 1);
+    assert_eq!(world.published(ETH).epoch(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn when_all_fail_the_chain_waits_for_any_of_them() {
-    let (devnet, first, second) = pair(20).await;
-    let mut world = World::new();
-    let run = world.run(through(ETH, &[&first, &second]));
-    world.until_head(ETH, &devnet.chain());
+    let (devnet, first, second, mut world, run) = followed().await;
     first.fail(503, "");
     second.fail(429, "");
-    let sent = payment(&devnet);
+    let sent = pay_in_block(&devnet.chain());
     world.until("the other one is asked", |_| second.asked("") > 0);
     second.pass();
     world.until_head(ETH, &devnet.chain());
@@ -171,12 +161,9 @@ async fn when_all_fail_the_chain_waits_for_any_of_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn what_one_endpoint_leaves_out_the_other_one_has() {
-    let (devnet, first, second) = pair(20).await;
-    let mut world = World::new();
-    let run = world.run(through(ETH, &[&first, &second]));
-    world.until_head(ETH, &devnet.chain());
+    let (devnet, first, second, mut world, run) = followed().await;
     first.hide_logs();
-    let sent = payment(&devnet);
+    let sent = pay_in_block(&devnet.chain());
     devnet.chain().mine(8).unwrap();
     world.until("found late", |world| world.published(ETH).transactions() == [sent]);
     run.stop().await;
@@ -203,11 +190,9 @@ async fn second_that_finds_a_block_too_large_is_put_aside() {
     let mut world = World::new();
     let run = world.run(through(ETH, &[&first, &second, &third]));
     world.until_head(ETH, &devnet.chain());
-    let sent = payment(&devnet);
+    let sent = pay_in_block(&devnet.chain());
     devnet.chain().mine(8).unwrap();
-    world.until("confirmed", |world| {
-        world.published(ETH).progress.as_ref().is_some_and(|progress| progress.confirmed >= 21)
-    });
+    world.until_confirmed(ETH, 21);
     run.stop().await;
     let asked = [(&first, LOGS), (&second, RECEIPTS), (&third, RECEIPTS)];
     let asked = asked.map(|(front, what)| front.asked(what));
@@ -217,12 +202,9 @@ async fn second_that_finds_a_block_too_large_is_put_aside() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn disputed_and_forged_transfer_are_alerts_once() {
-    let (devnet, first, second) = pair(20).await;
-    let mut world = World::new();
-    let run = world.run(through(ETH, &[&first, &second]));
-    world.until_head(ETH, &devnet.chain());
+    let (devnet, first, second, mut world, run) = followed().await;
     deny(&second);
-    let sent = payment(&devnet);
+    let sent = pay_in_block(&devnet.chain());
     devnet.chain().mine(8).unwrap();
     world.until("disputed", |world| !world.alerts().is_empty());
     second.asked("");
@@ -262,7 +244,7 @@ async fn lone_endpoints_late_find_must_be_in_its_block() {
     let run = world.run(through(ETH, &[&front]));
     world.until_head(ETH, &devnet.chain());
     front.blind();
-    let sent = payment(&devnet);
+    let sent = pay_in_block(&devnet.chain());
     let hash = devnet.chain().head().hash.to_string();
     world.until_head(ETH, &devnet.chain());
     front.pass();

@@ -22,9 +22,9 @@ use devnet::{Fault, Reorg, TransferCall};
 use log::{LayeredLog, Log, NewRecord, StepError, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
 use schemas::{Address, AlertKind, Amount, Blockchain, Hash, Headers, Topic};
-use tidemark_ingest::{Error, Policy, Rewind, RewindError, Tag, Target};
+use tidemark_ingest::{ChainConfig, Error, Policy, Rewind, RewindError, Tag, Target};
 use tokio_util::sync::CancellationToken;
-use world::{PAYER, TOKEN, World, config, devnet, pay, wallet};
+use world::{PAYER, TOKEN, World, config, devnet, followed, pay, pay_in_block, wallet};
 
 const ETH: Blockchain = Blockchain::Eth;
 
@@ -46,10 +46,7 @@ fn tx(hash: Hash) -> alloy_primitives::B256 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn dust_and_equal_transfers_are_all_published() {
-    let devnet = devnet(20).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let run = world.run(config(ETH, devnet.url()));
-    world.until_head(ETH, &chain);
+    let (_devnet, chain, mut world, run) = followed(ETH, |_| ()).await;
     let mut sent = Vec::new();
     for round in 0..10 {
         sent.extend((0..30).map(|dust| pay(&chain, round % 2, 1 + dust % 3)));
@@ -61,11 +58,8 @@ async fn dust_and_equal_transfers_are_all_published() {
     let other = TransferCall { to: wallet(9), ..call(7) };
     let twice = chain.batch(vec![call(7), foreign, other, call(0), call(7)]).unwrap();
     sent.extend([Hash(twice.0); 2]);
-    chain.mine(1).unwrap();
-    world.until_head(ETH, &chain);
-    world.until("checked twice and confirmed", |world| {
-        world.published(ETH).progress.as_ref().is_some_and(|progress| progress.confirmed == 29)
-    });
+    world.mine(ETH, &chain, 1);
+    world.until_confirmed(ETH, 29);
     run.stop().await;
     let published = world.published(ETH);
     assert_eq!(published.transactions(), sent);
@@ -81,14 +75,10 @@ async fn dust_and_equal_transfers_are_all_published() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_reorg_moves_a_transaction() {
-    let devnet = devnet(20).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let run = world.run(config(ETH, devnet.url()));
-    world.until_head(ETH, &chain);
+    let (_devnet, chain, mut world, run) = followed(ETH, |_| ()).await;
     let moved = pay(&chain, 0, 5);
     let kept = pay(&chain, 1, 6);
-    chain.mine(1).unwrap();
-    world.until_head(ETH, &chain);
+    world.mine(ETH, &chain, 1);
     chain.reorg(1, Reorg::Move { tx: tx(moved), to_offset: 1 }).unwrap();
     world.until_head(ETH, &chain);
     run.stop().await;
@@ -122,8 +112,7 @@ async fn restart_in_the_middle_of_a_reorg_continues() {
     let kept = pay(&chain, 0, 5);
     chain.mine(1).unwrap();
     let (moved, dropped) = (pay(&chain, 0, 6), pay(&chain, 1, 7));
-    chain.mine(2).unwrap();
-    world.until_head(ETH, &chain);
+    world.mine(ETH, &chain, 2);
     chain.reorg(2, Reorg::Drop(tx(dropped))).unwrap();
     // The run ends by itself, right after the step that retracts.
     run.task.await.unwrap().unwrap();
@@ -135,17 +124,13 @@ async fn restart_in_the_middle_of_a_reorg_continues() {
     world.until_head(ETH, &chain);
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), [kept, moved]);
-    assert_eq!(world.published(ETH).progress.as_ref().unwrap().epoch.0, 1);
+    assert_eq!(world.published(ETH).epoch(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn faults_of_the_endpoint_lose_nothing() {
-    let devnet = devnet(20).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let mut chain_config = config(ETH, devnet.url());
-    chain_config.request_timeout = Duration::from_secs(1);
-    let run = world.run(chain_config);
-    world.until_head(ETH, &chain);
+    let short = |config: &mut ChainConfig| config.request_timeout = Duration::from_secs(1);
+    let (_devnet, chain, mut world, run) = followed(ETH, short).await;
     let error = |code, message: &str| Fault::RpcError { code, message: message.to_owned() };
     let mut sent = Vec::new();
     for fault in [
@@ -158,8 +143,7 @@ async fn faults_of_the_endpoint_lose_nothing() {
     ] {
         chain.fail_next(1, fault);
         sent.push(pay(&chain, 0, 5));
-        chain.mine(1).unwrap();
-        world.until_head(ETH, &chain);
+        world.mine(ETH, &chain, 1);
     }
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), sent);
@@ -198,8 +182,7 @@ async fn logs_that_trail_their_headers_are_caught_by_a_lag() {
     world.until("begun", |world| world.published.contains_key(&ETH));
     let mut sent = Vec::new();
     for _ in 0..5 {
-        sent.push(pay(&chain, 0, 5));
-        chain.mine(1).unwrap();
+        sent.push(pay_in_block(&chain));
         let before_head = i64::try_from(chain.head().number).unwrap() - 1;
         world.until("scanned up to the block before the head", |world| {
             world.published(ETH).head().is_some_and(|head| head.number == before_head)
@@ -212,24 +195,18 @@ async fn logs_that_trail_their_headers_are_caught_by_a_lag() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn logs_that_trail_their_headers_are_found_late() {
-    let devnet = devnet(20).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
+    let (_devnet, chain, mut world, run) = followed(ETH, |_| ()).await;
     chain.lag_logs(1);
-    let run = world.run(config(ETH, devnet.url()));
-    world.until_head(ETH, &chain);
     let mut sent = Vec::new();
     for _ in 0..5 {
-        sent.push(pay(&chain, 0, 5));
-        chain.mine(1).unwrap();
+        sent.push(pay_in_block(&chain));
         // The payment's block is scanned, and has no logs yet.
         world.until_head(ETH, &chain);
         assert!(world.published(ETH).transactions().len() < sent.len());
     }
     chain.mine(2).unwrap();
     world.until("all published", |world| world.published(ETH).transactions() == sent);
-    world.until("and confirmed", |world| {
-        world.published(ETH).progress.as_ref().is_some_and(|progress| progress.confirmed == 25)
-    });
+    world.until_confirmed(ETH, 25);
     run.stop().await;
 }
 
@@ -257,8 +234,7 @@ async fn a_chain_with_a_wrong_endpoint_or_log_halts_alone() {
         let is_halted = |chain| format!("tidemark_ingest_halted{{blockchain=\"{chain}\"}} 1");
         [ELSEWHERE, SPOILED].iter().all(|chain| text.contains(&is_halted(chain)))
     });
-    let sent = pay(&chain, 0, 5);
-    chain.mine(1).unwrap();
+    let sent = pay_in_block(&chain);
     world.until("published", |world| {
         world.published.get(&ETH).is_some_and(|published| published.transactions() == [sent])
     });
@@ -287,10 +263,7 @@ async fn a_chain_with_a_wrong_endpoint_or_log_halts_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_second_ingest_of_a_chain_ends_the_first() {
-    let devnet = devnet(20).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let first = world.run(config(ETH, devnet.url()));
-    world.until_head(ETH, &chain);
+    let (devnet, chain, mut world, first) = followed(ETH, |_| ()).await;
     let fence = world.log.writer("ingest-eth").unwrap();
     chain.mine(1).unwrap();
     let error = first.task.await.unwrap().unwrap_err();
@@ -303,14 +276,10 @@ async fn a_second_ingest_of_a_chain_ends_the_first() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn an_aborted_step_is_tried_again_unchanged() {
-    let devnet = devnet(20).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let run = world.run(config(ETH, devnet.url()));
-    world.until_head(ETH, &chain);
+    let (_devnet, chain, mut world, run) = followed(ETH, |_| ()).await;
     world.log.fail_next_commit();
     let sent = pay(&chain, 0, 5);
-    chain.mine(1).unwrap();
-    world.until_head(ETH, &chain);
+    world.mine(ETH, &chain, 1);
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), [sent]);
 }
@@ -336,8 +305,7 @@ async fn halted_chain_continues_after_a_rewind() {
     });
     broken.chain().reorg(30, Reorg::Keep).unwrap();
     world.until("halted", |_| render().contains("tidemark_ingest_halted{blockchain=\"avaxc\"} 1"));
-    let sent = pay(&polygon.chain(), 0, 5);
-    polygon.chain().mine(1).unwrap();
+    let sent = pay_in_block(&polygon.chain());
     world.until_head(Blockchain::Polygon, &polygon.chain());
     assert_eq!(world.published(Blockchain::Polygon).transactions(), [sent]);
     assert_eq!(world.published(HALTED).progress.as_ref().unwrap().head.number, 60);
@@ -363,29 +331,22 @@ async fn halted_chain_continues_after_a_rewind() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn tron_has_its_own_addresses_and_failed_payments() {
-    let devnet = devnet(20).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let mut chain_config = config(Blockchain::Tron, devnet.url());
-    chain_config.policy = Policy::flat(None, Some(Tag::Finalized));
-    let run = world.run(chain_config);
-    world.until_head(Blockchain::Tron, &chain);
+    const TRON: Blockchain = Blockchain::Tron;
+    let by_tag = |config: &mut ChainConfig| {
+        config.policy = Policy::flat(None, Some(Tag::Finalized));
+    };
+    let (_devnet, chain, mut world, run) = followed(TRON, by_tag).await;
     let failed = pay(&chain, 0, 4);
     chain.fail_transaction(tx(failed));
     let sent = pay(&chain, 0, 5);
-    chain.mine(1).unwrap();
-    world.until_head(Blockchain::Tron, &chain);
+    world.mine(TRON, &chain, 1);
     chain.mine(6).unwrap();
-    world.until("confirmed by the tag", |world| {
-        world.published(Blockchain::Tron).progress.as_ref().is_some_and(|p| p.confirmed == 21)
-    });
+    world.until_confirmed(TRON, 21);
     run.stop().await;
-    assert_eq!(
-        world.published(Blockchain::Tron).transactions(),
-        [sent],
-        "a failed one pays nothing"
-    );
-    let (_, seen) = world.published(Blockchain::Tron).live.values().next().unwrap();
-    let expected = Address::new(Blockchain::Tron.address_family(), wallet(0).0.0);
+    let published = world.published(TRON);
+    assert_eq!(published.transactions(), [sent], "a failed one pays nothing");
+    let (_, seen) = published.live.values().next().unwrap();
+    let expected = Address::new(TRON.address_family(), wallet(0).0.0);
     assert_eq!(seen.to_address, expected);
     assert!(seen.to_address.to_string().starts_with('T'));
 }
@@ -403,8 +364,7 @@ async fn more_wallets_than_a_filter_takes_and_none_at_all() {
     world.until_head(ETH, &chain);
     world.until_head(Blockchain::Base, &chain);
     let sent = [0, 499, 500, 1199].map(|number| pay(&chain, number, 5));
-    chain.mine(1).unwrap();
-    world.until_head(ETH, &chain);
+    world.mine(ETH, &chain, 1);
     world.until_head(Blockchain::Base, &chain);
     for run in runs {
         run.stop().await;

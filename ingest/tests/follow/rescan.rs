@@ -21,12 +21,9 @@ async fn miss(devnet: &Devnet, world: &mut World) -> [Hash; 2] {
     world.until_head(ETH, &node);
     let sent = [pay(&node, 0, 5), pay(&node, 1, 5)];
     for _ in 0..2 {
-        node.mine(5).unwrap();
-        world.until_head(ETH, &node);
+        world.mine(ETH, &node, 5);
     }
-    world.until("confirmed", |world| {
-        world.published(ETH).progress.as_ref().is_some_and(|progress| progress.confirmed >= 21)
-    });
+    world.until_confirmed(ETH, 21);
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), []);
     sent
@@ -81,8 +78,7 @@ async fn rescan_needs_the_receipts_of_two_endpoints() {
     assert_eq!((write(&some), write(&found), write(&some), write(&found)), (1, 1, 0, 0));
     assert_eq!(ask(1, 99).await.unwrap().missing, []);
     let run = world.run(config(ETH, devnet.url()));
-    node.mine(1).unwrap();
-    world.until_head(ETH, &node);
+    world.mine(ETH, &node, 1);
     run.stop().await;
     assert_eq!(world.published(ETH).transactions(), sent);
     assert!(world.published(ETH).records.iter().all(|record| record.epoch.0 == 0));
@@ -103,8 +99,7 @@ async fn rescan_fences_a_follower_only_when_it_writes() {
     let run = world.run(config(ETH, &front.url));
     world.until_head(ETH, &node);
     let sent = pay(&node, 0, 5);
-    node.mine(10).unwrap();
-    world.until_head(ETH, &node);
+    world.mine(ETH, &node, 10);
     let found = Rescan::find(&log, &chain, (21, 21), |_, _| {}).await.unwrap();
     assert!(!run.task.is_finished());
     let now = SystemClock.now();

@@ -7,7 +7,7 @@ use schemas::{Hash, Topic, TxHash};
 use tidemark_ingest::{Resolution, ResolveError, Verdict};
 
 use crate::ETH;
-use crate::world::{LAYOUT, World, config, devnet, pay};
+use crate::world::{LAYOUT, World, config, followed, pay};
 
 /// The last head holds these transfers, and confirms their blocks or not yet.
 fn hold(world: &World, transactions: &[TxHash], is_confirmed: bool) {
@@ -50,13 +50,9 @@ fn last_head(world: &mut World, is_so: impl Fn(&ChainRecord, &[TxHash]) -> bool)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn an_operator_decides_about_what_is_held() {
-    let devnet = devnet(20).await;
-    let (node, mut world) = (devnet.chain(), World::new());
-    let run = world.run(config(ETH, devnet.url()));
-    world.until_head(ETH, &node);
+    let (devnet, node, mut world, run) = followed(ETH, |_| ()).await;
     let [there, gone, other] = [5, 6, 7].map(|units| pay(&node, 0, units));
-    node.mine(1).unwrap();
-    world.until_head(ETH, &node);
+    world.mine(ETH, &node, 1);
     run.stop().await;
 
     let nothing = resolve(&world, there, Verdict::Accept).unwrap_err().to_string();
@@ -81,8 +77,7 @@ async fn an_operator_decides_about_what_is_held() {
     assert!(matches!(resolve(&world, gone, Verdict::Accept), Err(ResolveError::NotHeld(..))));
 
     let run = world.run(config(ETH, devnet.url()));
-    node.mine(1).unwrap();
-    world.until_head(ETH, &node);
+    world.mine(ETH, &node, 1);
     run.stop().await;
     last_head(&mut world, |record, _| record.epoch.0 == 1 && record.block.number == 22);
 }

@@ -97,21 +97,20 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
         let shown = (process.follows(FIRST), process.follows(LAST));
         assert_eq!(shown, (Some(of_first), Some(!of_first)));
     }
+    let mine = |world: &mut World, blocks| {
+        for (blockchain, devnet) in [(FIRST, &first), (LAST, &last)] {
+            world.mine(blockchain, &devnet.chain(), blocks);
+        }
+    };
     let mut sent = Vec::new();
     for units in 1..4 {
         sent.push((pay(&first.chain(), 0, units), pay(&last.chain(), 0, units)));
-        first.chain().mine(1).unwrap();
-        last.chain().mine(1).unwrap();
-        world.until_head(FIRST, &first.chain());
-        world.until_head(LAST, &last.chain());
+        mine(&mut world, 1);
     }
     // Blocks mined between the two owners are scanned by the new one.
     a.stop();
     sent.push((pay(&first.chain(), 1, 9), pay(&last.chain(), 1, 9)));
-    first.chain().mine(2).unwrap();
-    last.chain().mine(2).unwrap();
-    world.until_head(FIRST, &first.chain());
-    world.until_head(LAST, &last.chain());
+    mine(&mut world, 2);
     assert_eq!(seen(&takeovers).len(), 4, "{takeovers:?}");
     assert_eq!(seen(&takeovers)[3], taken("b", FIRST));
     b.stop();
@@ -166,8 +165,7 @@ async fn fenced_chain_that_is_still_ours_is_resumed() {
     first.chain().mine(1).unwrap();
     // The other chain is unaffected.
     let sent = pay(&last.chain(), 0, 5);
-    last.chain().mine(1).unwrap();
-    world.until_head(LAST, &last.chain());
+    world.mine(LAST, &last.chain(), 1);
     assert_eq!(world.published(LAST).transactions(), [sent]);
     world.until_head(FIRST, &first.chain());
     assert_eq!(seen(&takeovers).len(), 3, "{takeovers:?}");
@@ -186,8 +184,7 @@ async fn a_chain_that_is_not_configured_here_stops_nothing() {
     // Now the chain is assigned to b, which has no configuration for it.
     let c = Process::start(&world, &takeovers, "c", vec![config(FIRST, first.url())]);
     b.stop();
-    first.chain().mine(1).unwrap();
-    world.until_head(FIRST, &first.chain());
+    world.mine(FIRST, &first.chain(), 1);
     assert_eq!(seen(&takeovers).last().unwrap().0, "c");
     c.stop();
 }
@@ -220,8 +217,7 @@ async fn what_is_watched_may_not_leave_the_configuration() {
         progress.is_some_and(|p| p.watched.iter().any(|watch| watch.wallet_address == added))
     });
     let sent = pay(&first.chain(), 7, 5);
-    first.chain().mine(1).unwrap();
-    world.until_head(FIRST, &first.chain());
+    world.mine(FIRST, &first.chain(), 1);
     assert_eq!(world.published(FIRST).transactions(), [sent]);
     c.stop();
 }

@@ -8,7 +8,7 @@ use runtime::{Clock, SystemClock};
 use schemas::{AlertKind, Blockchain};
 use tidemark_ingest::{ChainConfig, Policy, Rescan, Tag};
 
-use crate::world::{TOKEN, World, config, pay};
+use crate::world::{Run, TOKEN, World, config, pay};
 
 const TRON: Blockchain = Blockchain::Tron;
 const OUTCOMES: &str = "gettransactioninfobyblocknum";
@@ -29,9 +29,17 @@ fn followed(devnet: &Devnet) -> ChainConfig {
     ChainConfig { policy, reorg_window: 64, ..config(TRON, devnet.url()) }
 }
 
+/// A node whose chain is followed, and was scanned up to its head.
+async fn begun() -> (Devnet, Chain, World, Run) {
+    let devnet = node(40).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let run = world.run(followed(&devnet));
+    world.until_head(TRON, &chain);
+    (devnet, chain, world, run)
+}
+
 fn confirmed(world: &World) -> i64 {
-    let published = world.published.get(&TRON);
-    published.and_then(|one| one.progress.as_ref()).map_or(-1, |progress| progress.confirmed)
+    world.published(TRON).confirmed()
 }
 
 fn height(chain: &Chain) -> i64 {
@@ -40,10 +48,7 @@ fn height(chain: &Chain) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn payment_counts_once_its_block_has_all_outcomes() {
-    let devnet = node(40).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let run = world.run(followed(&devnet));
-    world.until_head(TRON, &chain);
+    let (_devnet, chain, mut world, run) = begun().await;
     chain.skip_slots(1).unwrap();
     // One that failed pays nothing, even where its log remains.
     chain.fail_transaction(alloy_primitives::B256::new(pay(&chain, 0, 5).0));
@@ -59,18 +64,15 @@ async fn payment_counts_once_its_block_has_all_outcomes() {
     world.until("asked for outcomes again", |_| chain.request_count(OUTCOMES) > 2);
     assert!(confirmed(&world) < paid_at);
     chain.break_native(None);
-    world.until("confirmed", |world| confirmed(world) >= paid_at);
+    world.until_confirmed(TRON, paid_at);
     run.stop().await;
     assert_eq!(world.published(TRON).transactions(), [sent]);
-    assert_eq!(world.published(TRON).progress.as_ref().unwrap().epoch.0, 0);
+    assert_eq!(world.published(TRON).epoch(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn what_turns_out_to_have_failed_is_taken_back() {
-    let devnet = node(40).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let run = world.run(followed(&devnet));
-    world.until_head(TRON, &chain);
+    let (_devnet, chain, mut world, run) = begun().await;
     let (failing, sent) = (pay(&chain, 0, 5), pay(&chain, 1, 6));
     chain.mine(1).unwrap();
     let paid_at = height(&chain);
@@ -79,7 +81,7 @@ async fn what_turns_out_to_have_failed_is_taken_back() {
     chain.fail_transaction(alloy_primitives::B256::new(failing.0));
     chain.mine(SOLID).unwrap();
     world.until("taken back", |world| world.published(TRON).transactions() == [sent]);
-    world.until("confirmed", |world| confirmed(world) >= paid_at);
+    world.until_confirmed(TRON, paid_at);
     run.stop().await;
 }
 
@@ -108,7 +110,7 @@ async fn busy_node_is_retried_lite_node_uses_json_rpc() {
             world.until("suspended", |_| chain.request_count("getblock") > asked);
             chain.break_native(None);
         }
-        world.until("confirmed", |world| confirmed(world) >= paid_at);
+        world.until_confirmed(TRON, paid_at);
         run.stop().await;
         assert_eq!(world.published(TRON).transactions(), [sent]);
         assert_eq!(chain.request_count(OUTCOMES) == 0, is_lite);
@@ -125,10 +127,7 @@ fn pay_both(chain: &Chain) -> schemas::Hash {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn rescan_needs_an_outcome_of_success() {
-    let devnet = node(40).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let run = world.run(followed(&devnet));
-    world.until_head(TRON, &chain);
+    let (devnet, chain, mut world, run) = begun().await;
     run.stop().await;
     // After a long outage logs are asked for alone.
     chain.lag_logs(10_000);
@@ -188,7 +187,7 @@ async fn late_find_needs_success_at_the_first_endpoint() {
         mine(1);
         world.published.get(&TRON).is_some_and(|one| one.transactions() == [sent])
     });
-    world.until("confirmed", |world| confirmed(world) >= paid_at);
+    world.until_confirmed(TRON, paid_at);
     run.stop().await;
     assert!(world.alerts().iter().any(|alert| alert.kind == AlertKind::LateFind));
 }
@@ -196,10 +195,7 @@ async fn late_find_needs_success_at_the_first_endpoint() {
 /// A hole in the index of logs, which the outcomes of the same node do not have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn what_the_index_lacks_is_found_by_outcomes() {
-    let devnet = node(40).await;
-    let (chain, mut world) = (devnet.chain(), World::new());
-    let run = world.run(followed(&devnet));
-    world.until_head(TRON, &chain);
+    let (_devnet, chain, mut world, run) = begun().await;
     let sent = pay(&chain, 0, 5);
     chain.leave_unindexed(alloy_primitives::B256::new(sent.0));
     chain.mine(1).unwrap();

@@ -35,8 +35,7 @@ async fn later_wallets_and_contracts_are_scanned() {
     let known = pay(&chain, 0, 5);
     pay(&chain, 1, 5);
     pay_other(0);
-    chain.mine(1).unwrap();
-    world.until_head(ETH, &chain);
+    world.mine(ETH, &chain, 1);
     run.stop().await;
     // After the last scanned block, and before anything is announced.
     let meanwhile = [pay(&chain, 1, 7), pay_other(0)];
@@ -53,8 +52,7 @@ async fn later_wallets_and_contracts_are_scanned() {
     let run = world.run(second);
     world.until_head(ETH, &chain);
     let after = [pay(&chain, 1, 8), pay_other(1)];
-    chain.mine(1).unwrap();
-    world.until_head(ETH, &chain);
+    world.mine(ETH, &chain, 1);
     run.stop().await;
 
     let published = world.published(ETH);
@@ -103,8 +101,7 @@ async fn chain_catches_up_beside_a_live_one() {
     let mut live_sent = Vec::new();
     for _ in 0..5 {
         live_sent.push(pay(&live.chain(), 1, 6));
-        live.chain().mine(1).unwrap();
-        world.until_head(LIVE, &live.chain());
+        world.mine(LIVE, &live.chain(), 1);
     }
     world.until_head(ETH, &chain);
     run.stop().await;

@@ -80,6 +80,13 @@ pub(crate) fn pay(chain: &Chain, to: u16, units: u64) -> Hash {
     Hash(chain.transfer(TOKEN, PAYER, wallet(to), U256::from(units)).unwrap().0)
 }
 
+/// A block with a payment of five units to the first wallet.
+pub(crate) fn pay_in_block(chain: &Chain) -> Hash {
+    let sent = pay(chain, 0, 5);
+    chain.mine(1).unwrap();
+    sent
+}
+
 /// One run of ingest.
 pub(crate) struct Run {
     pub(crate) stop: CancellationToken,
@@ -91,6 +98,20 @@ impl Run {
         self.stop.cancel();
         tokio::time::timeout(DEADLINE, self.task).await.unwrap().unwrap().unwrap();
     }
+}
+
+/// A chain of 20 blocks that is followed by a changed configuration, and was scanned up to its head.
+pub(crate) async fn followed(
+    blockchain: Blockchain,
+    change: impl FnOnce(&mut ChainConfig),
+) -> (Devnet, Chain, World, Run) {
+    let devnet = devnet(20).await;
+    let (chain, mut world) = (devnet.chain(), World::new());
+    let mut config = config(blockchain, devnet.url());
+    change(&mut config);
+    let run = world.run(config);
+    world.until_head(blockchain, &chain);
+    (devnet, chain, world, run)
 }
 
 /// The log, and everything read from it since it was opened.
@@ -122,6 +143,15 @@ impl Published {
             && self.heads.len() == LAYOUT.lanes as usize
             && (progress.epoch, progress.head) == first;
         agree.then_some(first.1)
+    }
+
+    pub(crate) fn epoch(&self) -> i64 {
+        self.progress.as_ref().unwrap().epoch.0
+    }
+
+    /// The confirmed height of the smallest amounts; -1 before it is known.
+    pub(crate) fn confirmed(&self) -> i64 {
+        self.progress.as_ref().map_or(-1, |progress| progress.confirmed)
     }
 
     /// The hashes of the live transfers' transactions, in the order of the chain.
@@ -210,6 +240,18 @@ impl World {
         self.until("scanned up to the head", |world| {
             let head = world.published.get(&blockchain).and_then(Published::head);
             head.is_some_and(|head| head.hash.0 == chain.head().hash.0)
+        });
+    }
+
+    /// Mines blocks, and reads until they are scanned.
+    pub(crate) fn mine(&mut self, blockchain: Blockchain, chain: &Chain, blocks: u64) {
+        chain.mine(blocks).unwrap();
+        self.until_head(blockchain, chain);
+    }
+
+    pub(crate) fn until_confirmed(&mut self, blockchain: Blockchain, number: i64) {
+        self.until(&format!("confirmed up to {number}"), |world| {
+            world.published.get(&blockchain).is_some_and(|one| one.confirmed() >= number)
         });
     }
 
