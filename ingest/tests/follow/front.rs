@@ -12,14 +12,37 @@ use tokio::net::TcpListener;
 /// The answer to a request in place of the chain's.
 type Rule = Box<dyn Fn(&str) -> Option<(u16, String)> + Send>;
 
-#[derive(Default)]
-struct Shared {
-    rule: Option<Rule>,
+/// What the answers of the chain leave out or rename.
+#[derive(Default, Clone)]
+struct Faults {
     hides_logs: bool,
     hides_receipts: bool,
     hides_transactions: bool,
     /// (`hash`, `other`): logs of block `hash` are reported under `other`.
     orphaned: Option<(String, String)>,
+}
+
+impl Faults {
+    fn apply(&self, replies: &mut Value) {
+        if let Some((hash, other)) = &self.orphaned {
+            rename(replies, hash, other);
+        }
+        if self.hides_logs {
+            replace(replies, Value::is_array, &Value::Array(Vec::new()));
+        }
+        if self.hides_receipts {
+            replace(replies, |result| result["logs"].is_array(), &Value::Null);
+        }
+        if self.hides_transactions {
+            empty(replies);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    rule: Option<Rule>,
+    faults: Faults,
     /// The requests so far.
     asked: Vec<String>,
 }
@@ -37,12 +60,10 @@ impl Front {
         let shared: Arc<Mutex<Shared>> = Arc::default();
         let (seen, behind) = (shared.clone(), devnet.to_owned());
         let answer = move |body: String| {
-            let (replaced, [hides_logs, hides_receipts, hides_transactions], renamed) = {
+            let (replaced, faults) = {
                 let mut seen = seen.lock().unwrap();
                 seen.asked.push(body.clone());
-                let replaced = seen.rule.as_ref().and_then(|rule| rule(&body));
-                let hides = [seen.hides_logs, seen.hides_receipts, seen.hides_transactions];
-                (replaced, hides, seen.orphaned.clone())
+                (seen.rule.as_ref().and_then(|rule| rule(&body)), seen.faults.clone())
             };
             let behind = behind.clone();
             async move {
@@ -50,7 +71,7 @@ impl Front {
                     Some(replaced) => replaced,
                     None => {
                         let client = reqwest::Client::new();
-                        let body = match &renamed {
+                        let body = match &faults.orphaned {
                             Some((hash, other)) => body.replace(other, hash),
                             None => body,
                         };
@@ -58,18 +79,7 @@ impl Front {
                         let request = request.header("content-type", "application/json");
                         let mut replies: Value =
                             request.send().await.unwrap().json().await.unwrap();
-                        if let Some((hash, other)) = &renamed {
-                            rename(&mut replies, hash, other);
-                        }
-                        if hides_logs {
-                            replace(&mut replies, Value::is_array, &Value::Array(Vec::new()));
-                        }
-                        if hides_receipts {
-                            replace(&mut replies, |result| result["logs"].is_array(), &Value::Null);
-                        }
-                        if hides_transactions {
-                            empty(&mut replies);
-                        }
+                        faults.apply(&mut replies);
                         (200, replies.to_string())
                     }
                 };
@@ -92,25 +102,25 @@ impl Front {
 
     /// Returns empty lists of logs instead of an error.
     pub(crate) fn hide_logs(&self) {
-        self.shared.lock().unwrap().hides_logs = true;
+        self.shared.lock().unwrap().faults.hides_logs = true;
     }
 
     /// Reports the logs of block `hash` under `other`, a block of the same height, also when asked
     /// for `other`.
     pub(crate) fn orphan(&self, hash: &str, other: &str) {
-        self.shared.lock().unwrap().orphaned = Some((hash.to_owned(), other.to_owned()));
+        self.shared.lock().unwrap().faults.orphaned = Some((hash.to_owned(), other.to_owned()));
     }
 
     /// Omits logs and receipts, without an error.
     pub(crate) fn deny(&self) {
-        let mut shared = self.shared.lock().unwrap();
-        (shared.hides_logs, shared.hides_receipts) = (true, true);
+        let faults = &mut self.shared.lock().unwrap().faults;
+        (faults.hides_logs, faults.hides_receipts) = (true, true);
     }
 
     /// Serves logs, but leaves their transactions and receipts out of the blocks.
     pub(crate) fn unlist(&self) {
-        let mut shared = self.shared.lock().unwrap();
-        (shared.hides_transactions, shared.hides_receipts) = (true, true);
+        let faults = &mut self.shared.lock().unwrap().faults;
+        (faults.hides_transactions, faults.hides_receipts) = (true, true);
     }
 
     /// Returns no logs and refuses `eth_getBlockReceipts`, so that nothing shows them.
@@ -123,10 +133,7 @@ impl Front {
 
     /// Ends faults that hide or rename something; [`Self::pass`] ends replaced answers.
     pub(crate) fn admit(&self) {
-        let mut shared = self.shared.lock().unwrap();
-        shared.orphaned = None;
-        (shared.hides_logs, shared.hides_receipts) = (false, false);
-        shared.hides_transactions = false;
+        self.shared.lock().unwrap().faults = Faults::default();
     }
 
     pub(crate) fn pass(&self) {
@@ -140,13 +147,17 @@ impl Front {
     }
 }
 
+/// The replies to a request: to its batch, or to a single call.
+fn each(replies: &mut Value) -> &mut [Value] {
+    match replies {
+        Value::Array(replies) => replies,
+        reply => std::slice::from_mut(reply),
+    }
+}
+
 /// Replaces the results that `is_one` selects. A list is of logs, or of a block's receipts.
 fn replace(replies: &mut Value, is_one: impl Fn(&Value) -> bool, with: &Value) {
-    let replies = match replies {
-        Value::Array(replies) => replies.as_mut_slice(),
-        reply => std::slice::from_mut(reply),
-    };
-    for reply in replies.iter_mut().filter(|reply| is_one(&reply["result"])) {
+    for reply in each(replies).iter_mut().filter(|reply| is_one(&reply["result"])) {
         reply["result"] = with.clone();
     }
 }
@@ -155,22 +166,17 @@ fn replace(replies: &mut Value, is_one: impl Fn(&Value) -> bool, with: &Value) {
 fn empty(replies: &mut Value) {
     let none = Value::Array(Vec::new());
     replace(replies, |result| result[0]["status"].is_string(), &none);
-    let replies = match replies {
-        Value::Array(replies) => replies.as_mut_slice(),
-        reply => std::slice::from_mut(reply),
-    };
-    for reply in replies.iter_mut().filter(|reply| reply["result"]["transactions"].is_array()) {
-        reply["result"]["transactions"] = none.clone();
+    for reply in each(replies) {
+        if let Some(transactions) = reply.pointer_mut("/result/transactions") {
+            *transactions = none.clone();
+        }
     }
 }
 
 /// Gives logs another block.
 fn rename(replies: &mut Value, hash: &str, other: &str) {
-    let replies = match replies {
-        Value::Array(replies) => replies.as_mut_slice(),
-        reply => std::slice::from_mut(reply),
-    };
-    let logs = replies.iter_mut().filter_map(|reply| reply["result"].as_array_mut()).flatten();
+    let logs =
+        each(replies).iter_mut().filter_map(|reply| reply["result"].as_array_mut()).flatten();
     for log in logs.filter(|log| log["blockHash"] == hash) {
         log["blockHash"] = other.into();
     }
