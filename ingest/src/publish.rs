@@ -3,10 +3,24 @@
 //! (`machine/cursor/reorg.rs`).
 
 use log::NewRecord;
-use schemas::record::{ChainBody, ChainProgress, ChainRecord, Watch};
-use schemas::{Layout, Partition, Topic};
+use schemas::record::{Block, ChainBody, ChainProgress, ChainRecord, Watch};
+use schemas::{Epoch, Layout, Partition, Topic, UnixMicros};
 
-use crate::Error;
+use crate::{ChainConfig, Error};
+
+impl ChainConfig {
+    /// A record of the chain that no head of its step confirms.
+    pub(crate) fn record(
+        &self,
+        epoch: Epoch,
+        observed_at: UnixMicros,
+        block: Block,
+        body: ChainBody,
+    ) -> ChainRecord {
+        let blockchain = self.blockchain;
+        ChainRecord { blockchain, epoch, block, observed_at, body, confirmed: false }
+    }
+}
 
 /// The atomic step of some records, in their order. `watched` are all watches after the step.
 ///

@@ -222,24 +222,18 @@ fn records(
     now: UnixMicros,
 ) -> Vec<ChainRecord> {
     let (last, head) = (history.last(), history.head());
-    let record = |block, body, confirmed| ChainRecord {
-        blockchain: chain.blockchain,
-        epoch: history.epoch(),
-        block,
-        observed_at: history.observed_at().next(now),
-        body,
-        confirmed,
-    };
+    let observed_at = history.observed_at().next(now);
+    let record = |block, body| chain.record(history.epoch(), observed_at, block, body);
     let mut transfers: Vec<(Block, Observation)> = Vec::with_capacity(missing.len());
     for (block, seen) in missing {
         let ordinal = next_ordinal(history, block.number, seen, &transfers);
         transfers.push((*block, Observation { ordinal, ..*seen }));
     }
     let transfers = transfers.into_iter().map(|(block, seen)| {
-        let confirmed = head.confirmed_number(seen.value).min(last.number);
-        record(block, ChainBody::Transfer(seen), block.number <= confirmed)
+        let confirmed = block.number <= head.confirmed_number(seen.value).min(last.number);
+        ChainRecord { confirmed, ..record(block, ChainBody::Transfer(seen)) }
     });
-    transfers.chain([record(last, ChainBody::Head(head.clone()), false)]).collect()
+    transfers.chain([record(last, ChainBody::Head(head.clone()))]).collect()
 }
 
 fn alert(

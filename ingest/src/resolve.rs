@@ -93,14 +93,8 @@ impl Resolution {
     }
 
     fn records(&self, chain: &ChainConfig, history: &History, now: UnixMicros) -> Vec<ChainRecord> {
-        let record = |block, body| ChainRecord {
-            blockchain: chain.blockchain,
-            epoch: self.epoch,
-            block,
-            observed_at: history.observed_at().next(now),
-            body,
-            confirmed: false,
-        };
+        let observed_at = history.observed_at().next(now);
+        let record = |block, body| chain.record(self.epoch, observed_at, block, body);
         let retracted = self.transfers.iter().filter(|_| self.verdict == Verdict::Reject);
         let retracts = retracted.map(|held| record(held.block, ChainBody::Retract(held.transfer)));
         let mut head: Head = history.head().clone();

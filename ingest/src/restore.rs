@@ -173,7 +173,6 @@ mod tests {
 
     use super::*;
     use crate::machine::{Cursor, Next, Policy};
-    use crate::publish;
     use crate::simulation::{MemoryLog, Node, Payment, chain};
 
     /// A log with some followed blocks of a chain, and the cursor's history.
@@ -185,9 +184,7 @@ mod tests {
             loop {
                 let answer = node.answer(&cursor.ask()).unwrap();
                 let decision = cursor.answer(answer, node.clock());
-                memory.commit(
-                    publish::step(&decision.publish, chain.watched(), &memory.layout).unwrap(),
-                );
+                memory.publish(&chain, &decision.publish);
                 if decision.next == Next::AtTip {
                     break;
                 }
@@ -259,13 +256,10 @@ mod tests {
         // A head of another chain, and one that the other lane does not have.
         let last = known.last();
         let block = Block { number: last.number + 1, ..last };
-        let head = |blockchain| ChainRecord {
-            blockchain,
-            epoch: known.epoch(),
-            block,
-            observed_at: known.observed_at(),
-            body: ChainBody::Head(known.head().clone()),
-            confirmed: false,
+        let head = |blockchain| {
+            let body = ChainBody::Head(known.head().clone());
+            let record = chain.record(known.epoch(), known.observed_at(), block, body);
+            ChainRecord { blockchain, ..record }
         };
         let with = |record: ChainRecord| {
             let mut memory = memory.clone();

@@ -256,14 +256,7 @@ impl Rewind {
     }
 
     fn records(&self, chain: &ChainConfig) -> Vec<ChainRecord> {
-        let record = |block, body| ChainRecord {
-            blockchain: chain.blockchain,
-            epoch: self.epoch,
-            block,
-            observed_at: self.observed_at,
-            body,
-            confirmed: false,
-        };
+        let record = |block, body| chain.record(self.epoch, self.observed_at, block, body);
         let retracted = self.retracted.iter();
         let retracts = retracted.map(|(block, seen, _)| record(*block, ChainBody::Retract(*seen)));
         let watches = self.watches.iter().cloned();

@@ -6,20 +6,27 @@ mod node;
 mod served;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use log::embedded::EmbeddedLog;
+use log::{Log, TopicPartition};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use schemas::record::{Block, ChainBody, ChainRecord, Observation};
+use schemas::record::{
+    Block, ChainBody, ChainRecord, ConfirmedTier, Head, Observation, Record, example,
+};
 use schemas::{
-    Address, AddressFamily, Blockchain, Epoch, Stablecoin, StablecoinContract, UnixMicros,
+    Address, AddressFamily, Blockchain, Epoch, Partition, Stablecoin, StablecoinContract, Topic,
+    UnixMicros,
 };
 
 pub(crate) use memory_log::MemoryLog;
 pub(crate) use node::{FORGED, Node, Payment, event, time};
 pub(crate) use served::{Answers, Served, replies};
 
+use crate::endpoints::Pauses;
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
-use crate::{ChainConfig, EndpointConfig, RpcUrl, publish, restore, watched};
+use crate::{ChainConfig, EndpointConfig, RpcUrl, restore, watched};
 
 /// Maximum reorganisation depth.
 const DEPTH_MAX: usize = 6;
@@ -28,6 +35,18 @@ const DEPTH_MAX: usize = 6;
 const WINDOW: i64 = 8;
 /// Number of random histories, unless `TIDEMARK_TEST_CASES` has another one.
 const CASES: u32 = 500;
+
+/// Pauses of no length. No endpoint is checked again, and none counts as stuck.
+pub(crate) const PAUSES: Pauses = Pauses {
+    first: Duration::from_millis(1),
+    max: Duration::from_millis(1),
+    repair: Duration::from_millis(1),
+    sole_max: Duration::from_millis(1),
+    alone: Duration::ZERO,
+    stuck: Duration::MAX,
+    recheck: Duration::MAX,
+    stalled: Duration::MAX,
+};
 
 pub(crate) fn wallet(position: u8) -> Address {
     Address::new(AddressFamily::Evm, [0x10 + position; 20])
@@ -48,7 +67,7 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
         blockchain,
         chain_id: 1,
         endpoints: vec![endpoint("http://127.0.0.1")],
-        request_timeout: std::time::Duration::from_secs(1),
+        request_timeout: Duration::from_secs(1),
         contracts: vec![contract],
         retired: Vec::new(),
         unlisted: Vec::new(),
@@ -58,13 +77,37 @@ pub(crate) fn chain(policy: Policy) -> ChainConfig {
         policy,
         start_block: None,
         // A head is held back for three polls.
-        poll_interval: std::time::Duration::from_secs(10),
+        poll_interval: Duration::from_secs(10),
         range_max: 5,
         reorg_window: WINDOW,
         alone: schemas::Amount::ZERO,
         lag: 0,
-        match_window: std::time::Duration::from_secs(3600),
+        match_window: Duration::from_secs(3600),
     }
+}
+
+/// A head in epoch 0 that confirms these heights.
+pub(crate) fn head(block: Block, confirmed: Vec<ConfirmedTier>, finalized: i64) -> ChainRecord {
+    let (match_window_seconds, held, has_gap) = (1, Vec::new(), false);
+    let head = Head { confirmed, finalized, match_window_seconds, held, has_gap };
+    ChainRecord { epoch: Epoch(0), block, body: ChainBody::Head(head), ..example::chain_record() }
+}
+
+/// The records of a topic's first partition.
+pub(crate) fn records<T: Record>(log: &EmbeddedLog, topic: Topic) -> Vec<T> {
+    let of = TopicPartition { topic, partition: Partition(0) };
+    let records = tokio::task::block_in_place(|| {
+        let bounds = log.bounds(of).unwrap();
+        log.read(of, bounds.start, 10_000).unwrap()
+    });
+    records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
+}
+
+/// The cursor of a new process, which has only the log.
+fn restarted(page: i64, memory: &MemoryLog, chain: &ChainConfig) -> Cursor {
+    let history = restore::restore_by(page, memory, chain, i64::MAX).unwrap();
+    let known = watched::known(memory, chain.blockchain).unwrap();
+    Cursor::new(chain.rules(), history, chain.unannounced(&known))
 }
 
 /// Next event.
@@ -316,20 +359,14 @@ impl World {
             self.reader.step(&decision.publish, self.depth);
             let head = decision.publish.last().map(|record| record.block.number);
             self.base = self.base.or(head);
-            self.memory.commit(
-                publish::step(&decision.publish, self.chain.watched(), &self.memory.layout)
-                    .unwrap(),
-            );
+            self.memory.publish(&self.chain, &decision.publish);
         }
         assert!(!matches!(decision.next, Next::Halt(_)), "{:?}", decision.next);
         decision.next
     }
 
     fn restart(&mut self, page: i64) {
-        let history = restore::restore_by(page, &self.memory, &self.chain, i64::MAX).unwrap();
-        let known = watched::known(&self.memory, self.chain.blockchain).unwrap();
-        let unannounced = self.chain.unannounced(&known);
-        let cursor = Cursor::new(self.chain.rules(), history, unannounced);
+        let cursor = restarted(page, &self.memory, &self.chain);
         if let (Some(read), Some(known)) = (cursor.history(), self.cursor.history()) {
             // A rewind makes the floor lower: a restart may know more below.
             let known = known.from(known.complete_above());

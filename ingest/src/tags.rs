@@ -117,11 +117,9 @@ impl TagCheck {
 
 #[cfg(test)]
 mod tests {
-    use schemas::record::{ChainBody, ChainRecord, Head, example};
-
     use super::*;
     use crate::machine::{Header, Policy};
-    use crate::simulation::{Node, chain};
+    use crate::simulation::{Node, chain, head};
 
     /// Returns the tag check of a development chain.
     fn check_of(policy: Policy) -> TagCheck {
@@ -172,16 +170,7 @@ mod tests {
     #[test]
     fn a_tag_of_another_fork_confirms_nothing() {
         let mut node = Node::new(10);
-        let head = Head {
-            confirmed: Vec::new(),
-            finalized: 0,
-            match_window_seconds: 1,
-            held: Vec::new(),
-            has_gap: false,
-        };
-        let body = ChainBody::Head(head);
-        let record = ChainRecord { block: node.head(), body, ..example::chain_record() };
-        let before = History::fold(None, &record).unwrap();
+        let before = History::fold(None, &head(node.head(), Vec::new(), 0)).unwrap();
         let mut tags = check_of(Policy::flat(None, Some(Tag::Safe)));
         let ours = Some(header(&node, 10));
         let (ask, mut answer) = poll(&node, ours);

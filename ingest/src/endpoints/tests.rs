@@ -1,7 +1,6 @@
 //! Several endpoints over real sockets: choice of the second endpoint, and masking of keys.
 
 use std::sync::Mutex;
-use std::time::Duration;
 
 use schemas::Stablecoin;
 use serde_json::{Value, json};
@@ -10,19 +9,7 @@ use super::*;
 use crate::EndpointConfig;
 use crate::config::ApiKey;
 use crate::machine::Policy;
-use crate::simulation::{Served, chain};
-
-const PAUSE: Duration = Duration::from_millis(1);
-const PAUSES: Pauses = Pauses {
-    first: PAUSE,
-    max: PAUSE,
-    repair: PAUSE,
-    sole_max: PAUSE,
-    recheck: Duration::MAX,
-    alone: Duration::ZERO,
-    stuck: Duration::MAX,
-    stalled: Duration::MAX,
-};
+use crate::simulation::{PAUSES, Served, chain};
 
 /// Answers every call with the chain id of the next request.
 async fn ids(mut ids: Vec<&'static str>) -> Served {

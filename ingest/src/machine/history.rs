@@ -212,6 +212,7 @@ mod tests {
     use schemas::{BlockHash, Hash, UnixSeconds};
 
     use super::*;
+    use crate::simulation;
 
     fn block(number: i64, fork: u8) -> Block {
         let hash: BlockHash = Hash([fork; 32]);
@@ -225,14 +226,8 @@ mod tests {
 
     fn head(epoch: i64, number: i64, fork: u8, finalized: i64) -> ChainRecord {
         let tier = ConfirmedTier { below: None, number: number - 1, timestamp: None };
-        let head = Head {
-            confirmed: vec![tier],
-            finalized,
-            match_window_seconds: 1,
-            held: Vec::new(),
-            has_gap: false,
-        };
-        record(epoch, block(number, fork), ChainBody::Head(head))
+        let head = simulation::head(block(number, fork), vec![tier], finalized);
+        ChainRecord { epoch: Epoch(epoch), ..head }
     }
 
     fn transfer(number: i64, fork: u8, log_index: i32) -> ChainRecord {

@@ -1,7 +1,6 @@
 //! Tests of missing transfers, and of an endpoint's answers about them.
 
 use schemas::Hash;
-use schemas::record::Head;
 
 use super::*;
 use crate::machine::Policy;
@@ -17,33 +16,16 @@ fn event(log_index: i32, units: u128) -> EventLog {
     simulation::event(block(5), log_index, units)
 }
 
-fn record(chain: &ChainConfig, block: Block, body: ChainBody) -> ChainRecord {
-    ChainRecord {
-        blockchain: chain.blockchain,
-        epoch: Epoch(0),
-        block,
-        observed_at: UnixMicros(block.number),
-        body,
-        confirmed: false,
-    }
-}
-
 fn head(chain: &ChainConfig, number: i64) -> ChainRecord {
-    let policy = &chain.rules().policy;
-    let head = Head {
-        confirmed: policy.confirmed(number, crate::machine::Tags::default()),
-        finalized: -1,
-        match_window_seconds: 1,
-        held: Vec::new(),
-        has_gap: false,
-    };
-    record(chain, block(number), ChainBody::Head(head))
+    let tags = crate::machine::Tags::default();
+    simulation::head(block(number), chain.rules().policy.confirmed(number, tags), -1)
 }
 
 /// Returns the history that was published after some payments of block 5.
 fn history(chain: &ChainConfig, logs: &[EventLog]) -> History {
     let payments = payments(&chain.rules().watch, logs).into_iter();
-    let payments = payments.map(|(_, seen)| record(chain, block(5), ChainBody::Transfer(seen)));
+    let payment = |seen| chain.record(Epoch(0), UnixMicros(5), block(5), ChainBody::Transfer(seen));
+    let payments = payments.map(|(_, seen)| payment(seen));
     let records = [head(chain, 4)].into_iter().chain(payments).chain([head(chain, 6)]);
     records.fold(None, |history, record| History::fold(history, &record)).unwrap()
 }
@@ -74,8 +56,7 @@ async fn blocks_before_the_log_are_not_compared() {
     let chain = chain(Policy::flat(Some(3), None));
     let mut memory = MemoryLog::new();
     for number in 1..=40 {
-        let step = publish::step(&[head(&chain, number)], Vec::new(), &memory.layout).unwrap();
-        memory.commit(step);
+        memory.publish(&chain, &[head(&chain, number)]);
     }
     let known = async |memory: &MemoryLog, from| {
         let log: Arc<dyn Log> = Arc::new(memory.clone());
@@ -95,7 +76,7 @@ async fn a_range_that_no_endpoint_has_is_not_rescanned() {
     let mut chain = chain(Policy::flat(Some(3), None));
     let mut memory = MemoryLog::new();
     for number in [1, 5] {
-        memory.commit(publish::step(&[head(&chain, number)], Vec::new(), &memory.layout).unwrap());
+        memory.publish(&chain, &[head(&chain, number)]);
     }
     let log: Arc<dyn Log> = Arc::new(memory);
     let served = Served::start(Arc::new(|_: &[serde_json::Value]| (401, String::new()))).await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{MemoryLog, Served, chain, endpoint};
+use crate::simulation::{self, MemoryLog, Served, chain, endpoint};
 use fork::{DEPTH_MIN, newest_common};
 
 fn block(number: i64, timestamp: i64) -> Block {
@@ -17,15 +17,8 @@ fn block(number: i64, timestamp: i64) -> Block {
 fn scanned(chain: &ChainConfig, blocks: &[Block]) -> MemoryLog {
     let mut memory = MemoryLog::new();
     for block in blocks {
-        let record = ChainRecord {
-            blockchain: chain.blockchain,
-            epoch: Epoch(0),
-            block: *block,
-            observed_at: UnixMicros(block.number),
-            body: ChainBody::Head(Head { finalized: -1, ..first_head(chain, *block) }),
-            confirmed: false,
-        };
-        memory.commit(publish::step(&[record], Vec::new(), &memory.layout).unwrap());
+        let confirmed = first_head(chain, *block).confirmed;
+        memory.publish(chain, &[simulation::head(*block, confirmed, -1)]);
     }
     memory
 }

@@ -4,33 +4,23 @@ use std::net::Ipv4Addr;
 
 use alloy_primitives::U256;
 use devnet::Devnet;
-use log::TopicPartition;
 use log::embedded::EmbeddedLog;
 use runtime::SystemClock;
 use schemas::record::ChainBody;
-use schemas::{AlertKind, AlertState, Layout, Partition, Topic};
+use schemas::{AlertKind, AlertState, Layout, Topic};
 use testkit::MovedClock;
 use testkit::faults::{Fault, NodeState, Proxy, invented};
 use testkit::harness::eventually;
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{self, wallet};
+use crate::simulation::{self, records, wallet};
 
 const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
 const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
 const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
-const PAUSES: Pauses = Pauses {
-    first: Duration::from_millis(1),
-    max: Duration::from_millis(1),
-    repair: Duration::from_millis(1),
-    sole_max: Duration::from_millis(1),
-    alone: Duration::ZERO,
-    stuck: Duration::MAX,
-    recheck: Duration::MAX,
-    // An alert at the first failed attempt.
-    stalled: Duration::ZERO,
-};
+/// An alert comes at the first failed attempt.
+const PAUSES: Pauses = Pauses { stalled: Duration::ZERO, ..simulation::PAUSES };
 
 struct World {
     devnet: Devnet,
@@ -139,29 +129,20 @@ impl World {
         eventually("an alarm", || async { self.readiness.alarms().first().cloned() }).await
     }
 
-    fn records<T: schemas::record::Record>(&self, topic: Topic) -> Vec<T> {
-        let of = TopicPartition { topic, partition: Partition(0) };
-        let records = tokio::task::block_in_place(|| {
-            let bounds = self.log.bounds(of).unwrap();
-            self.log.read(of, bounds.start, 1000).unwrap()
-        });
-        records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
-    }
-
     /// Ends it after some alerts and their end. Returns how many transfers were published.
     async fn end(self, alerts_due: usize) -> usize {
         eventually("no alarm", || async { self.readiness.alarms().is_empty().then_some(()) }).await;
         assert_eq!(self.readiness.details()[0]["halted"], serde_json::Value::Null);
         self.stop.cancel();
-        let records: Vec<ChainRecord> = self.records(Topic::TransfersRaw);
-        let alerts: Vec<Alert> = self.records(Topic::Alerts);
+        let alerts: Vec<Alert> = records(&self.log, Topic::Alerts);
+        let published: Vec<ChainRecord> = records(&self.log, Topic::TransfersRaw);
         let mut due = vec![AlertState::Raised; alerts_due];
         due.push(AlertState::Resolved);
         let states: Vec<_> = alerts.iter().map(|alert| alert.state).collect();
         assert_eq!(states, due, "{alerts:?}");
         assert!(alerts.iter().all(|alert| alert.kind == AlertKind::ChainHalted), "{alerts:?}");
         self.task.await.unwrap().unwrap();
-        records.iter().filter(|record| matches!(record.body, ChainBody::Transfer(_))).count()
+        published.iter().filter(|record| matches!(record.body, ChainBody::Transfer(_))).count()
     }
 }
 
@@ -250,7 +231,7 @@ async fn a_stall_is_resolved_by_another_process() {
     assert!(alarm.contains("nothing of eth was scanned"), "{alarm}");
     world.run(Duration::from_secs(60)).await;
     world.refused(3).await;
-    let raised: Vec<Alert> = world.records(Topic::Alerts);
+    let raised: Vec<Alert> = records(&world.log, Topic::Alerts);
     assert!(raised.iter().all(|alert| alert.state == AlertState::Raised), "{raised:?}");
     world.proxy.behaviour().fault = None;
     world.pay();

@@ -7,11 +7,11 @@ use schemas::record::{Block, ChainBody, ChainRecord, Observation};
 use schemas::{Epoch, TxHash, UnixMicros};
 use testkit::Dice;
 
-use super::{FORGED, MemoryLog, Node, Payment, chain};
+use super::{FORGED, MemoryLog, Node, Payment, chain, restarted};
+use crate::ChainConfig;
 use crate::machine::{Answer, Ask, Cursor, Decision, Next, Policy, Refusal, Role, Tag};
 use crate::rehearsal::seeds;
 use crate::sabotage::Defect;
-use crate::{ChainConfig, publish, restore, watched};
 
 /// Number of histories that a run plays, unless another one is requested.
 const SEEDS: u64 = 100;
@@ -220,8 +220,7 @@ impl World {
         if let Some(last) = decision.publish.last() {
             self.base = self.base.or(Some(last.block.number));
             self.reader.read(&decision.publish)?;
-            let step = publish::step(&decision.publish, self.config.watched(), &self.memory.layout);
-            self.memory.commit(step.unwrap());
+            self.memory.publish(&self.config, &decision.publish);
         }
         // Ends the first endpoint's fault: the simulation does not choose another endpoint, and one that stays on
         // another fork would halt the chain.
@@ -233,10 +232,7 @@ impl World {
     }
 
     fn restart(&mut self) {
-        let history = restore::restore_by(3, &self.memory, &self.config, i64::MAX).unwrap();
-        let known = watched::known(&self.memory, self.config.blockchain).unwrap();
-        let unannounced = self.config.unannounced(&known);
-        self.cursor = Cursor::new(self.config.rules(), history, unannounced);
+        self.cursor = restarted(3, &self.memory, &self.config);
         self.cursor.sabotage = self.sabotage;
     }
 

@@ -7,12 +7,15 @@ use async_trait::async_trait;
 use log::{
     Bounds, Error, Log, NewRecord, Offset, Record, Tail, TopicPartition, Worker, WorkerSpec, Writer,
 };
+use schemas::record::ChainRecord;
 use schemas::{Headers, Layout, Topic, UnixMicros};
+
+use crate::{ChainConfig, publish};
 
 /// Records by partition. Offsets have holes, as Kafka's have where a transaction ended.
 #[derive(Clone)]
 pub(crate) struct MemoryLog {
-    pub(crate) layout: Layout,
+    layout: Layout,
     records: BTreeMap<TopicPartition, Vec<Record>>,
     next: i64,
 }
@@ -37,6 +40,11 @@ impl MemoryLog {
             });
         }
         self.next += 2;
+    }
+
+    /// Commits a step of ingest.
+    pub(crate) fn publish(&mut self, chain: &ChainConfig, records: &[ChainRecord]) {
+        self.commit(publish::step(records, chain.watched(), &self.layout).unwrap());
     }
 
     /// Puts bytes that are no record into a partition.

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use log::{Log, TopicPartition};
 use runtime::Readiness;
 use schemas::record::{Alert, ChainBody, ChainRecord, Deposit, Head, Record};
-use schemas::{AlertKind, AlertState, Amount, OrderId, Partition, Topic};
+use schemas::{AlertKind, AlertState, Amount, OrderId, Topic};
 use testkit::faults::{Behaviour, Fault};
 
 use crate::ChainConfig;
@@ -16,7 +15,7 @@ use crate::rehearsal::customer::exact;
 use crate::rehearsal::run::{Run, config, pauses};
 use crate::rehearsal::shop::Shop;
 use crate::sabotage::Defect;
-use crate::simulation::wallet;
+use crate::simulation::{records, wallet};
 
 /// Time between two steps of a trial.
 const STEP: Duration = Duration::from_millis(20);
@@ -219,12 +218,7 @@ impl World {
     }
 
     pub(super) fn records<T: Record>(&self, topic: Topic) -> Vec<T> {
-        let of = TopicPartition { topic, partition: Partition(0) };
-        let records = tokio::task::block_in_place(|| {
-            let bounds = self.shop.log.bounds(of).unwrap();
-            self.shop.log.read(of, bounds.start, 10_000).unwrap()
-        });
-        records.iter().map(|r| schemas::decode(r.value.as_deref().unwrap()).unwrap()).collect()
+        records(&self.shop.log, topic)
     }
 
     /// Returns the number of raised alerts of a kind.
