@@ -312,19 +312,6 @@ fn failed_transactions_are_no_late_finds() {
     assert_eq!((published, confirmed(&cursor)), (vec![('t', 0, 11)], 12));
 }
 
-#[test]
-fn what_is_young_is_not_checked_yet() {
-    let mut node = Node::new(10);
-    let mut cursor = at_tip(depth(1), &node);
-    node.mine(&[pay(1)]);
-    let (decision, checks) = drive_by(&mut cursor, &node, &node);
-    assert_eq!((short(&decision.publish), checks), (vec![('t', 0, 11), ('h', 0, 11)], vec![]));
-    assert_eq!(confirmed(&cursor), 10);
-    node.mine(&[]);
-    assert_eq!(drive_by(&mut cursor, &node, &node).1, [(11, 11)]);
-    assert_eq!(confirmed(&cursor), 11);
-}
-
 /// Polls some microseconds after `NOW`, and returns what is confirmed then.
 fn poll(cursor: &mut Cursor, node: &Node, micros: i64) -> i64 {
     loop {

@@ -59,15 +59,6 @@ fn a_reorg_of_the_same_length_is_seen() {
 }
 
 #[test]
-fn reorg_below_the_first_scanned_block_continues() {
-    let (mut node, mut cursor) = followed(20);
-    node.reorg(3, &[]);
-    let (records, next) = drive(&mut cursor, &node);
-    assert_eq!(next, Next::AtTip);
-    assert_eq!(short(&records), [('h', 1, 16), ('h', 1, 21)]);
-}
-
-#[test]
 fn an_endpoint_that_is_behind_is_waited_for() {
     let (mut node, mut cursor) = followed(10);
     node.mine(&[]);

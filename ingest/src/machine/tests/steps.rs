@@ -57,24 +57,6 @@ fn transfer_says_if_its_steps_head_confirms_it() {
 }
 
 #[test]
-fn ranges_follow_each_other_and_end_at_the_head() {
-    let mut cursor = scan_from(1, 5);
-    let node = Node::new(12);
-    let mut ranges = Vec::new();
-    for _ in 0..100 {
-        let ask = cursor.ask();
-        ranges.extend(ask.logs.iter().filter_map(|span| match span {
-            Span::Range { from, to } if ask.role == Role::First => Some((*from, *to)),
-            Span::Range { .. } | Span::Receipts { .. } | Span::Block(_) => None,
-        }));
-        if turn(&mut cursor, &node).next == Next::AtTip {
-            break;
-        }
-    }
-    assert_eq!(ranges, [(1, 5), (6, 10), (11, 12)]);
-}
-
-#[test]
 fn step_asks_for_our_last_block_before_and_after() {
     let (mut node, mut cursor) = followed(10);
     node.mine(&[pay(1)]);
