@@ -105,7 +105,7 @@ fn lasts(since: Option<Instant>, bound: Duration, now: Instant) -> bool {
     since.is_some_and(|since| now.saturating_duration_since(since) >= bound)
 }
 
-/// The endpoints of a chain by position.
+/// The endpoints of a chain. Each is named by its position, which must be that of one of them.
 #[derive(Debug)]
 pub(crate) struct Health {
     states: Vec<State>,
@@ -131,7 +131,7 @@ impl Health {
 
     /// Returns `true` if an endpoint is not put aside.
     pub(crate) fn serves(&self, index: usize, now: Instant) -> bool {
-        self.states.get(index).is_some_and(|state| Self::is_up(state, now))
+        Self::is_up(&self.states[index], now)
     }
 
     /// The endpoint for a step, and how long to wait before it is asked. When all are aside, it is the one
@@ -181,7 +181,7 @@ impl Health {
         now: Instant,
     ) -> bool {
         let stuck = self.pauses.stuck;
-        let Some(state) = self.states.get_mut(index) else { return false };
+        let state = &mut self.states[index];
         match refusal {
             None | Some(Refusal::Behind) => state.unchecked = None,
             // Retried with a shorter range.
@@ -198,12 +198,12 @@ impl Health {
                 state.unchecked = Some((begun.map_or(now, |(since, _)| since), now));
             }
         }
-        self.states.get(index).is_some_and(|state| self.is_unchecked(state, now))
+        self.is_unchecked(&self.states[index], now)
     }
 
     /// Takes note of the head that an endpoint shows.
     pub(crate) fn head(&mut self, index: usize, number: i64, now: Instant) {
-        let Some(state) = self.states.get_mut(index) else { return };
+        let state = &mut self.states[index];
         if state.head.is_none_or(|(head, _)| number > head) {
             state.head = Some((number, now));
         }
@@ -217,10 +217,9 @@ impl Health {
     /// Takes note of a failure. Returns `true` if that put the endpoint aside.
     pub(crate) fn failed(&mut self, index: usize, fault: Fault, now: Instant) -> bool {
         let pauses = self.pauses;
-        let is_unchecked =
-            self.states.get(index).is_some_and(|state| self.is_unchecked(state, now));
+        let is_unchecked = self.is_unchecked(&self.states[index], now);
         let other_is_up = (0..self.states.len()).any(|i| i != index && self.serves(i, now));
-        let Some(state) = self.states.get_mut(index) else { return false };
+        let state = &mut self.states[index];
         let was_up = Self::is_up(state, now);
         let is_behind = matches!(fault, Fault::Behind | Fault::Refused(Refusal::Behind, _));
         let refuses = matches!(fault, Fault::Wrong | Fault::Refused(..)) && !is_behind;
@@ -261,7 +260,7 @@ impl Health {
     /// Takes note of a usable answer. Returns `true` if the endpoint was down before.
     pub(crate) fn served(&mut self, index: usize) -> bool {
         let first = self.pauses.first;
-        let Some(state) = self.states.get_mut(index) else { return false };
+        let state = &mut self.states[index];
         let was_down = state.down_since.is_some() || state.aside_until.is_some();
         (state.strikes, state.behind) = (0, 0);
         // Kept while second checks fail: with a reset the endpoint would scan and be put aside by turns.
@@ -319,21 +318,19 @@ impl Health {
     /// Returns `true` if an endpoint's chain must be checked before it is asked: it never was, or it was down so long
     /// that the provider may have put another node behind its URL.
     pub(crate) fn must_check(&self, index: usize, now: Instant) -> bool {
-        self.states.get(index).is_some_and(|state| {
-            let down = state.down_since.map(|since| now.saturating_duration_since(since));
-            !state.is_checked || down.is_some_and(|down| down > self.pauses.recheck)
-        })
+        let state = &self.states[index];
+        let down = state.down_since.map(|since| now.saturating_duration_since(since));
+        !state.is_checked || down.is_some_and(|down| down > self.pauses.recheck)
     }
 
     /// Returns `true` if the chain of an endpoint was never checked.
     pub(crate) fn is_new(&self, index: usize) -> bool {
-        self.states.get(index).is_some_and(|state| !state.is_checked)
+        !self.states[index].is_checked
     }
 
     pub(crate) fn checked(&mut self, index: usize) {
-        if let Some(state) = self.states.get_mut(index) {
-            (state.is_checked, state.down_since) = (true, None);
-        }
+        let state = &mut self.states[index];
+        (state.is_checked, state.down_since) = (true, None);
     }
 }
 
