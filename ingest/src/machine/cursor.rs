@@ -226,46 +226,37 @@ impl Cursor {
     /// The open question.
     pub(crate) fn ask(&self) -> Ask {
         let last = self.history.as_ref().map(|_| Point::Number(self.last().number));
-        let (blocks, logs) = match &self.phase {
-            Phase::Begin => (vec![Point::Latest], Vec::new()),
+        let numbers = |blocks: &[Block]| -> Vec<Point> {
+            blocks.iter().map(|block| Point::Number(block.number)).collect()
+        };
+        let blocks = match &self.phase {
+            Phase::Begin => vec![Point::Latest],
             Phase::Base { number } => {
-                let numbers = self.base_numbers(*number).into_iter();
-                (numbers.map(Point::Number).collect(), Vec::new())
+                self.base_numbers(*number).into_iter().map(Point::Number).collect()
             }
             Phase::Tip => {
                 let mut blocks = vec![Point::Latest];
                 blocks.extend(last);
-                if self.rules.policy.uses_tags() {
-                    blocks.push(Point::Finalized);
-                }
-                if self.rules.policy.uses(Tag::Safe) {
-                    blocks.push(Point::Safe);
-                }
-                (blocks, Vec::new())
+                blocks.extend(self.rules.policy.uses_tags().then_some(Point::Finalized));
+                blocks.extend(self.rules.policy.uses(Tag::Safe).then_some(Point::Safe));
+                blocks
             }
             Phase::Scan { from, to, .. } => {
                 let others = blocks::before_end(*from, *to).map(Point::Number);
-                let end = std::iter::once(Point::Number(*to));
-                (
-                    end.chain(last).chain(others).collect(),
-                    vec![Span::Range { from: *from, to: *to }],
-                )
+                let blocks = std::iter::once(Point::Number(*to)).chain(last).chain(others);
+                let logs = vec![Span::Range { from: *from, to: *to }];
+                return Ask { blocks: blocks.collect(), logs, ..Ask::default() };
             }
             Phase::Verify(scanned) => {
                 let logs = scanned.blocks.iter().map(|block| Span::Block(block.hash)).collect();
-                let points = scanned.blocks.iter().map(|block| Point::Number(block.number));
-                let blocks = last.into_iter().chain(points).collect();
+                let blocks = last.into_iter().chain(numbers(&scanned.blocks)).collect();
                 let receipts = scanned.transactions.clone();
                 return Ask { blocks, logs, receipts, ..Ask::default() };
             }
-            Phase::Search { below } => {
-                let page = self.search_page(*below);
-                (page.iter().map(|block| Point::Number(block.number)).collect(), Vec::new())
-            }
+            Phase::Search { below } => numbers(&self.search_page(*below)),
             Phase::Check(check) => return self.ask_check(check),
             Phase::Common { check, blocks, .. } => {
-                let blocks = blocks.iter().map(|block| Point::Number(block.number)).collect();
-                return Ask { role: check.role, blocks, ..Ask::default() };
+                return Ask { role: check.role, blocks: numbers(blocks), ..Ask::default() };
             }
             Phase::Settle { found, questions } => {
                 let is_own = questions.iter().all(|question| question.own.is_none());
@@ -273,7 +264,7 @@ impl Cursor {
             }
             Phase::Doubt(scanned) => return self.ask_doubted(scanned),
         };
-        Ask { blocks, logs, ..Ask::default() }
+        Ask { blocks, ..Ask::default() }
     }
 
     /// Applies the answer to [`Cursor::ask`]. Assumes that the records of the decision are published

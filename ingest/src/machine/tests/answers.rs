@@ -113,16 +113,22 @@ fn logs_left_out_of_a_short_range_are_found_by_hash() {
     assert_eq!(short(&turn(&mut cursor, &node).publish), [('t', 0, 14), ('h', 0, 27)]);
 }
 
+/// Reactions to a changed scan of [`scanning`], after which both payments and a head are published all the same.
+fn scanned(blocks: usize, change: &dyn Fn(&mut Answer)) -> (Cursor, Node, Next) {
+    let (mut cursor, node) = scanning(blocks);
+    let mut answer = node.answer(&cursor.ask()).unwrap();
+    change(&mut answer);
+    let next = cursor.answer(answer, now()).next;
+    assert_eq!(drive(&mut cursor, &node).0.len(), 3);
+    (cursor, node, next)
+}
+
 #[test]
 fn the_headers_of_a_short_range_are_one_chain() {
     let changed = |change: &dyn Fn(&mut Answer)| {
-        let (mut cursor, node) = scanning(4);
-        let mut answer = node.answer(&cursor.ask()).unwrap();
-        change(&mut answer);
-        let decision = cursor.answer(answer, now());
-        assert_eq!(drive(&mut cursor, &node).0.len(), 3);
+        let (mut cursor, node, next) = scanned(4, change);
         assert_eq!(drive(&mut cursor, &node).0.len(), 1, "the head after the second check");
-        decision.next
+        next
     };
     assert_eq!(changed(&|_| {}), Next::Ask);
     assert_eq!(changed(&|answer| answer.blocks[3] = None), Next::Behind);
@@ -144,24 +150,14 @@ fn the_headers_of_a_short_range_are_one_chain() {
 
 #[test]
 fn a_long_range_begins_after_our_last_block() {
-    let changed = |change: &dyn Fn(&mut Answer)| {
-        let (mut cursor, node) = scanning(17);
-        let mut answer = node.answer(&cursor.ask()).unwrap();
-        change(&mut answer);
-        let decision = cursor.answer(answer, now());
-        assert_eq!(drive(&mut cursor, &node).0.len(), 3);
-        decision.next
-    };
+    let changed = |change: &dyn Fn(&mut Answer)| scanned(17, change).2;
     assert_eq!(changed(&|_| {}), Next::Ask);
     let parent = Next::Retry("the next block has another parent");
     let other = |answer: &mut Answer| answer.blocks[2].as_mut().unwrap().parent = Hash([9; 32]);
     assert_eq!(changed(&other), parent);
     assert_eq!(changed(&|answer| answer.blocks[2] = None), Next::Behind);
     let forks = Next::Retry("logs and headers are of two forks");
-    let early = |answer: &mut Answer| {
-        answer.logs[0][0].block_number = 11;
-    };
-    assert_eq!(changed(&early), forks);
+    assert_eq!(changed(&|answer| answer.logs[0][0].block_number = 11), forks);
 }
 
 #[test]
