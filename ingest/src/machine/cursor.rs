@@ -2,9 +2,7 @@
 //! reorganisation in [`reorg`], the second check in [`second`], differences of two answers in [`settle`].
 
 mod begin;
-mod check;
 mod checks;
-mod doubt;
 mod due;
 mod publish;
 mod reorg;
@@ -24,8 +22,7 @@ use super::{
     Refusal, Rules, Span, Tag, Tags,
 };
 
-use check::{Check, Found, Question};
-use checks::Checks;
+use checks::{Check, Checks, Found, Question};
 use scan::Scanned;
 use settle::LateWatch;
 

@@ -3,8 +3,7 @@
 use schemas::UnixMicros;
 use schemas::record::{Block, Held};
 
-use super::check::{Check, Found, Question, Then};
-use super::checks::{AGAIN_MICROS, CHECK_AGE_SECONDS};
+use super::checks::{AGAIN_MICROS, CHECK_AGE_SECONDS, Check, Found, Question, Then};
 use super::second::RECEIPT_BLOCKS_MAX;
 use super::{Cursor, Phase};
 use crate::machine::{Decision, Next};

@@ -9,7 +9,7 @@
 use schemas::record::{Block, Observation};
 use schemas::{BlockHash, PaymentKey, UnixMicros};
 
-use super::check::{Check, Found, Question};
+use super::checks::{Check, Found, Question};
 use super::{Cursor, Phase, REFUSED_MAX};
 use crate::machine::compare::{self, payments};
 use crate::machine::{

@@ -7,8 +7,7 @@
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Address, Epoch, UnixMicros};
 
-use super::check::{Check, Found, Question};
-use super::checks::AGAIN_MICROS;
+use super::checks::{AGAIN_MICROS, Check, Found, Question};
 use super::{Cursor, Phase};
 use crate::machine::compare::next_ordinal;
 use crate::machine::evidence::Verdict;
