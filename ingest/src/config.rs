@@ -266,16 +266,17 @@ impl ChainConfig {
         u32::try_from(polls).unwrap_or(u32::MAX)
     }
 
+    /// Contracts and wallets whose events are read.
+    pub(crate) fn watch(&self) -> Watch {
+        let contracts = self.read_contracts().copied().collect();
+        Watch::new(self.blockchain, contracts, &self.wallets, &self.own)
+    }
+
     /// Returns the rules for the cursor of this chain.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             blockchain: self.blockchain,
-            watch: Watch::new(
-                self.blockchain,
-                self.read_contracts().copied().collect(),
-                &self.wallets,
-                &self.own,
-            ),
+            watch: self.watch(),
             policy: self.policy.clone(),
             reorg_window: self.reorg_window,
             lag: self.lag,

@@ -17,7 +17,6 @@ mod support;
 mod tests;
 mod wire;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -34,7 +33,7 @@ use support::Support;
 use wire::Call;
 pub(crate) use wire::Listed;
 
-use crate::machine::{Answer, Ask, EventLog, Point, Proof, Refusal, Span, TRANSFER_TOPIC, topic};
+use crate::machine::{Answer, Ask, Point, Proof, Refusal, Span, TRANSFER_TOPIC, Watch, topic};
 use crate::metrics as names;
 use crate::{ChainConfig, EndpointConfig, Error, RpcUrl};
 
@@ -90,30 +89,8 @@ pub(crate) struct Endpoint {
     contracts: Value,
     /// Topics, one list for each log filter.
     topics: Vec<Value>,
-    watched: Watched,
-}
-
-/// Contracts and wallets of the filters, to sift logs that were requested without one.
-#[derive(Debug)]
-struct Watched {
-    contracts: BTreeSet<[u8; 20]>,
-    wallets: BTreeSet<[u8; 32]>,
-}
-
-impl Watched {
-    fn new(chain: &ChainConfig) -> Self {
-        Self {
-            contracts: chain.read_contracts().map(|c| *c.address.bytes()).collect(),
-            wallets: chain.wallets.iter().map(topic).collect(),
-        }
-    }
-
-    fn has(&self, log: &EventLog) -> bool {
-        let wallet = log.topics.get(2);
-        log.topics.first() == Some(&TRANSFER_TOPIC)
-            && wallet.is_some_and(|wallet| self.wallets.contains(wallet))
-            && self.contracts.contains(&log.address)
-    }
+    /// Sifts logs that were requested without a filter.
+    watch: Watch,
 }
 
 impl Endpoint {
@@ -162,7 +139,7 @@ impl Endpoint {
             outcomes: Support::default(),
             contracts: contracts.collect(),
             topics: topics.collect(),
-            watched: Watched::new(chain),
+            watch: chain.watch(),
         })
     }
 

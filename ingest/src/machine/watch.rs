@@ -133,15 +133,23 @@ impl Watch {
         (seen, skipped)
     }
 
+    /// Returns `true` for a Transfer event of our contracts to one of our wallets, whatever topics follow.
+    pub(crate) fn may_pay(&self, log: &EventLog) -> bool {
+        self.has_party(Flow::Received, log)
+    }
+
     fn is_ours(&self, flow: Flow, log: &EventLog) -> bool {
-        let [signature, from, to] = log.topics.as_slice() else { return false };
-        let wallet = match flow {
-            Flow::Received => to,
-            Flow::Sent => from,
+        log.topics.len() == 3 && self.has_party(flow, log)
+    }
+
+    fn has_party(&self, flow: Flow, log: &EventLog) -> bool {
+        let party = match flow {
+            Flow::Sent => 1,
+            Flow::Received => 2,
         };
-        *signature == TRANSFER_TOPIC
+        log.topics.first() == Some(&TRANSFER_TOPIC)
             && self.contract(log.address).is_some()
-            && self.wallets.contains(wallet)
+            && log.topics.get(party).is_some_and(|wallet| self.wallets.contains(wallet))
     }
 
     fn read(&self, log: &EventLog) -> Option<Observation> {

@@ -103,7 +103,7 @@ impl Endpoint {
     ) -> impl Iterator<Item = EventLog> + '_ {
         let succeeded = outcomes.into_iter().filter(|(_, receipt)| receipt.succeeded);
         let logs = succeeded.flat_map(|(_, receipt)| receipt.logs);
-        logs.filter(|log| self.watched.has(log))
+        logs.filter(|log| self.watch.may_pay(log))
     }
 
     /// The receipts of one block, by its hash or its number; none if the endpoint lacks the block.

@@ -48,20 +48,18 @@ async fn refused_batch_is_halved_and_stays_small() {
     }
 }
 
+/// An outage makes no batch smaller for good, and what is understood is not sent again.
 #[tokio::test]
-async fn an_outage_makes_no_batch_smaller_for_good() {
-    let (endpoint, served) = endpoint(at_most(0, 400, "")).await;
-    assert_eq!(endpoint.fetch(&ask(4)).await.unwrap_err().refusal, Refusal::Transient);
-    assert_eq!(served.sizes(), [4, 2, 1]);
-    endpoint.fetch(&ask(4)).await.unwrap_err();
-    assert_eq!(served.sizes()[3..], [4, 2, 1]);
-}
-
-#[tokio::test]
-async fn what_is_understood_is_not_sent_again() {
-    let (endpoint, served) = endpoint(at_most(0, 429, "")).await;
-    assert_eq!(endpoint.fetch(&ask(4)).await.unwrap_err().refusal, Refusal::Rate);
-    assert_eq!(served.sizes(), [4]);
+async fn batches_that_are_refused_at_any_size() {
+    for (status, refusal, sizes) in
+        [(400, Refusal::Transient, vec![4, 2, 1]), (429, Refusal::Rate, vec![4])]
+    {
+        let (endpoint, served) = endpoint(at_most(0, status, "")).await;
+        for _ in 0..2 {
+            assert_eq!(endpoint.fetch(&ask(4)).await.unwrap_err().refusal, refusal, "{status}");
+        }
+        assert_eq!(served.sizes(), [sizes.clone(), sizes].concat(), "{status}");
+    }
 }
 
 /// A node that has one block, and refuses to show more logs than this at once.
