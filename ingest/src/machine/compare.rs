@@ -136,12 +136,11 @@ impl Merged {
             if !known.insert(content(log)) {
                 continue;
             }
-            let (ours, theirs) = (Equal::to(log, first), Equal::to(log, second));
-            let certain = ours.distinct.len().min(theirs.distinct.len());
-            let count = ours.count.max(theirs.count);
-            merged.differ |= ours.distinct.len() != theirs.distinct.len();
-            let more = ours.distinct.len() >= theirs.distinct.len();
-            let distinct = if more { ours.distinct } else { theirs.distinct };
+            let ((ours, our_count), (theirs, their_count)) =
+                (equal(log, first), equal(log, second));
+            let (certain, count) = (ours.len().min(theirs.len()), our_count.max(their_count));
+            merged.differ |= ours.len() != theirs.len();
+            let distinct = if ours.len() >= theirs.len() { ours } else { theirs };
             let copies = distinct.last().copied().into_iter().cycle();
             let all: Vec<_> = distinct.iter().copied().chain(copies).take(count).collect();
             let (certain, doubted) = all.split_at(certain);
@@ -158,22 +157,14 @@ fn has_copies(logs: &[EventLog]) -> bool {
     logs.iter().zip(logs.iter().skip(1)).any(|(log, next)| log == next)
 }
 
-/// The logs of an answer that are equal except for their indexes.
-struct Equal<'a> {
-    /// One for each index.
-    distinct: Vec<&'a EventLog>,
-    count: usize,
-}
-
-impl<'a> Equal<'a> {
-    /// Returns the logs of `answer`, which are in order, that are equal to `log`.
-    fn to(log: &EventLog, answer: &'a [EventLog]) -> Self {
-        let mut distinct: Vec<_> =
-            answer.iter().filter(|other| content(other) == content(log)).collect();
-        let count = distinct.len();
-        distinct.dedup();
-        Self { distinct, count }
-    }
+/// The logs of `answer`, which are in order, that are equal to `log` except for their indexes: one for each index, and
+/// the number of all.
+fn equal<'a>(log: &EventLog, answer: &'a [EventLog]) -> (Vec<&'a EventLog>, usize) {
+    let mut distinct: Vec<_> =
+        answer.iter().filter(|other| content(other) == content(log)).collect();
+    let count = distinct.len();
+    distinct.dedup();
+    (distinct, count)
 }
 
 /// Next free ordinal among equal payments of a transaction: published ones keep theirs.

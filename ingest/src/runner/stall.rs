@@ -19,13 +19,8 @@ pub(super) struct Stall {
     published: Option<UnixMicros>,
     /// Last known cause of a failure.
     cause: String,
-    alarm: Option<Raised>,
-}
-
-#[derive(Debug)]
-struct Raised {
-    text: String,
-    _alarm: Alarm,
+    /// With its text, while it is raised.
+    alarm: Option<(String, Alarm)>,
 }
 
 impl Stall {
@@ -57,7 +52,7 @@ impl Stall {
 
     /// Returns the reported text.
     fn text(&self) -> Option<&str> {
-        self.alarm.as_ref().map(|raised| raised.text.as_str())
+        self.alarm.as_ref().map(|(text, _)| text.as_str())
     }
 }
 
@@ -122,8 +117,8 @@ impl Runner {
             if is_new {
                 let text = words(name, what, bound, &stall.cause);
                 tracing::error!(blockchain = name, reason = text, "chain makes no progress");
-                let _alarm = self.readiness.alarm(format!("{name} is halted: {text}"));
-                stall.alarm = Some(Raised { text, _alarm });
+                let alarm = self.readiness.alarm(format!("{name} is halted: {text}"));
+                stall.alarm = Some((text, alarm));
             }
             lasting.extend(stall.text().map(|text| (is_new, subject, text.to_owned())));
         }
@@ -193,8 +188,7 @@ mod tests {
         );
         stall.failed(at(600), None);
         assert!(stall.is_due(at(600), BOUND));
-        let _alarm = Readiness::default().alarm("eth");
-        stall.alarm = Some(Raised { text: "eth".into(), _alarm });
+        stall.alarm = Some(("eth".into(), Readiness::default().alarm("eth")));
         assert!(!stall.is_due(at(900), BOUND));
         assert!(stall.clear());
         assert_eq!(stall.text(), None);
