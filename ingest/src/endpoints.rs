@@ -128,7 +128,6 @@ impl Endpoints {
         self.name(self.second.unwrap_or(index))
     }
 
-    /// The endpoint of this step.
     pub(crate) fn first_name(&self) -> &str {
         self.name(self.first)
     }
@@ -398,7 +397,6 @@ impl Endpoints {
         }
     }
 
-    /// Counts a failure.
     pub(crate) fn count(&mut self, index: usize, class: &'static str) {
         *self.errors[index].entry(class).or_default() += 1;
         let (name, endpoint) = (self.chain.blockchain.as_str(), self.name(index).to_owned());

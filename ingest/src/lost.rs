@@ -13,9 +13,6 @@ use crate::machine::{History, Lost};
 const PAGE: usize = 1000;
 
 /// Returns the state to resume from instead of the history, if `chains` is ahead of it. Blocks.
-///
-/// # Errors
-/// [`log::Error`].
 pub(crate) fn find(
     log: &dyn Log,
     blockchain: Blockchain,

@@ -43,7 +43,6 @@ pub(crate) use watch::{Flow, Skipped, TRANSFER_TOPIC, Watch, topic};
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) blockchain: Blockchain,
-    /// Contracts and wallets.
     pub(crate) watch: Watch,
     pub(crate) policy: Policy,
     pub(crate) reorg_window: i64,
@@ -87,7 +86,6 @@ pub(crate) struct Decision {
     /// One atomic step to publish before anything else; empty for none.
     pub(crate) publish: Vec<ChainRecord>,
     pub(crate) notes: Vec<Note>,
-    /// Time of the next question.
     pub(crate) next: Next,
 }
 
@@ -136,7 +134,6 @@ pub(crate) enum Difference {
     Behind,
     /// The endpoint has another block there.
     Fork,
-    /// The answer contradicts itself.
     Contradiction,
 }
 

@@ -143,7 +143,6 @@ impl Endpoint {
         })
     }
 
-    /// Scheme, host and port.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -180,7 +179,6 @@ impl Endpoint {
         gauge!(metric, "blockchain" => blockchain, "endpoint" => endpoint).set(value);
     }
 
-    /// Returns the result of `eth_chainId`.
     pub(crate) async fn fetch_chain_id(&self) -> Result<u64, Failure> {
         wire::chain_id(&self.one(Call::plain("eth_chainId")).await?)
     }

@@ -65,7 +65,6 @@ struct Opened {
     writer: Box<dyn Writer>,
     history: Option<History>,
     lost: Option<Lost>,
-    /// Watches to be announced.
     unannounced: Vec<Watch>,
     /// Pairs of wallet and contract without a watch on the log.
     added: Vec<(Address, Address)>,
@@ -92,9 +91,7 @@ pub(crate) struct Runner {
     alerts_read_at: Option<UnixMicros>,
     /// Raised while no endpoint serves the configured chain.
     alarm: Option<Alarm>,
-    /// Failed scans.
     scan: Stall,
-    /// Failed second checks.
     check: Stall,
     /// The chain's entry among the readiness details.
     detail: Detail,

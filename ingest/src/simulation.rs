@@ -28,7 +28,6 @@ use crate::endpoints::Pauses;
 use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
 use crate::{ChainConfig, EndpointConfig, RpcUrl, restore, watched};
 
-/// Maximum reorganisation depth.
 const DEPTH_MAX: usize = 6;
 /// Reorganisation window in blocks, just above `DEPTH_MAX`: state that is pruned too early is
 /// missed by a rewind.
@@ -110,7 +109,6 @@ fn restarted(page: i64, memory: &MemoryLog, chain: &ChainConfig) -> Cursor {
     Cursor::new(chain.rules(), history, chain.unannounced(&known))
 }
 
-/// Next event.
 #[derive(Debug, Clone)]
 enum Action {
     Mine(Vec<Vec<Payment>>),
@@ -253,7 +251,6 @@ impl Reader {
     }
 }
 
-/// Simulation state.
 struct World {
     chain: ChainConfig,
     depth: Option<i64>,

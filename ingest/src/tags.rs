@@ -12,7 +12,6 @@ use crate::machine::{Answer, Ask, History, Point, Role, Tag};
 /// Number of consecutive polls without a good tag after which it is logged.
 const FAULTS_MAX: u32 = 10;
 
-/// Fault of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TagFault {
     /// The endpoint has no such block.

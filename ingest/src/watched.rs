@@ -10,17 +10,11 @@ use crate::{ChainConfig, Error};
 const PAGE: i64 = 100;
 
 /// Returns the watches in ingest's last record of the chain's progress, if any. Blocks.
-///
-/// # Errors
-/// [`log::Error`].
 pub(crate) fn known(log: &dyn Log, blockchain: Blockchain) -> Result<Vec<Watch>, log::Error> {
     Ok(progress(log, blockchain)?.map_or_else(Vec::new, |progress| progress.watched))
 }
 
 /// Ingest's last record of the chain's progress. Blocks.
-///
-/// # Errors
-/// [`log::Error`].
 pub(crate) fn progress(
     log: &dyn Log,
     blockchain: Blockchain,
@@ -29,9 +23,6 @@ pub(crate) fn progress(
 }
 
 /// As [`progress`], with the record's append time.
-///
-/// # Errors
-/// [`log::Error`].
 pub(crate) fn last(
     log: &dyn Log,
     blockchain: Blockchain,
@@ -116,7 +107,6 @@ impl ChainConfig {
         pairs.filter(|(wallet, contract)| !is_known(wallet, contract)).collect()
     }
 
-    /// Returns the configured watches.
     pub(crate) fn watched(&self) -> Vec<Watch> {
         let contracts: Vec<_> = self.read_contracts().map(|contract| contract.address).collect();
         let watch = |wallet_address| Watch { wallet_address, contracts: contracts.clone() };

@@ -12,12 +12,10 @@ const BEHIND_POLLS_MAX: u32 = 3;
 /// Maximum number of remembered changes of the scanning endpoint; older ones are dropped.
 const SCANS_MAX: usize = 64;
 
-/// Fault of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It refused, and may have asked for a pause.
     Refused(Refusal, Option<Duration>),
-    /// Its answers contradict each other.
     Contradiction,
     /// It does not have what was scanned already.
     Behind,

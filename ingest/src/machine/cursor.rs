@@ -138,7 +138,6 @@ impl Cursor {
         self.history.as_ref().expect("a phase after the first head has a history")
     }
 
-    /// The last scanned block.
     fn last(&self) -> Block {
         self.ahead.unwrap_or_else(|| self.known().last())
     }
@@ -169,17 +168,14 @@ impl Cursor {
         self.known().between(two + 1, any).len()
     }
 
-    /// Returns `true` if one endpoint confirms alone.
     pub(crate) fn is_alone(&self) -> bool {
         self.evidence.is_alone()
     }
 
-    /// Returns the transfers that endpoints disagree about.
     pub(crate) fn held(&self) -> &[Held] {
         self.evidence.held()
     }
 
-    /// Consecutive failed second checks.
     pub(crate) fn failed_checks(&self) -> u32 {
         self.checks.failures
     }

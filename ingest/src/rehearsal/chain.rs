@@ -111,7 +111,6 @@ impl Chain {
         sent
     }
 
-    /// Advances the chain's time.
     pub(crate) fn pass(&mut self, seconds: u64) {
         self.now += seconds;
         self.node_state.set_now(self.now.cast_signed());

@@ -32,7 +32,6 @@ const CHECK_SECONDS: u64 = 12;
 /// block.
 const GROWTH: usize = 8;
 
-/// Outcome of a run.
 pub(super) struct Outcome {
     pub(super) result: Result<(), String>,
     pub(super) counts: BTreeMap<&'static str, usize>,
@@ -76,7 +75,6 @@ fn config(dice: &mut Dice, chain: &Chain) -> ChainConfig {
     config
 }
 
-/// Plays a seed.
 pub(super) async fn play(seed: u64, defect: Defect) -> Outcome {
     let mut dice = Dice(seed);
     let endpoints = if dice.below(5) < 2 { 1 } else { 2 };

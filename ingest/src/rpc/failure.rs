@@ -17,7 +17,6 @@ pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// The word in a refusal of a batch as such.
 const BATCH: &str = "batch";
 const SIZE: Refusal = Refusal::Size { hint: None };
-/// Replacement of a secret in texts.
 const MASK: &str = "***";
 /// Minimum length of a cut secret that is masked: a shorter text may be something else.
 const SECRET_PART_CHARS_MIN: usize = 4;

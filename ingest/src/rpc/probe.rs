@@ -15,7 +15,6 @@ use super::wire::{self, Call, Listed};
 use super::{Endpoint, Failure, log_call};
 use crate::machine::{EventLog, Point, Receipt, Refusal, Span};
 
-/// Selector of `balanceOf(address)`.
 const BALANCE_OF: &str = "0x70a08231";
 
 /// Prefix of the code of an account that lets a contract act for it (EIP-7702).
@@ -163,7 +162,6 @@ impl Endpoint {
     }
 }
 
-/// Call data of `balanceOf` for a wallet.
 fn balance_of(wallet: Address) -> String {
     let wallet = wire::hex(wallet);
     format!("{BALANCE_OF}{:0>64}", wallet.trim_start_matches("0x"))

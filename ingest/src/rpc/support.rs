@@ -9,7 +9,6 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(600);
 /// seconds to index a new block.
 pub(super) const SILENT_MAX: Duration = Duration::from_secs(30);
 
-/// State of one method.
 #[derive(Debug, Default)]
 pub(super) struct Support {
     state: Mutex<State>,

@@ -21,11 +21,9 @@ pub(super) struct Signs<'a> {
     pub(super) is_scanned: bool,
     /// A second check succeeded, and none fails.
     pub(super) is_checked: bool,
-    /// One endpoint confirms alone.
     pub(super) is_alone: bool,
     /// Every endpoint pruned the next blocks.
     pub(super) has_gap: bool,
-    /// Transfers that endpoints disagree about.
     pub(super) held: &'a [Held],
 }
 

@@ -17,7 +17,6 @@ pub(super) struct Stall {
     since: Option<UnixMicros>,
     /// Time of the last progress on the log; `None` once this process has made progress.
     published: Option<UnixMicros>,
-    /// Last known cause of a failure.
     cause: String,
     /// With its text, while it is raised.
     alarm: Option<(String, Alarm)>,

@@ -52,7 +52,6 @@ impl MemoryLog {
         self.put(to, vec![9; 9]);
     }
 
-    /// Puts bytes into a partition.
     pub(crate) fn put(&mut self, to: TopicPartition, value: Vec<u8>) {
         let (key, headers) = (Vec::new(), Headers::default());
         self.commit(vec![NewRecord { to, key, value: Some(value), headers }]);
@@ -65,7 +64,6 @@ impl MemoryLog {
         }
     }
 
-    /// Empties a partition.
     pub(crate) fn clear(&mut self, of: TopicPartition) {
         self.records.remove(&of);
     }

@@ -48,7 +48,6 @@ pub(crate) struct Node {
     count: u64,
     /// Longest range that is served, `true` if refusals name it.
     pub(crate) limit: Option<(i64, bool)>,
-    /// `true` if the node has tags.
     pub(crate) tags: bool,
     /// Number of last blocks that are silently missing in the answers about logs.
     pub(crate) logs_lag: i64,

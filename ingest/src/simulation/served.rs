@@ -60,7 +60,6 @@ impl Served {
         Self { url, sizes, headers, task }
     }
 
-    /// A header of the last request.
     pub(crate) fn header(&self, name: &str) -> String {
         self.headers.lock().unwrap()[name].to_str().unwrap().to_owned()
     }

@@ -23,7 +23,6 @@ const STEP: Duration = Duration::from_millis(20);
 const TICK: Duration = Duration::from_millis(1);
 /// Maximum wait for a condition; reached only in red runs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two blocks.
 const BLOCK_SECONDS: u64 = 2;
 /// Lifetime of an order: longer than a trial runs before it lets orders expire.
 const TTL_SECONDS: i64 = 20_000;

@@ -45,7 +45,6 @@ pub(super) struct Check {
     pub(super) is_alone: bool,
     /// Continuation of the step after the check.
     pub(super) then: Then,
-    /// Role of the endpoint that is asked.
     pub(super) role: Role,
 }
 
@@ -229,7 +228,6 @@ impl Checks {
         is_due
     }
 
-    /// Takes note of a new held transfer.
     pub(super) fn held(&mut self, now: UnixMicros) {
         (self.held_at, self.held_asks) = (now, 0);
     }

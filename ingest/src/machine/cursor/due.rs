@@ -123,7 +123,6 @@ impl Cursor {
         Check { from, to, is_rescan, ..Check::of_tip(anchor, to, then) }
     }
 
-    /// Asks about held transfers when due.
     fn next_held(&mut self, then: Then, now: UnixMicros) -> Option<(Found, Vec<Question>)> {
         if self.evidence.held().is_empty() || !self.checks.ask_held(now) {
             return None;

@@ -33,7 +33,6 @@ pub(super) struct Scanned {
 }
 
 impl Scanned {
-    /// The logs of one of its blocks.
     fn logs_of(&self, block: &Block) -> &[EventLog] {
         let start = self.logs.partition_point(|log| log.block_number < block.number);
         let end = self.logs.partition_point(|log| log.block_number <= block.number);
