@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use runtime::Clock;
 use schemas::record::Block;
-use schemas::{Amount, Stablecoin, TxHash, Wallet};
+use schemas::{Amount, Stablecoin, StablecoinContract, TxHash, Wallet};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -184,12 +184,10 @@ impl Doctor {
     async fn blocks(&mut self) -> Option<Block> {
         let head = match self.endpoint.block(Point::Latest).await {
             Ok(Some(Listed { block, .. })) => block,
-            Ok(None) => {
-                self.note("head", Level::Failure, "there is no newest block", Value::Null);
-                return None;
-            }
-            Err(failure) => {
-                self.note("head", Level::Failure, failure.to_string(), Value::Null);
+            absent => {
+                let cause = absent.err().map(|failure| failure.to_string());
+                let cause = cause.unwrap_or_else(|| "there is no newest block".to_owned());
+                self.note("head", Level::Failure, cause, Value::Null);
                 return None;
             }
         };
@@ -251,39 +249,31 @@ impl Doctor {
 
     async fn contracts(&mut self) {
         let taken: Vec<_> = self.chain.taken().copied().collect();
-        for contract in taken {
-            let (coin, address) = (contract.stablecoin, contract.address);
-            let name = self.chain.blockchain;
-            let value = |shown: Value| json!({ "coin": coin.as_str(), "contract": address.to_string(), "shown": shown });
-            let (level, text, value) = match self.endpoint.fetch_contract(address).await {
+        for StablecoinContract { stablecoin: coin, address, decimals, .. } in taken {
+            let (level, text, shown) = match self.endpoint.fetch_contract(address).await {
                 Ok(shown) => {
                     let symbol = shown.symbol.clone().unwrap_or_else(|| "none".to_owned());
-                    let decimals = shown.decimals;
-                    let values = value(json!({ "decimals": decimals, "symbol": symbol }));
-                    match shown.unlike(contract.decimals) {
-                        None => {
-                            let text = format!(
-                                "{coin} at {address}: decimals {}, symbol {symbol}",
-                                contract.decimals
-                            );
-                            (Level::Fine, text, values)
-                        }
+                    let values = json!({ "decimals": shown.decimals, "symbol": symbol });
+                    let (level, text) = match shown.unlike(decimals) {
+                        None => (Level::Fine, format!(": decimals {decimals}, symbol {symbol}")),
                         Some(found) => {
+                            let name = self.chain.blockchain;
                             let text = format!(
-                                "{coin} at {address} {found} where decimals() = {} is configured: correct \
-                                 chains.{name}.tokens, or replace the endpoint",
-                                contract.decimals
+                                " {found} where decimals() = {decimals} is configured: correct \
+                                 chains.{name}.tokens, or replace the endpoint"
                             );
-                            (Level::Failure, text, values)
+                            (Level::Failure, text)
                         }
-                    }
+                    };
+                    (level, text, values)
                 }
                 Err(failure) => {
-                    let text = format!("{coin} at {address} cannot be read: {failure}");
-                    (Level::Failure, text, value(Value::Null))
+                    (Level::Failure, format!(" cannot be read: {failure}"), Value::Null)
                 }
             };
-            self.note("contract", level, text, value);
+            let value =
+                json!({ "coin": coin.as_str(), "contract": address.to_string(), "shown": shown });
+            self.note("contract", level, format!("{coin} at {address}{text}"), value);
         }
     }
 
@@ -395,22 +385,18 @@ impl Doctor {
             for contract in contracts.into_iter().filter(|c| takes(&c.stablecoin)) {
                 let (coin, address) = (contract.stablecoin, wallet.address);
                 let found = self.endpoint.balance(contract.address, address).await;
-                let amount = match &found {
-                    Ok(Some(units)) => Amount::from_units(*units, contract.decimals),
-                    Ok(None) | Err(_) => None,
-                };
-                let text = amount.map(|amount| amount.to_string());
-                let value =
-                    json!({ "wallet": address.to_string(), "coin": coin.as_str(), "amount": text });
-                let (level, text) = match (amount, found) {
-                    (Some(amount), _) => (Level::Fine, format!("{address} has {amount} {coin}")),
-                    (None, Err(failure)) => {
-                        (Level::Warning, format!("{address}: {coin} is not known ({failure})"))
-                    }
-                    (None, Ok(_)) => {
+                let found = found.map(|units| Amount::from_units(units?, contract.decimals));
+                let (level, text) = match &found {
+                    Ok(Some(amount)) => (Level::Fine, format!("{address} has {amount} {coin}")),
+                    Ok(None) => {
                         (Level::Warning, format!("{address}: {coin} is not known (no amount)"))
                     }
+                    Err(failure) => {
+                        (Level::Warning, format!("{address}: {coin} is not known ({failure})"))
+                    }
                 };
+                let amount = found.ok().flatten().map(|amount| amount.to_string());
+                let value = json!({ "wallet": address.to_string(), "coin": coin.as_str(), "amount": amount });
                 self.note("balance", level, text, value);
             }
         }
