@@ -83,10 +83,10 @@ impl Runner {
             format!("the transfer in transaction {hash} of block {} ({})", block.number, block.hash)
         };
         for note in notes {
-            let (kind, subject, message) = match note {
-                Note::LateFind { block, tx_hash } => (
+            match note {
+                Note::LateFind { block, tx_hash } => self.note_alert(
                     AlertKind::LateFind,
-                    tx_hash.to_string(),
+                    &tx_hash.to_string(),
                     format!(
                         "{} was missing when {name} was scanned, and is in a second answer of {endpoint}. It is \
                          published now, and pays its order when it is confirmed. The endpoint that was asked first shows logs too late, \
@@ -95,9 +95,9 @@ impl Runner {
                         place(block, tx_hash)
                     ),
                 ),
-                Note::Forged { block, tx_hash } => (
+                Note::Forged { block, tx_hash } => self.note_alert(
                     AlertKind::ForgedTransfer,
-                    tx_hash.to_string(),
+                    &tx_hash.to_string(),
                     format!(
                         "{} was published, and every endpoint of {name} denies it. It is taken back, and paid nothing. \
                          An endpoint invented it: compare what each of them answers with a block \
@@ -105,9 +105,9 @@ impl Runner {
                         place(block, tx_hash)
                     ),
                 ),
-                Note::Disputed { block, tx_hash } => (
+                Note::Disputed { block, tx_hash } => self.note_alert(
                     AlertKind::DisputedTransfer,
-                    tx_hash.to_string(),
+                    &tx_hash.to_string(),
                     format!(
                         "the endpoints of {name} do not agree about {}. It is held: it pays nothing, and its order does \
                          not expire, until they agree; all else is confirmed. Compare what each of them answers with a \
@@ -116,9 +116,9 @@ impl Runner {
                         place(block, tx_hash)
                     ),
                 ),
-                Note::Gap { after } => (
+                Note::Gap { after } => self.note_alert(
                     AlertKind::PrunedHistory,
-                    String::new(),
+                    "",
                     format!(
                         "every endpoint of {name} has deleted what comes after block {}: nothing is skipped, no deposit \
                          opens on {name} meanwhile, and waiting does not help. Add an endpoint that keeps more to \
@@ -126,9 +126,9 @@ impl Runner {
                         after.number
                     ),
                 ),
-                Note::Alone { begins: true } => (
+                Note::Alone { begins: true } => self.note_alert(
                     AlertKind::ConfirmingAlone,
-                    String::new(),
+                    "",
                     format!(
                         "no second endpoint of {name} answers: amounts below {} are confirmed by one endpoint, larger \
                          ones wait, and their orders do not expire. Repair or replace an endpoint of chains.{name}.rpc",
@@ -140,11 +140,8 @@ impl Runner {
                 | Note::Contradiction { .. }
                 | Note::Rewound { .. }
                 | Note::Omitted { .. }
-                | Note::Check { .. } => {
-                    continue;
-                }
-            };
-            self.note_alert(kind, &subject, message);
+                | Note::Check { .. } => {}
+            }
         }
     }
 
