@@ -210,12 +210,6 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_log_is_a_first_start() {
-        let chain = chain(Policy::flat(Some(3), None));
-        assert!(restore(&MemoryLog::new(), &chain).unwrap().is_none());
-    }
-
-    #[test]
     fn what_no_version_can_read_is_skipped() {
         let (chain, mut memory, known) = followed();
         for lane in memory.lanes() {

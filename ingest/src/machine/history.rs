@@ -249,15 +249,6 @@ mod tests {
     }
 
     #[test]
-    fn heads_and_blocks_with_transfers_are_anchors() {
-        let history = fold(&[head(0, 10, 1, 0), transfer(12, 1, 3), head(0, 15, 1, 0)]);
-        assert_eq!(history.last(), block(15, 1));
-        assert_eq!(history.anchors_below(16, 9), [15, 12, 10].map(|n| block(n, 1)));
-        assert_eq!(history.anchors_below(15, 1), [block(12, 1)]);
-        assert_eq!(live(&history), [(12, 3)]);
-    }
-
-    #[test]
     fn rewind_removes_anchors_and_retracted_transfers() {
         let kept = transfer(12, 1, 3);
         let gone = transfer(14, 1, 0);
