@@ -113,7 +113,8 @@ impl Play {
     }
 
     fn start(&mut self) {
-        let run = Run::start(&self.config, pauses(), self.defect, &self.shop, &self.readiness);
+        let log = (&self.shop.log, self.shop.clock.clone());
+        let run = Run::start(&self.config, pauses(), self.defect, log, &self.readiness);
         self.run = Some(run);
     }
 

@@ -1,16 +1,17 @@
-//! An ingest over the endpoints of a chain and the log of a shop.
+//! An ingest over the endpoints of a chain and a log.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::Readiness;
+use log::embedded::EmbeddedLog;
+use runtime::{Clock, Readiness};
 use schemas::{Stablecoin, StablecoinContract};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{CHAIN_ID, Chain, DEPTH};
-use super::shop::{BLOCKCHAIN, Shop, contract};
+use super::shop::{BLOCKCHAIN, contract};
 use crate::endpoints::{Endpoints, Pauses};
 use crate::runner::Runner;
 use crate::sabotage::Defect;
@@ -27,14 +28,13 @@ impl Run {
         config: &ChainConfig,
         pauses: Pauses,
         defect: Defect,
-        shop: &Shop,
+        (log, clock): (&EmbeddedLog, Arc<impl Clock + 'static>),
         readiness: &Readiness,
     ) -> Self {
         let (chain, stop) = (Arc::new(config.clone()), CancellationToken::new());
         let mut endpoints = Endpoints::new(chain.clone(), pauses).unwrap();
         endpoints.sabotage = defect;
-        let (readiness, log) = (readiness.clone(), Arc::new(shop.log.clone()));
-        let (clock, until) = (shop.clock.clone(), stop.clone());
+        let (readiness, log, until) = (readiness.clone(), Arc::new(log.clone()), stop.clone());
         let runner = Runner::new(chain, endpoints, readiness, log, clock, until);
         Self { stop, task: tokio::spawn(runner.run()) }
     }

@@ -14,10 +14,11 @@ use testkit::harness::eventually;
 
 use super::*;
 use crate::machine::Policy;
+use crate::rehearsal::chain::{PAYER, TOKEN};
+use crate::rehearsal::run::Run;
+use crate::sabotage::Defect;
 use crate::simulation::{self, records, wallet};
 
-const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
-const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
 const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 /// An alert comes at the first failed attempt.
 const PAUSES: Pauses = Pauses { stalled: Duration::ZERO, ..simulation::PAUSES };
@@ -28,11 +29,10 @@ struct World {
     proxy: Proxy,
     log: EmbeddedLog,
     _dir: tempfile::TempDir,
-    chain: Arc<ChainConfig>,
+    chain: ChainConfig,
     pauses: Pauses,
     readiness: Readiness,
-    stop: CancellationToken,
-    task: tokio::task::JoinHandle<Result<(), Error>>,
+    run: Option<Run>,
 }
 
 impl World {
@@ -55,22 +55,11 @@ impl World {
             poll_interval: Duration::from_millis(2),
             ..simulation::chain(Policy::flat(Some(3), None))
         };
-        let (chain, dir) = (Arc::new(chain), tempfile::tempdir().unwrap());
+        let dir = tempfile::tempdir().unwrap();
         let log = EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap();
-        let (readiness, stop) = (Readiness::default(), CancellationToken::new());
-        let task = tokio::spawn(std::future::ready(Ok(())));
-        let mut world = Self {
-            devnet,
-            node_state,
-            proxy,
-            log,
-            _dir: dir,
-            chain,
-            pauses,
-            readiness,
-            stop,
-            task,
-        };
+        let (readiness, run) = (Readiness::default(), None);
+        let mut world =
+            Self { devnet, node_state, proxy, log, _dir: dir, chain, pauses, readiness, run };
         world.run(Duration::ZERO).await;
         world.shows("scanned", 20).await;
         world
@@ -78,16 +67,14 @@ impl World {
 
     /// Ends the run before, and begins one whose clock is ahead.
     async fn run(&mut self, ahead: Duration) {
-        self.stop.cancel();
-        (&mut self.task).await.unwrap().unwrap();
-        (self.readiness, self.stop) = (Readiness::default(), CancellationToken::new());
-        let endpoints = Endpoints::new(self.chain.clone(), self.pauses).unwrap();
+        if let Some(run) = self.run.take() {
+            run.stop().await.unwrap();
+        }
+        self.readiness = Readiness::default();
         let ahead = i64::try_from(ahead.as_micros()).unwrap();
-        let (log, clock) = (Arc::new(self.log.clone()), Arc::new(MovedClock(ahead.into())));
-        let (readiness, stop) = (self.readiness.clone(), self.stop.clone());
-        let chain = self.chain.clone();
-        let runner = Runner::new(chain, endpoints, readiness, log, clock, stop);
-        self.task = tokio::spawn(runner.run());
+        let log = (&self.log, Arc::new(MovedClock(ahead.into())));
+        let run = Run::start(&self.chain, self.pauses, Defect::None, log, &self.readiness);
+        self.run = Some(run);
     }
 
     /// Until the only endpoint has refused this number of requests of the present run.
@@ -133,7 +120,7 @@ impl World {
     async fn end(self, alerts_due: usize) -> usize {
         eventually("no alarm", || async { self.readiness.alarms().is_empty().then_some(()) }).await;
         assert_eq!(self.readiness.details()[0]["halted"], serde_json::Value::Null);
-        self.stop.cancel();
+        self.run.unwrap().stop().await.unwrap();
         let alerts: Vec<Alert> = records(&self.log, Topic::Alerts);
         let published: Vec<ChainRecord> = records(&self.log, Topic::TransfersRaw);
         let mut due = vec![AlertState::Raised; alerts_due];
@@ -141,7 +128,6 @@ impl World {
         let states: Vec<_> = alerts.iter().map(|alert| alert.state).collect();
         assert_eq!(states, due, "{alerts:?}");
         assert!(alerts.iter().all(|alert| alert.kind == AlertKind::ChainHalted), "{alerts:?}");
-        self.task.await.unwrap().unwrap();
         published.iter().filter(|record| matches!(record.body, ChainBody::Transfer(_))).count()
     }
 }

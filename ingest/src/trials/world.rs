@@ -59,7 +59,8 @@ impl World {
     }
 
     pub(super) fn follow(&mut self) {
-        let run = Run::start(&self.config, self.pauses, Defect::None, &self.shop, &self.readiness);
+        let log = (&self.shop.log, self.shop.clock.clone());
+        let run = Run::start(&self.config, self.pauses, Defect::None, log, &self.readiness);
         self.run = Some(run);
     }
 
