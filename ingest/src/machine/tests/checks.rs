@@ -67,7 +67,8 @@ fn fork_of_one_endpoint_holds_confirmation() {
 #[test]
 fn outcomes_of_another_fork_check_nothing() {
     let mut pair = omitted();
-    pair.grow(2);
+    pair.mine(&[]);
+    pair.mine(&[]);
     while second_check(&pair.cursor).is_none() {
         turn_by(&mut pair.cursor, &pair.a, &pair.b);
     }
@@ -489,7 +490,8 @@ fn late_find_waits_for_the_first_endpoints_receipt() {
     let mut pair = two();
     pair.mine(&[pay(1)]);
     pair.a.omitted = vec![pair.b.transfers_after(10)[0].1.tx_hash];
-    pair.grow(2);
+    pair.mine(&[]);
+    pair.mine(&[]);
     let mut asked = Vec::new();
     while pair.live().is_empty() {
         let ask = pair.cursor.ask();
