@@ -2,26 +2,25 @@
 
 pub(crate) mod code;
 mod exit;
-mod records;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use exit::{EXIT_USAGE, answer, block_on, blocking, finish, refuse, report, show, verdict};
 
-use self::records::{Alerts, DeadLetters};
 use crate::chain::{rescan, stop};
 use crate::inspect::status;
-use crate::inspect::{doctor, find, replay};
+use crate::inspect::{alerts, doctor, find, replay};
 use crate::output::say;
 use crate::settings::{Settings, defaults};
 use crate::setup::verify;
 use crate::setup::{Outcome, backup, prune, relocation, tables};
 use crate::stage::Stage;
 use crate::{
-    asyncapi, chain, dead_webhooks, demo, health, listen, probe, process, reconcile, setup, tail,
+    asyncapi, chain, dead_letters, dead_webhooks, demo, health, listen, probe, process, reconcile,
+    setup, tail,
 };
 
 /// Stablecoin payments on eight chains, without handing over keys.
@@ -63,38 +62,18 @@ enum Command {
     Chain(ChainCommand),
     /// Stop payments of a wallet, a coin, a contract or a chain, also for open orders; end a stop; or print the stops.
     /// A payment that is confirmed meanwhile pays nothing until an operator attaches it.
-    Stop {
-        #[command(flatten)]
-        options: stop::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Stop(With<stop::Options>),
     /// Ask the endpoints of a chain again for blocks that were scanned, and publish what is missing. With the embedded
     /// log: while no process runs.
-    Rescan {
-        #[command(flatten)]
-        options: rescan::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Rescan(With<rescan::Options>),
     /// Compare what a period has on the chains, on the topics, in the tables, in webhooks and in the shop's books, and
     /// print what differs with the command that mends it. Also while processes run; changes nothing. Exit code 0 if all
     /// of it agrees, 2 if something differs, 1 if part of it could not be compared.
-    Reconcile {
-        #[command(flatten)]
-        options: reconcile::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Reconcile(With<reconcile::Options>),
     /// Replay the logged inputs of the processor's machines, and print where their outputs differ from those emitted:
     /// after an incident, or with another release before it is installed. Also while processes run; changes nothing.
     /// Exit code 0 if all is equal, 2 if something differs, 1 if it failed or was interrupted.
-    Replay {
-        #[command(flatten)]
-        options: replay::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Replay(With<replay::Options>),
     /// Compare the tables with the log, rebuild them, or remove old rows.
     #[command(subcommand)]
     Tables(Tables),
@@ -133,28 +112,13 @@ enum Command {
     Health(File),
     /// Show what happened to an order or a payment, and what that means: exit code 1 if nothing is known of it, 2 if
     /// that could not be found out. Also while processes run.
-    Find {
-        #[command(flatten)]
-        options: find::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Find(With<find::Options>),
     /// Show whether the installation is well, what is wrong first: exit code 1 if something is, 2 if that could not be
     /// found out. Also while processes run.
-    Status {
-        #[command(flatten)]
-        options: status::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Status(With<status::Options>),
     /// Examine every endpoint of every chain, the log and the tables: exit code 1 if something keeps a chain from being
     /// followed. Changes nothing.
-    Doctor {
-        #[command(flatten)]
-        options: doctor::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Doctor(With<doctor::Options>),
     /// Show the pipeline at work on a built-in development chain.
     Demo(demo::Options),
     /// Print the records of a topic, decoded.
@@ -186,29 +150,14 @@ enum Tables {
     /// Compare each row with its newest version on the log, and print what differs with the command that mends it: exit
     /// code 0 if nothing does, 2 if something does, 1 if that is not known. Changes nothing. While no process runs with
     /// embedded back ends; on CQL beside all of them.
-    Verify {
-        #[command(flatten)]
-        options: verify::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Verify(With<verify::Options>),
     /// Rebuild the tables from the records that the log still has. While no process runs with embedded back ends; on
     /// CQL beside all processes, except the api if rows were lost. Exit code 2 if rows are hidden by deletions made
     /// outside.
-    Rebuild {
-        #[command(flatten)]
-        options: tables::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Rebuild(With<tables::Options>),
     /// Remove what is old and final: orders that have ended, their closed deposits and webhook attempts, and transfers.
     /// Also while processes run. Run it again if it was cut off.
-    Prune {
-        #[command(flatten)]
-        options: prune::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Prune(With<prune::Options>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -223,20 +172,10 @@ enum ChainCommand {
     },
     /// Take back what was published above a height, also below the finalized one. With the embedded log: while no
     /// process runs.
-    Rewind {
-        #[command(flatten)]
-        options: chain::Options,
-        #[command(flatten)]
-        file: File,
-    },
+    Rewind(With<chain::Options>),
     /// Decide about a transaction that endpoints disagree about: its transfers pay nothing until then. With the
     /// embedded log: while no process runs.
-    Resolve {
-        #[command(flatten)]
-        options: chain::Dispute,
-        #[command(flatten)]
-        file: File,
-    },
+    Resolve(With<chain::Dispute>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -262,12 +201,7 @@ enum Webhook {
 #[derive(Debug, Subcommand)]
 enum DeadWebhooks {
     /// Print them: time, event, receiver and how the last attempt ended.
-    List {
-        #[command(flatten)]
-        filter: dead_webhooks::Filter,
-        #[command(flatten)]
-        file: File,
-    },
+    List(With<dead_webhooks::Filter>),
     /// Ask the API to send them again, but for those that were delivered since. Run it again if it was cut off.
     Redrive {
         #[command(flatten)]
@@ -293,11 +227,67 @@ enum Schema {
     Register(File),
 }
 
+#[derive(Debug, Subcommand)]
+enum Alerts {
+    /// Print them: when each was raised, its state, its name and what it says.
+    List(With<alerts::Selection>),
+    /// Send a message to a sink of `[[alerts.sinks]]`, or to each, and print the answers: exit code 0 if all accept it.
+    Test {
+        /// The name of the sink.
+        sink: Option<String>,
+        #[command(flatten)]
+        file: File,
+    },
+    /// End an alert that no event ends. Also while processes run.
+    Resolve(With<alerts::Ending>),
+}
+
+#[derive(Debug, Subcommand)]
+enum DeadLetters {
+    /// Print them: number, time, origin, group and reason.
+    List(File),
+    /// Move a record that no version can read, and that ends its stage, to the dead letters: the stage continues behind
+    /// it. While no process of the stage runs.
+    Skip(With<dead_letters::skip::Options>),
+    /// Append inputs to where they were, once this version can read them. With the embedded log: while no
+    /// process runs.
+    Replay(With<dead_letters::Which>),
+}
+
+/// The options of a command, and its configuration file.
+#[derive(Debug, Args)]
+struct With<T: Args> {
+    #[command(flatten)]
+    options: T,
+    #[command(flatten)]
+    file: File,
+}
+
 #[derive(Debug, Args)]
 struct File {
     /// The configuration file.
     #[arg(long, short)]
     config: Option<PathBuf>,
+}
+
+impl<T: Args> With<T> {
+    /// As [`File::report`], with the options.
+    fn report(
+        self,
+        work: impl AsyncFnOnce(Settings, T) -> anyhow::Result<Outcome>,
+    ) -> Result<ExitCode, ExitCode> {
+        let Self { options, file } = self;
+        file.report(async move |settings| work(settings, options).await)
+    }
+
+    /// Runs a comparison, which gives the exit code.
+    fn compare(
+        self,
+        work: impl AsyncFnOnce(Settings, T) -> anyhow::Result<u8>,
+    ) -> Result<ExitCode, ExitCode> {
+        let code = block_on(work(self.file.read(&[])?, self.options));
+        Ok(code.map_or_else(|error| finish(Err(error)), ExitCode::from))
+    }
 }
 
 impl File {
@@ -306,14 +296,20 @@ impl File {
         Settings::load(self.config.as_deref(), stages).map_err(|problems| refuse(&problems))
     }
 
-    /// Runs `work` with the settings and a folder.
-    fn with(
+    /// Runs a command with the settings, and prints its outcome.
+    fn report(
         &self,
-        folder: PathBuf,
-        work: fn(&Settings, &Path) -> anyhow::Result<Outcome>,
+        work: impl AsyncFnOnce(Settings) -> anyhow::Result<Outcome>,
     ) -> Result<ExitCode, ExitCode> {
-        let settings = self.read(&[])?;
-        Ok(report(block_on(blocking(move || work(&settings, &folder)))))
+        Ok(report(block_on(work(self.read(&[])?))))
+    }
+
+    /// As [`File::report`], for a command that blocks.
+    fn report_blocking(
+        &self,
+        work: impl FnOnce(&Settings) -> anyhow::Result<Outcome> + Send + 'static,
+    ) -> Result<ExitCode, ExitCode> {
+        self.report(async |settings| blocking(move || work(&settings)).await)
     }
 }
 
@@ -334,7 +330,7 @@ impl Arguments {
 
 impl Command {
     fn run(self) -> Result<ExitCode, ExitCode> {
-        Ok(match self {
+        match self {
             Self::Run { stages, file, check_config } => {
                 let stages = if stages.is_empty() { Stage::ALL.to_vec() } else { stages };
                 let settings = file.read(&stages)?;
@@ -342,98 +338,114 @@ impl Command {
                     say("configuration is valid");
                     return Ok(ExitCode::SUCCESS);
                 }
-                finish(block_on(process::run(settings, file.config.as_deref(), &stages)))
+                Ok(finish(block_on(process::run(settings, file.config.as_deref(), &stages))))
             }
             Self::Topics(Topics::Create(file)) => {
-                report(block_on(setup::create_topics(file.read(&[])?.log)))
+                file.report(async |settings| setup::create_topics(settings.log).await)
             }
             Self::Topics(Topics::Check(file)) => {
-                report(block_on(setup::check_topics(file.read(&[])?.log)))
+                file.report(async |settings| setup::check_topics(settings.log).await)
             }
             Self::Schema(Schema::Migrate { check, file }) => {
-                report(block_on(setup::migrate_schema(file.read(&[])?.store, check)))
+                file.report(async |settings| setup::migrate_schema(settings.store, check).await)
             }
-            Self::Schema(Schema::Register(file)) => {
-                report(block_on(setup::register_schemas(file.read(&[])?)))
+            Self::Schema(Schema::Register(file)) => file.report(setup::register_schemas),
+            Self::Alerts(command) => command.run(),
+            Self::DeadLetters(command) => command.run(),
+            Self::Chain(command) => command.run(),
+            Self::Stop(command) => command.report(stop::run),
+            Self::Rescan(command) => command.report(rescan::run),
+            Self::Reconcile(command) => command.compare(reconcile::run),
+            Self::Replay(command) => command.compare(replay::run),
+            Self::Tables(Tables::Verify(command)) => command.report(verify::run),
+            Self::Tables(Tables::Rebuild(command)) => command.report(tables::rebuild),
+            Self::Tables(Tables::Prune(command)) => command.report(prune::run),
+            Self::Backup { folder, file } => {
+                file.report_blocking(move |settings| backup::back_up(settings, &folder))
             }
-            Self::Alerts(command) => command.run()?,
-            Self::DeadLetters(command) => command.run()?,
-            Self::Chain(command) => command.run()?,
-            Self::Stop { options, file } => report(block_on(stop::run(file.read(&[])?, options))),
-            Self::Rescan { options, file } => {
-                report(block_on(rescan::run(file.read(&[])?, options)))
+            Self::Restore { folder, file } => {
+                file.report_blocking(move |settings| backup::restore(settings, &folder))
             }
-            Self::Reconcile { options, file } => {
-                let code = block_on(reconcile::run(file.read(&[])?, options));
-                code.map_or_else(|error| finish(Err(error)), ExitCode::from)
+            Self::Export { folder, file } => {
+                file.report_blocking(move |settings| relocation::export(settings, &folder))
             }
-            Self::Replay { options, file } => {
-                let code = block_on(replay::run(file.read(&[])?, options));
-                code.map_or_else(|error| finish(Err(error)), ExitCode::from)
+            Self::Import { folder, file } => {
+                file.report_blocking(move |settings| relocation::import(settings, &folder))
             }
-            Self::Tables(command) => command.run()?,
-            Self::Backup { folder, file } => file.with(folder, backup::back_up)?,
-            Self::Restore { folder, file } => file.with(folder, backup::restore)?,
-            Self::Export { folder, file } => file.with(folder, relocation::export)?,
-            Self::Import { folder, file } => file.with(folder, relocation::import)?,
-            Self::Tail { file, options } => finish(block_on(tail::run(file.read(&[])?, options))),
-            Self::Webhook(Webhook::Listen { file, options }) => {
-                let secrets = file.read(&[])?.shop.merchant.accepted_secrets();
-                finish(block_on(listen::run(secrets, options)))
+            Self::Tail { file, options } => {
+                Ok(finish(block_on(tail::run(file.read(&[])?, options))))
             }
-            Self::Webhook(Webhook::Test { url, file }) => {
-                report(block_on(probe::run(&file.read(&[])?.webhooks, &url)))
+            Self::Webhook(command) => command.run(),
+            Self::Asyncapi(file) => Ok(show(&asyncapi::document(&file.read(&[])?))),
+            Self::Health(file) => {
+                file.report(async |settings| health::ask(&settings.telemetry).await)
             }
-            Self::Webhook(Webhook::Dead(DeadWebhooks::List { filter, file })) => {
-                let settings = file.read(&[])?;
-                report(block_on(blocking(move || dead_webhooks::list(&settings, &filter))))
+            Self::Find(With { options, file }) => {
+                Ok(answer(block_on(find::run(file.read(&[])?, options))))
             }
-            Self::Webhook(Webhook::Dead(DeadWebhooks::Redrive { filter, pace, file })) => {
-                report(block_on(dead_webhooks::redrive(file.read(&[])?, filter, pace)))
+            Self::Status(With { options, file }) => {
+                Ok(verdict(block_on(status::run(file.read(&[])?, options))))
             }
-            Self::Asyncapi(file) => show(&asyncapi::document(&file.read(&[])?)),
-            Self::Health(file) => report(block_on(health::ask(&file.read(&[])?.telemetry))),
-            Self::Find { options, file } => answer(block_on(find::run(file.read(&[])?, options))),
-            Self::Status { options, file } => {
-                verdict(block_on(status::run(file.read(&[])?, options)))
+            Self::Doctor(command) => command.report(doctor::run),
+            Self::Demo(options) => Ok(finish(block_on(demo::run(options)))),
+            Self::DefaultConfig => Ok(show(&defaults())),
+        }
+    }
+}
+
+impl Alerts {
+    fn run(self) -> Result<ExitCode, ExitCode> {
+        match self {
+            Self::List(With { options, file }) => {
+                file.report_blocking(move |settings| alerts::list(settings, &options))
             }
-            Self::Doctor { options, file } => {
-                report(block_on(doctor::run(file.read(&[])?, options)))
+            Self::Test { sink, file } => {
+                file.report(async |settings| alerts::test(settings, sink).await)
             }
-            Self::Demo(options) => finish(block_on(demo::run(options))),
-            Self::DefaultConfig => show(&defaults()),
-        })
+            Self::Resolve(command) => command.report(alerts::resolve),
+        }
+    }
+}
+
+impl DeadLetters {
+    fn run(self) -> Result<ExitCode, ExitCode> {
+        match self {
+            Self::List(file) => file.report_blocking(dead_letters::list),
+            Self::Skip(command) => command.report(dead_letters::skip::run),
+            Self::Replay(command) => command.report(dead_letters::replay),
+        }
     }
 }
 
 impl ChainCommand {
     fn run(self) -> Result<ExitCode, ExitCode> {
-        Ok(match self {
+        match self {
             Self::Status { json, file } => {
-                let settings = file.read(&[])?;
-                report(block_on(blocking(move || chain::status(&settings, json))))
+                file.report_blocking(move |settings| chain::status(settings, json))
             }
-            Self::Rewind { options, file } => {
-                report(block_on(chain::rewind(file.read(&[])?, options)))
-            }
-            Self::Resolve { options, file } => {
-                report(block_on(chain::resolve(file.read(&[])?, options)))
-            }
-        })
+            Self::Rewind(command) => command.report(chain::rewind),
+            Self::Resolve(command) => command.report(chain::resolve),
+        }
     }
 }
 
-impl Tables {
+impl Webhook {
     fn run(self) -> Result<ExitCode, ExitCode> {
-        Ok(match self {
-            Self::Verify { options, file } => {
-                report(block_on(verify::run(file.read(&[])?, options)))
+        match self {
+            Self::Listen { file, options } => {
+                let secrets = file.read(&[])?.shop.merchant.accepted_secrets();
+                Ok(finish(block_on(listen::run(secrets, options))))
             }
-            Self::Rebuild { options, file } => {
-                report(block_on(tables::rebuild(file.read(&[])?, options)))
+            Self::Test { url, file } => {
+                file.report(async |settings| probe::run(&settings.webhooks, &url).await)
             }
-            Self::Prune { options, file } => report(block_on(prune::run(file.read(&[])?, options))),
-        })
+            Self::Dead(DeadWebhooks::List(With { options, file })) => {
+                file.report_blocking(move |settings| dead_webhooks::list(settings, &options))
+            }
+            Self::Dead(DeadWebhooks::Redrive { filter, pace, file }) => {
+                file.report(async |settings| dead_webhooks::redrive(settings, filter, pace).await)
+            }
+        }
     }
 }
 

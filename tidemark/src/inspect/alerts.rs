@@ -149,9 +149,10 @@ fn unknown(alert_id: &str) -> String {
 ///
 /// # Errors
 /// There is no such sink, or no client can be made.
-pub(crate) async fn test(settings: Settings, sink: Option<&str>) -> anyhow::Result<Outcome> {
+pub(crate) async fn test(settings: Settings, sink: Option<String>) -> anyhow::Result<Outcome> {
     let all = settings.alerts.sinks.iter().map(|sink| sink.name.as_str());
-    let names: Vec<_> = all.filter(|name| sink.is_none_or(|wanted| wanted == *name)).collect();
+    let is_wanted = |name: &&str| sink.as_deref().is_none_or(|wanted| wanted == *name);
+    let names: Vec<_> = all.filter(is_wanted).collect();
     if names.is_empty() {
         let which = sink.map(|name| format!(" {name:?}")).unwrap_or_default();
         bail!(
