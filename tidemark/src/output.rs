@@ -3,6 +3,11 @@
 
 use std::fmt;
 use std::io::{BufRead, IsTerminal, Result, StderrLock, StdoutLock, Write};
+use std::time::{Duration, Instant};
+
+/// Interval of the progress on a terminal, and of its lines elsewhere.
+const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A text without control characters of terminals. These are written as JSON escapes, so that a line of JSON keeps its
 /// value. Ends of lines and tabs are kept.
@@ -103,6 +108,56 @@ pub(crate) fn print(line: &str) {
 /// Prints a message. A closed pipe is ignored.
 pub(crate) fn say(line: &str) {
     drop(stderr().line(line));
+}
+
+/// Replaces the line of progress on a terminal; elsewhere shows nothing. A closed terminal is no failure.
+pub(crate) fn progress(line: &str) {
+    let mut output = stderr();
+    if output.is_terminal() {
+        drop(output.over(line));
+    }
+}
+
+/// Ends the line of progress on a terminal.
+pub(crate) fn end_progress() {
+    let mut output = stderr();
+    if output.is_terminal() {
+        drop(output.line(""));
+    }
+}
+
+/// Progress of a long run: a line that is replaced on a terminal, and a line now and then elsewhere.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    begun: Instant,
+    shown: Instant,
+    is_terminal: bool,
+}
+
+impl Progress {
+    pub(crate) fn begin() -> Self {
+        let now = Instant::now();
+        Self { begun: now, shown: now, is_terminal: stderr().is_terminal() }
+    }
+
+    /// Shows the line, made from the milliseconds since the beginning, if its time has come.
+    pub(crate) fn show(&mut self, line: impl FnOnce(u64) -> String) {
+        let interval = if self.is_terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL };
+        if self.shown.elapsed() < interval {
+            return;
+        }
+        self.shown = Instant::now();
+        let line = line(self.begun.elapsed().as_millis().try_into().unwrap_or(u64::MAX));
+        let mut output = stderr();
+        // A closed terminal is no failure.
+        drop(if self.is_terminal { output.over(&line) } else { output.line(&line) });
+    }
+
+    /// Ends the line, and counts the time from now on.
+    pub(crate) fn end(&mut self) {
+        end_progress();
+        self.begun = Instant::now();
+    }
 }
 
 /// Shows the planned actions, and asks for confirmation.

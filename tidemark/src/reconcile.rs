@@ -28,7 +28,7 @@ use self::chains::Published;
 use self::orders::Orders;
 use self::records::{Newest, Reader};
 use crate::chain::{self as chains_of_log, Status};
-use crate::output;
+use crate::output::{self, progress};
 use crate::settings::Settings;
 use crate::setup::verify;
 use crate::tail::{self, Source};
@@ -200,7 +200,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     }
     let settings = Arc::new(settings);
     let report = compare(&settings, &options, period, now).await;
-    end_progress();
+    progress("");
     let report = report?;
     let text = if options.json {
         print::json(&report)
@@ -457,20 +457,4 @@ async fn webhooks(
     }
     report.add(joined);
     Ok(())
-}
-
-/// Shows progress on a terminal.
-fn progress(line: &str) {
-    let mut output = output::stderr();
-    if output.is_terminal() {
-        // A closed terminal is no failure.
-        drop(output.over(line));
-    }
-}
-
-fn end_progress() {
-    let mut output = output::stderr();
-    if output.is_terminal() {
-        drop(output.over(""));
-    }
 }

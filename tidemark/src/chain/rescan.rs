@@ -47,8 +47,12 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     }
     let chain = settings.chain(name)?;
     let log = open_existing_log(&settings, &clock, &readiness).await?;
+    let progress = |asked: i64, all: i64| {
+        let percent = 100 * asked / all.max(1);
+        output::progress(&format!("asked for {asked} of {all} blocks, {percent} %"));
+    };
     let found = Rescan::find(&log, &chain, (from, to), progress).await;
-    end_progress();
+    output::end_progress();
     let found = found?;
     tokio::task::spawn_blocking(move || write_if_agreed(&*log, &chain, &found, yes, &*clock))
         .await?
@@ -109,21 +113,4 @@ fn describe(chain: &ChainConfig, found: &Rescan) -> Vec<String> {
         "NOT PROVEN and not published, as too few endpoints have a receipt of it, or one denies it";
     lines.extend(unproven.iter().map(|one| line(one, what)));
     lines
-}
-
-/// Shows progress on a terminal.
-fn progress(asked: i64, all: i64) {
-    let mut output = output::stderr();
-    if output.is_terminal() {
-        let percent = 100 * asked / all.max(1);
-        // A closed terminal is no failure.
-        drop(output.over(&format!("asked for {asked} of {all} blocks, {percent} %")));
-    }
-}
-
-fn end_progress() {
-    let mut output = output::stderr();
-    if output.is_terminal() {
-        drop(output.line(""));
-    }
 }

@@ -9,7 +9,7 @@ use reconcile::{Period, rfc3339};
 use runtime::{Clock, SystemClock};
 use schemas::{Cleanup, Layout, Partition, Topic};
 
-use super::progress;
+use crate::output::progress;
 use crate::tail::{From, Source};
 
 /// Seconds that blocks may be ahead of the clock that stamps records: as far as the processor accepts.

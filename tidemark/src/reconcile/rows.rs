@@ -12,9 +12,10 @@ use store::embedded::ReadOnlyTables;
 use store::{Change, Defect, Position, Store as _, stored};
 use tokio::task::JoinSet;
 
+use super::Logged;
 use super::chains::TRANSFERS;
 use super::records::{Newest, Reader};
-use super::{Logged, progress};
+use crate::output::progress;
 use crate::settings::Settings;
 use crate::tail::Source;
 

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::bail;
 use clap::Args;
 use log::Log;
-use projector::{Progress, Verified};
+use projector::Verified;
 use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use store::config::{BackEnd, CqlConfig, check_keyspace};
@@ -20,13 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Different, Outcome};
 use crate::back_end::{fit, open_existing_log, open_tables};
-use crate::output::{self, print};
+use crate::output::{Progress, print};
 use crate::process::stop_signal;
 use crate::settings::Settings;
 
-/// Interval of the progress on a terminal, and of its lines elsewhere.
-const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
-const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Characters of a full bar.
 const BAR: u64 = 30;
 pub(super) const INTERRUPTED: &str = "interrupted: run it again, from the beginning";
@@ -112,7 +109,7 @@ fn make(
 ) -> anyhow::Result<(String, projector::Rebuilt)> {
     let begun = Instant::now();
     let made = projector::rebuild(log, tables, &Handle::current(), &mut |at| shown.made(at))?;
-    shown.end();
+    shown.progress.end();
     let Some(made) = made else { bail!(INTERRUPTED) };
     let seconds = begun.elapsed().as_secs_f64();
     let line = format!("made {} rows from {} records in {seconds:.1} s", made.rows, made.records);
@@ -133,7 +130,7 @@ fn in_place(log: &dyn Log, tables: &dyn Store, mut shown: Shown) -> anyhow::Resu
             Defect::Newer | Defect::Changed => others += 1,
         }
     })?;
-    shown.end();
+    shown.progress.end();
     let Some(Verified { rows, .. }) = compared else { bail!(INTERRUPTED) };
     if hidden > 0 {
         let text = format!(
@@ -190,7 +187,7 @@ async fn into(
     let tables = CqlStore::open(new).await?;
     fit::refuse_others(&*log, &tables).await?;
     let copied = present.copy_to(&tables, |count| shown.copied(count)).await?;
-    shown.end();
+    shown.progress.end();
     let Some(copied) = copied else { bail!(INTERRUPTED) };
     print(&format!("copied {copied} rows of keyspace {}", old.keyspace));
     let keyspace = new.keyspace.clone();
@@ -216,9 +213,7 @@ async fn into(
 /// Progress of a rebuild.
 pub(super) struct Shown {
     stop: Arc<AtomicBool>,
-    begun: Instant,
-    last: Instant,
-    is_terminal: bool,
+    pub(super) progress: Progress,
 }
 
 impl Shown {
@@ -231,12 +226,7 @@ impl Shown {
             stopping.store(true, Ordering::Relaxed);
             cancelled.cancel();
         });
-        (Self::new(stop), stopped)
-    }
-
-    fn new(stop: Arc<AtomicBool>) -> Self {
-        let now = Instant::now();
-        Self { stop, begun: now, last: now, is_terminal: output::stderr().is_terminal() }
+        (Self { stop, progress: Progress::begin() }, stopped)
     }
 
     fn flow(&self) -> ControlFlow<()> {
@@ -251,32 +241,17 @@ impl Shown {
         self.show(|_| format!("copied {rows} rows of the present tables"))
     }
 
-    pub(super) fn made(&mut self, at: Progress) -> ControlFlow<()> {
+    pub(super) fn made(&mut self, at: projector::Progress) -> ControlFlow<()> {
         self.show(|millis| progress_line(at, millis))
     }
 
     fn show(&mut self, line: impl FnOnce(u64) -> String) -> ControlFlow<()> {
-        let every = if self.is_terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL };
-        if self.last.elapsed() >= every {
-            self.last = Instant::now();
-            let line = line(self.begun.elapsed().as_millis().try_into().unwrap_or(u64::MAX));
-            let mut output = output::stderr();
-            // A closed terminal is no failure.
-            drop(if self.is_terminal { output.over(&line) } else { output.line(&line) });
-        }
+        self.progress.show(line);
         self.flow()
-    }
-
-    /// Ends the line that is shown.
-    pub(super) fn end(&mut self) {
-        if self.is_terminal {
-            drop(output::stderr().line(""));
-        }
-        self.begun = Instant::now();
     }
 }
 
-fn progress_line(at: Progress, millis: u64) -> String {
+fn progress_line(at: projector::Progress, millis: u64) -> String {
     let of = at.of.max(1);
     let full = (at.read * BAR / of).min(BAR);
     let bar: String = (0..BAR).map(|number| if number < full { '#' } else { '.' }).collect();
@@ -292,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_bar_is_full_at_the_end() {
-        let at = |read| Progress { read, of: 400, rows: 100 };
+        let at = |read| projector::Progress { read, of: 400, rows: 100 };
         let dots = ".".repeat(30);
         assert_eq!(
             progress_line(at(0), 1_000),
@@ -303,7 +278,7 @@ mod tests {
             progress_line(at(400), 2_000),
             format!("[{full}] 100 %, 100 rows, 200 records/s, 0 s left")
         );
-        let empty = progress_line(Progress::default(), 0);
+        let empty = progress_line(projector::Progress::default(), 0);
         assert!(empty.contains(" 0 %"), "{empty}");
     }
 }

@@ -48,7 +48,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
         let differs = &mut |difference| print(&line(&difference, is_cql, options.json));
         let report = &mut |at| shown.made(at);
         let verified = projector::verify(&*log, &*tables, &Handle::current(), report, differs);
-        shown.end();
+        shown.progress.end();
         verified
     };
     let Some(verified) = tokio::task::spawn_blocking(compare).await?? else { bail!(INTERRUPTED) };

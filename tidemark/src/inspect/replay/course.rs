@@ -18,9 +18,10 @@ use super::driver::{Driver, Output, Play, Position};
 use super::line::{Found, Line};
 use super::pages::{Pages, Readahead};
 use super::present;
-use super::print::{Difference, Progress, Report};
+use super::print::{Difference, Report, progress_line};
 use super::side::Side;
 use super::state::{Compared, State};
+use crate::output::{self, Progress};
 use crate::settings::Settings;
 
 /// `true` if a machine of this kind writes results to the topic.
@@ -195,7 +196,7 @@ impl Course {
                 break;
             }
             if stop.is_cancelled() || report.is_closed {
-                progress.end();
+                output::progress("");
                 return Ok(false);
             }
             let Some(driver) = self.drivers.get_mut(number) else { continue };
@@ -212,9 +213,9 @@ impl Course {
                     side.add(output.record)?;
                 }
             }
-            progress.show(&report.totals, (report.totals.steps, self.steps));
+            progress.show(|millis| progress_line(&report.totals, self.steps, millis));
         }
-        progress.end();
+        output::progress("");
         Ok(true)
     }
 

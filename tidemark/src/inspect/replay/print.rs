@@ -1,17 +1,11 @@
 //! Output of a replay: each difference when found, its progress, and the totals at the end.
 
-use std::time::{Duration, Instant};
-
 use log::{NewRecord, Offset, Record, TopicPartition};
 use serde_json::{Value, json};
 
 use super::identity::{Field, decoded, fields, identity};
 use crate::output;
 use crate::tail::quiet;
-
-/// Interval of the progress on a terminal, and of its lines in a file.
-const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
-const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A difference between the emitted and the replayed records.
 #[derive(Debug)]
@@ -203,43 +197,14 @@ impl Report {
     }
 }
 
-/// Progress display on standard error.
-#[derive(Debug)]
-pub(super) struct Progress {
-    begun: Instant,
-    shown: Instant,
-    is_terminal: bool,
-}
-
-impl Progress {
-    pub(super) fn begin() -> Self {
-        let now = Instant::now();
-        Self { begun: now, shown: now, is_terminal: output::stderr().is_terminal() }
-    }
-
-    /// Prints at the interval.
-    pub(super) fn show(&mut self, totals: &Totals, (passed, all): (u64, u64)) {
-        let interval = if self.is_terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL };
-        if self.shown.elapsed() < interval {
-            return;
-        }
-        self.shown = Instant::now();
-        let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-        let rate = totals.inputs.saturating_mul(1000) / millis;
-        let left = millis.saturating_mul(all.saturating_sub(passed)) / passed.max(1) / 1000;
-        let line = format!(
-            "replayed {} inputs, {rate} a second, {} % of the steps, {left} s left",
-            totals.inputs,
-            passed.saturating_mul(100) / all.max(1)
-        );
-        // A closed terminal is no failure.
-        let mut output = output::stderr();
-        drop(if self.is_terminal { output.over(&line) } else { output.line(&line) });
-    }
-
-    pub(super) fn end(&self) {
-        if self.is_terminal {
-            drop(output::stderr().over(""));
-        }
-    }
+/// The line of progress after some milliseconds, when this number of all steps is done.
+pub(super) fn progress_line(totals: &Totals, all: u64, millis: u64) -> String {
+    let (millis, passed) = (millis.max(1), totals.steps);
+    let rate = totals.inputs.saturating_mul(1000) / millis;
+    let left = millis.saturating_mul(all.saturating_sub(passed)) / passed.max(1) / 1000;
+    format!(
+        "replayed {} inputs, {rate} a second, {} % of the steps, {left} s left",
+        totals.inputs,
+        passed.saturating_mul(100) / all.max(1)
+    )
 }
