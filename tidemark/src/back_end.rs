@@ -17,8 +17,8 @@ use log::config::KafkaConfig;
 use log::embedded::{EmbeddedLog, ReadOnlyLog};
 use log::kafka::KafkaLog;
 use log::kafka::admin::{self, Difference};
-use runtime::Clock;
 use runtime::readiness::{Part, Readiness};
+use runtime::{Clock, SystemClock};
 use schemas::Layout;
 use store::Store;
 use store::config::CqlConfig;
@@ -78,13 +78,13 @@ pub(crate) async fn open_log(
 /// As [`open_log`], and if there is no embedded log.
 pub(crate) async fn open_existing_log(
     settings: &Settings,
-    clock: &Arc<dyn Clock>,
     readiness: &Readiness,
 ) -> anyhow::Result<Arc<dyn Log>> {
     if let log::config::BackEnd::Embedded = &settings.log.back_end {
         drop(ReadOnlyLog::open(&settings.process.data_dir)?);
     }
-    open_log(settings, clock, readiness).await
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    open_log(settings, &clock, readiness).await
 }
 
 /// Opens the tables; on CQL it returns once the nodes answer and have the schema.

@@ -154,11 +154,10 @@ impl Status {
 /// The chain cannot be rewound to that height, or the log cannot be read or written.
 pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
     let Options { chain: name, height, yes, .. } = options;
     let chain = settings.chain(name)?;
-    let log = open_existing_log(&settings, &clock, &readiness).await?;
-    let now = clock.now();
+    let log = open_existing_log(&settings, &Readiness::default()).await?;
+    let now = SystemClock.now();
     let target = match height {
         Some(height) => target_at(log.clone(), &chain, height, now).await?,
         None => Target::common(log.clone(), &chain).await?,
@@ -235,12 +234,11 @@ fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
 /// None of the transfers is held, or the log cannot be read or written.
 pub(crate) async fn resolve(settings: Settings, dispute: Dispute) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
     let Dispute { chain: name, transaction, accept, .. } = dispute;
     let verdict = if accept { Verdict::Accept } else { Verdict::Reject };
     let chain = settings.chain(name)?;
-    let log = open_existing_log(&settings, &clock, &readiness).await?;
-    let now = clock.now();
+    let log = open_existing_log(&settings, &Readiness::default()).await?;
+    let now = SystemClock.now();
     let write = move || Resolution::write(&*log, &chain, transaction, verdict, now);
     let resolution = tokio::task::spawn_blocking(write).await??;
     Ok(Outcome::success(lines_of(name, &resolution), ""))

@@ -52,9 +52,8 @@ pub(crate) struct Which {
 /// The log cannot be read or written; printed letters were replayed.
 pub(crate) async fn replay(settings: Settings, which: Which) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    let log = open_existing_log(&settings, &clock, &readiness).await?;
-    let Progress { back, is_success } = replay_on(log, &which, clock.now(), print).await?;
+    let log = open_existing_log(&settings, &Readiness::default()).await?;
+    let Progress { back, is_success } = replay_on(log, &which, SystemClock.now(), print).await?;
     Ok(Outcome { lines: vec![format!("{back} were put back")], is_success })
 }
 

@@ -19,7 +19,6 @@ use reconcile::{
     Difference, Joined, Line, Period, RowState, Statement, compare_books, compare_chain,
     compare_orders, compare_rows, compare_verdicts, compare_webhooks, read_books, rfc3339,
 };
-use runtime::config::Problems;
 use runtime::{Clock, SystemClock};
 use schemas::record::{Order, Transfer};
 use schemas::{Blockchain, PaymentKey, TransferId, TransferStatus, UnixMicros, UnixSeconds};
@@ -30,7 +29,7 @@ use self::records::{Newest, Reader};
 use crate::chain::{self as chains_of_log, Status};
 use crate::output::{self, progress};
 use crate::settings::Settings;
-use crate::setup::verify;
+use crate::setup::{misuse, verify};
 use crate::tail::{self, Source};
 
 /// The newest record of each transfer of a chain.
@@ -182,7 +181,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let now = SystemClock.now();
     let period = match (options.from, options.to, options.day) {
         (Some(from), Some(to), _) => {
-            Period::new(from, to).map_err(|error| Problems(vec![format!("reconcile: {error}")]))?
+            Period::new(from, to).map_err(|error| misuse(format!("reconcile: {error}")))?
         }
         (_, _, Some(day)) => day,
         _ => Period::day_before(now.seconds()),
@@ -194,9 +193,9 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let is_pair = has(Place::Chain) && has(Place::Raw)
         || has(Place::Topics) && (has(Place::Raw) || has(Place::Tables) || has(Place::Webhooks));
     if !is_pair {
-        let text =
-            "reconcile: --against needs chain and raw, or topics and raw, tables or webhooks";
-        return Err(Problems(vec![text.to_owned()]).into());
+        return Err(misuse(
+            "reconcile: --against needs chain and raw, or topics and raw, tables or webhooks",
+        ));
     }
     let settings = Arc::new(settings);
     let report = compare(&settings, &options, period, now).await;

@@ -11,6 +11,7 @@ use std::fmt;
 use anyhow::Context;
 use log::config::KafkaConfig;
 use log::kafka::admin;
+use runtime::config::Problems;
 use store::config::CqlConfig;
 use store::cql::{Migrated, Pending};
 
@@ -47,6 +48,11 @@ impl fmt::Display for Different {
 }
 
 impl std::error::Error for Different {}
+
+/// An error of the command line: exit code 64.
+pub(crate) fn misuse(problem: impl Into<String>) -> anyhow::Error {
+    Problems(vec![problem.into()]).into()
+}
 
 /// Creates the topics that are missing.
 pub(crate) async fn create_topics(log: log::Config) -> anyhow::Result<Outcome> {

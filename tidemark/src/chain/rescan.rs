@@ -1,12 +1,9 @@
 //! `tidemark rescan`: requests scanned blocks again from the endpoints of a chain, and publishes missing transfers.
 
-use std::sync::Arc;
-
 use anyhow::bail;
 use clap::Args;
 use ingest::{ChainConfig, Rescan};
 use log::Log;
-use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::Blockchain;
 use schemas::record::{Block, Observation};
@@ -14,7 +11,7 @@ use schemas::record::{Block, Observation};
 use crate::back_end::open_existing_log;
 use crate::output;
 use crate::settings::Settings;
-use crate::setup::Outcome;
+use crate::setup::{Outcome, misuse};
 
 /// The blocks to ask for again.
 #[derive(Debug, Args)]
@@ -39,14 +36,12 @@ pub(crate) struct Options {
 /// The blocks cannot be requested, or the log not read or written.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
     let Options { chain: name, from, to, yes } = options;
     if from > to {
-        let text = format!("rescan: the first block {from} is after the last one {to}");
-        return Err(Problems(vec![text]).into());
+        return Err(misuse(format!("rescan: the first block {from} is after the last one {to}")));
     }
     let chain = settings.chain(name)?;
-    let log = open_existing_log(&settings, &clock, &readiness).await?;
+    let log = open_existing_log(&settings, &Readiness::default()).await?;
     let progress = |asked: i64, all: i64| {
         let percent = 100 * asked / all.max(1);
         output::progress(&format!("asked for {asked} of {all} blocks, {percent} %"));
@@ -54,8 +49,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let found = Rescan::find(&log, &chain, (from, to), progress).await;
     output::end_progress();
     let found = found?;
-    tokio::task::spawn_blocking(move || write_if_agreed(&*log, &chain, &found, yes, &*clock))
-        .await?
+    tokio::task::spawn_blocking(move || write_if_agreed(&*log, &chain, &found, yes)).await?
 }
 
 fn write_if_agreed(
@@ -63,7 +57,6 @@ fn write_if_agreed(
     chain: &ChainConfig,
     found: &Rescan,
     yes: bool,
-    clock: &dyn Clock,
 ) -> anyhow::Result<Outcome> {
     let mut lines = describe(chain, found);
     let is_success = found.unproven.is_empty() && found.left_out.is_empty();
@@ -76,7 +69,7 @@ fn write_if_agreed(
         }
         lines.clear();
     }
-    let written = found.write(log, chain, clock.now())?;
+    let written = found.write(log, chain, SystemClock.now())?;
     lines.push(format!(
         "written: {written} transfers; ingest continues within seconds, or when it is started"
     ));

@@ -3,7 +3,6 @@
 //! Each lane is sent a command record. With the embedded log the running process writes it, by its Admin API.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use api::StopRequest;
@@ -13,7 +12,6 @@ use clap::Args;
 use log::TopicPartition;
 use log::config::BackEnd;
 use reqwest::Method;
-use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::record::{ChainProgress, StopScope};
 use schemas::{Address, Blockchain, Partition, Topic};
@@ -23,7 +21,7 @@ use url::Url;
 use crate::back_end::open_existing_log;
 use crate::health::admin_api::Api;
 use crate::settings::Settings;
-use crate::setup::Outcome;
+use crate::setup::{Outcome, misuse};
 use crate::tail::{Source, read_readable, refuse_unreadable};
 
 /// The stop to begin or to end.
@@ -52,24 +50,23 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let Some(subject) = subject else {
         return tokio::task::spawn_blocking(move || list(&settings)).await?;
     };
-    let refused = |problem: &str| Problems(vec![format!("stop: {subject:?} {problem}")]);
+    let refused = |problem: &str| misuse(format!("stop: {subject:?} {problem}"));
     let request = StopRequest::parse(&subject, chain, !end).map_err(refused)?;
     if let Some(address) = request.address_to_stop()
         && !is_watched(&settings, address, &request)
     {
-        return Err(refused("is no wallet and no contract of a chain").into());
+        return Err(refused("is no wallet and no contract of a chain"));
     }
     if let Some(scope) = request.to_end() {
         let source = Source::open(&settings)?;
         let stopped = tokio::task::spawn_blocking(move || whole(&source)).await??;
         if !stopped.values().any(|scopes| scopes.contains(&scope)) {
-            return Err(refused("is not stopped: `tidemark stop` lists what is").into());
+            return Err(refused("is not stopped: `tidemark stop` lists what is"));
         }
     }
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    let done = match open_existing_log(&settings, &clock, &readiness).await {
+    let done = match open_existing_log(&settings, &Readiness::default()).await {
         Ok(log) => {
-            let now = clock.now();
+            let now = SystemClock.now();
             log.produce(vec![request.audit(&Asker::command_line(), now)?]).await?;
             log.produce(request.commands(&log.layout(), now)?).await?;
             "written: in force as soon as the processor reads it"

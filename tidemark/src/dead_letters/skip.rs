@@ -1,7 +1,6 @@
 //! `tidemark dead-letters skip`: a record that no version can read is moved to `dead-letters`, and its stage continues.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -73,9 +72,8 @@ pub(crate) struct Options {
 /// The record may not be moved, or the log cannot be read or written. Nothing was done.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    let log = open_existing_log(&settings, &clock, &readiness).await?;
-    let now = clock.now();
+    let log = open_existing_log(&settings, &Readiness::default()).await?;
+    let now = SystemClock.now();
     let line = tokio::task::spawn_blocking(move || skip(&*log, &options, now)).await??;
     Ok(Outcome::success(vec![line], ""))
 }

@@ -15,7 +15,6 @@ use clap::Args;
 use log::OpenAlerts;
 use log::config::BackEnd;
 use reqwest::{Method, StatusCode};
-use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use schemas::record::{Alert, Record};
 use schemas::{AlertState, Partition, Topic, UnixMicros};
@@ -26,7 +25,7 @@ use crate::back_end::open_existing_log;
 use crate::health::admin_api::Api;
 use crate::output::one_line;
 use crate::settings::Settings;
-use crate::setup::Outcome;
+use crate::setup::{Outcome, misuse};
 use crate::tail::Source;
 
 /// The alerts to print.
@@ -106,10 +105,9 @@ pub(crate) async fn resolve(settings: Settings, options: Ending) -> anyhow::Resu
     telemetry::init_log(&settings.telemetry)?;
     let Ending { alert_id, reason, api } = options;
     if let Some(Err(problem)) = reason.as_deref().map(AlertEnd::check_reason) {
-        return Err(Problems(vec![format!("--reason {problem}")]).into());
+        return Err(misuse(format!("--reason {problem}")));
     }
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    match open_existing_log(&settings, &clock, &readiness).await {
+    match open_existing_log(&settings, &Readiness::default()).await {
         Ok(log) => {
             let (asked, of) = (log.clone(), alert_id.clone());
             let find = move || {
@@ -118,7 +116,7 @@ pub(crate) async fn resolve(settings: Settings, options: Ending) -> anyhow::Resu
             };
             let end = tokio::task::spawn_blocking(find).await??;
             let Some(end) = end else { bail!("{}", unknown(&alert_id)) };
-            let now = clock.now();
+            let now = SystemClock.now();
             let by = Asker::command_line();
             log.produce(vec![end.audit(&by, now)?]).await?;
             log.produce(vec![end.record(&by, now)?]).await?;

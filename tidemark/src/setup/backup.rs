@@ -12,7 +12,6 @@ use log::embedded::backup::{self as log_file, Identity};
 use log::embedded::{EmbeddedLog, Lock, ReadOnlyLog};
 use log::{Log, NewRecord, Offset, TopicPartition};
 use processor::wire::anew;
-use runtime::config::Problems;
 use runtime::{Clock, SystemClock, telemetry};
 use schemas::record::Alert;
 use schemas::{AlertKind, Incarnation, Layout, Partition, Topic, UnixMicros};
@@ -20,7 +19,7 @@ use store::embedded::{self as tables_file, EmbeddedStore};
 use store::{Origin, Position, Store};
 use tokio::runtime::Handle;
 
-use super::Outcome;
+use super::{Outcome, misuse};
 use crate::back_end::{data_folder, fit};
 use crate::settings::Settings;
 
@@ -37,7 +36,7 @@ const PAGE: usize = 4096;
 pub(crate) fn back_up(settings: &Settings, into: &Path) -> anyhow::Result<Outcome> {
     let data = data_dir(settings)?;
     if into.exists() {
-        return Err(misuse(&format!("{} is there already: name a new folder", into.display())));
+        return Err(misuse(format!("{} is there already: name a new folder", into.display())));
     }
     let part = with_ending(into, ".part");
     remove_files(&part)?;
@@ -100,11 +99,6 @@ fn data_dir(settings: &Settings) -> anyhow::Result<&Path> {
             "this is for log.backend = \"embedded\" with store.backend = \"embedded\": servers have means of their own",
         )),
     }
-}
-
-/// An error of the command line: exit code 64.
-fn misuse(problem: &str) -> anyhow::Error {
-    Problems(vec![problem.to_owned()]).into()
 }
 
 /// Identity and positions of the two files of a backup.

@@ -6,11 +6,10 @@ use std::pin::pin;
 
 use anyhow::ensure;
 use clap::Args;
-use runtime::config::Problems;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
 use store::prune::{Day, Export, FileExport, Kept, Pruned, Removed, WithoutExport, prune};
 
-use super::Outcome;
+use super::{Outcome, misuse};
 use crate::back_end::open_tables;
 use crate::output::say;
 use crate::process;
@@ -51,14 +50,14 @@ fn new_file(text: &str) -> Result<PathBuf, String> {
 /// Removes the rows, day by day.
 ///
 /// # Errors
-/// [`Problems`] if neither `--export` nor `--without-export` is given; or a failure of tables or
+/// Neither `--export` nor `--without-export` is given; or a failure of tables or
 /// file, after which it can be run again.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     let Options { before, export, without_export } = options;
     if export.is_none() && !without_export {
         let what =
             "--export: name a file that gets a copy of each row that goes, or say --without-export";
-        return Err(Problems(vec![what.to_owned()]).into());
+        return Err(misuse(what));
     }
     settings.check_tables()?;
     telemetry::init_log(&settings.telemetry)?;

@@ -9,8 +9,7 @@ use anyhow::bail;
 use clap::Args;
 use log::Log;
 use projector::Verified;
-use runtime::config::Problems;
-use runtime::{Clock, Readiness, SystemClock, telemetry};
+use runtime::{Readiness, telemetry};
 use store::config::{BackEnd, CqlConfig, check_keyspace};
 use store::cql::CqlStore;
 use store::embedded::{EmbeddedStore, Kept, Replacement, are_in, create_dropped};
@@ -18,7 +17,7 @@ use store::{Defect, Store};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Different, Outcome};
+use super::{Different, Outcome, misuse};
 use crate::back_end::{fit, open_existing_log, open_tables};
 use crate::output::{Progress, print};
 use crate::process::stop_signal;
@@ -56,7 +55,7 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
             ));
         }
         (BackEnd::Cql(_), Some(into)) if let Err(problem) = check_keyspace(&into) => {
-            return Err(misuse(&format!("--into: {problem}")));
+            return Err(misuse(format!("--into: {problem}")));
         }
         (BackEnd::Embedded, None) => Work::Replace,
         (BackEnd::Cql(_), None) => Work::InPlace,
@@ -67,8 +66,8 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
         }
     };
     telemetry::init_log(&settings.telemetry)?;
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    let log = open_existing_log(&settings, &clock, &readiness).await?;
+    let readiness = Readiness::default();
+    let log = open_existing_log(&settings, &readiness).await?;
     let (shown, stopped) = Shown::until_stopped();
     match work {
         Work::Replace => {
@@ -87,11 +86,6 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
         }
         Work::Into(keyspaces) => into(log, &keyspaces, shown).await,
     }
-}
-
-/// An error of the command line: exit code 64.
-fn misuse(problem: &str) -> anyhow::Error {
-    Problems(vec![problem.to_owned()]).into()
 }
 
 enum Work {

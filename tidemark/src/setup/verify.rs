@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use clap::Args;
 use projector::{Difference, Verified};
-use runtime::{Clock, Readiness, SystemClock, telemetry};
+use runtime::{Readiness, telemetry};
 use serde_json::json;
 use store::config::BackEnd;
 use store::cql::CqlStore;
@@ -39,8 +39,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     settings.check_tables()?;
     telemetry::init_log(&settings.telemetry)?;
     let tables = open(&settings).await?;
-    let (clock, readiness): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Readiness::default());
-    let log = open_existing_log(&settings, &clock, &readiness).await?;
+    let log = open_existing_log(&settings, &Readiness::default()).await?;
     fit::refuse_others(&*log, &*tables).await?;
     let (mut shown, _) = Shown::until_stopped();
     let is_cql = matches!(settings.store, BackEnd::Cql(_));

@@ -4,11 +4,11 @@ use anyhow::Context;
 use log::config::{BackEnd, KafkaConfig};
 use log::kafka::{KafkaLog, admin};
 use log::{Log, NewRecord};
-use runtime::config::Problems;
 use schemas::Topic;
 use tokio::runtime::Handle;
 
 use crate::settings::Settings;
+use crate::setup::misuse;
 
 /// Records per append.
 const APPEND_RECORDS: usize = 5000;
@@ -23,15 +23,14 @@ impl Side {
     /// Creates the topics.
     ///
     /// # Errors
-    /// [`Problems`] if the log has no side topics; otherwise the prefix is in use, or the brokers refuse.
+    /// The log has no side topics; otherwise the prefix is in use, or the brokers refuse.
     pub(super) fn create(
         settings: &Settings,
         prefix: &str,
         topics: &[Topic],
     ) -> anyhow::Result<Self> {
         let BackEnd::Kafka(config) = &settings.log.back_end else {
-            let text = "replay: --into needs log.backend = \"kafka\"";
-            return Err(Problems(vec![text.to_owned()]).into());
+            return Err(misuse("replay: --into needs log.backend = \"kafka\""));
         };
         let config = KafkaConfig { prefix: prefix.to_owned(), ..config.clone() };
         let layout = settings.log.layout;

@@ -14,7 +14,6 @@ use log::kafka::admin;
 use log::{Committed, Log, Offset, TopicPartition};
 use processor::machine::{matching, orders};
 use processor::wire::{NEXT_HEADER, Wire};
-use runtime::config::Problems;
 use runtime::{Clock, SystemClock, telemetry};
 use schemas::Topic;
 use store::cql::CqlStore;
@@ -28,16 +27,11 @@ use super::manifest::{Manifest, Name, Part, Positions};
 use super::{groups, stays_behind};
 use crate::back_end::{data_folder, fit};
 use crate::settings::Settings;
-use crate::setup::Outcome;
+use crate::setup::{Outcome, misuse};
 use crate::tail::Source;
 
 /// Interval of checks for members that groups still have.
 const MEMBERS_INTERVAL: Duration = Duration::from_millis(500);
-
-/// An error of the command line: exit code 64.
-fn misuse(problem: String) -> anyhow::Error {
-    Problems(vec![problem]).into()
-}
 
 /// Writes the installation to a new folder. Blocks.
 ///
