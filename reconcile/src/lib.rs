@@ -8,21 +8,26 @@
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
+mod books;
+mod chain;
 mod difference;
-mod join;
+mod orders;
 mod period;
 mod statement;
 mod sum;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod verdicts;
+mod webhooks;
 
+pub use books::{Book, BooksError, compare_books, read_books};
+pub use chain::{Inclusion, compare_chain};
 pub use difference::{Difference, Join, Kind};
-pub use join::books::{Book, BooksError, compare_books, read_books};
-pub use join::chain::{Inclusion, compare_chain};
-pub use join::orders::compare_orders;
-pub use join::tables::{Row, RowState, compare_rows};
-pub use join::verdicts::compare_verdicts;
-pub use join::webhooks::{Announced, Deliveries, Event, compare_webhooks};
-pub use period::{Period, PeriodError, rfc3339};
+pub use orders::compare_orders;
+pub use period::{Period, rfc3339};
 pub use statement::{Line, Statement};
 pub use sum::{Joined, Sum, Total};
+pub use tables::{Row, RowState, compare_rows};
+pub use verdicts::compare_verdicts;
+pub use webhooks::{Announced, Deliveries, Event, compare_webhooks};

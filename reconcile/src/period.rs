@@ -14,35 +14,15 @@ pub struct Period {
     pub to: UnixSeconds,
 }
 
-/// The text or the times are not a valid period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeriodError {
-    /// The text is not a day.
-    NotADay,
-    /// The end is not after the beginning.
-    Empty,
-    TooLong,
-}
-
-impl std::fmt::Display for PeriodError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotADay => f.write_str("must be a day such as 2026-11-25"),
-            Self::Empty => f.write_str("the period must begin before it ends"),
-            Self::TooLong => write!(f, "the period must have at most {DAYS_MAX} days"),
-        }
-    }
-}
-
-impl std::error::Error for PeriodError {}
-
 impl Period {
     /// # Errors
-    /// [`PeriodError::Empty`], [`PeriodError::TooLong`].
-    pub fn new(from: UnixSeconds, to: UnixSeconds) -> Result<Self, PeriodError> {
+    /// The end is not after the beginning, or the period is too long.
+    pub fn new(from: UnixSeconds, to: UnixSeconds) -> Result<Self, String> {
         match to.0.saturating_sub(from.0) {
-            ..=0 => Err(PeriodError::Empty),
-            seconds if seconds > DAYS_MAX * DAY => Err(PeriodError::TooLong),
+            ..=0 => Err("the period must begin before it ends".to_owned()),
+            seconds if seconds > DAYS_MAX * DAY => {
+                Err(format!("the period must have at most {DAYS_MAX} days"))
+            }
             _ => Ok(Self { from, to }),
         }
     }
@@ -50,10 +30,10 @@ impl Period {
     /// Parses a day in UTC, such as 2026-11-25.
     ///
     /// # Errors
-    /// [`PeriodError::NotADay`].
-    pub fn day(text: &str) -> Result<Self, PeriodError> {
+    /// The text is not a day.
+    pub fn day(text: &str) -> Result<Self, &'static str> {
         let start: Result<UnixMicros, _> = format!("{text}T00:00:00Z").parse();
-        let from = start.map_err(|_| PeriodError::NotADay)?.seconds();
+        let from = start.map_err(|_| "must be a day such as 2026-11-25")?.seconds();
         Ok(Self { from, to: from.plus(DAY) })
     }
 
@@ -117,11 +97,13 @@ mod tests {
 
     #[test]
     fn a_period_that_makes_no_sense_is_refused() {
-        assert_eq!(Period::new(NOON, NOON), Err(PeriodError::Empty));
+        let refusal = |to| Period::new(NOON, to).unwrap_err();
+        assert_eq!(refusal(NOON), "the period must begin before it ends");
         assert!(Period::new(NOON, NOON.plus(DAYS_MAX * DAY)).is_ok());
-        assert_eq!(Period::new(NOON, NOON.plus(DAYS_MAX * DAY + 1)), Err(PeriodError::TooLong));
+        let too_long = NOON.plus(DAYS_MAX * DAY + 1);
+        assert_eq!(refusal(too_long), "the period must have at most 366 days");
         for text in ["", "yesterday", "2026-13-01", "2026-11-25T00:00:00Z"] {
-            assert_eq!(Period::day(text), Err(PeriodError::NotADay), "{text}");
+            assert!(Period::day(text).is_err(), "{text}");
         }
     }
 }

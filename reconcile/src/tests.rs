@@ -11,7 +11,7 @@ use schemas::record::{Observation, Order, Transfer, example};
 use schemas::{Amount, Blockchain, Hash, OrderId, OrderStatus, TransferId, TransferStatus};
 
 /// The contents of each place.
-#[derive(Debug, Clone)]
+#[derive(Debug, Default)]
 struct World {
     chain: Vec<Inclusion>,
     raw: Vec<Inclusion>,
@@ -25,16 +25,7 @@ struct World {
 
 /// Creates one transfer for each payment. Those with `true` pay an order.
 fn world(payments: &[(u32, bool)]) -> World {
-    let mut world = World {
-        chain: Vec::new(),
-        raw: Vec::new(),
-        transfers: Vec::new(),
-        orders: BTreeMap::new(),
-        rows: Vec::new(),
-        events: Vec::new(),
-        deliveries: Deliveries::default(),
-        books: Vec::new(),
-    };
+    let mut world = World::default();
     for (number, (units, is_matched)) in (1_u8..).zip(payments) {
         let value = Amount::from_parts(u128::from(*units) + 1).unwrap();
         let tx_hash = Hash([number; 32]);

@@ -1,6 +1,7 @@
 //! The orders of a period against the shop's own books.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
 
 use schemas::record::Order;
 use schemas::{Amount, OrderId, OrderStatus, TransferId, TxHash};
@@ -29,8 +30,8 @@ pub struct BooksError {
     pub what: String,
 }
 
-impl std::fmt::Display for BooksError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Display for BooksError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.what)
     }
 }
@@ -57,8 +58,7 @@ pub fn read_books(text: &str) -> Result<Vec<Book>, BooksError> {
     for (text, line) in lines.filter(|(text, _)| !text.trim().is_empty()) {
         let found = cells(text).map_err(|what| failed(line, what.to_owned()))?;
         let cell = |at: usize| found.get(at).map_or("", |cell| cell.trim());
-        let wrong =
-            |name: &str, why: &dyn std::fmt::Display| failed(line, format!("{name}: {why}"));
+        let wrong = |name: &str, why: &dyn Display| failed(line, format!("{name}: {why}"));
         let [order_id, status, amount] = places.map(cell);
         if order_id.is_empty() {
             return Err(wrong("order_id", &"is empty"));
@@ -162,15 +162,14 @@ fn wrong(
     transactions: &BTreeMap<TransferId, TxHash>,
 ) -> Option<(Kind, String)> {
     let id = order.order_id;
+    let differs = |book: &dyn Display, order: &dyn Display| {
+        format!("order {id}: {book} in the books, {order} on the topics")
+    };
     if book.status != order.status {
-        let what =
-            format!("order {id}: {} in the books, {} on the topics", book.status, order.status);
-        return Some((Kind::BooksStatus, what));
+        return Some((Kind::BooksStatus, differs(&book.status, &order.status)));
     }
     if book.amount != order.amount {
-        let what =
-            format!("order {id}: {} in the books, {} on the topics", book.amount, order.amount);
-        return Some((Kind::BooksAmount, what));
+        return Some((Kind::BooksAmount, differs(&book.amount, &order.amount)));
     }
     let hash = book.transaction_hash?;
     let paid_with = match order.paid_by {

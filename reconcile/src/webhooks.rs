@@ -72,33 +72,23 @@ pub fn compare_webhooks(events: &[Event], deliveries: &Deliveries) -> Joined {
 }
 
 fn dead(event: &Event) -> Difference {
-    let (what, cure) = match event.about {
-        Announced::Order(order, _) => (
-            format!("order {order}: its webhook was given up, no attempt was acknowledged"),
-            format!("tidemark webhook dead redrive --order {order}"),
-        ),
-        Announced::Transfer(transfer) => (
-            format!("transfer {transfer}: its webhook was given up, no attempt was acknowledged"),
-            "tidemark webhook dead redrive --kind unknown_transfer".to_owned(),
-        ),
+    let (subject, selection) = match event.about {
+        Announced::Order(order, _) => (format!("order {order}"), format!("--order {order}")),
+        Announced::Transfer(id) => (format!("transfer {id}"), "--kind unknown_transfer".to_owned()),
     };
+    let what = format!("{subject}: its webhook was given up, no attempt was acknowledged");
+    let cure = format!("tidemark webhook dead redrive {selection}");
     Difference { join: Join::Webhooks, kind: Kind::Dead, blockchain: None, what, cure }
 }
 
 fn not_announced(event: &Event) -> Difference {
-    let (subject, path) = match event.about {
-        Announced::Order(order, _) => (format!("order {order}"), format!("orders/{order}")),
-        Announced::Transfer(transfer) => {
-            (format!("transfer {transfer}"), format!("transfers/{transfer}"))
-        }
+    let (kind, id) = match event.about {
+        Announced::Order(order, _) => ("order", order.to_string()),
+        Announced::Transfer(transfer) => ("transfer", transfer.to_string()),
     };
-    Difference {
-        join: Join::Webhooks,
-        kind: Kind::NotAnnounced,
-        blockchain: None,
-        what: format!("{subject}: event {} was not dispatched as a webhook", event.id),
-        cure: format!("POST /api/v1/admin/{path}/resend-webhook"),
-    }
+    let what = format!("{kind} {id}: event {} was not dispatched as a webhook", event.id);
+    let cure = format!("POST /api/v1/admin/{kind}s/{id}/resend-webhook");
+    Difference { join: Join::Webhooks, kind: Kind::NotAnnounced, blockchain: None, what, cure }
 }
 
 #[cfg(test)]
