@@ -3,7 +3,6 @@
 //! Each crate has the commented defaults of its own sections, and reads them through a [`Reader`] into
 //! typed values. Readers collect every problem, so that an operator sees all of them at once.
 
-mod connections;
 mod exposed;
 mod network;
 mod process;
@@ -11,9 +10,8 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub use connections::Connections;
-pub use network::{InvalidNetwork, Network};
-pub use process::Process;
+pub use network::Network;
+pub use process::{Connections, Process};
 pub use reader::Reader;
 
 use std::cell::RefCell;

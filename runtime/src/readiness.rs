@@ -56,8 +56,7 @@ impl Readiness {
     #[must_use]
     pub fn part(&self, name: impl Into<String>, waits_for: impl Into<String>) -> Part {
         let mut parts = self.parts();
-        parts.last_number += 1;
-        let number = parts.last_number;
+        let number = parts.next_number();
         let waits_for = Some(waits_for.into());
         let state = State { name: name.into(), waits_for, since: Instant::now(), is_logged: false };
         parts.all.insert(number, state);
@@ -70,8 +69,7 @@ impl Readiness {
     #[must_use]
     pub fn alarm(&self, text: impl Into<String>) -> Alarm {
         let mut parts = self.parts();
-        parts.last_number += 1;
-        let number = parts.last_number;
+        let number = parts.next_number();
         parts.alarms.insert(number, text.into());
         Alarm { readiness: self.clone(), number }
     }
@@ -85,9 +83,7 @@ impl Readiness {
     /// Adds details of a part, shown on request. None are shown before [`Detail::set`].
     #[must_use]
     pub fn detail(&self) -> Detail {
-        let mut parts = self.parts();
-        parts.last_number += 1;
-        Detail { readiness: self.clone(), number: parts.last_number }
+        Detail { readiness: self.clone(), number: self.parts().next_number() }
     }
 
     /// Returns the details of all parts, in the order in which they were added.
@@ -111,6 +107,11 @@ impl Readiness {
 }
 
 impl Parts {
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
     /// Sets the gauge. Returns the time since the start if everything is ready for the first time.
     fn measure(&mut self) -> Option<Duration> {
         let is_ready = self.all.values().all(|state| state.waits_for.is_none());

@@ -11,11 +11,6 @@ use schemas::parse_network;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network(IpNet);
 
-/// A text that is no network.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?} must be an address or a network such as \"10.0.0.0/8\"")]
-pub struct InvalidNetwork(String);
-
 impl Network {
     /// Returns `true` if an address is in the network.
     #[must_use]
@@ -25,12 +20,14 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = InvalidNetwork;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidNetwork> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let single = text.parse().map(|address: IpAddr| IpNet::from(address.to_canonical()));
         let network = single.or_else(|_| parse_network(text));
-        network.map(Self).map_err(|_| InvalidNetwork(text.to_owned()))
+        network
+            .map(Self)
+            .map_err(|_| format!("{text:?} must be an address or a network such as \"10.0.0.0/8\""))
     }
 }
 

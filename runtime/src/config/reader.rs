@@ -30,6 +30,13 @@ impl Reader {
         self.shared.report(self.name(key), Kind::Missing, what);
     }
 
+    /// Reports a key that is absent.
+    fn require(&self, key: &str) {
+        if !self.table.contains_key(key) {
+            self.missing(key, "is missing");
+        }
+    }
+
     /// The whole name of a key.
     fn name(&self, key: &str) -> String {
         format!("{}.{key}", self.path)
@@ -94,9 +101,7 @@ impl Reader {
     }
 
     fn required_text(&mut self, key: &str) -> Option<String> {
-        if !self.table.contains_key(key) {
-            self.missing(key, "is missing");
-        }
+        self.require(key);
         self.optional_text(key)
     }
 
@@ -132,9 +137,7 @@ impl Reader {
 
     /// A whole number within bounds; its absence is a problem, and returns the lower bound.
     pub fn integer(&mut self, key: &str, bounds: RangeInclusive<u64>) -> u64 {
-        if !self.table.contains_key(key) {
-            self.missing(key, "is missing");
-        }
+        self.require(key);
         self.optional_integer(key, bounds.clone()).unwrap_or(*bounds.start())
     }
 
@@ -148,9 +151,7 @@ impl Reader {
 
     /// A duration such as `"90s"`, `"250ms"`, `"24h"`; its absence is a problem, and returns zero.
     pub fn duration(&mut self, key: &str) -> Duration {
-        if !self.table.contains_key(key) {
-            self.missing(key, "is missing");
-        }
+        self.require(key);
         self.optional_duration(key).unwrap_or_default()
     }
 
@@ -161,9 +162,7 @@ impl Reader {
 
     /// `true` or `false`; its absence is a problem, and returns `false`.
     pub fn flag(&mut self, key: &str) -> bool {
-        if !self.table.contains_key(key) {
-            self.missing(key, "is missing");
-        }
+        self.require(key);
         self.optional_flag(key).unwrap_or_default()
     }
 

@@ -112,7 +112,7 @@ fn spans_are_sent_to_a_url_with_a_secret_header() {
 
 #[test]
 fn a_client_has_an_hour_at_most() {
-    let max = connections::TIMEOUT_MAX.as_secs();
+    let max = process::TIMEOUT_MAX.as_secs();
     for (seconds, problems) in [(max, 0), (max + 1, 3)] {
         let text = ["header_timeout", "idle_timeout", "body_timeout"]
             .map(|key| format!("{key} = \"{seconds}s\"\n"));
