@@ -128,7 +128,8 @@ impl Backup {
     }
 }
 
-fn origin_of(log: &Identity) -> Origin {
+/// The origin of tables that are made from a log.
+pub(super) fn origin_of(log: &Identity) -> Origin {
     Origin { installation: log.installation.clone(), incarnation: log.incarnation }
 }
 

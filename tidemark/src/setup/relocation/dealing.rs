@@ -55,7 +55,7 @@ impl Dealing {
 }
 
 /// A record of the old log.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Old {
     pub(super) from: TopicPartition,
     pub(super) line: Line,

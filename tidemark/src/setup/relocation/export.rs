@@ -23,10 +23,11 @@ use tokio::runtime::Handle;
 
 use super::files::{Lines, NewFiles, ROWS, name_of};
 use super::line::{Line, Row};
-use super::manifest::{Manifest, Name, Part, Positions};
+use super::manifest::{Manifest, Part, Positions};
 use super::{groups, stays_behind};
 use crate::back_end::{data_folder, fit};
 use crate::settings::Settings;
+use crate::setup::backup::origin_of;
 use crate::setup::{Outcome, misuse};
 use crate::tail::Source;
 
@@ -70,7 +71,7 @@ pub(crate) fn export(settings: &Settings, into: &Path) -> anyhow::Result<Outcome
 /// A stopped installation.
 struct Stopped {
     source: Source,
-    name: Name,
+    origin: Origin,
     /// Held until the export is complete.
     _lock: Option<Lock>,
 }
@@ -84,8 +85,7 @@ impl Stopped {
                 data_folder::check_complete(dir)?;
                 let source = Source::open(settings)?;
                 let identity = Identity::read(dir)?.context("there is no log")?;
-                let Identity { installation, incarnation, .. } = identity;
-                Ok(Self { source, name: Name { installation, incarnation }, _lock: Some(lock) })
+                Ok(Self { source, origin: origin_of(&identity), _lock: Some(lock) })
             }
             BackEnd::Kafka(config) => {
                 let layout = settings.log.layout;
@@ -103,7 +103,7 @@ impl Stopped {
                 await_silence(&log, config.session_timeout)?;
                 let (installation, incarnation) = (log.installation()?, log.incarnation());
                 let source = Source::Kafka(log);
-                Ok(Self { source, name: Name { installation, incarnation }, _lock: None })
+                Ok(Self { source, origin: Origin { installation, incarnation }, _lock: None })
             }
         }
     }
@@ -111,7 +111,8 @@ impl Stopped {
     fn write(&self, settings: &Settings, dir: &Path) -> anyhow::Result<Manifest> {
         let layout = settings.log.layout;
         let mut files = NewFiles::new(dir);
-        let mut manifest = Manifest::new(self.name.clone(), layout, SystemClock.now().to_rfc3339());
+        let mut manifest =
+            Manifest::new(self.origin.clone(), layout, SystemClock.now().to_rfc3339());
         let (mut ends, mut states) = (BTreeMap::new(), BTreeMap::new());
         for topic in Topic::ALL {
             for partition in topic.all_partitions(&layout) {
@@ -228,9 +229,7 @@ impl Stopped {
     /// # Errors
     /// The tables are of another log, or it is older.
     fn check_tables(&self, origin: Option<Origin>, positions: &[Position]) -> anyhow::Result<()> {
-        let Name { installation, incarnation } = self.name.clone();
-        let log = Origin { installation, incarnation };
-        if let Some(problem) = origin.and_then(|tables| fit::misfit(&log, &tables)) {
+        if let Some(problem) = origin.and_then(|tables| fit::misfit(&self.origin, &tables)) {
             bail!(problem);
         }
         for Position { topic, partition, next } in positions {

@@ -183,14 +183,14 @@ fn digest_of(path: &Path) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use schemas::{Incarnation, Layout};
+    use store::Origin;
 
-    use super::super::manifest::Name;
     use super::*;
 
     fn export(dir: &Path) -> Manifest {
-        let name = Name { installation: "embedded/7".to_owned(), incarnation: Incarnation(0) };
+        let of = Origin { installation: "embedded/7".to_owned(), incarnation: Incarnation(0) };
         let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
-        let manifest = Manifest::new(name, layout, String::new());
+        let manifest = Manifest::new(of, layout, String::new());
         let mut files = NewFiles::new(dir);
         let mut rows = files.lines(ROWS).unwrap();
         rows.put(&"one").unwrap();

@@ -13,13 +13,13 @@ use schemas::record::ChainProgress;
 use schemas::{
     Blockchain, Cleanup, HEADER_EARLIER, Incarnation, Partition, Topic, UnixMicros, UnixSeconds,
 };
-use store::{Change, Position};
+use store::{Change, Origin, Position};
 
-use super::dealing::{Dealing, Merged, Old, Records, records};
+use super::dealing::{Dealing, Merged, Old, records};
 use super::files::{Files, ROWS};
 use super::lanes::{self, Lane};
 use super::line::{Row, put_time};
-use super::manifest::{Manifest, Name};
+use super::manifest::{Manifest, Part};
 use super::readings::{Continued, MACHINES, Reading, exact, of_topic, untaken_of};
 use super::target::Target;
 use super::{PROJECTOR, stays_behind};
@@ -39,11 +39,11 @@ pub(crate) fn import(settings: &Settings, from: &Path) -> anyhow::Result<Outcome
     let files = Files::open(from)?;
     let dealing = Dealing { from: files.manifest.layout(), to: settings.log.layout };
     check_taken(&files.manifest, dealing)?;
-    let name = Name {
+    let origin = Origin {
         installation: files.manifest.installation.clone(),
         incarnation: next_incarnation(&files.manifest, SystemClock.now())?,
     };
-    let target = Target::begin(settings, &files.digest, &name)?;
+    let target = Target::begin(settings, &files.digest, &origin)?;
     let mut work =
         Work { files: &files, dealing, target, continued: Continued::default(), records: 0 };
     for topic in Topic::ALL {
@@ -56,9 +56,9 @@ pub(crate) fn import(settings: &Settings, from: &Path) -> anyhow::Result<Outcome
     let Work { target, continued, records, .. } = work;
     let mut lines = vec![format!(
         "{records} records and {rows} rows of {}, as exported at {}, are here",
-        name.installation, files.manifest.exported_at
+        origin.installation, files.manifest.exported_at
     )];
-    lines.extend(target.finish(&name, &continued, &positions, pruned_before)?);
+    lines.extend(target.finish(&origin, &continued, &positions, pruned_before)?);
     Ok(Outcome::success(lines, ""))
 }
 
@@ -112,31 +112,41 @@ impl Work<'_> {
         }
         let mut copy = Copy::new(topic, of_topic(&self.files.manifest, topic));
         if self.dealing.keeps(topic) {
+            // Completed webhooks come first: the deliverer's new position is one offset.
+            let has_holes = topic.spec().schema == schemas::SchemaName::Delivery;
             for part in self.files.manifest.parts_of(topic) {
-                self.partition(&mut copy, part.of()?)?;
+                self.partitions(&mut copy, &[part.of()?], has_holes)?;
             }
         } else if topic == Topic::TransfersRaw {
             self.raw(&mut copy)?;
         } else {
-            self.dealt(&mut copy)?;
+            let all = self.files.manifest.parts_of(topic).map(Part::of);
+            self.partitions(&mut copy, &all.collect::<anyhow::Result<Vec<_>>>()?, true)?;
         }
         self.close(copy)
     }
 
-    /// Copies a kept partition. Completed webhooks come first: the deliverer's new position is one offset.
-    fn partition(&mut self, copy: &mut Copy, of: TopicPartition) -> anyhow::Result<()> {
-        let has_holes = exact(&copy.readings).is_some_and(|reading| reading.reader.sink.is_none())
-            && of.topic.spec().schema == schemas::SchemaName::Delivery;
-        let passes: &[Option<bool>] = if has_holes { &[Some(true), Some(false)] } else { &[None] };
+    /// Copies partitions, merged by time. With `taken_first`, what a reader that may see no record twice has processed
+    /// comes first.
+    fn partitions(
+        &mut self,
+        copy: &mut Copy,
+        all: &[TopicPartition],
+        taken_first: bool,
+    ) -> anyhow::Result<()> {
+        let is_split = taken_first && exact(&copy.readings).is_some();
+        let passes: &[Option<bool>] = if is_split { &[Some(true), Some(false)] } else { &[None] };
         for taken in passes {
-            for old in records(self.files, of)? {
+            let merged = all.iter().map(|of| records(self.files, *of));
+            for old in Merged::new(merged.collect::<anyhow::Result<Vec<_>>>()?) {
                 let old = old?;
                 if taken.is_some_and(|taken| copy.is_taken(&old) != taken)
                     || self.is_of_lane(&old)?
                 {
                     continue;
                 }
-                self.put(copy, old, of.partition, *taken != Some(false))?;
+                let partition = self.dealing.partition(old.from, &old.content.key);
+                self.put(copy, old, partition, *taken != Some(false))?;
             }
         }
         Ok(())
@@ -152,51 +162,24 @@ impl Work<'_> {
         Ok(progress.lane.is_some())
     }
 
-    /// Copies to other partitions.
-    fn dealt(&mut self, copy: &mut Copy) -> anyhow::Result<()> {
-        let passes: &[Option<bool>] = match exact(&copy.readings) {
-            Some(_) => &[Some(true), Some(false)],
-            None => &[None],
-        };
-        for taken in passes {
-            let all: anyhow::Result<Vec<Records>> = self
-                .files
-                .manifest
-                .parts_of(copy.topic)
-                .map(|part| records(self.files, part.of()?))
-                .collect();
-            for old in Merged::new(all?) {
-                let old = old?;
-                if taken.is_some_and(|taken| copy.is_taken(&old) != taken) {
-                    continue;
-                }
-                let partition = self.dealing.partition(old.from, &old.content.key);
-                self.put(copy, old, partition, *taken != Some(false))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Deals chain records to the new lanes. The processor has read all of them.
     fn raw(&mut self, copy: &mut Copy) -> anyhow::Result<()> {
         for blockchain in Blockchain::ALL {
-            let mut of_chain = Vec::new();
+            let (mut of_chain, mut has_expired) = (Vec::new(), false);
             for lane in self.dealing.from.lanes_of(*blockchain) {
                 let of = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
                 let part =
                     self.files.manifest.parts_of(of.topic).find(|part| part.partition == lane.0);
                 let Some(part) = part else { continue };
-                copy.has_expired |= part.has_expired;
+                has_expired |= part.has_expired;
                 of_chain.push(Lane::new(records(self.files, of)?, part.has_expired));
             }
             let to = self.dealing.to;
-            lanes::deal(*blockchain, of_chain, &to, &mut |record| {
-                let mut record = record;
-                copy.mark(&mut record);
+            lanes::deal(*blockchain, of_chain, &to, &mut |mut record| {
+                copy.mark(&mut record, has_expired);
                 self.records += 1;
                 self.target.append(record)
             })?;
-            copy.has_expired = false;
         }
         Ok(())
     }
@@ -220,9 +203,8 @@ impl Work<'_> {
         if keeps_time {
             put_time(&mut headers, UnixMicros(line.at));
         }
-        copy.has_expired = self.has_expired(from);
         let mut record = NewRecord { to, key: content.key, value: content.value, headers };
-        copy.mark(&mut record);
+        copy.mark(&mut record, self.has_expired(from));
         self.records += 1;
         self.target.append(record)
     }
@@ -374,13 +356,11 @@ struct Copy {
     ends: BTreeMap<(usize, TopicPartition), Offset>,
     /// Partitions that have records.
     begun: BTreeSet<TopicPartition>,
-    /// `true` if the partition that is being copied had older records.
-    has_expired: bool,
 }
 
 impl Copy {
     fn new(topic: Topic, readings: Vec<Reading>) -> Self {
-        Self { topic, readings, ends: BTreeMap::new(), begun: BTreeSet::new(), has_expired: false }
+        Self { topic, readings, ends: BTreeMap::new(), begun: BTreeSet::new() }
     }
 
     fn is_taken(&self, old: &Old) -> bool {
@@ -388,10 +368,10 @@ impl Copy {
         exact(&self.readings).is_none_or(has)
     }
 
-    /// Marks the first record of a partition that had older ones.
-    fn mark(&mut self, record: &mut NewRecord) {
+    /// Marks the first record of a partition that had older ones, which have expired.
+    fn mark(&mut self, record: &mut NewRecord, has_expired: bool) {
         if self.begun.insert(record.to)
-            && self.has_expired
+            && has_expired
             && record.headers.get(HEADER_EARLIER).is_none()
         {
             record.headers.push(HEADER_EARLIER, b"");

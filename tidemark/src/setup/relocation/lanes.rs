@@ -4,7 +4,7 @@
 use anyhow::{Context, bail};
 use log::{NewRecord, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
-use schemas::{Blockchain, Layout, Partition, Topic, UnixMicros};
+use schemas::{Address, Blockchain, Layout, Partition, Topic, UnixMicros};
 
 use super::dealing::{Old, Records};
 use super::line::put_time;
@@ -24,7 +24,7 @@ pub(super) fn deal(
         let mut head: Option<Old> = None;
         for (number, lane) in lanes.iter_mut().enumerate() {
             while let Some((old, wallet)) = lane.before_head()? {
-                take(new(old, wallet.map_or(Partition(0), |wallet| to.lane(blockchain, &wallet))))?;
+                take(new(old, to.lane(blockchain, &wallet)))?;
             }
             let next = lane.head.take();
             let is_same = match (&head, &next) {
@@ -40,9 +40,7 @@ pub(super) fn deal(
         }
         let Some(head) = head else { return Ok(()) };
         for lane in to.lanes_of(blockchain) {
-            let head =
-                Old { from: head.from, line: head.line.clone(), content: head.content.clone() };
-            take(new(head, lane))?;
+            take(new(head.clone(), lane))?;
         }
     }
 }
@@ -58,8 +56,7 @@ fn align(blockchain: Blockchain, lanes: &mut [Lane]) -> anyhow::Result<()> {
         while lane.before_head()?.is_some() {}
         let Some(head) = &lane.head else { return Ok(()) };
         if latest.as_ref().is_none_or(|latest| latest.line.at < head.line.at) {
-            let Old { from, line, content } = head;
-            latest = Some(Old { from: *from, line: line.clone(), content: content.clone() });
+            latest = Some(head.clone());
         }
     }
     let Some(latest) = latest else { return Ok(()) };
@@ -97,7 +94,7 @@ impl Lane {
     }
 
     /// The next record before the next head, with its wallet; none if the head is next, or nothing.
-    fn before_head(&mut self) -> anyhow::Result<Option<(Old, Option<schemas::Address>)>> {
+    fn before_head(&mut self) -> anyhow::Result<Option<(Old, Address)>> {
         if self.head.is_some() {
             return Ok(None);
         }
@@ -113,7 +110,7 @@ impl Lane {
             ChainBody::Transfer(seen) | ChainBody::Retract(seen) => seen.to_address,
             ChainBody::Watch(watch) => watch.wallet_address,
         };
-        Ok(Some((old, Some(wallet))))
+        Ok(Some((old, wallet)))
     }
 }
 
@@ -121,7 +118,7 @@ impl Lane {
 mod tests {
     use log::{Offset, Record};
     use schemas::record::{Watch, example};
-    use schemas::{Address, AddressFamily, Headers};
+    use schemas::{AddressFamily, Headers};
 
     use super::super::line::Line;
     use super::*;

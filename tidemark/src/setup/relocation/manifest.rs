@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use log::{Committed, Offset, TopicPartition};
 use schemas::{Incarnation, Layout, Partition, Topic};
 use serde::{Deserialize, Serialize};
-use store::Position;
+use store::{Origin, Position};
 
 /// Version of the format of an export's files.
 const FORMAT: u32 = 1;
@@ -61,23 +61,16 @@ struct TablesPosition {
     next: i64,
 }
 
-/// Name and incarnation of an installation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) installation: String,
-    pub(super) incarnation: Incarnation,
-}
-
 /// The positions of a group.
 pub(super) type Positions = BTreeMap<TopicPartition, Committed>;
 
 impl Manifest {
-    pub(super) fn new(name: Name, layout: Layout, exported_at: String) -> Self {
+    pub(super) fn new(of: Origin, layout: Layout, exported_at: String) -> Self {
         Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            installation: name.installation,
-            incarnation: name.incarnation.0,
+            installation: of.installation,
+            incarnation: of.incarnation.0,
             exported_at,
             lanes: layout.lanes,
             order_partitions: layout.orders,
@@ -186,9 +179,9 @@ mod tests {
 
     #[test]
     fn a_manifest_reads_back() {
-        let name = Name { installation: "embedded/7".to_owned(), incarnation: Incarnation(3) };
+        let of = Origin { installation: "embedded/7".to_owned(), incarnation: Incarnation(3) };
         let layout = Layout { lanes: 2, orders: 4, webhooks: 3 };
-        let mut manifest = Manifest::new(name, layout, "2026-11-27T07:00:00Z".to_owned());
+        let mut manifest = Manifest::new(of, layout, "2026-11-27T07:00:00Z".to_owned());
         let of = TopicPartition { topic: Topic::Orders, partition: Partition(1) };
         let at = Committed { offset: Offset(9), metadata: "step".to_owned() };
         let positions = Positions::from([(of, at)]);

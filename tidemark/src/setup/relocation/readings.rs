@@ -153,15 +153,15 @@ impl Continued {
 #[cfg(test)]
 mod tests {
     use schemas::{Incarnation, Layout};
-    use store::Position;
+    use store::{Origin, Position};
 
-    use super::super::manifest::{Name, Positions};
+    use super::super::manifest::Positions;
     use super::*;
 
     fn manifest(group: &str, of: TopicPartition, offset: i64, metadata: &str) -> Manifest {
-        let name = Name { installation: "embedded/7".to_owned(), incarnation: Incarnation(0) };
+        let origin = Origin { installation: "embedded/7".to_owned(), incarnation: Incarnation(0) };
         let layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-        let mut manifest = Manifest::new(name, layout, String::new());
+        let mut manifest = Manifest::new(origin, layout, String::new());
         let at = Committed { offset: Offset(offset), metadata: metadata.to_owned() };
         manifest.set_group(group, &Positions::from([(of, at)]));
         manifest

@@ -17,7 +17,6 @@ use store::embedded::{self as tables_file, EmbeddedStore};
 use store::{Change, OrderFilter, Origin, Page, Position, Store};
 use tokio::runtime::Handle;
 
-use super::manifest::Name;
 use super::readings::Continued;
 use super::{UNDER_WAY, groups};
 use crate::back_end::data_folder;
@@ -63,7 +62,11 @@ impl Target {
     ///
     /// # Errors
     /// The target is not empty, or cannot be created.
-    pub(super) fn begin(settings: &Settings, export: &str, name: &Name) -> anyhow::Result<Self> {
+    pub(super) fn begin(
+        settings: &Settings,
+        export: &str,
+        origin: &Origin,
+    ) -> anyhow::Result<Self> {
         let (layout, handle) = (settings.log.layout, Handle::current());
         let data = settings.process.data_dir.clone();
         let staging = data.join(data_folder::IMPORT_STAGING);
@@ -74,7 +77,7 @@ impl Target {
             Tables::Cql(config) => Some(handle.block_on(CqlStore::open(config))?),
         };
         if let Some(tables) = &cql {
-            handle.block_on(check_empty(tables, &under_way, name))?;
+            handle.block_on(check_empty(tables, &under_way, origin))?;
         }
         if lock.is_some() {
             data_folder::prepare(&staging)?;
@@ -93,9 +96,9 @@ impl Target {
             Some(tables) => Arc::new(tables),
             None => Arc::new(EmbeddedStore::open(&staging)?),
         };
-        let origin = Origin { installation: under_way, incarnation: Incarnation::default() };
-        handle.block_on(store::retry(|| tables.set_origin(&origin)))?;
-        let (waiting, bytes) = (Vec::new(), 0);
+        let staged = Origin { installation: under_way, incarnation: Incarnation::default() };
+        handle.block_on(store::retry(|| tables.set_origin(&staged)))?;
+        let waiting = Vec::new();
         Ok(Self {
             layout,
             log,
@@ -105,7 +108,7 @@ impl Target {
             staging,
             handle,
             waiting,
-            bytes,
+            bytes: 0,
             lock,
         })
     }
@@ -158,20 +161,18 @@ impl Target {
     /// Something cannot be written: a start is refused, and the import can be run again.
     pub(super) fn finish(
         self,
-        name: &Name,
+        origin: &Origin,
         continued: &Continued,
         positions: &[Position],
         pruned_before: Option<schemas::UnixSeconds>,
     ) -> anyhow::Result<Vec<String>> {
         let (tables, handle) = (&self.tables, &self.handle);
-        let Name { installation, incarnation } = name.clone();
-        let origin = Origin { installation, incarnation };
         handle.block_on(async {
             store::retry(|| tables.set_positions(positions)).await?;
             if let Some(second) = pruned_before {
                 store::retry(|| tables.set_pruned_before(second)).await?;
             }
-            store::retry(|| tables.set_origin(&origin)).await?;
+            store::retry(|| tables.set_origin(origin)).await?;
             store::retry(|| tables.flush()).await
         })?;
         drop(self.tables);
@@ -183,7 +184,7 @@ impl Target {
                 of_group.into_iter().filter_map(move |(of, at)| Some((group, of, at?)))
             });
             let all: Vec<_> = all.collect();
-            let as_copy = (name.installation.as_str(), name.incarnation);
+            let as_copy = (origin.installation.as_str(), origin.incarnation);
             log_file::backup::continue_installation(&self.staging, as_copy, &all)?;
             made.push(log::embedded::FILE);
         }
@@ -193,16 +194,14 @@ impl Target {
         for file in &made {
             put_in_place(&self.staging, &self.data, file)?;
         }
-        if let TargetLog::Kafka(log, _) = &self.log {
+        let mut lines = Vec::new();
+        if let TargetLog::Kafka(log, config) = &self.log {
             for (group, topics) in groups() {
                 let positions = continued.group(group, partitions(&topics, &self.layout));
                 log.set_committed(group, &positions)?;
             }
-        }
-        let mut lines = Vec::new();
-        if let TargetLog::Kafka(_, config) = &self.log {
             admin::end_import(config, &self.layout)?;
-            let Name { installation, incarnation } = name.clone();
+            let Origin { installation, incarnation } = origin.clone();
             let continues = Continues { installation, incarnation };
             lines.push(format!(
                 "set in section [log] of every process, before it starts: continues = \"{continues}\""
@@ -271,16 +270,16 @@ fn partitions<'a>(
 
 /// # Errors
 /// The tables have rows, or are of another log.
-async fn check_empty(tables: &dyn Store, under_way: &str, name: &Name) -> anyhow::Result<()> {
+async fn check_empty(tables: &dyn Store, under_way: &str, origin: &Origin) -> anyhow::Result<()> {
     match tables.origin().await? {
         // What an interrupted import of the same export wrote is written again.
-        Some(origin) if origin.installation == under_way => return Ok(()),
-        Some(origin) if origin.installation == name.installation => bail!(
+        Some(found) if found.installation == under_way => return Ok(()),
+        Some(found) if found.installation == origin.installation => bail!(
             "the tables have this installation already: name an empty keyspace in store.keyspace"
         ),
-        Some(origin) => bail!(
+        Some(found) => bail!(
             "the tables are those of another installation ({}): name an empty keyspace in store.keyspace",
-            origin.installation
+            found.installation
         ),
         None => {}
     }
