@@ -1,7 +1,6 @@
 //! `tidemark demo`: every stage, two development chains, a merchant and a buyer, in one process; or the
 //! merchant and the buyer alone, against an installation that runs already.
 
-mod buyer;
 mod chain;
 mod external;
 mod merchant;
@@ -24,8 +23,7 @@ use crate::back_end::data_folder;
 use crate::process::{self, Listeners};
 use crate::settings::Settings;
 use crate::stage::Stage;
-use buyer::Button;
-use chain::Chain;
+use chain::{Button, Chain};
 use merchant::Merchant;
 use narrator::Narrator;
 use script::Script;
@@ -88,11 +86,6 @@ async fn run_alone(options: &Options, narrator: &Narrator) -> anyhow::Result<()>
             .await?;
     let address = started.address.context("the api did not start")?;
     narrator.say(&format!("all stages run in this process; the API listens on http://{address}"));
-    narrator.say(&format!(
-        "two development chains make blocks: {} and {}",
-        ethereum.url(),
-        polygon.url()
-    ));
     let (ethereum, polygon) = (Chain::BuiltIn(ethereum), Chain::BuiltIn(polygon));
     ethereum.keep_mining().await?;
 

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use api::{TestBuyer, TestPayment};
+use async_trait::async_trait;
 use devnet::{Devnet, Reorg};
 use runtime::{Clock, SystemClock};
-use schemas::StablecoinContract;
+use schemas::{Amount, Blockchain, Stablecoin, StablecoinContract, stablecoin_contract};
 use serde_json::{Value, json};
+
+use super::shop::Due;
 
 /// Time between two blocks, and between their timestamps.
 pub(super) const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,19 +39,17 @@ impl Chain {
     /// Mines a block each second from now on.
     pub(super) async fn keep_mining(&self) -> anyhow::Result<()> {
         match self {
-            Self::BuiltIn(devnet) => Ok(devnet.mine_every(BLOCK_INTERVAL)?),
-            Self::Anvil(anvil) => {
-                anvil.call("evm_setIntervalMining", json!([BLOCK_INTERVAL.as_secs()])).await?;
-                Ok(())
-            }
+            Self::BuiltIn(devnet) => devnet.mine_every(BLOCK_INTERVAL)?,
+            Self::Anvil(anvil) => anvil.set_mining(BLOCK_INTERVAL.as_secs()).await?,
         }
+        Ok(())
     }
 
     /// Mines no more blocks by itself.
     pub(super) async fn pause_mining(&self) -> anyhow::Result<()> {
         match self {
             Self::BuiltIn(devnet) => devnet.stop_mining(),
-            Self::Anvil(anvil) => drop(anvil.call("evm_setIntervalMining", json!([0])).await?),
+            Self::Anvil(anvil) => anvil.set_mining(0).await?,
         }
         Ok(())
     }
@@ -63,16 +65,24 @@ impl Chain {
         Ok(())
     }
 
-    /// Sends base units of a stablecoin from the buyer's wallet into the next block; returns the transaction.
+    /// Sends an amount of USDT from the buyer's wallet to that of `due`; the next block has the transfer. Returns the
+    /// transaction.
+    ///
+    /// # Errors
+    /// The node refuses, or the amount has more decimals than the stablecoin.
     pub(super) async fn pay(
         &self,
-        contract: &StablecoinContract,
-        to: &str,
-        units: u128,
+        blockchain: Blockchain,
+        due: &Due,
+        amount: &str,
     ) -> anyhow::Result<String> {
+        let contract =
+            stablecoin_contract(blockchain, Stablecoin::Usdt).context("the chain has USDT")?;
+        let units = Amount::parse(amount)?.to_units(contract.decimals);
+        let units = units.context("finer than the stablecoin")?;
         match self {
-            Self::BuiltIn(devnet) => pay_built_in(&devnet.chain(), contract, to, units),
-            Self::Anvil(anvil) => anvil.pay(contract, to, units).await,
+            Self::BuiltIn(devnet) => pay_built_in(&devnet.chain(), contract, &due.wallet, units),
+            Self::Anvil(anvil) => anvil.pay(contract, &due.wallet, units).await,
         }
     }
 
@@ -108,7 +118,7 @@ impl Chain {
 }
 
 /// Sends base units of a stablecoin on a built-in chain, from the buyer's wallet. Returns the transaction.
-pub(super) fn pay_built_in(
+fn pay_built_in(
     chain: &devnet::Chain,
     contract: &StablecoinContract,
     to: &str,
@@ -116,6 +126,20 @@ pub(super) fn pay_built_in(
 ) -> anyhow::Result<String> {
     let (token, buyer) = ((*contract.address.bytes()).into(), [0x22; 20].into());
     Ok(chain.transfer(token, buyer, to.parse()?, units.try_into()?)?.to_string())
+}
+
+/// The button of the checkout page that pays on the demo's own chains. Only the demo has it.
+pub(super) struct Button(pub(super) Vec<(Blockchain, devnet::Chain)>);
+
+#[async_trait]
+impl TestBuyer for Button {
+    async fn pay(&self, payment: TestPayment) -> Result<(), String> {
+        let TestPayment { blockchain, contract, to, units } = payment;
+        let found = self.0.iter().find(|(of, _)| *of == blockchain);
+        let (_, chain) = found.ok_or_else(|| format!("the demo has no chain {blockchain}"))?;
+        let paid = pay_built_in(chain, &contract, &to.to_string(), units);
+        paid.map(drop).map_err(|error| format!("{error:#}"))
+    }
 }
 
 /// An EVM node that signs for its own accounts.
@@ -152,6 +176,11 @@ impl Anvil {
         let call = json!([{ "from": self.buyer, "to": contract, "data": data, "gas": "0x40000" }]);
         let tx = self.call("eth_sendTransaction", call).await?;
         Ok(tx.as_str().context("the node gave no hash")?.to_owned())
+    }
+
+    /// Mines a block each interval of seconds; with 0 none.
+    async fn set_mining(&self, seconds: u64) -> anyhow::Result<()> {
+        self.call("evm_setIntervalMining", json!([seconds])).await.map(drop)
     }
 
     async fn call(&self, method: &str, params: Value) -> anyhow::Result<Value> {

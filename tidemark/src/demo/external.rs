@@ -44,11 +44,6 @@ pub(super) async fn run(
     let polygon = open_chain(&settings, Blockchain::Polygon).await?;
     until_followed(&*log, [Blockchain::Eth, Blockchain::Polygon]).await?;
     narrator.say(&format!("the installation answers at {base}"));
-    narrator.say(&format!(
-        "two development chains make blocks: {} and {}",
-        ethereum.url(),
-        polygon.url()
-    ));
     let shop = ShopClient::new(
         base.trim_end_matches('/').to_owned(),
         settings.shop.merchant.secret.clone(),

@@ -9,7 +9,6 @@ use schemas::record::Transfer;
 use schemas::{Blockchain, Topic};
 use serde_json::{Value, json};
 
-use super::buyer;
 use super::chain::Chain;
 use super::merchant::Merchant;
 use super::narrator::Narrator;
@@ -40,6 +39,8 @@ impl Script<'_> {
     /// # Errors
     /// The first step that did not happen.
     pub(super) async fn play(&self) -> anyhow::Result<()> {
+        let (ethereum, polygon) = (self.ethereum.url(), self.polygon.url());
+        self.narrator.say(&format!("two development chains make blocks: {ethereum} and {polygon}"));
         let followed = async {
             while !self.shop.offers(&[Blockchain::Eth, Blockchain::Polygon]).await? {
                 tokio::time::sleep(POLL_INTERVAL).await;
@@ -170,7 +171,7 @@ impl Script<'_> {
         due: &Due,
         amount: &str,
     ) -> anyhow::Result<String> {
-        let tx = buyer::pay(chain, blockchain, due, amount).await?;
+        let tx = chain.pay(blockchain, due, amount).await?;
         self.narrator.say(&format!("the buyer sends {amount} USDT in transaction {tx}"));
         Ok(tx)
     }

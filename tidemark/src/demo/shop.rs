@@ -68,13 +68,7 @@ impl ShopClient {
 
     /// Paid value of an order in the operator's list; `None` until it is paid.
     pub(super) async fn received(&self, reference: &str) -> anyhow::Result<Option<String>> {
-        let response = self
-            .http
-            .get(format!("{}/api/v1/admin/orders?merchant_order_id={reference}", self.base))
-            .header("Service-Admin-Authorization", self.admin_secret.expose())
-            .send()
-            .await?;
-        let list = expect(response, StatusCode::OK).await?;
+        let list = self.admin(&format!("orders?merchant_order_id={reference}")).await?;
         Ok(list[0]["paid_value"].as_str().map(str::to_owned))
     }
 
@@ -130,15 +124,17 @@ impl ShopClient {
         Ok(Due { value: field("value")?, wallet: field("wallet_address")? })
     }
 
+    /// The answer of the Admin API to a path.
+    async fn admin(&self, path: &str) -> anyhow::Result<Value> {
+        let request = self.http.get(format!("{}/api/v1/admin/{path}", self.base));
+        let secret = self.admin_secret.expose();
+        let request = request.header("Service-Admin-Authorization", secret);
+        expect(request.send().await?, StatusCode::OK).await
+    }
+
     /// The operator's list of the transfers of a wallet.
     pub(super) async fn transfers(&self, wallet: &str, query: &str) -> anyhow::Result<Vec<Value>> {
-        let response = self
-            .http
-            .get(format!("{}/api/v1/admin/wallets/{wallet}/transfers?{query}", self.base))
-            .header("Service-Admin-Authorization", self.admin_secret.expose())
-            .send()
-            .await?;
-        let list = expect(response, StatusCode::OK).await?;
+        let list = self.admin(&format!("wallets/{wallet}/transfers?{query}")).await?;
         Ok(list.as_array().context("not a list")?.clone())
     }
 }
