@@ -37,7 +37,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 const IMPORTING: &str = "the topics: an import into them is under way; if it was interrupted run `tidemark import` again";
 
 /// The longest wait for tables that are only read.
-const TABLES_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TABLES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The result of one attempt to open a back end.
 #[derive(Debug)]

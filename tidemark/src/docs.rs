@@ -97,15 +97,12 @@ fn configuration() -> String {
             let default = if is_set { format!("`{value}`") } else { format!("(`{value}`)") };
             writeln!(text, "| `{key}` | {default} | {meaning} |").unwrap();
             comments.clear();
-        } else if line.starts_with('[') {
-            writeln!(text, "\n## {line}").unwrap();
-            has_table = false;
-            // A comment before a section that is only an example describes it.
-            if !comments.is_empty() {
-                writeln!(text, "\n{}", comments.join("\n")).unwrap();
-                comments.clear();
+        } else if line.starts_with('[') || line.is_empty() {
+            if !line.is_empty() {
+                writeln!(text, "\n## {line}").unwrap();
+                has_table = false;
             }
-        } else if line.is_empty() {
+            // A comment before a section that is only an example describes it.
             if !comments.is_empty() {
                 writeln!(text, "\n{}", comments.join("\n")).unwrap();
                 comments.clear();

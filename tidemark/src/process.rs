@@ -273,11 +273,10 @@ pub(crate) async fn start(
         None
     };
     found.announce(settings);
-    let log_of_stages = log.clone();
     let mut starter = Starter {
         settings,
         open_files,
-        log: log_of_stages,
+        log: log.clone(),
         clock,
         listeners,
         readiness,

@@ -24,6 +24,9 @@ use crate::settings::Settings;
 use crate::setup::{Outcome, misuse};
 use crate::tail::{Source, read_readable, refuse_unreadable};
 
+/// The scopes that are stopped on each chain.
+type Stopped = BTreeMap<Blockchain, BTreeSet<StopScope>>;
+
 /// The stop to begin or to end.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -99,18 +102,23 @@ fn is_watched(settings: &Settings, address: Address, request: &StopRequest) -> b
 
 /// Lists the stops in force as the lanes report them, one a line. Also while processes run.
 fn list(settings: &Settings) -> anyhow::Result<Outcome> {
-    let stopped = whole(&Source::open(settings)?)?;
+    let lines = lines(whole(&Source::open(settings)?)?);
+    Ok(Outcome::success(lines, "nothing is stopped"))
+}
+
+/// The stops in words, one a line.
+pub(crate) fn lines(stopped: Stopped) -> Vec<String> {
     let lines = stopped.into_iter().flat_map(|(blockchain, scopes)| {
         scopes.into_iter().map(move |scope| format!("{blockchain}: {}", stop_words(scope)))
     });
-    Ok(Outcome::success(lines.collect(), "nothing is stopped"))
+    lines.collect()
 }
 
 /// Returns the stopped scopes by chain, from the last report of each lane.
 ///
 /// # Errors
 /// The log cannot be read, or has a record that this version cannot read.
-fn whole(source: &Source) -> anyhow::Result<BTreeMap<Blockchain, BTreeSet<StopScope>>> {
+fn whole(source: &Source) -> anyhow::Result<Stopped> {
     let mut unreadable = Vec::new();
     let stopped = in_force(source, &mut unreadable)?;
     refuse_unreadable(&unreadable).map(|()| stopped)
@@ -120,10 +128,7 @@ fn whole(source: &Source) -> anyhow::Result<BTreeMap<Blockchain, BTreeSet<StopSc
 ///
 /// # Errors
 /// The log cannot be read.
-pub(crate) fn in_force(
-    source: &Source,
-    unreadable: &mut Vec<String>,
-) -> anyhow::Result<BTreeMap<Blockchain, BTreeSet<StopScope>>> {
+pub(crate) fn in_force(source: &Source, unreadable: &mut Vec<String>) -> anyhow::Result<Stopped> {
     let mut all = BTreeMap::new();
     let page = |of, from, max| source.read(of, from, max);
     for blockchain in Blockchain::ALL {

@@ -1,7 +1,6 @@
 //! `tidemark doctor`: checks that all configured endpoints, the log and the tables can be used.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use ingest::{Examination, Finding, Level};
@@ -14,12 +13,9 @@ use serde_json::{Value, json};
 use store::cql::CqlStore;
 use store::embedded;
 
-use crate::back_end::Verdict;
+use crate::back_end::{TABLES_TIMEOUT, Verdict};
 use crate::settings::Settings;
 use crate::setup::Outcome;
-
-/// Maximum wait for the tables to answer.
-const TABLES_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {

@@ -1,6 +1,5 @@
 //! `tidemark tables prune`: removes old final rows from the tables, with a copy of each in a file.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
 
@@ -74,7 +73,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let (mut last, mut all) = (None, Pruned::default());
     let work = prune(&*tables, before, &SystemClock, export, |day, pruned| {
         if pruned != Pruned::default() {
-            say(&format!("{day}: {}", Text(pruned)));
+            say(&format!("{day}: {}", text(pruned)));
         }
         last = Some(day);
         all += pruned;
@@ -83,16 +82,13 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
         ended = work => Some(ended),
         () = pin!(process::stop_signal()) => None,
     };
-    let is_complete = match &ended {
-        Some(Ok(_)) => true,
-        Some(Err(_)) | None => false,
-    };
+    let is_complete = matches!(ended, Some(Ok(_)));
     let mut lines = Vec::new();
     if is_complete {
-        lines.push(format!("before {before}: {}", Text(all)));
+        lines.push(format!("before {before}: {}", text(all)));
     } else {
         let until = last.map_or_else(String::new, |day: Day| format!(" up to {day}"));
-        say(&format!("stopped{until}: {}. Run it again, with a new file", Text(all)));
+        say(&format!("stopped{until}: {}. Run it again, with a new file", text(all)));
     }
     if let Some(path) = file.as_ref().and_then(FileExport::path) {
         lines.push(format!("each row that went is in {}", path.display()));
@@ -104,29 +100,24 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
 }
 
 /// The counts in words.
-struct Text(Pruned);
-
-impl fmt::Display for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Pruned { removed, kept } = self.0;
-        let Removed { orders, deposits, transfers, attempts } = removed;
-        write!(
-            f,
-            "removed {orders} orders, {deposits} closed deposits, {transfers} transfers, {attempts} webhook attempts"
-        )?;
-        let Kept { pending, open, waiting, unreadable, busy } = kept;
-        let reasons = [
-            (pending, "pending orders"),
-            (open, "orders with an open deposit"),
-            (waiting, "transfers that wait"),
-            (unreadable, "rows of a newer version"),
-            (busy, "lists that were written a moment ago"),
-        ];
-        let mut joint = "; kept ";
-        for (count, what) in reasons.into_iter().filter(|(count, _)| *count > 0) {
-            write!(f, "{joint}{count} {what}")?;
+fn text(Pruned { removed, kept }: Pruned) -> String {
+    let Removed { orders, deposits, transfers, attempts } = removed;
+    let mut text = format!(
+        "removed {orders} orders, {deposits} closed deposits, {transfers} transfers, {attempts} webhook attempts"
+    );
+    let Kept { pending, open, waiting, unreadable, busy } = kept;
+    let mut joint = "; kept ";
+    for (count, what) in [
+        (pending, "pending orders"),
+        (open, "orders with an open deposit"),
+        (waiting, "transfers that wait"),
+        (unreadable, "rows of a newer version"),
+        (busy, "lists that were written a moment ago"),
+    ] {
+        if count > 0 {
+            text += &format!("{joint}{count} {what}");
             joint = ", ";
         }
-        Ok(())
     }
+    text
 }

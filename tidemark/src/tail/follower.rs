@@ -6,11 +6,8 @@ use std::sync::Arc;
 use log::{Error, Offset, Record, TopicPartition};
 use schemas::{Partition, Topic};
 
-use super::Source;
 use super::place::From;
-
-/// Maximum number of records in one read of a partition.
-const PAGE_RECORDS: usize = 500;
+use super::{PAGE_RECORDS, Source};
 
 struct PartitionReader {
     of: TopicPartition,

@@ -60,16 +60,11 @@ impl From {
             Self::End => bounds.end,
             Self::Offset(offset) => offset.max(bounds.start),
             Self::Time(time) => {
-                let first = |from| source.read(of, from, 1);
-                search(
-                    bounds.start,
-                    bounds.end,
-                    |from| {
-                        let page = first(from)?;
-                        Ok(page.first().map(|record| (record.offset, record.appended_at)))
-                    },
-                    time,
-                )?
+                let first = |from| {
+                    let page = source.read(of, from, 1)?;
+                    Ok(page.first().map(|record| (record.offset, record.appended_at)))
+                };
+                search(bounds.start, bounds.end, first, time)?
             }
         })
     }

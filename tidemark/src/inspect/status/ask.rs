@@ -7,7 +7,7 @@ use std::thread;
 use api::inspect::reader::Reader;
 use api::inspect::survey;
 use api::redrive::Filter;
-use api::survey::{Chain, Group, Subject, stop_words};
+use api::survey::{Chain, Group, Subject};
 use log::{Committed, Error, GroupMember, Offset, Record, TopicPartition};
 use schemas::record::Delivery;
 use schemas::{Blockchain, SchemaName, Topic, UnixMicros};
@@ -193,11 +193,7 @@ pub(super) fn waiting(
 /// The log cannot be read.
 pub(super) fn stops(source: &Source) -> anyhow::Result<Vec<String>> {
     // Records that cannot be read were shown with the chains.
-    let stopped = stop::in_force(source, &mut Vec::new())?;
-    let all = stopped.into_iter().flat_map(|(blockchain, scopes)| {
-        scopes.into_iter().map(move |scope| format!("{blockchain}: {}", stop_words(scope)))
-    });
-    Ok(all.collect())
+    Ok(stop::lines(stop::in_force(source, &mut Vec::new())?))
 }
 
 #[cfg(test)]
