@@ -73,9 +73,6 @@ pub(crate) async fn open_log(
 }
 
 /// As [`open_log`], for manual commands: a missing embedded log is not created.
-///
-/// # Errors
-/// As [`open_log`], and if there is no embedded log.
 pub(crate) async fn open_existing_log(
     settings: &Settings,
     readiness: &Readiness,
@@ -105,9 +102,6 @@ pub(crate) async fn open_tables(
 }
 
 /// Opens the tables for reading; `None` if the embedded file is missing. Does not wait.
-///
-/// # Errors
-/// They cannot be read, or the nodes do not answer.
 pub(crate) async fn read_tables(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Store>>> {
     match &settings.store {
         store::config::BackEnd::Embedded => {

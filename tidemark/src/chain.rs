@@ -83,9 +83,6 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
 }
 
 /// All chains in the log. Records that cannot be read are added to `unreadable`.
-///
-/// # Errors
-/// The log cannot be read.
 pub(crate) fn all(source: &Source, unreadable: &mut Vec<String>) -> anyhow::Result<Vec<Status>> {
     let alerts = survey::open_alerts(source)?;
     let page = |of, from, max| source.read(of, from, max);

@@ -31,9 +31,6 @@ struct Receiver {
 }
 
 /// Receives until the process ends.
-///
-/// # Errors
-/// There is no secret, or the address cannot be listened on.
 pub(crate) async fn run(secrets: Vec<Secret>, options: Options) -> anyhow::Result<()> {
     anyhow::ensure!(
         secrets.iter().all(|secret| !secret.expose().is_empty()),

@@ -58,36 +58,24 @@ pub(crate) fn stderr() -> Output<StderrLock<'static>> {
 
 impl<W: Write> Output<W> {
     /// Prints at once.
-    ///
-    /// # Errors
-    /// The reader has closed the output, or it cannot be written.
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
         write!(self.0, "{}", Printable(text))?;
         self.0.flush()
     }
 
     /// As [`Output::text`], and ends the line.
-    ///
-    /// # Errors
-    /// As [`Output::text`].
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
         writeln!(self.0, "{}", Printable(line))?;
         self.0.flush()
     }
 
     /// As [`Output::text`], replacing the whole screen.
-    ///
-    /// # Errors
-    /// As [`Output::text`].
     pub(crate) fn page(&mut self, text: &str) -> Result<()> {
         write!(self.0, "\x1b[H\x1b[2J{}", Printable(text))?;
         self.0.flush()
     }
 
     /// As [`Output::text`], replacing the current line.
-    ///
-    /// # Errors
-    /// As [`Output::text`].
     pub(crate) fn over(&mut self, line: &str) -> Result<()> {
         write!(self.0, "\r\x1b[K{}", Printable(line))?;
         self.0.flush()
@@ -161,9 +149,6 @@ impl Progress {
 }
 
 /// Shows the planned actions, and asks for confirmation.
-///
-/// # Errors
-/// The lines cannot be shown, or the answer cannot be read.
 pub(crate) fn is_agreed(lines: &[String], question: &str) -> Result<bool> {
     let mut output = stdout();
     for line in lines {

@@ -250,9 +250,6 @@ fn refuse(error: &anyhow::Error) {
 
 /// Opens the back ends that the stages need, as soon as they are available, and starts the stages. The demo's api
 /// has a test buyer.
-///
-/// # Errors
-/// A permanent failure.
 pub(crate) async fn start(
     tasks: &mut Tasks,
     settings: &Settings,

@@ -174,9 +174,6 @@ impl Report {
 }
 
 /// Compares, prints, and gives the exit code.
-///
-/// # Errors
-/// The log, the tables, the books or an endpoint cannot be read.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<u8> {
     let now = SystemClock.now();
     let period = match (options.from, options.to, options.day) {

@@ -57,9 +57,6 @@ impl Settings {
     }
 
     /// The chain that a command is about.
-    ///
-    /// # Errors
-    /// The chain is not configured.
     pub(crate) fn chain(&self, name: Blockchain) -> Result<ingest::ChainConfig, Problems> {
         let chain = self.ingest.chains.iter().find(|chain| chain.blockchain == name);
         let problem = || Problems(vec![format!("chains.{name}: there is no such section")]);

@@ -189,9 +189,6 @@ impl Pages for Source {
 }
 
 /// Decodes the records of a partition from `from` on. `page` reads at most the given number of records.
-///
-/// # Errors
-/// The log, or a record of it, cannot be read.
 pub(crate) fn read_all<T: schemas::record::Record>(
     of: TopicPartition,
     from: Offset,
@@ -204,9 +201,6 @@ pub(crate) fn read_all<T: schemas::record::Record>(
 }
 
 /// As [`read_all`], but skips unreadable records and adds position and error to `unreadable`.
-///
-/// # Errors
-/// The log cannot be read.
 pub(crate) fn read_readable<T: schemas::record::Record>(
     of: TopicPartition,
     mut from: Offset,
@@ -227,16 +221,11 @@ pub(crate) fn read_readable<T: schemas::record::Record>(
     }
 }
 
-/// # Errors
-/// A record is unreadable.
 pub(crate) fn refuse_unreadable(unreadable: &[String]) -> anyhow::Result<()> {
     unreadable.first().map_or(Ok(()), |first| Err(anyhow::anyhow!("{first}")))
 }
 
 /// Prints until a stop, or until all requested records are printed.
-///
-/// # Errors
-/// The log cannot be read, or the options do not fit the topic.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
@@ -281,9 +270,6 @@ fn print(settings: &Settings, options: &Options, stop: &CancellationToken) -> an
 }
 
 /// Returns `None` once the reader of the output has closed it.
-///
-/// # Errors
-/// It cannot be printed.
 pub(crate) fn quiet<T>(result: std::io::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Ok(done) => Ok(Some(done)),

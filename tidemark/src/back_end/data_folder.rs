@@ -18,9 +18,6 @@ const OTHERS: u32 = 0o007;
 
 /// Creates the folder, closed to others. An existing folder keeps its mode, with a warning if it is open: a file system
 /// may have no modes, and an operator may have set the mode for a reason.
-///
-/// # Errors
-/// It cannot be made or read.
 pub(crate) fn prepare(dir: &Path) -> Result<()> {
     if !dir.exists() {
         if let Some(parent) = dir.parent() {

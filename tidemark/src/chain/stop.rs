@@ -125,9 +125,6 @@ fn whole(source: &Source) -> anyhow::Result<Stopped> {
 }
 
 /// As [`whole`], but records that cannot be read are added to `unreadable`.
-///
-/// # Errors
-/// The log cannot be read.
 pub(crate) fn in_force(source: &Source, unreadable: &mut Vec<String>) -> anyhow::Result<Stopped> {
     let mut all = BTreeMap::new();
     let page = |of, from, max| source.read(of, from, max);

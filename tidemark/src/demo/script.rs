@@ -35,9 +35,6 @@ pub(super) struct Script<'a> {
 
 impl Script<'_> {
     /// Plays all of it.
-    ///
-    /// # Errors
-    /// The first step that did not happen.
     pub(super) async fn play(&self) -> anyhow::Result<()> {
         let (ethereum, polygon) = (self.ethereum.url(), self.polygon.url());
         self.narrator.say(&format!("two development chains make blocks: {ethereum} and {polygon}"));

@@ -144,9 +144,6 @@ fn unknown(alert_id: &str) -> String {
 }
 
 /// Sends a message to one sink, or to each. Succeeds if all accept it.
-///
-/// # Errors
-/// There is no such sink, or no client can be made.
 pub(crate) async fn test(settings: Settings, sink: Option<String>) -> anyhow::Result<Outcome> {
     let all = settings.alerts.sinks.iter().map(|sink| sink.name.as_str());
     let is_wanted = |name: &&str| sink.as_deref().is_none_or(|wanted| wanted == *name);

@@ -37,9 +37,6 @@ impl Chain {
 }
 
 /// Examines everything. Succeeds with a usable log and tables, and an endpoint for each chain.
-///
-/// # Errors
-/// No HTTP client can be made.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut chains = Vec::new();

@@ -48,9 +48,6 @@ pub(crate) struct Findings {
 }
 
 /// Searches the tables, the topics, and for an unknown transaction the endpoints.
-///
-/// # Errors
-/// The log or the tables cannot be read.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Findings> {
     let now = SystemClock.now();
     let since =

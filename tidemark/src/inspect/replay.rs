@@ -93,9 +93,6 @@ impl Options {
 }
 
 /// Replays, prints, and gives the exit code.
-///
-/// # Errors
-/// The log or the state cannot be read, or a machine finds an invariant broken.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<u8> {
     options.check(&settings)?;
     let stop = CancellationToken::new();

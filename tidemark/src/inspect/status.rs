@@ -43,9 +43,6 @@ pub(crate) enum Health {
 }
 
 /// Prints its health.
-///
-/// # Errors
-/// The log cannot be read, or it cannot be printed.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Health> {
     if !options.watch {
         let (health, text) = once(&settings, options.json).await?;

@@ -22,9 +22,6 @@ pub(crate) struct Listeners(Mutex<Vec<(Purpose, SocketAddr, TcpListener)>>);
 
 impl Listeners {
     /// Returns the socket of a purpose at an address, or opens it.
-    ///
-    /// # Errors
-    /// The address cannot be listened on.
     pub(crate) fn listen(
         &self,
         purpose: Purpose,
@@ -52,9 +49,6 @@ impl Listeners {
     }
 
     /// Opens the additional sockets of new settings, before the present ones are replaced.
-    ///
-    /// # Errors
-    /// An address cannot be listened on.
     pub(crate) fn prepare(&self, settings: &Settings, stages: &[Stage]) -> anyhow::Result<()> {
         for (purpose, address) in wanted(settings, stages) {
             self.listen(purpose, address)?;

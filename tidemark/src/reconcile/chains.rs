@@ -42,9 +42,6 @@ pub(super) struct Published {
 
 impl Published {
     /// Reads the chain's lanes.
-    ///
-    /// # Errors
-    /// As [`Reader::partition`].
     pub(super) fn read(reader: &mut Reader<'_>, blockchain: Blockchain) -> anyhow::Result<Self> {
         let mut decided: BTreeMap<i32, (Epoch, i64)> = BTreeMap::new();
         let chains = Topic::Chains;
@@ -177,9 +174,6 @@ fn settled_by(head: &Head) -> Option<UnixSeconds> {
 }
 
 /// The newest record of each transfer whose block is in the period.
-///
-/// # Errors
-/// As [`Reader::partition`].
 pub(super) fn transfers(
     reader: &mut Reader<'_>,
     blockchain: Blockchain,

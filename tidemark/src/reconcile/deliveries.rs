@@ -18,9 +18,6 @@ const DISPATCH_MICROS: i64 = 5 * 60 * 1_000_000;
 const STAGES: [&str; 2] = ["processor", "webhooks"];
 
 /// The time from which records may be unprocessed: the last minutes, or the oldest lag of a stage.
-///
-/// # Errors
-/// The log cannot be read.
 pub(super) fn fresh_since(
     source: &Source,
     settings: &Settings,
@@ -54,9 +51,6 @@ pub(super) fn event_of(
 }
 
 /// Reads the state of their webhooks.
-///
-/// # Errors
-/// As of [`Reader::partition`].
 pub(super) fn read(reader: &mut Reader<'_>, events: &[Event]) -> anyhow::Result<Deliveries> {
     let ids: BTreeSet<&str> = events.iter().map(|event| event.id.as_str()).collect();
     let orders: BTreeSet<OrderId> = events.iter().filter_map(order_of).collect();

@@ -22,9 +22,6 @@ pub(super) struct Orders {
 
 impl Orders {
     /// Reads the orders of the period, and `paying`: orders of any time.
-    ///
-    /// # Errors
-    /// As of [`Reader::partition`].
     pub(super) fn read(reader: &mut Reader<'_>, paying: BTreeSet<OrderId>) -> anyhow::Result<Self> {
         let (newest, changed, paid, announced) = Default::default();
         let mut orders = Self { newest, changed, paid, announced };

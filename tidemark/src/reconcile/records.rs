@@ -51,9 +51,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads all partitions of a topic.
-    ///
-    /// # Errors
-    /// As of [`Reader::partition`].
     pub(super) fn topic<T: schemas::record::Record>(
         &mut self,
         topic: Topic,
@@ -80,9 +77,6 @@ impl<'a> Reader<'a> {
     }
 
     /// As [`Reader::partition`], the records before those that it reads.
-    ///
-    /// # Errors
-    /// As of [`Reader::partition`].
     pub(super) fn before<T: schemas::record::Record>(
         &mut self,
         of: TopicPartition,

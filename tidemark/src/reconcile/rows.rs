@@ -75,9 +75,6 @@ struct Record {
 }
 
 /// Reads the row of each order and each transfer.
-///
-/// # Errors
-/// The tables cannot be read.
 pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Vec<Row>> {
     let tables = Tables::open(settings).await?;
     // Read after the log, so newer than its records.

@@ -30,9 +30,6 @@ const BESIDE: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 const PAGE: usize = 4096;
 
 /// Copies both files of an installation, which may run, to a new folder. Blocks.
-///
-/// # Errors
-/// The copy is incomplete.
 pub(crate) fn back_up(settings: &Settings, into: &Path) -> anyhow::Result<Outcome> {
     let data = data_dir(settings)?;
     if into.exists() {

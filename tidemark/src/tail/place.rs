@@ -36,9 +36,6 @@ impl FromStr for From {
 }
 
 /// A time as an argument: such as 2026-09-21T14:00:00Z, or Unix seconds.
-///
-/// # Errors
-/// It is not a time.
 pub(crate) fn time(text: &str) -> Result<UnixMicros, &'static str> {
     parse_time(text).ok_or("must be as 2026-09-21T14:00:00Z, or Unix seconds")
 }
@@ -50,9 +47,6 @@ fn parse_time(text: &str) -> Option<UnixMicros> {
 
 impl From {
     /// The offset to begin with in a partition.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(crate) fn find(self, source: &Source, of: TopicPartition) -> Result<Offset, Error> {
         let bounds = source.bounds(of)?;
         Ok(match self {

@@ -11,9 +11,6 @@ type Asked = (Blockchain, Vec<Answer>);
 
 /// Requests the receipt from every endpoint of every chain: its transfers, or possible causes of a miss. `false` if it
 /// was not found and a chain gave no answer.
-///
-/// # Errors
-/// No HTTP client can be made.
 pub(super) async fn ask(
     chains: &[ChainConfig],
     hash: TxHash,

@@ -177,9 +177,6 @@ impl Course {
     }
 
     /// Replays all steps. `false` if stopped earlier.
-    ///
-    /// # Errors
-    /// The log cannot be read or written, or a machine finds an invariant broken.
     pub(super) fn run(
         &mut self,
         mut side: Option<&mut Side>,
@@ -256,9 +253,6 @@ impl Course {
     }
 
     /// Reports emitted records that follow from no step.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(super) fn finish(&mut self, report: &mut Report) -> anyhow::Result<()> {
         let until = self.until.unwrap_or(UnixMicros(i64::MAX));
         let step_max = i64::try_from(self.step_max.as_micros()).unwrap_or(i64::MAX);
@@ -275,9 +269,6 @@ impl Course {
     }
 
     /// The state at the end.
-    ///
-    /// # Errors
-    /// A row does not fit its schema.
     pub(super) fn state(&self) -> anyhow::Result<State> {
         let mut state = State::default();
         for driver in &self.drivers {
@@ -294,9 +285,6 @@ impl Course {
 }
 
 /// Current state.
-///
-/// # Errors
-/// The log cannot be read, or a changelog is damaged.
 pub(super) fn present(readahead: &Readahead, layout: Layout) -> anyhow::Result<State> {
     let mut state = State::default();
     let outputs = || Topic::ALL.into_iter().filter(|topic| is_output(*topic));

@@ -77,9 +77,6 @@ struct Input {
 
 impl<M: Wire> Driver<M> {
     /// A machine with these rows; without rows it has read nothing. `end` is the end of its steps.
-    ///
-    /// # Errors
-    /// The rows are not of this machine.
     pub(super) fn new(
         (partition, layout): (Partition, Layout),
         (position, rows): (&Position, &[(String, Vec<u8>)]),

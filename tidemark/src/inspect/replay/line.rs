@@ -65,9 +65,6 @@ impl Line {
     }
 
     /// Finds the emitted record for a replayed one. Adds records without a step to `extra`.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(super) fn find(
         &mut self,
         made: &NewRecord,
@@ -106,9 +103,6 @@ impl Line {
 
     /// Reads on until `is_over`. Records without a step are added to `extra`; young ones and those past the compared
     /// range remain pending.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(super) fn finish(
         &mut self,
         is_over: impl Fn(&Record) -> bool,

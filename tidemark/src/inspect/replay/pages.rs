@@ -58,9 +58,6 @@ impl Readahead {
     }
 
     /// Waits for a page.
-    ///
-    /// # Errors
-    /// The log cannot be read, or the replay is stopped.
     fn wait(&self, page: JoinHandle<Page>) -> Page {
         let stopped = self.stop.cancelled();
         self.runtime.block_on(async {
@@ -97,9 +94,6 @@ impl Pages {
     }
 
     /// The next record; none at the end. Not to be called from a task.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(super) fn peek(&mut self) -> anyhow::Result<Option<&Arc<Record>>> {
         if self.page.is_empty() && self.next < self.end {
             let Self { of, readahead, next, end, .. } = self;
@@ -113,9 +107,6 @@ impl Pages {
     }
 
     /// As [`Pages::peek`], consuming it.
-    ///
-    /// # Errors
-    /// As [`Pages::peek`].
     pub(super) fn take(&mut self) -> anyhow::Result<Option<Arc<Record>>> {
         self.peek()?;
         Ok(self.page.pop_front())

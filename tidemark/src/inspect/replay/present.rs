@@ -16,9 +16,6 @@ use super::driver::{Position, Rows};
 use super::pages::{Pages, Readahead};
 
 /// Returns the present position of a machine, and its rows.
-///
-/// # Errors
-/// The log cannot be read, or its changelog is damaged.
 pub(super) fn of<M: Wire>(
     readahead: &Readahead,
     partition: Partition,

@@ -165,9 +165,6 @@ impl Report {
     }
 
     /// Counts and prints a difference.
-    ///
-    /// # Errors
-    /// It cannot be printed.
     pub(super) fn add(&mut self, difference: &Difference<'_>) -> anyhow::Result<()> {
         let count = match difference {
             Difference::Missing { .. } => &mut self.totals.missing,
@@ -181,9 +178,6 @@ impl Report {
     }
 
     /// Prints the totals.
-    ///
-    /// # Errors
-    /// They cannot be printed.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         let line = if self.is_json { self.totals.json() } else { self.totals.text() };
         self.print(&line)

@@ -44,9 +44,6 @@ impl Side {
     }
 
     /// Writes the queue.
-    ///
-    /// # Errors
-    /// The brokers refuse it.
     pub(super) fn flush(&mut self) -> anyhow::Result<()> {
         let records = std::mem::take(&mut self.waiting);
         Ok(Handle::current().block_on(self.log.produce(records))?)

@@ -62,9 +62,6 @@ pub(super) fn is_in(dir: &Path) -> bool {
 
 impl State {
     /// Replaces the state in the folder, atomically.
-    ///
-    /// # Errors
-    /// The state cannot be written.
     pub(super) fn save(&self, dir: &Path, origin: &Origin) -> anyhow::Result<()> {
         let write = || {
             data_folder::prepare(dir)?;

@@ -39,9 +39,6 @@ const READERS: usize = 8;
 type Place = (TopicPartition, Option<Committed>);
 
 /// The chains that are configured or were followed. Records that cannot be read are added to `unreadable`.
-///
-/// # Errors
-/// The log cannot be read.
 pub(super) fn chains(
     source: &Source,
     settings: &Settings,
@@ -78,9 +75,6 @@ pub(super) fn chains(
 }
 
 /// The positions and members of all groups.
-///
-/// # Errors
-/// The log cannot be read.
 pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec<Group>> {
     let layout = &settings.log.layout;
     let mut places = Vec::new();
@@ -132,9 +126,6 @@ fn unread(
 }
 
 /// Reads from several places at the same time; the results have no order.
-///
-/// # Errors
-/// A read failed.
 fn side_by_side<T: Send, R: Send>(
     places: Vec<T>,
     read: impl Fn(T) -> Result<R, Error> + Sync,
@@ -154,18 +145,12 @@ fn side_by_side<T: Send, R: Send>(
 }
 
 /// The orders and transfers whose webhooks were given up and not delivered since.
-///
-/// # Errors
-/// The log or the tables cannot be read.
 pub(super) fn dead(reader: &mut Reader<Source>, now: UnixMicros) -> anyhow::Result<Vec<Subject>> {
     let dead = survey::dead(reader, &Filter::default(), now)?;
     Ok(dead.subjects.into_iter().map(|(subject, _)| subject).collect())
 }
 
 /// The number of webhooks that wait, and the time at which the oldest of them was announced.
-///
-/// # Errors
-/// The log cannot be read.
 pub(super) fn waiting(
     source: &Source,
     settings: &Settings,
@@ -188,9 +173,6 @@ pub(super) fn waiting(
 }
 
 /// The stops in force, in words.
-///
-/// # Errors
-/// The log cannot be read.
 pub(super) fn stops(source: &Source) -> anyhow::Result<Vec<String>> {
     // Records that cannot be read were shown with the chains.
     Ok(stop::lines(stop::in_force(source, &mut Vec::new())?))

@@ -65,8 +65,6 @@ pub(super) struct Old {
 /// The records of an old partition, in their order.
 pub(super) type Records = Box<dyn Iterator<Item = anyhow::Result<Old>>>;
 
-/// # Errors
-/// The file cannot be opened.
 pub(super) fn records(files: &Files, of: TopicPartition) -> anyhow::Result<Records> {
     let read = move |line: anyhow::Result<Line>| {
         let line = line?;

@@ -45,8 +45,6 @@ impl NewFiles {
         Self { dir: dir.to_owned(), sums: Vec::new() }
     }
 
-    /// # Errors
-    /// The file cannot be made.
     pub(super) fn lines(&self, name: &str) -> anyhow::Result<Lines> {
         let path = self.dir.join(name);
         let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&path);
@@ -55,9 +53,6 @@ impl NewFiles {
     }
 
     /// Syncs a file and closes it.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(super) fn close(&mut self, lines: Lines) -> anyhow::Result<()> {
         let Lines { name, file, digest } = lines;
         let file = file.into_inner().map_err(std::io::IntoInnerError::into_error);
@@ -68,9 +63,6 @@ impl NewFiles {
     }
 
     /// Writes the manifest and the checksums, the last two files: with them the export is complete.
-    ///
-    /// # Errors
-    /// The files cannot be written.
     pub(super) fn finish(mut self, manifest: &Manifest) -> anyhow::Result<()> {
         let mut lines = self.lines(MANIFEST)?;
         lines.put(manifest)?;
@@ -86,8 +78,6 @@ impl NewFiles {
 }
 
 impl Lines {
-    /// # Errors
-    /// The line cannot be written.
     pub(super) fn put(&mut self, line: &impl Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
@@ -152,9 +142,6 @@ impl Files {
     }
 
     /// The lines of a file, one after the other.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         name: &str,

@@ -74,9 +74,6 @@ fn next_incarnation(manifest: &Manifest, now: UnixMicros) -> anyhow::Result<Inca
 
 /// Checks that the processor has read all records that change partitions: merging two partitions would leave these
 /// unordered.
-///
-/// # Errors
-/// The processor has not read all records.
 fn check_taken(manifest: &Manifest, dealing: Dealing) -> anyhow::Result<()> {
     let (lanes, orders) = (dealing.from.lanes, dealing.from.orders);
     for (group, inputs) in MACHINES {

@@ -44,8 +44,6 @@ impl Line {
         }
     }
 
-    /// # Errors
-    /// It is not base64.
     pub(super) fn content(&self) -> anyhow::Result<Content> {
         let mut headers = Headers::default();
         for (name, value) in &self.headers {
@@ -83,8 +81,6 @@ impl Row {
         Ok(Self { table: change.table().to_owned(), record: STANDARD.encode(record?) })
     }
 
-    /// # Errors
-    /// This version cannot read it.
     pub(super) fn change(&self) -> anyhow::Result<Change> {
         let record = STANDARD.decode(&self.record)?;
         let change = match self.table.as_str() {

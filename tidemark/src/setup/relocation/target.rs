@@ -59,9 +59,6 @@ impl TargetLog {
 
 impl Target {
     /// Makes an empty log and finds empty tables. What an interrupted import of `export` left is removed first.
-    ///
-    /// # Errors
-    /// The target is not empty, or cannot be created.
     pub(super) fn begin(
         settings: &Settings,
         export: &str,
@@ -114,9 +111,6 @@ impl Target {
     }
 
     /// Appends a record, with others.
-    ///
-    /// # Errors
-    /// The log cannot be written.
     pub(super) fn append(&mut self, record: NewRecord) -> anyhow::Result<()> {
         self.bytes += record.key.len() + record.value.as_ref().map_or(0, Vec::len);
         self.waiting.push(record);
@@ -128,9 +122,6 @@ impl Target {
     }
 
     /// Returns when everything that was appended is durable.
-    ///
-    /// # Errors
-    /// The log cannot be written.
     pub(super) fn flush(&mut self) -> anyhow::Result<()> {
         let records = std::mem::take(&mut self.waiting);
         self.bytes = 0;
@@ -138,18 +129,12 @@ impl Target {
     }
 
     /// Returns the offset of the next record of a partition.
-    ///
-    /// # Errors
-    /// The log cannot be written or read.
     pub(super) fn end(&mut self, of: TopicPartition) -> anyhow::Result<Offset> {
         self.flush()?;
         Ok(self.log.log().bounds(of)?.end)
     }
 
     /// Writes rows.
-    ///
-    /// # Errors
-    /// The tables cannot be written.
     pub(super) fn apply(&self, rows: Vec<Change>) -> anyhow::Result<()> {
         let tables = &self.tables;
         Ok(self.handle.block_on(store::retry(|| tables.apply(rows.clone())))?)
@@ -217,9 +202,6 @@ impl Target {
 }
 
 /// Locks the folder if files are made in it, and removes the files of an interrupted import.
-///
-/// # Errors
-/// A process uses the folder, or it has files of another origin.
 fn make_room(files: &[&str], data: &Path, staging: &Path) -> anyhow::Result<Option<Lock>> {
     if files.is_empty() {
         return Ok(None);
