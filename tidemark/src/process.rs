@@ -19,8 +19,8 @@ use runtime::{Clock, Readiness, SystemClock, telemetry, traces};
 use exporter::Exporter;
 pub(crate) use listeners::Listeners;
 use listeners::Purpose;
-pub(crate) use signals::stop_signal;
 use signals::{Asked, Signals};
+pub(crate) use signals::{stop_signal, until_stopped};
 use starter::Starter;
 
 use crate::back_end::announce::{self, Found};

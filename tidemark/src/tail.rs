@@ -227,16 +227,7 @@ pub(crate) fn refuse_unreadable(unreadable: &[String]) -> anyhow::Result<()> {
 
 /// Prints until a stop, or until all requested records are printed.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<()> {
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    let mut printing = tokio::task::spawn_blocking(move || print(&settings, &options, &stopped));
-    tokio::select! {
-        ended = &mut printing => ended?,
-        () = process::stop_signal() => {
-            stop.cancel();
-            printing.await?
-        }
-    }
+    process::until_stopped(move |stop| print(&settings, &options, stop)).await
 }
 
 fn print(settings: &Settings, options: &Options, stop: &CancellationToken) -> anyhow::Result<()> {

@@ -95,16 +95,7 @@ impl Options {
 /// Replays, prints, and gives the exit code.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<u8> {
     options.check(&settings)?;
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    let mut working = tokio::task::spawn_blocking(move || work(&settings, &options, &stopped));
-    tokio::select! {
-        ended = &mut working => ended?,
-        () = process::stop_signal() => {
-            stop.cancel();
-            working.await?
-        }
-    }
+    process::until_stopped(move |stop| work(&settings, &options, stop)).await
 }
 
 fn work(settings: &Settings, options: &Options, stop: &CancellationToken) -> anyhow::Result<u8> {

@@ -102,37 +102,35 @@ async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
         let source = Source::open(&settings)?;
         let mut reader = Reader::new(source, tables, settings.log.layout, READING_MAX);
         let mut unknown: Vec<String> = no_tables.into_iter().collect();
-        let mut survey = Survey {
-            at: now,
-            chains: ask::chains(reader.source(), &settings, &mut unknown)?,
-            groups: groups(reader.source(), &settings)?,
-            not_ready: not_ready.map(|error| format!("{error:#}")),
-            orders: None,
-            webhooks: Webhooks::default(),
-            dead_letters: 0,
-            alerts: parts::open(&parts::open_alerts(reader.source())?),
-            stops: ask::stops(reader.source())?,
-            disk: None,
-            unknown: Vec::new(),
-        };
-        survey.dead_letters = parts::dead_letters(&mut reader)?;
-        if has_tables {
-            survey.orders = noted(parts::orders(&mut reader, now), "the orders", &mut unknown);
-        }
+        let chains = ask::chains(reader.source(), &settings, &mut unknown)?;
+        let groups = groups(reader.source(), &settings)?;
+        let alerts = parts::open(&parts::open_alerts(reader.source())?);
+        let stops = ask::stops(reader.source())?;
+        let dead_letters = parts::dead_letters(&mut reader)?;
+        let orders = has_tables.then(|| parts::orders(&mut reader, now));
+        let orders = orders.and_then(|orders| noted(orders, "the orders", &mut unknown));
         let waiting = ask::waiting(reader.source(), &settings);
         let waiting = noted(waiting, "the webhooks", &mut unknown);
         let (waiting, oldest) = waiting.unwrap_or_default();
         let dead = ask::dead(&mut reader, now);
         let dead = noted(dead, "the webhooks that were given up", &mut unknown);
-        survey.webhooks = Webhooks { waiting, oldest, dead };
-        if is_embedded {
-            survey.disk = noted(disk(&settings), "the disk", &mut unknown);
-        }
+        let disk = is_embedded.then(|| disk(&settings));
+        let disk = disk.and_then(|disk| noted(disk, "the disk", &mut unknown));
         unknown.extend(reader.remarks());
-        survey.unknown = unknown;
-        // A record may have been appended during the reading.
-        survey.at = SystemClock.now();
-        Ok(survey)
+        Ok(Survey {
+            // A record may have been appended during the reading.
+            at: SystemClock.now(),
+            chains,
+            groups,
+            not_ready: not_ready.map(|error| format!("{error:#}")),
+            orders,
+            webhooks: Webhooks { waiting, oldest, dead },
+            dead_letters,
+            alerts,
+            stops,
+            disk,
+            unknown,
+        })
     };
     tokio::task::spawn_blocking(ask).await?
 }

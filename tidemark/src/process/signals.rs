@@ -3,6 +3,7 @@
 use std::future::pending;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 /// Request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,22 @@ async fn received(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
         None => pending().await,
+    }
+}
+
+/// Runs work that blocks; SIGINT or SIGTERM cancels its token.
+pub(crate) async fn until_stopped<T: Send + 'static>(
+    work: impl FnOnce(&CancellationToken) -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let mut working = tokio::task::spawn_blocking(move || work(&stopped));
+    tokio::select! {
+        ended = &mut working => ended?,
+        () = stop_signal() => {
+            stop.cancel();
+            working.await?
+        }
     }
 }
 

@@ -11,7 +11,6 @@ use runtime::task::{BoxError, Phase, Tasks};
 use runtime::{Clock, Readiness};
 use store::{Store, WatchedStore};
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use super::listeners::{Listeners, Purpose};
 use crate::back_end::presence;
@@ -38,22 +37,7 @@ impl Starter<'_> {
         (0..self.settings.process.workers).map(move |number| format!("{name}.{number}"))
     }
 
-    /// The log for one thread. The process is not ready until the thread reads it.
-    fn watched_log(&self, thread: &str) -> Arc<dyn Log> {
-        Arc::new(WatchedLog::over(self.log.clone(), self.readiness.clone(), thread))
-    }
-
-    /// Returns a function that makes a part's context from the token that stops it.
-    fn context(
-        &self,
-        log: Arc<dyn Log>,
-        member: &str,
-    ) -> impl FnOnce(CancellationToken) -> StageContext + use<> {
-        let (clock, member, handle) = (self.clock.clone(), member.to_owned(), Handle::current());
-        move |stop| StageContext { log, clock, member, handle, stop }
-    }
-
-    /// Starts a thread of a stage.
+    /// Starts a thread of a stage. The process is not ready until the thread reads its log.
     fn thread<E: Into<BoxError>>(
         &mut self,
         phase: Phase,
@@ -62,8 +46,11 @@ impl Starter<'_> {
         run: impl FnOnce(&StageContext) -> Result<(), E> + Send + 'static,
     ) -> std::io::Result<()> {
         let name = format!("{stage} {member}");
-        let context = self.context(self.watched_log(&name), member);
-        self.tasks.thread(phase, name, move |stop| run(&context(stop)).map_err(Into::into))
+        let log = Arc::new(WatchedLog::over(self.log.clone(), self.readiness.clone(), &name));
+        let (clock, member, handle) = (self.clock.clone(), member.to_owned(), Handle::current());
+        self.tasks.thread(phase, name, move |stop| {
+            run(&StageContext { log, clock, member, handle, stop }).map_err(Into::into)
+        })
     }
 
     pub(super) fn ingest(&mut self) -> std::io::Result<()> {

@@ -1,13 +1,13 @@
 //! The webhooks of some events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use api::survey::Group;
 use reconcile::{Announced, Deliveries, Event};
 use schemas::record::{Attempt, Delivery, Transfer};
 use schemas::{AttemptOutcome, OrderId, Topic, TransferStatus, UnixMicros};
 
-use super::records::Reader;
+use super::records::{Reader, is_in_flight};
 use crate::inspect::status::groups;
 use crate::settings::Settings;
 use crate::tail::Source;
@@ -59,8 +59,7 @@ pub(super) fn read(reader: &mut Reader<'_>, events: &[Event]) -> anyhow::Result<
         let is_delivered = attempt.outcome == AttemptOutcome::Delivered;
         let order = attempt.order_id.filter(|order| is_delivered && orders.contains(order));
         if let Some((order, version)) = order.zip(version_of(&attempt.event_id)) {
-            let newest: &mut BTreeMap<_, _> = &mut found.newest;
-            let newest = newest.entry(order).or_insert(version);
+            let newest = found.newest.entry(order).or_insert(version);
             *newest = version.max(*newest);
         }
         let is_done = is_delivered || attempt.outcome == AttemptOutcome::Superseded;
@@ -73,11 +72,8 @@ pub(super) fn read(reader: &mut Reader<'_>, events: &[Event]) -> anyhow::Result<
             found.dead.insert(delivery.event_id);
         }
     })?;
-    let on_its_way = |topic: &&Topic| {
-        matches!(topic, Topic::WebhooksDispatch | Topic::WebhooksRetry(_) | Topic::WebhooksDefer(_))
-    };
-    for topic in Topic::ALL.iter().filter(on_its_way) {
-        reader.topic(*topic, |_, delivery: Delivery| {
+    for topic in Topic::ALL.into_iter().filter(|topic| is_in_flight(*topic)) {
+        reader.topic(topic, |_, delivery: Delivery| {
             if ids.contains(delivery.event_id.as_str()) {
                 found.dispatched.insert(delivery.event_id);
             }

@@ -9,6 +9,7 @@ use schemas::{OrderId, OrderStatus, Topic, UnixMicros};
 use super::records::{Newest, Reader};
 
 /// Records of orders.
+#[derive(Default)]
 pub(super) struct Orders {
     /// The newest record of each order.
     pub(super) newest: BTreeMap<OrderId, Newest<Order>>,
@@ -23,8 +24,7 @@ pub(super) struct Orders {
 impl Orders {
     /// Reads the orders of the period, and `paying`: orders of any time.
     pub(super) fn read(reader: &mut Reader<'_>, paying: BTreeSet<OrderId>) -> anyhow::Result<Self> {
-        let (newest, changed, paid, announced) = Default::default();
-        let mut orders = Self { newest, changed, paid, announced };
+        let mut orders = Self::default();
         let period = reader.period;
         reader.topic(Topic::Orders, |record, order: Order| {
             let id = order.order_id;

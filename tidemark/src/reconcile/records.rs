@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         }
         let begin = self.period.from.plus(-AHEAD_OF_CLOCK).micros();
         let from = From::Time(begin).find(self.source, of)?;
-        if first > Offset(0) && from <= first && !is_short(of.topic) {
+        if first > Offset(0) && from <= first && !is_in_flight(of.topic) {
             let record: Option<Arc<Record>> = self.source.read(of, from, 1)?.into_iter().next();
             // Without a record, all may have been older than the period.
             let Some(appended) = record.map(|record| record.appended_at) else { return Ok(from) };
@@ -136,6 +136,6 @@ impl<'a> Reader<'a> {
 }
 
 /// `true` for a topic that keeps only webhooks in flight.
-fn is_short(topic: Topic) -> bool {
+pub(super) fn is_in_flight(topic: Topic) -> bool {
     matches!(topic, Topic::WebhooksDispatch | Topic::WebhooksRetry(_) | Topic::WebhooksDefer(_))
 }

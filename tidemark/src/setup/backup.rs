@@ -176,12 +176,9 @@ impl Gap {
     }
 
     fn alert(&self) -> Alert {
-        let (kind, incarnation) = (AlertKind::Restored, self.incarnation.0);
-        Alert::raise(kind, None, &incarnation, self.message(), self.incarnation_at())
-    }
-
-    fn incarnation_at(&self) -> UnixMicros {
-        schemas::UnixSeconds(self.incarnation.0).micros()
+        let Incarnation(second) = self.incarnation;
+        let raised_at = schemas::UnixSeconds(second).micros();
+        Alert::raise(AlertKind::Restored, None, &second, self.message(), raised_at)
     }
 }
 

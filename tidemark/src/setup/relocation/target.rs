@@ -29,11 +29,11 @@ const PAGE: Page = Page { limit: 1, offset: 0 };
 
 /// See the module.
 pub(super) struct Target {
-    pub(super) layout: Layout,
+    layout: Layout,
     log: TargetLog,
     tables: Arc<dyn Store>,
-    /// `true` if the tables are a file in the data folder.
-    has_tables_file: bool,
+    /// Files that are made in the data folder.
+    files: Vec<&'static str>,
     data: PathBuf,
     staging: PathBuf,
     handle: Handle,
@@ -67,7 +67,8 @@ impl Target {
         let (layout, handle) = (settings.log.layout, Handle::current());
         let data = settings.process.data_dir.clone();
         let staging = data.join(data_folder::IMPORT_STAGING);
-        let lock = make_room(&files(settings), &data, &staging)?;
+        let files = files(settings);
+        let lock = make_room(&files, &data, &staging)?;
         let under_way = format!("{UNDER_WAY}{export}");
         let cql = match &settings.store {
             Tables::Embedded => None,
@@ -88,23 +89,21 @@ impl Target {
                 TargetLog::Kafka(KafkaLog::open(config, layout)?, Box::new(config.clone()))
             }
         };
-        let has_tables_file = cql.is_none();
         let tables: Arc<dyn Store> = match cql {
             Some(tables) => Arc::new(tables),
             None => Arc::new(EmbeddedStore::open(&staging)?),
         };
         let staged = Origin { installation: under_way, incarnation: Incarnation::default() };
         handle.block_on(store::retry(|| tables.set_origin(&staged)))?;
-        let waiting = Vec::new();
         Ok(Self {
             layout,
             log,
             tables,
-            has_tables_file,
+            files,
             data,
             staging,
             handle,
-            waiting,
+            waiting: Vec::new(),
             bytes: 0,
             lock,
         })
@@ -161,7 +160,6 @@ impl Target {
             store::retry(|| tables.flush()).await
         })?;
         drop(self.tables);
-        let mut made = Vec::new();
         if let TargetLog::Embedded(log) = &self.log {
             log.close();
             let all = groups().into_iter().flat_map(|(group, topics)| {
@@ -171,12 +169,8 @@ impl Target {
             let all: Vec<_> = all.collect();
             let as_copy = (origin.installation.as_str(), origin.incarnation);
             log_file::backup::continue_installation(&self.staging, as_copy, &all)?;
-            made.push(log::embedded::FILE);
         }
-        if self.has_tables_file {
-            made.push(tables_file::FILE);
-        }
-        for file in &made {
+        for file in &self.files {
             put_in_place(&self.staging, &self.data, file)?;
         }
         let mut lines = Vec::new();
