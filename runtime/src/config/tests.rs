@@ -13,27 +13,32 @@ fn source(text: &str, variables: &[(&str, &str)]) -> Source {
     Source::parse(DEFAULTS, text, variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
 }
 
+/// Reads the sections of the process, with all problems.
+fn read(text: &str, variables: &[(&str, &str)]) -> (Process, telemetry::Config, Vec<String>) {
+    let mut source = source(text, variables);
+    let process = Process::read(&mut source);
+    let telemetry = telemetry::Config::read(source.section("telemetry"));
+    let problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+    (process, telemetry, problems)
+}
+
 #[test]
 fn variables_override_a_file_and_both_the_defaults() {
-    let mut source = source(
+    let (process, ..) = read(
         "[server]\nlisten = \"127.0.0.1:1\"\n[process]\nworkers = 2\n",
         &[("TIDEMARK__PROCESS__WORKERS", "3"), ("OTHER__PROCESS__WORKERS", "9")],
     );
-    let process = Process::read(&mut source);
     assert_eq!(process.listen, Some("127.0.0.1:1".parse().unwrap()));
     assert_eq!((process.workers, process.admin_listen), (3, None));
 }
 
 #[test]
 fn operators_have_another_address_or_none() {
-    let read = |text: &str| {
-        let mut source = source(&format!("[server]\nadmin_listen = \"{text}\"\n"), &[]);
-        let process = Process::read(&mut source);
-        (process.admin_listen, source.finish())
-    };
-    assert_eq!(read("127.0.0.1:1").0, Some("127.0.0.1:1".parse().unwrap()));
-    let (_, refused) = read("127.0.0.1:8080");
-    assert!(refused.unwrap_err().0[0].starts_with("server.admin_listen: must be another"));
+    let (process, _, problems) = read("[server]\nadmin_listen = \"127.0.0.1:1\"\n", &[]);
+    assert_eq!(process.admin_listen, Some("127.0.0.1:1".parse().unwrap()));
+    assert_eq!(problems, Vec::<String>::new());
+    let (.., problems) = read("[server]\nadmin_listen = \"127.0.0.1:8080\"\n", &[]);
+    assert!(problems[0].starts_with("server.admin_listen: must be another"), "{problems:?}");
 }
 
 #[test]
@@ -41,26 +46,23 @@ fn proxies_are_trusted_by_address_or_network() {
     let text = "[server]\ntrusted_proxies = [\"10.0.0.7\", \"192.0.2.0/24\"]\n";
     let variable = &[("TIDEMARK__SERVER__TRUSTED_PROXIES", "10.0.0.7,192.0.2.0/24")];
     for (text, variables) in [(text, &[][..]), ("", variable)] {
-        let mut source = source(text, variables);
-        let proxies = Process::read(&mut source).trusted_proxies;
-        let _ = telemetry::Config::read(source.section("telemetry"));
-        source.finish().unwrap();
-        assert_eq!(proxies, ["10.0.0.7", "192.0.2.0/24"].map(|of| of.parse().unwrap()));
+        let (process, _, problems) = read(text, variables);
+        assert_eq!(problems, Vec::<String>::new());
+        let proxies = ["10.0.0.7", "192.0.2.0/24"].map(|of| of.parse().unwrap());
+        assert_eq!(process.trusted_proxies, proxies);
     }
-    let mut source = source("", &[("TIDEMARK__SERVER__TRUSTED_PROXIES", "")]);
-    assert_eq!(Process::read(&mut source).trusted_proxies, []);
+    let (process, ..) = read("", &[("TIDEMARK__SERVER__TRUSTED_PROXIES", "")]);
+    assert_eq!(process.trusted_proxies, []);
 }
 
 #[test]
 fn all_problems_are_reported_at_once() {
-    let mut source = source(
+    let (.., lines) = read(
         "[server]\nlisten = \"nowhere\"\nadmin_listen = \"there\"\nstop_deadline = \"soon\"\ncolour = 1\n\
          max_connections = 0\nheader_timeout = \"0s\"\nidle_timeout = \"2h\"\nbody_timeout = 20\n\
          trusted_proxies = [\"10.0.0.0/33\", \"10.0.0.7\", \"proxy\"]\n[process]\nworkers = 0\n[tabel]\n",
         &[],
     );
-    let _ = (Process::read(&mut source), telemetry::Config::read(source.section("telemetry")));
-    let Problems(lines) = source.finish().unwrap_err();
     let found = |start: &str| lines.iter().any(|line| line.starts_with(start));
     assert!(found("server.listen: "), "{lines:?}");
     assert!(found("server.admin_listen: "), "{lines:?}");
@@ -84,10 +86,8 @@ fn all_problems_are_reported_at_once() {
 #[test]
 fn spans_are_sent_to_a_url_with_a_secret_header() {
     let read = |keys: &str| {
-        let mut source = source(&format!("[telemetry]\n{keys}"), &[]);
-        let config = telemetry::Config::read(source.section("telemetry"));
-        let _ = Process::read(&mut source);
-        (config, source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines))
+        let (_, config, problems) = read(&format!("[telemetry]\n{keys}"), &[]);
+        (config, problems)
     };
     let (config, problems) = read("");
     assert_eq!((config.otlp.is_none(), problems), (true, Vec::new()));
@@ -116,9 +116,7 @@ fn a_client_has_an_hour_at_most() {
     for (seconds, problems) in [(max, 0), (max + 1, 3)] {
         let text = ["header_timeout", "idle_timeout", "body_timeout"]
             .map(|key| format!("{key} = \"{seconds}s\"\n"));
-        let mut source = source(&format!("[server]\n{}", text.concat()), &[]);
-        let _ = (Process::read(&mut source), telemetry::Config::read(source.section("telemetry")));
-        let lines = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+        let (.., lines) = read(&format!("[server]\n{}", text.concat()), &[]);
         assert_eq!(lines.len(), problems, "{lines:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use api::inspect::search::TRANSFERS;
 use ingest::Survey;
 use log::{Record, TopicPartition};
 use reconcile::{Inclusion, Period};
@@ -13,15 +14,6 @@ use schemas::{
 };
 
 use super::records::{Newest, Reader};
-
-/// The topics of transfers: their verdicts and their earlier statuses.
-pub(super) const TRANSFERS: [Topic; 5] = [
-    Topic::TransfersDetected,
-    Topic::TransfersConfirmed,
-    Topic::TransfersMatched,
-    Topic::TransfersUnknown,
-    Topic::TransfersFailed,
-];
 
 /// `transfers.raw` of a chain, without retracted transfers.
 pub(super) struct Published {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::inspect::search::TRANSFERS;
 use log::TopicPartition;
 use reconcile::{Period, Row, RowState};
 use schemas::record::{Order, Transfer};
@@ -13,7 +14,6 @@ use store::{Change, Defect, Position, Store as _, stored};
 use tokio::task::JoinSet;
 
 use super::Logged;
-use super::chains::TRANSFERS;
 use super::records::{Newest, Reader};
 use crate::output::progress;
 use crate::settings::Settings;
