@@ -35,7 +35,8 @@ pub struct Problems(pub Vec<String>);
 /// A configuration being read.
 #[derive(Debug)]
 pub struct Source {
-    root: Table,
+    /// The sections that were not taken yet.
+    root: Reader,
     /// Configuration file that was read, beside the environment.
     file: Option<PathBuf>,
     shared: Rc<Shared>,
@@ -178,26 +179,19 @@ impl Source {
                 ),
             }
         }
-        Self { root, file: None, shared: Rc::new(shared) }
+        let shared = Rc::new(shared);
+        let root = Reader { path: String::new(), table: root, shared: shared.clone() };
+        Self { root, file: None, shared }
     }
 
     /// Takes a section; an absent one is empty.
     pub fn section(&mut self, name: &str) -> Reader {
-        let value = self.root.remove(name).map(|value| self.shared.typed(name, value));
-        let table = match value {
-            Some(Value::Table(table)) => table,
-            None => Table::new(),
-            Some(_) => {
-                self.shared.problem(name, "must be a section");
-                Table::new()
-            }
-        };
-        Reader { path: name.to_owned(), table, shared: self.shared.clone() }
+        self.root.section(name)
     }
 
     /// Takes a list of sections (`[[name]]`).
     pub fn sections(&mut self, name: &str) -> Vec<Reader> {
-        readers(name, self.root.remove(name), &self.shared)
+        self.root.sections(name)
     }
 
     /// Reports a problem with a key of any section, given by its whole name.
@@ -234,31 +228,10 @@ impl Source {
     /// # Errors
     /// [`Problems`] with everything the readers collected, and the sections that none of them read.
     pub fn finish(self) -> Result<(), Problems> {
-        self.root.keys().for_each(|key| self.shared.problem(key, "unknown section"));
+        self.root.table.keys().for_each(|key| self.shared.problem(key, "unknown section"));
         let problems = self.shared.lines();
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
-}
-
-/// Readers of the sections of the list at `path`.
-fn readers(path: &str, list: Option<Value>, shared: &Rc<Shared>) -> Vec<Reader> {
-    let list = match list.map(|list| shared.typed(path, list)) {
-        Some(Value::Array(list)) => list,
-        None => Vec::new(),
-        Some(_) => {
-            shared.problem(path, format!("must be written [[{path}]]"));
-            Vec::new()
-        }
-    };
-    let reader = |(position, value)| {
-        let path = format!("{path}[{position}]");
-        let Value::Table(table) = value else {
-            shared.problem(path, "must be a section");
-            return None;
-        };
-        Some(Reader { path, table, shared: shared.clone() })
-    };
-    list.into_iter().enumerate().filter_map(reader).collect()
 }
 
 /// Returns the line number and cause of a TOML error, without the text of the line: it may contain

@@ -9,7 +9,7 @@ use std::time::Duration;
 use schemas::Secret;
 use toml::{Table, Value};
 
-use super::{Kind, Shared, readers};
+use super::{Kind, Shared};
 
 /// One section. Take its keys, then [`Reader::finish`] it: keys that were not taken are reported as
 /// unknown.
@@ -39,7 +39,7 @@ impl Reader {
 
     /// The whole name of a key.
     fn name(&self, key: &str) -> String {
-        format!("{}.{key}", self.path)
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// The names of the keys that were not taken yet.
@@ -237,8 +237,23 @@ impl Reader {
 
     /// A list of sections inside this one (`[[section.key]]`).
     pub fn sections(&mut self, key: &str) -> Vec<Self> {
-        let list = self.table.remove(key);
-        readers(&self.name(key), list, &self.shared)
+        let list = match self.value(key) {
+            Some(Value::Array(list)) => list,
+            None => Vec::new(),
+            Some(_) => {
+                self.problem(key, &format!("must be written [[{}]]", self.name(key)));
+                Vec::new()
+            }
+        };
+        let reader = |(position, value)| {
+            let key = format!("{key}[{position}]");
+            let Value::Table(table) = value else {
+                self.problem(&key, "must be a section");
+                return None;
+            };
+            Some(self.nested(&key, table))
+        };
+        list.into_iter().enumerate().filter_map(reader).collect()
     }
 
     /// The value of a key that may have several forms; the caller reports problems.
