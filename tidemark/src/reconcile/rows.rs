@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::inspect::search::TRANSFERS;
-use log::TopicPartition;
+use log::{Offset, TopicPartition};
 use reconcile::{Period, Row, RowState};
 use schemas::record::{Order, Transfer};
 use schemas::{Partition, Topic, UnixSeconds};
@@ -14,7 +14,7 @@ use store::{Change, Defect, Position, Store as _, stored};
 use tokio::task::JoinSet;
 
 use super::Logged;
-use super::records::{Newest, Reader};
+use super::records::Reader;
 use crate::output::progress;
 use crate::settings::Settings;
 use crate::tail::Source;
@@ -66,8 +66,6 @@ impl Tables {
 
 /// A record to compare with its row.
 struct Record {
-    table: &'static str,
-    id: String,
     change: Change,
     partition: Partition,
     /// `true` if the projector has applied it.
@@ -113,7 +111,7 @@ pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Ve
             Some(Defect::Older) => RowState::Older,
             Some(Defect::Changed) => RowState::Other,
         };
-        rows.push(Row { table: record.table, id: record.id, state });
+        rows.push(Row { table: record.change.table(), id: record.change.id(), state });
         progress(&format!("compared {} of {all} rows", rows.len()));
     }
     rows.sort_by(|a, b| (a.table, &a.id).cmp(&(b.table, &b.id)));
@@ -159,23 +157,14 @@ async fn again(settings: &Settings, tables: &Tables, record: &Record) -> anyhow:
 }
 
 fn records(log: &Logged, positions: &BTreeMap<TopicPartition, i64>) -> Vec<Record> {
-    fn is_applied<T>(newest: &Newest<T>, positions: &BTreeMap<TopicPartition, i64>) -> bool {
-        positions.get(&newest.at).is_some_and(|next| newest.offset.0 < *next)
-    }
-    let orders = log.orders.newest.values().map(|newest| Record {
-        table: "orders",
-        id: newest.value.order_id.to_string(),
-        change: Change::Order(newest.value.clone()),
-        partition: newest.at.partition,
-        is_applied: is_applied(newest, positions),
-    });
+    let record = |change, at: TopicPartition, offset: Offset| {
+        let is_applied = positions.get(&at).is_some_and(|next| offset.0 < *next);
+        Record { change, partition: at.partition, is_applied }
+    };
+    let orders = log.orders.newest.values();
+    let orders = orders.map(|one| record(Change::Order(one.value.clone()), one.at, one.offset));
     let transfers = log.chains.iter().flat_map(|(_, transfers)| transfers.values());
-    let transfers = transfers.map(|newest| Record {
-        table: "transfers",
-        id: newest.value.transfer_id.to_string(),
-        change: Change::Transfer(newest.value.clone()),
-        partition: newest.at.partition,
-        is_applied: is_applied(newest, positions),
-    });
+    let transfers =
+        transfers.map(|one| record(Change::Transfer(one.value.clone()), one.at, one.offset));
     orders.chain(transfers).collect()
 }
