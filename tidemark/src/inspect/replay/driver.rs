@@ -30,6 +30,11 @@ pub(super) struct Played {
 /// The state of a machine as it is saved: its rows, encoded, in a fixed order.
 pub(super) type Rows = Vec<(String, Vec<u8>)>;
 
+pub(super) fn rows_of<M: Wire>(machine: &M) -> anyhow::Result<Rows> {
+    let row = |(key, entry)| anyhow::Ok((key, schemas::encode(&entry)?));
+    machine.snapshot().into_iter().map(row).collect()
+}
+
 /// Position of a machine: the next step, and the next input of each topic where that is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Position {
@@ -170,8 +175,6 @@ impl<M: Wire> Play for Driver<M> {
         let placed = self.inputs.iter().zip(M::INPUTS).filter(|(input, _)| input.is_placed);
         let inputs = placed.map(|(input, topic)| (*topic, input.pages.position())).collect();
         let position = Position { steps: self.steps.position(), inputs };
-        let row = |(key, entry)| anyhow::Ok((key, schemas::encode(&entry)?));
-        let rows = self.machine.snapshot().into_iter().map(row).collect::<Result<_, _>>()?;
-        Ok((M::GROUP, self.partition, position, rows))
+        Ok((M::GROUP, self.partition, position, rows_of(&self.machine)?))
     }
 }

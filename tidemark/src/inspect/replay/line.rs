@@ -109,18 +109,11 @@ impl Line {
         is_young: impl Fn(&Record) -> bool,
         extra: &mut Vec<Arc<Record>>,
     ) -> anyhow::Result<()> {
-        for (offset, record) in std::mem::take(&mut self.pending) {
-            if offset >= self.judged.end || is_young(&record) {
-                self.pending.insert(offset, record);
-            } else if offset >= self.judged.start && !is_shared(&record) {
-                extra.push(record);
-            }
-        }
+        let mut left: Vec<_> = std::mem::take(&mut self.pending).into_values().collect();
         while self.pages.peek()?.is_some_and(|record| !is_over(record)) {
-            let Some(record) = self.pages.take()? else { break };
-            if !is_output(&record) {
-                continue;
-            }
+            left.extend(self.pages.take()?.filter(|record| is_output(record)));
+        }
+        for record in left {
             if record.offset >= self.judged.end || is_young(&record) {
                 self.pending.insert(record.offset, record);
             } else if record.offset >= self.judged.start && !is_shared(&record) {

@@ -12,7 +12,7 @@ use processor::wire::{self, NEXT_HEADER, Wire};
 use schemas::record::ProcessorStep;
 use schemas::{Layout, Partition, Topic};
 
-use super::driver::{Position, Rows};
+use super::driver::{Position, Rows, rows_of};
 use super::pages::{Pages, Readahead};
 
 /// Returns the present position of a machine, and its rows.
@@ -41,10 +41,8 @@ pub(super) fn of<M: Wire>(
         }
     }
     let steps = first_after(readahead, at(M::STEPS), committed, &next)?;
-    let row = |(key, entry)| anyhow::Ok((key, schemas::encode(&entry)?));
-    let rows = machine.snapshot().into_iter().map(row).collect::<Result<_, _>>()?;
     // The next step sets the input positions: the steps of the inputs before it changed no state.
-    Ok((Position { steps, inputs: BTreeMap::new() }, rows))
+    Ok((Position { steps, inputs: BTreeMap::new() }, rows_of(&machine)?))
 }
 
 /// The first step from `from` on with an input that the state lacks.
