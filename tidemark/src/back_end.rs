@@ -4,7 +4,6 @@ pub(crate) mod announce;
 pub(crate) mod data_folder;
 pub(crate) mod exposure;
 pub(crate) mod fit;
-pub(crate) mod presence;
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,6 +17,7 @@ use log::embedded::{EmbeddedLog, ReadOnlyLog};
 use log::kafka::KafkaLog;
 use log::kafka::admin::{self, Difference};
 use runtime::readiness::{Part, Readiness};
+use runtime::task::Backoff;
 use runtime::{Clock, SystemClock};
 use schemas::Layout;
 use store::Store;
@@ -226,7 +226,7 @@ async fn wait_for<T, F: Future<Output = anyhow::Result<Availability<T>>>>(
     who: &str,
     mut open: impl FnMut() -> F,
 ) -> anyhow::Result<T> {
-    let mut wait = WAIT;
+    let mut delays = Backoff::new(WAIT, WAIT_MAX);
     let mut first = pin!(open());
     let mut answer = match tokio::time::timeout(SILENCE, &mut first).await {
         Ok(answer) => answer?,
@@ -243,8 +243,7 @@ async fn wait_for<T, F: Future<Output = anyhow::Result<Availability<T>>>>(
             }
             Availability::NotYet(reason) => part.waiting(reason),
         }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(WAIT_MAX);
+        tokio::time::sleep(delays.next_delay()).await;
         answer = open().await?;
     }
 }

@@ -23,8 +23,7 @@ use signals::{Asked, Signals};
 pub(crate) use signals::{stop_signal, until_stopped};
 use starter::Starter;
 
-use crate::back_end::announce::{self, Found};
-use crate::back_end::{exposure, fit, open_log, open_tables};
+use crate::back_end::{announce, exposure, fit, open_log, open_tables};
 use crate::command::code;
 use crate::metrics::describe_all;
 use crate::settings::Settings;
@@ -260,7 +259,7 @@ pub(crate) async fn start(
 ) -> anyhow::Result<Started> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let open_files = runtime::open_files::raise_limit();
-    let found = Found::in_folder(settings);
+    let is_new = announce::is_new(settings);
     let log = open_log(settings, &clock, readiness).await?;
     let tables = if stages.iter().any(|stage| stage.needs_tables()) {
         let tables = open_tables(settings, readiness).await?;
@@ -269,7 +268,7 @@ pub(crate) async fn start(
     } else {
         None
     };
-    found.announce(settings);
+    announce::back_ends(settings, is_new);
     let mut starter = Starter {
         settings,
         open_files,

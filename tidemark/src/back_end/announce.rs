@@ -24,40 +24,31 @@ pub(crate) fn configuration(process: &Process) {
     }
 }
 
-/// State of the data folder before it is opened, which creates missing files.
-pub(crate) struct Found {
-    is_new: bool,
+/// `true` if the data folder has no files. To be asked before it is opened, which creates them.
+pub(crate) fn is_new(settings: &Settings) -> bool {
+    let dir = &settings.process.data_dir;
+    !ReadOnlyLog::is_in(dir) && !embedded::are_in(dir)
 }
 
-impl Found {
-    pub(crate) fn in_folder(settings: &Settings) -> Self {
-        let dir = &settings.process.data_dir;
-        Self { is_new: !ReadOnlyLog::is_in(dir) && !embedded::are_in(dir) }
+/// Logs the location of the open log and tables.
+pub(crate) fn back_ends(settings: &Settings, is_new: bool) {
+    let dir = &settings.process.data_dir;
+    let folder = absolute(dir);
+    if let log::config::BackEnd::Kafka(kafka) = &settings.log.back_end {
+        let (brokers, prefix) = (&kafka.brokers, settings.log.topic_prefix());
+        tracing::info!("the log is Kafka at {brokers}, in topics with the prefix {prefix:?}");
+    } else if is_new {
+        tracing::info!("data in {folder}: new, there are no orders");
+    } else if embedded::are_in(dir)
+        && let Ok(open) = embedded::pending(dir)
+    {
+        tracing::info!(open_orders = open, "data in {folder}: continues with {open} open orders");
+    } else {
+        tracing::info!("data in {folder}: continues");
     }
-
-    /// Logs the location of the open log and tables.
-    pub(crate) fn announce(&self, settings: &Settings) {
-        let dir = &settings.process.data_dir;
-        let folder = absolute(dir);
-        if let log::config::BackEnd::Kafka(kafka) = &settings.log.back_end {
-            let (brokers, prefix) = (&kafka.brokers, settings.log.topic_prefix());
-            tracing::info!("the log is Kafka at {brokers}, in topics with the prefix {prefix:?}");
-        } else if self.is_new {
-            tracing::info!("data in {folder}: new, there are no orders");
-        } else if embedded::are_in(dir)
-            && let Ok(open) = embedded::pending(dir)
-        {
-            tracing::info!(
-                open_orders = open,
-                "data in {folder}: continues with {open} open orders"
-            );
-        } else {
-            tracing::info!("data in {folder}: continues");
-        }
-        if let store::config::BackEnd::Cql(cql) = &settings.store {
-            let (keyspace, nodes) = (&cql.keyspace, cql.nodes.join(","));
-            tracing::info!("the tables are the keyspace {keyspace} at {nodes}");
-        }
+    if let store::config::BackEnd::Cql(cql) = &settings.store {
+        let (keyspace, nodes) = (&cql.keyspace, cql.nodes.join(","));
+        tracing::info!("the tables are the keyspace {keyspace} at {nodes}");
     }
 }
 

@@ -2,19 +2,24 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use log::{Log, StageContext, WatchedLog};
 use runtime::config::Connections;
 use runtime::metrics::register;
+use runtime::readiness::Part;
 use runtime::task::{BoxError, Phase, Tasks};
 use runtime::{Clock, Readiness};
 use store::{Store, WatchedStore};
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use super::listeners::{Listeners, Purpose};
-use crate::back_end::presence;
 use crate::settings::Settings;
+
+/// Interval of the checks that all tables are there.
+const TABLES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Back ends, sockets and settings of a process, on which its stages start.
 pub(super) struct Starter<'a> {
@@ -140,7 +145,7 @@ impl Starter<'_> {
         })?;
         let (watched, part) = (tables.clone(), self.readiness.part("tables of the api", "asking"));
         self.tasks.future(Phase::Support, "tables of the api", move |stop| async move {
-            presence::watch(watched, part, stop).await;
+            watch_tables(&*watched, &part, &stop).await;
             Ok(())
         });
         let server = api::Server {
@@ -163,5 +168,21 @@ impl Starter<'_> {
             server.run(sockets, stop).await.map_err(Into::into)
         });
         Ok(address)
+    }
+}
+
+/// Checks until `stop` that all tables are there: without them an api is not ready. Tables that do not answer leave the
+/// readiness unchanged: the api's responses report them.
+async fn watch_tables(tables: &dyn Store, part: &Part, stop: &CancellationToken) {
+    loop {
+        match tables.check().await {
+            Ok(()) => part.ready(),
+            Err(error @ store::Error::TablesMissing { .. }) => part.waiting(error.to_string()),
+            Err(error) => tracing::debug!(%error, "it is not known whether all tables are there"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(TABLES_INTERVAL) => {}
+            () = stop.cancelled() => return,
+        }
     }
 }
