@@ -2,7 +2,6 @@
 
 use schemas::{UnixMicros, UnixSeconds};
 
-/// Seconds of a day.
 const DAY: i64 = 86_400;
 /// Maximum number of days of a period: balances are queried at the end of each day.
 const DAYS_MAX: i64 = 366;

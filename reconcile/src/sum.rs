@@ -54,7 +54,6 @@ pub struct Joined {
     pub waiting: u64,
 }
 
-/// Sums by coin.
 #[derive(Debug, Default)]
 pub(crate) struct Sums(BTreeMap<(Option<Stablecoin>, &'static str), Sum>);
 

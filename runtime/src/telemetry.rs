@@ -163,7 +163,6 @@ pub fn exposition(metrics: &PrometheusHandle) -> String {
     text
 }
 
-/// Response body of `/ready`.
 #[derive(Debug, Serialize)]
 struct ReadyView {
     ready: bool,

@@ -13,7 +13,6 @@ use crate::{Clock, SystemClock};
 
 /// Capacity of the exporter's queue, in spans.
 pub const WAITING_MAX: usize = 8192;
-/// Outcomes of a span.
 const OUTCOMES: &[&str] = &["sent", "dropped"];
 /// The exporter's queue; none while no spans are exported.
 static QUEUE: RwLock<Option<Sender<Span>>> = RwLock::new(None);

@@ -57,7 +57,6 @@ pub(crate) struct Dispute {
     reject: bool,
 }
 
-/// Progress of a chain.
 pub(crate) struct Status {
     pub(crate) blockchain: Blockchain,
     /// `None` if it was never followed.

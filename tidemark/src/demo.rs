@@ -57,7 +57,6 @@ pub(crate) struct Options {
     config: Option<PathBuf>,
 }
 
-/// Runs the demonstration.
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let narrator = Narrator::start();
     narrator.title("Tidemark demo: stablecoin payments from the chain to a signed webhook");

@@ -95,7 +95,6 @@ fn time(text: &str) -> Result<UnixSeconds, &'static str> {
     tail::time(text).map(UnixMicros::seconds)
 }
 
-/// The result of a chain.
 struct Chain {
     blockchain: Blockchain,
     /// Chain time up to which everything is decided; `None` if nothing is.
@@ -107,7 +106,6 @@ struct Chain {
     survey: Option<Survey>,
 }
 
-/// The whole comparison.
 struct Report {
     period: Period,
     chains: Vec<Chain>,
@@ -213,7 +211,6 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     }
 }
 
-/// Records of the period.
 struct Logged {
     chains: Vec<(Published, Transfers)>,
     orders: Orders,

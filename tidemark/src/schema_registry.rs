@@ -32,7 +32,6 @@ impl Config {
     /// The commented defaults of the section.
     pub(crate) const DEFAULTS: &str = include_str!("schema_registry/default.toml");
 
-    /// Reads the section.
     pub(crate) fn read(source: &mut Source) -> Self {
         let mut section = source.section("schemas");
         let text = section.optional_text("registry").filter(|text| !text.is_empty());

@@ -21,7 +21,6 @@ pub(crate) struct Settings {
     pub(crate) shop: api::Config,
     pub(crate) ingest: ingest::Config,
     pub(crate) webhooks: webhooks::Config,
-    /// Receivers of alerts.
     pub(crate) alerts: webhooks::AlertsConfig,
     pub(crate) telemetry: telemetry::Config,
     pub(crate) schemas: schema_registry::Config,

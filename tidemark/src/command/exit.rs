@@ -97,7 +97,6 @@ fn unknown(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(EXIT_UNKNOWN)
 }
 
-/// Prints an outcome.
 pub(super) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(Outcome { lines, is_success }) => {

@@ -19,7 +19,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// `transfer(address,uint256)`.
 const TRANSFER: &str = "0xa9059cbb";
 
-/// A development chain.
 pub(super) enum Chain {
     /// In this process.
     BuiltIn(Devnet),
@@ -54,7 +53,6 @@ impl Chain {
         Ok(())
     }
 
-    /// Mines some blocks now.
     pub(super) async fn mine(&self, count: u64) -> anyhow::Result<()> {
         match self {
             Self::BuiltIn(devnet) => drop(devnet.chain().mine(count)?),

@@ -62,7 +62,6 @@ impl Merchant {
         Ok(Self { url, patience, inbox: Mutex::new(Inbox { incoming, kept: Vec::new() }) })
     }
 
-    /// URL of its webhooks.
     pub(super) fn url(&self) -> &str {
         &self.url
     }

@@ -23,7 +23,6 @@ impl Narrator {
         print(&format!("{text}\n"));
     }
 
-    /// Begins a chapter.
     pub(super) fn chapter(&self, number: u32, text: &str) {
         print(&format!("\n{number}. {text}"));
     }

@@ -16,12 +16,10 @@ use super::shop::{Due, ShopClient};
 
 /// Maximum wait of the script for the api to show a change.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Interval of its requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Longer than the lifetime of an order and than the match window, in seconds.
 const JUMP_SECONDS: i64 = 31 * 60;
 
-/// Everything the story needs.
 pub(super) struct Script<'a> {
     pub(super) narrator: &'a Narrator,
     pub(super) shop: &'a ShopClient,

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 /// Validity of a checkout link of the demo, in seconds.
 const LINK_SECONDS: i64 = 3600;
 
-/// A client of the API.
 pub(super) struct ShopClient {
     base: String,
     secret: Secret,

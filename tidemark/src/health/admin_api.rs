@@ -10,7 +10,6 @@ use url::Url;
 use super::reachable;
 use crate::settings::Settings;
 
-/// Maximum wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Base URL of the API, its secret, and a client.

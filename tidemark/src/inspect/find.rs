@@ -39,7 +39,6 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Result of a search.
 pub(crate) struct Findings {
     /// Succeeds if something was found.
     pub(crate) outcome: Outcome,

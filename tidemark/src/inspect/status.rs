@@ -33,7 +33,6 @@ pub(crate) struct Options {
     watch: bool,
 }
 
-/// The health of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
     Well,
@@ -42,7 +41,6 @@ pub(crate) enum Health {
     Unknown,
 }
 
-/// Prints its health.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Health> {
     if !options.watch {
         let (health, text) = once(&settings, options.json).await?;

@@ -9,7 +9,6 @@ use anyhow::Context;
 use crate::settings::Settings;
 use crate::stage::Stage;
 
-/// Purpose of a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Telemetry,

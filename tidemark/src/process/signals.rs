@@ -5,7 +5,6 @@ use std::future::pending;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Stop,
@@ -32,7 +31,6 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             () = received(&mut self.interrupt) => Asked::Stop,

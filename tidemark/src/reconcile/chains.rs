@@ -33,7 +33,6 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// Reads the chain's lanes.
     pub(super) fn read(reader: &mut Reader<'_>, blockchain: Blockchain) -> anyhow::Result<Self> {
         let mut decided: BTreeMap<i32, (Epoch, i64)> = BTreeMap::new();
         let chains = Topic::Chains;

@@ -8,7 +8,6 @@ use schemas::{OrderId, OrderStatus, Topic, UnixMicros};
 
 use super::records::{Newest, Reader};
 
-/// Records of orders.
 #[derive(Default)]
 pub(super) struct Orders {
     /// The newest record of each order.

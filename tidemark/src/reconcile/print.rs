@@ -9,7 +9,6 @@ use super::{Chain, Report};
 
 /// The text of an amount that is not known.
 const NOT_KNOWN: &str = "not known";
-/// The columns of CSV.
 const COLUMNS: &str = "section,join,from,to,blockchain,coin,item,count,amount,text,command";
 
 fn amount(value: Option<Amount>) -> String {

@@ -22,7 +22,6 @@ use crate::tail::Source;
 /// Maximum number of rows read at the same time.
 const READS_MAX: usize = 64;
 
-/// The tables, only read.
 #[derive(Clone)]
 enum Tables {
     Embedded(Arc<std::sync::Mutex<ReadOnlyTables>>),

@@ -297,7 +297,6 @@ fn remove_files(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Syncs a file or folder.
 fn sync(path: &Path) -> anyhow::Result<()> {
     let synced = File::open(path).and_then(|file| file.sync_all());
     synced.with_context(|| path.display().to_string())

@@ -31,7 +31,6 @@ const PROJECTOR: &str = projector::GROUP;
 const DISPATCHER: &str = "webhooks.dispatcher";
 const HERALD: &str = "webhooks.alerts";
 
-/// Every group, with its topics.
 fn groups() -> Vec<(&'static str, Vec<Topic>)> {
     let (deliverer, deliveries) = webhooks::deliverer_inputs();
     vec![

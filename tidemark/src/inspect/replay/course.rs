@@ -42,7 +42,6 @@ fn is_output(topic: Topic) -> bool {
     topic.guide().writers.contains(&Stage::Processor) && !own.contains(&topic)
 }
 
-/// See the module.
 pub(super) struct Course {
     readahead: Readahead,
     drivers: Vec<Box<dyn Play>>,
@@ -268,7 +267,6 @@ impl Course {
         self.report_extra(&extra, report)
     }
 
-    /// The state at the end.
     pub(super) fn state(&self) -> anyhow::Result<State> {
         let mut state = State::default();
         for driver in &self.drivers {
@@ -284,7 +282,6 @@ impl Course {
     }
 }
 
-/// Current state.
 pub(super) fn present(readahead: &Readahead, layout: Layout) -> anyhow::Result<State> {
     let mut state = State::default();
     let outputs = || Topic::ALL.into_iter().filter(|topic| is_output(*topic));

@@ -18,7 +18,6 @@ pub(super) struct Output {
     pub(super) record: NewRecord,
 }
 
-/// Results of one step.
 #[derive(Debug, Default)]
 pub(super) struct Played {
     pub(super) inputs: u64,

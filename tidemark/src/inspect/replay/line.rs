@@ -28,7 +28,6 @@ pub(super) enum Found {
     Missing,
 }
 
-/// See the module.
 pub(super) struct Line {
     pages: Pages,
     /// Offsets to compare: records outside may follow from steps before or after the replay.

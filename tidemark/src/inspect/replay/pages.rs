@@ -57,7 +57,6 @@ impl Readahead {
         })
     }
 
-    /// Waits for a page.
     fn wait(&self, page: JoinHandle<Page>) -> Page {
         let stopped = self.stop.cancelled();
         self.runtime.block_on(async {

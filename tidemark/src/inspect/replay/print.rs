@@ -114,7 +114,6 @@ fn key(made: &NewRecord, emitted: &Record) -> Field {
     Field { name: "the key, or the version of the schema".to_owned(), emitted, replayed }
 }
 
-/// Counts of a replay.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) inputs: u64,
@@ -150,7 +149,6 @@ impl Totals {
     }
 }
 
-/// Prints and counts.
 #[derive(Debug)]
 pub(super) struct Report {
     is_json: bool,
@@ -164,7 +162,6 @@ impl Report {
         Self { is_json, totals: Totals::default(), is_closed: false }
     }
 
-    /// Counts and prints a difference.
     pub(super) fn add(&mut self, difference: &Difference<'_>) -> anyhow::Result<()> {
         let count = match difference {
             Difference::Missing { .. } => &mut self.totals.missing,
@@ -177,7 +174,6 @@ impl Report {
         self.print(&line)
     }
 
-    /// Prints the totals.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         let line = if self.is_json { self.totals.json() } else { self.totals.text() };
         self.print(&line)

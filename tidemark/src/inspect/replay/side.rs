@@ -10,7 +10,6 @@ use tokio::runtime::Handle;
 use crate::settings::Settings;
 use crate::setup::misuse;
 
-/// Records per append.
 const APPEND_RECORDS: usize = 5000;
 
 /// Topics beside those of the installation.
@@ -43,7 +42,6 @@ impl Side {
         if self.waiting.len() < APPEND_RECORDS { Ok(()) } else { self.flush() }
     }
 
-    /// Writes the queue.
     pub(super) fn flush(&mut self) -> anyhow::Result<()> {
         let records = std::mem::take(&mut self.waiting);
         Ok(Handle::current().block_on(self.log.produce(records))?)

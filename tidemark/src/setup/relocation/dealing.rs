@@ -9,7 +9,6 @@ use schemas::{Address, Blockchain, Layout, Partition, Topic};
 use super::files::{Files, name_of};
 use super::line::{Content, Line};
 
-/// Both layouts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dealing {
     pub(super) from: Layout,

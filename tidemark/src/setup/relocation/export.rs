@@ -68,7 +68,6 @@ pub(crate) fn export(settings: &Settings, into: &Path) -> anyhow::Result<Outcome
     Ok(Outcome::success(lines, ""))
 }
 
-/// A stopped installation.
 struct Stopped {
     source: Source,
     origin: Origin,

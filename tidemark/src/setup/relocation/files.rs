@@ -94,7 +94,6 @@ fn hex(digest: Sha256) -> String {
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A whole export.
 #[derive(Debug)]
 pub(super) struct Files {
     dir: PathBuf,

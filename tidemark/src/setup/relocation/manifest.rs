@@ -61,7 +61,6 @@ struct TablesPosition {
     next: i64,
 }
 
-/// The positions of a group.
 pub(super) type Positions = BTreeMap<TopicPartition, Committed>;
 
 impl Manifest {
@@ -127,7 +126,6 @@ impl Manifest {
         }));
     }
 
-    /// Returns the positions of a group.
     pub(super) fn group(&self, group: &str) -> Positions {
         let of_group = self.groups.iter().filter(|position| position.group == group);
         let position = |at: &GroupPosition| {

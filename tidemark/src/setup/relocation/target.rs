@@ -27,7 +27,6 @@ const RECORDS_AT_ONCE: usize = 4096;
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 const PAGE: Page = Page { limit: 1, offset: 0 };
 
-/// See the module.
 pub(super) struct Target {
     layout: Layout,
     log: TargetLog,
@@ -133,7 +132,6 @@ impl Target {
         Ok(self.log.log().bounds(of)?.end)
     }
 
-    /// Writes rows.
     pub(super) fn apply(&self, rows: Vec<Change>) -> anyhow::Result<()> {
         let tables = &self.tables;
         Ok(self.handle.block_on(store::retry(|| tables.apply(rows.clone())))?)
