@@ -249,15 +249,6 @@ fn a_secret_file_of_no_use_may_be_absent() {
 }
 
 #[test]
-fn secrets_come_from_variables_and_are_masked() {
-    let mut source = source("", &[("TIDEMARK__ADMIN__SECRET", "s3cret")]);
-    let mut admin = source.section("admin");
-    let secret = admin.required_secret("secret");
-    assert_eq!(secret.expose(), b"s3cret");
-    assert!(!format!("{secret:?}").contains("s3cret"));
-}
-
-#[test]
 fn durations() {
     for (text, seconds) in [("90s", 90), ("2m", 120), ("24h", 86_400), ("1d", 86_400)] {
         assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)));
