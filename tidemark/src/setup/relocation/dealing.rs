@@ -2,12 +2,11 @@
 
 use std::iter::Peekable;
 
-use log::TopicPartition;
-use schemas::KeyKind;
-use schemas::{Address, Blockchain, Layout, Partition, Topic};
+use log::{Record, TopicPartition};
+use schemas::{Address, Blockchain, KeyKind, Layout, Partition, Topic, UnixMicros};
 
 use super::files::{Files, name_of};
-use super::line::{Content, Line};
+use super::line::Line;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dealing {
@@ -53,24 +52,12 @@ impl Dealing {
     }
 }
 
-/// A record of the old log.
-#[derive(Debug, Clone)]
-pub(super) struct Old {
-    pub(super) from: TopicPartition,
-    pub(super) line: Line,
-    pub(super) content: Content,
-}
-
 /// The records of an old partition, in their order.
-pub(super) type Records = Box<dyn Iterator<Item = anyhow::Result<Old>>>;
+pub(super) type Records = Box<dyn Iterator<Item = anyhow::Result<Record>>>;
 
 pub(super) fn records(files: &Files, of: TopicPartition) -> anyhow::Result<Records> {
-    let read = move |line: anyhow::Result<Line>| {
-        let line = line?;
-        let content = line.content()?;
-        Ok(Old { from: of, line, content })
-    };
-    Ok(Box::new(files.read::<Line>(&name_of(of))?.map(read)))
+    let lines = files.read::<Line>(&name_of(of))?;
+    Ok(Box::new(lines.map(move |line| line?.record(of))))
 }
 
 /// Several partitions merged by record time; each keeps its order.
@@ -83,13 +70,13 @@ impl Merged {
 }
 
 impl Iterator for Merged {
-    type Item = anyhow::Result<Old>;
+    type Item = anyhow::Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let first = |records: &mut Peekable<Records>| {
             let next = records.peek()?;
             // An error is reported at once.
-            Some(next.as_ref().map_or(i64::MIN, |record| record.line.at))
+            Some(next.as_ref().map_or(UnixMicros(i64::MIN), |record| record.appended_at))
         };
         let times = self.0.iter_mut().enumerate();
         let times = times.filter_map(|(number, records)| Some((first(records)?, number)));
@@ -100,8 +87,8 @@ impl Iterator for Merged {
 
 #[cfg(test)]
 mod tests {
-    use log::{Offset, Record};
-    use schemas::{Headers, UnixMicros};
+    use log::Offset;
+    use schemas::Headers;
 
     use super::*;
 
@@ -130,25 +117,23 @@ mod tests {
     fn partitions_are_merged_by_time() {
         let records = |partition: u32, times: &'static [i64]| -> Records {
             let from = TopicPartition { topic: Topic::Orders, partition: Partition(partition) };
-            let old = move |(offset, at): (usize, i64)| {
-                let record = Record {
+            let record = move |(offset, at): (usize, i64)| {
+                Ok(Record {
                     from,
                     offset: Offset(i64::try_from(offset).unwrap()),
                     appended_at: UnixMicros(at),
                     key: Vec::new(),
                     value: None,
                     headers: Headers::default(),
-                };
-                let line = Line::of(&record);
-                let content = line.content()?;
-                Ok(Old { from, line, content })
+                })
             };
-            Box::new(times.iter().copied().enumerate().map(old))
+            Box::new(times.iter().copied().enumerate().map(record))
         };
         let merged =
             Merged::new(vec![records(0, &[1, 5, 5]), records(1, &[2, 4, 9]), records(2, &[])]);
-        let found: Vec<_> =
-            merged.map(|old| old.map(|old| (old.line.at, old.from.partition.0)).unwrap()).collect();
+        let found: Vec<_> = merged
+            .map(|old| old.map(|old| (old.appended_at.0, old.from.partition.0)).unwrap())
+            .collect();
         assert_eq!(found, [(1, 0), (2, 1), (4, 1), (5, 0), (5, 0), (9, 1)]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use log::{Committed, NewRecord, Offset, TopicPartition};
+use log::{Committed, NewRecord, Offset, Record, TopicPartition};
 use processor::machine::{matching, orders};
 use processor::wire::Wire;
 use processor::wire::relaid::{self, Entry};
@@ -15,7 +15,7 @@ use schemas::{
 };
 use store::{Change, Origin, Position};
 
-use super::dealing::{Dealing, Merged, Old, records};
+use super::dealing::{Dealing, Merged, records};
 use super::files::{Files, ROWS};
 use super::lanes::{self, Lane};
 use super::line::{Row, put_time};
@@ -142,7 +142,7 @@ impl Work<'_> {
                 {
                     continue;
                 }
-                let partition = self.dealing.partition(old.from, &old.content.key);
+                let partition = self.dealing.partition(old.from, &old.key);
                 self.put(copy, old, partition, *taken != Some(false))?;
             }
         }
@@ -150,11 +150,11 @@ impl Work<'_> {
     }
 
     /// `true` for the progress of a lane, if the new layout has other lanes.
-    fn is_of_lane(&self, old: &Old) -> anyhow::Result<bool> {
+    fn is_of_lane(&self, old: &Record) -> anyhow::Result<bool> {
         if old.from.topic != Topic::Chains || self.dealing.keeps(Topic::TransfersRaw) {
             return Ok(false);
         }
-        let Some(value) = &old.content.value else { return Ok(false) };
+        let Some(value) = &old.value else { return Ok(false) };
         let progress: ChainProgress = schemas::decode(value)?;
         Ok(progress.lane.is_some())
     }
@@ -184,23 +184,22 @@ impl Work<'_> {
     fn put(
         &mut self,
         copy: &mut Copy,
-        old: Old,
+        old: Record,
         partition: Partition,
         keeps_time: bool,
     ) -> anyhow::Result<()> {
-        let Old { from, line, content } = old;
+        let Record { from, offset, appended_at, key, value, mut headers } = old;
         let to = TopicPartition { topic: from.topic, partition };
         for (number, reading) in copy.readings.iter().enumerate() {
             let next = (number, to);
-            if !reading.has(from.partition, Offset(line.offset)) && !copy.ends.contains_key(&next) {
+            if !reading.has(from.partition, offset) && !copy.ends.contains_key(&next) {
                 copy.ends.insert(next, self.target.end(to)?);
             }
         }
-        let mut headers = content.headers;
         if keeps_time {
-            put_time(&mut headers, UnixMicros(line.at));
+            put_time(&mut headers, appended_at);
         }
-        let mut record = NewRecord { to, key: content.key, value: content.value, headers };
+        let mut record = NewRecord { to, key, value, headers };
         copy.mark(&mut record, self.has_expired(from));
         self.records += 1;
         self.target.append(record)
@@ -360,8 +359,8 @@ impl Copy {
         Self { topic, readings, ends: BTreeMap::new(), begun: BTreeSet::new() }
     }
 
-    fn is_taken(&self, old: &Old) -> bool {
-        let has = |reading: &Reading| reading.has(old.from.partition, Offset(old.line.offset));
+    fn is_taken(&self, old: &Record) -> bool {
+        let has = |reading: &Reading| reading.has(old.from.partition, old.offset);
         exact(&self.readings).is_none_or(has)
     }
 
@@ -381,10 +380,10 @@ fn newest(files: &Files, of: TopicPartition) -> anyhow::Result<Vec<Entry>> {
     debug_assert!(of.topic.spec().cleanup == Cleanup::Compact);
     let mut newest: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for old in records(files, of)? {
-        let content = old?.content;
-        match content.value {
-            Some(value) => newest.insert(content.key, value),
-            None => newest.remove(&content.key),
+        let Record { key, value, .. } = old?;
+        match value {
+            Some(value) => newest.insert(key, value),
+            None => newest.remove(&key),
         };
     }
     Ok(newest.into_iter().map(|(key, value)| Entry { key, value }).collect())

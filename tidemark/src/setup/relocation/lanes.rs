@@ -2,11 +2,11 @@
 //! records between two heads stay between them.
 
 use anyhow::{Context, bail};
-use log::{NewRecord, TopicPartition};
+use log::{NewRecord, Record, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
-use schemas::{Address, Blockchain, Layout, Partition, Topic, UnixMicros};
+use schemas::{Address, Blockchain, Layout, Partition, Topic};
 
-use super::dealing::{Old, Records};
+use super::dealing::Records;
 use super::line::put_time;
 
 /// Deals a chain's records to new lanes by `take`.
@@ -21,14 +21,14 @@ pub(super) fn deal(
 ) -> anyhow::Result<()> {
     align(blockchain, &mut lanes)?;
     loop {
-        let mut head: Option<Old> = None;
+        let mut head: Option<Record> = None;
         for (number, lane) in lanes.iter_mut().enumerate() {
             while let Some((old, wallet)) = lane.before_head()? {
                 take(new(old, to.lane(blockchain, &wallet)))?;
             }
             let next = lane.head.take();
             let is_same = match (&head, &next) {
-                (Some(head), Some(next)) => head.content.value == next.content.value,
+                (Some(head), Some(next)) => head.value == next.value,
                 (None, None) => true,
                 (None, Some(_)) => number == 0,
                 (Some(_), None) => false,
@@ -51,17 +51,17 @@ fn align(blockchain: Blockchain, lanes: &mut [Lane]) -> anyhow::Result<()> {
     if !forgotten {
         return Ok(());
     }
-    let mut latest: Option<Old> = None;
+    let mut latest: Option<Record> = None;
     for lane in lanes.iter_mut() {
         while lane.before_head()?.is_some() {}
         let Some(head) = &lane.head else { return Ok(()) };
-        if latest.as_ref().is_none_or(|latest| latest.line.at < head.line.at) {
+        if latest.as_ref().is_none_or(|latest| latest.appended_at < head.appended_at) {
             latest = Some(head.clone());
         }
     }
     let Some(latest) = latest else { return Ok(()) };
     for lane in lanes {
-        while lane.head.as_ref().is_some_and(|head| head.content.value != latest.content.value) {
+        while lane.head.as_ref().is_some_and(|head| head.value != latest.value) {
             lane.head = None;
             while lane.before_head()?.is_some() {}
         }
@@ -72,12 +72,11 @@ fn align(blockchain: Blockchain, lanes: &mut [Lane]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn new(old: Old, lane: Partition) -> NewRecord {
-    let Old { line, content, .. } = old;
-    let mut headers = content.headers;
-    put_time(&mut headers, UnixMicros(line.at));
+fn new(old: Record, lane: Partition) -> NewRecord {
+    let Record { appended_at, key, value, mut headers, .. } = old;
+    put_time(&mut headers, appended_at);
     let to = TopicPartition { topic: Topic::TransfersRaw, partition: lane };
-    NewRecord { to, key: content.key, value: content.value, headers }
+    NewRecord { to, key, value, headers }
 }
 
 /// A lane that is being read.
@@ -85,7 +84,7 @@ pub(super) struct Lane {
     records: Records,
     has_expired: bool,
     /// Next head, read and not dealt yet. The lane is read no further until it is dealt.
-    head: Option<Old>,
+    head: Option<Record>,
 }
 
 impl Lane {
@@ -94,14 +93,14 @@ impl Lane {
     }
 
     /// The next record before the next head, with its wallet; none if the head is next, or nothing.
-    fn before_head(&mut self) -> anyhow::Result<Option<(Old, Address)>> {
+    fn before_head(&mut self) -> anyhow::Result<Option<(Record, Address)>> {
         if self.head.is_some() {
             return Ok(None);
         }
         let Some(old) = self.records.next().transpose()? else { return Ok(None) };
-        let value = old.content.value.as_deref().unwrap_or_default();
+        let value = old.value.as_deref().unwrap_or_default();
         let record: ChainRecord = schemas::decode(value)
-            .with_context(|| format!("{}@{} cannot be read", old.from, old.line.offset))?;
+            .with_context(|| format!("{}@{} cannot be read", old.from, old.offset))?;
         let wallet = match record.body {
             ChainBody::Head(_) => {
                 self.head = Some(old);
@@ -116,11 +115,10 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use log::{Offset, Record};
+    use log::Offset;
     use schemas::record::{Watch, example};
-    use schemas::{AddressFamily, Headers};
+    use schemas::{AddressFamily, Headers, UnixMicros};
 
-    use super::super::line::Line;
     use super::*;
 
     const CHAIN: Blockchain = Blockchain::Eth;
@@ -142,20 +140,17 @@ mod tests {
 
     fn lane(records: &[ChainRecord], has_expired: bool) -> Lane {
         let from = TopicPartition { topic: Topic::TransfersRaw, partition: Partition(0) };
-        let old = move |(offset, record): (i64, ChainRecord)| {
-            let record = Record {
+        let record = move |(offset, record): (i64, ChainRecord)| {
+            Ok(Record {
                 from,
                 offset: Offset(offset),
                 appended_at: UnixMicros(record.block.number),
                 key: b"eth".to_vec(),
                 value: Some(schemas::encode(&record)?),
                 headers: Headers::default(),
-            };
-            let line = Line::of(&record);
-            let content = line.content()?;
-            Ok(Old { from, line, content })
+            })
         };
-        let records: Records = Box::new((0..).zip(records.to_vec()).map(old));
+        let records: Records = Box::new((0..).zip(records.to_vec()).map(record));
         Lane::new(records, has_expired)
     }
 

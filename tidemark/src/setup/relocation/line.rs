@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use log::Record;
+use log::{Offset, Record, TopicPartition};
 use schemas::{HEADER_APPENDED_AT, Headers, UnixMicros};
 use serde::{Deserialize, Serialize};
 use store::Change;
@@ -12,22 +12,14 @@ use store::Change;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {
-    pub(super) offset: i64,
+    offset: i64,
     /// Append time, in microseconds.
-    pub(super) at: i64,
+    at: i64,
     key: String,
     /// `None` for a tombstone.
     value: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     headers: Vec<(String, String)>,
-}
-
-/// The content of a [`Line`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Content {
-    pub(super) key: Vec<u8>,
-    pub(super) value: Option<Vec<u8>>,
-    pub(super) headers: Headers,
 }
 
 impl Line {
@@ -44,13 +36,15 @@ impl Line {
         }
     }
 
-    pub(super) fn content(&self) -> anyhow::Result<Content> {
+    /// Returns the record, which is of this partition.
+    pub(super) fn record(&self, from: TopicPartition) -> anyhow::Result<Record> {
         let mut headers = Headers::default();
         for (name, value) in &self.headers {
             headers.push(name, &STANDARD.decode(value)?);
         }
         let value = self.value.as_ref().map(|value| STANDARD.decode(value)).transpose()?;
-        Ok(Content { key: STANDARD.decode(&self.key)?, value, headers })
+        let (offset, appended_at) = (Offset(self.offset), UnixMicros(self.at));
+        Ok(Record { from, offset, appended_at, key: STANDARD.decode(&self.key)?, value, headers })
     }
 }
 
@@ -97,7 +91,6 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use log::{Offset, TopicPartition};
     use schemas::record::example;
     use schemas::{Partition, Topic};
 
@@ -116,10 +109,8 @@ mod tests {
         };
         let text = serde_json::to_string(&Line::of(&record)).unwrap();
         let line: Line = serde_json::from_str(&text).unwrap();
-        assert_eq!((line.offset, line.at), (7, 5));
-        let content = line.content().unwrap();
-        assert_eq!((content.key, content.value), (record.key, None));
-        assert_eq!(content.headers.iter().collect::<Vec<_>>(), [("next", b"a/1".as_slice())]);
+        let headers = [("next", b"a/1".as_slice())].into_iter().collect();
+        assert_eq!(line.record(record.from).unwrap(), Record { headers, ..record });
     }
 
     #[test]
