@@ -6,7 +6,7 @@ use toml::{Table, Value};
 pub(super) const URL_KEY_CHARS_MIN: usize = 16;
 
 /// Returns `true` if a key names a secret. Variables cannot set an `api_key`: it is in a list.
-pub(super) fn is_secret(key: &str) -> bool {
+fn is_secret(key: &str) -> bool {
     ["secret", "password", "api_key"].iter().any(|kind| key.ends_with(kind))
 }
 
@@ -26,10 +26,8 @@ fn is_secret_url(text: &str) -> bool {
 /// send messages to it.
 fn has_sink(alerts: &Table) -> bool {
     let sinks = alerts.get("sinks").and_then(Value::as_array);
-    let sinks = sinks.into_iter().flatten().filter_map(Value::as_table);
-    sinks
-        .into_iter()
-        .any(|sink| ["url", "headers", "body"].iter().any(|key| sink.contains_key(*key)))
+    let mut sinks = sinks.into_iter().flatten().filter_map(Value::as_table);
+    sinks.any(|sink| ["url", "headers", "body"].iter().any(|key| sink.contains_key(*key)))
 }
 
 /// Returns `true` if a section or one inside it has a secret itself, not the name of its file.

@@ -302,7 +302,7 @@ fn sync(path: &Path) -> anyhow::Result<()> {
     synced.with_context(|| path.display().to_string())
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()

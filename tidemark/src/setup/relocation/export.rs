@@ -27,7 +27,7 @@ use super::manifest::{Manifest, Part, Positions};
 use super::{groups, stays_behind};
 use crate::back_end::{data_folder, fit};
 use crate::settings::Settings;
-use crate::setup::backup::origin_of;
+use crate::setup::backup::{origin_of, with_ending};
 use crate::setup::{Outcome, misuse};
 use crate::tail::Source;
 
@@ -44,9 +44,7 @@ pub(crate) fn export(settings: &Settings, into: &Path) -> anyhow::Result<Outcome
         return Err(misuse(format!("{} is there already: name a new folder", into.display())));
     }
     let stopped = Stopped::open(settings)?;
-    let mut part = into.as_os_str().to_owned();
-    part.push(".part");
-    let part = Path::new(&part);
+    let part = &with_ending(into, ".part");
     if part.exists() {
         std::fs::remove_dir_all(part).with_context(|| part.display().to_string())?;
     }
