@@ -1,7 +1,7 @@
 //! Authentication: the merchant's signature, the operator's secret, the customer's signed checkout link. Each is
 //! checked before any other processing of a request.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{
@@ -43,7 +43,10 @@ pub(crate) struct Auth {
     bodies: Unverified,
     operators: Vec<(Secret, Operator)>,
     clock: Arc<dyn Clock>,
-    refused: Mutex<Refused>,
+    /// Wrong signatures and secrets that are answered with 401, by address; more are answered with 429.
+    refusals: Limits<Key>,
+    wrong_signatures: Occasions,
+    wrong_secrets: Occasions,
 }
 
 /// Operator who sent a request: the holder of an admin secret.
@@ -55,31 +58,6 @@ pub(crate) struct Operator {
     pub(crate) list_gate: ListGate,
     /// Client of the request.
     pub(crate) client: Option<Client>,
-}
-
-/// Recent wrong signatures and secrets.
-struct Refused {
-    /// Failures answered with 401, by address; more are answered with 429.
-    limits: Limits<Key>,
-    signatures: Occasions,
-    secrets: Occasions,
-}
-
-impl Refused {
-    fn new() -> Self {
-        let (signatures, secrets) = Default::default();
-        Self { limits: Limits::new(Rate::REFUSALS), signatures, secrets }
-    }
-
-    /// Answer to a wrong signature or secret. A valid one is never limited, because the merchant, operators and
-    /// attackers may share one address.
-    fn answer(&mut self, wrong: Refusal, by: Option<Client>, now: UnixMicros) -> Refusal {
-        if by.is_none_or(|client| self.limits.admit(client.key(), now)) {
-            return wrong;
-        }
-        metrics::refusal("address", "authority");
-        Refusal::TooManyOfAddress
-    }
 }
 
 /// Metric label of a refused signature's cause.
@@ -112,10 +90,26 @@ impl Auth {
         let mut operators = vec![(config.admin_secret.clone(), Operator::first())];
         let operator = |of: &AdminSecret| (of.secret.clone(), Operator::new(&of.name, of.scope));
         operators.extend(config.operators.iter().map(operator));
-        let secrets = config.merchant.accepted_secrets();
-        let link_secrets = config.merchant.accepted_link_secrets();
-        let (bodies, refused) = (Unverified::default(), Mutex::new(Refused::new()));
-        Self { secrets, link_secrets, bodies, operators, clock, refused }
+        Self {
+            secrets: config.merchant.accepted_secrets(),
+            link_secrets: config.merchant.accepted_link_secrets(),
+            bodies: Unverified::default(),
+            operators,
+            clock,
+            refusals: Limits::new(Rate::REFUSALS),
+            wrong_signatures: Occasions::default(),
+            wrong_secrets: Occasions::default(),
+        }
+    }
+
+    /// Answer to a wrong signature or secret. A valid one is never limited, because the merchant, operators and
+    /// attackers may share one address.
+    fn refused(&self, wrong: Refusal, by: Option<Client>, now: UnixMicros) -> Refusal {
+        if by.is_none_or(|client| self.refusals.admit(client.key(), now)) {
+            return wrong;
+        }
+        metrics::refusal("address", "authority");
+        Refusal::TooManyOfAddress
     }
 
     /// Checks form and time of the header before the body is read, so that malformed and expired requests cost no
@@ -147,8 +141,7 @@ impl Auth {
         now: UnixMicros,
     ) -> Refusal {
         metrics::refusal("signature", cause);
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = refused.signatures.occurred(now.seconds()) {
+        if let Some(count) = self.wrong_signatures.occurred(now.seconds()) {
             tracing::warn!(
                 count,
                 cause,
@@ -157,7 +150,7 @@ impl Auth {
                  and clock"
             );
         }
-        refused.answer(Refusal::SignatureFailed, by, now)
+        self.refused(Refusal::SignatureFailed, by, now)
     }
 
     pub(crate) fn verify_operator(
@@ -195,15 +188,14 @@ impl Auth {
             return Ok(Operator { client: by, ..operator.clone() });
         }
         let now = self.clock.now();
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = refused.secrets.occurred(now.seconds()) {
+        if let Some(count) = self.wrong_secrets.occurred(now.seconds()) {
             tracing::warn!(
                 count,
                 client.address = by.map(tracing::field::display),
                 "refused requests to the admin API with a wrong secret; a client has an old one, or somebody tries"
             );
         }
-        refuse("mismatch", refused.answer(Refusal::AdminWrong, by, now))
+        refuse("mismatch", self.refused(Refusal::AdminWrong, by, now))
     }
 
     /// Order of a link with `exp` and `sig` in the query. A malformed id fails as a wrong signature.

@@ -7,7 +7,7 @@ mod letter;
 mod stop;
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRef, FromRequestParts};
@@ -59,9 +59,9 @@ pub(crate) struct Commands {
     /// Name space of this installation's idempotency keys.
     key_space: Uuid,
     unknown_url: Option<Arc<str>>,
-    limits: Arc<Mutex<Limits<OrderId>>>,
+    limits: Arc<Limits<OrderId>>,
     /// Requests with unknown fields.
-    ignored: Arc<Mutex<Occasions>>,
+    ignored: Arc<Occasions>,
     trace: Trace,
 }
 
@@ -89,7 +89,7 @@ impl Commands {
     ) -> Self {
         let key_space = Uuid::new_v5(&KEY_SPACE, installation.as_bytes());
         let unknown_url = merchant.unknown_transfer_webhook_url.as_deref().map(Arc::from);
-        let limits = Arc::new(Mutex::new(Limits::new(Rate::LINK)));
+        let limits = Arc::new(Limits::new(Rate::LINK));
         let ignored = Arc::default();
         let trace = Trace::default();
         Self { log, store, clock, feed, catalog, key_space, unknown_url, limits, ignored, trace }
@@ -137,8 +137,7 @@ impl Commands {
         if names.is_empty() {
             return;
         }
-        let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = ignored.occurred(self.clock.now().seconds()) {
+        if let Some(count) = self.ignored.occurred(self.clock.now().seconds()) {
             let fields = names.join(", ");
             tracing::warn!(
                 count,
@@ -371,8 +370,7 @@ impl Commands {
 
     /// Counts a request of a link's holder that costs more than one read, and refuses it over the limit.
     pub(crate) fn limit(&self, order_id: OrderId) -> Answer<()> {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = limits.admit(order_id, self.clock.now());
+        let admitted = self.limits.admit(order_id, self.clock.now());
         if admitted { Ok(()) } else { Err(Refusal::TooMany) }
     }
 

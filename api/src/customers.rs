@@ -1,7 +1,7 @@
 //! Rate limits for unauthenticated requests, by address: links are not secret, and the page is open to all.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::Method;
@@ -21,16 +21,11 @@ pub(crate) const TOO_MANY_REQUESTS: &str = "refused requests of customers: one a
 
 /// The limit of each address, if there is one.
 pub(crate) struct Customers {
-    limited: Option<Mutex<Limited>>,
+    limits: Option<Limits<Key>>,
+    refused: Occasions,
     /// The log line of refusals.
     refusal: &'static str,
     clock: Arc<dyn Clock>,
-}
-
-struct Limited {
-    limits: Limits<Key>,
-    /// Refusals since the last log line.
-    refused: Occasions,
 }
 
 impl Customers {
@@ -39,22 +34,19 @@ impl Customers {
         refusal: &'static str,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let limits = |requests| Limits::new(Rate::per_second(requests));
-        let limited =
-            |requests| Limited { limits: limits(requests), refused: Occasions::default() };
-        Self { limited: per_second.map(limited).map(Mutex::new), refusal, clock }
+        let limits = per_second.map(|requests| Limits::new(Rate::per_second(requests)));
+        Self { limits, refused: Occasions::default(), refusal, clock }
     }
 
     /// Counts a request of this client.
     pub(crate) fn admit(&self, client: Client) -> Answer<()> {
-        let Some(limited) = &self.limited else { return Ok(()) };
+        let Some(limits) = &self.limits else { return Ok(()) };
         let now = self.clock.now();
-        let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
-        if limited.limits.admit(client.key(), now) {
+        if limits.admit(client.key(), now) {
             return Ok(());
         }
         metrics::refusal("address", "limit");
-        if let Some(count) = limited.refused.occurred(now.seconds()) {
+        if let Some(count) = self.refused.occurred(now.seconds()) {
             tracing::warn!(count, client.address = %client, "{}", self.refusal);
         }
         Err(Refusal::TooManyOfAddress)

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -59,7 +59,7 @@ pub(crate) struct Listener {
     /// Trusted proxies.
     proxies: Arc<[Network]>,
     /// Requests forwarded by untrusted peers since the last log line.
-    unbelieved: Arc<Mutex<Occasions>>,
+    unbelieved: Arc<Occasions>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
 }
@@ -122,8 +122,7 @@ impl Listener {
     fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
         let forwarded = headers.get_all(FORWARDED_FOR).iter();
         if headers.contains_key(FORWARDED_FOR) && !is_trusted(&self.proxies, peer) {
-            let mut unbelieved = self.unbelieved.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(count) = unbelieved.occurred(self.clock.now().seconds()) {
+            if let Some(count) = self.unbelieved.occurred(self.clock.now().seconds()) {
                 tracing::warn!(
                     count,
                     client.address = %peer,

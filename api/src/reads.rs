@@ -1,6 +1,6 @@
 //! Reads for requests: from the tables and the configuration.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use runtime::Clock;
 use schemas::record::{Attempt, Order, OrderDeposit, Transfer};
@@ -76,7 +76,7 @@ pub(crate) struct Reads {
     clock: Arc<dyn Clock>,
     catalog: Arc<Catalog>,
     /// Orders that can never be paid.
-    stranded: Arc<Mutex<Occasions>>,
+    stranded: Arc<Occasions>,
 }
 
 impl Reads {
@@ -238,8 +238,7 @@ impl Reads {
         if !is_pending || order.deposits.iter().any(is_open) || self.catalog.has_way(order) {
             return;
         }
-        let mut stranded = self.stranded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = stranded.occurred(self.clock.now().seconds()) {
+        if let Some(count) = self.stranded.occurred(self.clock.now().seconds()) {
             tracing::warn!(
                 count,
                 order.id = %order.order_id,

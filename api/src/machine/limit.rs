@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
 
 use schemas::UnixMicros;
 
@@ -37,24 +38,25 @@ impl Rate {
 #[derive(Debug)]
 pub(crate) struct Limits<K> {
     rate: Rate,
-    whole_at: HashMap<K, UnixMicros>,
+    whole_at: Mutex<HashMap<K, UnixMicros>>,
 }
 
 impl<K: Eq + Hash> Limits<K> {
     pub(crate) fn new(rate: Rate) -> Self {
-        Self { rate, whole_at: HashMap::new() }
+        Self { rate, whole_at: Mutex::default() }
     }
 
     /// Returns `true`, and counts the request, if its key is within the limit.
-    pub(crate) fn admit(&mut self, key: K, now: UnixMicros) -> bool {
+    pub(crate) fn admit(&self, key: K, now: UnixMicros) -> bool {
         let Rate { burst, interval_micros } = self.rate;
-        if self.whole_at.len() >= KEYS_MAX {
-            self.whole_at.retain(|_, whole_at| *whole_at > now);
+        let mut all = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= KEYS_MAX {
+            all.retain(|_, whole_at| *whole_at > now);
         }
-        if self.whole_at.len() >= KEYS_MAX {
-            self.whole_at.clear();
+        if all.len() >= KEYS_MAX {
+            all.clear();
         }
-        let whole_at = self.whole_at.entry(key).or_insert(now);
+        let whole_at = all.entry(key).or_insert(now);
         // A clock that was set back delays no key for longer than a burst.
         let used = whole_at.0.saturating_sub(now.0).clamp(0, burst * interval_micros);
         let after = used.saturating_add(interval_micros);
@@ -81,26 +83,26 @@ mod tests {
         UnixMicros(NOW.0 + seconds * 1_000_000)
     }
 
-    fn admitted(limits: &mut Limits<OrderId>, at: UnixMicros) -> usize {
+    fn admitted(limits: &Limits<OrderId>, at: UnixMicros) -> usize {
         (0..100).take_while(|_| limits.admit(order(1), at)).count()
     }
 
     #[test]
     fn a_burst_then_one_at_a_time() {
-        let mut limits = Limits::new(Rate::LINK);
-        assert_eq!(admitted(&mut limits, NOW), 8);
+        let limits = Limits::new(Rate::LINK);
+        assert_eq!(admitted(&limits, NOW), 8);
         assert!(limits.admit(order(2), NOW), "each order by itself");
-        assert_eq!(admitted(&mut limits, after(5)), 0, "and refusals cost nothing");
-        assert_eq!(admitted(&mut limits, after(6)), 1);
-        assert_eq!(admitted(&mut limits, after(18)), 2);
-        assert_eq!(admitted(&mut limits, after(1000)), 8);
+        assert_eq!(admitted(&limits, after(5)), 0, "and refusals cost nothing");
+        assert_eq!(admitted(&limits, after(6)), 1);
+        assert_eq!(admitted(&limits, after(18)), 2);
+        assert_eq!(admitted(&limits, after(1000)), 8);
     }
 
     #[test]
     fn a_rate_and_twice_as_many_at_once() {
         for requests in [1, 3, 500, 100_000] {
-            let mut limits = Limits::new(Rate::per_second(NonZeroU32::new(requests).unwrap()));
-            let mut admitted = |at| (0..1_000_000).take_while(|_| limits.admit((), at)).count();
+            let limits = Limits::new(Rate::per_second(NonZeroU32::new(requests).unwrap()));
+            let admitted = |at| (0..1_000_000).take_while(|_| limits.admit((), at)).count();
             assert_eq!(admitted(NOW), 2 * requests as usize);
             assert_eq!(admitted(after(1)), requests as usize);
         }
@@ -108,27 +110,24 @@ mod tests {
 
     #[test]
     fn a_clock_that_goes_back_locks_nobody_out() {
-        let mut limits = Limits::new(Rate::LINK);
-        assert_eq!(admitted(&mut limits, after(3600)), 8);
-        assert_eq!(admitted(&mut limits, NOW), 0);
-        assert_eq!(admitted(&mut limits, after(48)), 8);
+        let limits = Limits::new(Rate::LINK);
+        assert_eq!(admitted(&limits, after(3600)), 8);
+        assert_eq!(admitted(&limits, NOW), 0);
+        assert_eq!(admitted(&limits, after(48)), 8);
     }
 
     #[test]
     fn memory_is_bounded() {
-        let mut limits = Limits::new(Rate::LINK);
+        let limits = Limits::new(Rate::LINK);
         for number in 0..KEYS_MAX {
             assert!(limits.admit(order(number), NOW));
         }
         assert!(limits.admit(order(KEYS_MAX), after(7)));
-        assert_eq!(
-            limits.whole_at.len(),
-            1,
-            "those with a whole burst are as if they had never come"
-        );
+        let count = || limits.whole_at.lock().unwrap().len();
+        assert_eq!(count(), 1, "those with a whole burst are as if they had never come");
         for number in 0..2 * KEYS_MAX {
             assert!(limits.admit(order(number), after(8)));
-            assert!(limits.whole_at.len() <= KEYS_MAX);
+            assert!(count() <= KEYS_MAX);
         }
     }
 }
