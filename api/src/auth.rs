@@ -19,7 +19,7 @@ use schemas::{
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::bodies::{BODY_BYTES_MAX, Unverified};
+use crate::bodies::Unverified;
 use crate::client::{Client, Key};
 use crate::config::admin::FIRST_NAME;
 use crate::error::{Answer, Refusal};
@@ -248,8 +248,7 @@ where
         let auth = Arc::<Auth>::from_ref(state);
         let client = request.extensions().get().copied();
         auth.verify_header(&header, client)?;
-        let read = auth.bodies.read(request.into_body(), BODY_BYTES_MAX, "64 KiB");
-        let (body, _held) = read.await?;
+        let (body, _held) = auth.bodies.read(request.into_body()).await?;
         auth.verify_body(&header, &body, client)?;
         Ok(Self(body))
     }

@@ -14,6 +14,7 @@ use crate::extract::broken_off;
 /// Maximum bytes of a body. Any client can have one read, because a signature is checked against the whole body. An
 /// order with the longest texts has 20 KiB.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
+const TOO_LARGE: Refusal = Refusal::BodyTooLarge("64 KiB");
 /// Maximum bytes of all bodies that are not verified.
 const UNVERIFIED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
@@ -47,14 +48,10 @@ pub(crate) struct Held {
 impl Unverified {
     /// Reads a body. If all unverified bodies together exceed their limit, the oldest is given up: honest bodies arrive
     /// at once, so the oldest is most likely withheld.
-    pub(crate) async fn read(
-        &self,
-        body: Body,
-        most: usize,
-        limit: &'static str,
-    ) -> Answer<(Bytes, Held)> {
-        if usize::try_from(body.size_hint().lower()).map_or(true, |least| least > most) {
-            return Err(Refusal::BodyTooLarge(limit));
+    pub(crate) async fn read(&self, body: Body) -> Answer<(Bytes, Held)> {
+        let least = usize::try_from(body.size_hint().lower());
+        if least.map_or(true, |least| least > BODY_BYTES_MAX) {
+            return Err(TOO_LARGE);
         }
         let held = self.begin();
         let mut stream = body.into_data_stream();
@@ -66,8 +63,8 @@ impl Unverified {
                 part = stream.next() => part,
             };
             match part {
-                Some(Ok(part)) if collected.len() + part.len() > most => {
-                    return Err(Refusal::BodyTooLarge(limit));
+                Some(Ok(part)) if collected.len() + part.len() > BODY_BYTES_MAX => {
+                    return Err(TOO_LARGE);
                 }
                 Some(Ok(part)) => {
                     collected.extend_from_slice(&part);
@@ -124,22 +121,20 @@ mod tests {
 
     use super::*;
 
-    const PART: usize = 64 * 1024;
-
     /// Body that stalls after one part.
     fn withheld() -> Body {
-        let part = Ok::<_, Infallible>(Bytes::from(vec![0; PART]));
+        let part = Ok::<_, Infallible>(Bytes::from(vec![0; BODY_BYTES_MAX]));
         Body::from_stream(stream::iter([part]).chain(stream::pending()))
     }
 
     #[tokio::test]
     async fn bodies_that_are_withheld_make_room() {
         let bodies = Unverified::default();
-        let most = UNVERIFIED_BYTES_MAX / PART;
+        let most = UNVERIFIED_BYTES_MAX / BODY_BYTES_MAX;
         let mut reads: Vec<_> = (0..most)
             .map(|_| {
                 let bodies = bodies.clone();
-                tokio::spawn(async move { bodies.read(withheld(), 2 * PART, "").await.map(drop) })
+                tokio::spawn(async move { bodies.read(withheld()).await.map(drop) })
             })
             .collect();
         testkit::eventually("all parts", async || {
@@ -147,8 +142,8 @@ mod tests {
         })
         .await;
         assert!(reads.iter().all(|read| !read.is_finished()));
-        let (body, held) = bodies.read(Body::from(vec![7; PART]), PART, "").await.unwrap();
-        assert_eq!(body.len(), PART);
+        let (body, held) = bodies.read(Body::from(vec![7; BODY_BYTES_MAX])).await.unwrap();
+        assert_eq!(body.len(), BODY_BYTES_MAX);
         let is_ended = |read: &tokio::task::JoinHandle<_>| read.is_finished();
         let find = async || reads.iter().position(is_ended);
         let ended = testkit::eventually("a body that is given up", find).await;
@@ -157,7 +152,7 @@ mod tests {
         assert_eq!(bodies.all().bytes, UNVERIFIED_BYTES_MAX);
         assert!(!reads.iter().any(is_ended), "one is enough");
         drop(held);
-        assert_eq!(bodies.all().bytes, UNVERIFIED_BYTES_MAX - PART);
+        assert_eq!(bodies.all().bytes, UNVERIFIED_BYTES_MAX - BODY_BYTES_MAX);
         for read in reads {
             read.abort();
             assert!(read.await.is_err());
@@ -169,11 +164,12 @@ mod tests {
     #[tokio::test]
     async fn a_body_has_a_limit_of_its_own() {
         let bodies = Unverified::default();
-        let read = async |body| bodies.read(body, PART, "64 KiB").await.map(|(body, _)| body.len());
-        assert_eq!(read(Body::from(vec![0; PART])).await, Ok(PART));
+        let read = async |body| bodies.read(body).await.map(|(body, _)| body.len());
+        assert_eq!(read(Body::from(vec![0; BODY_BYTES_MAX])).await, Ok(BODY_BYTES_MAX));
         let refused = Err(Refusal::BodyTooLarge("64 KiB"));
-        assert_eq!(read(Body::from(vec![0; PART + 1])).await, refused);
-        let parts = stream::iter([PART, 1].map(|of| Ok::<_, Infallible>(Bytes::from(vec![0; of]))));
+        assert_eq!(read(Body::from(vec![0; BODY_BYTES_MAX + 1])).await, refused);
+        let part = |bytes| Ok::<_, Infallible>(Bytes::from(vec![0; bytes]));
+        let parts = stream::iter([BODY_BYTES_MAX, 1].map(part));
         assert_eq!(read(Body::from_stream(parts)).await, refused, "of a length that is not said");
         assert_eq!(bodies.all().bytes, 0);
     }
