@@ -1,10 +1,7 @@
 //! Changes by requests: a command is written to the log, its answer awaited on the feed, its row
 //! written to the tables.
 
-mod alert;
-mod attach;
-mod letter;
-mod stop;
+mod operators;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,14 +12,12 @@ use axum::http::request::Parts;
 use log::{Log, NewRecord};
 use runtime::Clock;
 use runtime::traces::Kind;
-use schemas::record::{AuditEntry, CreateOrder, Delivery, Order, OrderCommand, OrderCommandBody};
-use schemas::{AuditAction, CommandId, OrderId, OrderStatus, Topic, TransferId, UnixMicros};
-use store::{Change, OrderRow, Store};
+use schemas::record::{CreateOrder, Order, OrderCommand, OrderCommandBody};
+use schemas::{CommandId, OrderId, OrderStatus, Topic, UnixMicros};
+use store::{Change, Store};
 use tokio::time::{Instant, interval_at, sleep_until, timeout};
 use uuid::Uuid;
 
-use crate::audit::{self, Asker};
-use crate::auth::Operator;
 use crate::error::{Answer, Refusal};
 use crate::extract::Trace;
 use crate::feed::{Audience, Subscription};
@@ -32,7 +27,7 @@ use crate::machine::followed::{self, Followed};
 use crate::machine::limit::{Limits, Rate};
 use crate::machine::occasions::Occasions;
 use crate::machine::outcome::{Awaited, Verdict, consider, open_deposit, payable};
-use crate::machine::{creation, new_order, resend};
+use crate::machine::{creation, new_order};
 use crate::view::{DepositView, PaymentView};
 use crate::{Feed, Merchant, metrics};
 
@@ -286,80 +281,6 @@ impl Commands {
         self.command(order_id, Awaited::Cancel, OrderCommandBody::Cancel).await
     }
 
-    /// The order that an operator names.
-    async fn row(&self, order_id: OrderId) -> Answer<OrderRow> {
-        self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)
-    }
-
-    /// Cancels a pending order for an operator, under the customer's condition: no payment for it is seen.
-    pub(crate) async fn cancel_by(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
-        let row = self.row(order_id).await?;
-        // A final status never changes back, and the processor may have forgotten the order.
-        if row.order.status != OrderStatus::Pending {
-            return Err(Refusal::NotPending);
-        }
-        let (action, body) = (AuditAction::CancelOrder, OrderCommandBody::Cancel);
-        let order = self.operate(by, action, order_id, Awaited::AdminCancel, body).await?;
-        tracing::info!(order.id = %order_id, operator = %by.name, "an operator cancelled the order");
-        Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
-    }
-
-    /// Forces an order paid (spec 4.2).
-    pub(crate) async fn mark_paid(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
-        let row = self.row(order_id).await?;
-        let (action, body) =
-            (AuditAction::MarkPaid, OrderCommandBody::MarkPaid(self.ended(&row.order)));
-        let order = self.operate(by, action, order_id, Awaited::MarkPaid, body).await?;
-        let operator = &by.name;
-        tracing::info!(order.id = %order_id, %operator, "an operator marked the order paid");
-        Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
-    }
-
-    /// Sends an order's status to the merchant again (spec 4.2).
-    pub(crate) async fn resend_order(&self, by: &Operator, order_id: OrderId) -> Answer<()> {
-        let row = self.row(order_id).await?;
-        let body = OrderCommandBody::ResendWebhook(self.ended(&row.order));
-        self.operate(by, AuditAction::ResendOrder, order_id, Awaited::Resend, body).await?;
-        let operator = &by.name;
-        tracing::info!(order.id = %order_id, %operator, "an operator resent the order's webhook");
-        Ok(())
-    }
-
-    /// Resends the webhook of an unknown transfer (spec 4.2).
-    pub(crate) async fn resend_transfer(&self, by: &Operator, id: TransferId) -> Answer<()> {
-        let transfer = self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)?;
-        let now = self.clock.now();
-        let url = self.unknown_url.as_deref();
-        let delivery = resend::of_transfer(&transfer, url, fresh_id(now), now)?;
-        let operator = &by.name;
-        let entry = Asker::from(by).entry(AuditAction::ResendTransfer, now);
-        self.audit(AuditEntry { transfer_id: Some(id), ..entry }).await?;
-        self.dispatch(delivery).await?;
-        tracing::info!(transfer.id = %id, %operator, "an operator resent the transfer's webhook");
-        Ok(())
-    }
-
-    /// Sends an operator's command and waits for the record that answers it. The audit entry is written first.
-    async fn operate(
-        &self,
-        by: &Operator,
-        action: AuditAction,
-        order_id: OrderId,
-        awaited: Awaited,
-        body: OrderCommandBody,
-    ) -> Answer<Arc<Order>> {
-        let now = self.clock.now();
-        let command_id = CommandId(fresh_id(now));
-        let entry = Asker::from(by).entry(action, now);
-        let entry = AuditEntry { order_id: Some(order_id), command_id: Some(command_id), ..entry };
-        self.audit(entry).await?;
-        self.command_as(command_id, order_id, awaited, body).await
-    }
-
-    async fn audit(&self, entry: AuditEntry) -> Answer<()> {
-        self.produce(audit::record(&entry)?).await
-    }
-
     /// The order of a checkout link, if it is pending. No status reverts to pending, so a stale row with another status
     /// is reliable too.
     async fn pending_order(&self, order_id: OrderId) -> Answer<Arc<Order>> {
@@ -434,12 +355,6 @@ impl Commands {
         let key = command.order_id.to_string();
         let partition = self.log.layout().order(&key);
         Ok(NewRecord::encode(Topic::OrdersCommands, partition, key, command)?)
-    }
-
-    async fn dispatch(&self, delivery: Delivery) -> Answer<()> {
-        let key = delivery.key();
-        let partition = self.log.layout().webhook(&key);
-        self.produce(NewRecord::encode(Topic::WebhooksDispatch, partition, key, &delivery)?).await
     }
 
     /// Writes a record. After a timeout it may be on the log nevertheless.

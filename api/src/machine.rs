@@ -1,7 +1,6 @@
 //! Decisions of the API, without I/O, clock or randomness: validity of a request, the command it
 //! becomes, the log record that answers it.
 
-pub(crate) mod alert;
 pub(crate) mod arrival;
 pub(crate) mod attach;
 pub(crate) mod candidates;
@@ -21,7 +20,6 @@ pub(crate) mod query;
 pub(crate) mod resend;
 pub(crate) mod return_url;
 pub(crate) mod seen_transfer;
-pub(crate) mod stop;
 pub mod story;
 pub mod survey;
 pub(crate) mod unknown_field;

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::Config;
+use crate::auth::Operator;
 
 const NOW: UnixMicros = UnixMicros(1_790_000_000_123_456);
 

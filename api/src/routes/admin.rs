@@ -20,6 +20,7 @@ use crate::reads::Reads;
 use crate::view::{
     AdminOrderView, AttemptView, CandidateView, DepositView, TransferView, WalletView,
 };
+use crate::{alerts, stops};
 
 const ORDERS: Listing<OrderRow> = Listing {
     name: "orders",
@@ -235,13 +236,14 @@ pub(crate) async fn resolve_alert(
     _: NoQuery,
     Body(body): Body,
 ) -> Answer {
-    commands.resolve_alert(&by, &body).await?;
+    let (alert_id, reason) = alerts::parse(&body)?;
+    commands.resolve_alert(&by, &alert_id, reason).await?;
     Ok(Json(json!({})).into_response())
 }
 
 /// `POST /stops`
 pub(crate) async fn stop(commands: Commands, by: Operator, _: NoQuery, Body(body): Body) -> Answer {
-    commands.stop(&by, &body, true).await?;
+    commands.stop(&by, &stops::parse(&body, true)?).await?;
     Ok(Json(json!({})).into_response())
 }
 
@@ -252,7 +254,7 @@ pub(crate) async fn resume(
     _: NoQuery,
     Body(body): Body,
 ) -> Answer {
-    commands.stop(&by, &body, false).await?;
+    commands.stop(&by, &stops::parse(&body, false)?).await?;
     Ok(Json(json!({})).into_response())
 }
 

@@ -4,6 +4,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::*;
 use crate::machine::survey::Subject;
+use crate::stops;
 
 /// Maximum time to resend webhooks for one form: a request may take half a minute.
 const REDRIVING_MAX: Duration = Duration::from_secs(15);
@@ -130,10 +131,9 @@ pub(super) async fn ask_resume(console: Console, visit: Visit, query: Query) -> 
 
 async fn command(commands: &Commands, by: &Operator, form: &[u8], begins: bool) -> Answer<()> {
     let fields = Query::parse(std::str::from_utf8(form).unwrap_or_default());
-    let (subject, on) = subject(&fields)?;
-    let blockchain = Some(on).filter(|on| !on.is_empty());
-    let body = json!({ "subject": subject, "blockchain": blockchain }).to_string();
-    commands.stop(by, body.as_bytes(), begins).await
+    let (subject, _) = subject(&fields)?;
+    let request = stops::request(subject, chosen(&fields, "blockchain")?, begins)?;
+    commands.stop(by, &request).await
 }
 
 /// `POST /console/stops`
@@ -162,8 +162,7 @@ pub(super) async fn resolve(commands: Commands, by: Operator, Form(form): Form) 
     let fields = Query::parse(std::str::from_utf8(&form).unwrap_or_default());
     let alert_id = fields.text("alert_id")?.unwrap_or_default();
     let reason = fields.text("reason")?.map(str::trim).filter(|reason| !reason.is_empty());
-    let body = json!({ "alert_id": alert_id, "reason": reason }).to_string();
-    commands.resolve_alert(&by, body.as_bytes()).await?;
+    commands.resolve_alert(&by, alert_id, reason.map(str::to_owned)).await?;
     Ok(done("/console/alerts", Action::Resolve))
 }
 
