@@ -4,7 +4,6 @@
 //! an old status after a newer one.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use schemas::record::{AuditEntry, Delivery};
 use schemas::{AttemptOutcome, AuditAction, DeliveryKind, OrderId, Partition, Topic, UnixMicros};
@@ -67,7 +66,6 @@ pub fn asked<P: Pages>(
             matches!(entry.action, AuditAction::ResendOrder | AuditAction::ResendTransfer);
         let subject = Subject::of(entry.order_id, entry.transfer_id);
         all.extend(subject.filter(|_| is_resend).map(|subject| (subject, entry.requested_at)));
-        ControlFlow::Continue(())
     })?;
     Ok(all)
 }

@@ -1,7 +1,6 @@
 //! Dead webhooks of the last 30 days: their list, and their redrive.
 
 use std::cmp::Reverse;
-use std::ops::ControlFlow;
 use std::str::FromStr;
 
 use schemas::record::Delivery;
@@ -87,7 +86,6 @@ pub(crate) fn read(
         if found.len() > 4 * RECORDS {
             keep_newest(&mut found);
         }
-        ControlFlow::Continue(())
     })?;
     keep_newest(&mut found);
     let has_more = found.len() > RECORDS;

@@ -1,6 +1,5 @@
 //! The page of one webhook: its body as it is sent, its attempts and the answers.
 
-use std::ops::ControlFlow;
 
 use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, Topic, UnixMicros};
@@ -72,18 +71,10 @@ pub(crate) fn read(
         let first = attempts.last().map(|attempt| attempt.attempted_at.seconds());
         let from = first.map_or(since, |first| first.plus(-BEFORE_SECONDS).micros().max(since));
         let partition = reader.layout.webhook(&key);
-        reader.scan(
-            Topic::WebhooksDispatch,
-            [partition],
-            (from, Some(&key)),
-            |_, of: Delivery| {
-                if of.event_id != event {
-                    return ControlFlow::Continue(());
-                }
-                delivery = Some(of);
-                ControlFlow::Break(())
-            },
-        )?;
+        let place = (from, Some(&*key));
+        delivery = reader.find(Topic::WebhooksDispatch, partition, place, |_, of: Delivery| {
+            (of.event_id == event).then_some(of)
+        })?;
     }
     if delivery.is_none() && attempts.is_empty() {
         return Err(Refusal::ResourceNotFound);

@@ -1,6 +1,5 @@
 //! Pages of dead letters: the list, and one letter with its content and whether it can be put back.
 
-use std::ops::ControlFlow;
 
 use log::OpenAlerts;
 use schemas::record::{AuditEntry, DeadLetter};
@@ -96,7 +95,6 @@ pub(crate) fn read(
         if is_replay && entry.subject.as_ref() == Some(&subject) {
             before.push(entry);
         }
-        ControlFlow::Continue(())
     })?;
     before.reverse();
     let (refusal, remarks) = (draft.err(), reader.remarks());

@@ -1,7 +1,6 @@
 //! Gathers the records of a story.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
 use schemas::record::{
     Alert, Attempt, AuditEntry, ChainRecord, Delivery, Deposit, Order, Transfer,
@@ -44,10 +43,7 @@ fn of_order<P: Pages>(
     let from = row.as_ref().map_or(since, |order| order.created_at.plus(-BEFORE_SECONDS).micros());
     let mut orders: Vec<Order> = Vec::new();
     let (key, partition) = (id.to_string(), reader.layout.order(&id.to_string()));
-    reader.scan(Topic::Orders, [partition], (from, Some(&key)), |_, order: Order| {
-        orders.push(order);
-        ControlFlow::Continue(())
-    })?;
+    reader.scan(Topic::Orders, [partition], (from, Some(&key)), |_, order| orders.push(order))?;
     // Retention may have removed the order from the topic, and the tables may lag.
     let has = |order: &Order| orders.iter().any(|known| known.version == order.version);
     let only_row = row.filter(|order| !has(order));
@@ -68,7 +64,6 @@ fn of_order<P: Pages>(
             if ids.contains(&Some(id)) || named.contains(&transfer.transfer_id) {
                 transfers.push(transfer);
             }
-            ControlFlow::Continue(())
         })?;
     }
     for transfer in named {
@@ -80,7 +75,6 @@ fn of_order<P: Pages>(
         if deposit.order_id == id {
             events.push(Event::Deposit(deposit));
         }
-        ControlFlow::Continue(())
     })?;
     webhooks(reader, Receiver::Order(id), from, &mut events)?;
     around(reader, (Some(id), transfers), from, events)
@@ -101,7 +95,6 @@ fn of_transfer<P: Pages>(
             if transfer.transfer_id == id {
                 transfers.push(transfer);
             }
-            ControlFlow::Continue(())
         })?;
     }
     let mut events = Vec::new();
@@ -132,7 +125,6 @@ pub(crate) fn webhooks<P: Pages>(
     let place = (from, Some(key.as_str()));
     reader.scan(Topic::WebhooksDead, [partition], place, |record, delivery: Delivery| {
         events.push(Event::Dead(delivery, record.appended_at));
-        ControlFlow::Continue(())
     })?;
     let attempted = events.iter().any(|event| matches!(event, Event::Attempt(_)));
     if attempted {
@@ -141,7 +133,6 @@ pub(crate) fn webhooks<P: Pages>(
     // The tables may lag or be missing.
     reader.scan(Topic::WebhooksAttempts, [partition], place, |_, attempt: Attempt| {
         events.push(Event::Attempt(attempt));
-        ControlFlow::Continue(())
     })
 }
 
@@ -169,13 +160,11 @@ fn around<P: Pages>(
         if names(alert.order_id, alert.transfer_id) {
             events.push(Event::Alert(alert));
         }
-        ControlFlow::Continue(())
     })?;
     reader.scan(Topic::Audit, [Partition(0)], (from, None), |_, entry: AuditEntry| {
         if names(entry.order_id, entry.transfer_id) {
             events.push(Event::Operator(entry));
         }
-        ControlFlow::Continue(())
     })?;
     let is_restored =
         open_alerts(reader.source())?.iter().any(|alert| alert.kind == AlertKind::Restored);
@@ -189,10 +178,7 @@ fn confirmation<P: Pages>(
     from: UnixMicros,
 ) -> Result<Option<Confirmation>, P::Error> {
     let lane = reader.layout.lane(transfer.blockchain, &transfer.observation.to_address);
-    let mut found = None;
-    reader.scan(Topic::TransfersRaw, [lane], (from, None), |_, record: ChainRecord| {
-        found = Confirmation::by(&record, transfer);
-        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    Ok(found)
+    reader.find(Topic::TransfersRaw, lane, (from, None), |_, record: ChainRecord| {
+        Confirmation::by(&record, transfer)
+    })
 }

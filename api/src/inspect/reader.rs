@@ -1,6 +1,5 @@
 //! Reads the log and the tables of an installation, for a bounded time, without effects.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -99,8 +98,8 @@ impl<P: Pages> Reader<P> {
         Ok(found)
     }
 
-    /// Decodes records of partitions since a time, or those of a key, until the deadline; `take` may end a partition
-    /// early. Unreadable records are counted.
+    /// Decodes records of partitions since a time, or those of a key, until the deadline. Unreadable records are
+    /// counted.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -108,38 +107,55 @@ impl<P: Pages> Reader<P> {
         &mut self,
         topic: Topic,
         partitions: impl IntoIterator<Item = Partition>,
-        (from, key): (UnixMicros, Option<&str>),
-        mut take: impl FnMut(&Record, T) -> ControlFlow<()>,
+        place: (UnixMicros, Option<&str>),
+        mut take: impl FnMut(&Record, T),
     ) -> Result<(), P::Error> {
         for partition in partitions {
-            let of = TopicPartition { topic, partition };
-            let mut next =
-                first_at(self.source.bounds(of)?, from, |from| self.source.page(of, from, 1))?;
-            'partition: loop {
-                if Instant::now() > self.deadline {
-                    self.is_cut = true;
-                    return Ok(());
-                }
-                let page = self.source.page(of, next, PAGE_RECORDS)?;
-                let Some(last) = page.last() else { break };
-                next = last.offset.next();
-                for record in &page {
-                    let Some(value) = record.value.as_deref() else { continue };
-                    if key.is_some_and(|key| key.as_bytes() != record.key) {
-                        continue;
-                    }
-                    match schemas::decode(value) {
-                        Ok(decoded) => {
-                            if take(record, decoded).is_break() {
-                                break 'partition;
-                            }
-                        }
-                        Err(_) => self.unreadable = self.unreadable.saturating_add(1),
-                    }
-                }
+            self.find(topic, partition, place, |record, decoded| {
+                take(record, decoded);
+                None::<()>
+            })?;
+            if self.is_cut {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// [`Self::scan`] of one partition up to the first record from which `take` makes something.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) fn find<T: schemas::record::Record, Found>(
+        &mut self,
+        topic: Topic,
+        partition: Partition,
+        (from, key): (UnixMicros, Option<&str>),
+        mut take: impl FnMut(&Record, T) -> Option<Found>,
+    ) -> Result<Option<Found>, P::Error> {
+        let of = TopicPartition { topic, partition };
+        let mut next =
+            first_at(self.source.bounds(of)?, from, |from| self.source.page(of, from, 1))?;
+        loop {
+            if Instant::now() > self.deadline {
+                self.is_cut = true;
+                return Ok(None);
+            }
+            let page = self.source.page(of, next, PAGE_RECORDS)?;
+            let Some(last) = page.last() else { return Ok(None) };
+            next = last.offset.next();
+            for record in &page {
+                let Some(value) = record.value.as_deref() else { continue };
+                if key.is_some_and(|key| key.as_bytes() != record.key) {
+                    continue;
+                }
+                match schemas::decode(value).map(|decoded| take(record, decoded)) {
+                    Ok(None) => {}
+                    Ok(found) => return Ok(found),
+                    Err(_) => self.unreadable = self.unreadable.saturating_add(1),
+                }
+            }
+        }
     }
 
     /// The gaps of the answer, in words.
@@ -174,8 +190,8 @@ mod tests {
     use log::{Log, NewRecord};
     use runtime::{Clock, SystemClock};
     use schemas::record::{Alert, example};
-
     use store::embedded::EmbeddedStore;
+    use tempfile::TempDir;
 
     use super::*;
     use crate::error::Refusal;
@@ -184,24 +200,24 @@ mod tests {
 
     const FIRST: Partition = Partition(0);
 
+    const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+
+    fn log(dir: &TempDir) -> EmbeddedLog {
+        EmbeddedLog::open(dir.path(), LAYOUT, Arc::new(SystemClock)).unwrap()
+    }
+
     #[tokio::test]
     async fn what_an_answer_lacks_is_said() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
-        let clock = Arc::new(SystemClock);
-        let log = EmbeddedLog::open(dir.path(), layout, clock).unwrap();
+        let log = log(&dir);
         let alert = NewRecord::encode(Topic::Alerts, FIRST, "", &example::alert()).unwrap();
         let garbage = NewRecord { value: Some(vec![0]), ..alert.clone() };
         log.produce(vec![garbage, alert]).await.unwrap();
-        let mut reader = Reader::new(Served(Arc::new(log)), None, layout, READING_MAX);
+        let mut reader = Reader::new(Served(Arc::new(log)), None, LAYOUT, READING_MAX);
         let mut count = 0;
         let mut scan = |reader: &mut Reader<Served>| {
             let place = (UnixMicros(0), None);
-            let take = |_: &Record, _: Alert| {
-                count += 1;
-                ControlFlow::Continue(())
-            };
-            reader.scan(Topic::Alerts, [FIRST], place, take).unwrap();
+            reader.scan(Topic::Alerts, [FIRST], place, |_, _: Alert| count += 1).unwrap();
             (count, reader.remarks())
         };
         let unreadable = "Not complete: 1 records cannot be read by this version.".to_owned();
@@ -215,11 +231,10 @@ mod tests {
     #[tokio::test]
     async fn without_tables_nothing_of_them_is_made_up() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
-        let log = EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap();
+        let log = log(&dir);
         let dead = NewRecord::encode(Topic::WebhooksDead, FIRST, "", &example::delivery()).unwrap();
         log.produce(vec![dead]).await.unwrap();
-        let mut reader = Reader::new(Served(Arc::new(log)), None, layout, READING_MAX);
+        let mut reader = Reader::new(Served(Arc::new(log)), None, LAYOUT, READING_MAX);
         let dead = survey::dead(&mut reader, &Filter::default(), SystemClock.now());
         assert_eq!(dead, Err(Refusal::Internal));
         assert_eq!(survey::orders(&mut reader, UnixMicros(0)), Err(Refusal::Internal));
@@ -229,13 +244,12 @@ mod tests {
     #[tokio::test]
     async fn tables_that_do_not_answer_are_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
-        let log = Arc::new(EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap());
+        let log = Arc::new(log(&dir));
         let tables: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
         let silent = async |_: &dyn Store| std::future::pending::<Result<u8, store::Error>>().await;
         let ask = move || {
             let reading_max = Duration::from_millis(50);
-            let mut reader = Reader::new(Served(log), Some(tables), layout, reading_max);
+            let mut reader = Reader::new(Served(log), Some(tables), LAYOUT, reading_max);
             assert_eq!(reader.table_in_time(async |_| Ok(7)), Ok(Some(7)));
             assert_eq!(reader.remarks(), [""; 0]);
             for _ in 0..100 {

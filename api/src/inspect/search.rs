@@ -1,7 +1,6 @@
 //! Searches for orders and transfers that a text names.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 
 use schemas::record::{Deposit, Order, Transfer};
 use schemas::{DepositId, Topic, TransferId, UnixMicros, UnixSeconds};
@@ -123,7 +122,6 @@ pub fn run<P: Pages>(
         if wanted.fits_order(&order) {
             hits.order(&order);
         }
-        ControlFlow::Continue(())
     })?;
     for topic in TRANSFERS.into_iter().filter(|_| wanted.needs_topics()) {
         let lanes = topic.all_partitions(&layout);
@@ -131,7 +129,6 @@ pub fn run<P: Pages>(
             if wanted.fits_transfer(&transfer) {
                 hits.transfer(&transfer);
             }
-            ControlFlow::Continue(())
         })?;
     }
     Ok(hits)
@@ -152,7 +149,6 @@ fn by_id<P: Pages>(
             let (key, partition) = (id.to_string(), layout.order(&id.to_string()));
             reader.scan(Topic::Orders, [partition], (since, Some(&key)), |_, order: Order| {
                 hits.order(&order);
-                ControlFlow::Continue(())
             })?;
         }
     }
@@ -169,7 +165,6 @@ fn by_id<P: Pages>(
             if transfer.transfer_id == id {
                 hits.transfer(&transfer);
             }
-            ControlFlow::Continue(())
         })?;
     }
     reader.scan(Topic::Deposits, [lane], (since, None), |_, deposit: Deposit| {
@@ -178,7 +173,6 @@ fn by_id<P: Pages>(
             let text = format!("deposit {state} {value_text} {stablecoin} on {blockchain}");
             hits.add(Hit { subject: Subject::Order(order_id), at: deposit.started_at, text });
         }
-        ControlFlow::Continue(())
     })
 }
 

@@ -1,7 +1,6 @@
 //! Parts of a survey, read from the log and the tables.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use log::{ALERTS, Offset, OpenAlerts, TopicPartition};
 use schemas::record::{Alert, Attempt, ChainBody, ChainRecord, DeadLetter, Delivery, Head};
@@ -103,7 +102,6 @@ pub fn dead<P: Pages>(
         if filter.fits(record.appended_at, &of) {
             given_up.extend(redrive::subject_of(&of).map(|subject| (subject, record.appended_at)));
         }
-        ControlFlow::Continue(())
     })?;
     let mut newest: Vec<_> = given_up.into_iter().collect();
     newest.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
@@ -145,7 +143,6 @@ pub fn dead_letters<P: Pages>(reader: &mut Reader<P>) -> Result<usize, P::Error>
     let place = (UnixMicros(0), None);
     reader.scan(Topic::DeadLetters, [Partition(0)], place, |_, _: DeadLetter| {
         all = all.saturating_add(1);
-        ControlFlow::Continue(())
     })?;
     Ok(all)
 }

@@ -2,7 +2,6 @@
 //!
 //! With the embedded log the running process writes the end, by its Admin API.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -64,10 +63,7 @@ pub(crate) fn list(settings: &Settings, options: &Selection) -> anyhow::Result<O
             Vec::new(),
         );
         let place = (UnixMicros(0), None);
-        reader.scan(Topic::Alerts, [Partition(0)], place, |_, alert: Alert| {
-            all.push(alert);
-            ControlFlow::Continue(())
-        })?;
+        reader.scan(Topic::Alerts, [Partition(0)], place, |_, alert: Alert| all.push(alert))?;
         remarks = reader.remarks();
         all
     } else {
