@@ -88,6 +88,20 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Named<T> {
     }
 }
 
+/// [`Named`], for a route without a query.
+#[derive(Debug)]
+pub(crate) struct Only<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: FromStr + Send> FromRequestParts<S> for Only<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+        let Named(value) = Named::<T>::from_request_parts(parts, state).await?;
+        NoQuery::from_request_parts(parts, state).await?;
+        Ok(Self(value))
+    }
+}
+
 /// Declares the bodies of requests, each with the name of its limit.
 macro_rules! bodies {
     ($($(#[$doc:meta])* $body:ident: $limit:literal,)+) => {$(

@@ -14,7 +14,7 @@ use super::listing::{self, Listing, array};
 use crate::auth::Operator;
 use crate::commands::Commands;
 use crate::error::Answer;
-use crate::extract::{Body, Named, NoQuery};
+use crate::extract::{Body, Named, NoQuery, Only};
 use crate::machine::query::{PAGING, Query};
 use crate::reads::Reads;
 use crate::view::{
@@ -71,11 +71,7 @@ pub(crate) async fn orders(by: Operator, State(reads): State<Reads>, query: Quer
 }
 
 /// `GET /orders/{order_id}`
-pub(crate) async fn order(
-    State(reads): State<Reads>,
-    Named(id): Named<OrderId>,
-    _: NoQuery,
-) -> Answer {
+pub(crate) async fn order(State(reads): State<Reads>, Only(id): Only<OrderId>) -> Answer {
     Ok(Json(AdminOrderView::new(&reads.order_row(id).await?)).into_response())
 }
 
@@ -126,11 +122,7 @@ pub(crate) async fn transfers(
 }
 
 /// `GET /transfers/{transfer_id}`
-pub(crate) async fn transfer(
-    State(reads): State<Reads>,
-    Named(id): Named<i64>,
-    _: NoQuery,
-) -> Answer {
+pub(crate) async fn transfer(State(reads): State<Reads>, Only(id): Only<i64>) -> Answer {
     Ok(Json(TransferView::new(&reads.transfer(TransferId(id)).await?)).into_response())
 }
 
@@ -138,8 +130,7 @@ pub(crate) async fn transfer(
 pub(crate) async fn transaction(
     State(reads): State<Reads>,
     by: Operator,
-    Named(hash): Named<Hash>,
-    _: NoQuery,
+    Only(hash): Only<Hash>,
 ) -> Answer {
     let mut found = Vec::new();
     for place in reads.wallets().iter().map(|wallet| (wallet.address, wallet.blockchain)) {
@@ -155,8 +146,7 @@ pub(crate) async fn transaction(
 pub(crate) async fn candidates(
     State(reads): State<Reads>,
     by: Operator,
-    Named(id): Named<i64>,
-    _: NoQuery,
+    Only(id): Only<i64>,
 ) -> Answer {
     // Up to `SEARCHED_PAGES_MAX` pages of orders are read, so this needs the permit of a list.
     let found = by.list_gate.take(async move { reads.candidates(TransferId(id)).await }).await?;
@@ -185,23 +175,13 @@ pub(crate) async fn transfer_webhooks(
 }
 
 /// `POST /orders/{order_id}/cancel`
-pub(crate) async fn cancel(
-    commands: Commands,
-    by: Operator,
-    Named(id): Named<OrderId>,
-    _: NoQuery,
-) -> Answer {
+pub(crate) async fn cancel(commands: Commands, by: Operator, Only(id): Only<OrderId>) -> Answer {
     let row = commands.cancel_by(&by, id).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
 
 /// `POST /orders/{order_id}/mark-paid`
-pub(crate) async fn mark_paid(
-    commands: Commands,
-    by: Operator,
-    Named(id): Named<OrderId>,
-    _: NoQuery,
-) -> Answer {
+pub(crate) async fn mark_paid(commands: Commands, by: Operator, Only(id): Only<OrderId>) -> Answer {
     let row = commands.mark_paid(&by, id).await?;
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
@@ -210,8 +190,7 @@ pub(crate) async fn mark_paid(
 pub(crate) async fn resend_order(
     commands: Commands,
     by: Operator,
-    Named(id): Named<OrderId>,
-    _: NoQuery,
+    Only(id): Only<OrderId>,
 ) -> Answer {
     commands.resend_order(&by, id).await?;
     Ok(Json(json!({})).into_response())
@@ -221,8 +200,7 @@ pub(crate) async fn resend_order(
 pub(crate) async fn attach(
     commands: Commands,
     by: Operator,
-    Named(id): Named<i64>,
-    _: NoQuery,
+    Only(id): Only<i64>,
     Body(body): Body,
 ) -> Answer {
     let row = commands.attach(&by, TransferId(id), &body).await?;
@@ -262,8 +240,7 @@ pub(crate) async fn resume(
 pub(crate) async fn resend_transfer(
     commands: Commands,
     by: Operator,
-    Named(id): Named<i64>,
-    _: NoQuery,
+    Only(id): Only<i64>,
 ) -> Answer {
     commands.resend_transfer(&by, TransferId(id)).await?;
     Ok(Json(json!({})).into_response())
