@@ -5,7 +5,6 @@ mod arrived;
 mod html;
 mod input;
 mod language;
-mod qr;
 mod view;
 mod words;
 
@@ -93,23 +92,15 @@ fn without_order(
     [kind, mark, title, lead]: [&'static str; 4],
     back: Html,
 ) -> Html {
-    let title = language.text(title);
-    let values = [
-        ("kind", kind.into()),
-        ("mark", mark.into()),
-        ("title", title.into()),
-        ("lead", language.text(lead).into()),
-        ("tx", Html::default()),
-        ("back", back),
-    ];
-    let main = Template(include_str!("page/templates/ended.html")).fill(language, &values);
+    let (title, lead) = (language.text(title), language.text(lead).into());
+    let main = view::outcome(language, [kind, mark, title], lead, (Html::default(), back));
     let view = view::PageView { main, news: title.into(), refresh: None };
     let home = Html::within("bdi", &*shop.name);
-    let (test, refresh, about) = (Html::default(), Html::default(), Html::default());
-    frame(shop, language, Frame { id: String::new(), test, refresh, home, about, view })
+    frame(shop, language, Frame { home, view, ..Frame::default() })
 }
 
 /// Parts around and inside `main`.
+#[derive(Default)]
 struct Frame {
     id: String,
     test: Html,

@@ -29,7 +29,7 @@ impl Held {
 /// Arrivals that are not the order's own payment, with those found by the customer's hash.
 fn strays<'a>(input: &PageInput<'a>) -> impl Iterator<Item = &'a SeenTransfer> + use<'a> {
     let PageInput { order, transfers, look_up, .. } = *input;
-    let asked_for = match look_up {
+    let asked_for: &[SeenTransfer] = match look_up {
         Some(LookUp::Found(found)) => found,
         Some(LookUp::Malformed | LookUp::Later) | None => &[],
     };
@@ -97,8 +97,16 @@ pub(super) fn notices<'a>(input: &PageInput<'a>) -> impl Iterator<Item = Html> +
     look_up(input).into_iter().chain(own).chain(possibly(input))
 }
 
-fn notice(language: Language, kind: &'static str, label: String, title: Html, more: Html) -> Html {
-    let values = [("kind", kind.into()), ("label", label.into()), ("title", title), ("more", more)];
+/// A notice of a kind, with its label for screen readers.
+pub(super) fn notice(
+    language: Language,
+    kind: &'static str,
+    label: impl Into<Html>,
+    title: impl Into<Html>,
+    more: Html,
+) -> Html {
+    let (label, title) = (label.into(), title.into());
+    let values = [("kind", kind.into()), ("label", label), ("title", title), ("more", more)];
     Template(include_str!("templates/notice.html")).fill(language, &values)
 }
 
@@ -239,7 +247,7 @@ fn possibly(input: &PageInput<'_>) -> Option<Html> {
         ("", "maybe.unknown", line(language.text("maybe.stop")))
     };
     let title = phrase(language, title, &[&asked]);
-    Some(notice(language, kind, language.text("maybe.label").to_owned(), title, more))
+    Some(notice(language, kind, language.text("maybe.label"), title, more))
 }
 
 /// Notice about the transaction that the customer asked about.
@@ -248,7 +256,7 @@ fn look_up(input: &PageInput<'_>) -> Option<Html> {
     let key = match input.look_up? {
         LookUp::Malformed => "lookup.malformed",
         LookUp::Later => "problem.busy",
-        LookUp::Found([]) => "lookup.none",
+        LookUp::Found(found) if found.is_empty() => "lookup.none",
         LookUp::Found(found) if found.iter().any(|of| is_named(order, of)) => "lookup.seen",
         LookUp::Found(found)
             if found.iter().any(|of| arrival::is_of_another(order, &of.transfer)) =>
@@ -258,8 +266,8 @@ fn look_up(input: &PageInput<'_>) -> Option<Html> {
         // The transfer has a notice of its own.
         LookUp::Found(_) => return None,
     };
-    let label = language.text("lookup.title").to_owned();
-    Some(notice(language, "result", label, language.text(key).into(), Html::default()))
+    let label = language.text("lookup.title");
+    Some(notice(language, "result", label, language.text(key), Html::default()))
 }
 
 /// The form that looks up a transaction, behind a disclosure.

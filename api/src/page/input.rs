@@ -53,13 +53,13 @@ impl Problem {
 }
 
 /// The answer to a customer who asked about a transaction.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum LookUp<'a> {
+#[derive(Debug)]
+pub(crate) enum LookUp {
     /// Not a transaction hash.
     Malformed,
     /// The link is over its limit.
     Later,
-    Found(&'a [SeenTransfer]),
+    Found(Vec<SeenTransfer>),
 }
 
 /// Data shared by every page of a shop.
@@ -84,7 +84,7 @@ pub(crate) struct PageInput<'a> {
     /// Transfers that may be another customer's.
     pub(crate) possible: &'a [SeenTransfer],
     /// Answer about the transaction that the customer asked about.
-    pub(crate) look_up: Option<LookUp<'a>>,
+    pub(crate) look_up: Option<&'a LookUp>,
     /// Chains and coins that the order can be paid with.
     pub(crate) choices: &'a [ChainView],
     /// `true` if an operator has stopped the payment that the order awaits.

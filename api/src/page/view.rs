@@ -7,8 +7,7 @@ use super::arrived;
 use super::html::{Html, Template, phrase};
 use super::input::{PageInput, Problem};
 use super::language::Language;
-use super::qr;
-use super::words::{money, time_of_day, tx};
+use super::words::{money, qr_code, time_of_day, tx};
 use crate::machine::seen_transfer::SeenTransfer;
 use crate::view::ChainView;
 
@@ -22,6 +21,7 @@ macro_rules! template {
 const ADDRESS_ENDS: usize = 6;
 
 /// Contents of the page's `main`, and the one line that a screen reader announces.
+#[derive(Default)]
 pub(super) struct PageView {
     pub(super) main: Html,
     pub(super) news: Html,
@@ -84,13 +84,8 @@ fn open_deposit(order: &Order) -> Option<&OrderDeposit> {
 }
 
 fn refused(language: Language, problem: Problem) -> Html {
-    let values = [
-        ("kind", "problem".into()),
-        ("label", language.text("problem.title").into()),
-        ("title", language.text(problem.key()).into()),
-        ("more", Html::default()),
-    ];
-    template!("notice").fill(language, &values)
+    let (label, title) = (language.text("problem.title"), language.text(problem.key()));
+    arrived::notice(language, "problem", label, title, Html::default())
 }
 
 /// The form that cancels the order.
@@ -190,7 +185,7 @@ fn pay(input: &PageInput<'_>, deposit: &OrderDeposit) -> Html {
         ("value", Html::from(whole).then(Html::within("i", added))),
         ("value_plain", text.as_str().into()),
         ("digits", digits),
-        ("qr", qr::picture(language, &address)),
+        ("qr", qr_code(language, &address)),
         ("address", with_ends(&address)),
         ("address_plain", address.into()),
         ("demo", input.test_payment()),
@@ -297,13 +292,25 @@ fn ended(input: &PageInput<'_>, kind: &'static str) -> Html {
         _ if may_be_paid => "late",
         _ => "lead",
     };
+    let lead = language.text(&format!("{kind}.{lead}"));
+    let title = language.text(&format!("{kind}.title"));
+    outcome(language, [kind, "×", title], lead.into(), (Html::default(), input.back()))
+}
+
+/// Main part of a page with nothing to pay: its kind, its mark and its title, its text, and links.
+pub(super) fn outcome(
+    language: Language,
+    [kind, mark, title]: [&'static str; 3],
+    lead: Html,
+    (tx, back): (Html, Html),
+) -> Html {
     let values = [
         ("kind", kind.into()),
-        ("mark", "×".into()),
-        ("title", language.text(&format!("{kind}.title")).into()),
-        ("lead", language.text(&format!("{kind}.{lead}")).into()),
-        ("tx", Html::default()),
-        ("back", input.back()),
+        ("mark", mark.into()),
+        ("title", title.into()),
+        ("lead", lead),
+        ("tx", tx),
+        ("back", back),
     ];
     template!("ended").fill(language, &values)
 }
@@ -324,13 +331,6 @@ fn paid(input: &PageInput<'_>) -> Html {
         (None, _) if order.paid_by.is_some() => Html::default(),
         (None, _) => language.text("paid.manual").into(),
     };
-    let values = [
-        ("kind", "paid".into()),
-        ("mark", "✓".into()),
-        ("title", language.text("paid.title").into()),
-        ("lead", lead),
-        ("tx", seen.map(|seen| tx(language, seen)).unwrap_or_default()),
-        ("back", input.back()),
-    ];
-    template!("ended").fill(language, &values)
+    let tx = seen.map(|seen| tx(language, seen)).unwrap_or_default();
+    outcome(language, ["paid", "✓", language.text("paid.title")], lead, (tx, input.back()))
 }

@@ -21,7 +21,6 @@ use crate::events::Events;
 use crate::extract::Form;
 use crate::machine::catalog::Choice;
 use crate::machine::query::Query;
-use crate::machine::seen_transfer::SeenTransfer;
 use crate::origins;
 use crate::page::{self, Html, Language, LookUp, PageInput, Problem, Shop};
 use crate::reads::Reads;
@@ -188,9 +187,6 @@ pub(crate) fn asset(kind: &'static str, content: &'static str) -> Response {
     (headers, content).into_response()
 }
 
-/// Result of a lookup: its transfers, or why there was none.
-type Found = Result<Vec<SeenTransfer>, LookUp<'static>>;
-
 impl Checkouts {
     /// Stores the link in a cookie and redirects to the page.
     fn enter(
@@ -240,21 +236,17 @@ impl Checkouts {
         let checkout = self.reads.checkout(id).await?;
         let choices = self.reads.choices_of(&checkout);
         let word = |name| query.text(name).ok().flatten();
-        let found = match word("tx") {
+        let look_up = match word("tx") {
             Some(text) => Some(self.look_up(commands, id, text).await?),
             None => None,
         };
-        let look_up = found.as_ref().map(|found| match found {
-            Ok(seen) => LookUp::Found(seen),
-            Err(none) => *none,
-        });
         Ok(page::render(&PageInput {
             shop: &self.shop,
             catalog: self.reads.catalog(),
             order: &checkout.order,
             transfers: &checkout.transfers,
             possible: &checkout.possible,
-            look_up,
+            look_up: look_up.as_ref(),
             choices: &choices,
             is_stopped: checkout.is_stopped(),
             now: self.clock.now().seconds(),
@@ -266,15 +258,15 @@ impl Checkouts {
     }
 
     /// Finds a transaction by the hash that a customer entered.
-    async fn look_up(&self, commands: &Commands, id: OrderId, text: &str) -> Answer<Found> {
-        let Ok(hash) = text.trim().parse() else { return Ok(Err(LookUp::Malformed)) };
+    async fn look_up(&self, commands: &Commands, id: OrderId, text: &str) -> Answer<LookUp> {
+        let Ok(hash) = text.trim().parse() else { return Ok(LookUp::Malformed) };
         if commands.limit(id).is_err() {
-            return Ok(Err(LookUp::Later));
+            return Ok(LookUp::Later);
         }
         let mut seen = self.reads.transaction(id, hash).await?;
         // A transfer that failed to confirm is in no block: it is not shown.
         seen.retain(|of| of.transfer.status != TransferStatus::FailedToConfirm);
-        Ok(Ok(seen))
+        Ok(LookUp::Found(seen))
     }
 
     async fn pay_by_test_buyer(&self, order_id: &str, headers: &HeaderMap) -> Answer<()> {
