@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::sync::LazyLock;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -73,18 +73,7 @@ impl Fixed {
 /// `GET /api/v1/openapi.json`
 pub(crate) async fn document(headers: HeaderMap) -> Response {
     static FIXED: LazyLock<Fixed> = LazyLock::new(|| Fixed::new(DOCUMENT.to_owned()));
-    let kind = HeaderValue::from_static("application/json");
-    with_headers(FIXED.answer(&headers), [(header::CONTENT_TYPE, kind)])
-}
-
-fn with_headers<const N: usize>(
-    mut response: Response,
-    headers: [(HeaderName, HeaderValue); N],
-) -> Response {
-    for (name, value) in headers {
-        response.headers_mut().insert(name, value);
-    }
-    response
+    ([(header::CONTENT_TYPE, "application/json")], FIXED.answer(&headers)).into_response()
 }
 
 /// `GET /api/v1/docs`
@@ -105,7 +94,7 @@ pub(crate) async fn page(headers: HeaderMap) -> Response {
         (header::CONTENT_SECURITY_POLICY, POLICY.clone()),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     ];
-    with_headers(PAGE.answer(&headers), own)
+    (own, PAGE.answer(&headers)).into_response()
 }
 
 fn escaped(text: &str) -> String {

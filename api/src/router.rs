@@ -46,6 +46,10 @@ const CREATE: &str = "/api/v1/service/orders";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay of answers 401 and 429: clients that guess secrets, or exceed limits, leave the cores to others.
 const REFUSAL_DELAY: Duration = Duration::from_millis(50);
+/// Headers that authenticate a request or make it repeatable. If one is given twice, a proxy in front may have read the
+/// other value.
+const SINGLE_HEADERS: [&str; 3] =
+    ["Service-Signature", "Service-Admin-Authorization", "Idempotency-Key"];
 
 /// Header with the id of a request, for support and log lines.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -264,18 +268,9 @@ fn late(request: &Request) -> Refusal {
     if request.uri().path() == CREATE { Refusal::MaybeCreated } else { Refusal::Busy }
 }
 
-/// Headers that authenticate a request or make it repeatable. If one is given twice, a proxy in front may have read the
-/// other value.
-static SINGLE_HEADERS: [(HeaderName, &str); 3] = [
-    (HeaderName::from_static("service-signature"), "Service-Signature"),
-    (HeaderName::from_static("service-admin-authorization"), "Service-Admin-Authorization"),
-    (HeaderName::from_static("idempotency-key"), "Idempotency-Key"),
-];
-
 /// The one of these headers that a request has twice.
 fn repeated(headers: &HeaderMap) -> Option<&'static str> {
-    let is_repeated = |(name, _): &&(HeaderName, _)| headers.get_all(name).iter().nth(1).is_some();
-    SINGLE_HEADERS.iter().find(is_repeated).map(|(_, shown)| *shown)
+    SINGLE_HEADERS.into_iter().find(|name| headers.get_all(*name).iter().nth(1).is_some())
 }
 
 /// Layer of every route: see [`answer`]. Hand-written, because a layer made from a function takes twice as many
