@@ -1,7 +1,6 @@
 //! Table of routes, and the layers of every request.
 
 use std::convert::Infallible;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -71,26 +70,12 @@ pub(crate) struct Parts {
     pub(crate) console: Console,
 }
 
-impl From<Parts> for AppState {
-    fn from(parts: Parts) -> Self {
-        Self(Arc::new(parts))
-    }
-}
-
-impl Deref for AppState {
-    type Target = Parts;
-
-    fn deref(&self) -> &Parts {
-        &self.0
-    }
-}
-
 /// Declares the parts that handlers take, each with its place in the state.
 macro_rules! parts {
     ($($part:ty = $($place:ident).+,)+) => {$(
         impl FromRef<AppState> for $part {
             fn from_ref(state: &AppState) -> Self {
-                state.$($place).+.clone()
+                state.0.$($place).+.clone()
             }
         }
     )+};
@@ -118,16 +103,16 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// All routes (spec 4; `docs/merchant/` has those that the interface does not show).
-    pub(crate) fn new(state: AppState, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
+    pub(crate) fn new(parts: Parts, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
         Self {
             public: service_routes(),
             operators: Router::new()
-                .nest("/api/v1/admin", admin_routes(&state))
-                .nest("/registry", registry::routes(topic_prefix, state.checkouts.clock.clone())),
+                .nest("/api/v1/admin", admin_routes(&parts))
+                .nest("/registry", registry::routes(topic_prefix, parts.checkouts.clock.clone())),
             customers: Router::new()
-                .nest("/api/v1/user", user_routes(&state, allowed_origins.into()))
-                .nest("/checkout", page_routes(&state)),
-            state,
+                .nest("/api/v1/user", user_routes(&parts, allowed_origins.into()))
+                .nest("/checkout", page_routes(&parts)),
+            state: AppState(Arc::new(parts)),
         }
     }
 
@@ -139,7 +124,7 @@ impl Routes {
     /// Routers for two addresses: the public one, where no admin secret is read, and that of operators.
     pub(crate) fn apart(self) -> (Router, Router) {
         // The console is not at the public address, where anybody could guess secrets in its sign-in form.
-        let console = Router::new().nest("/console", console::routes(&self.state.console));
+        let console = Router::new().nest("/console", console::routes(&self.state.0.console));
         let operators = self.operators.merge(console);
         let operators = finish(operators, Router::new(), true, self.state.clone());
         (finish(self.public, self.customers, false, self.state), operators)
@@ -155,7 +140,7 @@ fn service_routes() -> Router<AppState> {
         .route("/api/v1/service/orders/changes", post(service::changes))
 }
 
-fn admin_routes(state: &AppState) -> Router<AppState> {
+fn admin_routes(parts: &Parts) -> Router<AppState> {
     Router::new()
         .route("/orders", get(admin::orders))
         .route("/orders/{order_id}", get(admin::order))
@@ -175,11 +160,11 @@ fn admin_routes(state: &AppState) -> Router<AppState> {
         .route("/transfers/{transfer_id}/candidates", get(admin::candidates))
         .route("/transfers/{transfer_id}/resend-webhook", post(admin::resend_transfer))
         .route("/transfers/{transfer_id}/webhooks", get(admin::transfer_webhooks))
-        .route_layer(middleware::from_fn_with_state(state.auth.clone(), auth::operators_only))
+        .route_layer(middleware::from_fn_with_state(parts.auth.clone(), auth::operators_only))
         .route("/health", get(health))
 }
 
-fn user_routes(state: &AppState, origins: Arc<[String]>) -> Router<AppState> {
+fn user_routes(parts: &Parts, origins: Arc<[String]>) -> Router<AppState> {
     Router::new()
         .route("/chains", get(user::chains).options(preflight))
         .route("/orders/{order_id}/payment", post(user::choose_payment).options(preflight))
@@ -188,7 +173,7 @@ fn user_routes(state: &AppState, origins: Arc<[String]>) -> Router<AppState> {
         .route("/orders/{order_id}/status", get(user::status).options(preflight))
         .route("/orders/{order_id}/events", get(user::events).options(preflight))
         .layer(DefaultBodyLimit::max(CUSTOMER_BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(state.customers.clone(), customers::limited))
+        .layer(middleware::from_fn_with_state(parts.customers.clone(), customers::limited))
         .layer(middleware::from_fn(in_time))
         // Outermost layer: without its headers a page sees every error as a network failure.
         .layer(middleware::from_fn_with_state(origins, cross_origin))
@@ -209,7 +194,7 @@ fn finish(
     let customers = customers.method_not_allowed_fallback(method_not_allowed).layer(observed);
     routes
         .route("/health", if is_operators { get(health) } else { get(health::brief) })
-        .merge(documents(&state))
+        .merge(documents(&state.0))
         .fallback(|| async { Refusal::ResourceNotFound })
         .method_not_allowed_fallback(method_not_allowed)
         .layer(timed)
@@ -218,27 +203,27 @@ fn finish(
 }
 
 /// Routes of large constant documents.
-fn documents(state: &AppState) -> Router<AppState> {
+fn documents(parts: &Parts) -> Router<AppState> {
     Router::new()
         .route("/api/v1/openapi.json", get(reference::document))
         .route("/api/v1/docs", get(reference::page))
-        .layer(middleware::from_fn_with_state(state.customers.clone(), customers::limited))
+        .layer(middleware::from_fn_with_state(parts.customers.clone(), customers::limited))
 }
 
 /// The page that customers pay on, and its files.
-fn page_routes(state: &AppState) -> Router<AppState> {
+fn page_routes(parts: &Parts) -> Router<AppState> {
     let mut routes = Router::new()
         .route("/{order_id}", get(checkout::page))
         .route("/{order_id}/enter", get(checkout::enter))
         .route("/{order_id}/payment", post(checkout::payment))
         .route("/{order_id}/cancel", post(checkout::cancel))
         .route("/{order_id}/events", get(checkout::events));
-    if state.checkouts.buyer.is_some() {
+    if parts.checkouts.buyer.is_some() {
         routes = routes.route("/{order_id}/test-payment", post(checkout::test_payment));
     }
     routes = routes
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(state.customers.clone(), customers::limited));
+        .layer(middleware::from_fn_with_state(parts.customers.clone(), customers::limited));
     // Unlimited: files are cheap, and the page about an exceeded limit needs them too.
     for (name, kind, content) in page::ASSETS {
         let serve = move || async move { checkout::asset(kind, content) };
@@ -246,7 +231,7 @@ fn page_routes(state: &AppState) -> Router<AppState> {
     }
     routes
         .layer(middleware::from_fn(in_time))
-        .layer(middleware::from_fn_with_state(state.checkouts.clone(), checkout::explained))
+        .layer(middleware::from_fn_with_state(parts.checkouts.clone(), checkout::explained))
 }
 
 /// Limits the time of a request.

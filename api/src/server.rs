@@ -173,7 +173,7 @@ impl Server {
         let commands = Commands::new(log, store, clock, feed, catalog, merchant, installation);
         let parts =
             Parts { auth, reads, commands, links, changes, health, checkouts, customers, console };
-        Routes::new(parts.into(), config.merchant.allowed_origins, self.topic_prefix)
+        Routes::new(parts, config.merchant.allowed_origins, self.topic_prefix)
     }
 }
 
