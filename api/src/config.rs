@@ -8,6 +8,7 @@ use std::time::Duration;
 use runtime::config::{Reader, Source};
 use schemas::{
     Address, Amount, Blockchain, ReceiverPolicy, Secret, Stablecoin, StablecoinContract, Wallet,
+    known_contract,
 };
 
 use strength::{ADMIN_BITS_MIN, SIGNING_BITS_MIN};
@@ -30,14 +31,15 @@ macro_rules! two_words {
 }
 
 pub(crate) mod admin;
-mod lost;
 mod merchant;
 mod strength;
 
 pub use admin::{AdminSecret, Scope};
 pub use merchant::Merchant;
 
+/// An idle chain publishes a head every 30 s: with a shorter maximum it would be offered at times, or never.
 const HEAD_AGE_LEAST: Duration = Duration::from_secs(60);
+const HEAD_TOO_YOUNG: &str = "must be at least 1m: an idle chain is published every 30 s";
 
 /// Shop configuration of the API, the processor and ingest: its secrets, wallets and rules.
 #[derive(Debug, Clone)]
@@ -163,7 +165,7 @@ impl Config {
         let wallets = read_wallets(source);
         let mut section = source.section("orders");
         let orders = Orders {
-            ttl: read_ttl(&mut section),
+            ttl: at_least(&mut section, "ttl", Duration::from_secs(1), "must be at least 1s"),
             late_window: section.duration("late_window"),
             late_payments: section.parsed("late_payments").unwrap_or(LatePayments::Report),
         };
@@ -174,7 +176,7 @@ impl Config {
             digits: u8::try_from(section.integer("digits", 2..=6)).unwrap_or(2),
             limit: section.parsed("limit").unwrap_or_default(),
             match_window: section.duration("match_window"),
-            head_age_max: read_head_age(&mut section),
+            head_age_max: at_least(&mut section, "head_age_max", HEAD_AGE_LEAST, HEAD_TOO_YOUNG),
         };
         if matching.amounts == Amounts::Unique && matching.limit == Percent::default() {
             section.problem("limit", "must be greater than 0% for unique amounts");
@@ -223,24 +225,28 @@ impl Config {
     }
 }
 
-/// Reads `ttl`: at least one second.
-fn read_ttl(section: &mut Reader) -> Duration {
-    let ttl = section.optional_duration("ttl");
-    if ttl.is_some_and(|ttl| ttl.as_secs() == 0) {
-        section.problem("ttl", "must be at least 1s");
+/// Reads a duration that has a minimum.
+fn at_least(section: &mut Reader, key: &str, least: Duration, problem: &str) -> Duration {
+    let given = section.optional_duration(key);
+    if given.is_some_and(|given| given < least) {
+        section.problem(key, problem);
     }
-    ttl.unwrap_or_default()
+    given.unwrap_or(least)
 }
 
-/// Reads `head_age_max`. An idle chain publishes a head every 30 s: with a shorter maximum it would be offered at
-/// times, or never.
-fn read_head_age(section: &mut Reader) -> Duration {
-    let age = section.optional_duration("head_age_max");
-    if age.is_some_and(|age| age < HEAD_AGE_LEAST) {
-        section
-            .problem("head_age_max", "must be at least 1m: an idle chain is published every 30 s");
+/// Describes an address to which nobody has a key, and which cannot be a merchant's contract.
+fn nobodys(address: Address) -> Option<String> {
+    if let Some(StablecoinContract { blockchain, stablecoin, .. }) = known_contract(address) {
+        return Some(format!("the contract of {stablecoin} on {blockchain}, not a wallet"));
     }
-    age.unwrap_or(HEAD_AGE_LEAST)
+    // Addresses of precompiles and predeploys: one leading byte, zeros, a number of two bytes.
+    let [first, middle @ .., _, _] = address.bytes();
+    let is_low = middle.iter().all(|byte| *byte == 0);
+    match (is_low, *first) {
+        (true, 0) if address.bytes() == &[0; 20] => Some("the zero address".into()),
+        (true, _) => Some("an address of the chain itself, such as a precompile".into()),
+        (false, _) => None,
+    }
 }
 
 fn read_wallets(source: &mut Source) -> Vec<Wallet> {
@@ -270,7 +276,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
             } else if !seen.insert((blockchain, address)) {
                 section.problem("address", "is listed twice for this chain");
             } else {
-                if let Some(whose) = lost::nobodys(address) {
+                if let Some(whose) = nobodys(address) {
                     section.problem("address", &format!("is {whose}: what is sent there is lost"));
                 }
                 // A wallet that loses money is kept, so that its other problems are reported in the same run.
@@ -417,6 +423,45 @@ mod tests {
             "wallets[2].address: must not be empty",
         ] {
             assert!(lines.iter().any(|l| l == line), "{line} is not in {lines:#?}");
+        }
+    }
+
+    /// Payments to such addresses are lost.
+    #[test]
+    fn a_wallet_that_only_loses_money_is_refused() {
+        let tron = |bytes| Address::new(schemas::AddressFamily::Tron, bytes).to_string();
+        let tether = *schemas::stablecoin_contract(Blockchain::Tron, Stablecoin::Usdt).unwrap();
+        let usdt = Some("the contract of USDT on eth");
+        let usdc = Some("the contract of USDC on eth");
+        let bridged = Some("the contract of USDC on polygon");
+        for (chain, address, expected) in [
+            ("eth", "0xdAC17F958D2ee523a2206206994597C13D831ec7", usdt),
+            ("eth", "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48", usdc),
+            // A contract of another chain.
+            ("polygon", "0xdAC17F958D2ee523a2206206994597C13D831ec7", usdt),
+            // A contract of a bridged coin.
+            ("polygon", "0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174", bridged),
+            ("tron", &tether.address.to_string(), Some("the contract of USDT on tron")),
+            ("eth", "0x0000000000000000000000000000000000000000", Some("the zero address")),
+            ("tron", &tron([0; 20]), Some("the zero address")),
+            ("eth", "0x0000000000000000000000000000000000000009", Some("a precompile")),
+            ("polygon", "0x0000000000000000000000000000000000001010", Some("a precompile")),
+            ("op", "0x4200000000000000000000000000000000000006", Some("a precompile")),
+            ("avaxc", "0x0200000000000000000000000000000000000005", Some("a precompile")),
+            ("eth", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", None),
+            ("tron", &tron([7; 20]), None),
+        ] {
+            let text = format!(
+                "[[wallets]]\nblockchain = \"{chain}\"\naddress = \"{address}\"\nenabled_coins = [\"USDT\"]"
+            );
+            let mut source = Source::parse("", &text, []);
+            let wallets = read_wallets(&mut source);
+            let lines = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
+            assert_eq!((wallets.len(), lines.len()), (1, usize::from(expected.is_some())));
+            if let Some(expected) = expected {
+                assert!(lines[0].starts_with("wallets[0].address: is "), "{lines:?}");
+                assert!(lines[0].contains(expected) && lines[0].ends_with("is lost"), "{lines:?}");
+            }
         }
     }
 }
