@@ -155,9 +155,7 @@ impl Refusal {
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
-}
 
-impl Refusal {
     /// Challenge of a 401 answer (RFC 9110, 11.6.1): the header that authenticates the request,
     /// `Service-Signature` also for a wrong link. A scheme unknown to browsers opens no dialogue.
     fn challenge(&self) -> Option<&'static str> {

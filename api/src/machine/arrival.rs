@@ -7,7 +7,7 @@ use schemas::{
 };
 
 /// One cent, in parts of an amount. Lower digits are drawn; some wallets and exchanges hide them.
-const ONE_CENT: u128 = 10_u128.pow(16);
+pub(super) const ONE_CENT: u128 = 10_u128.pow(16);
 /// 0.0001 in parts of an amount. A raise that is a multiple of it has at most four decimals: too
 /// few to identify an order.
 const FEW_DIGITS: u128 = 10_u128.pow(14);

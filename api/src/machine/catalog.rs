@@ -4,19 +4,17 @@ use std::time::Duration;
 
 use schemas::record::{AmountRule, CreateOrder, Order, PaymentRequest};
 use schemas::{
-    Amount, Blockchain, OrderId, ReceiverPolicy, Secret, Stablecoin, StablecoinContract,
+    Address, Amount, Blockchain, OrderId, ReceiverPolicy, Secret, Stablecoin, StablecoinContract,
     UnixSeconds, Wallet, draw_digits, murmur2,
 };
 use uuid::Uuid;
 
 use crate::error::{Answer, Invalid, Refusal};
+use crate::machine::arrival::ONE_CENT;
 use crate::machine::followed::Followed;
 use crate::terms::ChainTerms;
 use crate::view::ChainView;
 use crate::{Amounts, Config, LatePayments, Matching, Orders, Percent};
-
-/// One cent, in the parts of an amount.
-const ONE_CENT: u128 = 10_u128.pow(16);
 
 /// A chain and a stablecoin on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +184,7 @@ impl Catalog {
         if let Some(fixed) = order.stablecoin.filter(|fixed| *fixed != choice.stablecoin) {
             return Err(Invalid::new("stablecoin", format!("the merchant selected {fixed}")).into());
         }
-        if !sender_fits(order, choice.blockchain) {
+        if !sender_fits(order.expecting_wallet_address, choice.blockchain) {
             let problem = "the order takes payments from one address only, on another chain";
             return Err(Invalid::new("blockchain", problem).into());
         }
@@ -222,9 +220,7 @@ fn chains(may_name: impl Fn(Choice) -> bool) -> Vec<ChainView> {
     Blockchain::ALL.iter().filter_map(chain).collect()
 }
 
-/// `true` if the order's only accepted sender, if it has one, can exist on the chain.
-fn sender_fits(order: &Order, blockchain: Blockchain) -> bool {
-    order
-        .expecting_wallet_address
-        .is_none_or(|sender| sender.family() == blockchain.address_family())
+/// `true` if an order's only accepted sender, if it has one, can exist on the chain.
+pub(super) fn sender_fits(sender: Option<Address>, blockchain: Blockchain) -> bool {
+    sender.is_none_or(|sender| sender.family() == blockchain.address_family())
 }

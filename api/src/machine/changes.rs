@@ -4,6 +4,7 @@ use log::{Bounds, Offset};
 use schemas::record::Order;
 use schemas::{Incarnation, OrderCause, UnixSeconds};
 
+use super::query::number;
 use crate::error::Invalid;
 
 /// Problem of a cursor that is of another installation, or from before a restore.
@@ -29,11 +30,8 @@ impl Position {
     /// offsets name other records.
     pub(crate) fn parse(text: &str, partitions: usize, of: Incarnation) -> Result<Self, Invalid> {
         let (incarnation, text) = text.split_once('-').unwrap_or(("0", text));
-        let offset = |part: &str| {
-            let digits = part.bytes().all(|byte| byte.is_ascii_digit());
-            part.parse().ok().filter(|_| digits).map(Offset)
-        };
-        let offsets: Option<Vec<_>> = text.split('.').map(offset).collect();
+        let offsets: Option<Vec<_>> =
+            text.split('.').map(|part| number(part).map(Offset)).collect();
         let offsets = offsets.filter(|offsets| offsets.len() == partitions);
         let foreign = || Invalid::new("cursor", "must be the cursor of an earlier answer");
         let position = offsets.map(Self).ok_or_else(foreign)?;

@@ -7,6 +7,8 @@ use serde_json::Value;
 use super::json;
 use crate::error::Invalid;
 
+/// The fields of spec 4.1.
+pub(super) const KNOWN: &[&str] = <Body as json::Fields>::NAMES;
 /// Maximum characters of a merchant's reference.
 const ORDER_ID_CHARS_MAX: usize = 255;
 /// Maximum characters of an amount: enough for every valid amount, with some zeros.

@@ -67,10 +67,8 @@ impl Query {
 
     fn second(&self, name: &'static str) -> Result<Option<UnixSeconds>, Invalid> {
         let Some(text) = self.text(name)? else { return Ok(None) };
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let second = text.parse().ok().filter(|_| digits).map(UnixSeconds);
         let invalid = || Invalid::new(name, "must be a Unix time in seconds, such as 1790000000");
-        second.ok_or_else(invalid).map(Some)
+        number(text).map(UnixSeconds).ok_or_else(invalid).map(Some)
     }
 
     /// The requested page of a list, within the bounds of spec 8.
@@ -83,11 +81,14 @@ impl Query {
 
     fn number(&self, name: &'static str, default: u32, min: u32, max: u32) -> Result<u32, Invalid> {
         let Some(text) = self.text(name)? else { return Ok(default) };
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text.parse().ok().filter(|n| digits && (min..=max).contains(n));
         let problem = || format!("must be a whole number from {min} to {max}");
-        number.ok_or_else(|| Invalid::new(name, problem()))
+        number(text).filter(|n| (min..=max).contains(n)).ok_or_else(|| Invalid::new(name, problem()))
     }
+}
+
+/// A number of digits alone, without a sign.
+pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Time range of a list from a second on, before another, and after the row of a cursor.
@@ -109,11 +110,9 @@ pub(crate) fn cursor_text(cursor: Cursor) -> String {
 fn parse_cursor(text: &str) -> Result<Cursor, Invalid> {
     let parse = || {
         let (at, id) = text.split_once('-')?;
-        let digits = at.bytes().all(|byte| byte.is_ascii_digit())
-            && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let at = at.parse().ok().map(UnixSeconds)?;
-        let id = u128::from_str_radix(id, 16).ok()?;
-        digits.then_some(Cursor { at, id })
+        let is_hex = id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let (at, id) = (number(at)?, u128::from_str_radix(id, 16).ok()?);
+        is_hex.then_some(Cursor { at: UnixSeconds(at), id })
     };
     parse().ok_or_else(|| Invalid::new("cursor", "must be the cursor of an earlier answer"))
 }

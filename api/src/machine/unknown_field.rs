@@ -2,11 +2,9 @@
 //! unsupported feature, is refused: if ignored, it would silently have no effect.
 
 use super::json;
+use super::new_order::KNOWN;
 use crate::error::Invalid;
 
-/// The fields of spec 4.1.
-const KNOWN: [&str; 6] =
-    ["order_id", "amount", "webhook_url", "expecting_wallet_address", "blockchain", "stablecoin"];
 /// Fields of other services, each with the reason why it is not supported.
 const WISHES: [(&str, &str); 4] = [
     ("currency", "amounts are in whole units of the stablecoin"),
@@ -48,7 +46,7 @@ fn meant(name: &str) -> Option<&'static str> {
         return Some("expecting_wallet_address");
     }
     let most = |known: &str| if known.len() < LONG_MIN { 1 } else { TYPING_ERRORS_MAX };
-    KNOWN.into_iter().find(|known| distance(&name, known) <= most(known))
+    KNOWN.iter().copied().find(|known| distance(&name, known) <= most(known))
 }
 
 /// Edit distance of two names; large distances need not be exact.
@@ -120,7 +118,7 @@ mod tests {
 
     #[test]
     fn others_are_named_and_known_ones_are_not() {
-        assert_eq!(ignored(&KNOWN), Ok(Vec::new()));
+        assert_eq!(ignored(KNOWN), Ok(Vec::new()));
         for name in [
             "colour",
             "order",

@@ -3,28 +3,8 @@
 use schemas::record::{CreateOrder, Order};
 use schemas::{Address, Amount, Blockchain, Stablecoin};
 
-use super::catalog::{Catalog, Choice};
+use super::catalog::{Catalog, Choice, sender_fits};
 use crate::error::{Answer, Invalid, Refusal};
-
-/// Requirements of an order for its payment.
-#[derive(Debug, Clone, Copy)]
-struct Terms {
-    amount: Amount,
-    sender: Option<Address>,
-    blockchain: Option<Blockchain>,
-    stablecoin: Option<Stablecoin>,
-}
-
-impl Terms {
-    fn admit(&self, choice: Choice) -> bool {
-        self.blockchain.is_none_or(|fixed| fixed == choice.blockchain)
-            && self.stablecoin.is_none_or(|fixed| fixed == choice.stablecoin)
-    }
-
-    fn admit_sender(&self, choice: Choice) -> bool {
-        self.sender.is_none_or(|of| of.family() == choice.blockchain.address_family())
-    }
-}
 
 impl Catalog {
     /// Refuses an order that no configured wallet can ever take. Without any wallet all are accepted, for a first trial
@@ -36,37 +16,37 @@ impl Catalog {
         if self.wallets().is_empty() {
             return Ok(());
         }
-        self.check(Terms {
-            amount: create.amount,
-            sender: create.expecting_wallet_address,
-            blockchain: create.blockchain,
-            stablecoin: create.stablecoin,
-        })
+        let sender = create.expecting_wallet_address;
+        self.check(create.amount, sender, (create.blockchain, create.stablecoin))
     }
 
     /// `true` if a configured wallet can ever take the order's payment. The configuration may have
     /// changed since the order was created.
     pub(crate) fn has_way(&self, order: &Order) -> bool {
-        let terms = Terms {
-            amount: order.amount,
-            sender: order.expecting_wallet_address,
-            blockchain: order.blockchain,
-            stablecoin: order.stablecoin,
-        };
-        self.check(terms).is_ok()
+        let sender = order.expecting_wallet_address;
+        self.check(order.amount, sender, (order.blockchain, order.stablecoin)).is_ok()
     }
 
-    fn check(&self, terms: Terms) -> Answer<()> {
-        let ways: Vec<_> = self.ways().filter(|(choice, _)| terms.admit(*choice)).collect();
+    fn check(
+        &self,
+        amount: Amount,
+        sender: Option<Address>,
+        (blockchain, stablecoin): (Option<Blockchain>, Option<Stablecoin>),
+    ) -> Answer<()> {
+        let is_admitted = |choice: Choice| {
+            blockchain.is_none_or(|fixed| fixed == choice.blockchain)
+                && stablecoin.is_none_or(|fixed| fixed == choice.stablecoin)
+        };
+        let ways: Vec<_> = self.ways().filter(|(choice, _)| is_admitted(*choice)).collect();
         if ways.is_empty() {
             return Err(Refusal::NoWallet);
         }
-        let of_sender = ways.iter().filter(|(choice, _)| terms.admit_sender(*choice));
+        let of_sender = ways.iter().filter(|(choice, _)| sender_fits(sender, choice.blockchain));
         let Some(most) = of_sender.map(|(_, decimals)| *decimals).max() else {
             let problem = "is not an address of a chain that the order can be paid on";
             return Err(Invalid::new("expecting_wallet_address", problem).into());
         };
-        if terms.amount.to_units(most).is_none() {
+        if amount.to_units(most).is_none() {
             let problem = format!("must have at most {most} digits after the point");
             return Err(Invalid::new("amount", problem).into());
         }
