@@ -128,7 +128,7 @@ mod tests {
     use log::embedded::EmbeddedLog;
     use runtime::ManualClock;
     use schemas::record::example;
-    use schemas::{Headers, Layout, OrderCause, encode};
+    use schemas::{Layout, OrderCause};
 
     use super::*;
 
@@ -145,11 +145,8 @@ mod tests {
         let cause = OrderCause::DepositOpened;
         let unchanged = Order { cause, status_changed: false, ..example::order() };
         let changed = Order { status_changed: true, ..unchanged.clone() };
-        let record = |order: &Order| NewRecord {
-            to: PARTITION,
-            key: Vec::new(),
-            value: Some(encode(order).unwrap()),
-            headers: Headers::default(),
+        let record = |order: &Order| {
+            NewRecord::encode(Topic::Orders, PARTITION.partition, "", order).unwrap()
         };
         let mut records = vec![record(&unchanged); SCANNED_MAX + 1];
         records.push(record(&changed));

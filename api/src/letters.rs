@@ -201,19 +201,6 @@ mod tests {
 
     const NOW: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
-    fn letter(topic: Topic, value: Vec<u8>) -> DeadLetter {
-        DeadLetter {
-            topic: topic.name().to_owned(),
-            partition: 0,
-            offset: 7,
-            group: "processor.orders".into(),
-            reason: "not known to this version".into(),
-            key: b"key".to_vec(),
-            value,
-            failed_at: NOW,
-        }
-    }
-
     #[test]
     fn old_letters_are_not_put_back() {
         let delivery =
@@ -232,7 +219,8 @@ mod tests {
         ];
         for (topic, value, text) in cases {
             let refused = |age: i64| {
-                let letter = letter(topic, value(UnixMicros(NOW.0 - age)));
+                let (topic, value) = (topic.name().to_owned(), value(UnixMicros(NOW.0 - age)));
+                let letter = DeadLetter { topic, value, ..example::dead_letter() };
                 Draft::of(letter, &Asker::command_line(), NOW).err()
             };
             assert_eq!(refused(AGE_MAX_MICROS), None, "{topic}");

@@ -23,6 +23,9 @@ use crate::client::Entrance;
 use crate::customers::{Customers, TOO_MANY_REQUESTS, limited};
 
 const NOW: i64 = 1_790_000_000;
+/// Header of a request that is admitted.
+const FREE: &[(&str, &[u8])] = &[("x-free", b"")];
+const MERCHANT: &str = "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 const CONFIG: &str = "
     [admin]
     secret = 'admin-5vN8xK2qL7wR'
@@ -118,17 +121,12 @@ fn page(headers: &[(&str, &[u8])]) -> Request<Body> {
 
 #[test]
 fn every_refusal_is_counted_by_its_cause() {
-    let free: &[(&str, &[u8])] = &[("x-free", b"")];
     let cases = [
         ("signature", "missing", request("POST /service", &[], "{}")),
         ("signature", "malformed", request("POST /service", &[(SIGNATURE, b"none")], "{}")),
-        ("signature", "expired", signed("merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5", -301, "{}")),
+        ("signature", "expired", signed(MERCHANT, -301, "{}")),
         ("signature", "mismatch", signed("another-secret", 0, "{}")),
-        (
-            "signature",
-            "webhook",
-            signed("merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5", 0, r#"{"event_type":"order_paid"}"#),
-        ),
+        ("signature", "webhook", signed(MERCHANT, 0, r#"{"event_type":"order_paid"}"#)),
         ("secret", "missing", request("GET /admin", &[], "")),
         ("secret", "malformed", operator("GET", &[0xff])),
         ("secret", "mismatch", operator("GET", b"wrong-secret")),
@@ -140,7 +138,7 @@ fn every_refusal_is_counted_by_its_cause() {
         format!("tidemark_api_refusals_total{{kind=\"{kind}\",cause=\"{cause}\"}} 1")
     };
     let mut expected: Vec<_> = cases.iter().map(|(kind, cause, _)| line(kind, cause)).collect();
-    let admitted = [page(free), page(free)];
+    let admitted = [page(FREE), page(FREE)];
     let requests = admitted.into_iter().chain(cases.into_iter().map(|(_, _, request)| request));
     let (mut counted, _) = sent(requests.map(|request| (0, request)).collect());
     expected.sort();
@@ -150,12 +148,11 @@ fn every_refusal_is_counted_by_its_cause() {
 
 #[test]
 fn a_flood_of_refusals_is_a_line_a_minute() {
-    let free: &[(&str, &[u8])] = &[("x-free", b"")];
     let seconds = [0, 0, 59, 60];
     let signatures = seconds.map(|at| (at, signed("another-secret", 0, "{}")));
     let secrets = seconds.map(|at| (at, operator("GET", b"wrong-secret")));
     // Bursts of two are admitted.
-    let floods = [0, 0, 0, 0, 60, 60, 60].into_iter().zip([free, free, &[], &[], free, free, &[]]);
+    let floods = [0, 0, 0, 0, 60, 60, 60].into_iter().zip([FREE, FREE, &[], &[], FREE, FREE, &[]]);
     let addresses = floods.map(|(at, headers)| (at, page(headers)));
     for (requests, start, counts) in [
         (signatures.into(), "refused requests to the service API", [1, 3]),

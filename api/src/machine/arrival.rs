@@ -131,7 +131,7 @@ pub(crate) fn checked_by(transfer: &Transfer, match_window_seconds: i64) -> Opti
 #[cfg(test)]
 mod tests {
     use schemas::record::example;
-    use schemas::{Address, AddressFamily, DepositId, OrderId, TransferId};
+    use schemas::{Address, AddressFamily, DepositId, OrderId};
     use uuid::Uuid;
 
     use super::*;
@@ -142,20 +142,14 @@ mod tests {
 
     /// An order that costs 25.00 and awaits 25.006899.
     fn order() -> Order {
-        let start = UnixSeconds(1_790_000_000);
         let deposit = OrderDeposit {
             value: Some(amount("25.006899")),
             deposit_id: Some(DepositId(9)),
-            started_at: start,
             ..example::order().deposits[0].clone()
         };
         Order {
-            status: OrderStatus::Pending,
             amount: amount("25.00"),
             expecting_wallet_address: None,
-            created_at: start,
-            expires_at: start.plus(1800),
-            paid_by: None,
             candidates: Vec::new(),
             deposits: vec![deposit],
             ..example::order()
@@ -164,23 +158,14 @@ mod tests {
 
     /// A waiting transfer to the wallet of the order, in its coin, a minute after its start.
     fn sent(value: &str) -> Transfer {
-        let deposit = order().deposits[0].clone();
         let mut transfer = Transfer {
-            transfer_id: TransferId(7),
-            blockchain: deposit.blockchain,
             status: TransferStatus::WaitingForConfirmation,
             fulfillment_id: None,
             order_id: None,
             deposit_id: None,
-            reason: None,
-            candidate_order_id: None,
-            orphaned_at: None,
             ..example::transfer()
         };
-        transfer.block.timestamp = deposit.started_at.plus(60);
-        transfer.observation.stablecoin = deposit.stablecoin;
-        transfer.observation.to_address = deposit.wallet_address;
-        transfer.observation.from_own_wallet = false;
+        transfer.block.timestamp = order().created_at.plus(60);
         transfer.observation.value = amount(value);
         transfer
     }

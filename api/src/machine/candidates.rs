@@ -122,26 +122,19 @@ mod tests {
     }
 
     fn sent(value: &str) -> Transfer {
-        let seen = Observation { value: amount(value), ..example::transfer().observation };
+        let observation = Observation { value: amount(value), ..example::transfer().observation };
         let status = TransferStatus::NoMatchedDeposit;
-        let candidate_order_id = None;
-        Transfer { observation: seen, status, candidate_order_id, ..example::transfer() }
+        Transfer { observation, status, ..example::transfer() }
     }
 
     /// Order with this amount at the transfer's wallet, created `ago` seconds before its block.
     fn order(number: u128, value: &str, ago: i64) -> Order {
-        let of = sent("1");
-        let deposit = OrderDeposit {
-            blockchain: of.blockchain,
-            stablecoin: of.observation.stablecoin,
-            wallet_address: of.observation.to_address,
-            value: Some(amount(value)),
-            ..example::order().deposits[0].clone()
-        };
+        let deposit =
+            OrderDeposit { value: Some(amount(value)), ..example::order().deposits[0].clone() };
         Order {
             order_id: id(number),
             expecting_wallet_address: None,
-            created_at: UnixSeconds(of.block.timestamp.0 - ago),
+            created_at: example::transfer().block.timestamp.plus(-ago),
             deposits: vec![deposit],
             ..example::order()
         }

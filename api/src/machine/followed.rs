@@ -69,6 +69,12 @@ mod tests {
 
     use super::*;
 
+    /// A contract of USDT on Ethereum.
+    fn usdt(address: Address) -> StablecoinContract {
+        let known = schemas::stablecoin_contract(Blockchain::Eth, Stablecoin::Usdt).unwrap();
+        StablecoinContract { address, ..*known }
+    }
+
     #[test]
     fn what_is_stopped_is_not_offered() {
         let lane = example::lane_progress();
@@ -88,12 +94,7 @@ mod tests {
             assert_eq!(is_stopped(&rows, &deposit), expected, "{scope:?}");
             let elsewhere = [ChainRow { blockchain: Blockchain::Op, ..rows[0].clone() }];
             assert!(!is_stopped(&elsewhere, &deposit));
-            let shown = StablecoinContract {
-                blockchain: deposit.blockchain,
-                stablecoin: deposit.stablecoin,
-                address: deposit.contract,
-                decimals: 6,
-            };
+            let shown = usdt(deposit.contract);
             let followed = Followed::new(rows.to_vec(), lane.head.timestamp);
             let wallet = lane.watched[0].wallet_address;
             assert_eq!(followed.sees(wallet, &shown, &[deposit.contract], 60), !expected);
@@ -105,12 +106,7 @@ mod tests {
     fn a_wallet_is_offered_by_how_far_its_lane_is() {
         let scan = example::chain_progress();
         let Watch { wallet_address, contracts } = scan.watched[0].clone();
-        let shown = StablecoinContract {
-            blockchain: Blockchain::Eth,
-            stablecoin: Stablecoin::Usdt,
-            address: contracts[0],
-            decimals: 6,
-        };
+        let shown = usdt(contracts[0]);
         let now = scan.head.timestamp.plus(60);
         let lane = |age: i64| {
             let mut lane = example::lane_progress();

@@ -196,24 +196,13 @@ mod tests {
     #[test]
     fn only_an_open_deposit_of_the_choice_can_be_paid() {
         use DepositState::{Closed, Open, Refused, Requested};
-        let (blockchain, stablecoin) = (Blockchain::Eth, Stablecoin::Usdt);
-        let example = example::order();
-        let deposit = example.deposits[0].clone();
-        let order = |states: &[DepositState]| Order {
-            deposits: states
-                .iter()
-                .map(|state| OrderDeposit {
-                    state: *state,
-                    blockchain,
-                    stablecoin,
-                    ..deposit.clone()
-                })
-                .collect(),
-            ..example.clone()
-        };
-        let choice = Choice { blockchain, stablecoin };
+        let deposit = example::order().deposits[0].clone();
+        let choice = Choice { blockchain: deposit.blockchain, stablecoin: deposit.stablecoin };
         let found = |states: &[DepositState], choice| {
-            open_deposit(&order(states), choice).map(|deposit| deposit.state)
+            let deposit = |state: &_| OrderDeposit { state: *state, ..deposit.clone() };
+            let deposits = states.iter().map(deposit).collect();
+            let order = Order { deposits, ..example::order() };
+            open_deposit(&order, choice).map(|deposit| deposit.state)
         };
         assert_eq!(found(&[Refused, Closed, Open], choice), Some(Open));
         assert_eq!(found(&[Refused, Closed, Requested], choice), None);

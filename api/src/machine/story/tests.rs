@@ -41,9 +41,6 @@ pub(crate) fn transfer(second: i64, status: TransferStatus) -> Transfer {
         order_id: None,
         fulfillment_id: None,
         deposit_id: None,
-        reason: None,
-        candidate_order_id: None,
-        orphaned_at: None,
         ..example::transfer()
     }
 }
@@ -72,7 +69,6 @@ fn attempt(second: i64, number: i32, outcome: AttemptOutcome) -> Event {
         http_status,
         cause: cause.to_owned(),
         answer: String::new(),
-        manual: false,
         duration_ms: 84,
         ..example::attempt()
     })
