@@ -63,11 +63,6 @@ impl Catalog {
         &self.wallets
     }
 
-    /// Terms of the followed chains.
-    pub(crate) fn chains(&self) -> &[ChainTerms] {
-        &self.chains
-    }
-
     /// Maximum wait of a transfer for a deposit, in seconds.
     pub(crate) fn match_window_seconds(&self) -> i64 {
         i64::from(seconds(self.matching.match_window))
