@@ -67,10 +67,6 @@ impl Page {
     pub(crate) fn at(self, section: &'static str) -> Self {
         Self { section, ..self }
     }
-
-    pub(crate) fn live(title: impl Into<String>, main: impl Into<Html>) -> Self {
-        Self { is_live: true, ..Self::new(title, main) }
-    }
 }
 
 /// A page for an operator who has signed in.

@@ -11,7 +11,7 @@ use super::action::{self, Action};
 use super::delivery;
 use super::markup::{
     actions, address, badge, button, choice, code, filter, foreign, head, hidden, hint, hints,
-    link, or_none, plain, table, time,
+    link, notice, or_none, plain, table, time,
 };
 use super::records::{RECORDS, of_subject, subject};
 use super::session::Visit;
@@ -247,10 +247,8 @@ impl Plan {
         let sent = done.iter().filter(|(_, result)| result.is_ok()).count();
         let lead = format!("{sent} of {} webhooks are on their way.", self.subjects.len());
         let listed = table(&["Subject", "Result"], done.iter().map(row), "None.");
-        let lead =
-            plain("<p class=\"done\" role=\"status\">{{text}}</p>", &[("text", lead.into())]);
         let back = actions(button("/console/deliveries", "Deliveries"));
-        let main = lead.then(listed).then(self.around(filter)).then(back);
+        let main = notice(Some(&lead)).then(listed).then(self.around(filter)).then(back);
         Page::new("Sent again", head("Sent again", main)).at("/console/deliveries")
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{Answer, Refusal};
 use crate::inspect::reader::Reader;
 use crate::inspect::{Served, gather};
 use crate::machine::story::Event;
-use crate::machine::survey::Subject;
+use crate::machine::survey::{Subject, id_of};
 use crate::page::Html;
 
 /// Search period before a webhook's first attempt: it may have been deferred for a day.
@@ -24,11 +24,11 @@ const BEFORE_SECONDS: i64 = 25 * 3600;
 
 /// The address of the page.
 pub(super) fn address_of(subject: Subject, event: &str) -> String {
-    let (kind, id) = match subject {
-        Subject::Order(id) => ("order", id.to_string()),
-        Subject::Transfer(id) => ("transfer", id.to_string()),
+    let kind = match subject {
+        Subject::Order(_) => "order",
+        Subject::Transfer(_) => "transfer",
     };
-    address("/console/delivery", &[(kind, &id), ("event", event)])
+    address("/console/delivery", &[(kind, &id_of(subject)), ("event", event)])
 }
 
 /// Webhook, from the log and the tables.
@@ -50,11 +50,7 @@ pub(crate) fn read(
     (subject, event): (Subject, String),
     since: UnixMicros,
 ) -> Answer<Webhook> {
-    let key = match subject {
-        Subject::Order(id) => id.to_string(),
-        Subject::Transfer(id) => id.to_string(),
-    };
-    let mut events = Vec::new();
+    let (key, mut events) = (id_of(subject), Vec::new());
     gather::webhooks(reader, subject, since, &mut events)?;
     let (mut attempts, mut delivery, mut given_up_at) = (Vec::new(), None, None);
     for of in events {

@@ -128,8 +128,8 @@ pub(crate) fn unknown(rows: &[(Transfer, Vec<Candidate>)], catalog: &Catalog) ->
         let title = format!("{} {}", transfer.value_text, transfer.observation.stablecoin);
         section(&title, of_transfers(&[transfer], catalog).then(likely).then(decide))
     };
-    let full = usize::try_from(UNKNOWN.limit).is_ok_and(|limit| rows.len() == limit);
-    let cursor = rows.last().filter(|_| full).map(|(transfer, _)| transfer_cursor(transfer));
+    let last = rows.last().filter(|_| UNKNOWN.is_full(rows));
+    let cursor = last.map(|(transfer, _)| transfer_cursor(transfer));
     let lead = "Confirmed payments to your wallets that pay no order, the newest first.";
     let none = if rows.is_empty() { hint("None.") } else { Html::default() };
     let query = [("status", TransferStatus::NoMatchedDeposit.as_str())];

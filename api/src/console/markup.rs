@@ -141,7 +141,7 @@ pub(super) fn table(
 }
 
 /// Message after an action.
-pub(super) fn notice(done: Option<&'static str>) -> Html {
+pub(super) fn notice(done: Option<&str>) -> Html {
     let notice = |text: &str| {
         plain("<p class=\"done\" role=\"status\">{{text}}</p>", &[("text", text.into())])
     };

@@ -150,7 +150,7 @@ pub(crate) fn render(overview: &Overview) -> Page {
         .then(section("Now", numbers(overview)))
         .then(section("Chains", of_chains(survey)))
         .then(section("Given up webhooks", of_dead(&survey.webhooks)));
-    Page::live(verdict, main).at("/console")
+    Page { is_live: true, ..Page::new(verdict, main).at("/console") }
 }
 
 fn of_problem(problem: &Problem) -> Html {

@@ -2,7 +2,7 @@
 
 use log::{Log, Offset, TopicPartition};
 use schemas::record::{AuditEntry, Record};
-use schemas::{Partition, Topic};
+use schemas::{OrderId, Partition, Topic, TransferId};
 
 use super::Page;
 use super::markup::{actions, button, foreign, head, hint, link, or_none, table, time};
@@ -52,10 +52,17 @@ impl<T> Newest<T> {
 }
 
 /// The links to an order, to a transfer, or to both.
-pub(super) fn subject(of: (Option<schemas::OrderId>, Option<schemas::TransferId>)) -> Html {
+pub(super) fn subject(of: (Option<OrderId>, Option<TransferId>)) -> Html {
+    joined(links(of))
+}
+
+fn links(of: (Option<OrderId>, Option<TransferId>)) -> impl Iterator<Item = Html> {
     let both = [of.0.map(Subject::Order), of.1.map(Subject::Transfer)];
-    let all = both.into_iter().flatten().map(of_subject);
-    or_none(all.reduce(|one, other| one.then(" ").then(other)))
+    both.into_iter().flatten().map(of_subject)
+}
+
+fn joined(parts: impl Iterator<Item = Html>) -> Html {
+    or_none(parts.reduce(|one, other| one.then(" ").then(other)))
 }
 
 /// The link to a subject.
@@ -69,16 +76,13 @@ pub(super) fn of_subject(of: Subject) -> Html {
 /// Page of the operators' actions.
 pub(crate) fn audit(found: &Newest<AuditEntry>) -> Page {
     let row = |(_, entry): &(i64, AuditEntry)| {
-        let what = entry.subject.as_deref().map(foreign);
-        let of = [entry.order_id.map(Subject::Order), entry.transfer_id.map(Subject::Transfer)];
-        let of = of.into_iter().flatten().map(of_subject);
-        let what = what.into_iter().chain(of).reduce(|one, other| one.then(" ").then(other));
+        let what = entry.subject.as_deref().map(foreign).into_iter();
         vec![
             time(entry.requested_at.seconds()),
             foreign(entry.operator.as_str()),
             or_none(entry.client.as_deref().map(foreign)),
             entry.action.as_str().replace('_', " ").into(),
-            or_none(what),
+            joined(what.chain(links((entry.order_id, entry.transfer_id)))),
         ]
     };
     let names = ["Time", "Operator", "From", "Action", "Subject"];

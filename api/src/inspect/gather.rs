@@ -6,12 +6,13 @@ use schemas::record::{
     Alert, Attempt, AuditEntry, ChainRecord, Delivery, Deposit, Order, Transfer,
 };
 use schemas::{AlertKind, OrderId, Partition, Topic, TransferId, UnixMicros};
-use store::{Page, Subject as Receiver};
+use store::Page;
 
 use super::reader::{Pages, Reader};
 use super::search::{Subject, TRANSFERS};
 use super::survey::open_alerts;
 use crate::machine::story::{Confirmation, Event, Story};
+use crate::machine::survey::id_of;
 
 /// Maximum webhook attempts that are read: the latest ones.
 const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
@@ -76,7 +77,7 @@ fn of_order<P: Pages>(
             events.push(Event::Deposit(deposit));
         }
     })?;
-    webhooks(reader, Receiver::Order(id), from, &mut events)?;
+    webhooks(reader, Subject::Order(id), from, &mut events)?;
     around(reader, (Some(id), transfers), from, events)
 }
 
@@ -104,23 +105,20 @@ fn of_transfer<P: Pages>(
         let row = reader.table(async |tables| tables.order_record(order).await)?;
         events.extend(row.map(Event::Order));
     }
-    webhooks(reader, Receiver::Transfer(id), from, &mut events)?;
+    webhooks(reader, Subject::Transfer(id), from, &mut events)?;
     around(reader, (None, transfers), from, events)
 }
 
 /// The webhooks of an order or a transfer.
 pub(crate) fn webhooks<P: Pages>(
     reader: &mut Reader<P>,
-    of: Receiver,
+    of: Subject,
     from: UnixMicros,
     events: &mut Vec<Event>,
 ) -> Result<(), P::Error> {
     let attempts = reader.table(async |tables| tables.attempts(of, ATTEMPTS).await)?;
     events.extend(attempts.into_iter().map(Event::Attempt));
-    let key = match of {
-        Receiver::Order(id) => id.to_string(),
-        Receiver::Transfer(id) => id.to_string(),
-    };
+    let key = id_of(of);
     let partition = reader.layout.webhook(&key);
     let place = (from, Some(key.as_str()));
     reader.scan(Topic::WebhooksDead, [partition], place, |record, delivery: Delivery| {

@@ -4,7 +4,7 @@ use schemas::record::Alert;
 use schemas::{AlertKind, UnixMicros};
 
 use super::story::words::time;
-use super::survey::{Chain, Group, Subject, Survey};
+use super::survey::{Chain, Group, Survey, id_of};
 
 /// Maximum age of the newest block of a followed chain.
 const HEAD_SECONDS_MAX: i64 = 300;
@@ -157,11 +157,7 @@ fn of_webhooks(survey: &Survey) -> Vec<Problem> {
     }
     let dead = webhooks.dead.as_deref().unwrap_or_default();
     if let Some(first) = dead.first() {
-        let id = match first {
-            Subject::Order(id) => id.to_string(),
-            Subject::Transfer(id) => id.to_string(),
-        };
-        let count = dead.len();
+        let (count, id) = (dead.len(), id_of(*first));
         found.push(problem(
             format!("{count} webhooks were given up and not delivered since, such as that of {id}"),
             "tidemark webhook dead list; tidemark webhook dead redrive",

@@ -91,6 +91,14 @@ pub struct Survey {
     pub unknown: Vec<String>,
 }
 
+/// Id of an order or a transfer, as the key of its webhooks.
+pub(crate) fn id_of(subject: Subject) -> String {
+    match subject {
+        Subject::Order(id) => id.to_string(),
+        Subject::Transfer(id) => id.to_string(),
+    }
+}
+
 /// Scope of a stop, in words.
 pub fn stop_words(scope: StopScope) -> String {
     let what = scope.subject().unwrap_or_else(|| "everything".to_owned());

@@ -4,7 +4,7 @@ use schemas::record::{Alert, Block, Held, example};
 use schemas::{AlertKind, OrderId, TransferId, UnixSeconds};
 
 use super::*;
-use crate::machine::survey::{Disk, Orders, Webhooks};
+use crate::machine::survey::{Disk, Orders, Subject, Webhooks};
 
 const NOW: i64 = 1_790_000_000;
 
