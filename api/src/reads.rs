@@ -244,13 +244,8 @@ impl Reads {
         }
     }
 
-    pub(crate) fn catalog(&self) -> &Catalog {
+    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
-    }
-
-    /// The catalog, shared.
-    pub(crate) fn shared_catalog(&self) -> Arc<Catalog> {
-        self.catalog.clone()
     }
 
     /// Chains and coins that the shop offers.
@@ -298,17 +293,6 @@ impl Reads {
         page: Page,
     ) -> Answer<Vec<Transfer>> {
         Ok(transfers_to(&*self.store, self.wallets(), of, page).await?)
-    }
-
-    /// Newest unknown transfers to all wallets.
-    pub(crate) async fn unknown_transfers(
-        &self,
-        within: Within,
-        page: Page,
-    ) -> Answer<Vec<Transfer>> {
-        let status = Some(TransferStatus::NoMatchedDeposit);
-        self.all_transfers(TransferFilter { status, within, ..TransferFilter::default() }, page)
-            .await
     }
 
     /// The webhook attempts for an order or a transfer.

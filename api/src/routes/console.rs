@@ -291,7 +291,7 @@ impl Console {
 
     /// State of the installation: one shared read, without a permit.
     async fn overview(&self) -> Answer<Arc<Overview>> {
-        let (now, catalog) = (self.clock.now(), self.reads.shared_catalog());
+        let (now, catalog) = (self.clock.now(), self.reads.catalog().clone());
         let read = self.read(move |reader| overview::ask(reader, &catalog, now));
         self.overview.get(now, read).await
     }

@@ -1,5 +1,7 @@
 //! The lists of the console.
 
+use schemas::TransferStatus;
+
 use super::*;
 
 /// `GET /console/orders`
@@ -37,10 +39,12 @@ pub(super) async fn transfers(console: Console, visit: Visit, query: Query) -> A
 
 /// `GET /console/unknown`
 pub(super) async fn unknown(console: Console, visit: Visit, query: Query) -> Answer {
+    let status = Some(TransferStatus::NoMatchedDeposit);
     let within = query.within("created_from", "created_before")?;
+    let filter = TransferFilter { status, within, ..TransferFilter::default() };
     let found = console.in_turn(&visit, move |reads| async move {
         let mut found = Vec::new();
-        for transfer in reads.unknown_transfers(within, UNKNOWN).await? {
+        for transfer in reads.all_transfers(filter, UNKNOWN).await? {
             let candidates = reads.candidates(transfer.transfer_id).await?;
             found.push((transfer, candidates));
         }

@@ -50,10 +50,9 @@ pub(super) async fn transfer(
 ) -> Answer {
     let id = TransferId(id);
     let of = console.reads.transfer(id).await?;
-    let reads = console.reads.clone();
-    let candidates =
-        visit.operator.list_gate.clone().take(async move { reads.candidates(id).await });
-    let candidates = candidates.await?;
+    let candidates = console
+        .in_turn(&visit, move |reads| async move { reads.candidates(id).await })
+        .await?;
     let (story, remarks) = console.story(&visit, Subject::Transfer(id)).await?;
     let page = transfer::render(&transfer::PageInput {
         transfer: &of,
