@@ -8,7 +8,6 @@ use crate::audit::{self, Asker};
 use crate::error::Invalid;
 use crate::machine::json;
 
-/// Maximum bytes of a reason.
 const REASON_BYTES_MAX: usize = 500;
 
 json::fields! {
@@ -56,9 +55,6 @@ impl AlertEnd {
     }
 
     /// Audit record of the request, to be written first.
-    ///
-    /// # Errors
-    /// [`CodecError`].
     pub fn audit(&self, by: &Asker, now: UnixMicros) -> Result<NewRecord, CodecError> {
         audit::record(&AuditEntry {
             order_id: self.alert.order_id,
@@ -69,9 +65,6 @@ impl AlertEnd {
     }
 
     /// Record that resolves the alert.
-    ///
-    /// # Errors
-    /// [`CodecError`].
     pub fn record(&self, by: &Asker, now: UnixMicros) -> Result<NewRecord, CodecError> {
         let reason = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let message = format!("resolved by {}{reason}", by.name());

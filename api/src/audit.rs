@@ -50,9 +50,6 @@ impl From<&Operator> for Asker {
 }
 
 /// The record of an entry.
-///
-/// # Errors
-/// [`CodecError`].
 pub fn record(entry: &AuditEntry) -> Result<NewRecord, CodecError> {
     NewRecord::encode(Topic::Audit, Partition(0), entry.operator.as_str(), entry)
 }

@@ -38,7 +38,6 @@ pub(crate) const AUTHORIZATION: &str = "service-admin-authorization";
 pub(crate) struct Auth {
     /// Accepted keys of signatures.
     secrets: Vec<Secret>,
-    /// Accepted keys of checkout links.
     link_secrets: Vec<Secret>,
     bodies: Unverified,
     operators: Vec<(Secret, Operator)>,
@@ -74,7 +73,6 @@ impl Operator {
         Self { name: name.into(), scope, list_gate: ListGate::default(), client: None }
     }
 
-    /// `true` if the operator may give commands.
     pub(crate) fn may_operate(&self) -> bool {
         self.scope == Scope::Operate
     }

@@ -27,7 +27,6 @@ pub(crate) struct Found {
     pub(crate) more: bool,
 }
 
-/// Reads changes.
 #[derive(Clone)]
 pub(crate) struct Changes {
     log: Arc<dyn Log>,

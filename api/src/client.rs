@@ -32,7 +32,6 @@ impl fmt::Display for Client {
     }
 }
 
-/// `true` if an address belongs to a trusted proxy.
 pub(crate) fn is_trusted(proxies: &[Network], address: IpAddr) -> bool {
     proxies.iter().any(|network| network.contains(address))
 }

@@ -47,7 +47,6 @@ pub(crate) struct Events {
     pub(crate) views: Views,
 }
 
-/// One live view.
 struct Live {
     events: Events,
     view: View,

@@ -126,9 +126,6 @@ impl Draft {
 }
 
 /// The letter of a number, if the log has one that this version can read. Blocks.
-///
-/// # Errors
-/// The log cannot be read.
 pub(crate) fn letter_at(log: &dyn Log, number: i64) -> Result<Option<DeadLetter>, log::Error> {
     let found = record_at(log, LETTERS, Offset(number))?;
     Ok(found.and_then(|record| schemas::decode(record.value.as_deref()?).ok()))

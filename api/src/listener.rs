@@ -136,7 +136,6 @@ impl Listener {
         Client::of(self.entrance, peer, forwarded, &self.proxies)
     }
 
-    /// Serves one connection to its end.
     async fn connection(
         self,
         stream: TcpStream,

@@ -113,7 +113,6 @@ impl OfRoute {
         Self { route: route.into(), duration, answers: Default::default() }
     }
 
-    /// A request was answered.
     pub(crate) fn answered(&self, status: StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
         self.duration.record(took);
@@ -146,23 +145,19 @@ impl Drop for ConnectionOpen {
     }
 }
 
-/// Counts a connection over the limit.
 pub(crate) fn connection_refused() {
     counter!(CONNECTIONS_REFUSED).increment(1);
 }
 
-/// A client was silent for too long.
 pub(crate) fn connection_timed_out(awaited: &'static str) {
     counter!(CONNECTIONS_TIMED_OUT, "awaited" => awaited).increment(1);
 }
 
-/// The wait for a command's answer ended.
 pub(crate) fn command(command: &'static str, answered: bool) {
     let outcome = if answered { "answered" } else { "missed" };
     counter!(COMMANDS, "command" => command, "outcome" => outcome).increment(1);
 }
 
-/// A listener missed records.
 pub(crate) fn listener_lagged() {
     counter!(LISTENERS_LAGGED).increment(1);
 }

@@ -50,7 +50,6 @@ pub(crate) fn response(
     (status, headers, challenge, page.into_string()).into_response()
 }
 
-/// The whole page.
 pub(crate) fn render(input: &PageInput<'_>) -> Html {
     let PageInput { order, language, .. } = *input;
     let view = view::of(input);

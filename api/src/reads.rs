@@ -267,9 +267,6 @@ impl Reads {
 
     /// The address of a configured wallet. Its hex digits may have any case, because explorers and spreadsheets
     /// change it. A mistyped digit finds no wallet, so nothing depends on the checksum.
-    ///
-    /// # Errors
-    /// [`Refusal::ResourceNotFound`] if no such wallet is configured.
     pub(crate) fn wallet(&self, wallet: &str) -> Answer<Address> {
         let lower = wallet.to_ascii_lowercase();
         let address = Address::parse(if lower.starts_with("0x") { &lower } else { wallet }).ok();

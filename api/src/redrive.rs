@@ -53,9 +53,6 @@ pub fn subject_of(delivery: &Delivery) -> Option<Subject> {
 }
 
 /// Time of the last resend request of each subject, since a time.
-///
-/// # Errors
-/// The log cannot be read.
 pub fn asked<P: Pages>(
     reader: &mut Reader<P>,
     since: UnixMicros,

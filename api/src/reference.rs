@@ -116,7 +116,6 @@ fn prose(text: &str) -> String {
     parts.map(part).collect()
 }
 
-/// The members of an object.
 fn members(of: &Value) -> impl Iterator<Item = (&str, &Value)> {
     of.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
 }

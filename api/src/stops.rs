@@ -106,18 +106,12 @@ impl StopRequest {
     }
 
     /// Audit record of the request, to be written first.
-    ///
-    /// # Errors
-    /// [`CodecError`].
     pub fn audit(&self, by: &Asker, now: UnixMicros) -> Result<NewRecord, CodecError> {
         let action = if self.begins { AuditAction::Stop } else { AuditAction::Resume };
         audit::record(&AuditEntry { subject: Some(self.subject.clone()), ..by.entry(action, now) })
     }
 
     /// One command for each lane of each chain.
-    ///
-    /// # Errors
-    /// [`CodecError`].
     pub fn commands(&self, layout: &Layout, now: UnixMicros) -> Result<Vec<NewRecord>, CodecError> {
         let body = if self.begins { DepositCommandBody::Stop } else { DepositCommandBody::Resume };
         let to_lanes = self.blockchains().flat_map(|blockchain| {

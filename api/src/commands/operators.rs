@@ -125,7 +125,6 @@ impl Commands {
         Ok(OrderRow { order: Arc::unwrap_or_clone(order), ..row })
     }
 
-    /// Resolves an open alert.
     pub(crate) async fn resolve_alert(
         &self,
         by: &Operator,

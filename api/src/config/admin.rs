@@ -10,7 +10,6 @@ use super::strength::{self, ADMIN_BITS_MIN};
 
 /// The name of `admin.secret`.
 pub(crate) const FIRST_NAME: &str = "admin";
-/// Maximum characters of a name.
 const NAME_CHARS_MAX: usize = 40;
 
 /// Permissions of the holder of a secret.

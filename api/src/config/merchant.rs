@@ -51,7 +51,6 @@ impl Merchant {
         of_links.chain(self.accepted_secrets()).collect()
     }
 
-    /// Reads the section.
     pub(super) fn read(section: &mut Reader) -> Self {
         let url = section.text("unknown_transfer_webhook_url");
         let allowed_origins = section.texts("allowed_origins").unwrap_or_default();

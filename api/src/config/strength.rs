@@ -11,7 +11,6 @@ pub(super) const SIGNING_BITS_MIN: usize = 128;
 pub(super) const ADMIN_BITS_MIN: usize = 50;
 /// Estimate of a word, in tenths of a bit: one of some ten thousand.
 const WORD: usize = 130;
-/// Minimum letters of a word.
 const WORD_LETTERS_MIN: usize = 4;
 /// Length of a block of characters: random text has no two equal blocks.
 const BLOCK: usize = 8;

@@ -118,12 +118,10 @@ fn of_transfer(transfer: &Transfer) -> [(&'static str, Html); 4] {
     ]
 }
 
-/// The page of an action on an order.
 pub(crate) fn on_order(action: Action, order: &Order, visit: &Visit) -> Page {
     confirm(action, facts(of_order(order)), Html::default(), visit)
 }
 
-/// The page of an action on a transfer.
 pub(crate) fn on_transfer(action: Action, transfer: &Transfer, visit: &Visit) -> Page {
     confirm(action, facts(of_transfer(transfer)), Html::default(), visit)
 }

@@ -83,7 +83,6 @@ pub(crate) struct Chains<'a> {
     pub(crate) done: Option<&'static str>,
 }
 
-/// The chains, their stops, and the wallets.
 pub(crate) fn chains(of: &Chains<'_>) -> Page {
     let stop = |(chain, scope): &(Blockchain, StopScope)| {
         let end = of.may_operate.then(|| {
@@ -123,7 +122,6 @@ fn height(number: i64) -> Html {
     or_none((number >= 0).then(|| number.to_string().into()))
 }
 
-/// A table of the chains.
 pub(super) fn of_chains(survey: &Survey) -> Html {
     let row = |chain: &Chain| {
         let age = chain.head.map(|head| {

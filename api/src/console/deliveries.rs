@@ -123,7 +123,6 @@ fn command(filter: &Filter) -> String {
     format!("tidemark webhook dead redrive{}", options.collect::<String>())
 }
 
-/// The list.
 pub(crate) fn list(given_up: &GivenUp, filter_in_force: &Filter, visit: &Visit) -> Page {
     let row = |(place, delivery, is_delivered): &(Place, Delivery, Option<bool>)| {
         let last = delivery.last_status.map(|status| status.to_string());

@@ -22,7 +22,6 @@ use crate::page::Html;
 /// Search period before a webhook's first attempt: it may have been deferred for a day.
 const BEFORE_SECONDS: i64 = 25 * 3600;
 
-/// The address of the page.
 pub(super) fn address_of(subject: Subject, event: &str) -> String {
     let kind = match subject {
         Subject::Order(_) => "order",
@@ -128,7 +127,6 @@ impl Webhook {
         plain("<pre>{{text}}</pre>", &[("text", delivery.body.as_str().into())]).then(lead)
     }
 
-    /// The page.
     pub(crate) fn page(&self, visit: &Visit) -> Page {
         let to = match self.subject {
             Subject::Order(id) => format!("/console/orders/{id}/resend-webhook"),

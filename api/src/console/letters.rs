@@ -1,6 +1,5 @@
 //! Pages of dead letters: the list, and one letter with its content and whether it can be put back.
 
-
 use log::OpenAlerts;
 use schemas::record::{AuditEntry, DeadLetter};
 use schemas::{AlertKind, AuditAction, Partition, Topic, UnixMicros};
@@ -54,7 +53,6 @@ pub(crate) fn list(open: &OpenAlerts, found: &Newest<DeadLetter>, visit: &Visit)
     Page::new("Dead letters", main).at("/console/dead-letters")
 }
 
-/// A letter, as its page shows it.
 pub(crate) struct Letter {
     number: i64,
     letter: DeadLetter,
@@ -102,7 +100,6 @@ pub(crate) fn read(
 }
 
 impl Letter {
-    /// `true` if an operator has put it back before.
     pub(crate) fn was_put_back(&self) -> bool {
         !self.before.is_empty()
     }
@@ -167,9 +164,6 @@ impl Letter {
     }
 
     /// Confirmation page of a replay.
-    ///
-    /// # Errors
-    /// [`Refusal::NotPutBack`].
     pub(crate) fn replay(&self, visit: &Visit) -> Answer<Page> {
         if let Some(refusal) = &self.refusal {
             return Err(Refusal::NotPutBack(refusal.clone()));

@@ -24,7 +24,6 @@ pub(crate) const ROWS: Part = Part { limit: 50, offset: 0 };
 pub(crate) const UNKNOWN: Part = Part { limit: 10, offset: 0 };
 /// Maximum orders shown with an unknown payment, the likeliest ones.
 const CANDIDATES_MAX: usize = 3;
-/// Maximum search hits shown.
 const HITS_MAX: usize = 50;
 
 /// The links below a list: older rows, and all rows as CSV.
@@ -67,7 +66,6 @@ pub(crate) fn orders(rows: &[OrderRow], status: &str, wanted: &str) -> Page {
         .at("/console/orders")
 }
 
-/// The open deposits.
 pub(crate) fn deposits(rows: &[DepositRow]) -> Page {
     let row = |row: &DepositRow| {
         let of = &row.deposit;
@@ -87,7 +85,6 @@ pub(crate) fn deposits(rows: &[DepositRow]) -> Page {
     Page::new("Open deposits", head("Open deposits", listed.then(around))).at("/console/deposits")
 }
 
-/// The transfers to all wallets.
 pub(crate) fn transfers(rows: &[Transfer], status: &str, catalog: &Catalog) -> Page {
     let words: Vec<_> = TransferStatus::ALL.iter().map(|status| status.as_str()).collect();
     let fields = choice("status", "Status", &words, status);
@@ -139,7 +136,6 @@ pub(crate) fn unknown(rows: &[(Transfer, Vec<Candidate>)], catalog: &Catalog) ->
     Page::new("Unknown payments", main).at("/console/unknown")
 }
 
-/// Page of the search hits for a text.
 pub(crate) fn hits(wanted: &Wanted, hits: &Hits, remarks: &[String]) -> Page {
     let row = |hit: &Hit| vec![time(hit.at), of_subject(hit.subject), foreign(hit.text.as_str())];
     let newest = hits.newest(HITS_MAX);

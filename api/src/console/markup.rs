@@ -17,7 +17,6 @@ pub(super) fn plain(markup: &'static str, values: &[(&str, Html)]) -> Html {
     filled(Template(markup), values)
 }
 
-/// A link within the console.
 pub(super) fn link(to: impl Into<Html>, text: impl Into<Html>) -> Html {
     plain("<a href=\"{{to}}\">{{text}}</a>", &[("to", to.into()), ("text", text.into())])
 }
@@ -28,7 +27,6 @@ pub(super) fn button(to: impl Into<Html>, text: impl Into<Html>) -> Html {
     plain("<a class=\"button\" href=\"{{to}}\">{{text}}</a>", &values)
 }
 
-/// The links of a page's actions.
 pub(super) fn actions(buttons: Html) -> Html {
     plain("<p class=\"actions\">{{all}}</p>", &[("all", buttons)])
 }

@@ -20,7 +20,6 @@ use crate::page::Html;
 /// Maximum events that are shown: the newest ones.
 const EVENTS_MAX: usize = 200;
 
-/// Everything that the page shows.
 pub(crate) struct PageInput<'a> {
     pub(crate) row: &'a OrderRow,
     pub(crate) story: &'a Story,
@@ -35,7 +34,6 @@ pub(crate) struct PageInput<'a> {
     pub(crate) done: Option<&'static str>,
 }
 
-/// The page.
 pub(crate) fn render(input: &PageInput<'_>) -> Page {
     let PageInput { row, story, catalog, .. } = input;
     let order = &row.order;
@@ -161,7 +159,6 @@ fn of_deposits(deposits: &[OrderDeposit]) -> Html {
     table(&names, deposits.iter().map(row), "The customer has not chosen how to pay.")
 }
 
-/// A table of transfers.
 pub(super) fn of_transfers(transfers: &[&Transfer], catalog: &Catalog) -> Html {
     let row = |transfer: &&Transfer| {
         let Transfer { transfer_id: id, status, observation, value_text, .. } = *transfer;

@@ -26,7 +26,6 @@ const DAY_SECONDS: i64 = 24 * 3600;
 /// Final statuses of orders.
 const ENDED: [OrderStatus; 3] = [OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled];
 
-/// Everything that the page shows.
 pub(crate) struct Overview {
     pub(crate) survey: Survey,
     /// Number of today's orders (UTC) by status.
@@ -121,7 +120,6 @@ fn stops(rows: &[ChainRow]) -> Vec<String> {
     all
 }
 
-/// The page.
 pub(crate) fn render(overview: &Overview) -> Page {
     let survey = &overview.survey;
     let problems = judge::problems(survey);

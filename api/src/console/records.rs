@@ -65,7 +65,6 @@ fn joined(parts: impl Iterator<Item = Html>) -> Html {
     or_none(parts.reduce(|one, other| one.then(" ").then(other)))
 }
 
-/// The link to a subject.
 pub(super) fn of_subject(of: Subject) -> Html {
     match of {
         Subject::Order(id) => link(format!("/console/orders/{id}"), format!("order {id}")),

@@ -98,7 +98,6 @@ impl Sessions {
         Some(Visit { operator: session.operator.clone(), form: session.form.clone() })
     }
 
-    /// Ends a session.
     pub(crate) fn end(&self, number: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(number);
     }

@@ -15,7 +15,6 @@ use crate::machine::catalog::Catalog;
 use crate::machine::story::Story;
 use crate::page::Html;
 
-/// Everything that the page shows.
 pub(crate) struct PageInput<'a> {
     pub(crate) transfer: &'a Transfer,
     pub(crate) candidates: &'a [Candidate],
@@ -28,7 +27,6 @@ pub(crate) struct PageInput<'a> {
     pub(crate) done: Option<&'static str>,
 }
 
-/// The page.
 pub(crate) fn render(input: &PageInput<'_>) -> Page {
     let PageInput { transfer, story, .. } = input;
     let Transfer { transfer_id, status, .. } = transfer;

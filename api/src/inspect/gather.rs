@@ -21,9 +21,6 @@ const BEFORE_SECONDS: i64 = 3600;
 
 /// The story of an order, or of a transfer that pays none. `since` bounds the search of topics for data missing from
 /// the tables.
-///
-/// # Errors
-/// The log or the tables cannot be read.
 pub fn story<P: Pages>(
     reader: &mut Reader<P>,
     subject: Subject,
@@ -109,7 +106,6 @@ fn of_transfer<P: Pages>(
     around(reader, (None, transfers), from, events)
 }
 
-/// The webhooks of an order or a transfer.
 pub(crate) fn webhooks<P: Pages>(
     reader: &mut Reader<P>,
     of: Subject,

@@ -22,15 +22,9 @@ pub trait Pages {
     type Error: From<store::Error>;
 
     /// Offset range of a partition's records.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Self::Error>;
 
     /// At most `max` records from an offset on; none at the end.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     fn page(
         &self,
         of: TopicPartition,
@@ -100,9 +94,6 @@ impl<P: Pages> Reader<P> {
 
     /// Decodes records of partitions since a time, or those of a key, until the deadline. Unreadable records are
     /// counted.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub fn scan<T: schemas::record::Record>(
         &mut self,
         topic: Topic,
@@ -123,9 +114,6 @@ impl<P: Pages> Reader<P> {
     }
 
     /// [`Self::scan`] of one partition up to the first record from which `take` makes something.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(crate) fn find<T: schemas::record::Record, Found>(
         &mut self,
         topic: Topic,

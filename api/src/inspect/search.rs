@@ -98,9 +98,6 @@ impl Hits {
 
 /// The order or transfer with this id, from the tables or else the topics. Without one: orders by reference from the
 /// tables, matching orders from their topic since a time, and transfers by hash, address or amount.
-///
-/// # Errors
-/// The log or the tables cannot be read.
 pub fn run<P: Pages>(
     reader: &mut Reader<P>,
     wanted: &Wanted,

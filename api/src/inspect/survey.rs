@@ -25,9 +25,6 @@ const DEAD_MAX: usize = 200;
 const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
 
 /// The newest head of a lane, if it is among the last records.
-///
-/// # Errors
-/// The log cannot be read.
 pub fn last_head<P: Pages>(source: &P, partition: Partition) -> Result<Option<Head>, P::Error> {
     let of = TopicPartition { topic: Topic::TransfersRaw, partition };
     let bounds = source.bounds(of)?;
@@ -46,9 +43,6 @@ pub fn last_head<P: Pages>(source: &P, partition: Partition) -> Result<Option<He
 }
 
 /// The pending orders.
-///
-/// # Errors
-/// The tables cannot be read.
 pub fn orders<P: Pages>(reader: &mut Reader<P>, now: UnixMicros) -> Result<Orders, P::Error> {
     let mut orders = Orders::default();
     let mut before = None;
@@ -87,9 +81,6 @@ pub struct Dead {
 }
 
 /// Matching webhooks that were given up and not delivered since.
-///
-/// # Errors
-/// The log or the tables cannot be read.
 pub fn dead<P: Pages>(
     reader: &mut Reader<P>,
     filter: &Filter,
@@ -119,9 +110,6 @@ pub fn dead<P: Pages>(
 }
 
 /// `true` if a webhook of a subject was delivered since a time; `None` after the deadline.
-///
-/// # Errors
-/// The tables cannot be read.
 pub(crate) fn is_delivered<P: Pages>(
     reader: &mut Reader<P>,
     subject: Subject,
@@ -135,9 +123,6 @@ pub(crate) fn is_delivered<P: Pages>(
 }
 
 /// The number of records on `dead-letters`.
-///
-/// # Errors
-/// The log cannot be read.
 pub fn dead_letters<P: Pages>(reader: &mut Reader<P>) -> Result<usize, P::Error> {
     let mut all = 0_usize;
     let place = (UnixMicros(0), None);
@@ -148,9 +133,6 @@ pub fn dead_letters<P: Pages>(reader: &mut Reader<P>) -> Result<usize, P::Error>
 }
 
 /// Open alerts of a read-only log.
-///
-/// # Errors
-/// The log cannot be read.
 pub fn open_alerts<P: Pages>(source: &P) -> Result<OpenAlerts, P::Error> {
     let mut open = OpenAlerts::default();
     open.refresh_by(source.bounds(ALERTS)?, |of, from, max| source.page(of, from, max))?;

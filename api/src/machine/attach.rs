@@ -23,7 +23,6 @@ pub(crate) struct Request {
     pub(crate) accept_less: bool,
 }
 
-/// Reads a body.
 pub(crate) fn parse(body: &[u8]) -> Result<Request, Invalid> {
     let body: Body = json::object(body)?;
     let order_id = json::required("order_id", body.order_id)?;

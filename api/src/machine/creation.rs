@@ -7,7 +7,6 @@ use uuid::{NoContext, Timestamp, Uuid};
 use super::catalog::Choice;
 use crate::error::{Answer, Invalid, Refusal};
 
-/// Maximum characters of an idempotency key.
 const KEY_CHARS_MAX: usize = 255;
 
 /// The outcome of a request to create an order.

@@ -29,7 +29,6 @@ pub(crate) use fields;
 
 /// A body whose fields are declared.
 pub(crate) trait Fields {
-    /// The names of all fields.
     const NAMES: &'static [&'static str];
 }
 
@@ -49,7 +48,6 @@ pub(crate) fn only<'a, T: Deserialize<'a> + Fields>(body: &'a [u8]) -> Result<T,
     Ok(read)
 }
 
-/// The names of a body's fields.
 pub(super) fn field_names(body: &[u8]) -> Result<Vec<String>, Invalid> {
     let given: BTreeMap<String, IgnoredAny> = object(body)?;
     Ok(given.into_keys().collect())

@@ -14,7 +14,6 @@ const CONFIRMED_SECONDS_MAX: i64 = 3600;
 const LAG_SECONDS_MAX: i64 = 60;
 /// Wait of a webhook above which its receiver is down.
 const WEBHOOK_SECONDS_MAX: i64 = 600;
-/// Maximum open alerts that are shown.
 const ALERTS_MAX: usize = 20;
 /// Seconds after its deadline from which a pending order counts as overdue.
 pub const OVERDUE_SECONDS: i64 = 3600;

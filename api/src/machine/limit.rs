@@ -11,7 +11,6 @@ use schemas::UnixMicros;
 /// Maximum keys in memory. When as many are limited at once, all limits are reset: each then admits one more burst.
 const KEYS_MAX: usize = 50_000;
 
-/// Maximum rate of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     /// Maximum requests at once.

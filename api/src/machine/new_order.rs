@@ -13,7 +13,6 @@ pub(super) const KNOWN: &[&str] = <Body as json::Fields>::NAMES;
 const ORDER_ID_CHARS_MAX: usize = 255;
 /// Maximum characters of an amount: enough for every valid amount, with some zeros.
 const AMOUNT_CHARS_MAX: usize = 64;
-/// Maximum bytes of a webhook URL.
 const URL_BYTES_MAX: usize = 2048;
 
 json::fields! {

@@ -47,7 +47,6 @@ impl Query {
         super::json::known("query", self.0.iter().map(|(name, _)| &**name), &known.concat())
     }
 
-    /// `true` if a list is requested as CSV.
     pub(crate) fn is_csv(&self) -> Result<bool, Invalid> {
         match self.text("format")? {
             None | Some("json") => Ok(false),
@@ -82,7 +81,9 @@ impl Query {
     fn number(&self, name: &'static str, default: u32, min: u32, max: u32) -> Result<u32, Invalid> {
         let Some(text) = self.text(name)? else { return Ok(default) };
         let problem = || format!("must be a whole number from {min} to {max}");
-        number(text).filter(|n| (min..=max).contains(n)).ok_or_else(|| Invalid::new(name, problem()))
+        number(text)
+            .filter(|n| (min..=max).contains(n))
+            .ok_or_else(|| Invalid::new(name, problem()))
     }
 }
 

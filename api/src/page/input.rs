@@ -18,9 +18,7 @@ pub(crate) enum Problem {
     Unseen,
     /// No amount or no wallet is free.
     Full,
-    /// The order has ended.
     Ended,
-    /// A payment was seen.
     Seen,
     Busy,
     Other,
@@ -39,7 +37,6 @@ impl Problem {
         Self::ALL.into_iter().find(|of| of.word() == word)
     }
 
-    /// Key of the problem's text.
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::Unseen => "problem.unseen",
@@ -74,7 +71,6 @@ pub(crate) struct Shop {
     pub(crate) has_test_buyer: bool,
 }
 
-/// Everything that a page shows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageInput<'a> {
     pub(crate) shop: &'a Shop,

@@ -51,7 +51,6 @@ impl Language {
         }
     }
 
-    /// The text with this key.
     pub(super) fn text(self, key: &str) -> &'static str {
         let found = TEXTS.get(self as usize).and_then(|texts| texts.get(key));
         debug_assert!(found.is_some(), "{} has no text {key}", self.tag());

@@ -388,7 +388,6 @@ fn cookie_name(order_id: OrderId) -> String {
     format!("checkout_{order_id}")
 }
 
-/// The value of a cookie.
 pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =

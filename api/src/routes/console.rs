@@ -67,7 +67,6 @@ const LIVE: &str = "tidemark-live";
 const READING_MAX: Duration = Duration::from_secs(5);
 /// Maximum bytes of an address to which the sign-in form leads.
 const TO_BYTES_MAX: usize = 400;
-/// Maximum bytes of a form.
 const FORM_BYTES_MAX: usize = 2048;
 
 /// State shared by the handlers.
@@ -296,12 +295,10 @@ impl Console {
         self.overview.get(now, read).await
     }
 
-    /// The alerts that are open.
     async fn open_alerts(&self, by: &Operator) -> Answer<OpenAlerts> {
         self.inspect(by, |reader| crate::inspect::survey::open_alerts(reader.source())).await
     }
 
-    /// The newest records of a topic.
     async fn newest<T: schemas::record::Record + Send + 'static>(
         &self,
         visit: &Visit,
