@@ -23,4 +23,3 @@ pub(crate) mod seen_transfer;
 pub mod story;
 pub mod survey;
 pub(crate) mod unknown_field;
-pub(crate) mod way;

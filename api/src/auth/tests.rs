@@ -1,7 +1,6 @@
 //! Refusals are counted by cause, and logged once a minute: the only sign of an attack, or of a
 //! misconfigured client.
 
-use std::io::Write;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,30 +32,16 @@ const CONFIG: &str = "
     [merchant]
     secret = 'merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5'";
 
-/// Captured log output.
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Refusal counters and log lines caused by requests; each request is sent at its second.
 fn sent(requests: Vec<(u64, Request<Body>)>) -> (Vec<String>, Vec<String>) {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let written = Written::default();
-    let writer = written.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    let written = tempfile::NamedTempFile::new().unwrap();
+    let writer = Mutex::new(written.reopen().unwrap());
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer);
     ::metrics::with_local_recorder(&recorder, || {
         tracing::subscriber::with_default(subscriber.finish(), || send(requests));
     });
-    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let text = std::fs::read_to_string(written.path()).unwrap();
     let metrics = recorder.handle().render();
     let counters = metrics.lines().filter(|line| line.starts_with("tidemark_api_refusals_total"));
     (counters.map(str::to_owned).collect(), text.lines().map(str::to_owned).collect())
