@@ -20,13 +20,11 @@ use crate::page::Html;
 /// Maximum events that are shown: the newest ones.
 const EVENTS_MAX: usize = 200;
 
-pub(crate) struct PageInput<'a> {
-    pub(crate) row: &'a OrderRow,
+/// Data of the page of an order, and of a transfer.
+pub(crate) struct Context<'a> {
     pub(crate) story: &'a Story,
     /// Notes on data missing from the story.
     pub(crate) remarks: &'a [String],
-    /// Checkout link, if the service's address is configured.
-    pub(crate) checkout: Option<String>,
     pub(crate) catalog: &'a Catalog,
     pub(crate) by: &'a Operator,
     pub(crate) now: UnixSeconds,
@@ -34,8 +32,9 @@ pub(crate) struct PageInput<'a> {
     pub(crate) done: Option<&'static str>,
 }
 
-pub(crate) fn render(input: &PageInput<'_>) -> Page {
-    let PageInput { row, story, catalog, .. } = input;
+/// The page. `checkout` is the order's checkout link, if the service's address is configured.
+pub(crate) fn render(row: &OrderRow, checkout: Option<&str>, of: &Context<'_>) -> Page {
+    let Context { story, catalog, .. } = of;
     let order = &row.order;
     let title = plain(
         "Order <bdi>{{reference}}</bdi> {{status}}",
@@ -45,9 +44,9 @@ pub(crate) fn render(input: &PageInput<'_>) -> Page {
         ],
     );
     let transfers: Vec<_> = story.transfers.iter().collect();
-    let main = head(title, notice(input.done).then(said(story, input.now)).then(actions(input)))
-        .then(section("Facts", of_order(input)))
-        .then(section("What happened", timeline(story, input.remarks)))
+    let main = head(title, notice(of.done).then(said(story, of.now)).then(actions(order, of)))
+        .then(section("Facts", of_order(row, checkout, of)))
+        .then(section("What happened", timeline(story, of.remarks)))
         .then(section("Deposits", of_deposits(&order.deposits)))
         .then(section("Transfers", of_transfers(&transfers, catalog)))
         .then(section("Webhook attempts", of_attempts(story)));
@@ -67,11 +66,11 @@ pub(super) fn said(story: &Story, now: UnixSeconds) -> Html {
     plain("<p class=\"meaning\"><bdi>{{text}}</bdi></p>", &values).then(help.unwrap_or_default())
 }
 
-fn actions(input: &PageInput<'_>) -> Html {
-    if !input.by.may_operate() {
+fn actions(order: &Order, of: &Context<'_>) -> Html {
+    if !of.by.may_operate() {
         return Html::default();
     }
-    let Order { order_id, status, .. } = &input.row.order;
+    let Order { order_id, status, .. } = order;
     let is_pending = *status == OrderStatus::Pending;
     let all = [
         ("cancel", "Cancel…", is_pending),
@@ -85,15 +84,15 @@ fn actions(input: &PageInput<'_>) -> Html {
     markup::actions(offered.map(one).collect())
 }
 
-fn of_order(input: &PageInput<'_>) -> Html {
-    let order = &input.row.order;
+fn of_order(row: &OrderRow, checkout: Option<&str>, of: &Context<'_>) -> Html {
+    let order = &row.order;
     let paid_by = order.paid_by.map(|id| {
         let value = order.paid_value.map(|value| format!(", which brought {value}"));
         link(format!("/console/transfers/{id}"), format!("transfer {id}"))
             .then(value.unwrap_or_default())
     });
     let sender = order.expecting_wallet_address.map(|of| code(of.to_string()));
-    let webhook = match (input.row.webhook_success_at, input.row.webhook_retry_count) {
+    let webhook = match (row.webhook_success_at, row.webhook_retry_count) {
         (Some(at), count) => {
             Html::from("acknowledged at ").then(time(at)).then(format!(", {count} attempts in all"))
         }
@@ -112,8 +111,8 @@ fn of_order(input: &PageInput<'_>) -> Html {
         ("Webhook URL", foreign(order.webhook_url.as_str())),
     ];
     // The link allows choosing and cancelling, which a read-only secret must not allow.
-    if let Some(url) = input.checkout.as_ref().filter(|_| input.by.may_operate()) {
-        let values = [("url", url.as_str().into())];
+    if let Some(url) = checkout.filter(|_| of.by.may_operate()) {
+        let values = [("url", url.into())];
         rows.push((
             "Checkout page",
             plain(

@@ -1,34 +1,19 @@
 //! The page of a transfer; of an unknown one, with the orders it was probably meant for.
 
 use schemas::record::Transfer;
-use schemas::{TransferStatus, UnixSeconds};
+use schemas::{OrderId, TransferStatus};
 
 use super::Page;
 use super::explorer;
 use super::markup::{
     self, badge, button, code, facts, head, link, notice, or_none, plain, section, table, time,
 };
-use super::order::{of_attempts, said, timeline};
-use crate::auth::Operator;
+use super::order::{Context, of_attempts, said, timeline};
 use crate::machine::candidates::Candidate;
-use crate::machine::catalog::Catalog;
-use crate::machine::story::Story;
 use crate::page::Html;
 
-pub(crate) struct PageInput<'a> {
-    pub(crate) transfer: &'a Transfer,
-    pub(crate) candidates: &'a [Candidate],
-    pub(crate) story: &'a Story,
-    pub(crate) remarks: &'a [String],
-    pub(crate) catalog: &'a Catalog,
-    pub(crate) by: &'a Operator,
-    pub(crate) now: UnixSeconds,
-    /// Message after an action.
-    pub(crate) done: Option<&'static str>,
-}
-
-pub(crate) fn render(input: &PageInput<'_>) -> Page {
-    let PageInput { transfer, story, .. } = input;
+pub(crate) fn render(transfer: &Transfer, found: &[Candidate], of: &Context<'_>) -> Page {
+    let story = of.story;
     let Transfer { transfer_id, status, .. } = transfer;
     let title = plain(
         "Transfer {{id}} {{status}}",
@@ -36,21 +21,21 @@ pub(crate) fn render(input: &PageInput<'_>) -> Page {
     );
     let is_unknown = *status == TransferStatus::NoMatchedDeposit;
     let mut main =
-        head(title, notice(input.done).then(said(story, input.now)).then(actions(input)));
+        head(title, notice(of.done).then(said(story, of.now)).then(actions(transfer, of)));
     if is_unknown {
-        let found = candidates(input);
+        let found = candidates(transfer, found, of);
         main = main.then(section("Orders that it may be meant for, the likeliest first", found));
     }
     let main = main
-        .then(section("Facts", of_transfer(input)))
-        .then(section("What happened", timeline(story, input.remarks)))
+        .then(section("Facts", of_transfer(transfer, of)))
+        .then(section("What happened", timeline(story, of.remarks)))
         .then(section("Webhook attempts", of_attempts(story)));
     Page::new(format!("Transfer {transfer_id}"), main)
 }
 
-fn actions(input: &PageInput<'_>) -> Html {
-    let Transfer { transfer_id: id, status, .. } = input.transfer;
-    if !input.by.may_operate() || *status != TransferStatus::NoMatchedDeposit {
+fn actions(transfer: &Transfer, of: &Context<'_>) -> Html {
+    let Transfer { transfer_id: id, status, .. } = transfer;
+    if !of.by.may_operate() || *status != TransferStatus::NoMatchedDeposit {
         return Html::default();
     }
     let resend = button(format!("/console/transfers/{id}/resend-webhook"), "Resend the webhook…");
@@ -64,12 +49,12 @@ fn actions(input: &PageInput<'_>) -> Html {
 }
 
 /// The ranked orders, each with its requested amount.
-pub(super) fn candidates(input: &PageInput<'_>) -> Html {
-    let id = input.transfer.transfer_id;
+fn candidates(transfer: &Transfer, found: &[Candidate], of: &Context<'_>) -> Html {
+    let id = transfer.transfer_id;
     let row = |candidate: &Candidate| {
         let Candidate { order, deposit, asked, .. } = candidate;
         let order_id = order.order_id;
-        let is_offered = input.by.may_operate() && order.paid_by.is_none();
+        let is_offered = of.by.may_operate() && order.paid_by.is_none();
         let action = is_offered.then(|| {
             let to = format!("/console/transfers/{id}/attach?order_id={order_id}");
             link(to, format!("Attach to {}…", order.merchant_order_id))
@@ -85,19 +70,18 @@ pub(super) fn candidates(input: &PageInput<'_>) -> Html {
         ]
     };
     let names = ["Order", "Status", "Asked for", "Difference", "Way", "Created", "Action"];
-    table(&names, input.candidates.iter().map(row), "No order is near to it.")
+    table(&names, found.iter().map(row), "No order is near to it.")
 }
 
-fn of_transfer(input: &PageInput<'_>) -> Html {
-    let transfer = input.transfer;
+fn of_transfer(transfer: &Transfer, of: &Context<'_>) -> Html {
     let seen = &transfer.observation;
-    let order = |id: Option<schemas::OrderId>| {
+    let order = |id: Option<OrderId>| {
         or_none(id.map(|id| link(format!("/console/orders/{id}"), id.to_string())))
     };
     facts([
         ("Amount", format!("{} {}", transfer.value_text, seen.stablecoin).into()),
         ("Chain", transfer.blockchain.label().into()),
-        ("Transaction", explorer::transaction(input.catalog, transfer)),
+        ("Transaction", explorer::transaction(of.catalog, transfer)),
         ("Hash", code(seen.tx_hash.to_string())),
         ("From", code(seen.from_address.to_string())),
         ("To", code(seen.to_address.to_string())),

@@ -27,18 +27,11 @@ pub(super) async fn order(
     query: Query,
 ) -> Answer {
     let row = console.reads.order_row(id).await?;
-    let (story, remarks) = console.story(&visit, Subject::Order(id)).await?;
-    let page = order::render(&order::PageInput {
-        row: &row,
-        story: &story,
-        remarks: &remarks,
-        checkout: console.links.checkout(&row.order),
-        catalog: console.reads.catalog(),
-        by: &visit.operator,
-        now: console.clock.now().seconds(),
-        done: done(&query, |action| is_done(action, row.order.status))?,
-    });
-    Ok(console.shown(&visit, page))
+    let found = console.story(&visit, Subject::Order(id)).await?;
+    let done = done(&query, |action| is_done(action, row.order.status))?;
+    let checkout = console.links.checkout(&row.order);
+    let of = console.context(&visit, &found, done);
+    Ok(console.shown(&visit, order::render(&row, checkout.as_deref(), &of)))
 }
 
 /// `GET /console/transfers/{transfer_id}`
@@ -49,22 +42,13 @@ pub(super) async fn transfer(
     query: Query,
 ) -> Answer {
     let id = TransferId(id);
-    let of = console.reads.transfer(id).await?;
-    let candidates = console
-        .in_turn(&visit, move |reads| async move { reads.candidates(id).await })
-        .await?;
-    let (story, remarks) = console.story(&visit, Subject::Transfer(id)).await?;
-    let page = transfer::render(&transfer::PageInput {
-        transfer: &of,
-        candidates: &candidates,
-        story: &story,
-        remarks: &remarks,
-        catalog: console.reads.catalog(),
-        by: &visit.operator,
-        now: console.clock.now().seconds(),
-        done: done(&query, |action| action == Action::ResendOrder)?,
-    });
-    Ok(console.shown(&visit, page))
+    let transfer = console.reads.transfer(id).await?;
+    let candidates =
+        console.in_turn(&visit, move |reads| async move { reads.candidates(id).await }).await?;
+    let found = console.story(&visit, Subject::Transfer(id)).await?;
+    let done = done(&query, |action| action == Action::ResendOrder)?;
+    let of = console.context(&visit, &found, done);
+    Ok(console.shown(&visit, transfer::render(&transfer, &candidates, &of)))
 }
 
 /// `GET /console/delivery?order=&event=`, or with `transfer`
@@ -100,6 +84,16 @@ impl Console {
             Ok((story, reader.remarks()))
         });
         story.await
+    }
+
+    fn context<'a>(
+        &'a self,
+        visit: &'a Visit,
+        (story, remarks): &'a (Story, Vec<String>),
+        done: Option<&'static str>,
+    ) -> order::Context<'a> {
+        let (catalog, by, now) = (self.reads.catalog(), &visit.operator, self.clock.now());
+        order::Context { story, remarks, catalog, by, now: now.seconds(), done }
     }
 
     pub(super) async fn letter(&self, visit: &Visit, number: i64) -> Answer<letters::Letter> {
