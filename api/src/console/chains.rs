@@ -98,12 +98,11 @@ pub(crate) fn chains(of: &Chains<'_>) -> Page {
     let mut stops =
         table(&["Chain", "Stopped", "Action"], of.stops.iter().map(stop), "Nothing is stopped.");
     if of.may_operate {
-        let words: Vec<_> = Blockchain::ALL.iter().map(|chain| chain.as_str()).collect();
         let subject = plain(
             "<label>Wallet, coin, contract or chain <input name=\"subject\" autocomplete=\"off\" required></label>",
             &[],
         );
-        let values = [("subject", subject), ("chain", choice("blockchain", "Only on", &words, ""))];
+        let values = [("subject", subject), ("chain", choice("blockchain", "Only on", Blockchain::WORDS, ""))];
         stops = stops.then(plain(
             "<form class=\"filter\" action=\"/console/stops\">{{subject}}{{chain}}<button class=\"button\">Stop…</button></form>",
             &values,

@@ -1,14 +1,13 @@
 //! The page of one webhook: its body as it is sent, its attempts and the answers.
 
-
 use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, Topic, UnixMicros};
 use url::Url;
 
 use super::Page;
 use super::markup::{
-    actions, address, badge, button, code, facts, foreign, head, hint, hints, link, or_none,
-    paragraph, plain, section, table, time,
+    actions, address, badge, button, code, facts, foreign, head, hint, hints, link, or_none, plain,
+    section, table, time,
 };
 use super::records::of_subject;
 use super::session::Visit;
@@ -153,7 +152,7 @@ pub(super) fn table_of<'a>(
         let status = attempt.http_status.map(|status| format!(" {status}")).unwrap_or_default();
         let manual = if attempt.manual { ", asked for" } else { "" };
         let texts = [&attempt.cause, &attempt.answer].into_iter().filter(|text| !text.is_empty());
-        let texts = texts.map(|text| paragraph(foreign(text.as_str()))).collect::<Html>();
+        let texts = texts.map(|text| Html::within("p", foreign(text.as_str()))).collect::<Html>();
         let event = code(attempt.event_id.as_str());
         vec![
             time(attempt.attempted_at.seconds()),

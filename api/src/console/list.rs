@@ -51,12 +51,11 @@ pub(crate) fn orders(rows: &[OrderRow], status: &str, wanted: &str) -> Page {
             row.webhook_retry_count.to_string().into(),
         ]
     };
-    let words: Vec<_> = OrderStatus::ALL.iter().map(|status| status.as_str()).collect();
     let text = plain(
         "<label>Reference <input name=\"merchant_order_id\" value=\"{{value}}\"></label>",
         &[("value", wanted.into())],
     );
-    let fields = choice("status", "Status", &words, status).then(text);
+    let fields = choice("status", "Status", OrderStatus::WORDS, status).then(text);
     let names = ["Reference", "Status", "Amount", "Created", "Webhook acknowledged", "Attempts"];
     let query = [("status", status), ("merchant_order_id", wanted)];
     let cursor = rows.last().filter(|_| ROWS.is_full(rows)).map(OrderRow::cursor);
@@ -86,8 +85,7 @@ pub(crate) fn deposits(rows: &[DepositRow]) -> Page {
 }
 
 pub(crate) fn transfers(rows: &[Transfer], status: &str, catalog: &Catalog) -> Page {
-    let words: Vec<_> = TransferStatus::ALL.iter().map(|status| status.as_str()).collect();
-    let fields = choice("status", "Status", &words, status);
+    let fields = choice("status", "Status", TransferStatus::WORDS, status);
     let all: Vec<_> = rows.iter().collect();
     let cursor = rows.last().filter(|_| ROWS.is_full(rows)).map(transfer_cursor);
     let around =

@@ -53,10 +53,6 @@ pub(super) fn code(text: impl Into<Html>) -> Html {
     Html::within("code", text)
 }
 
-pub(super) fn paragraph(text: impl Into<Html>) -> Html {
-    Html::within("p", text)
-}
-
 pub(super) fn hint(text: impl Into<Html>) -> Html {
     plain("<p class=\"hint\">{{text}}</p>", &[("text", text.into())])
 }

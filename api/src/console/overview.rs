@@ -1,6 +1,8 @@
 //! The first page: problems with remedies, then the general state. It applies the rules of `tidemark status` to the log
 //! and the tables, without groups and disk.
 
+use std::collections::BTreeSet;
+
 use log::OpenAlerts;
 use schemas::{Blockchain, OrderStatus, TransferStatus, UnixMicros, UnixSeconds};
 use store::{ChainRow, OrderFilter, Page as Part, TransferFilter, Within};
@@ -114,10 +116,7 @@ fn stops(rows: &[ChainRow]) -> Vec<String> {
     let all = rows.iter().flat_map(|row| {
         row.stopped.iter().map(|scope| format!("{}: {}", row.blockchain, stop_words(*scope)))
     });
-    let mut all: Vec<_> = all.collect();
-    all.sort();
-    all.dedup();
-    all
+    all.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 pub(crate) fn render(overview: &Overview) -> Page {

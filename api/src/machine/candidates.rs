@@ -62,25 +62,19 @@ impl Candidate {
 
 fn distance(transfer: &Transfer, order: &Order, deposit: &OrderDeposit, asked: Amount) -> Distance {
     let seen = &transfer.observation;
+    let by_its_sender = order.expecting_wallet_address == Some(seen.from_address);
     Distance {
         is_not_named: transfer.candidate_order_id != Some(order.order_id)
             || transfer.reason == Some(UnknownReason::AmountMismatch)
             || (transfer.reason.is_some_and(may_differ) && seen.value != asked),
         is_other_coin: (deposit.blockchain, deposit.stablecoin)
             != (transfer.blockchain, seen.stablecoin),
-        likeness: likeness(transfer, order, asked),
+        likeness: Likeness::of(asked, seen.value, by_its_sender),
         parts: seen.value.parts().abs_diff(asked.parts()),
         is_later: order.created_at.0 > transfer.block.timestamp.0.saturating_add(60),
         seconds: order.created_at.0.abs_diff(transfer.block.timestamp.0),
         order_id: order.order_id,
     }
-}
-
-/// Likeness of a transfer to the amount asked of the order's customer.
-fn likeness(transfer: &Transfer, order: &Order, asked: Amount) -> Likeness {
-    let seen = &transfer.observation;
-    let by_its_sender = order.expecting_wallet_address == Some(seen.from_address);
-    Likeness::of(asked, seen.value, by_its_sender)
 }
 
 /// `true` if matching may give this reason to a transfer of another amount than its candidate's.
