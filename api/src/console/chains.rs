@@ -63,13 +63,14 @@ fn by_command(survey: &Survey) -> Html {
         )
     };
     let halted: Html = survey.chains.iter().filter(|chain| chain.halt.is_some()).map(of).collect();
-    let rescan = plain(
-        "<li>Blocks asked for once more, when a payment is missing: <code>tidemark rescan CHAIN FROM TO</code></li>",
-        &[],
+    let all = plain(
+        "<ul class=\"likely\">{{halted}}<li>Blocks asked for once more, when a payment is missing: <code>tidemark rescan CHAIN \
+         FROM TO</code></li></ul>",
+        &[("halted", halted)],
     );
     let why = "These ask the endpoints of a chain, which this process does not know, and take the chain over from the ingest \
                that follows it. Each shows what it would write, and asks.";
-    plain("<ul class=\"likely\">{{all}}</ul>", &[("all", halted.then(rescan))]).then(hint(why))
+    all.then(hint(why))
 }
 
 /// Data of the page of the chains.
@@ -98,14 +99,11 @@ pub(crate) fn chains(of: &Chains<'_>) -> Page {
     let mut stops =
         table(&["Chain", "Stopped", "Action"], of.stops.iter().map(stop), "Nothing is stopped.");
     if of.may_operate {
-        let subject = plain(
-            "<label>Wallet, coin, contract or chain <input name=\"subject\" autocomplete=\"off\" required></label>",
-            &[],
-        );
-        let values = [("subject", subject), ("chain", choice("blockchain", "Only on", Blockchain::WORDS, ""))];
+        let chain = choice("blockchain", "Only on", Blockchain::WORDS, "");
         stops = stops.then(plain(
-            "<form class=\"filter\" action=\"/console/stops\">{{subject}}{{chain}}<button class=\"button\">Stop…</button></form>",
-            &values,
+            "<form class=\"filter\" action=\"/console/stops\"><label>Wallet, coin, contract or chain <input name=\"subject\" \
+             autocomplete=\"off\" required></label>{{chain}}<button class=\"button\">Stop…</button></form>",
+            &[("chain", chain)],
         ));
     }
     let main = head("Chains", notice(of.done).then(of_chains(of.survey)))
