@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::extract::{FromRef, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
@@ -30,19 +30,6 @@ const COOKIE_SECONDS_MAX: i64 = 30 * 24 * 3600;
 /// Files of the page have a version in their URL.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// Unparsed order id of a path; empty if it is not text.
-pub(crate) struct Order(String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Order {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
-        let params = RawPathParams::from_request_parts(parts, state).await.ok();
-        let named = params.as_ref().and_then(|params| params.iter().next());
-        Ok(Self(named.map(|(_, text)| text.to_owned()).unwrap_or_default()))
-    }
-}
-
 /// State shared by the handlers of the page.
 #[derive(Clone)]
 pub(crate) struct Checkouts {
@@ -54,54 +41,61 @@ pub(crate) struct Checkouts {
     pub(crate) buyer: Option<Arc<dyn TestBuyer>>,
 }
 
-/// `GET /checkout/{order_id}`: with the link's `exp` and `sig` it redirects to [`enter`], and from there to the page
-/// itself, without both.
-pub(crate) async fn page(
-    State(checkouts): State<Checkouts>,
-    commands: Commands,
-    Order(order_id): Order,
+/// A customer's request to the page.
+pub(crate) struct Customer {
+    checkouts: Checkouts,
+    /// Unparsed order id of the path; empty if it is not text.
+    order_id: String,
     headers: HeaderMap,
     query: Query,
-) -> Response {
-    let language = language(&headers, &query);
-    if has_link(&query) {
-        return match checkouts.auth.verify_link(&order_id, &query) {
-            Ok(id) => lead(format!("{id}/enter?{}{}", link(&query), chosen(&query, '&', language))),
-            Err(refusal) => checkouts.refused(refusal, language),
+    language: Language,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Customer
+where
+    Checkouts: FromRef<S>,
+{
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        let params = RawPathParams::from_request_parts(parts, state).await.ok();
+        let named = params.as_ref().and_then(|params| params.iter().next());
+        let order_id = named.map(|(_, text)| text.to_owned()).unwrap_or_default();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let (headers, language) = (parts.headers.clone(), language(&parts.headers, &query));
+        Ok(Self { checkouts: Checkouts::from_ref(state), order_id, headers, query, language })
+    }
+}
+
+/// `GET /checkout/{order_id}`: with the link's `exp` and `sig` it redirects to [`enter`], and from there to the page
+/// itself, without both.
+pub(crate) async fn page(customer: Customer, commands: Commands) -> Response {
+    let query = &customer.query;
+    if has_link(query) {
+        return match customer.by_link() {
+            Ok(id) => lead(format!("{id}/enter?{}{}", link(query), customer.chosen('&'))),
+            Err(refusal) => customer.refused(refusal),
         };
     }
-    match checkouts.show(&commands, &order_id, &headers, &query).await {
+    match customer.show(&commands).await {
         Ok(page) => html(StatusCode::OK, page),
-        Err(refusal) => checkouts.refused(refusal, language),
+        Err(refusal) => customer.refused(refusal),
     }
 }
 
 /// `GET /checkout/{order_id}/enter`: stores the link in a cookie. The cookie's path defaults to the directory of this
 /// URL, even behind a proxy's prefix, so that a browser sends it for this order alone.
-pub(crate) async fn enter(
-    State(checkouts): State<Checkouts>,
-    Order(order_id): Order,
-    headers: HeaderMap,
-    query: Query,
-) -> Response {
-    let language = language(&headers, &query);
-    match checkouts.auth.verify_link(&order_id, &query) {
-        Ok(order_id) => checkouts.enter(order_id, &headers, &query, language),
-        Err(refusal) => checkouts.refused(refusal, language),
+pub(crate) async fn enter(customer: Customer) -> Response {
+    match customer.by_link() {
+        Ok(order_id) => customer.enter(order_id),
+        Err(refusal) => customer.refused(refusal),
     }
 }
 
 /// `POST /checkout/{order_id}/payment`
-pub(crate) async fn payment(
-    State(checkouts): State<Checkouts>,
-    commands: Commands,
-    Order(order_id): Order,
-    headers: HeaderMap,
-    query: Query,
-    Form(form): Form,
-) -> Response {
+pub(crate) async fn payment(customer: Customer, commands: Commands, Form(form): Form) -> Response {
     let done = async {
-        let order_id = checkouts.visitor(&order_id, &headers)?.0;
+        let order_id = customer.visitor()?.0;
         let form = Query::parse(std::str::from_utf8(&form).unwrap_or_default());
         let way = form.text("way").ok().flatten().and_then(|way| way.split_once('.'));
         let choice = way.and_then(|(blockchain, stablecoin)| {
@@ -112,73 +106,46 @@ pub(crate) async fn payment(
         });
         commands.choose_payment(order_id, choice.ok_or(Refusal::NoWallet)?).await.map(drop)
     };
-    back(&order_id, language(&headers, &query), done.await)
+    customer.back(done.await)
 }
 
 /// `POST /checkout/{order_id}/cancel`
-pub(crate) async fn cancel(
-    State(checkouts): State<Checkouts>,
-    commands: Commands,
-    Order(order_id): Order,
-    headers: HeaderMap,
-    query: Query,
-) -> Response {
-    let done = async {
-        let order_id = checkouts.visitor(&order_id, &headers)?.0;
-        commands.cancel(order_id).await.map(drop)
-    };
-    back(&order_id, language(&headers, &query), done.await)
+pub(crate) async fn cancel(customer: Customer, commands: Commands) -> Response {
+    let done = async { commands.cancel(customer.visitor()?.0).await.map(drop) };
+    customer.back(done.await)
 }
 
 /// `POST /checkout/{order_id}/test-payment`: only in the demo, with a test buyer.
-pub(crate) async fn test_payment(
-    State(checkouts): State<Checkouts>,
-    Order(order_id): Order,
-    headers: HeaderMap,
-    query: Query,
-) -> Response {
-    let done = checkouts.pay_by_test_buyer(&order_id, &headers);
-    back(&order_id, language(&headers, &query), done.await)
+pub(crate) async fn test_payment(customer: Customer) -> Response {
+    customer.back(customer.pay_by_test_buyer().await)
 }
 
 /// `GET /checkout/{order_id}/events`
-pub(crate) async fn events(
-    State(checkouts): State<Checkouts>,
-    Order(order_id): Order,
-    headers: HeaderMap,
-    client: Option<Client>,
-) -> Answer {
-    let (order_id, end) = checkouts.visitor(&order_id, &headers)?;
-    checkouts.events.follow(order_id, end, client).await
+pub(crate) async fn events(customer: Customer, client: Option<Client>) -> Answer {
+    let (order_id, end) = customer.visitor()?;
+    customer.checkouts.events.follow(order_id, end, client).await
 }
 
 /// Replaces the short text of a temporary failure with a page if the client accepts HTML. A failed form redirects to
 /// the page, as after any other refusal.
-pub(crate) async fn explained(
-    State(checkouts): State<Checkouts>,
-    Order(order_id): Order,
-    query: Query,
-    request: Request,
-    next: Next,
-) -> Response {
-    let headers = request.headers();
-    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+pub(crate) async fn explained(customer: Customer, request: Request, next: Next) -> Response {
+    let accepted = customer.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let is_person = accepted.is_some_and(|kinds| kinds.contains("text/html"));
-    let (is_form, language) = (!request.method().is_safe(), language(headers, &query));
+    let is_form = !request.method().is_safe();
     let answer = next.run(request).await;
     let status = answer.status();
     let is_passing = status.is_server_error()
         || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
-    match order_id {
-        id if is_form && is_passing && is_person => back(&id, language, Err(Refusal::Busy)),
-        _ if is_passing && is_person => {
-            let mut page = html(status, page::busy(&checkouts.shop, language));
-            let retry = answer.headers().get(header::RETRY_AFTER).cloned();
-            page.headers_mut().extend(retry.map(|retry| (header::RETRY_AFTER, retry)));
-            page
-        }
-        _ => answer,
+    if !(is_passing && is_person) {
+        return answer;
     }
+    if is_form {
+        return customer.back(Err(Refusal::Busy));
+    }
+    let mut page = html(status, page::busy(&customer.checkouts.shop, customer.language));
+    let retry = answer.headers().get(header::RETRY_AFTER).cloned();
+    page.headers_mut().extend(retry.map(|retry| (header::RETRY_AFTER, retry)));
+    page
 }
 
 /// A file that the page loads.
@@ -187,70 +154,65 @@ pub(crate) fn asset(kind: &'static str, content: &'static str) -> Response {
     (headers, content).into_response()
 }
 
-impl Checkouts {
+impl Customer {
+    /// Order of the link in the URL.
+    fn by_link(&self) -> Answer<OrderId> {
+        self.checkouts.auth.verify_link(&self.order_id, &self.query)
+    }
+
     /// Stores the link in a cookie and redirects to the page.
-    fn enter(
-        &self,
-        id: OrderId,
-        headers: &HeaderMap,
-        query: &Query,
-        language: Language,
-    ) -> Response {
-        let (end, link) = (link_end(query), link(query));
-        let seconds = end.0.saturating_sub(self.clock.now().seconds().0).min(COOKIE_SECONDS_MAX);
+    fn enter(&self, id: OrderId) -> Response {
+        let (end, link) = (link_end(&self.query), link(&self.query));
+        let now = self.checkouts.clock.now().seconds();
+        let seconds = end.0.saturating_sub(now.0).min(COOKIE_SECONDS_MAX);
         // The proxy in front reports TLS. A client that forges the header only changes its own cookie.
-        let by_tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+        let by_tls = self.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
         let secure = if by_tls { "; Secure" } else { "" };
         let name = cookie_name(id);
         let cookie = format!("{name}={link}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
-        let to = format!("../{id}{}", chosen(query, '?', language));
+        let to = format!("../{id}{}", self.chosen('?'));
         match HeaderValue::from_str(&cookie) {
             Ok(cookie) => ([(header::SET_COOKIE, cookie)], lead(to)).into_response(),
-            Err(_) => self.refused(Refusal::SignatureFailed, language),
+            Err(_) => self.refused(Refusal::SignatureFailed),
         }
     }
 
     /// Order of the link in the customer's cookie, and the link's expiry.
-    fn linked(&self, order_id: &str, headers: &HeaderMap) -> Answer<(OrderId, UnixSeconds)> {
-        let named = order_id.parse().ok().map(cookie_name).ok_or(Refusal::SignatureFailed)?;
-        let link = Query::parse(cookie(headers, &named).unwrap_or_default());
-        Ok((self.auth.verify_link(order_id, &link)?, link_end(&link)))
+    fn linked(&self) -> Answer<(OrderId, UnixSeconds)> {
+        let named = self.order_id.parse().ok().map(cookie_name).ok_or(Refusal::SignatureFailed)?;
+        let link = Query::parse(cookie(&self.headers, &named).unwrap_or_default());
+        Ok((self.checkouts.auth.verify_link(&self.order_id, &link)?, link_end(&link)))
     }
 
     /// [`Self::linked`] for a request by the page. A form of another site has no authority.
-    fn visitor(&self, order_id: &str, headers: &HeaderMap) -> Answer<(OrderId, UnixSeconds)> {
-        if origins::is_foreign(headers, &[]) {
+    fn visitor(&self) -> Answer<(OrderId, UnixSeconds)> {
+        if origins::is_foreign(&self.headers, &[]) {
             return Err(Refusal::SignatureFailed);
         }
-        self.linked(order_id, headers)
+        self.linked()
     }
 
-    async fn show(
-        &self,
-        commands: &Commands,
-        order_id: &str,
-        headers: &HeaderMap,
-        query: &Query,
-    ) -> Answer<Html> {
-        let (id, _) = self.linked(order_id, headers)?;
-        let checkout = self.reads.checkout(id).await?;
-        let choices = self.reads.choices_of(&checkout);
-        let word = |name| query.text(name).ok().flatten();
+    async fn show(&self, commands: &Commands) -> Answer<Html> {
+        let Checkouts { reads, clock, shop, .. } = &self.checkouts;
+        let (id, _) = self.linked()?;
+        let checkout = reads.checkout(id).await?;
+        let choices = reads.choices_of(&checkout);
+        let word = |name| self.query.text(name).ok().flatten();
         let look_up = match word("tx") {
             Some(text) => Some(self.look_up(commands, id, text).await?),
             None => None,
         };
         Ok(page::render(&PageInput {
-            shop: &self.shop,
-            catalog: self.reads.catalog(),
+            shop,
+            catalog: reads.catalog(),
             order: &checkout.order,
             transfers: &checkout.transfers,
             possible: &checkout.possible,
             look_up: look_up.as_ref(),
             choices: &choices,
             is_stopped: checkout.is_stopped(),
-            now: self.clock.now().seconds(),
-            language: language(headers, query),
+            now: clock.now().seconds(),
+            language: self.language,
             is_changing: word("change").is_some(),
             is_again: word("again").is_some(),
             problem: word("problem").and_then(Problem::named),
@@ -263,15 +225,15 @@ impl Checkouts {
         if commands.limit(id).is_err() {
             return Ok(LookUp::Later);
         }
-        let mut seen = self.reads.transaction(id, hash).await?;
+        let mut seen = self.checkouts.reads.transaction(id, hash).await?;
         // A transfer that failed to confirm is in no block: it is not shown.
         seen.retain(|of| of.transfer.status != TransferStatus::FailedToConfirm);
         Ok(LookUp::Found(seen))
     }
 
-    async fn pay_by_test_buyer(&self, order_id: &str, headers: &HeaderMap) -> Answer<()> {
-        let id = self.visitor(order_id, headers)?.0;
-        let order = self.reads.order(id).await?;
+    async fn pay_by_test_buyer(&self) -> Answer<()> {
+        let id = self.visitor()?.0;
+        let order = self.checkouts.reads.order(id).await?;
         let mut deposits = order.deposits.iter().rev();
         let open = deposits.find(|of| of.state == DepositState::Open).ok_or(Refusal::NotPending)?;
         let contract = StablecoinContract {
@@ -283,7 +245,7 @@ impl Checkouts {
         let units = open.value.and_then(|value| value.to_units(contract.decimals));
         let units = units.ok_or(Refusal::NoWallet)?;
         let (blockchain, to) = (open.blockchain, open.wallet_address);
-        let buyer = self.buyer.as_ref().ok_or(Refusal::ResourceNotFound)?;
+        let buyer = self.checkouts.buyer.as_ref().ok_or(Refusal::ResourceNotFound)?;
         buyer.pay(TestPayment { blockchain, contract, to, units }).await.map_err(|error| {
             tracing::warn!(error, "the test buyer cannot pay");
             Refusal::Internal
@@ -291,28 +253,34 @@ impl Checkouts {
     }
 
     /// A page for an invalid link, or for a missing order.
-    fn refused(&self, refusal: Refusal, language: Language) -> Response {
+    fn refused(&self, refusal: Refusal) -> Response {
         let status = refusal.status();
         if status.is_server_error() {
             return refusal.into_response();
         }
-        html(status, page::no_order(&self.shop, language))
+        html(status, page::no_order(&self.checkouts.shop, self.language))
     }
-}
 
-/// Redirects to the page after a form, with the problem as a word in the URL.
-fn back(order_id: &str, language: Language, done: Answer<()>) -> Response {
-    // A malformed id must not become a path.
-    let id = order_id.parse().unwrap_or(OrderId(uuid::Uuid::nil()));
-    let mut to = format!("../{id}?lang={}", language.tag());
-    if let Err(refusal) = done {
-        let problem = problem(&refusal);
-        // The problem concerns the requested choice, not an open deposit.
-        let anew =
-            if matches!(problem, Problem::Unseen | Problem::Full) { "&change=1" } else { "" };
-        to = format!("{to}{anew}&problem={}", problem.word());
+    /// Redirects to the page after a form, with the problem as a word in the URL.
+    fn back(&self, done: Answer<()>) -> Response {
+        // A malformed id must not become a path.
+        let id = self.order_id.parse().unwrap_or(OrderId(uuid::Uuid::nil()));
+        let mut to = format!("../{id}?lang={}", self.language.tag());
+        if let Err(refusal) = done {
+            let problem = problem(&refusal);
+            // The problem concerns the requested choice, not an open deposit.
+            let anew =
+                if matches!(problem, Problem::Unseen | Problem::Full) { "&change=1" } else { "" };
+            to = format!("{to}{anew}&problem={}", problem.word());
+        }
+        lead(to)
     }
-    lead(to)
+
+    /// Language parameter for a URL, if the link names one.
+    fn chosen(&self, separator: char) -> String {
+        let is_chosen = matches!(self.query.text("lang"), Ok(Some(_)));
+        if is_chosen { format!("{separator}lang={}", self.language.tag()) } else { String::new() }
+    }
 }
 
 /// Redirects to a relative URL, for an installation behind a proxy with a path prefix.
@@ -358,12 +326,6 @@ fn html(status: StatusCode, page: Html) -> Response {
     // With "no-referrer" a browser sends `Origin: null` with the forms of the page. Laxer policies send the path, which
     // may be a link.
     page::response(status, page, "strict-origin", BY_SIGNATURE)
-}
-
-/// Language parameter for a URL, if the link names one.
-fn chosen(query: &Query, separator: char, language: Language) -> String {
-    let is_chosen = matches!(query.text("lang"), Ok(Some(_)));
-    if is_chosen { format!("{separator}lang={}", language.tag()) } else { String::new() }
 }
 
 /// A verified link, without other parameters of its URL.
