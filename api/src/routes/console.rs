@@ -7,7 +7,6 @@ mod exports;
 mod lists;
 mod pages;
 
-use std::convert::Infallible;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -87,14 +86,21 @@ pub(crate) struct Console {
     pub(crate) version: &'static str,
 }
 
-impl<S: Sync> FromRequestParts<S> for Console
-where
-    Self: FromRef<S>,
-{
-    type Rejection = Infallible;
+/// A request of an operator who has signed in.
+struct Desk {
+    console: Console,
+    visit: Visit,
+}
 
-    async fn from_request_parts(_: &mut Parts, state: &S) -> Result<Self, Infallible> {
-        Ok(Self::from_ref(state))
+impl<S: Sync> FromRequestParts<S> for Desk
+where
+    Console: FromRef<S>,
+{
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+        let visit = Visit::from_request_parts(parts, state).await?;
+        Ok(Self { console: Console::from_ref(state), visit })
     }
 }
 
@@ -251,10 +257,6 @@ impl Console {
         Ok(Request::from_parts(parts, form.into()))
     }
 
-    fn shown(&self, visit: &Visit, page: Page) -> Response {
-        console::shown(StatusCode::OK, visit, page, self.version)
-    }
-
     /// Reads the log and the tables.
     fn read<T: Send + 'static>(
         &self,
@@ -264,24 +266,6 @@ impl Console {
         let layout = log.layout();
         let read = move || ask(&mut Reader::new(Served(log), Some(store), layout, READING_MAX));
         async { tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Internal)? }
-    }
-
-    /// [`Self::read`] with the operator's permit. The time limit starts with the permit.
-    async fn inspect<T: Send + 'static>(
-        &self,
-        by: &Operator,
-        ask: impl FnOnce(&mut Reader<Served>) -> Answer<T> + Send + 'static,
-    ) -> Answer<T> {
-        by.list_gate.clone().take(self.read(ask)).await
-    }
-
-    /// Reads the tables with the operator's permit.
-    async fn in_turn<T: Send + 'static, F: Future<Output = Answer<T>> + Send + 'static>(
-        &self,
-        visit: &Visit,
-        read: impl FnOnce(Reads) -> F,
-    ) -> Answer<T> {
-        visit.operator.list_gate.clone().take(read(self.reads.clone())).await
     }
 
     fn since(&self) -> UnixMicros {
@@ -294,30 +278,51 @@ impl Console {
         let read = self.read(move |reader| overview::ask(reader, &catalog, now));
         self.overview.get(now, read).await
     }
+}
 
-    async fn open_alerts(&self, by: &Operator) -> Answer<OpenAlerts> {
-        self.inspect(by, |reader| crate::inspect::survey::open_alerts(reader.source())).await
+impl Desk {
+    fn shown(&self, page: Page) -> Response {
+        console::shown(StatusCode::OK, &self.visit, page, self.console.version)
+    }
+
+    /// [`Console::read`] with the operator's permit. The time limit starts with the permit.
+    async fn inspect<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut Reader<Served>) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
+        self.visit.operator.list_gate.clone().take(self.console.read(ask)).await
+    }
+
+    /// Reads the tables with the operator's permit.
+    async fn in_turn<T: Send + 'static, F: Future<Output = Answer<T>> + Send + 'static>(
+        &self,
+        read: impl FnOnce(Reads) -> F,
+    ) -> Answer<T> {
+        self.visit.operator.list_gate.clone().take(read(self.console.reads.clone())).await
+    }
+
+    async fn open_alerts(&self) -> Answer<OpenAlerts> {
+        self.inspect(|reader| crate::inspect::survey::open_alerts(reader.source())).await
     }
 
     async fn newest<T: schemas::record::Record + Send + 'static>(
         &self,
-        visit: &Visit,
         topic: Topic,
         query: &Query,
     ) -> Answer<Newest<T>> {
-        let (log, before) = (self.log.clone(), query.parsed("before")?);
-        self.inspect(&visit.operator, move |_| records::newest(&*log, topic, before)).await
+        let (log, before) = (self.console.log.clone(), query.parsed("before")?);
+        self.inspect(move |_| records::newest(&*log, topic, before)).await
     }
 }
 
 /// `GET /console/sign-in`
-async fn sign_in_form(console: Console, query: Query) -> Response {
+async fn sign_in_form(State(console): State<Console>, query: Query) -> Response {
     console::sign_in(StatusCode::OK, None, wanted(&query), console.version)
 }
 
 /// `POST /console/sign-in`
 async fn sign_in(
-    console: Console,
+    State(console): State<Console>,
     client: Option<Client>,
     headers: HeaderMap,
     Form(form): Form,
@@ -343,7 +348,7 @@ async fn sign_in(
 }
 
 /// `POST /console/sign-out`
-async fn sign_out(console: Console, headers: HeaderMap) -> Response {
+async fn sign_out(State(console): State<Console>, headers: HeaderMap) -> Response {
     if let Some(number) = cookie(&headers, COOKIE) {
         console.sessions.end(number);
     }
@@ -362,8 +367,8 @@ fn with_cookie(headers: &HeaderMap, number: &str, seconds: i64, to: &str) -> Res
 }
 
 /// `GET /console`
-async fn first(console: Console, visit: Visit) -> Answer {
-    Ok(console.shown(&visit, overview::render(&*console.overview().await?)))
+async fn first(desk: Desk) -> Answer {
+    Ok(desk.shown(overview::render(&*desk.console.overview().await?)))
 }
 
 /// Value of a filter; none if it is empty.

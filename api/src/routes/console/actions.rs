@@ -9,15 +9,25 @@ use crate::stops;
 /// Maximum time to resend webhooks for one form: a request may take half a minute.
 const REDRIVING_MAX: Duration = Duration::from_secs(15);
 
-/// Refuses an operator who may only read.
-fn offered(visit: &Visit) -> Answer<()> {
-    if visit.operator.may_operate() { Ok(()) } else { Err(Refusal::ReadOnly) }
+impl Desk {
+    /// Refuses an operator who may only read.
+    fn must_operate(&self) -> Answer<()> {
+        if self.visit.operator.may_operate() { Ok(()) } else { Err(Refusal::ReadOnly) }
+    }
+
+    /// Plans the redrive of the webhooks that a query or a form selects.
+    async fn plan(&self, fields: &Query) -> Answer<(deliveries::Plan, Filter)> {
+        let (filter, now) = (of_filter(fields)?, self.console.clock.now());
+        let of = filter.clone();
+        let plan = self.inspect(move |reader| deliveries::plan(reader, &of, now)).await?;
+        Ok((plan, filter))
+    }
 }
 
-async fn asked(console: Console, visit: Visit, id: OrderId, action: Action) -> Answer {
-    offered(&visit)?;
-    let row = console.reads.order_row(id).await?;
-    Ok(console.shown(&visit, action::on_order(action, &row.order, &visit)))
+async fn asked(desk: Desk, id: OrderId, action: Action) -> Answer {
+    desk.must_operate()?;
+    let row = desk.console.reads.order_row(id).await?;
+    Ok(desk.shown(action::on_order(action, &row.order, &desk.visit)))
 }
 
 /// `GET /console/orders/{order_id}/…`: confirmation page of an action on an order.
@@ -26,9 +36,7 @@ where
     S: Clone + Send + Sync + 'static,
     Console: FromRef<S>,
 {
-    get(move |console: Console, visit: Visit, Named(id): Named<OrderId>| {
-        asked(console, visit, id, action)
-    })
+    get(move |desk: Desk, Named(id): Named<OrderId>| asked(desk, id, action))
 }
 
 fn done(to: &str, action: Action) -> Response {
@@ -62,14 +70,10 @@ pub(super) async fn resend_order(
 }
 
 /// `GET /console/transfers/{transfer_id}/resend-webhook`
-pub(super) async fn ask_resend_transfer(
-    console: Console,
-    visit: Visit,
-    Named(id): Named<i64>,
-) -> Answer {
-    offered(&visit)?;
-    let transfer = console.reads.transfer(TransferId(id)).await?;
-    Ok(console.shown(&visit, action::on_transfer(Action::ResendTransfer, &transfer, &visit)))
+pub(super) async fn ask_resend_transfer(desk: Desk, Named(id): Named<i64>) -> Answer {
+    desk.must_operate()?;
+    let transfer = desk.console.reads.transfer(TransferId(id)).await?;
+    Ok(desk.shown(action::on_transfer(Action::ResendTransfer, &transfer, &desk.visit)))
 }
 
 /// `POST /console/transfers/{transfer_id}/resend-webhook`
@@ -83,17 +87,12 @@ pub(super) async fn resend_transfer(
 }
 
 /// `GET /console/transfers/{transfer_id}/attach?order_id=`
-pub(super) async fn ask_attach(
-    console: Console,
-    visit: Visit,
-    Named(id): Named<i64>,
-    query: Query,
-) -> Answer {
-    offered(&visit)?;
-    let transfer = console.reads.transfer(TransferId(id)).await?;
+pub(super) async fn ask_attach(desk: Desk, Named(id): Named<i64>, query: Query) -> Answer {
+    desk.must_operate()?;
+    let transfer = desk.console.reads.transfer(TransferId(id)).await?;
     let order_id = query.text("order_id")?.map(str::trim).and_then(|text| text.parse().ok());
-    let row = console.reads.order_row(order_id.ok_or(Refusal::OrderNotFound)?).await?;
-    Ok(console.shown(&visit, action::attach(&transfer, &row.order, &visit)))
+    let row = desk.console.reads.order_row(order_id.ok_or(Refusal::OrderNotFound)?).await?;
+    Ok(desk.shown(action::attach(&transfer, &row.order, &desk.visit)))
 }
 
 /// `POST /console/transfers/{transfer_id}/attach`
@@ -118,15 +117,15 @@ fn subject(fields: &Query) -> Answer<(&str, &str)> {
 }
 
 /// `GET /console/stops?subject=&blockchain=`
-pub(super) async fn ask_stop(console: Console, visit: Visit, query: Query) -> Answer {
-    offered(&visit)?;
-    Ok(console.shown(&visit, action::stop(Action::Stop, subject(&query)?, &visit)))
+pub(super) async fn ask_stop(desk: Desk, query: Query) -> Answer {
+    desk.must_operate()?;
+    Ok(desk.shown(action::stop(Action::Stop, subject(&query)?, &desk.visit)))
 }
 
 /// `GET /console/stops/end?subject=&blockchain=`
-pub(super) async fn ask_resume(console: Console, visit: Visit, query: Query) -> Answer {
-    offered(&visit)?;
-    Ok(console.shown(&visit, action::stop(Action::Resume, subject(&query)?, &visit)))
+pub(super) async fn ask_resume(desk: Desk, query: Query) -> Answer {
+    desk.must_operate()?;
+    Ok(desk.shown(action::stop(Action::Resume, subject(&query)?, &desk.visit)))
 }
 
 async fn command(commands: &Commands, by: &Operator, form: &[u8], begins: bool) -> Answer<()> {
@@ -149,12 +148,12 @@ pub(super) async fn resume(commands: Commands, by: Operator, Form(form): Form) -
 }
 
 /// `GET /console/alerts/resolve?alert_id=`
-pub(super) async fn ask_resolve(console: Console, visit: Visit, query: Query) -> Answer {
-    offered(&visit)?;
-    let open = console.open_alerts(&visit.operator).await?;
+pub(super) async fn ask_resolve(desk: Desk, query: Query) -> Answer {
+    desk.must_operate()?;
+    let open = desk.open_alerts().await?;
     let alert = query.text("alert_id")?.and_then(|id| open.get(id));
     let alert = alert.ok_or(Refusal::ResourceNotFound)?;
-    Ok(console.shown(&visit, alerts::resolve(alert, &visit)))
+    Ok(desk.shown(alerts::resolve(alert, &desk.visit)))
 }
 
 /// `POST /console/alerts/resolve`
@@ -167,14 +166,10 @@ pub(super) async fn resolve(commands: Commands, by: Operator, Form(form): Form) 
 }
 
 /// `GET /console/dead-letters/{number}/replay`
-pub(super) async fn ask_replay(
-    console: Console,
-    visit: Visit,
-    Named(number): Named<i64>,
-) -> Answer {
-    offered(&visit)?;
-    let letter = console.letter(&visit, number).await?;
-    Ok(console.shown(&visit, letter.replay(&visit)?))
+pub(super) async fn ask_replay(desk: Desk, Named(number): Named<i64>) -> Answer {
+    desk.must_operate()?;
+    let letter = desk.letter(number).await?;
+    Ok(desk.shown(letter.replay(&desk.visit)?))
 }
 
 /// `POST /console/dead-letters/{number}/replay`
@@ -183,37 +178,20 @@ pub(super) async fn replay(commands: Commands, by: Operator, Named(number): Name
     Ok(done(&format!("/console/dead-letters/{number}"), Action::Replay))
 }
 
-/// Plans the redrive of the webhooks that a query or a form selects.
-async fn plan(
-    console: &Console,
-    by: &Operator,
-    fields: &Query,
-) -> Answer<(deliveries::Plan, Filter)> {
-    let (filter, now) = (of_filter(fields)?, console.clock.now());
-    let of = filter.clone();
-    let plan = console.inspect(by, move |reader| deliveries::plan(reader, &of, now)).await?;
-    Ok((plan, filter))
-}
-
 /// `GET /console/deliveries/redrive?host=&outcome=&kind=`
-pub(super) async fn ask_redrive(console: Console, visit: Visit, query: Query) -> Answer {
-    offered(&visit)?;
-    let (plan, filter) = plan(&console, &visit.operator, &query).await?;
-    Ok(console.shown(&visit, plan.ask(&filter, &visit)))
+pub(super) async fn ask_redrive(desk: Desk, query: Query) -> Answer {
+    desk.must_operate()?;
+    let (plan, filter) = desk.plan(&query).await?;
+    Ok(desk.shown(plan.ask(&filter, &desk.visit)))
 }
 
 /// `POST /console/deliveries/redrive`
-pub(super) async fn redrive(
-    console: Console,
-    visit: Visit,
-    commands: Commands,
-    Form(form): Form,
-) -> Answer {
-    let by = &visit.operator;
+pub(super) async fn redrive(desk: Desk, commands: Commands, Form(form): Form) -> Answer {
+    let by = &desk.visit.operator;
     let fields = Query::parse(std::str::from_utf8(&form).unwrap_or_default());
     // One redrive at a time, so that each skips what an earlier one has resent.
-    let _turn = console.redriving.try_lock().map_err(|_| Refusal::Busy)?;
-    let (plan, filter) = plan(&console, by, &fields).await?;
+    let _turn = desk.console.redriving.try_lock().map_err(|_| Refusal::Busy)?;
+    let (plan, filter) = desk.plan(&fields).await?;
     let (mut done, begun) = (Vec::new(), Instant::now());
     let mut turns = interval(Duration::from_secs(1) / REDRIVES_A_SECOND);
     // A slow answer causes no burst afterwards.
@@ -230,5 +208,5 @@ pub(super) async fn redrive(
             break;
         }
     }
-    Ok(console.shown(&visit, plan.done(&done, &filter)))
+    Ok(desk.shown(plan.done(&done, &filter)))
 }

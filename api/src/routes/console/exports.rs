@@ -93,17 +93,10 @@ impl Export {
     }
 }
 
-impl Console {
+impl Desk {
     /// Streams a file. A failure ends the connection, so that no client takes a part for the whole.
-    async fn file(
-        &self,
-        by: Operator,
-        file: &'static File,
-        filter: Filter,
-        since: UnixMicros,
-    ) -> Answer {
-        let log = self.log.clone();
-        let places = self.inspect(&by, move |reader| {
+    async fn file(&self, file: &'static File, filter: Filter, since: UnixMicros) -> Answer {
+        let places = self.inspect(move |reader| {
             let log = reader.source().0.clone();
             let place = |partition| {
                 let of = TopicPartition { topic: file.topic, partition };
@@ -113,7 +106,8 @@ impl Console {
             };
             file.topic.all_partitions(&reader.layout).map(place).collect()
         });
-        let export = Export { log, by: by.clone(), file, filter, places: places.await? };
+        let (log, by) = (self.console.log.clone(), self.visit.operator.clone());
+        let export = Export { log, by, file, filter, places: places.await? };
         let lines = stream::unfold(Some(export), |export| async move {
             let mut export = export?;
             match export.next().await {
@@ -128,24 +122,24 @@ impl Console {
 }
 
 /// `GET /console/export/alerts`
-pub(super) async fn alerts(console: Console, by: Operator) -> Answer {
-    console.file(by, &ALERTS, Filter::default(), ALL).await
+pub(super) async fn alerts(desk: Desk) -> Answer {
+    desk.file(&ALERTS, Filter::default(), ALL).await
 }
 
 /// `GET /console/export/audit`
-pub(super) async fn audit(console: Console, by: Operator) -> Answer {
-    console.file(by, &AUDIT, Filter::default(), ALL).await
+pub(super) async fn audit(desk: Desk) -> Answer {
+    desk.file(&AUDIT, Filter::default(), ALL).await
 }
 
 /// `GET /console/export/dead-letters`
-pub(super) async fn dead_letters(console: Console, by: Operator) -> Answer {
-    console.file(by, &DEAD_LETTERS, Filter::default(), ALL).await
+pub(super) async fn dead_letters(desk: Desk) -> Answer {
+    desk.file(&DEAD_LETTERS, Filter::default(), ALL).await
 }
 
 /// `GET /console/export/deliveries?host=&outcome=&kind=`
-pub(super) async fn deliveries(console: Console, by: Operator, query: Query) -> Answer {
-    let since = console.clock.now().seconds().plus(-GIVEN_UP_SECONDS).micros();
-    console.file(by, &DELIVERIES, of_filter(&query)?, since).await
+pub(super) async fn deliveries(desk: Desk, query: Query) -> Answer {
+    let since = desk.console.clock.now().seconds().plus(-GIVEN_UP_SECONDS).micros();
+    desk.file(&DELIVERIES, of_filter(&query)?, since).await
 }
 
 /// `GET /console/export/transfers`
