@@ -38,9 +38,10 @@ impl Customers {
         Self { limits, refused: Occasions::default(), refusal, clock }
     }
 
-    /// Counts a request of this client.
-    pub(crate) fn admit(&self, client: Client) -> Answer<()> {
-        let Some(limits) = &self.limits else { return Ok(()) };
+    /// Counts a request of its client.
+    pub(crate) fn admit(&self, request: &Request) -> Answer<()> {
+        let client: Option<&Client> = request.extensions().get();
+        let Some((limits, client)) = self.limits.as_ref().zip(client) else { return Ok(()) };
         let now = self.clock.now();
         if limits.admit(client.key(), now) {
             return Ok(());
@@ -60,10 +61,10 @@ pub(crate) async fn limited(
     request: Request,
     next: Next,
 ) -> Response {
-    let client: Option<Client> = request.extensions().get().copied();
-    let client = client.filter(|_| request.method() != Method::OPTIONS);
-    match client.map_or(Ok(()), |client| customers.admit(client)) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
+    if request.method() != Method::OPTIONS
+        && let Err(refusal) = customers.admit(&request)
+    {
+        return refusal.into_response();
     }
+    next.run(request).await
 }

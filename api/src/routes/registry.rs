@@ -20,7 +20,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::client::Client;
 use crate::customers::Customers;
 use crate::machine::query::Query;
 
@@ -79,13 +78,13 @@ async fn limited(
     request: Request,
     next: Next,
 ) -> Response {
-    let client: Option<Client> = request.extensions().get().copied();
-    let client = client.filter(|_| request.method() == Method::POST);
-    let Err(refusal) = client.map_or(Ok(()), |client| producers.admit(client)) else {
-        return next.run(request).await;
-    };
-    let problem = Problem(StatusCode::TOO_MANY_REQUESTS, 429, refusal.to_string());
-    ([(header::RETRY_AFTER, "1")], problem).into_response()
+    if request.method() == Method::POST
+        && let Err(refusal) = producers.admit(&request)
+    {
+        let problem = Problem(StatusCode::TOO_MANY_REQUESTS, 429, refusal.to_string());
+        return ([(header::RETRY_AFTER, "1")], problem).into_response();
+    }
+    next.run(request).await
 }
 
 type Answer = Result<Reply, Problem>;
