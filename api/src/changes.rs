@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use log::{Bounds, Log, Offset, Record, TopicPartition};
 use schemas::record::Order;
-use schemas::{Incarnation, Topic, UnixMicros, UnixSeconds};
+use schemas::{Topic, UnixMicros, UnixSeconds};
 
-use crate::error::{Answer, Refusal};
+use crate::error::Answer;
 use crate::machine::changes::{Position, Start, is_change};
 
 /// Records per read.
@@ -27,33 +27,8 @@ pub(crate) struct Found {
     pub(crate) more: bool,
 }
 
-#[derive(Clone)]
-pub(crate) struct Changes {
-    log: Arc<dyn Log>,
-}
-
-impl Changes {
-    pub(crate) fn new(log: Arc<dyn Log>) -> Self {
-        Self { log }
-    }
-
-    pub(crate) fn incarnation(&self) -> Incarnation {
-        self.log.incarnation()
-    }
-
-    pub(crate) fn partitions(&self) -> usize {
-        Topic::Orders.all_partitions(&self.log.layout()).count()
-    }
-
-    /// At most `limit` changes from `start` on.
-    pub(crate) async fn read(&self, start: Start, limit: usize) -> Answer<Found> {
-        let log = self.log.clone();
-        let read = tokio::task::spawn_blocking(move || read(&*log, start, limit));
-        read.await.map_err(|_| Refusal::Internal)?
-    }
-}
-
-fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
+/// At most `limit` changes from `start` on. Blocks.
+pub(crate) fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
     let topic = Topic::Orders;
     let partitions = topic.all_partitions(&log.layout());
     let partitions: Vec<_> =

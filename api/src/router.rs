@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use log::Log;
 use runtime::traces::{self, Kind, Running};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -21,7 +22,6 @@ use uuid::Uuid;
 
 use crate::auth::{self, Auth};
 use crate::bodies::BODY_BYTES_MAX;
-use crate::changes::Changes;
 use crate::commands::Commands;
 use crate::customers::{self, Customers};
 use crate::error::{Invalid, Refusal};
@@ -63,7 +63,7 @@ pub(crate) struct Parts {
     pub(crate) commands: Commands,
     pub(crate) links: Links,
     pub(crate) reads: Reads,
-    pub(crate) changes: Changes,
+    pub(crate) log: Arc<dyn Log>,
     pub(crate) health: Health,
     pub(crate) checkouts: Checkouts,
     pub(crate) customers: Arc<Customers>,
@@ -86,7 +86,7 @@ parts! {
     Commands = commands,
     Links = links,
     Reads = reads,
-    Changes = changes,
+    Arc<dyn Log> = log,
     Health = health,
     Events = checkouts.events,
     Checkouts = checkouts,

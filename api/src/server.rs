@@ -15,7 +15,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
-use crate::changes::Changes;
 use crate::client::Entrance;
 use crate::commands::Commands;
 use crate::customers::{Customers, TOO_MANY_REQUESTS};
@@ -166,13 +165,13 @@ impl Server {
             redriving: Arc::default(),
             version,
         };
-        let changes = Changes::new(log.clone());
         let customers =
             Arc::new(Customers::new(self.customer_requests, TOO_MANY_REQUESTS, clock.clone()));
         let merchant = &config.merchant;
-        let commands = Commands::new(log, store, clock, feed, catalog, merchant, installation);
+        let commands =
+            Commands::new(log.clone(), store, clock, feed, catalog, merchant, installation);
         let parts =
-            Parts { auth, reads, commands, links, changes, health, checkouts, customers, console };
+            Parts { auth, reads, commands, links, log, health, checkouts, customers, console };
         Routes::new(parts, config.merchant.allowed_origins, self.topic_prefix)
     }
 }

@@ -1,17 +1,20 @@
 //! The service API (spec 4.1): signed requests of the merchant's backend.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
-use schemas::UnixSeconds;
+use log::Log;
+use schemas::{Topic, UnixSeconds};
 use serde_json::{Value, json};
 use store::{OrderFilter, OrderRow, Page};
 
 use crate::auth::Signed;
-use crate::changes::Changes;
+use crate::changes;
 use crate::commands::Commands;
-use crate::error::{Answer, Invalid};
+use crate::error::{Answer, Invalid, Refusal};
 use crate::links::Links;
 use crate::machine::changes::{Position, Start};
 use crate::machine::creation::{Created, check_key};
@@ -92,24 +95,26 @@ pub(crate) async fn list(State(reads): State<Reads>, Signed(body): Signed) -> An
 json::fields! { ChangesBody { cursor, since, limit } }
 
 /// `POST /orders/changes`
-pub(crate) async fn changes(State(changes): State<Changes>, Signed(body): Signed) -> Answer {
+pub(crate) async fn changes(State(log): State<Arc<dyn Log>>, Signed(body): Signed) -> Answer {
     let body: ChangesBody = json::only(&body)?;
     let cursor: Option<String> = json::optional("cursor", body.cursor)?;
+    let incarnation = log.incarnation();
     let start = match (cursor, json::integer("since", body.since, 0..=i64::MAX)?) {
         (Some(_), Some(_)) => {
             return Err(Invalid::new("since", "must not be given with cursor").into());
         }
         (Some(text), None) => {
-            let partitions = changes.partitions();
-            Start::After(Position::parse(&text, partitions, changes.incarnation())?)
+            let partitions = Topic::Orders.all_partitions(&log.layout()).count();
+            Start::After(Position::parse(&text, partitions, incarnation)?)
         }
         (None, Some(since)) => Start::Since(UnixSeconds(since)),
         (None, None) => Start::Oldest,
     };
     let limit = usize::try_from(limit(body.limit)?).unwrap_or(usize::MAX);
-    let found = changes.read(start, limit).await?;
+    let read = tokio::task::spawn_blocking(move || changes::read(&*log, start, limit));
+    let found = read.await.map_err(|_| Refusal::Internal)??;
     let orders: Vec<_> = found.orders.iter().map(ChangeView::new).collect();
-    let cursor = found.position.text(changes.incarnation());
+    let cursor = found.position.text(incarnation);
     let answer = json!({ "orders": orders, "cursor": cursor, "more": found.more });
     Ok(Json(answer).into_response())
 }
