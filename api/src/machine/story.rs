@@ -65,42 +65,25 @@ pub enum Event {
 impl Event {
     /// The time of the event, by the clock of the process that wrote it.
     pub const fn at(&self) -> UnixMicros {
-        match self {
-            Self::Order(order) => order.updated_at,
-            Self::Deposit(deposit) => deposit.updated_at,
-            Self::Transfer(transfer) => transfer.updated_at,
-            Self::Confirmed(confirmation) => confirmation.at,
-            Self::Attempt(attempt) => attempt.attempted_at,
-            Self::Dead(_, at) => *at,
-            Self::Alert(alert) => alert.raised_at,
-            Self::Operator(entry) => entry.requested_at,
-        }
+        self.place().0
     }
 
     /// Its kind, in a word.
     pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Order(_) => "order",
-            Self::Deposit(_) => "deposit",
-            Self::Transfer(_) => "transfer",
-            Self::Confirmed(_) => "head",
-            Self::Attempt(_) | Self::Dead(..) => "webhook",
-            Self::Alert(_) => "alert",
-            Self::Operator(_) => "operator",
-        }
+        self.place().2
     }
 
-    /// At equal times, causes precede effects.
-    const fn rank(&self) -> u8 {
+    /// Its time, its rank and its kind. At equal times, causes precede effects.
+    const fn place(&self) -> (UnixMicros, u8, &'static str) {
         match self {
-            Self::Operator(_) => 0,
-            Self::Confirmed(_) => 1,
-            Self::Transfer(_) => 2,
-            Self::Deposit(_) => 3,
-            Self::Order(_) => 4,
-            Self::Attempt(_) => 5,
-            Self::Dead(..) => 6,
-            Self::Alert(_) => 7,
+            Self::Operator(entry) => (entry.requested_at, 0, "operator"),
+            Self::Confirmed(by) => (by.at, 1, "head"),
+            Self::Transfer(transfer) => (transfer.updated_at, 2, "transfer"),
+            Self::Deposit(deposit) => (deposit.updated_at, 3, "deposit"),
+            Self::Order(order) => (order.updated_at, 4, "order"),
+            Self::Attempt(attempt) => (attempt.attempted_at, 5, "webhook"),
+            Self::Dead(_, at) => (*at, 6, "webhook"),
+            Self::Alert(alert) => (alert.raised_at, 7, "alert"),
         }
     }
 
@@ -149,7 +132,7 @@ pub struct Story {
 impl Story {
     /// Sorts events and removes duplicates.
     pub fn new(mut events: Vec<Event>) -> Self {
-        events.sort_by_key(|event| (event.at(), event.rank()));
+        events.sort_by_key(Event::place);
         events.dedup();
         let (mut order, mut transfers): (Option<Order>, Vec<Transfer>) = (None, Vec::new());
         for event in &events {
