@@ -5,22 +5,8 @@ use schemas::record::{Alert, AuditEntry};
 use schemas::{AuditAction, CodecError, Partition, Topic, UnixMicros};
 
 use crate::audit::{self, Asker};
-use crate::error::Invalid;
-use crate::machine::json;
 
 const REASON_BYTES_MAX: usize = 500;
-
-json::fields! {
-    /// The body of `POST /alerts/resolve`.
-    Body { alert_id, reason }
-}
-
-/// Reads a body: the name of the alert, and the reason.
-pub(crate) fn parse(body: &[u8]) -> Result<(String, Option<String>), Invalid> {
-    let body: Body = json::only(body)?;
-    let alert_id = json::text("alert_id", "string", body.alert_id)?;
-    Ok((alert_id, json::optional("reason", body.reason)?))
-}
 
 /// Resolution of an alert by an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,22 +8,9 @@ use schemas::{
 
 use crate::audit::{self, Asker};
 use crate::error::Invalid;
-use crate::machine::json;
 
 /// Key of the commands of a stop, which concern a whole lane.
 const KEY: &str = "lane";
-
-json::fields! {
-    /// The body of `POST /stops` and `POST /stops/end`.
-    Body { subject, blockchain }
-}
-
-/// Reads a body. Unknown fields are refused, because a misspelt one would stop more than was meant.
-pub(crate) fn parse(body: &[u8], begins: bool) -> Result<StopRequest, Invalid> {
-    let body: Body = json::only(body)?;
-    let subject = json::text("subject", "string", body.subject)?;
-    request(&subject, json::optional("blockchain", body.blockchain)?, begins)
-}
 
 /// [`StopRequest::parse`] for a request whose field `subject` may have the defect.
 pub(crate) fn request(

@@ -13,14 +13,15 @@ use store::{
 use super::listing::{self, Listing, array};
 use crate::auth::Operator;
 use crate::commands::Commands;
-use crate::error::Answer;
+use crate::error::{Answer, Invalid};
 use crate::extract::{Body, Named, NoQuery, Only};
+use crate::machine::json;
 use crate::machine::query::{PAGING, Query};
 use crate::reads::Reads;
 use crate::view::{
     AdminOrderView, AttemptView, CandidateView, DepositView, TransferView, WalletView,
 };
-use crate::{alerts, stops};
+use crate::{StopRequest, stops};
 
 const ORDERS: Listing<OrderRow> = Listing {
     name: "orders",
@@ -207,6 +208,8 @@ pub(crate) async fn attach(
     Ok(Json(AdminOrderView::new(&row)).into_response())
 }
 
+json::fields! { AlertBody { alert_id, reason } }
+
 /// `POST /alerts/resolve`
 pub(crate) async fn resolve_alert(
     commands: Commands,
@@ -214,14 +217,25 @@ pub(crate) async fn resolve_alert(
     _: NoQuery,
     Body(body): Body,
 ) -> Answer {
-    let (alert_id, reason) = alerts::parse(&body)?;
+    let body: AlertBody = json::only(&body)?;
+    let alert_id = json::text("alert_id", "string", body.alert_id)?;
+    let reason = json::optional("reason", body.reason)?;
     commands.resolve_alert(&by, &alert_id, reason).await?;
     Ok(Json(json!({})).into_response())
 }
 
+json::fields! { StopBody { subject, blockchain } }
+
+/// Reads a body. Unknown fields are refused, because a misspelt one would stop more than was meant.
+fn stop_request(body: &[u8], begins: bool) -> Result<StopRequest, Invalid> {
+    let body: StopBody = json::only(body)?;
+    let subject = json::text("subject", "string", body.subject)?;
+    stops::request(&subject, json::optional("blockchain", body.blockchain)?, begins)
+}
+
 /// `POST /stops`
 pub(crate) async fn stop(commands: Commands, by: Operator, _: NoQuery, Body(body): Body) -> Answer {
-    commands.stop(&by, &stops::parse(&body, true)?).await?;
+    commands.stop(&by, &stop_request(&body, true)?).await?;
     Ok(Json(json!({})).into_response())
 }
 
@@ -232,7 +246,7 @@ pub(crate) async fn resume(
     _: NoQuery,
     Body(body): Body,
 ) -> Answer {
-    commands.stop(&by, &stops::parse(&body, false)?).await?;
+    commands.stop(&by, &stop_request(&body, false)?).await?;
     Ok(Json(json!({})).into_response())
 }
 
