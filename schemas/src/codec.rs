@@ -43,12 +43,9 @@ pub enum CodecError {
     /// A word of a closed vocabulary that this version does not have.
     #[error("{name:?} has the {field} {word:?}, which this version does not know")]
     Word { name: SchemaName, field: &'static str, word: String },
-    /// The Avro binary does not fit the schema.
+    /// The Avro binary does not fit the schema, or its fields contradict each other.
     #[error("not a valid {name:?}: {cause}")]
     Avro { name: SchemaName, cause: String },
-    /// The fields are well-formed but contradict each other.
-    #[error("not a valid {name:?}: {cause}")]
-    Content { name: SchemaName, cause: &'static str },
     /// Bytes after the record's end.
     #[error("{0} bytes follow the record")]
     Trailing(usize),
@@ -65,7 +62,7 @@ impl CodecError {
                 !known.any(|schema| schema.id == *found)
             }
             Self::Word { .. } => true,
-            Self::Framing | Self::Avro { .. } | Self::Content { .. } | Self::Trailing(_) => false,
+            Self::Framing | Self::Avro { .. } | Self::Trailing(_) => false,
         }
     }
 }
@@ -111,13 +108,12 @@ pub(crate) fn codec(name: SchemaName) -> &'static Codec {
 /// # Errors
 /// [`CodecError::Avro`] if the record does not fit its schema, which is a defect of this program.
 pub fn encode<R: Record>(record: &R) -> Result<Vec<u8>, CodecError> {
-    codec(R::SCHEMA).encode(&record.to_wire())
+    codec(R::SCHEMA).encode(record)
 }
 
 /// Decodes the record in a value, written with any known version of its schema.
 pub fn decode<R: Record>(bytes: &[u8]) -> Result<R, CodecError> {
-    R::from_wire(codec(R::SCHEMA).decode(bytes)?)
-        .map_err(|cause| CodecError::Content { name: R::SCHEMA, cause })
+    codec(R::SCHEMA).decode(bytes)
 }
 
 /// Checks that this version can read a value of some record.
@@ -159,16 +155,16 @@ impl Codec {
         Self { written: Form::new(versions.written()), others }
     }
 
-    fn encode<W: Serialize>(&self, wire: &W) -> Result<Vec<u8>, CodecError> {
+    fn encode<R: Serialize>(&self, record: &R) -> Result<Vec<u8>, CodecError> {
         let Form { schema, .. } = &self.written;
         let mut bytes = Vec::with_capacity(BYTES_USUAL);
         bytes.push(MAGIC);
         bytes.extend_from_slice(&schema.id.to_be_bytes());
-        wire.serialize(Writer(&mut bytes)).map_err(|cause| self.misfit(cause))?;
+        record.serialize(Writer(&mut bytes)).map_err(|cause| self.misfit(cause))?;
         Ok(bytes)
     }
 
-    fn decode<W: DeserializeOwned>(&self, bytes: &[u8]) -> Result<W, CodecError> {
+    fn decode<R: DeserializeOwned>(&self, bytes: &[u8]) -> Result<R, CodecError> {
         let (form, body) = self.split(bytes)?;
         let newer = |cause: String| self.newer(bytes).unwrap_or_else(|| self.misfit(cause));
         if form.schema.id != self.written.schema.id {
@@ -176,7 +172,7 @@ impl Codec {
             return apache_avro::from_value(&value).map_err(|cause| newer(cause.to_string()));
         }
         let mut reader = Reader(body);
-        let record = W::deserialize(&mut reader).map_err(|cause| newer(cause.to_string()))?;
+        let record = R::deserialize(&mut reader).map_err(|cause| newer(cause.to_string()))?;
         end(record, reader.0)
     }
 
@@ -203,7 +199,7 @@ impl Codec {
         Some(CodecError::Word { name, field, word })
     }
 
-    fn misfit(&self, cause: impl ToString) -> CodecError {
+    pub(crate) fn misfit(&self, cause: impl ToString) -> CodecError {
         CodecError::Avro { name: self.written.schema.name, cause: cause.to_string() }
     }
 }

@@ -9,7 +9,8 @@ use crate::{Amount, CodecError, SchemaName, UnixMicros};
 /// The fields of a value as JSON: amounts as texts such as `"10.50"`, instants of the log as RFC 3339 in
 /// UTC, bytes as hexadecimal digits; everything else as it is.
 pub fn decode_json(name: SchemaName, bytes: &[u8]) -> Result<Json, CodecError> {
-    to_json(codec(name).value(bytes)?).map_err(|cause| CodecError::Content { name, cause })
+    let codec = codec(name);
+    to_json(codec.value(bytes)?).map_err(|cause| codec.misfit(cause))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "schemas use few of Avro's types")]

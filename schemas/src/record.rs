@@ -47,36 +47,21 @@ pub use stop::StopScope;
 pub use transfer::Transfer;
 pub use webhook::{Attempt, Delivery, WebhookEntry};
 
-/// A value of a topic.
-pub trait Record: Sized {
+/// A value of a topic, in the shape of its schema for serde.
+pub trait Record: Serialize + DeserializeOwned {
     /// The schema that its values are written with.
     const SCHEMA: SchemaName;
-    /// The shape of the schema in serde's terms.
-    type Wire: DeserializeOwned;
-
-    /// The record in its schema's form: a [`Record::Wire`], or a value serialized like one.
-    fn to_wire(&self) -> impl Serialize;
-
-    /// Builds a record from its wire form.
-    ///
-    /// # Errors
-    /// The wire form contradicts itself, for example a `kind` without its part; the text says how.
-    fn from_wire(wire: Self::Wire) -> Result<Self, &'static str>;
 }
 
-/// Records whose Rust type has the shape of the schema already.
-macro_rules! plain_record {
-    ($name:ident) => {
-        impl crate::record::Record for $name {
-            const SCHEMA: crate::SchemaName = crate::SchemaName::$name;
-            type Wire = Self;
-            fn to_wire(&self) -> impl serde::Serialize {
-                self
-            }
-            fn from_wire(wire: Self) -> Result<Self, &'static str> {
-                Ok(wire)
-            }
+macro_rules! records {
+    ($($name:ident)+) => {$(
+        impl Record for $name {
+            const SCHEMA: SchemaName = SchemaName::$name;
         }
-    };
+    )+};
 }
-use plain_record;
+
+records! {
+    ChainRecord OrderCommand DepositCommand Order Deposit Transfer MatchingEntry OrdersEntry ProcessorStep
+    Delivery Attempt WebhookEntry ChainProgress Alert AuditEntry DeadLetter
+}

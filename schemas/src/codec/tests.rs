@@ -14,6 +14,13 @@ use crate::record::{
 };
 use crate::{CloseReason, Epoch, TransferId, UnixMicros, UnixSeconds};
 
+/// Refusals of a record without the part that its kind needs.
+const CONTRADICTIONS: [&str; 3] = [
+    "kind and parts do not agree",
+    "the part that its kind needs is missing",
+    "it is not one of lane, deposit, transfer and watch",
+];
+
 #[test]
 fn bytes_that_are_no_record_have_their_own_errors() {
     let good = encode(&example::alert()).unwrap();
@@ -106,7 +113,7 @@ fn apache_avro_has_the_same_bytes() {
     fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) {
         let bytes = encode(record).unwrap();
         let value = codec(R::SCHEMA).value(&bytes).unwrap();
-        let by_name = R::from_wire(apache_avro::from_value(&value).unwrap()).unwrap();
+        let by_name: R = apache_avro::from_value(&value).unwrap();
         assert_eq!((&by_name, &decode::<R>(&bytes).unwrap()), (record, record));
         assert_eq!(written_by(R::SCHEMA.schema(), value), bytes[HEADER_BYTES..], "{:?}", R::SCHEMA);
     }
@@ -189,7 +196,7 @@ fn fields_have_the_order_of_their_schema() {
         let schema = parse(R::SCHEMA.schema().text);
         let (mut all, mut seen) = (BTreeMap::new(), BTreeSet::new());
         named(&schema, &mut all);
-        names(&apache_avro::to_value(record.to_wire()).unwrap(), &schema, &all, &mut seen);
+        names(&apache_avro::to_value(record).unwrap(), &schema, &all, &mut seen);
         (all.into_keys().collect(), seen)
     }
     let answer = OrderCommandBody::DepositClosed { slot: 0, reason: CloseReason::Expired };
@@ -454,8 +461,11 @@ fn what_a_version_may_lack_gets_its_default() {
             let mut short = bytes[..1].to_vec();
             short.extend_from_slice(&other.id.to_be_bytes());
             short.extend(written_by(other, value));
-            let read = codec_of_both.decode::<R::Wire>(&short);
-            read.unwrap_or_else(|error| panic!("without {record}.{field}: {error}"));
+            if let Err(error) = codec_of_both.decode::<R>(&short) {
+                let text = error.to_string();
+                let is_empty = CONTRADICTIONS.iter().any(|cause| text.contains(cause));
+                assert!(is_empty, "without {record}.{field}: {error}");
+            }
             count += 1;
         }
         count

@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use super::plain_record;
 use crate::{AlertKind, AlertState, Blockchain, OrderId, TransferId, UnixMicros};
 
 /// A condition for an operator, or its end (`alert.avsc`).
@@ -24,7 +23,6 @@ pub struct Alert {
     #[serde(default = "raised")]
     pub state: AlertState,
 }
-plain_record!(Alert);
 
 /// State of a record without the field.
 const fn raised() -> AlertState {

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plain_record;
 use crate::{AuditAction, CommandId, OrderId, TransferId, UnixMicros};
 
 /// Operator in the entry of a command of the executable.
@@ -25,4 +24,3 @@ pub struct AuditEntry {
     pub subject: Option<String>,
     pub requested_at: UnixMicros,
 }
-plain_record!(AuditEntry);

@@ -1,11 +1,11 @@
 //! Records that ingest publishes: transfers, retracts, heads, and each chain's progress.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Record, StopScope, plain_record};
+use super::StopScope;
 use crate::{
-    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, PaymentKey, SchemaName,
-    Stablecoin, TxHash, UnixMicros, UnixSeconds,
+    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, PaymentKey, Stablecoin,
+    TxHash, UnixMicros, UnixSeconds,
 };
 
 /// A block, by everything that orders and identifies it.
@@ -18,7 +18,8 @@ pub struct Block {
 }
 
 /// A record of `transfers.raw`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "ChainRecordWire")]
 pub struct ChainRecord {
     pub blockchain: Blockchain,
     pub epoch: Epoch,
@@ -168,8 +169,7 @@ impl Head {
 /// A [`ChainRecord`] as its schema has it: the bodies of all kinds side by side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "ChainRecord")]
-#[doc(hidden)]
-pub struct ChainRecordWire {
+struct ChainRecordWire {
     kind: ChainRecordKind,
     blockchain: Blockchain,
     epoch: Epoch,
@@ -183,11 +183,8 @@ pub struct ChainRecordWire {
     confirmed: bool,
 }
 
-impl Record for ChainRecord {
-    const SCHEMA: SchemaName = SchemaName::ChainRecord;
-    type Wire = ChainRecordWire;
-
-    fn to_wire(&self) -> impl Serialize {
+impl Serialize for ChainRecord {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use ChainRecordKind as Kind;
         let (kind, transfer, head, watch) = match &self.body {
             ChainBody::Transfer(seen) => (Kind::Transfer, Some(*seen), None, None),
@@ -195,7 +192,7 @@ impl Record for ChainRecord {
             ChainBody::Head(head) => (Kind::Head, None, Some(head.clone()), None),
             ChainBody::Watch(watch) => (Kind::Watch, None, None, Some(watch.clone())),
         };
-        ChainRecordWire {
+        let wire = ChainRecordWire {
             kind,
             blockchain: self.blockchain,
             epoch: self.epoch,
@@ -206,10 +203,14 @@ impl Record for ChainRecord {
             head,
             watch,
             confirmed: self.confirmed,
-        }
+        };
+        wire.serialize(serializer)
     }
+}
 
-    fn from_wire(wire: ChainRecordWire) -> Result<Self, &'static str> {
+impl TryFrom<ChainRecordWire> for ChainRecord {
+    type Error = &'static str;
+    fn try_from(wire: ChainRecordWire) -> Result<Self, &'static str> {
         use ChainRecordKind as Kind;
         let body = match (wire.kind, wire.transfer, wire.head, wire.watch) {
             (Kind::Transfer, Some(seen), None, None) => ChainBody::Transfer(seen),
@@ -266,4 +267,3 @@ pub struct ChainProgress {
     #[serde(default)]
     pub stopped: Vec<StopScope>,
 }
-plain_record!(ChainProgress);

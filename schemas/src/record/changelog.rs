@@ -3,17 +3,18 @@
 
 use std::borrow::Cow::{self, Borrowed};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Block, Order, PaymentRequest, Record, StopScope, Watch, plain_record};
+use super::{Block, Order, PaymentRequest, StopScope, Watch};
 use crate::{
     Address, Amount, BlockHash, CloseReason, CommandId, DepositId, Epoch, FulfillmentId, OrderId,
-    SchemaName, Stablecoin, TransferId, TransferStatus, TxHash, UnixMicros, UnixSeconds,
+    Stablecoin, TransferId, TransferStatus, TxHash, UnixMicros, UnixSeconds,
     UnknownReason, binary,
 };
 
 /// A value of `processor.matching.changelog`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "MatchingEntryWire<'static>")]
 pub enum MatchingEntry {
     /// Key `lane`.
     Lane(LaneEntry),
@@ -154,29 +155,28 @@ pub struct TransferEntry {
 /// A [`MatchingEntry`] as its schema has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "MatchingEntry")]
-#[doc(hidden)]
-pub struct MatchingEntryWire<'a> {
+struct MatchingEntryWire<'a> {
     lane: Option<Cow<'a, LaneEntry>>,
     deposit: Option<Cow<'a, DepositEntry>>,
     transfer: Option<Cow<'a, TransferEntry>>,
     watch: Option<Cow<'a, Watch>>,
 }
 
-impl Record for MatchingEntry {
-    const SCHEMA: SchemaName = SchemaName::MatchingEntry;
-    type Wire = MatchingEntryWire<'static>;
-
-    fn to_wire(&self) -> impl Serialize {
+impl Serialize for MatchingEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (lane, deposit, transfer, watch) = match self {
             Self::Lane(lane) => (Some(Borrowed(lane)), None, None, None),
             Self::Deposit(deposit) => (None, Some(Borrowed(deposit)), None, None),
             Self::Transfer(transfer) => (None, None, Some(Borrowed(transfer)), None),
             Self::Watch(watch) => (None, None, None, Some(Borrowed(watch))),
         };
-        MatchingEntryWire { lane, deposit, transfer, watch }
+        MatchingEntryWire { lane, deposit, transfer, watch }.serialize(serializer)
     }
+}
 
-    fn from_wire(wire: MatchingEntryWire<'static>) -> Result<Self, &'static str> {
+impl TryFrom<MatchingEntryWire<'_>> for MatchingEntry {
+    type Error = &'static str;
+    fn try_from(wire: MatchingEntryWire<'_>) -> Result<Self, &'static str> {
         match (wire.lane, wire.deposit, wire.transfer, wire.watch) {
             (Some(lane), None, None, None) => Ok(Self::Lane(lane.into_owned())),
             (None, Some(deposit), None, None) => Ok(Self::Deposit(deposit.into_owned())),
@@ -199,7 +199,6 @@ pub struct OrdersEntry {
     /// Time of the last request to lanes for the state of its open deposits.
     pub asked_at: Option<UnixSeconds>,
 }
-plain_record!(OrdersEntry);
 
 /// A choice of chain and stablecoin that wallets are tried for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

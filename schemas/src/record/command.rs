@@ -1,17 +1,18 @@
 //! Commands to the two machines of the processor.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-use super::{AmountRule, Order, Record, StopScope, Transfer};
+use super::{AmountRule, Order, StopScope, Transfer};
 use crate::{
     Address, Amount, Blockchain, CloseReason, CommandId, DepositCommandKind, DepositId, OrderCause,
-    OrderCommandKind, OrderId, OrderStatus, RefusalReason, SchemaName, Stablecoin, TransferId,
-    UnixMicros, UnixSeconds, UnknownReason,
+    OrderCommandKind, OrderId, OrderStatus, RefusalReason, Stablecoin, TransferId, UnixMicros,
+    UnixSeconds, UnknownReason,
 };
 
 /// A record of `orders.commands`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "OrderCommandWire")]
 pub struct OrderCommand {
     pub order_id: OrderId,
     /// Correlates the command with its reply; none from the processor itself.
@@ -172,7 +173,8 @@ pub struct Attach {
 }
 
 /// A record of `deposits.commands`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "DepositCommandWire")]
 pub struct DepositCommand {
     /// The nil id where the command is about the lane.
     pub order_id: OrderId,
@@ -277,8 +279,7 @@ struct DepositAnswer {
 /// An [`OrderCommand`] as its schema has it: the bodies of all kinds side by side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "OrderCommand")]
-#[doc(hidden)]
-pub struct OrderCommandWire {
+struct OrderCommandWire {
     kind: OrderCommandKind,
     order_id: OrderId,
     command_id: Option<CommandId>,
@@ -292,11 +293,8 @@ pub struct OrderCommandWire {
     order: EndedOrder,
 }
 
-impl Record for OrderCommand {
-    const SCHEMA: SchemaName = SchemaName::OrderCommand;
-    type Wire = OrderCommandWire;
-
-    fn to_wire(&self) -> impl Serialize {
+impl Serialize for OrderCommand {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use OrderCommandBody as Body;
         use OrderCommandKind as Kind;
         let none = DepositAnswer::default;
@@ -316,7 +314,7 @@ impl Record for OrderCommand {
         let answer = |kind, answer| OrderCommandWire { deposit: Some(answer), ..alone(kind) };
         let candidate =
             |kind, id| OrderCommandWire { candidate_transfer_id: Some(id), ..alone(kind) };
-        match &self.body {
+        let wire = match &self.body {
             Body::Create(create) => {
                 OrderCommandWire { create: Some(create.clone()), ..alone(Kind::Create) }
             }
@@ -358,10 +356,14 @@ impl Record for OrderCommand {
                 OrderCommandWire { order: order.clone(), ..alone(Kind::AttachRefused) }
             }
             Body::Tick => alone(Kind::Tick),
-        }
+        };
+        wire.serialize(serializer)
     }
+}
 
-    fn from_wire(wire: OrderCommandWire) -> Result<Self, &'static str> {
+impl TryFrom<OrderCommandWire> for OrderCommand {
+    type Error = &'static str;
+    fn try_from(wire: OrderCommandWire) -> Result<Self, &'static str> {
         use OrderCommandBody as Body;
         use OrderCommandKind as Kind;
         let candidate = wire.candidate_transfer_id;
@@ -401,8 +403,7 @@ impl Record for OrderCommand {
 /// A [`DepositCommand`] as its schema has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename = "DepositCommand")]
-#[doc(hidden)]
-pub struct DepositCommandWire {
+struct DepositCommandWire {
     kind: DepositCommandKind,
     order_id: OrderId,
     slot: i32,
@@ -417,11 +418,8 @@ pub struct DepositCommandWire {
     stop: Option<StopScope>,
 }
 
-impl Record for DepositCommand {
-    const SCHEMA: SchemaName = SchemaName::DepositCommand;
-    type Wire = DepositCommandWire;
-
-    fn to_wire(&self) -> impl Serialize {
+impl Serialize for DepositCommand {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use DepositCommandBody as Body;
         use DepositCommandKind as Kind;
         let alone = |kind| DepositCommandWire {
@@ -440,7 +438,7 @@ impl Record for DepositCommand {
         };
         let stop = |kind, scope| DepositCommandWire { stop: Some(scope), ..alone(kind) };
         let transfer = |kind, id| DepositCommandWire { transfer_id: Some(id), ..alone(kind) };
-        match &self.body {
+        let wire = match &self.body {
             Body::Open(open) => {
                 DepositCommandWire { open: Some(open.clone()), ..alone(Kind::Open) }
             }
@@ -460,10 +458,14 @@ impl Record for DepositCommand {
             Body::AttachRefused { transfer_id } => transfer(Kind::AttachRefused, *transfer_id),
             Body::Stop(scope) => stop(Kind::Stop, *scope),
             Body::Resume(scope) => stop(Kind::Resume, *scope),
-        }
+        };
+        wire.serialize(serializer)
     }
+}
 
-    fn from_wire(wire: DepositCommandWire) -> Result<Self, &'static str> {
+impl TryFrom<DepositCommandWire> for DepositCommand {
+    type Error = &'static str;
+    fn try_from(wire: DepositCommandWire) -> Result<Self, &'static str> {
         use DepositCommandBody as Body;
         use DepositCommandKind as Kind;
         let body = match wire.kind {

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plain_record;
 use crate::UnixMicros;
 
 /// A record of `dead-letters`: another record, as it was, that could not be processed.
@@ -20,4 +19,3 @@ pub struct DeadLetter {
     pub value: Vec<u8>,
     pub failed_at: UnixMicros,
 }
-plain_record!(DeadLetter);

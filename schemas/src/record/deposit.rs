@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plain_record;
 use crate::{
     Address, Amount, Blockchain, CloseReason, DepositId, DepositState, OrderId, Stablecoin,
     UnixMicros, UnixSeconds,
@@ -34,4 +33,3 @@ pub struct Deposit {
     /// Transfers in blocks up to this time count.
     pub expires_at: UnixSeconds,
 }
-plain_record!(Deposit);

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plain_record;
 use crate::{
     Address, Amount, Blockchain, CommandId, DepositId, DepositState, OrderCause, OrderId,
     OrderStatus, Stablecoin, TransferId, UnixMicros, UnixSeconds,
@@ -49,7 +48,6 @@ pub struct Order {
     #[serde(default)]
     pub deposits: Vec<OrderDeposit>,
 }
-plain_record!(Order);
 
 /// State of a deposit in its order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

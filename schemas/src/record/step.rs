@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plain_record;
 
 /// A record of `processor.matching.steps` or `processor.orders.steps`: inputs of the machine in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -10,7 +9,6 @@ pub struct ProcessorStep {
     /// In the order in which they were taken. Never empty.
     pub inputs: Vec<InputRun>,
 }
-plain_record!(ProcessorStep);
 
 /// Inputs of one topic that follow each other, in the partition of the step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

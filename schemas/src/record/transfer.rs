@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Observation, plain_record};
+use super::{Block, Observation};
 use crate::{
     Blockchain, DepositId, FulfillmentId, OrderId, TransferId, TransferStatus, UnixMicros,
     UnixSeconds, UnknownReason,
@@ -34,4 +34,3 @@ pub struct Transfer {
     /// Time when its block left the chain; none while the chain has it.
     pub orphaned_at: Option<UnixSeconds>,
 }
-plain_record!(Transfer);

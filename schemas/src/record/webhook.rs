@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plain_record;
 use crate::{AttemptOutcome, DeliveryKind, OrderId, TransferId, UnixMicros};
 
 /// A record of `webhooks.dispatch`, `.retry.*`, `.defer.*` and `.dead`: one event for one receiver.
@@ -41,7 +40,6 @@ pub struct Delivery {
     #[serde(default)]
     pub last_status: Option<i32>,
 }
-plain_record!(Delivery);
 
 impl Delivery {
     /// The first attempt at an event, due at once. Its subject is to be added.
@@ -105,7 +103,6 @@ pub struct Attempt {
     #[serde(default)]
     pub answer: String,
 }
-plain_record!(Attempt);
 
 /// A record of `webhooks.changelog`: the newest event of an order that had an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,4 +111,3 @@ pub struct WebhookEntry {
     pub version: i64,
     pub dispatched_at: UnixMicros,
 }
-plain_record!(WebhookEntry);
