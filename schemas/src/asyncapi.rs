@@ -3,8 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::topic::Guide;
-use crate::{Cleanup, KeyKind, Layout, SchemaName, Topic};
+use crate::{Cleanup, Guide, KeyKind, Layout, SchemaName, Topic};
 
 const BINDING: &str = "0.5.0";
 const AVRO: &str = "application/vnd.apache.avro+json;version=1.9.0";

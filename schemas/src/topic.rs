@@ -1,11 +1,11 @@
-//! Every topic, in one table: name, key, partitions, retention, record type.
+//! Every topic, in one table: name, key, partitions, retention, record type; its purpose, and the stages that
+//! write it and that read it.
 
 mod delay;
-mod guide;
 
 pub use delay::{DeferLevel, RetryLevel};
-pub use guide::{Guide, Stage};
 
+use crate::vocabulary::vocabulary;
 use crate::{Blockchain, Layout, Partition, SchemaName};
 
 /// Retention of a week: longer than any expected outage.
@@ -13,33 +13,33 @@ const WEEK: Cleanup = Cleanup::Delete { hours: 7 * 24 };
 /// Retention of a quarter, for records that matter for money.
 const QUARTER: Cleanup = Cleanup::Delete { hours: 91 * 24 };
 
-/// A topic of the log. [`Topic::guide`] describes each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Topic {
-    TransfersRaw,
-    OrdersCommands,
-    DepositsCommands,
-    Orders,
-    Deposits,
-    TransfersDetected,
-    TransfersConfirmed,
-    TransfersMatched,
-    TransfersUnknown,
-    TransfersFailed,
-    MatchingChangelog,
-    OrdersChangelog,
-    MatchingSteps,
-    OrdersSteps,
-    WebhooksDispatch,
-    WebhooksRetry(RetryLevel),
-    WebhooksDefer(DeferLevel),
-    WebhooksChangelog,
-    WebhooksAttempts,
-    WebhooksDead,
-    Chains,
-    Alerts,
-    Audit,
-    DeadLetters,
+const ORDER: &str = "order_id";
+const WALLET: &str = "wallet address";
+const PARTITION: &str = "partition";
+const EVENT: &str = "order_id or transfer_id";
+
+vocabulary! {
+    /// A part of the pipeline that can run as a process of its own.
+    Stage {
+        Ingest = "ingest",
+        Processor = "processor",
+        Projector = "projector",
+        Api = "api",
+        Webhooks = "webhooks",
+    }
+}
+
+/// A topic as documents describe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guide {
+    pub summary: &'static str,
+    /// The key in words.
+    pub key: &'static str,
+    pub writers: &'static [Stage],
+    pub readers: &'static [Stage],
+    /// `true` if the topic is meant for readers outside. Internal topics are readable too, but a later version may
+    /// stop writing them.
+    pub is_public: bool,
 }
 
 /// Key of a topic's records, which decides their partition.
@@ -106,6 +106,135 @@ impl TopicSpec {
     }
 }
 
+/// Declares the topics. Each has its row, then whether it is for readers outside, its key in words, the stages
+/// that write it and those that read it, and what its records are for.
+macro_rules! topics {
+    ($(
+        $topic:ident$(($level:ident: $levels:ident))?: $row:expr,
+        $visibility:ident $key:expr, [$($writer:ident)*] -> [$($reader:ident)*], $summary:literal;
+    )+) => {
+        /// A topic of the log. [`Topic::guide`] describes each.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Topic { $($topic$(($levels))?,)+ }
+
+        impl Topic {
+            /// Its row in the table of topics: name, key, schema, retention.
+            #[must_use]
+            pub const fn spec(self) -> TopicSpec {
+                use KeyKind::{Chain, Event, Lane, Order, Single};
+                use {Cleanup::Compact, SchemaName as S, TopicSpec as Row};
+                match self { $(Self::$topic$(($level))? => $row,)+ }
+            }
+
+            /// Returns the guide for readers of the topic.
+            #[must_use]
+            pub const fn guide(self) -> Guide {
+                match self {
+                    $(Self::$topic { .. } => Guide {
+                        summary: $summary,
+                        key: $key,
+                        writers: &[$(Stage::$writer),*],
+                        readers: &[$(Stage::$reader),*],
+                        is_public: topics!($visibility),
+                    },)+
+                }
+            }
+        }
+    };
+    (public) => { true };
+    (internal) => { false };
+}
+
+topics! {
+    TransfersRaw: Row::of("transfers.raw", Lane, S::ChainRecord, "tidemark.chain_record"),
+        public "blockchain/block hash/transaction/payment; the blockchain for heads and watches",
+        [Ingest] -> [Ingest Processor Api],
+        "What the chains show: transfers to configured wallets, retracts of orphaned ones, \
+         heads up to which a chain is scanned without a gap, and what is watched.";
+    OrdersCommands: Row::of("orders.commands", Order, S::OrderCommand, "tidemark.order_command"),
+        internal ORDER, [Api Processor] -> [Processor Api],
+        "What is asked of orders, by merchants, customers, operators and matching.";
+    DepositsCommands:
+        Row::of("deposits.commands", Lane, S::DepositCommand, "tidemark.deposit_command"),
+        internal WALLET, [Api Processor] -> [Processor Api],
+        "What is asked of matching: by orders to open and close deposits, with answers about transfers, and by operators \
+         to attach a transfer to an order, and to stop payments and end that.";
+    Orders: Row::of("orders", Order, S::Order, "tidemark.order"),
+        public ORDER, [Processor] -> [Projector Webhooks Api],
+        "The whole order after each change.";
+    Deposits: Row::of("deposits", Lane, S::Deposit, "tidemark.deposit"),
+        public WALLET, [Processor] -> [Projector Api],
+        "The whole deposit after each change: what a customer is expected to pay, where.";
+    TransfersDetected:
+        Row::of("transfers.detected", Lane, S::Transfer, "tidemark.transfer.detected"),
+        public WALLET, [Processor] -> [Projector Api],
+        "A transfer was seen, or seen again in another block. It may still be orphaned.";
+    TransfersConfirmed:
+        Row::of("transfers.confirmed", Lane, S::Transfer, "tidemark.transfer.confirmed"),
+        public WALLET, [Processor] -> [Projector Api],
+        "A transfer reached the confirmation policy of its chain.";
+    TransfersMatched: Row::of("transfers.matched", Lane, S::Transfer, "tidemark.transfer.matched"),
+        public WALLET, [Processor] -> [Projector Api],
+        "A confirmed transfer paid an order. Final.";
+    TransfersUnknown: Row::of("transfers.unknown", Lane, S::Transfer, "tidemark.transfer.unknown"),
+        public WALLET, [Processor] -> [Projector Webhooks Api],
+        "A confirmed transfer pays no order, with the reason. Final, unless an operator attaches it to one.";
+    TransfersFailed: Row::of("transfers.failed", Lane, S::Transfer, "tidemark.transfer.failed"),
+        public WALLET, [Processor] -> [Projector Api],
+        "A transfer was orphaned before it was confirmed, and did not come back in time.";
+    MatchingChangelog:
+        Row::of("processor.matching.changelog", Lane, S::MatchingEntry, "tidemark.processor.matching")
+            .kept(Compact),
+        internal "lane, d/deposit_id, t/transfer_id or w/wallet", [Processor] -> [Processor],
+        "The state of matching, to restore it from.";
+    OrdersChangelog:
+        Row::of("processor.orders.changelog", Order, S::OrdersEntry, "tidemark.processor.orders")
+            .kept(Compact),
+        internal ORDER, [Processor] -> [Processor],
+        "The state of orders, to restore it from.";
+    MatchingSteps: Row::steps("processor.matching.steps", Lane),
+        internal PARTITION, [Processor] -> [],
+        "Which inputs each step of matching took, in their order: what `tidemark replay` repeats.";
+    OrdersSteps: Row::steps("processor.orders.steps", Order),
+        internal PARTITION, [Processor] -> [],
+        "Which inputs each step of orders took, in their order: what `tidemark replay` repeats.";
+    WebhooksDispatch: Row::delivery("webhooks.dispatch", 0),
+        internal EVENT, [Webhooks Api] -> [Webhooks Api],
+        "Webhooks to attempt now.";
+    WebhooksRetry(level: RetryLevel): Row::delivery(level.as_str(), level.delay_seconds()),
+        internal EVENT, [Webhooks Api] -> [Webhooks Api],
+        "Webhooks to attempt again after this delay.";
+    WebhooksDefer(level: DeferLevel): Row::delivery(level.as_str(), level.delay_seconds()),
+        internal EVENT, [Webhooks Api] -> [Webhooks Api],
+        "Webhooks put off by this delay because their receiver is busy: not an attempt.";
+    WebhooksChangelog:
+        Row::of("webhooks.changelog", Event, S::WebhookEntry, "tidemark.webhook.entry")
+            .kept(Compact),
+        internal ORDER, [Webhooks] -> [Webhooks],
+        "The newest event of each order that had an earlier one: what is older is not sent after it.";
+    WebhooksAttempts: Row::of("webhooks.attempts", Event, S::Attempt, "tidemark.webhook.attempt"),
+        public EVENT, [Webhooks] -> [Projector Api],
+        "Every attempt to deliver a webhook, and how it ended; and those that are not made any more.";
+    WebhooksDead: Row::of("webhooks.dead", Event, S::Delivery, "tidemark.webhook.delivery"),
+        public EVENT, [Webhooks] -> [Api],
+        "Webhooks that were given up: no attempt is left, the URL is refused, or its host was down for a day.";
+    Chains: Row::of("chains", Chain, S::ChainProgress, "tidemark.chain_progress").kept(Compact),
+        public "blockchain; blockchain/partition for lanes",
+        [Ingest Processor] -> [Ingest Processor Projector],
+        "How far each chain is scanned, confirmed and final, and what is watched on it; and how far the \
+         processor is with each of its lanes.";
+    Alerts: Row::of("alerts", Single, S::Alert, "tidemark.alert"),
+        public "blockchain, the host of a receiver, or a topic",
+        [Ingest Processor Webhooks Api] -> [Ingest Webhooks Api],
+        "What needs an operator, and its end: the newest record of each `alert_id` counts.";
+    Audit: Row::of("audit", Single, S::AuditEntry, "tidemark.audit_entry"),
+        public "name of the admin secret", [Api] -> [Api],
+        "What operators asked for by the Admin API, each before it was done.";
+    DeadLetters: Row::of("dead-letters", Single, S::DeadLetter, "tidemark.dead_letter"),
+        public "topic/partition of the record", [Processor Projector Webhooks] -> [Webhooks Api],
+        "Records that a stage could not process, with reason and origin.";
+}
+
 impl Topic {
     /// Every topic.
     pub const ALL: [Self; 36] = [
@@ -147,81 +276,31 @@ impl Topic {
         Self::DeadLetters,
     ];
 
-    /// Its row in the table of topics: name, key, schema, retention.
-    #[must_use]
-    pub const fn spec(self) -> TopicSpec {
-        use KeyKind::{Chain, Event, Lane, Order, Single};
-        use {Cleanup::Compact, SchemaName as S, TopicSpec as Row};
-        match self {
-            Self::TransfersRaw => {
-                Row::of("transfers.raw", Lane, S::ChainRecord, "tidemark.chain_record")
-            }
-            Self::OrdersCommands => {
-                Row::of("orders.commands", Order, S::OrderCommand, "tidemark.order_command")
-            }
-            Self::DepositsCommands => {
-                Row::of("deposits.commands", Lane, S::DepositCommand, "tidemark.deposit_command")
-            }
-            Self::Orders => Row::of("orders", Order, S::Order, "tidemark.order"),
-            Self::Deposits => Row::of("deposits", Lane, S::Deposit, "tidemark.deposit"),
-            Self::TransfersDetected => {
-                Row::of("transfers.detected", Lane, S::Transfer, "tidemark.transfer.detected")
-            }
-            Self::TransfersConfirmed => {
-                Row::of("transfers.confirmed", Lane, S::Transfer, "tidemark.transfer.confirmed")
-            }
-            Self::TransfersMatched => {
-                Row::of("transfers.matched", Lane, S::Transfer, "tidemark.transfer.matched")
-            }
-            Self::TransfersUnknown => {
-                Row::of("transfers.unknown", Lane, S::Transfer, "tidemark.transfer.unknown")
-            }
-            Self::TransfersFailed => {
-                Row::of("transfers.failed", Lane, S::Transfer, "tidemark.transfer.failed")
-            }
-            Self::MatchingChangelog => Row::of(
-                "processor.matching.changelog",
-                Lane,
-                S::MatchingEntry,
-                "tidemark.processor.matching",
-            )
-            .kept(Compact),
-            Self::OrdersChangelog => Row::of(
-                "processor.orders.changelog",
-                Order,
-                S::OrdersEntry,
-                "tidemark.processor.orders",
-            )
-            .kept(Compact),
-            Self::MatchingSteps => Row::steps("processor.matching.steps", Lane),
-            Self::OrdersSteps => Row::steps("processor.orders.steps", Order),
-            Self::WebhooksDispatch => Row::delivery("webhooks.dispatch", 0),
-            Self::WebhooksRetry(level) => Row::delivery(level.as_str(), level.delay_seconds()),
-            Self::WebhooksDefer(level) => Row::delivery(level.as_str(), level.delay_seconds()),
-            Self::WebhooksChangelog => {
-                Row::of("webhooks.changelog", Event, S::WebhookEntry, "tidemark.webhook.entry")
-                    .kept(Compact)
-            }
-            Self::WebhooksAttempts => {
-                Row::of("webhooks.attempts", Event, S::Attempt, "tidemark.webhook.attempt")
-            }
-            Self::WebhooksDead => {
-                Row::of("webhooks.dead", Event, S::Delivery, "tidemark.webhook.delivery")
-            }
-            Self::Chains => {
-                Row::of("chains", Chain, S::ChainProgress, "tidemark.chain_progress").kept(Compact)
-            }
-            Self::Alerts => Row::of("alerts", Single, S::Alert, "tidemark.alert"),
-            Self::Audit => Row::of("audit", Single, S::AuditEntry, "tidemark.audit_entry"),
-            Self::DeadLetters => {
-                Row::of("dead-letters", Single, S::DeadLetter, "tidemark.dead_letter")
-            }
-        }
-    }
-
     /// Its name without the prefix of an installation.
     pub const fn name(self) -> &'static str {
         self.spec().name
+    }
+
+    /// The topics that a stage reads, in the order of [`Topic::ALL`].
+    pub fn read_by(stage: Stage) -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(move |topic| topic.guide().readers.contains(&stage))
+    }
+
+    /// The topics that a stage writes, in the order of [`Topic::ALL`].
+    pub fn written_by(stage: Stage) -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(move |topic| topic.guide().writers.contains(&stage))
+    }
+
+    /// The topic of this name, without the prefix of an installation.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|topic| topic.name() == name)
+    }
+
+    /// The subject of its values in a schema registry (TopicNameStrategy), in an installation whose
+    /// topics have this prefix.
+    #[must_use]
+    pub fn subject(self, prefix: &str) -> String {
+        format!("{prefix}{}-value", self.name())
     }
 
     /// Number of partitions of the topic in an installation. It grows only when chains are added,
@@ -257,18 +336,17 @@ impl std::fmt::Display for Topic {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::HashSet;
+
+    use super::*;
 
     #[test]
     fn names_are_unique_and_legal_for_kafka() {
         let names: HashSet<_> = Topic::ALL.iter().map(|t| t.name()).collect();
         assert_eq!(names.len(), Topic::ALL.len());
         for name in names {
-            assert!(
-                name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)),
-                "{name}"
-            );
+            let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            assert!(name.bytes().all(is_legal), "{name}");
         }
     }
 
@@ -278,5 +356,15 @@ mod tests {
         for topic in [Topic::DepositsCommands, Topic::Deposits, Topic::MatchingChangelog] {
             assert_eq!(topic.partitions(&layout), Topic::TransfersRaw.partitions(&layout));
         }
+    }
+
+    #[test]
+    fn names_lead_to_their_topics() {
+        for topic in Topic::ALL {
+            assert_eq!(Topic::named(topic.name()), Some(topic));
+            assert_eq!(topic.subject("shop."), format!("shop.{topic}-value"));
+            assert!(topic.guide().summary.ends_with('.'), "{topic}");
+        }
+        assert_eq!(Topic::named("order"), None);
     }
 }
