@@ -1,9 +1,10 @@
-//! Account addresses: 20 bytes, written as EIP-55 hex on EVM chains and base58check on Tron.
+//! Account addresses: 20 bytes, written as EIP-55 hex on EVM chains and base58check on Tron; and wallets.
 
 use std::cell::RefCell;
 use std::str::FromStr;
 
 use crate::scalar::text_scalar;
+use crate::{Blockchain, Stablecoin};
 
 /// Tron's address version byte, before the 20 bytes of the account.
 const TRON_VERSION: u8 = 0x41;
@@ -25,6 +26,16 @@ pub enum AddressFamily {
 pub struct Address {
     family: AddressFamily,
     bytes: [u8; 20],
+}
+
+/// A wallet of the merchant (spec 2.6): the recipient of payments at an address on one chain. An address on several chains is several wallets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wallet {
+    pub blockchain: Blockchain,
+    pub address: Address,
+    pub stablecoins: Vec<Stablecoin>,
+    /// Still watched and listed, and no longer offered.
+    pub retired: bool,
 }
 
 /// Reason why a text is not an address.

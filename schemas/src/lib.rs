@@ -15,7 +15,6 @@ pub mod asyncapi;
 mod binary;
 mod chain;
 mod codec;
-mod draws;
 mod event;
 mod header;
 mod identity;
@@ -31,17 +30,15 @@ mod signature;
 mod time;
 mod topic;
 mod vocabulary;
-mod wallet;
 mod words;
 
-pub use address::{Address, AddressError, AddressFamily};
+pub use address::{Address, AddressError, AddressFamily, Wallet};
 pub use amount::{Amount, AmountError};
 pub use chain::{
     Blockchain, FORGET_SECONDS, Stablecoin, StablecoinContract, bridged_contracts, known_contract,
     known_contracts, stablecoin_contract, stablecoin_contracts,
 };
 pub use codec::{CodecError, check, decode, encode, resembles};
-pub use draws::Draws;
 pub use event::{AlertEvent, OrderStatusChanged, UnknownTransfer};
 pub use header::{HEADER_APPENDED_AT, HEADER_EARLIER, HEADER_TRACEPARENT, Headers};
 pub use identity::{
@@ -55,7 +52,7 @@ pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports, receiver
 pub use schema::{Schema, SchemaName};
 pub use secret::Secret;
 pub use signature::{
-    CheckoutSignature, SIGNATURE_AGE_MAX, SignatureError, check_service_header, draw_digits,
+    CheckoutSignature, Draws, SIGNATURE_AGE_MAX, SignatureError, check_service_header, draw_digits,
     sign_checkout, sign_return, sign_service, sign_standard, verify_checkout, verify_service,
 };
 pub use time::{NotATime, UnixMicros, UnixSeconds};
@@ -65,4 +62,3 @@ pub use vocabulary::{
     DepositCommandKind, DepositState, OrderCause, OrderCommandKind, OrderStatus, RefusalReason,
     TransferStatus, UnknownName, UnknownReason,
 };
-pub use wallet::Wallet;

@@ -9,41 +9,32 @@ use serde::de::DeserializeOwned;
 
 use crate::SchemaName;
 
-mod alert;
-mod amount_rule;
-mod audit;
 mod author;
 mod chain;
 mod changelog;
 mod command;
-mod dead_letter;
 mod deposit;
 pub mod example;
+mod operator;
 mod order;
-mod step;
-mod stop;
 mod transfer;
 mod webhook;
 
-pub use alert::Alert;
-pub use amount_rule::AmountRule;
-pub use audit::{AuditEntry, COMMAND_LINE};
 pub use author::Author;
 pub use chain::{
     Block, ChainBody, ChainProgress, ChainRecord, ConfirmedTier, Head, Held, Observation, Watch,
 };
 pub use changelog::{
-    DepositEntry, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, TransferEntry,
+    DepositEntry, InputRun, LaneEntry, MatchingEntry, OrdersEntry, PendingChoice, ProcessorStep,
+    TransferEntry,
 };
 pub use command::{
     Attach, AttachTransfer, CreateOrder, DepositCommand, DepositCommandBody, EndedOrder,
     OpenDeposit, OrderCommand, OrderCommandBody, PaymentRequest, Settle,
 };
-pub use dead_letter::DeadLetter;
-pub use deposit::Deposit;
+pub use deposit::{AmountRule, Deposit};
+pub use operator::{Alert, AuditEntry, COMMAND_LINE, DeadLetter, StopScope};
 pub use order::{KEPT_SECONDS, Order, OrderDeposit};
-pub use step::{InputRun, ProcessorStep};
-pub use stop::StopScope;
 pub use transfer::Transfer;
 pub use webhook::{Attempt, Delivery, WebhookEntry};
 

@@ -1,4 +1,7 @@
-//! Service-Signature (spec 5.1, 5.3) and the signature of checkout links: make and verify.
+//! Service-Signature (spec 5.1, 5.3) and the signature of checkout links: make and verify. Numbers that only the
+//! holder of the merchant's secret can predict.
+
+use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::{
@@ -8,7 +11,8 @@ use base64::{alphabet, engine::DecodePaddingMode};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::{Blockchain, Draws, OrderId, OrderStatus, Secret, Stablecoin, UnixSeconds};
+use crate::binary::Binary;
+use crate::{Blockchain, OrderId, OrderStatus, Secret, Stablecoin, UnixSeconds};
 
 /// Maximum seconds by which a timestamp may lie in the past or in the future.
 pub const SIGNATURE_AGE_MAX: i64 = 300;
@@ -39,6 +43,32 @@ pub struct CheckoutSignature<'a> {
     pub expires_at: UnixSeconds,
     /// Unpadded base64url of the MAC.
     pub signature: &'a str,
+}
+
+/// Sixteen numbers below 65,536 for an order and a coin on a chain, made by [`draw_digits`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draws(pub [u8; 32]);
+
+impl Draws {
+    /// Number of draws.
+    pub const COUNT: usize = 16;
+
+    /// The number at a position; positions repeat after [`Draws::COUNT`].
+    #[must_use]
+    pub fn get(&self, position: usize) -> u16 {
+        let (pairs, _) = self.0.as_chunks();
+        u16::from_le_bytes(pairs[position % Self::COUNT])
+    }
+}
+
+impl Binary for Draws {
+    const WHAT: &'static str = "32 bytes of draws";
+    fn bytes(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.0)
+    }
+    fn read(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
 }
 
 fn mac(secret: &Secret, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {

@@ -1,5 +1,6 @@
 //! Entries of the processor's changelogs: its state, one entity each. A tombstone deletes its
-//! entity. The first entry of a step has the beginning of the next step in the header `next`.
+//! entity. The first entry of a step has the beginning of the next step in the header `next`. Also the inputs of
+//! each step.
 
 use std::borrow::Cow::{self, Borrowed};
 
@@ -209,4 +210,22 @@ pub struct PendingChoice {
     pub asked_at: UnixSeconds,
     /// The choice, with the wallets that are still to be tried.
     pub payment: PaymentRequest,
+}
+
+/// A record of `processor.matching.steps` or `processor.orders.steps`: inputs of the machine in one step.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessorStep {
+    /// In the order in which they were taken. Never empty.
+    pub inputs: Vec<InputRun>,
+}
+
+/// Inputs of one topic that follow each other, in the partition of the step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputRun {
+    /// Without the prefix of the installation.
+    pub topic: String,
+    /// Offset of the first one.
+    pub first: i64,
+    /// Number of records; their offsets may have gaps.
+    pub count: i32,
 }

@@ -1,10 +1,16 @@
-//! Alerts, which need an operator.
+//! Records for operators: alerts, the audit trail of their commands, their stops, dead letters.
 
 use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AlertKind, AlertState, Blockchain, OrderId, TransferId, UnixMicros};
+use crate::{
+    Address, AlertKind, AlertState, AuditAction, Blockchain, CommandId, OrderId, Stablecoin,
+    TransferId, UnixMicros,
+};
+
+/// Operator in the entry of a command of the executable.
+pub const COMMAND_LINE: &str = "command line";
 
 /// A condition for an operator, or its end (`alert.avsc`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +72,72 @@ impl Alert {
         let parts = parts.iter().filter(|part| !part.is_empty());
         parts.fold(kind.to_string(), |id, part| format!("{id}/{part}"))
     }
+}
+
+/// A command of an operator, written before it is carried out (`audit_entry.avsc`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// The name of the secret that was given, never the secret; or [`COMMAND_LINE`].
+    pub operator: String,
+    /// The address that the request came from (`server.trusted_proxies`).
+    pub client: Option<String>,
+    pub action: AuditAction,
+    pub order_id: Option<OrderId>,
+    pub transfer_id: Option<TransferId>,
+    /// The command on `orders.commands`, if it is one.
+    pub command_id: Option<CommandId>,
+    /// The scope that is stopped or resumed, as it was given; the position of a record that is
+    /// skipped or put back; the name of an alert.
+    pub subject: Option<String>,
+    pub requested_at: UnixMicros,
+}
+
+/// Scope of an emergency stop: payments that match all given fields. Stops on all chains and on one
+/// are distinct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StopScope {
+    /// The chain to stop; `None` for all chains.
+    pub blockchain: Option<Blockchain>,
+    #[serde(rename = "token")]
+    pub stablecoin: Option<Stablecoin>,
+    /// A wallet or a contract.
+    pub address: Option<Address>,
+}
+
+impl StopScope {
+    /// The coin and the address, in words; `None` if the scope has neither.
+    #[must_use]
+    pub fn subject(&self) -> Option<String> {
+        match (self.stablecoin, self.address) {
+            (None, None) => None,
+            (Some(coin), None) => Some(coin.to_string()),
+            (None, Some(address)) => Some(address.to_string()),
+            (Some(coin), Some(address)) => Some(format!("{coin} at {address}")),
+        }
+    }
+
+    /// `true` if it covers a payment of this contract of the coin to this wallet.
+    #[must_use]
+    pub fn covers(&self, wallet: Address, stablecoin: Stablecoin, contract: Address) -> bool {
+        self.stablecoin.is_none_or(|of| of == stablecoin)
+            && self.address.is_none_or(|of| of == wallet || of == contract)
+    }
+}
+
+/// A record of `dead-letters`: another record, as it was, that could not be processed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    pub topic: String,
+    pub partition: i32,
+    pub offset: i64,
+    /// Consumer group that rejected it.
+    pub group: String,
+    pub reason: String,
+    #[serde(with = "serde_bytes")]
+    pub key: Vec<u8>,
+    #[serde(with = "serde_bytes")]
+    pub value: Vec<u8>,
+    pub failed_at: UnixMicros,
 }
 
 #[cfg(test)]
