@@ -52,12 +52,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number of any width: the visitor checks the range of its type.
-macro_rules! numbers {
-    ($($name:ident)*) => {
-        $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
-            visitor.visit_i64(self.long()?)
-        })*
+/// Methods for plain values: each reads one and gives it to its visitor.
+macro_rules! values {
+    ($($read:ident, $visit:ident: $($name:ident)*;)*) => {
+        $($(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
+            visitor.$visit(self.$read()?)
+        })*)*
     };
 }
 
@@ -68,29 +68,13 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         Err(Unfit("no schema has a type that describes itself".to_owned()))
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
-        visitor.visit_bool(self.flag()?)
-    }
-
-    numbers! {
-        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
-        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
-    }
-
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
-        visitor.visit_borrowed_str(self.text()?)
-    }
-
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
-        visitor.visit_borrowed_str(self.text()?)
-    }
-
-    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
-        visitor.visit_borrowed_bytes(self.bytes()?)
-    }
-
-    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
-        visitor.visit_borrowed_bytes(self.bytes()?)
+    // The visitor of a number checks the range of its type.
+    values! {
+        flag, visit_bool: deserialize_bool;
+        long, visit_i64: deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
+            deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64;
+        text, visit_borrowed_str: deserialize_str deserialize_string;
+        bytes, visit_borrowed_bytes: deserialize_bytes deserialize_byte_buf;
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {

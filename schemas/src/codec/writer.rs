@@ -23,6 +23,16 @@ impl Writer<'_> {
     }
 }
 
+/// Methods for the numbers that fit any schema's.
+macro_rules! numbers {
+    ($($name:ident($of:ty))*) => {
+        $(fn $name(mut self, value: $of) -> Result<(), Unfit> {
+            self.long(value.into());
+            Ok(())
+        })*
+    };
+}
+
 /// Methods for types that no schema has: each call is a defect of the type that makes it.
 macro_rules! unfit {
     ($($name:ident($($of:ty),*) -> $ok:ty;)*) => {
@@ -48,29 +58,8 @@ impl<'a> Serializer for Writer<'a> {
         Ok(())
     }
 
-    fn serialize_i32(mut self, value: i32) -> Result<(), Unfit> {
-        self.long(value.into());
-        Ok(())
-    }
-
-    fn serialize_i64(mut self, value: i64) -> Result<(), Unfit> {
-        self.long(value);
-        Ok(())
-    }
-
-    fn serialize_u8(mut self, value: u8) -> Result<(), Unfit> {
-        self.long(value.into());
-        Ok(())
-    }
-
-    fn serialize_u16(mut self, value: u16) -> Result<(), Unfit> {
-        self.long(value.into());
-        Ok(())
-    }
-
-    fn serialize_u32(mut self, value: u32) -> Result<(), Unfit> {
-        self.long(value.into());
-        Ok(())
+    numbers! {
+        serialize_i32(i32) serialize_i64(i64) serialize_u8(u8) serialize_u16(u16) serialize_u32(u32)
     }
 
     fn serialize_u64(mut self, value: u64) -> Result<(), Unfit> {
