@@ -109,18 +109,22 @@ pub fn order_command() -> OrderCommand {
         order_id: order_id(),
         command_id: Some(CommandId(Uuid::from_u128(5))),
         issued_at: SEEN,
-        body: OrderCommandBody::Create(CreateOrder {
-            merchant_order_id: "A-1001".into(),
-            amount: amount(1050),
-            amount_text: "10.50".into(),
-            webhook_url: "https://shop.example/hooks".into(),
-            expecting_wallet_address: None,
-            blockchain: Some(Blockchain::Eth),
-            stablecoin: Some(Stablecoin::Usdt),
-            expires_at: UnixSeconds(1_790_001_812),
-            first_version: 1,
-            payment: Some(payment()),
-        }),
+        body: OrderCommandBody::Create(create()),
+    }
+}
+
+fn create() -> CreateOrder {
+    CreateOrder {
+        merchant_order_id: "A-1001".into(),
+        amount: amount(1050),
+        amount_text: "10.50".into(),
+        webhook_url: "https://shop.example/hooks".into(),
+        expecting_wallet_address: None,
+        blockchain: Some(Blockchain::Eth),
+        stablecoin: Some(Stablecoin::Usdt),
+        expires_at: UnixSeconds(1_790_001_812),
+        first_version: 1,
+        payment: Some(payment()),
     }
 }
 
@@ -179,7 +183,7 @@ pub fn deposit_command() -> DepositCommand {
             contracts: vec![observation().contract],
             value: amount(1050),
             user_address: None,
-            started_at: UnixSeconds(1_790_000_012),
+            started_at: SEEN.seconds(),
             expires_at: UnixSeconds(1_790_001_812),
             amounts: amounts(),
             late_window_seconds: 86_400,
@@ -205,24 +209,9 @@ pub fn stop() -> DepositCommand {
 /// An example: a pending order.
 pub fn order() -> Order {
     Order {
-        order_id: order_id(),
         version: 2,
-        updated_at: SEEN,
         cause: OrderCause::DepositOpened,
-        command_id: Some(CommandId(Uuid::from_u128(5))),
-        status: OrderStatus::Pending,
-        status_changed: false,
-        merchant_order_id: "A-1001".into(),
-        amount: amount(1050),
-        amount_text: "10.50".into(),
-        webhook_url: "https://shop.example/hooks".into(),
-        expecting_wallet_address: Some(Address::new(AddressFamily::Evm, [0x22; 20])),
-        blockchain: Some(Blockchain::Eth),
-        stablecoin: Some(Stablecoin::Usdt),
-        created_at: UnixSeconds(1_790_000_012),
-        expires_at: UnixSeconds(1_790_001_812),
-        paid_by: None,
-        paid_value: None,
+        expecting_wallet_address: Some(observation().from_address),
         candidates: vec![TransferId(7)],
         deposits: vec![OrderDeposit {
             slot: 0,
@@ -234,8 +223,9 @@ pub fn order() -> Order {
             deposit_id: Some(DepositId(1)),
             wallet_address: wallet(),
             value: Some(amount(1050)),
-            started_at: UnixSeconds(1_790_000_012),
+            started_at: SEEN.seconds(),
         }],
+        ..create().first_record(&order_command())
     }
 }
 
@@ -255,7 +245,7 @@ pub fn deposit() -> Deposit {
         wallet_address: wallet(),
         value: amount(1050),
         value_text: "10.50".into(),
-        started_at: UnixSeconds(1_790_000_012),
+        started_at: SEEN.seconds(),
         expires_at: UnixSeconds(1_790_001_812),
     }
 }
@@ -270,7 +260,7 @@ pub fn transfer() -> Transfer {
         observation: observation(),
         value_text: "10.50".into(),
         blockchain_confirmed: true,
-        created_at: UnixSeconds(1_790_000_012),
+        created_at: SEEN.seconds(),
         status: TransferStatus::Matched,
         fulfillment_id: Some(FulfillmentId(9)),
         order_id: Some(order_id()),
@@ -283,21 +273,22 @@ pub fn transfer() -> Transfer {
 
 /// An example: a transfer that is matched.
 pub fn matching_entry() -> MatchingEntry {
+    let (block, seen) = (block(), observation());
     MatchingEntry::Transfer(TransferEntry {
         transfer_id: TransferId(7),
         updated_at: SEEN,
-        block_number: block().number,
-        block_hash: block().hash,
-        block_timestamp: block().timestamp,
-        stablecoin: observation().stablecoin,
-        contract: observation().contract,
-        from_address: observation().from_address,
-        to_address: observation().to_address,
-        tx_hash: observation().tx_hash,
-        log_index: observation().log_index,
-        ordinal: observation().ordinal,
-        value: observation().value,
-        created_at: UnixSeconds(1_790_000_012),
+        block_number: block.number,
+        block_hash: block.hash,
+        block_timestamp: block.timestamp,
+        stablecoin: seen.stablecoin,
+        contract: seen.contract,
+        from_address: seen.from_address,
+        to_address: seen.to_address,
+        tx_hash: seen.tx_hash,
+        log_index: seen.log_index,
+        ordinal: seen.ordinal,
+        value: seen.value,
+        created_at: SEEN.seconds(),
         listed_at: 2,
         status: TransferStatus::Matched,
         fulfillment_id: Some(FulfillmentId(9)),
@@ -324,7 +315,7 @@ pub fn orders_entry() -> OrdersEntry {
         pending: vec![PendingChoice {
             slot: 1,
             command_id: None,
-            asked_at: UnixSeconds(1_790_000_012),
+            asked_at: SEEN.seconds(),
             payment: payment(),
         }],
         late_window_seconds: 86_400,
@@ -455,31 +446,14 @@ pub fn dead_letter() -> DeadLetter {
 /// Array of a function's results for each example with its name, whatever the record's type.
 macro_rules! each_example {
     ($visit:ident) => {
-        [
-            $visit("chain_record", &$crate::record::example::chain_record()),
-            $visit("chain_head", &$crate::record::example::chain_head()),
-            $visit("chain_watch", &$crate::record::example::chain_watch()),
-            $visit("order_command", &$crate::record::example::order_command()),
-            $visit("mark_paid", &$crate::record::example::mark_paid()),
-            $visit("deposit_command", &$crate::record::example::deposit_command()),
-            $visit("attach", &$crate::record::example::attach()),
-            $visit("stop", &$crate::record::example::stop()),
-            $visit("attach_asks", &$crate::record::example::attach_asks()),
-            $visit("order", &$crate::record::example::order()),
-            $visit("deposit", &$crate::record::example::deposit()),
-            $visit("transfer", &$crate::record::example::transfer()),
-            $visit("matching_entry", &$crate::record::example::matching_entry()),
-            $visit("orders_entry", &$crate::record::example::orders_entry()),
-            $visit("delivery", &$crate::record::example::delivery()),
-            $visit("attempt", &$crate::record::example::attempt()),
-            $visit("processor_step", &$crate::record::example::processor_step()),
-            $visit("webhook_entry", &$crate::record::example::webhook_entry()),
-            $visit("chain_progress", &$crate::record::example::chain_progress()),
-            $visit("lane_progress", &$crate::record::example::lane_progress()),
-            $visit("alert", &$crate::record::example::alert()),
-            $visit("audit_entry", &$crate::record::example::audit_entry()),
-            $visit("dead_letter", &$crate::record::example::dead_letter()),
-        ]
+        each_example! {
+            $visit: chain_record chain_head chain_watch order_command mark_paid deposit_command attach
+            stop attach_asks order deposit transfer matching_entry orders_entry delivery attempt
+            processor_step webhook_entry chain_progress lane_progress alert audit_entry dead_letter
+        }
+    };
+    ($visit:ident: $($name:ident)+) => {
+        [$($visit(stringify!($name), &$crate::record::example::$name())),+]
     };
 }
 #[cfg(test)]
