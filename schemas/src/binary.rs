@@ -70,13 +70,14 @@ pub(crate) fn deserialize<'de, T: Binary, D: Deserializer<'de>>(
     from_bytes(deserializer, T::WHAT, T::read)
 }
 
+/// A value in its binary form, for serde.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent, bound = "T: Binary")]
+struct Item<T>(#[serde(with = "self")] T);
+
 /// The same functions for lists.
 pub(crate) mod list {
-    use super::{Binary, Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(transparent, bound = "T: Binary")]
-    struct Item<T>(#[serde(with = "super")] T);
+    use super::{Binary, Deserialize, Deserializer, Item, Serializer};
 
     pub(crate) fn serialize<T: Binary + Copy, S: Serializer>(
         values: &[T],
@@ -95,23 +96,19 @@ pub(crate) mod list {
 
 /// The same functions for values that may be missing.
 pub(crate) mod option {
-    use super::{Binary, Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(transparent, bound = "T: Binary")]
-    struct Present<T>(#[serde(with = "super")] T);
+    use super::{Binary, Deserialize, Deserializer, Item, Serialize, Serializer};
 
     pub(crate) fn serialize<T: Binary + Copy, S: Serializer>(
         value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        value.map(Present).serialize(serializer)
+        value.map(Item).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, T: Binary, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
-        Ok(Option::<Present<T>>::deserialize(deserializer)?.map(|present| present.0))
+        Ok(Option::<Item<T>>::deserialize(deserializer)?.map(|item| item.0))
     }
 }
 

@@ -12,8 +12,8 @@ use crate::{
     RefusalReason, SchemaName, Stablecoin, TransferStatus, UnknownReason,
 };
 
-/// The words of a field.
-type Words = Vec<&'static str>;
+/// A field and the words that it may hold.
+type Words = (&'static str, &'static [&'static str]);
 
 /// Declares the fields of each record, at any depth. Within a record a name may have several vocabularies, such as
 /// `status` in a command that carries a transfer and an order.
@@ -22,11 +22,9 @@ macro_rules! fields {
         impl SchemaName {
             /// The fields that hold a word, at any depth, with the words that this program reads.
             #[must_use]
-            pub fn words(self) -> Vec<(&'static str, Words)> {
+            pub fn words(self) -> Vec<Words> {
                 match self {
-                    $($(Self::$schema)|+ => vec![
-                        $(($field, $vocabulary::ALL.iter().map(|word| word.as_str()).collect()),)*
-                    ],)+
+                    $($(Self::$schema)|+ => vec![$(($field, $vocabulary::WORDS),)*],)+
                 }
             }
         }
@@ -100,10 +98,7 @@ pub(crate) fn unknown(name: SchemaName, record: &Value) -> Option<(&'static str,
     search(&name.words(), fields)
 }
 
-fn search(
-    known: &[(&'static str, Words)],
-    in_fields: &[(String, Value)],
-) -> Option<(&'static str, String)> {
+fn search(known: &[Words], in_fields: &[(String, Value)]) -> Option<(&'static str, String)> {
     in_fields.iter().find_map(|(field, value)| {
         let vocabularies = || known.iter().filter(|(name, _)| name == field);
         let is_unknown = |word: &str| !vocabularies().any(|(_, words)| words.contains(&word));

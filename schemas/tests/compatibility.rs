@@ -193,7 +193,7 @@ fn readable() -> BTreeMap<String, Vec<String>> {
         let count = released(name).len().to_string();
         all.insert(file_name(name), vec![count]);
         for (field, words) in name.words() {
-            let words = words.into_iter().map(str::to_owned);
+            let words = words.iter().map(|word| (*word).to_owned());
             all.entry(format!("{}.{field}", file_name(name))).or_default().extend(words);
         }
     }
