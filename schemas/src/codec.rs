@@ -86,8 +86,8 @@ impl serde::de::Error for Unfit {
 
 /// Writes one version of a record and reads all of them.
 pub(crate) struct Codec {
-    written: Form,
-    others: Vec<Form>,
+    written: &'static Schema,
+    forms: Vec<Form>,
 }
 
 /// One version, ready for use: resolving a schema for each record costs more than the encoding.
@@ -133,9 +133,7 @@ pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
 #[must_use]
 pub fn resembles(name: SchemaName, bytes: &[u8]) -> bool {
     let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
-    let Codec { written, others } = codec(name);
-    let mut forms = std::iter::once(written).chain(others);
-    forms.any(|form| form.generic.read_value(&mut &*body).is_ok())
+    codec(name).forms.iter().any(|form| form.generic.read_value(&mut &*body).is_ok())
 }
 
 impl Form {
@@ -151,15 +149,13 @@ impl Form {
 
 impl Codec {
     fn new(versions: &'static Versions) -> Self {
-        let others = versions.others().map(Form::new).collect();
-        Self { written: Form::new(versions.written()), others }
+        Self { written: versions.written(), forms: versions.all().iter().map(Form::new).collect() }
     }
 
     fn encode<R: Serialize>(&self, record: &R) -> Result<Vec<u8>, CodecError> {
-        let Form { schema, .. } = &self.written;
         let mut bytes = Vec::with_capacity(BYTES_USUAL);
         bytes.push(MAGIC);
-        bytes.extend_from_slice(&schema.id.to_be_bytes());
+        bytes.extend_from_slice(&self.written.id.to_be_bytes());
         record.serialize(Writer(&mut bytes)).map_err(|cause| self.misfit(cause))?;
         Ok(bytes)
     }
@@ -167,7 +163,7 @@ impl Codec {
     fn decode<R: DeserializeOwned>(&self, bytes: &[u8]) -> Result<R, CodecError> {
         let (form, body) = self.split(bytes)?;
         let newer = |cause: String| self.newer(bytes).unwrap_or_else(|| self.misfit(cause));
-        if form.schema.id != self.written.schema.id {
+        if form.schema.id != self.written.id {
             let value = self.value(bytes)?;
             return apache_avro::from_value(&value).map_err(|cause| newer(cause.to_string()));
         }
@@ -186,21 +182,20 @@ impl Codec {
     /// The version of a value, and its Avro binary.
     fn split<'a>(&self, bytes: &'a [u8]) -> Result<(&Form, &'a [u8]), CodecError> {
         let (found, body) = split(bytes)?;
-        let mut forms = std::iter::once(&self.written).chain(&self.others);
-        let form = forms.find(|form| form.schema.id == found);
-        let expected = self.written.schema.name;
+        let form = self.forms.iter().find(|form| form.schema.id == found);
+        let expected = self.written.name;
         Ok((form.ok_or(CodecError::SchemaId { found, expected })?, body))
     }
 
     /// The error of a value that is well formed and has a word of a newer version.
     fn newer(&self, bytes: &[u8]) -> Option<CodecError> {
-        let name = self.written.schema.name;
+        let name = self.written.name;
         let (field, word) = words::unknown(name, &self.value(bytes).ok()?)?;
         Some(CodecError::Word { name, field, word })
     }
 
     pub(crate) fn misfit(&self, cause: impl ToString) -> CodecError {
-        CodecError::Avro { name: self.written.schema.name, cause: cause.to_string() }
+        CodecError::Avro { name: self.written.name, cause: cause.to_string() }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use url::{Host, Url};
 
 /// Reason why a receiver is not called.
@@ -40,7 +40,7 @@ pub struct ReceiverPolicy {
 
 /// First address and prefix length of IPv4 ranges that are not public (IANA's special-purpose
 /// registry, multicast and the reserved rest), or answer inside a virtual machine of Azure alone.
-const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
+const SPECIAL_V4: [(Ipv4Addr, u8); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
@@ -61,30 +61,25 @@ const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
 
 /// Ranges within 2000::/3 that are not public: protocol assignments with Teredo, documentation,
 /// 6to4 (which carries any IPv4 address). Everything outside 2000::/3 is not public either.
-const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
+const SPECIAL_V6: [(Ipv6Addr, u8); 4] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
 ];
-const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+const GLOBAL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
 /// `true` if anybody on the internet could call an address.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
-        IpAddr::V4(v4) => !SPECIAL_V4.iter().any(|range| is_within_v4(v4, *range)),
+        IpAddr::V4(v4) => {
+            !SPECIAL_V4.iter().any(|range| Ipv4Net::new_assert(range.0, range.1).contains(&v4))
+        }
         IpAddr::V6(v6) => {
-            is_within_v6(v6, GLOBAL_V6) && !SPECIAL_V6.iter().any(|range| is_within_v6(v6, *range))
+            let has_it = |range: &(Ipv6Addr, u8)| Ipv6Net::new_assert(range.0, range.1).contains(&v6);
+            has_it(&GLOBAL_V6) && !SPECIAL_V6.iter().any(has_it)
         }
     }
-}
-
-fn is_within_v4(address: Ipv4Addr, (first, prefix): (Ipv4Addr, u32)) -> bool {
-    (address.to_bits() ^ first.to_bits()).leading_zeros() >= prefix
-}
-
-fn is_within_v6(address: Ipv6Addr, (first, prefix): (Ipv6Addr, u32)) -> bool {
-    (address.to_bits() ^ first.to_bits()).leading_zeros() >= prefix
 }
 
 /// Parses a port or a range of ports, such as `443` or `8000-8999`.

@@ -102,7 +102,7 @@ impl SchemaName {
     /// Every version that can be read, the first one first: the released ones, and the one written if
     /// it is not released yet.
     pub fn schemas(self) -> &'static [Schema] {
-        &self.versions().all
+        self.versions().all()
     }
 
     /// The version with the same types as `text`. White space, the order of attributes, docs, defaults and
@@ -144,9 +144,8 @@ impl Versions {
         &self.all[self.written]
     }
 
-    /// Returns the versions that are only read.
-    pub(crate) fn others(&self) -> impl Iterator<Item = &Schema> {
-        self.all.iter().filter(|schema| schema.id != self.written().id)
+    pub(crate) fn all(&self) -> &[Schema] {
+        &self.all
     }
 }
 

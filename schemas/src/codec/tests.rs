@@ -21,40 +21,34 @@ const CONTRADICTIONS: [&str; 3] = [
     "it is not one of lane, deposit, transfer and watch",
 ];
 
+/// A newer version can read its records, no version can read garbage: they have different errors.
 #[test]
 fn bytes_that_are_no_record_have_their_own_errors() {
     let good = encode(&example::alert()).unwrap();
-    assert!(matches!(decode::<Alert>(&good[..4]), Err(CodecError::Framing)));
-    let mut magic = good.clone();
-    magic[0] = 1;
-    assert!(matches!(decode::<Alert>(&magic), Err(CodecError::Framing)));
-    let mut id = good.clone();
-    id[1] ^= 1;
-    assert!(matches!(decode::<Alert>(&id), Err(CodecError::SchemaId { .. })));
-    assert!(matches!(decode::<Alert>(&good[..good.len() - 1]), Err(CodecError::Avro { .. })));
-    let mut long = good.clone();
-    long.push(0);
-    assert!(matches!(decode::<Alert>(&long), Err(CodecError::Trailing(1))));
-    assert_eq!(decode::<Alert>(&good).unwrap(), example::alert());
-}
-
-/// A newer version can read its records, no version can read garbage: they have different errors.
-#[test]
-fn what_a_newer_version_wrote_is_no_garbage() {
-    let good = encode(&example::alert()).unwrap();
-    let other = encode(&example::order()).unwrap();
-    let mut newer = good.clone();
-    newer[1] ^= 1;
-    for (bytes, is_newer) in [
-        (&newer[..], true),
-        (&other[..], false),
-        (&good[..4], false),
-        (&good[..good.len() - 1], false),
-        (&[&good[..], &[0]].concat(), false),
+    let changed = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    let kind = |error: &CodecError| match error {
+        CodecError::Framing => "framing",
+        CodecError::SchemaId { .. } => "schema",
+        CodecError::Avro { .. } => "avro",
+        CodecError::Trailing(1) => "trailing",
+        _ => "other",
+    };
+    for (what, bytes, expected, is_newer) in [
+        ("no header", good[..4].to_vec(), "framing", false),
+        ("another magic byte", changed(0), "framing", false),
+        ("an unknown schema", changed(1), "schema", true),
+        ("another record", encode(&example::order()).unwrap(), "schema", false),
+        ("cut off", good[..good.len() - 1].to_vec(), "avro", false),
+        ("longer", [&good[..], &[0]].concat(), "trailing", false),
     ] {
-        let error = decode::<Alert>(bytes).unwrap_err();
-        assert_eq!(error.is_newer(), is_newer, "{error}");
+        let error = decode::<Alert>(&bytes).unwrap_err();
+        assert_eq!((kind(&error), error.is_newer()), (expected, is_newer), "{what}: {error}");
     }
+    assert_eq!(decode::<Alert>(&good).unwrap(), example::alert());
 }
 
 /// Replaces every text of every example by one that is in no vocabulary. If the text was a word, the
@@ -68,8 +62,7 @@ fn every_word_of_a_newer_version_is_named() {
         for number in 0.. {
             let mut value = codec(name).value(&bytes).unwrap();
             let Some(field) = replace(&mut value, &mut { number }, "") else { break };
-            let changed = [&bytes[..HEADER_BYTES], &written_by(name.schema(), value)].concat();
-            let read = decode::<R>(&changed);
+            let read = decode::<R>(&record_of(name.schema(), value));
             let is_word = name.words().iter().any(|(word, _)| *word == field);
             let text = read.as_ref().map_or_else(ToString::to_string, |_| String::new());
             assert!(is_word || !text.contains("is not one of"), "{name:?}.{field}: {text}");
@@ -115,7 +108,7 @@ fn apache_avro_has_the_same_bytes() {
         let value = codec(R::SCHEMA).value(&bytes).unwrap();
         let by_name: R = apache_avro::from_value(&value).unwrap();
         assert_eq!((&by_name, &decode::<R>(&bytes).unwrap()), (record, record));
-        assert_eq!(written_by(R::SCHEMA.schema(), value), bytes[HEADER_BYTES..], "{:?}", R::SCHEMA);
+        assert_eq!(record_of(R::SCHEMA.schema(), value), bytes, "{:?}", R::SCHEMA);
     }
     each_example!(check);
 }
@@ -303,13 +296,14 @@ fn with_other(name: SchemaName, text: String) -> (Codec, &'static Schema) {
     let first = name.schema().text;
     let second: &'static str = Box::leak(text.into_boxed_str());
     let versions: &'static _ = Box::leak(Box::new(Versions::new(name, &[first, second], first)));
-    (Codec::new(versions), versions.others().next().unwrap())
+    (Codec::new(versions), versions.all().last().unwrap())
 }
 
-/// The Avro binary of a value.
-fn written_by(schema: &Schema, value: Value) -> Vec<u8> {
+/// A value as `apache-avro` writes it, as a record of this version.
+fn record_of(schema: &Schema, value: Value) -> Vec<u8> {
     let writer = GenericDatumWriter::builder(&schema.parsed).build().unwrap();
-    writer.write_value_to_vec(value).unwrap()
+    let binary = writer.write_value_to_vec(value).unwrap();
+    [&[MAGIC][..], &schema.id.to_be_bytes(), &binary].concat()
 }
 
 /// The named types of a schema, by full name.
@@ -415,17 +409,13 @@ fn old_and_new_schemas_read_each_other() {
     let added = json!({ "name": "added", "type": ["null", "string"], "default": null });
     fields.insert(1, added);
     let (codec, other) = with_other(SchemaName::Order, schema.to_string());
-    let (written_id, other_id) = (codec.written.schema.id, other.id);
-    assert_ne!(written_id, other_id);
+    assert_ne!(codec.written.id, other.id);
 
     let order = example::order();
     assert!(order.expecting_wallet_address.is_some());
     let first = codec.encode(&order).unwrap();
-    let mut second = first[..1].to_vec();
-    second.extend_from_slice(&other_id.to_be_bytes());
-    let value = fitted(codec.value(&first).unwrap(), &schema);
-    second.extend(written_by(other, value));
-    assert_eq!(split(&first).unwrap().0, written_id);
+    let second = record_of(other, fitted(codec.value(&first).unwrap(), &schema));
+    assert_eq!(split(&first).unwrap().0, codec.written.id);
 
     assert_eq!(codec.decode::<Order>(&first).unwrap(), order);
     let reduced = Order { expecting_wallet_address: None, ..order.clone() };
@@ -458,10 +448,7 @@ fn what_a_version_may_lack_gets_its_default() {
             let text = cut.schema(&schema, &mut BTreeSet::new()).to_string();
             let (codec_of_both, other) = with_other(name, text);
             let value = cut.value(codec(name).value(&bytes).unwrap(), &schema);
-            let mut short = bytes[..1].to_vec();
-            short.extend_from_slice(&other.id.to_be_bytes());
-            short.extend(written_by(other, value));
-            if let Err(error) = codec_of_both.decode::<R>(&short) {
+            if let Err(error) = codec_of_both.decode::<R>(&record_of(other, value)) {
                 let text = error.to_string();
                 let is_empty = CONTRADICTIONS.iter().any(|cause| text.contains(cause));
                 assert!(is_empty, "without {record}.{field}: {error}");
