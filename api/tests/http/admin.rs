@@ -276,13 +276,11 @@ async fn the_delivery_log_of_an_order_and_of_a_transfer() {
 
 #[tokio::test]
 async fn spec_4_2_mark_paid_from_any_state_and_again() {
-    let world = World::start().await;
-    let pending = world.create(&new_order()).await;
+    let (world, pending) = World::start().await.with_order().await;
     let cancelled = world.create(&new_order()).await;
     world.cancel(&cancelled).await;
     for id in [&pending, &cancelled, &pending] {
-        let answer = world.admin(&format!("POST /orders/{id}/mark-paid")).await;
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = world.admin(&format!("POST /orders/{id}/mark-paid")).await.with_status(200);
         let object = answer.json();
         assert_eq!((&object["order_id"], &object["status"]), (&json!(id), &json!("paid")));
         let listed = world.admin("GET /orders?status=paid").await.json();
@@ -321,8 +319,7 @@ async fn spec_4_2_what_does_not_exist_is_404() {
 /// The processor makes the resend a version of the order: it is on record, and newer than the last version.
 #[tokio::test]
 async fn spec_4_2_resend_is_a_version_of_the_order() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let route = format!("POST /orders/{id}/resend-webhook");
     let pending = "order is pending: there is no status change to send";
     world.admin(&route).await.refused(409, pending);

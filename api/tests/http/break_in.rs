@@ -76,8 +76,7 @@ async fn a_signature_replayed_changed_or_from_the_future() {
         let request = world.request("POST /api/v1/service/orders").body(body.to_owned());
         Answer::to(request.header("Service-Signature", header).header("Idempotency-Key", "k")).await
     };
-    let first = send(NOW, &body, &body).await;
-    assert_eq!(first.status, 201);
+    let first = send(NOW, &body, &body).await.with_status(201);
     assert_eq!(send(NOW, &body, &body).await.body, first.body, "with a key it is the same order");
     let failed = "signature verification failed";
     for (time, sent) in [(NOW, "{}"), (NOW, ""), (NOW - 301, &*body), (NOW + 301, &*body)] {
@@ -168,8 +167,7 @@ async fn two_headers_of_authority() {
 
 #[tokio::test]
 async fn huge_bodies_headers_and_addresses() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let small = json!({ "blockchain": "eth", "more": "x".repeat(4096) });
     let answer = world.user(&id, "POST", "payment", &small).await;
     answer.refused(413, "body: must be at most 4 KiB");
@@ -190,8 +188,7 @@ async fn huge_bodies_headers_and_addresses() {
 
 #[tokio::test]
 async fn other_spellings_of_an_operators_path() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     for path in [
         "/api/v1/admin/orders/",
         "//api/v1/admin/orders",
@@ -263,7 +260,7 @@ async fn a_reference_that_leads_the_customer_elsewhere() {
         let page =
             Answer::to(world.request(&format!("GET /checkout/{id}")).header("Cookie", cookie))
                 .await;
-        assert_eq!(page.status, 200);
+        assert_eq!(page.status, 200, "{}", page.body);
         let links: Vec<_> =
             page.body.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         let away: Vec<_> = links.iter().filter(|link| link.contains("//")).collect();
@@ -290,8 +287,7 @@ async fn a_reference_that_leads_the_customer_elsewhere() {
 
 #[tokio::test]
 async fn origins_that_resemble_an_allowed_one() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let route = format!("GET /api/v1/user/orders/{id}/status?{}", world.link(&id));
     for origin in [
         "null",
@@ -321,8 +317,7 @@ async fn origins_that_resemble_an_allowed_one() {
 /// A page that may read the answer learns that the service is busy, instead of a failure of the network.
 #[tokio::test]
 async fn timeout_answer_has_the_cors_headers() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let route = format!("POST /api/v1/user/orders/{id}/payment?{}", world.link(&id));
     let head = format!("{route} HTTP/1.1\r\nhost: pay.test\r\norigin: {ORIGIN}\r\n");
     let answer = Raw::answer_without_body(&world, &head).await;

@@ -22,8 +22,7 @@ async fn written(world: &World, count: usize) {
 async fn read(world: &World, mut body: Value) -> (Vec<(String, String)>, Value) {
     let mut found = Vec::new();
     loop {
-        let answer = world.service(PATH, &body).await;
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = world.service(PATH, &body).await.with_status(200);
         let answer = answer.json();
         for order in answer["orders"].as_array().unwrap() {
             let text = |field: &str| order[field].as_str().unwrap().to_owned();
@@ -81,8 +80,7 @@ async fn changes_since_a_time_begin_a_few_minutes_before_it() {
 /// The cursor must not move past a payment that the newer version would show.
 #[tokio::test]
 async fn changes_end_where_a_newer_version_wrote() {
-    let world = World::start().await;
-    let order_id = world.create(&new_order()).await;
+    let (world, order_id) = World::start().await.with_order().await;
     written(&world, 1).await;
     let (_, cursor) = read(&world, json!({})).await;
     let good = world.raw_records(Topic::Orders).remove(0);
@@ -132,8 +130,7 @@ async fn a_shop_finds_the_orders_of_its_reference() {
         world.advance(1);
     }
     let list = async |body: Value| {
-        let answer = world.service("/orders/list", &body).await;
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = world.service("/orders/list", &body).await.with_status(200);
         let answer = answer.json();
         let orders = answer["orders"].as_array().unwrap().clone();
         let ids: Vec<_> =

@@ -51,8 +51,7 @@ impl<'a> Browser<'a> {
         assert_eq!((answer.status, answer.header("location")), (303, "/console"));
         let (cookie, _) = answer.header("set-cookie").split_once(';').unwrap();
         let mut browser = Self { world, cookie: cookie.to_owned(), form: String::new() };
-        let page = browser.get("/console/audit").await;
-        assert_eq!(page.status, 200, "{}", page.body);
+        let page = browser.get("/console/audit").await.with_status(200);
         let (_, rest) = page.body.split_once("name=\"form\" value=\"").unwrap();
         browser.form = rest.split('"').next().unwrap().to_owned();
         browser
@@ -334,8 +333,7 @@ async fn what_is_confirmed_is_done_and_on_record() {
     for wrong in ["", "?order_id=", "?order_id=A-1", &format!("?order_id={UNKNOWN_ORDER}")] {
         assert_eq!(browser.get(&format!("{attach}{wrong}")).await.status, 404, "{wrong}");
     }
-    let refused = browser.post(&attach, &[("order_id", &*order)]).await;
-    assert_eq!(refused.status, 409, "{}", refused.body);
+    let refused = browser.post(&attach, &[("order_id", &*order)]).await.with_status(409);
     assert!(refused.body.contains("transfer brings less"), "{}", refused.body);
 
     let whole = [("order_id", &*order), ("accept_less", "yes")];
@@ -361,8 +359,8 @@ async fn what_is_confirmed_is_done_and_on_record() {
     assert_eq!(status(&order).await, OrderStatus::Paid);
     assert_eq!(status(&waiting).await, OrderStatus::Cancelled);
     assert_eq!(status(&marked).await, OrderStatus::Paid);
-    let again = browser.post(&format!("/console/orders/{waiting}/cancel"), &[]).await;
-    assert_eq!(again.status, 409);
+    let again =
+        browser.post(&format!("/console/orders/{waiting}/cancel"), &[]).await.with_status(409);
     assert!(again.body.contains("order is not pending"), "{}", again.body);
 
     let entries = world.records::<AuditEntry>(Topic::Audit);
@@ -385,8 +383,7 @@ async fn payments_are_stopped_and_resumed() {
     let wrong = browser.post("/console/stops", &[("subject", "gold"), ("blockchain", "")]).await;
     assert_eq!(wrong.status, 400, "{}", wrong.body);
     let nowhere = wallet(0x77).to_string();
-    let unwatched = browser.post("/console/stops", &[("subject", &*nowhere)]).await;
-    assert_eq!(unwatched.status, 400, "{}", unwatched.body);
+    browser.post("/console/stops", &[("subject", &*nowhere)]).await.with_status(400);
     let stopped = browser.post("/console/stops", &usdt).await;
     assert_eq!((stopped.status, stopped.header("location")), (303, "/console/chains?done=stop"));
     let scope = StopScope {
@@ -487,8 +484,7 @@ async fn everything_is_found_and_listed() {
     // The tables may have it before the topic.
     let found = async || (search("A-1").await.header("location") == of_order).then_some(());
     eventually("an order by its reference", found).await;
-    let none = search("0x0000000000000000000000000000000000000001").await;
-    assert_eq!(none.status, 200);
+    let none = search("0x0000000000000000000000000000000000000001").await.with_status(200);
     assert!(none.body.contains("Nothing is known of it"), "{}", none.body);
     for (path, text) in [
         ("/console", "Chains"),
@@ -520,8 +516,7 @@ async fn everything_is_found_and_listed() {
     world.faults.store_reads.set(true);
     assert_eq!(browser.get("/console").await.status, 200, "as it was within three seconds");
     world.advance(3);
-    let failed = browser.get("/console").await;
-    assert_eq!(failed.status, 500);
+    let failed = browser.get("/console").await.with_status(500);
     assert!(failed.body.contains("internal server error"), "{}", failed.body);
     world.faults.store_reads.set(false);
     assert_eq!(browser.get("/console/chains").await.status, 500, "nor is a failure asked anew");

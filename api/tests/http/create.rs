@@ -33,8 +33,7 @@ async fn a_created_order_has_a_location() {
     let create = async || {
         let body = new_order().to_string();
         let keyed = |request: reqwest::RequestBuilder| request.header("Idempotency-Key", "k");
-        let answer = world.service_with("/orders", &body, keyed).await;
-        assert_eq!(answer.status, 201, "{}", answer.body);
+        let answer = world.service_with("/orders", &body, keyed).await.with_status(201);
         let link = answer.header("location").to_owned();
         (link, answer.header("idempotent-replayed").to_owned())
     };
@@ -42,8 +41,7 @@ async fn a_created_order_has_a_location() {
     assert_eq!(replayed, "");
     assert_eq!(create().await, (link.clone(), "true".to_owned()));
     let path = link.strip_prefix("https://pay.test").unwrap();
-    let opened = Answer::to(world.request(&format!("GET {path}"))).await;
-    assert_eq!(opened.status, 303, "{}", opened.body);
+    Answer::to(world.request(&format!("GET {path}"))).await.with_status(303);
     // The link is valid until LINK_SECONDS after the deadline of the order.
     world.advance(1800 + 24 * 3600);
     assert_eq!(Answer::to(world.request(&format!("GET {path}"))).await.status, 303);
@@ -69,8 +67,7 @@ async fn every_answer_has_a_request_id() {
 #[tokio::test]
 async fn spec_4_1_create_answers_201_with_the_object_of_2_2() {
     let world = World::alone().await;
-    let answer = world.service("/orders", &new_order()).await;
-    assert_eq!(answer.status, 201);
+    let answer = world.service("/orders", &new_order()).await.with_status(201);
     let order = answer.json();
     assert_eq!(fields(&order), ORDER_FIELDS);
     assert_eq!(order["merchant_order_id"], "A-1");
@@ -83,8 +80,7 @@ async fn spec_4_1_create_answers_201_with_the_object_of_2_2() {
 
 #[tokio::test]
 async fn new_order_is_a_command_and_a_first_row() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let [create] = creates(&world).try_into().unwrap();
     assert_eq!((create.expires_at, create.payment), (UnixSeconds(NOW + 1800), None));
     let [command] = world.commands().try_into().unwrap();
@@ -100,8 +96,7 @@ async fn new_order_is_a_command_and_a_first_row() {
 
 #[tokio::test]
 async fn first_row_is_the_processors_first_record() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let row = world.row(&id).await.unwrap();
     // A command that is answered after the create shows that the first record is on the log.
     world.cancel(&id).await;
@@ -181,8 +176,7 @@ async fn an_order_that_nobody_can_pay_is_refused() {
     let of_order = commands.iter().filter(|command| command.order_id == choice.order_id);
     assert_eq!(of_order.count(), 2, "{commands:?}");
     // The order ended without an amount: the merchant gets an error, and sends no customer to it.
-    let cancelled = world.admin(&format!("POST /orders/{}/cancel", choice.order_id)).await;
-    assert_eq!(cancelled.status, 200, "{}", cancelled.body);
+    world.admin(&format!("POST /orders/{}/cancel", choice.order_id)).await.with_status(200);
     world.create_once("k", &body).await.refused(409, "order is not pending");
 
     world.advance(601);
@@ -201,8 +195,7 @@ async fn ignored_fields_are_named() {
     assert_eq!((answer.status, answer.header("tidemark-ignored-fields")), (201, ""));
     let body = new_order_with(&[("colour", "red"), ("customer_id", "7")]);
     for _ in 0..2 {
-        let answer = world.create_once("k", &body).await;
-        assert_eq!(answer.status, 201, "{}", answer.body);
+        world.create_once("k", &body).await.with_status(201);
         assert_eq!(answer.header("tidemark-ignored-fields"), "colour, customer_id");
     }
 }
@@ -212,8 +205,7 @@ async fn ignored_fields_are_named() {
 async fn repeated_create_outlives_the_wallets() {
     let mut world = World::start().await;
     let body = new_order_with(&[("blockchain", "polygon")]);
-    let first = world.create_once("k", &body).await;
-    assert_eq!(first.status, 201, "{}", first.body);
+    let first = world.create_once("k", &body).await.with_status(201);
     let mut config = config();
     config.wallets[2].retired = true;
     world.serve(config).await;
@@ -268,8 +260,8 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
     ] {
         world.service("/orders", &body).await.refused(400, text);
     }
-    let answer = world.service_with("/orders", "{\"order_id\": ", |request| request).await;
-    assert_eq!(answer.status, 400);
+    let answer =
+        world.service_with("/orders", "{\"order_id\": ", |request| request).await.with_status(400);
     assert!(answer.body.starts_with("body: EOF while parsing"), "{}", answer.body);
     assert_eq!(world.commands(), [], "no refused request reaches the log");
 }
@@ -307,8 +299,8 @@ async fn bodies_above_the_limit_are_refused() {
     let world = World::alone().await;
     let padded = |length: usize| format!("{}{}", new_order(), " ".repeat(length));
     let room = 64 * 1024 - new_order().to_string().len();
-    let answer = world.service_with("/orders", &padded(room), |request| request).await;
-    assert_eq!(answer.status, 201, "{}", answer.body);
+    let answer =
+        world.service_with("/orders", &padded(room), |request| request).await.with_status(201);
     let answer = world.service_with("/orders", &padded(room + 1), |request| request).await;
     answer.refused(413, "body: must be at most 64 KiB");
 }
@@ -378,8 +370,7 @@ async fn store_not_writable_does_not_undo_the_command() {
 async fn the_same_key_and_body_is_the_same_order() {
     let world = World::start().await;
     let send = async |body: Value| world.create_once("k-1", &body).await;
-    let first = send(new_order()).await;
-    assert_eq!(first.status, 201, "{}", first.body);
+    let first = send(new_order()).await.with_status(201);
     let id = first.json()["order_id"].as_str().unwrap().to_owned();
     assert_eq!(id.parse::<uuid::Uuid>().unwrap().get_version_num(), 5);
     world.advance(60);

@@ -47,8 +47,7 @@ impl Stream {
 
 #[tokio::test]
 async fn stream_has_the_status_and_every_change() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let mut stream = Stream::open(&world, &id).await;
     assert_eq!(stream.response.headers()["content-type"], "text/event-stream");
     assert_eq!(stream.response.headers()["cache-control"], "no-store");
@@ -71,8 +70,7 @@ async fn stream_has_the_status_and_every_change() {
 /// Confirmations follow from new blocks, without a record of the order.
 #[tokio::test]
 async fn confirmations_arrive_by_themselves() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     world.change(&id, |row| row.candidates = vec![TransferId(7)]).await;
     let transfer =
         Transfer { transfer_id: TransferId(7), orphaned_at: None, ..example::transfer() };
@@ -94,8 +92,7 @@ async fn confirmations_arrive_by_themselves() {
 
 #[tokio::test]
 async fn streams_need_a_good_link_and_end_with_it() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let route = format!("GET /api/v1/user/orders/{id}/events?");
     for link in [world.link(UNKNOWN_ORDER), link(MERCHANT_SECRET, &id, NOW - 1), String::new()] {
         let answer = Answer::to(world.request(&format!("{route}{link}"))).await;

@@ -38,8 +38,7 @@ async fn an_operator_reaches_an_order_that_was_forgotten() {
     world.cancel(id).await;
     for (what, status) in [("resend-webhook", "cancelled"), ("mark-paid", "paid")] {
         world.forget(id).await;
-        let answer = world.admin(&format!("POST /orders/{id}/{what}")).await;
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        world.admin(&format!("POST /orders/{id}/{what}")).await.with_status(200);
         assert_eq!(world.row(id).await.unwrap().status.as_str(), status);
     }
     world.forget(id).await;
@@ -68,8 +67,7 @@ async fn an_operator_reaches_an_order_that_was_forgotten() {
 
 #[tokio::test]
 async fn a_forgotten_order_is_attached_to() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     world.cancel(&id).await;
     world.forget(&id).await;
     let sent = underpaid(&world);

@@ -289,8 +289,7 @@ async fn spec_2_2_any_text_is_a_merchants_reference() {
         assert_eq!(world.list(&format!("/orders?{query}"), "order_id").await, [json!(id)]);
         let cookie = format!("checkout_{id}={}", world.link(&id));
         let page = world.request(&format!("GET /checkout/{id}")).header("cookie", cookie);
-        let shown = Answer::to(page).await;
-        assert_eq!(shown.status, 200);
+        let shown = Answer::to(page).await.with_status(200);
         assert!(!shown.body.contains("<script>alert") && !shown.body.contains('\0'), "{text:?}");
     }
 }

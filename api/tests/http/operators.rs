@@ -347,8 +347,7 @@ async fn unknown_transfer_is_attached_to_an_order() {
 
 #[tokio::test]
 async fn what_cannot_be_attached_is_refused() {
-    let world = World::start().await;
-    let order = world.create(&new_order()).await;
+    let (world, order) = World::start().await.with_order().await;
     let sent = underpaid(&world);
     let id = sent.transfer_id;
     let body = json!({ "order_id": order, "accept_less": true });
@@ -373,8 +372,7 @@ async fn what_cannot_be_attached_is_refused() {
 /// A person finds the order of a payment that matched nothing.
 #[tokio::test]
 async fn a_transfer_that_pays_nothing_has_candidates() {
-    let world = World::start().await;
-    let near = world.create(&new_order()).await;
+    let (world, near) = World::start().await.with_order().await;
     let far = world.create(&new_order_with(&[("amount", "15")])).await;
     let unpaid = world.create(&new_order()).await;
     for id in [&near, &far] {
@@ -419,8 +417,7 @@ async fn a_transfer_that_pays_nothing_has_candidates() {
 /// The same key signs both: a relay that sees a webhook may not send it back as a request of the merchant.
 #[tokio::test]
 async fn a_webhook_is_no_request() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let refusal = "signature verification failed";
     for path in ["/orders", "/orders/status", "/orders/list", "/orders/changes"] {
         for body in [

@@ -47,8 +47,8 @@ impl<'a> Visitor<'a> {
     }
 
     async fn page(&self, query: &str) -> String {
-        let answer = self.send(&format!("GET /checkout/{}{query}", self.id), "").await;
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer =
+            self.send(&format!("GET /checkout/{}{query}", self.id), "").await.with_status(200);
         answer.body
     }
 
@@ -74,8 +74,7 @@ fn has(page: &str, parts: &[&str]) {
 
 #[tokio::test]
 async fn the_signature_leaves_the_address_at_once() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let query = world.link(&id);
     let to = open(&world, &id, &format!("{query}&lang=de-AT")).await;
     assert_eq!((to.status, to.header("location")), (303, &*format!("{id}/enter?{query}&lang=de")));
@@ -139,8 +138,7 @@ async fn a_link_that_does_not_hold_shows_nothing() {
 
 #[tokio::test]
 async fn a_page_is_for_one_browser_and_no_frame() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     let answer = visitor.send(&format!("GET /checkout/{id}"), "").await;
     for (name, value) in [
@@ -165,8 +163,7 @@ async fn a_page_is_for_one_browser_and_no_frame() {
 
 #[tokio::test]
 async fn the_page_and_its_files_are_small() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     let page = visitor.submit("payment", "way=eth.DAI").await;
     let files: Vec<_> = ["page.css", "page.js", "icon.svg"].into_iter().collect();
@@ -175,8 +172,8 @@ async fn the_page_and_its_files_are_small() {
         let loaded =
             page.split('"').find(|part| part.starts_with(file)).unwrap_or_else(|| panic!("{file}"));
         assert!(loaded.contains("?v="), "{loaded}");
-        let answer = Answer::to(world.request(&format!("GET /checkout/{loaded}"))).await;
-        assert_eq!(answer.status, 200);
+        let answer =
+            Answer::to(world.request(&format!("GET /checkout/{loaded}"))).await.with_status(200);
         assert_eq!(answer.header("cache-control"), "public, max-age=31536000, immutable");
         assert_eq!(answer.header("x-content-type-options"), "nosniff");
         bytes += answer.body.len();
@@ -209,8 +206,7 @@ async fn texts_of_the_merchant_cannot_become_markup() {
 
 #[tokio::test]
 async fn an_order_is_chosen_and_cancelled_without_scripts() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     has(
         &visitor.page("").await,
@@ -255,13 +251,12 @@ async fn an_order_is_chosen_and_cancelled_without_scripts() {
     let page = visitor.submit("cancel", "").await;
     assert!(!page.contains("notice"), "what has ended has no more to say: {page}");
     let large = visitor.send(&format!("POST /checkout/{id}/payment"), &"x".repeat(2000)).await;
-    assert_eq!(large.status, 413);
+    assert_eq!(large.status, 413, "{}", large.body);
 }
 
 #[tokio::test]
 async fn forms_of_other_sites_have_no_authority() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     for site in ["cross-site", "same-site"] {
         let request = world.request(&format!("POST /checkout/{id}/cancel"));
@@ -359,8 +354,7 @@ async fn every_state_of_an_order_has_its_page() {
 /// The contract is the deposit's, even if the configuration has another one by now.
 #[tokio::test]
 async fn the_page_asks_for_the_contract_of_the_deposit() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     let mut row = awaiting(world.row(&id).await.unwrap());
     (row.deposits[0].contract, row.deposits[0].decimals) = (wallet(0xcc), 8);
@@ -372,8 +366,7 @@ async fn the_page_asks_for_the_contract_of_the_deposit() {
 
 #[tokio::test]
 async fn nobody_is_led_to_pay_what_is_stopped() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     world.apply([Change::Order(awaiting(world.row(&id).await.unwrap()))]).await;
     let status = async || world.user(&id, "GET", "status", &json!({})).await.json();
@@ -638,8 +631,7 @@ async fn an_order_that_nothing_takes_any_more_says_never() {
 
 #[tokio::test]
 async fn customers_read_their_own_language() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     for (query, accepted, lang, dir, text) in [
         ("", "", "en", "ltr", "Choose how to pay"),
@@ -657,8 +649,7 @@ async fn customers_read_their_own_language() {
 
 #[tokio::test]
 async fn busy_page_is_in_the_customers_language() {
-    let mut world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (mut world, id) = World::alone().await.with_order().await;
     let cookie = format!("checkout_{id}={}", world.link(&id));
     world.customer_requests = NonZeroU32::new(1);
     world.serve(config()).await;

@@ -107,8 +107,8 @@ async fn spec_4_1_status_answers_the_object_of_2_2() {
         let order = schemas::record::Order { status: *status, ..order(number) };
         world.apply(vec![Change::Order(order.clone())]).await;
         let id = order.order_id.to_string();
-        let answer = world.service("/orders/status", &json!({ "order_id": id })).await;
-        assert_eq!(answer.status, 200);
+        let answer =
+            world.service("/orders/status", &json!({ "order_id": id })).await.with_status(200);
         let object = answer.json();
         assert_eq!(fields(&object), ORDER_FIELDS);
         assert_eq!(object["order_id"], id);
@@ -135,8 +135,7 @@ async fn spec_7_1_status_without_an_order_is_400_or_404() {
 
 #[tokio::test]
 async fn spec_7_1_a_broken_store_is_500() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     world.faults.store_reads.set(true);
     let answer = world.service("/orders/status", &json!({ "order_id": id })).await;
     answer.refused(500, "internal server error");
@@ -169,16 +168,14 @@ async fn spec_4_unknown_paths_and_methods() {
 async fn spec_9_health_is_public_and_has_the_version() {
     let world = World::alone().await;
     for route in ["GET /health", "GET /api/v1/admin/health"] {
-        let answer = Answer::to(world.request(route)).await;
-        assert_eq!(answer.status, 200);
+        let answer = Answer::to(world.request(route)).await.with_status(200);
         assert_eq!(answer.json(), json!({ "status": "ok", "version": "1.2.3" }));
     }
 }
 
 #[tokio::test]
 async fn stop_answers_the_requests_that_have_begun() {
-    let mut world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (mut world, id) = World::alone().await.with_order().await;
     let server = world.server.take().unwrap();
     let stopping = async {
         let commanded = || async { (world.commands().len() >= 2).then_some(()) };

@@ -92,8 +92,7 @@ async fn a_link_for_one_order_reaches_no_other() {
 
 #[tokio::test]
 async fn an_invalid_link_reaches_nothing_on_any_route() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let end = NOW + 60;
     let good = link(MERCHANT_SECRET, &id, end);
     let (exp, sig) = good.split_once('&').unwrap();
@@ -190,13 +189,11 @@ async fn chains_are_those_that_the_order_can_be_paid_on() {
 
 #[tokio::test]
 async fn a_choice_answers_what_to_pay() {
-    let world = World::start().await;
-    let other = world.create(&new_order()).await;
+    let (world, other) = World::start().await.with_order().await;
     assert_eq!(world.pay(&other, "eth", "DAI").await.status, 201);
     let id = world.create(&new_order()).await;
     world.advance(5);
-    let answer = world.pay(&id, "eth", "DAI").await;
-    assert_eq!(answer.status, 201, "{}", answer.body);
+    let answer = world.pay(&id, "eth", "DAI").await.with_status(201);
     let payment = answer.json();
     let value = payment["value"].as_str().unwrap();
     let expected = json!({
@@ -248,8 +245,7 @@ async fn an_order_with_both_fixed_has_its_deposit_already() {
 
 #[tokio::test]
 async fn a_choice_must_be_complete_known_and_payable() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let none = "no wallet available for the selected chain and coin";
     let coins = "stablecoin: \"EUR\" is not one of USDT, USDC, DAI";
     for (body, text) in [
@@ -311,10 +307,8 @@ async fn amounts_at_checkout_are_unique() {
 
 #[tokio::test]
 async fn cancel_ends_a_pending_order_for_good() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
-    let answer = world.cancel(&id).await;
-    assert_eq!(answer.status, 200);
+    let (world, id) = World::start().await.with_order().await;
+    let answer = world.cancel(&id).await.with_status(200);
     let order = answer.json();
     assert_eq!(fields(&order), ORDER_FIELDS);
     assert_eq!(order["status"], "cancelled");
@@ -329,8 +323,7 @@ async fn cancel_ends_a_pending_order_for_good() {
 /// A page that polls by POST, or an attacker, repeats a request: it is answered without a command.
 #[tokio::test]
 async fn repeated_choice_or_cancel_is_answered_from_row() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     let first = world.pay(&id, "eth", "DAI").await;
     for _ in 0..20 {
         let again = world.pay(&id, "eth", "DAI").await;
@@ -431,8 +424,7 @@ async fn customers_of_one_address_are_limited_together() {
 
 #[tokio::test]
 async fn the_processor_decides_when_the_row_is_old() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     world.command(&id, OrderCommandBody::MarkPaid(None)).await;
     world.pay(&id, "eth", "DAI").await.refused(409, "order is not pending");
     let id = world.create(&new_order()).await;
@@ -466,8 +458,7 @@ async fn cancel_is_refused_once_a_payment_was_seen() {
 
 #[tokio::test]
 async fn commands_on_a_broken_log_are_500() {
-    let world = World::start().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::start().await.with_order().await;
     world.faults.log_writes.set(true);
     world.pay(&id, "eth", "DAI").await.refused(500, "internal server error");
     world.cancel(&id).await.refused(500, "internal server error");
@@ -475,8 +466,7 @@ async fn commands_on_a_broken_log_are_500() {
 
 #[tokio::test]
 async fn allowed_origins_may_call_the_checkout_only() {
-    let world = World::alone().await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::alone().await.with_order().await;
     let with = async |origin: &str, route: &str| {
         let request = world.request(route).header("Origin", origin);
         Answer::to(request.header("Access-Control-Request-Method", "POST")).await

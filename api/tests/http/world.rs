@@ -338,8 +338,7 @@ impl World {
 
     /// The value of one field in every object of a list of the admin API.
     pub(crate) async fn list(&self, path: &str, field: &str) -> Vec<Value> {
-        let answer = self.admin(&format!("GET {path}")).await;
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = self.admin(&format!("GET {path}")).await.with_status(200);
         answer.json().as_array().unwrap().iter().map(|object| object[field].clone()).collect()
     }
 
@@ -365,9 +364,14 @@ impl World {
 
     /// Creates an order and returns its id.
     pub(crate) async fn create(&self, body: &Value) -> String {
-        let answer = self.service("/orders", body).await;
-        assert_eq!(answer.status, 201, "{}", answer.body);
+        let answer = self.service("/orders", body).await.with_status(201);
         answer.json()["order_id"].as_str().unwrap().to_owned()
+    }
+
+    /// The world, and an order that it created.
+    pub(crate) async fn with_order(self) -> (Self, String) {
+        let id = self.create(&new_order()).await;
+        (self, id)
     }
 
     /// The row of an order.
@@ -475,6 +479,13 @@ impl Answer {
         assert_eq!(self.header("content-type"), "application/json", "{}", self.body);
         assert_eq!(self.header("cache-control"), "no-store");
         serde_json::from_str(&self.body).unwrap()
+    }
+
+    /// The answer itself, which must have this status.
+    #[track_caller]
+    pub(crate) fn with_status(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}", self.body);
+        self
     }
 
     /// The answer must be this refusal, in plain text.
