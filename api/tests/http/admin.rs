@@ -12,37 +12,23 @@ use serde_json::{Value, json};
 use store::Change;
 use tidemark_api::Config;
 
+use crate::openapi::{filled, operations};
 use crate::world::{
     Answer, NOW, UNKNOWN_ORDER, UNKNOWN_URL, World, config, fields, new_order, new_order_with,
     order, wallet,
 };
 
-fn routes() -> [String; 19] {
-    [
-        "GET /orders".into(),
-        format!("POST /orders/{UNKNOWN_ORDER}/mark-paid"),
-        format!("POST /orders/{UNKNOWN_ORDER}/resend-webhook"),
-        "GET /deposits".into(),
-        "GET /wallets".into(),
-        format!("GET {}", transfers()),
-        "POST /transfers/7/resend-webhook".into(),
-        format!("GET /orders/{UNKNOWN_ORDER}/webhooks"),
-        "GET /transfers/7/webhooks".into(),
-        format!("GET /orders/{UNKNOWN_ORDER}"),
-        "GET /transfers/7".into(),
-        "GET /transfers/7/candidates".into(),
-        "POST /transfers/7/attach".into(),
-        "POST /alerts/resolve".into(),
-        "POST /stops".into(),
-        "POST /stops/end".into(),
-        format!("GET /transactions/{}", "01".repeat(32)),
-        format!("POST /orders/{UNKNOWN_ORDER}/cancel"),
-        "GET /health?verbose=1".into(),
-    ]
+/// Each operator's route of the document, with good ids.
+pub(crate) fn routes() -> Vec<String> {
+    let of_admin = operations().filter_map(|(path, method, _)| {
+        let path = path.strip_prefix("/api/v1/admin").filter(|path| *path != "/health")?;
+        Some(format!("{} {}", method.to_uppercase(), filled(path)))
+    });
+    of_admin.chain(["GET /health?verbose=1".to_owned()]).collect()
 }
 
 /// The path of the transfers of a configured wallet.
-fn transfers() -> String {
+pub(crate) fn transfers() -> String {
     format!("/wallets/{}/transfers", wallet(0xab))
 }
 

@@ -10,7 +10,7 @@ use runtime::Clock as _;
 use schemas::{OrderStatus, Secret, UnixSeconds, sign_service};
 use serde_json::json;
 
-use crate::document;
+use crate::openapi;
 use crate::raw::Raw;
 use crate::world::{
     ADMIN_SECRET, Answer, MERCHANT_SECRET, NOW, ORIGIN, UNKNOWN_ORDER, World, config, new_order,
@@ -382,7 +382,7 @@ async fn no_public_route_reads_an_admin_secret() {
     let world = World::apart(config(), false).await;
     let public = world.address();
     let client = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
-    for (path, method, _) in document::operations() {
+    for (path, method, _) in openapi::operations() {
         let path = path.replace("{order_id}", UNKNOWN_ORDER).replace(['{', '}'], "");
         for query in ["", "?verbose=1"] {
             let ask = async |secret: Option<&str>| {

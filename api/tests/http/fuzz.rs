@@ -18,8 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
-use crate::document::{items, operations, resolved};
-use crate::openapi::{bounds, page_routes, routed, words};
+use crate::openapi::{bounds, items, operations, page_routes, resolved, routed, words};
 use crate::page::Buyer;
 use crate::world::{
     ADMIN_SECRET, Answer, CONNECTIONS, MERCHANT_SECRET, NOW, UNKNOWN_ORDER, World, config,

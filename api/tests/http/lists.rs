@@ -5,11 +5,8 @@ use schemas::{Blockchain, DepositId, OrderStatus, TransferId, UnixSeconds};
 use serde_json::{Value, json};
 use store::Change;
 
+use crate::admin::transfers;
 use crate::world::{ADMIN_SECRET, Answer, NOW, World, order, wallet};
-
-fn transfers() -> String {
-    format!("/wallets/{}/transfers", wallet(0xab))
-}
 
 /// Orders, deposits and transfers with the numbers 1 to `count`: two of each in every second.
 async fn filled(count: u8) -> World {

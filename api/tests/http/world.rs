@@ -1,12 +1,14 @@
-//! A served api with its dependencies.
+//! A served api with its dependencies, and switches that make its log or its store fail.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use log::embedded::EmbeddedLog;
-use log::{LayeredLog, Log, NewRecord, Offset, StageContext, TopicPartition};
+use log::{LayeredLog, Log, LogLayer, NewRecord, Offset, StageContext, TopicPartition};
 use reqwest::{Client, Method, RequestBuilder};
 use runtime::config::{Connections, Source};
 use runtime::{Clock, ManualClock, Readiness};
@@ -19,14 +21,13 @@ use schemas::{
     UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
 };
 use serde_json::{Value, json};
-use store::{Change, LayeredStore, Store};
+use store::{Change, LayeredStore, Store, StoreLayer};
 use testkit::tables::{self, Tables};
 use tidemark_api::{ChainTerms, Config, Feed, Server, Sockets, TestBuyer, feed};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::document;
-use crate::fault::Faults;
+use crate::openapi;
 use crate::operators::{OPERATOR, READER};
 
 /// Second at which every world begins. Its clock begins at a fraction of it, as real clocks do.
@@ -462,7 +463,7 @@ impl Answer {
         let names_scheme = answer.header("www-authenticate").starts_with("Service-");
         assert_eq!(names_scheme, status == 401, "{path}: {answer:?}");
         let kind = answer.header("content-type");
-        document::check((&method, &path), status, kind, &answer.body);
+        openapi::check((&method, &path), status, kind, &answer.body);
         let text = format!("{answer:?}");
         for secret in [MERCHANT_SECRET, OLD_SECRET, ADMIN_SECRET, READER, OPERATOR] {
             assert!(!text.contains(secret), "an answer with a secret: {text}");
@@ -534,4 +535,56 @@ pub(crate) const ORDER_FIELDS: [&str; 5] =
 pub(crate) fn order(number: u128) -> Order {
     let order_id = OrderId(uuid::Uuid::from_u128(number));
     Order { order_id, ..example::order() }
+}
+
+/// Switch that makes one kind of operation fail.
+#[derive(Clone, Default)]
+pub(crate) struct Switch(Arc<AtomicBool>);
+
+impl Switch {
+    pub(crate) fn set(&self, broken: bool) {
+        self.0.store(broken, Ordering::SeqCst);
+    }
+
+    fn check<C: From<&'static str>, E>(&self, error: fn(C) -> E) -> Result<(), E> {
+        if self.0.load(Ordering::SeqCst) { Err(error("disk full".into())) } else { Ok(()) }
+    }
+}
+
+/// The switches of one world; the layer over its log and its store.
+#[derive(Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) log_writes: Switch,
+    /// Failure of audit entries alone.
+    pub(crate) audit_writes: Switch,
+    pub(crate) store_writes: Switch,
+    pub(crate) store_reads: Switch,
+}
+
+#[async_trait]
+impl LogLayer for Faults {
+    async fn produce(&self, log: &dyn Log, records: Vec<NewRecord>) -> Result<(), log::Error> {
+        self.log_writes.check(log::Error::Transient)?;
+        if records.iter().any(|record| record.to.topic == Topic::Audit) {
+            self.audit_writes.check(log::Error::Transient)?;
+        }
+        log.produce(records).await
+    }
+}
+
+#[async_trait]
+impl StoreLayer for Faults {
+    async fn apply(&self, store: &dyn Store, changes: Vec<Change>) -> Result<(), store::Error> {
+        self.store_writes.check(store::Error::Transient)?;
+        store.apply(changes).await
+    }
+
+    async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, store::Error>
+    where
+        T: Send,
+        F: Future<Output = Result<T, store::Error>> + Send,
+    {
+        self.store_reads.check(store::Error::Transient)?;
+        read().await
+    }
 }
