@@ -31,9 +31,7 @@ fn creates(world: &World) -> Vec<CreateOrder> {
 async fn a_created_order_has_a_location() {
     let world = World::start().await;
     let create = async || {
-        let body = new_order().to_string();
-        let keyed = |request: reqwest::RequestBuilder| request.header("Idempotency-Key", "k");
-        let answer = world.service_with("/orders", &body, keyed).await.with_status(201);
+        let answer = world.create_once("k", &new_order()).await.with_status(201);
         let link = answer.header("location").to_owned();
         (link, answer.header("idempotent-replayed").to_owned())
     };
@@ -200,17 +198,19 @@ async fn ignored_fields_are_named() {
     }
 }
 
-/// A create that was accepted before the wallets changed gets the same answer again.
+/// A create that was accepted before the configuration changed gets the same answer again.
 #[tokio::test]
-async fn repeated_create_outlives_the_wallets() {
+async fn repeated_create_outlives_the_configuration() {
     let mut world = World::start().await;
     let body = new_order_with(&[("blockchain", "polygon")]);
     let first = world.create_once("k", &body).await.with_status(201);
     let mut config = config();
     config.wallets[2].retired = true;
+    config.merchant.name = "Another Shop".into();
     world.serve(config).await;
     let again = world.create_once("k", &body).await;
     assert_eq!((again.status, again.body), (201, first.body));
+    assert_eq!(creates(&world).len(), 1);
     world.service("/orders", &body).await.refused(400, NO_WALLET);
 }
 
@@ -333,28 +333,6 @@ async fn log_not_writable_is_503_and_leaves_no_row() {
     let page = store::Page { limit: 10, offset: 0 };
     let rows = world.store.orders(store::OrderFilter::default(), page).await.unwrap();
     assert_eq!(rows, []);
-}
-
-#[tokio::test]
-async fn spec_7_1_store_not_readable_is_500() {
-    let world = World::alone().await;
-    world.faults.store_reads.set(true);
-    let answer = world.create_once("k", &new_order()).await;
-    answer.refused(500, "internal server error");
-    assert_eq!(answer.header("retry-after"), "1");
-    assert_eq!(world.commands(), []);
-}
-
-/// The shop's name may change without changing what a key names.
-#[tokio::test]
-async fn same_key_is_the_same_order_under_any_shop_name() {
-    let mut world = World::start().await;
-    let first = world.create_once("k-3", &new_order()).await.json();
-    let mut renamed = config();
-    renamed.merchant.name = "Another Shop".into();
-    world.serve(renamed).await;
-    assert_eq!(world.create_once("k-3", &new_order()).await.json(), first);
-    assert_eq!(creates(&world).len(), 1);
 }
 
 #[tokio::test]

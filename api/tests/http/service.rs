@@ -20,7 +20,8 @@ async fn post(world: &World, path: &str, signature: Option<&[u8]>, body: &str) -
     .await
 }
 
-fn sign(secret: &str, timestamp: i64, body: &str) -> String {
+/// The signature of a body by this secret at this time.
+pub(crate) fn sign(secret: &str, timestamp: i64, body: &str) -> String {
     sign_service(&Secret::new(secret), schemas::UnixSeconds(timestamp), body.as_bytes())
 }
 
@@ -139,6 +140,10 @@ async fn spec_7_1_a_broken_store_is_500() {
     world.faults.store_reads.set(true);
     let answer = world.service("/orders/status", &json!({ "order_id": id })).await;
     answer.refused(500, "internal server error");
+    let answer = world.create_once("k", &new_order()).await;
+    answer.refused(500, "internal server error");
+    assert_eq!(answer.header("retry-after"), "1");
+    assert_eq!(world.commands().len(), 1, "the first create");
     world.faults.store_reads.set(false);
     let answer = world.service("/orders/status", &json!({ "order_id": id })).await;
     assert_eq!(answer.status, 200, "the next request succeeds");
