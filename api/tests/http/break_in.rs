@@ -10,6 +10,7 @@ use schemas::OrderStatus;
 use serde_json::json;
 
 use crate::openapi;
+use crate::page::{Visitor, open};
 use crate::raw::Raw;
 use crate::service::sign;
 use crate::world::{
@@ -39,8 +40,8 @@ async fn the_page_of_another_order_with_a_valid_link() {
     let world = World::start().await;
     let (own, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
     let link = world.link(&own);
-    let entered = Answer::to(world.request(&format!("GET /checkout/{own}/enter?{link}"))).await;
-    let (cookie, _) = entered.header("set-cookie").split_once(';').unwrap();
+    let visitor = Visitor::enter(&world, &own).await;
+    let cookie = &*visitor.cookie;
     let renamed = cookie.replacen(&own, &other, 1);
     let both = format!("{cookie}; checkout_{other}={link}");
     for path in ["", "/events"] {
@@ -230,19 +231,12 @@ async fn a_reference_that_leads_the_customer_elsewhere() {
     ] {
         let id = world.create(&new_order_with(&[("order_id", reference)])).await;
         assert_eq!(world.cancel(&id).await.status, 200);
-        let entered = Answer::to(
-            world
-                .request(&format!("GET /checkout/{id}/enter?{}&lang=//evil.test", world.link(&id))),
-        )
-        .await;
+        let query = format!("{}&lang=//evil.test", world.link(&id));
+        let entered = open(&world, &format!("{id}/enter"), &query).await;
         assert!(!entered.header("location").contains("evil"), "{}", entered.header("location"));
-        let (cookie, _) = entered.header("set-cookie").split_once(';').unwrap();
-        let page =
-            Answer::to(world.request(&format!("GET /checkout/{id}")).header("Cookie", cookie))
-                .await;
-        assert_eq!(page.status, 200, "{}", page.body);
+        let page = Visitor::enter(&world, &id).await.page("").await;
         let links: Vec<_> =
-            page.body.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+            page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         let away: Vec<_> = links.iter().filter(|link| link.contains("//")).collect();
         assert!(
             away.len() == 2

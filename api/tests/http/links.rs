@@ -2,7 +2,8 @@
 
 use schemas::{OrderStatus, Secret, UnixSeconds, sign_return};
 
-use crate::world::{Answer, MERCHANT_SECRET, NOW, World, config, link, new_order};
+use crate::page::{Visitor, open};
+use crate::world::{MERCHANT_SECRET, NOW, World, config, link, new_order};
 
 /// Links and proofs for customers have another key than webhooks, where `link_secret` is
 /// configured.
@@ -18,12 +19,9 @@ async fn links_have_a_key_of_their_own() {
     let accepted = ["link-secret", "older-link-secret", MERCHANT_SECRET].map(|key| (key, 303));
     for (secret, status) in accepted.into_iter().chain([("another", 401)]) {
         let link = link(secret, &id, NOW + 60);
-        let answer = Answer::to(world.request(&format!("GET /checkout/{id}?{link}"))).await;
-        assert_eq!(answer.status, status, "{secret}");
+        assert_eq!(open(&world, &id, &link).await.status, status, "{secret}");
     }
-    let cookie = format!("checkout_{id}={}", world.link(&id));
-    let page = world.request(&format!("GET /checkout/{id}")).header("Cookie", cookie);
-    let page = Answer::to(page).await.body;
+    let page = Visitor::enter(&world, &id).await.page("").await;
     let (_, rest) = page.split_once(&format!("https://shop.test/{id}/pending?proof=")).unwrap();
     let (time, mac) = rest.split_once('"').unwrap().0.split_once('.').unwrap();
     assert_eq!(time, NOW.to_string());

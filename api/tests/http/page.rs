@@ -22,15 +22,15 @@ use crate::world::{
 };
 
 /// A browser that holds the cookie of one order.
-struct Visitor<'a> {
+pub(crate) struct Visitor<'a> {
     world: &'a World,
     id: String,
-    cookie: String,
+    pub(crate) cookie: String,
 }
 
 impl<'a> Visitor<'a> {
     /// Opens the link.
-    async fn enter(world: &'a World, id: &str) -> Self {
+    pub(crate) async fn enter(world: &'a World, id: &str) -> Self {
         let to = open(world, id, &world.link(id)).await;
         assert_eq!((to.status, to.header("set-cookie")), (303, ""), "{}", to.body);
         let answer =
@@ -46,7 +46,7 @@ impl<'a> Visitor<'a> {
         Answer::to(request.header(form.0, form.1).body(body.to_owned())).await
     }
 
-    async fn page(&self, query: &str) -> String {
+    pub(crate) async fn page(&self, query: &str) -> String {
         let answer =
             self.send(&format!("GET /checkout/{}{query}", self.id), "").await.with_status(200);
         answer.body
@@ -61,7 +61,7 @@ impl<'a> Visitor<'a> {
     }
 }
 
-async fn open(world: &World, id: &str, query: &str) -> Answer {
+pub(crate) async fn open(world: &World, id: &str, query: &str) -> Answer {
     Answer::to(world.request(&format!("GET /checkout/{id}?{query}"))).await
 }
 
@@ -166,9 +166,8 @@ async fn the_page_and_its_files_are_small() {
     let (world, id) = World::start().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     let page = visitor.submit("payment", "way=eth.DAI").await;
-    let files: Vec<_> = ["page.css", "page.js", "icon.svg"].into_iter().collect();
     let mut bytes = page.len();
-    for file in files {
+    for file in ["page.css", "page.js", "icon.svg"] {
         let loaded =
             page.split('"').find(|part| part.starts_with(file)).unwrap_or_else(|| panic!("{file}"));
         assert!(loaded.contains("?v="), "{loaded}");
@@ -258,22 +257,19 @@ async fn an_order_is_chosen_and_cancelled_without_scripts() {
 async fn forms_of_other_sites_have_no_authority() {
     let (world, id) = World::start().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
-    for site in ["cross-site", "same-site"] {
-        let request = world.request(&format!("POST /checkout/{id}/cancel"));
-        let request = request.header("Cookie", &visitor.cookie).header("Sec-Fetch-Site", site);
-        assert_eq!(Answer::to(request).await.status, 303);
-        assert_eq!(world.row(&id).await.unwrap().status, OrderStatus::Pending, "{site}");
-    }
-    // Old browsers, and browsers on plain HTTP, send `Origin` without `Sec-Fetch-Site`.
-    let request = world.request(&format!("POST /checkout/{id}/cancel"));
-    let request = request.header("Cookie", &visitor.cookie).header("Origin", "https://evil.test");
-    assert_eq!(Answer::to(request).await.status, 303);
-    assert_eq!(world.row(&id).await.unwrap().status, OrderStatus::Pending);
     let own = format!("http://{}", world.address());
-    let request = world.request(&format!("POST /checkout/{id}/cancel"));
-    let request = request.header("Cookie", &visitor.cookie).header("Origin", own);
-    assert_eq!(Answer::to(request).await.status, 303);
-    assert_eq!(world.row(&id).await.unwrap().status, OrderStatus::Cancelled);
+    for (name, value, status) in [
+        ("Sec-Fetch-Site", "cross-site", OrderStatus::Pending),
+        ("Sec-Fetch-Site", "same-site", OrderStatus::Pending),
+        // Old browsers, and browsers on plain HTTP, send `Origin` without `Sec-Fetch-Site`.
+        ("Origin", "https://evil.test", OrderStatus::Pending),
+        ("Origin", &own, OrderStatus::Cancelled),
+    ] {
+        let request = world.request(&format!("POST /checkout/{id}/cancel"));
+        let request = request.header("Cookie", &visitor.cookie).header(name, value);
+        Answer::to(request).await.with_status(303);
+        assert_eq!(world.row(&id).await.unwrap().status, status, "{name}: {value}");
+    }
 }
 
 /// The order with a deposit of 10.501234 DAI at the first wallet.
@@ -366,10 +362,10 @@ async fn the_page_asks_for_the_contract_of_the_deposit() {
 
 #[tokio::test]
 async fn nobody_is_led_to_pay_what_is_stopped() {
-    let (world, id) = World::alone().await.with_order().await;
-    let visitor = Visitor::enter(&world, &id).await;
-    world.apply([Change::Order(awaiting(world.row(&id).await.unwrap()))]).await;
-    let status = async || world.user(&id, "GET", "status", &json!({})).await.json();
+    let world = World::alone().await;
+    let visitor = awaited(&world).await;
+    let id = &visitor.id;
+    let status = async || world.user(id, "GET", "status", &json!({})).await.json();
     assert_eq!(status().await["stopped"], false);
     let (stablecoin, address) = (Some(Stablecoin::Dai), None);
     world.stop(Blockchain::Eth, vec![StopScope { blockchain: None, stablecoin, address }]).await;
@@ -383,15 +379,15 @@ async fn nobody_is_led_to_pay_what_is_stopped() {
     ] {
         let page = visitor.page(&format!("?lang={language}")).await;
         has(&page, &[text]);
-        assert!(!page.contains(&wallet(0xab).to_string()), "{page}");
+        has_none(&page, &[&wallet(0xab).to_string()]);
     }
     let page = visitor.page("?change=1").await;
     has(&page, &["value=\"eth.USDT\""]);
-    assert!(!page.contains("eth.DAI"), "{page}");
-    world.pay(&id, "eth", "DAI").await.refused(409, NOT_FOLLOWED);
+    has_none(&page, &["eth.DAI"]);
+    world.pay(id, "eth", "DAI").await.refused(409, NOT_FOLLOWED);
     world.stop(Blockchain::Eth, Vec::new()).await;
     has(&visitor.page("").await, &["Waiting for your payment"]);
-    assert_eq!(world.pay(&id, "eth", "DAI").await.status, 201);
+    assert_eq!(world.pay(id, "eth", "DAI").await.status, 201);
 }
 
 #[tokio::test]
@@ -695,22 +691,17 @@ async fn busy_page_is_in_the_customers_language() {
 #[tokio::test]
 async fn a_form_that_takes_too_long_leads_back_to_its_page() {
     for body_timeout in [Duration::from_secs(20), Duration::from_secs(3600)] {
-        let mut world = World::alone().await;
+        let (mut world, id) = World::alone().await.with_order().await;
         world.connections = Connections { body_timeout, ..CONNECTIONS };
         world.serve(config()).await;
-        late_form_leads_back(&world).await;
+        let head = format!(
+            "POST /checkout/{id}/payment HTTP/1.1\r\nhost: pay.test\r\naccept: text/html\r\n\
+             content-type: application/x-www-form-urlencoded\r\n"
+        );
+        let answer = Raw::answer_without_body(&world, &head).await;
+        assert_eq!(answer.status, 303, "{answer:?}");
+        assert!(answer.head.contains(&format!("location: ../{id}?lang=en&problem=busy\r\n")));
     }
-}
-
-async fn late_form_leads_back(world: &World) {
-    let id = world.create(&new_order()).await;
-    let head = format!(
-        "POST /checkout/{id}/payment HTTP/1.1\r\nhost: pay.test\r\naccept: text/html\r\n\
-         content-type: application/x-www-form-urlencoded\r\n"
-    );
-    let answer = Raw::answer_without_body(world, &head).await;
-    assert_eq!(answer.status, 303, "{answer:?}");
-    assert!(answer.head.contains(&format!("location: ../{id}?lang=en&problem=busy\r\n")));
 }
 
 /// Records the requested payments.
