@@ -146,7 +146,7 @@ async fn two_lengths_or_two_framings() {
 }
 
 /// Two such headers are refused, because a proxy may have checked the other one. The remaining headers and routes are
-/// tested by `a_header_that_comes_twice_is_refused_everywhere`.
+/// tested by `a_header_twice_or_another_method_is_refused`.
 #[tokio::test]
 async fn two_headers_of_authority() {
     let world = World::alone().await;

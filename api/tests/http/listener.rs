@@ -20,10 +20,18 @@ async fn bounded(connections: Connections) -> World {
     world
 }
 
-/// The timeout is for the whole head, so single bytes do not extend it.
+/// A connection whose first request has been answered.
+async fn healthy(world: &World) -> Raw {
+    let mut raw = Raw::sent(world, HEALTH).await;
+    assert_eq!(raw.answer().await.unwrap().status, 200);
+    raw
+}
+
+/// The timeout is for the whole head, so single bytes do not extend it. It ends a connection without a request too.
 #[tokio::test]
-async fn headers_that_drip_in_are_cut_off() {
+async fn headers_that_drip_in_or_never_come_are_cut_off() {
     let world = bounded(Connections { header_timeout: SHORT, ..CONNECTIONS }).await;
+    assert_eq!(Raw::connect(&world).await.rest().await, b"");
     let mut raw = Raw::sent(&world, "GET /health HTTP/1.1\r\nx: ").await;
     let mut drops = interval(Duration::from_millis(10));
     let drip = async {
@@ -34,18 +42,11 @@ async fn headers_that_drip_in_are_cut_off() {
     timeout(Duration::from_secs(120), drip).await.expect("the connection ends");
 }
 
-#[tokio::test]
-async fn a_connection_without_a_request_is_cut_off() {
-    let world = bounded(Connections { header_timeout: SHORT, ..CONNECTIONS }).await;
-    assert_eq!(Raw::connect(&world).await.rest().await, b"");
-}
-
 /// The head of a second request has its own time, from its first byte.
 #[tokio::test]
 async fn an_idle_connection_is_kept_longer_than_a_slow_head() {
     let world = bounded(Connections { header_timeout: SHORT, ..CONNECTIONS }).await;
-    let mut raw = Raw::sent(&world, HEALTH).await;
-    assert_eq!(raw.answer().await.unwrap().status, 200);
+    let mut raw = healthy(&world).await;
     assert!(raw.is_kept(3 * SHORT).await);
     raw.send(HEALTH).await;
     assert_eq!(raw.answer().await.unwrap().status, 200);
@@ -53,9 +54,7 @@ async fn an_idle_connection_is_kept_longer_than_a_slow_head() {
     assert_eq!(raw.rest().await, b"");
 
     let world = bounded(Connections { idle_timeout: SHORT, ..CONNECTIONS }).await;
-    let mut raw = Raw::sent(&world, HEALTH).await;
-    assert_eq!(raw.answer().await.unwrap().status, 200);
-    assert_eq!(raw.rest().await, b"");
+    assert_eq!(healthy(&world).await.rest().await, b"");
 }
 
 #[tokio::test]
@@ -86,9 +85,7 @@ async fn connections_beyond_the_limit_are_refused() {
     let world = bounded(Connections { max: 3, ..CONNECTIONS }).await;
     let mut open = Vec::new();
     for _ in 0..3 {
-        let mut raw = Raw::sent(&world, HEALTH).await;
-        assert_eq!(raw.answer().await.unwrap().status, 200);
-        open.push(raw);
+        open.push(healthy(&world).await);
     }
     let answer = Raw::connect(&world).await.answer().await.unwrap();
     assert_eq!((answer.status, &*answer.body), (503, "the service is busy, try again"));
@@ -124,10 +121,8 @@ async fn http_2_is_not_spoken() {
 async fn a_half_sent_request_does_not_hold_up_the_stop() {
     let stop_grace = Duration::from_secs(3600);
     let mut world = bounded(Connections { stop_grace, ..CONNECTIONS }).await;
-    let mut idle = Raw::sent(&world, HEALTH).await;
-    assert_eq!(idle.answer().await.unwrap().status, 200);
-    let mut head = Raw::sent(&world, HEALTH).await;
-    assert_eq!(head.answer().await.unwrap().status, 200);
+    let mut idle = healthy(&world).await;
+    let mut head = healthy(&world).await;
     head.send("GET /health HTTP/1.1\r\nx").await;
     let half = format!(
         "POST /api/v1/service/orders HTTP/1.1\r\nhost: pay.test\r\nservice-signature: {NOW}.AAAA\r\n\
@@ -146,8 +141,7 @@ async fn a_half_sent_request_does_not_hold_up_the_stop() {
 async fn request_on_its_way_at_a_stop_is_answered() {
     let world = World::alone().await;
     let mut fresh = Raw::connect(&world).await;
-    let mut idle = Raw::sent(&world, HEALTH).await;
-    assert_eq!(idle.answer().await.unwrap().status, 200);
+    let mut idle = healthy(&world).await;
     // Accepted before the other's answer, as connections are accepted in order.
     world.stop.cancel();
     for raw in [&mut fresh, &mut idle] {
@@ -190,9 +184,7 @@ async fn operators_may_have_an_address_of_their_own() {
     }
     let mut public = Vec::new();
     for _ in 0..16 {
-        let mut raw = Raw::connect(&world).await;
-        raw.send("GET /health HTTP/1.1\r\nx").await;
-        public.push(raw);
+        public.push(Raw::sent(&world, "GET /health HTTP/1.1\r\nx").await);
     }
     assert_eq!(world.status_at(operators.as_deref(), "/api/v1/admin/orders").await, 200);
 }
@@ -212,6 +204,5 @@ async fn operators_have_connections_of_their_own() {
         open.push(raw);
     }
     assert_eq!(connect().await.answer().await.unwrap().status, 503);
-    let mut public = Raw::sent(&world, HEALTH).await;
-    assert_eq!(public.answer().await.unwrap().status, 200);
+    healthy(&world).await;
 }

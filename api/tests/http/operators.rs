@@ -182,14 +182,14 @@ pub(crate) fn underpaid(world: &World) -> Transfer {
 }
 
 /// A command of an operator with a body.
-async fn post(world: &World, secret: &str, path: &str, body: Value) -> Answer {
-    let request = world.request(&format!("POST /api/v1/admin/{path}"));
+pub(crate) async fn post(world: &World, secret: &str, path: &str, body: Value) -> Answer {
+    let request = world.request(&format!("POST {path}"));
     let request = request.header("Service-Admin-Authorization", secret);
     Answer::to(request.body(body.to_string())).await
 }
 
 async fn stop(world: &World, path: &str, body: Value) -> Answer {
-    post(world, OPERATOR, path, body).await
+    post(world, OPERATOR, &format!("/api/v1/admin/{path}"), body).await
 }
 
 /// The audit entry is on the log before the alert is resolved.
@@ -282,7 +282,7 @@ async fn payments_are_stopped_and_resumed() {
 }
 
 pub(crate) async fn attach(world: &World, id: TransferId, body: Value) -> Answer {
-    post(world, ADMIN_SECRET, &format!("transfers/{id}/attach"), body).await
+    post(world, ADMIN_SECRET, &format!("/api/v1/admin/transfers/{id}/attach"), body).await
 }
 
 #[tokio::test]
