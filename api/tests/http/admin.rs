@@ -15,7 +15,7 @@ use tidemark_api::Config;
 use crate::openapi::{filled, operations};
 use crate::world::{
     Answer, NOW, UNKNOWN_ORDER, UNKNOWN_URL, World, config, fields, new_order, new_order_with,
-    order, wallet,
+    order, transfer, wallet,
 };
 
 /// Each operator's route of the document, with good ids.
@@ -76,8 +76,7 @@ async fn spec_8_bounds_of_every_list() {
         let order = order(number.into());
         let (order_id, number) = (order.order_id, number.into());
         let deposit = Deposit { deposit_id: DepositId(number), order_id, ..example::deposit() };
-        let transfer = transfer(number, Blockchain::Eth, TransferStatus::Matched);
-        [Change::Order(order), Change::Deposit(deposit), Change::Transfer(transfer)]
+        [Change::Order(order), Change::Deposit(deposit), Change::Transfer(transfer(number))]
     });
     world.apply(rows).await;
     let limit = "limit: must be a whole number from 1 to 200";
@@ -207,7 +206,6 @@ async fn spec_2_3_and_6_3_an_order_shows_its_delivery_state() {
 async fn the_delivery_log_of_an_order_and_of_a_transfer() {
     let world = World::alone().await;
     let order = order(1);
-    let unknown = transfer(7, Blockchain::Eth, TransferStatus::NoMatchedDeposit);
     let attempt = |number: i32, second: i64, outcome| Attempt {
         event_id: "e.2".into(),
         attempt: number,
@@ -231,7 +229,7 @@ async fn the_delivery_log_of_an_order_and_of_a_transfer() {
         },
         Attempt { order_id: None, transfer_id: Some(TransferId(7)), ..example::attempt() },
     ];
-    world.apply([Change::Order(order.clone()), Change::Transfer(unknown)]).await;
+    world.apply([Change::Order(order.clone()), Change::Transfer(transfer(7))]).await;
     world.apply(attempts.map(Change::Attempt)).await;
     let path = format!("GET /orders/{}/webhooks", order.order_id);
     let listed = world.admin(&path).await.json();
@@ -332,7 +330,7 @@ async fn spec_4_2_resend_is_a_version_of_the_order() {
 async fn spec_7_2_an_event_channel_that_fails_is_500() {
     let world = World::alone().await;
     let paid = Order { status: OrderStatus::Paid, ..order(1) };
-    let unknown = transfer(1, Blockchain::Eth, TransferStatus::NoMatchedDeposit);
+    let unknown = Transfer { status: TransferStatus::NoMatchedDeposit, ..transfer(1) };
     world.apply([Change::Order(paid.clone()), Change::Transfer(unknown)]).await;
     world.faults.log_writes.set(true);
     for route in [
@@ -409,28 +407,14 @@ async fn spec_4_2_wallets_as_configured() {
     assert!(answer[3]["address"].as_str().unwrap().starts_with('T'));
 }
 
-fn transfer(number: i64, blockchain: Blockchain, status: TransferStatus) -> Transfer {
-    let example = example::transfer();
-    let mut observation = example.observation;
-    observation.to_address = wallet(0xab);
-    Transfer {
-        transfer_id: TransferId(number),
-        blockchain,
-        status,
-        observation,
-        created_at: UnixSeconds(NOW + number),
-        ..example
-    }
-}
-
 #[tokio::test]
 async fn spec_4_2_transfers_of_a_wallet_as_in_2_5() {
     let world = World::alone().await;
-    let mut polygon = transfer(2, Blockchain::Polygon, TransferStatus::FailedToConfirm);
+    let mut polygon = Transfer { blockchain: Blockchain::Polygon, ..transfer(2) };
     polygon.observation.stablecoin = Stablecoin::Dai;
+    polygon.status = TransferStatus::FailedToConfirm;
     (polygon.fulfillment_id, polygon.blockchain_confirmed) = (None, false);
-    let mut eth = transfer(1, Blockchain::Eth, TransferStatus::Matched);
-    eth.orphaned_at = Some(UnixSeconds(NOW + 7));
+    let eth = Transfer { orphaned_at: Some(UnixSeconds(NOW + 7)), ..transfer(1) };
     world.apply([Change::Transfer(eth), Change::Transfer(polygon)]).await;
     let address = wallet(0xab).to_string();
     for written in [address.clone(), address.to_lowercase(), address.to_uppercase()] {
@@ -476,9 +460,14 @@ async fn spec_4_2_transfers_of_a_wallet_as_in_2_5() {
     assert_eq!(answer[0]["status"], "failed_to_confirm");
     assert_eq!(answer[0]["blockchain_confirmed"], false);
 
-    let unknown = transfer(3, Blockchain::Eth, TransferStatus::NoMatchedDeposit);
-    let (reason, candidate_order_id) = (Some(UnknownReason::SenderMismatch), unknown.order_id);
-    let unknown = Transfer { order_id: None, reason, candidate_order_id, ..unknown };
+    let candidate_order_id = example::transfer().order_id;
+    let unknown = Transfer {
+        status: TransferStatus::NoMatchedDeposit,
+        order_id: None,
+        reason: Some(UnknownReason::SenderMismatch),
+        candidate_order_id,
+        ..transfer(3)
+    };
     world.apply([Change::Transfer(unknown)]).await;
     let answer = world.admin(&format!("GET {}", transfers())).await.json();
     assert_eq!(answer[0]["reason"], "sender_mismatch");
@@ -523,10 +512,9 @@ async fn spec_2_1_every_chain_and_coin_by_its_word() {
 #[tokio::test]
 async fn spec_4_2_resend_sends_an_unknown_transfer_once() {
     let world = World::alone().await;
-    let all = TransferStatus::ALL.iter().zip(1..);
-    let all = all.map(|(s, number)| Change::Transfer(transfer(number, Blockchain::Eth, *s)));
-    world.apply(all).await;
     for (status, number) in TransferStatus::ALL.iter().zip(1..) {
+        let sent = Transfer { status: *status, ..transfer(number) };
+        world.apply([Change::Transfer(sent)]).await;
         let answer = world.admin(&format!("POST /transfers/{number}/resend-webhook")).await;
         if *status != TransferStatus::NoMatchedDeposit {
             let text = format!("transfer is {status}: there is no unknown-transfer event to send");
@@ -558,8 +546,8 @@ async fn without_a_url_unknown_transfers_cannot_be_resent() {
     let mut config = config();
     config.merchant.unknown_transfer_webhook_url = None;
     let world = World::with(config, false).await;
-    let status = TransferStatus::NoMatchedDeposit;
-    world.apply([Change::Transfer(transfer(1, Blockchain::Eth, status))]).await;
+    let unknown = Transfer { status: TransferStatus::NoMatchedDeposit, ..transfer(1) };
+    world.apply([Change::Transfer(unknown)]).await;
     let answer = world.admin("POST /transfers/1/resend-webhook").await;
     answer.refused(409, "merchant.unknown_transfer_webhook_url is not configured");
 }

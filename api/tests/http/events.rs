@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Response;
 use schemas::TransferId;
-use schemas::record::{Transfer, example};
+use schemas::record::example;
 use serde_json::Value;
 use store::Change;
 
@@ -72,8 +72,7 @@ async fn stream_has_the_status_and_every_change() {
 async fn confirmations_arrive_by_themselves() {
     let (world, id) = World::alone().await.with_order().await;
     world.change(&id, |row| row.candidates = vec![TransferId(7)]).await;
-    let transfer =
-        Transfer { transfer_id: TransferId(7), orphaned_at: None, ..example::transfer() };
+    let transfer = example::transfer();
     let mut chain = example::chain_progress();
     chain.updated_at = schemas::UnixMicros(i64::MAX / 2);
     chain.head.number = transfer.block.number;

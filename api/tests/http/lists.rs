@@ -1,13 +1,13 @@
 //! Lists of the admin API beside the interface: time ranges, cursors, single rows, CSV, unknown names.
 
 use schemas::record::{Deposit, Order, Transfer, example};
-use schemas::{Blockchain, DepositId, OrderStatus, TransferId, UnixSeconds};
+use schemas::{Blockchain, DepositId, OrderStatus, UnixSeconds};
 use serde_json::{Value, json};
 use store::Change;
 
 use crate::admin::transfers;
 use crate::page::Visitor;
-use crate::world::{ADMIN_SECRET, Answer, NOW, World, new_order_with, order, wallet};
+use crate::world::{ADMIN_SECRET, Answer, NOW, World, new_order_with, order, transfer, wallet};
 
 /// Orders, deposits and transfers with the numbers 1 to `count`: two of each in every second.
 async fn filled(count: u8) -> World {
@@ -17,9 +17,7 @@ async fn filled(count: u8) -> World {
         let order = Order { created_at: at, ..order(number.into()) };
         let (deposit_id, order_id) = (DepositId(number.into()), order.order_id);
         let deposit = Deposit { deposit_id, order_id, started_at: at, ..example::deposit() };
-        let transfer_id = TransferId(number.into());
-        let mut transfer = Transfer { transfer_id, created_at: at, ..example::transfer() };
-        transfer.observation.to_address = wallet(0xab);
+        let transfer = Transfer { created_at: at, ..transfer(number.into()) };
         [Change::Order(order), Change::Deposit(deposit), Change::Transfer(transfer)]
     });
     world.apply(rows).await;
@@ -120,9 +118,7 @@ async fn the_transfers_of_a_transaction_at_all_wallets() {
     let hash = schemas::Hash([0xab; 32]);
     let places = [(Blockchain::Eth, 0xab), (Blockchain::Eth, 0x02), (Blockchain::Polygon, 0xab)];
     let rows = (1..=240_i64).map(|number| {
-        let transfer_id = TransferId(number);
-        let created_at = UnixSeconds(NOW + number);
-        let mut transfer = Transfer { transfer_id, created_at, ..example::transfer() };
+        let mut transfer = transfer(number);
         let index = usize::try_from(number - 1).unwrap();
         // Three of the transaction at wallets of the shop, one at another's, and later ones at the first wallet.
         let (blockchain, to) = *places.get(index).unwrap_or(&places[0]);
@@ -159,9 +155,7 @@ async fn the_latest_transfers_are_searched() {
         schemas::Hash(bytes)
     };
     let rows = (1..=2001_i64).map(|number| {
-        let (transfer_id, created_at) = (TransferId(number), UnixSeconds(NOW + number));
-        let mut transfer = Transfer { transfer_id, created_at, ..example::transfer() };
-        transfer.observation.to_address = wallet(0xab);
+        let mut transfer = transfer(number);
         transfer.observation.tx_hash = hash(number);
         Change::Transfer(transfer)
     });

@@ -15,7 +15,8 @@ use tidemark_api::{AdminSecret, Config, Scope};
 
 use crate::admin::routes;
 use crate::world::{
-    ADMIN_SECRET, Answer, NOW, UNKNOWN_ORDER, World, config, new_order, new_order_with, wallet,
+    ADMIN_SECRET, Answer, NOW, UNKNOWN_ORDER, World, config, new_order, new_order_with, transfer,
+    wallet,
 };
 
 pub(crate) const READER: &str = "secret-of-the-books";
@@ -103,11 +104,7 @@ async fn an_operator_cancels_what_waits_and_nothing_else() {
 async fn what_operators_do_is_on_record() {
     let world = World::with(with_operators(), true).await;
     let (waiting, other) = (world.create(&new_order()).await, world.create(&new_order()).await);
-    let unknown = Transfer {
-        transfer_id: TransferId(7),
-        status: TransferStatus::NoMatchedDeposit,
-        ..example::transfer()
-    };
+    let unknown = Transfer { status: TransferStatus::NoMatchedDeposit, ..transfer(7) };
     world.apply([Change::Transfer(unknown)]).await;
     let routes = [
         (OPERATOR, format!("POST /orders/{waiting}/cancel")),
@@ -375,10 +372,7 @@ async fn a_transfer_that_pays_nothing_has_candidates() {
     let value = asked.value.unwrap();
     let cent = 10_u128.pow(16);
     let sent = Transfer {
-        transfer_id: TransferId(7),
         status: TransferStatus::NoMatchedDeposit,
-        blockchain: asked.blockchain,
-        candidate_order_id: None,
         created_at: UnixSeconds(NOW),
         observation: Observation {
             value: Amount::from_parts(value.parts() - cent).unwrap(),

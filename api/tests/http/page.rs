@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use runtime::config::Connections;
 use schemas::record::{Order, OrderDeposit, StopScope, Transfer, example};
 use schemas::{
-    Amount, Blockchain, DepositId, DepositState, Hash, OrderStatus, Stablecoin, TransferId,
-    TransferStatus, UnixSeconds, UnknownReason,
+    Amount, Blockchain, DepositId, Hash, OrderStatus, Stablecoin, TransferId, TransferStatus,
+    UnixSeconds, UnknownReason,
 };
 use serde_json::json;
 use store::Change;
@@ -275,8 +275,6 @@ async fn forms_of_other_sites_have_no_authority() {
 /// The order with a deposit of 10.501234 DAI at the first wallet.
 fn awaiting(row: Order) -> Order {
     let deposit = OrderDeposit {
-        state: DepositState::Open,
-        blockchain: Blockchain::Eth,
         stablecoin: Stablecoin::Dai,
         deposit_id: Some(DepositId(9)),
         wallet_address: wallet(0xab),
@@ -288,9 +286,7 @@ fn awaiting(row: Order) -> Order {
 
 /// A transfer of DAI to the first wallet.
 fn transfer(value: &str) -> Transfer {
-    let mut transfer =
-        Transfer { transfer_id: TransferId(7), orphaned_at: None, ..example::transfer() };
-    transfer.blockchain = Blockchain::Eth;
+    let mut transfer = example::transfer();
     transfer.observation.stablecoin = Stablecoin::Dai;
     transfer.observation.to_address = wallet(0xab);
     transfer.observation.value = Amount::parse(value).unwrap();
@@ -413,8 +409,6 @@ fn waiting(number: u8, value: &str) -> Transfer {
         fulfillment_id: None,
         order_id: None,
         deposit_id: None,
-        reason: None,
-        candidate_order_id: None,
         ..transfer(value)
     };
     transfer.created_at = UnixSeconds(NOW + 60);

@@ -13,7 +13,7 @@ use tidemark_api::{Amounts, Percent};
 
 use crate::world::{
     Answer, MERCHANT_SECRET, NO_FREE_AMOUNT, NOT_FOLLOWED, NOW, ORDER_FIELDS, ORIGIN,
-    UNKNOWN_ORDER, World, config, fields, link, new_order, new_order_with, wallet,
+    UNKNOWN_ORDER, World, config, fields, link, new_order, new_order_with, transfer, wallet,
 };
 
 /// Every route of the checkout for one order, without the query of a link.
@@ -45,9 +45,7 @@ async fn a_customer_who_paid_asks_for_the_transaction() {
     assert_eq!(world.pay(&order, "eth", "USDT").await.status, 201);
     let given = world.row(&order).await.unwrap().deposits[0].wallet_address;
     let rows = (1..=250_u8).map(|number| {
-        let mut transfer = example::transfer();
-        transfer.transfer_id = TransferId(i64::from(number) + 1_000);
-        transfer.created_at = schemas::UnixSeconds(NOW + i64::from(number));
+        let mut transfer = transfer(number.into());
         transfer.observation.tx_hash = schemas::Hash([number; 32]);
         transfer.observation.to_address = if number == 9 { wallet(0x77) } else { given };
         Change::Transfer(transfer)

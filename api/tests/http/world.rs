@@ -13,12 +13,12 @@ use reqwest::{Client, Method, RequestBuilder};
 use runtime::config::{Connections, Source};
 use runtime::{Clock, ManualClock, Readiness};
 use schemas::record::{
-    Block, ChainBody, ChainProgress, ChainRecord, Delivery, Order, OrderCommand, OrderCommandBody,
-    Record, StopScope, Watch, example,
+    Block, ChainBody, ChainProgress, ChainRecord, Delivery, Observation, Order, OrderCommand,
+    OrderCommandBody, Record, StopScope, Transfer, Watch, example,
 };
 use schemas::{
     Address, AddressFamily, Blockchain, Layout, OrderId, Partition, Secret, Stablecoin, Topic,
-    UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
+    TransferId, UnixMicros, UnixSeconds, Wallet, sign_checkout, sign_service, stablecoin_contracts,
 };
 use serde_json::{Value, json};
 use store::{Change, LayeredStore, Store, StoreLayer};
@@ -535,6 +535,17 @@ pub(crate) const ORDER_FIELDS: [&str; 5] =
 pub(crate) fn order(number: u128) -> Order {
     let order_id = OrderId(uuid::Uuid::from_u128(number));
     Order { order_id, ..example::order() }
+}
+
+/// The transfer of the example record with another id, to the first wallet, this many seconds after the world began.
+pub(crate) fn transfer(number: i64) -> Transfer {
+    let observation = Observation { to_address: wallet(0xab), ..example::transfer().observation };
+    Transfer {
+        transfer_id: TransferId(number),
+        created_at: UnixSeconds(NOW + number),
+        observation,
+        ..example::transfer()
+    }
 }
 
 /// Switch that makes one kind of operation fail.
