@@ -76,7 +76,8 @@ fn is_public(address: IpAddr) -> bool {
             !SPECIAL_V4.iter().any(|range| Ipv4Net::new_assert(range.0, range.1).contains(&v4))
         }
         IpAddr::V6(v6) => {
-            let has_it = |range: &(Ipv6Addr, u8)| Ipv6Net::new_assert(range.0, range.1).contains(&v6);
+            let has_it =
+                |range: &(Ipv6Addr, u8)| Ipv6Net::new_assert(range.0, range.1).contains(&v6);
             has_it(&GLOBAL_V6) && !SPECIAL_V6.iter().any(has_it)
         }
     }

@@ -1,6 +1,7 @@
-//! Valid and invalid records, and other versions of a schema.
+//! Valid and invalid records, their golden files, and other versions of a schema.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use apache_avro::writer::datum::GenericDatumWriter;
 use serde::Deserialize as _;
@@ -9,10 +10,12 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::record::example::{self, each_example};
 use crate::record::{
-    Alert, DepositEntry, LaneEntry, MatchingEntry, Order, OrderCommand, OrderCommandBody, Settle,
-    Watch,
+    Alert, DepositCommand, DepositCommandBody, DepositEntry, LaneEntry, MatchingEntry, Order,
+    OrderCommand, OrderCommandBody, Settle, StopScope, Watch,
 };
-use crate::{CloseReason, Epoch, TransferId, UnixMicros, UnixSeconds};
+use crate::{
+    CloseReason, Epoch, RefusalReason, TransferId, UnixMicros, UnixSeconds, UnknownReason,
+};
 
 /// Refusals of a record without the part that its kind needs.
 const CONTRADICTIONS: [&str; 3] = [
@@ -100,6 +103,27 @@ fn replace(value: &mut Value, number: &mut usize, field: &str) -> Option<String>
     }
 }
 
+/// The bytes of each example are a file, so that a change of the wire format cannot go unnoticed.
+/// `UPDATE_GOLDEN=1` is not read on purpose: delete the file to make a new one, and say why.
+fn compare<R: Record + PartialEq + std::fmt::Debug>(name: &str, record: &R) {
+    let bytes = encode(record).unwrap();
+    assert_eq!(&decode::<R>(&bytes).unwrap(), record, "{name} reads back");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.hex"));
+    let text = alloy_primitives::hex::encode(&bytes);
+    match std::fs::read_to_string(&path) {
+        Ok(golden) => assert_eq!(golden.trim(), text, "{name} differs from {}", path.display()),
+        Err(_) => {
+            std::fs::write(&path, format!("{text}\n")).unwrap();
+            panic!("wrote a new golden file {}: commit it", path.display());
+        }
+    }
+}
+
+#[test]
+fn golden_files_hold_the_examples() {
+    each_example!(compare);
+}
+
 /// The written version has its own reader and writer, which must agree with `apache-avro`.
 #[test]
 fn apache_avro_has_the_same_bytes() {
@@ -156,67 +180,91 @@ fn entries() -> [MatchingEntry; 3] {
     [MatchingEntry::Lane(lane), MatchingEntry::Deposit(entry), MatchingEntry::Watch(watch)]
 }
 
-/// Checks each record type of each schema, nested ones included.
-#[test]
-fn fields_have_the_order_of_their_schema() {
-    fn names(
-        value: &Value,
-        schema: &Json,
-        all: &BTreeMap<String, Json>,
-        seen: &mut BTreeSet<String>,
-    ) {
-        let named = |name| all.get(name).or_else(|| all.get(&format!("tidemark.{name}")));
-        let schema = schema.as_str().and_then(named).unwrap_or(schema);
-        match value {
-            Value::Record(fields) => {
-                let declared = schema["fields"].as_array().unwrap();
-                let of = |field: &Json| field["name"].as_str().unwrap().to_owned();
-                let written: Vec<_> = fields.iter().map(|(name, _)| name.clone()).collect();
-                assert_eq!(written, declared.iter().map(of).collect::<Vec<_>>());
-                seen.insert(full_name(schema));
-                for ((_, value), field) in fields.iter().zip(declared) {
-                    names(value, &field["type"], all, seen);
-                }
-            }
-            Value::Union(branch, inner) => names(inner, &schema[*branch as usize], all, seen),
-            Value::Array(items) => {
-                items.iter().for_each(|item| names(item, &schema["items"], all, seen));
-            }
-            _ => {}
-        }
-    }
-    fn check<R: Record>(_: &str, record: &R) -> (BTreeSet<String>, BTreeSet<String>) {
-        let schema = parse(R::SCHEMA.schema().text);
-        let (mut all, mut seen) = (BTreeMap::new(), BTreeSet::new());
-        named(&schema, &mut all);
-        names(&apache_avro::to_value(record).unwrap(), &schema, &all, &mut seen);
-        (all.into_keys().collect(), seen)
-    }
-    let answer = OrderCommandBody::DepositClosed { slot: 0, reason: CloseReason::Expired };
-    let answer = OrderCommand { body: answer, ..example::order_command() };
-    let deposit = example::deposit();
-    let settle = OrderCommandBody::Settle(Settle {
-        transfer_id: TransferId(7),
+/// Commands of the kinds that no example has.
+fn commands() -> (Vec<OrderCommand>, Vec<DepositCommand>) {
+    use {DepositCommandBody as Deposit, OrderCommandBody as Order};
+    let (order, deposit) = (example::order(), example::deposit());
+    let (transfer_id, wallet_address) = (TransferId(3), deposit.wallet_address);
+    let payment = example::orders_entry().pending.remove(0).payment;
+    let settle = Settle {
+        transfer_id,
         slot: 0,
         deposit_id: deposit.deposit_id,
         blockchain: deposit.blockchain,
-        wallet_address: deposit.wallet_address,
-        accepts_late: false,
-    });
-    let settle = OrderCommand { body: settle, ..example::order_command() };
-    let [lane, deposit, watch] = entries();
-    let more = [
-        check("", &answer),
-        check("", &settle),
-        check("", &lane),
-        check("", &deposit),
-        check("", &watch),
+        wallet_address,
+        accepts_late: true,
+    };
+    let reason = RefusalReason::AmountsTaken;
+    let of_orders = [
+        Order::ChoosePayment(payment),
+        Order::Cancel,
+        Order::MarkPaid(None),
+        Order::ResendWebhook(Some(order.clone().into())),
+        Order::DepositOpened { slot: 1, deposit_id: deposit.deposit_id, value: deposit.value },
+        Order::DepositRefused { slot: 1, wallet_address, reason },
+        Order::DepositClosed { slot: 1, reason: CloseReason::Expired },
+        Order::CandidateSeen { transfer_id },
+        Order::CandidateGone { transfer_id },
+        Order::Settle(settle),
+        Order::AttachRefused(Some(order.into())),
+        Order::Tick,
     ];
+    let scope =
+        StopScope { blockchain: None, stablecoin: None, address: Some(deposit.wallet_address) };
+    let of_deposits = [
+        Deposit::Close { reason: CloseReason::OrderPaid },
+        Deposit::Settled { transfer_id },
+        Deposit::Refused { transfer_id, reason: UnknownReason::AlreadyPaid },
+        Deposit::Attached { transfer_id },
+        Deposit::AttachRefused { transfer_id },
+        Deposit::Resume(scope),
+    ];
+    let of_order = |body| OrderCommand { body, command_id: None, ..example::order_command() };
+    let of_deposit = |body| DepositCommand { body, ..example::deposit_command() };
+    (of_orders.map(of_order).to_vec(), of_deposits.map(of_deposit).to_vec())
+}
+
+/// Every kind of command goes through its schema unchanged.
+#[test]
+fn all_kinds_of_commands_read_back() {
+    let (of_orders, of_deposits) = commands();
+    for command in of_orders {
+        assert_eq!(decode::<OrderCommand>(&encode(&command).unwrap()).unwrap(), command);
+    }
+    for command in of_deposits {
+        assert_eq!(decode::<DepositCommand>(&encode(&command).unwrap()).unwrap(), command);
+    }
+}
+
+/// Adds the names of the fields of each record in a value, nested ones included.
+fn fields_of(value: &Value, found: &mut Vec<Vec<String>>) {
+    match value {
+        Value::Record(fields) => {
+            found.push(fields.iter().map(|(name, _)| name.clone()).collect());
+            fields.iter().for_each(|(_, value)| fields_of(value, found));
+        }
+        Value::Union(_, inner) => fields_of(inner, found),
+        Value::Array(items) => items.iter().for_each(|item| fields_of(item, found)),
+        _ => {}
+    }
+}
+
+/// Each record of each schema, nested ones included, has a Rust type with its fields in their order. A type at the place
+/// of another has other bytes.
+#[test]
+fn fields_have_the_order_of_their_schema() {
+    fn check<R: Record>(_: &str, record: &R) -> [Vec<Vec<String>>; 2] {
+        let mut written = Vec::new();
+        fields_of(&apache_avro::to_value(record).unwrap(), &mut written);
+        let declared = records(&parse(R::SCHEMA.schema().text));
+        [declared.iter().map(field_names).collect(), written]
+    }
+    let more = commands().0.iter().map(|command| check("", command)).collect::<Vec<_>>();
+    let more = more.into_iter().chain(entries().map(|entry| check("", &entry)));
     let checked: Vec<_> = each_example!(check).into_iter().chain(more).collect();
-    let all: BTreeSet<_> = checked.iter().flat_map(|(all, _)| all).collect();
-    let seen: BTreeSet<_> = checked.iter().flat_map(|(_, seen)| seen).collect();
-    let lacking: Vec<_> = all.difference(&seen).collect();
-    assert!(lacking.is_empty(), "no example has {lacking:?}");
+    let [declared, written] =
+        [0, 1].map(|of| checked.iter().flat_map(|all| &all[of]).collect::<BTreeSet<_>>());
+    assert_eq!(declared, written);
 }
 
 #[test]
@@ -306,83 +354,35 @@ fn record_of(schema: &Schema, value: Value) -> Vec<u8> {
     [&[MAGIC][..], &schema.id.to_be_bytes(), &binary].concat()
 }
 
-/// The named types of a schema, by full name.
-fn named(schema: &Json, found: &mut BTreeMap<String, Json>) {
-    match schema {
-        Json::Array(all) => all.iter().for_each(|part| named(part, found)),
-        Json::Object(parts) => {
-            if schema["type"] == "record" {
-                found.insert(full_name(schema), schema.clone());
+/// The records that a schema declares.
+fn records(schema: &Json) -> Vec<Json> {
+    let inner = match schema {
+        Json::Array(all) => all.iter().flat_map(records).collect(),
+        Json::Object(parts) => parts.values().flat_map(records).collect(),
+        _ => Vec::new(),
+    };
+    let own = (schema["type"] == "record").then(|| schema.clone());
+    own.into_iter().chain(inner).collect()
+}
+
+fn field_names(record: &Json) -> Vec<String> {
+    let fields = record["fields"].as_array().unwrap().iter();
+    fields.map(|field| field["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Removes a field from each record that has these fields.
+fn remove(value: &mut Value, field: &str, of: &[String]) {
+    match value {
+        Value::Record(fields) => {
+            fields.iter_mut().for_each(|(_, value)| remove(value, field, of));
+            if fields.iter().map(|(name, _)| name).eq(of) {
+                fields.retain(|(name, _)| name != field);
             }
-            parts.values().for_each(|part| named(part, found));
         }
+        Value::Union(_, inner) => remove(inner, field, of),
+        Value::Array(items) => items.iter_mut().for_each(|item| remove(item, field, of)),
         _ => {}
     }
-}
-
-/// A schema whose named types are known, and one of their fields that is to be left out.
-struct Cut {
-    named: BTreeMap<String, Json>,
-    record: String,
-    field: String,
-}
-
-impl Cut {
-    /// The fields of a record's schema that stay.
-    fn kept<'a>(&self, schema: &'a Json) -> impl Iterator<Item = &'a Json> {
-        let here = full_name(schema) == self.record;
-        let fields = schema["fields"].as_array().unwrap().iter();
-        fields.filter(move |field| !here || field["name"] != self.field.as_str())
-    }
-
-    fn schema(&self, schema: &Json, defined: &mut BTreeSet<String>) -> Json {
-        match schema {
-            Json::String(name) if self.named.contains_key(name) && !defined.contains(name) => {
-                self.schema(&self.named[name], defined)
-            }
-            Json::Array(parts) => parts.iter().map(|part| self.schema(part, defined)).collect(),
-            Json::Object(_) if schema["type"] == "record" => {
-                let name = full_name(schema);
-                if !defined.insert(name.clone()) {
-                    return name.into();
-                }
-                let field = |field: &Json| json!({ "name": field["name"], "type": self.schema(&field["type"], defined) });
-                let fields: Vec<_> = self.kept(schema).map(field).collect();
-                json!({ "type": "record", "name": name, "fields": fields })
-            }
-            Json::Object(_) if schema["type"] == "array" => {
-                json!({ "type": "array", "items": self.schema(&schema["items"], defined) })
-            }
-            other => other.clone(),
-        }
-    }
-
-    fn value(&self, value: Value, schema: &Json) -> Value {
-        let schema = schema.as_str().and_then(|name| self.named.get(name)).unwrap_or(schema);
-        match value {
-            Value::Record(fields) => {
-                let mut fields: BTreeMap<_, _> = fields.into_iter().collect();
-                let field = |field: &Json| {
-                    let name = field["name"].as_str().unwrap();
-                    (name.to_owned(), self.value(fields.remove(name).unwrap(), &field["type"]))
-                };
-                Value::Record(self.kept(schema).map(field).collect())
-            }
-            Value::Union(branch, inner) => {
-                let inner = self.value(*inner, &schema[branch as usize]);
-                Value::Union(branch, Box::new(inner))
-            }
-            Value::Array(items) => {
-                let item = |item| self.value(item, &schema["items"]);
-                Value::Array(items.into_iter().map(item).collect())
-            }
-            other => other,
-        }
-    }
-}
-
-fn full_name(schema: &Json) -> String {
-    format!("tidemark.{}", schema["name"].as_str().unwrap())
 }
 
 /// A value reduced to a schema's fields, with null for missing ones.
@@ -432,28 +432,22 @@ fn old_and_new_schemas_read_each_other() {
 /// that the schemas promise.
 #[test]
 fn what_a_version_may_lack_gets_its_default() {
-    fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) -> usize {
-        let name = R::SCHEMA;
-        let schema = parse(name.schema().text);
-        let bytes = encode(record).unwrap();
-        let mut types = BTreeMap::new();
-        named(&schema, &mut types);
+    fn check<R: Record>(_: &str, record: &R) -> usize {
+        let whole = codec(R::SCHEMA).value(&encode(record).unwrap()).unwrap();
         let mut count = 0;
-        for (record, field) in types.iter().flat_map(|(record, schema)| {
-            let fields = schema["fields"].as_array().unwrap().iter();
-            let optional = fields.filter(|field| field.get("default").is_some());
-            optional.map(move |field| (record, field["name"].as_str().unwrap()))
-        }) {
-            let cut = Cut { named: types.clone(), record: record.clone(), field: field.to_owned() };
-            let text = cut.schema(&schema, &mut BTreeSet::new()).to_string();
-            let (codec_of_both, other) = with_other(name, text);
-            let value = cut.value(codec(name).value(&bytes).unwrap(), &schema);
-            if let Err(error) = codec_of_both.decode::<R>(&record_of(other, value)) {
-                let text = error.to_string();
-                let is_empty = CONTRADICTIONS.iter().any(|cause| text.contains(cause));
-                assert!(is_empty, "without {record}.{field}: {error}");
+        for kind in records(&parse(R::SCHEMA.schema().text)) {
+            let fields = kind["fields"].as_array().unwrap().iter();
+            for field in fields.filter(|field| field.get("default").is_some()) {
+                let field = field["name"].as_str().unwrap();
+                let mut value = whole.clone();
+                remove(&mut value, field, &field_names(&kind));
+                if let Err(error) = apache_avro::from_value::<R>(&value) {
+                    let text = error.to_string();
+                    let is_empty = CONTRADICTIONS.iter().any(|cause| text.contains(cause));
+                    assert!(is_empty, "without {}.{field}: {error}", kind["name"]);
+                }
+                count += 1;
             }
-            count += 1;
         }
         count
     }

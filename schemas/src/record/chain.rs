@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::StopScope;
 use crate::{
-    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, PaymentKey, Stablecoin,
-    TxHash, UnixMicros, UnixSeconds,
+    Address, Amount, BlockHash, Blockchain, ChainRecordKind, Epoch, PaymentKey, Stablecoin, TxHash,
+    UnixMicros, UnixSeconds,
 };
 
 /// A block, by everything that orders and identifies it.

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{Block, Order, PaymentRequest, StopScope, Watch};
 use crate::{
     Address, Amount, BlockHash, CloseReason, CommandId, DepositId, Epoch, FulfillmentId, OrderId,
-    Stablecoin, TransferId, TransferStatus, TxHash, UnixMicros, UnixSeconds,
-    UnknownReason, binary,
+    Stablecoin, TransferId, TransferStatus, TxHash, UnixMicros, UnixSeconds, UnknownReason, binary,
 };
 
 /// A value of `processor.matching.changelog`.

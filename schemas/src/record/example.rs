@@ -466,6 +466,3 @@ pub fn values() -> Result<Vec<(SchemaName, Vec<u8>)>, CodecError> {
     }
     each_example!(value).into_iter().collect()
 }
-
-#[cfg(test)]
-mod tests;
