@@ -311,6 +311,10 @@ impl Serialize for OrderCommand {
             attach: None,
             order: None,
         };
+        let about = |kind, order: &EndedOrder| {
+            let order = order.clone();
+            OrderCommandWire { order, ..alone(kind) }
+        };
         let answer = |kind, answer| OrderCommandWire { deposit: Some(answer), ..alone(kind) };
         let candidate =
             |kind, id| OrderCommandWire { candidate_transfer_id: Some(id), ..alone(kind) };
@@ -322,12 +326,8 @@ impl Serialize for OrderCommand {
                 OrderCommandWire { payment: Some(payment.clone()), ..alone(Kind::ChoosePayment) }
             }
             Body::Cancel => alone(Kind::Cancel),
-            Body::MarkPaid(order) => {
-                OrderCommandWire { order: order.clone(), ..alone(Kind::MarkPaid) }
-            }
-            Body::ResendWebhook(order) => {
-                OrderCommandWire { order: order.clone(), ..alone(Kind::ResendWebhook) }
-            }
+            Body::MarkPaid(order) => about(Kind::MarkPaid, order),
+            Body::ResendWebhook(order) => about(Kind::ResendWebhook, order),
             Body::DepositOpened { slot, deposit_id, value } => {
                 let (deposit_id, value) = (Some(*deposit_id), Some(*value));
                 let opened = DepositAnswer { slot: *slot, deposit_id, value, ..none() };
@@ -349,12 +349,9 @@ impl Serialize for OrderCommand {
                 OrderCommandWire { settle: Some(*settle), ..alone(Kind::Settle) }
             }
             Body::Attach(attach, order) => {
-                let (attach, order) = (Some(*attach), order.clone());
-                OrderCommandWire { attach, order, ..alone(Kind::Attach) }
+                OrderCommandWire { attach: Some(*attach), ..about(Kind::Attach, order) }
             }
-            Body::AttachRefused(order) => {
-                OrderCommandWire { order: order.clone(), ..alone(Kind::AttachRefused) }
-            }
+            Body::AttachRefused(order) => about(Kind::AttachRefused, order),
             Body::Tick => alone(Kind::Tick),
         };
         wire.serialize(serializer)
