@@ -102,19 +102,6 @@ async fn first_row_is_the_processors_first_record() {
 }
 
 #[tokio::test]
-async fn without_a_key_each_request_is_an_order() {
-    let world = World::alone().await;
-    let mut ids = HashSet::new();
-    for _ in 0..20 {
-        let id = world.create(&new_order()).await;
-        let answer = world.service("/orders/status", &json!({ "order_id": id })).await;
-        assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("pending")));
-        ids.insert(id);
-    }
-    assert_eq!(ids.len(), 20);
-}
-
-#[tokio::test]
 async fn order_with_chain_and_coin_asks_for_a_deposit() {
     let world = World::start().await;
     let chosen = [("blockchain", "eth"), ("stablecoin", "USDT")];

@@ -53,6 +53,19 @@ pub(crate) fn operations() -> impl Iterator<Item = (&'static str, &'static str, 
         .flat_map(|(path, methods)| members(methods).map(move |(name, one)| (path, name, one)))
 }
 
+/// The parameters of an operation that are in its path, its query or its headers.
+pub(crate) fn parameters(
+    operation: &'static Value,
+    place: &'static str,
+) -> impl Iterator<Item = &'static Value> {
+    items(&operation["parameters"]).map(resolved).filter(move |one| one["in"] == place)
+}
+
+/// The JSON that an operation takes: its schema and an example.
+pub(crate) fn body(operation: &'static Value) -> &'static Value {
+    &operation["requestBody"]["content"]["application/json"]
+}
+
 /// `true` if a path matches a template such as `/orders/{order_id}`.
 fn fits(path: &str, template: &str) -> bool {
     let (path, template): (Vec<_>, Vec<_>) =
@@ -300,12 +313,10 @@ fn it_is_whole() {
     let mut ids = BTreeSet::new();
     for (path, method, operation) in operations() {
         assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{path} {method}");
-        let named = items(&operation["parameters"]).map(resolved);
-        let mut named: Vec<_> =
-            named.filter(|one| one["in"] == "path").map(|one| one["name"].as_str()).collect();
+        let named = parameters(operation, "path").map(|one| one["name"].as_str().unwrap());
         let parts = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-        assert_eq!(parts.map(Some).collect::<Vec<_>>(), std::mem::take(&mut named), "{path}");
-        let body = &operation["requestBody"]["content"]["application/json"];
+        assert_eq!(named.collect::<Vec<_>>(), parts.collect::<Vec<_>>(), "{path}");
+        let body = body(operation);
         let answers = members(&operation["responses"])
             .flat_map(|(_, response)| members(&resolved(response)["content"]));
         let answers = answers.map(|(_, content)| content);
@@ -354,8 +365,7 @@ async fn its_queries_are_those_of_the_routes() {
         assert_eq!(answer.status, 400, "{path}: {}", answer.body);
         let known = answer.body.split_once(" is not one of ").map(|(_, names)| names.split(", "));
         let known: BTreeSet<&str> = known.into_iter().flatten().collect();
-        let named =
-            items(&operation["parameters"]).map(resolved).filter(|one| one["in"] == "query");
+        let named = parameters(operation, "query");
         let named: BTreeSet<&str> = named.map(|one| one["name"].as_str().unwrap()).collect();
         assert_eq!(named, known, "{path}");
         routes += 1;
@@ -366,15 +376,14 @@ async fn its_queries_are_those_of_the_routes() {
 /// Each field of each body that the document has: its operation's path, its name and its schema.
 fn body_fields() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
     operations().flat_map(|(path, _, operation)| {
-        let content = &operation["requestBody"]["content"]["application/json"];
-        let schema = resolved(&content["schema"]);
+        let schema = resolved(&body(operation)["schema"]);
         members(&schema["properties"]).map(move |(name, field)| (path, name, field))
     })
 }
 
 /// Sends the example's required fields, and one field with this value. Returns `true` if that one is refused by name.
 async fn is_refused(world: &World, order: &str, (path, name): (&str, &str), value: Value) -> bool {
-    let content = &DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"];
+    let content = body(&DOCUMENT["paths"][path]["post"]);
     let is_needed =
         |name: &str| items(&resolved(&content["schema"])["required"]).any(|needed| needed == name);
     let mut body = content["example"].clone();
@@ -419,7 +428,7 @@ fn fields_read() -> Vec<BTreeSet<String>> {
 #[test]
 fn its_bodies_have_every_field_that_is_read() {
     let bodies = operations().filter_map(|(_, _, operation)| {
-        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        let schema = &body(operation)["schema"];
         let names = members(&resolved(schema)["properties"]).map(|(name, _)| name.to_owned());
         (!schema.is_null()).then(|| names.collect::<BTreeSet<_>>())
     });
@@ -452,7 +461,7 @@ fn its_webhooks_are_those_that_are_sent() {
     assert_eq!(named.collect::<Vec<_>>(), sent.each_ref().map(|(name, _)| *name));
     for (name, bodies) in sent {
         let operation = &DOCUMENT["webhooks"][name]["post"];
-        let content = &operation["requestBody"]["content"]["application/json"];
+        let content = body(operation);
         let schema = resolved(&content["schema"]);
         let fields: BTreeSet<_> = members(&schema["properties"]).map(|(field, _)| field).collect();
         assert_eq!(disagrees(schema, &content["example"]), None, "{name}");
@@ -461,7 +470,7 @@ fn its_webhooks_are_those_that_are_sent() {
             assert_eq!(disagrees(schema, &body), None, "{name}");
             assert_eq!(crate::world::fields(&body), Vec::from_iter(fields.clone()), "{name}");
         }
-        let headers = items(&operation["parameters"]).map(resolved);
+        let headers = parameters(operation, "header");
         let headers: BTreeSet<_> =
             headers.map(|of| of["name"].as_str().unwrap().to_lowercase()).collect();
         let own = SENDER.split("HeaderName::from_static(\"").skip(1);
@@ -524,10 +533,7 @@ async fn its_queries_are_bounded_as_it_says() {
     let mut tried = BTreeSet::new();
     for (path, _, operation) in operations() {
         let Some(route) = path.strip_prefix("/api/v1/admin") else { continue };
-        for query in items(&operation["parameters"]).map(resolved) {
-            if query["in"] != "query" {
-                continue;
-            }
+        for query in parameters(operation, "query") {
             let (name, schema) = (query["name"].as_str().unwrap(), resolved(&query["schema"]));
             let [mut within, mut beyond] = bounds(schema);
             within.extend(words(schema).map(Value::from));

@@ -197,13 +197,15 @@ async fn an_open_alert_is_resolved() {
     let body = json!({ "alert_id": raised.alert_id, "reason": "refunded" });
     stop(&world, "alerts/resolve", body.clone()).await.refused(404, "resource not found");
     world.write(Topic::Alerts, Partition(0), &raised).await;
-    let refused = |body, problem| {
-        let world = &world;
-        async move { stop(world, "alerts/resolve", body).await.refused(400, problem) }
-    };
-    refused(json!({}), "alert_id: is missing").await;
-    let two_lines = json!({ "alert_id": raised.alert_id, "reason": "a\nb" });
-    refused(two_lines, "reason: must not have control characters").await;
+    for (body, problem) in [
+        (json!({}), "alert_id: is missing"),
+        (
+            json!({ "alert_id": raised.alert_id, "reason": "a\nb" }),
+            "reason: must not have control characters",
+        ),
+    ] {
+        stop(&world, "alerts/resolve", body).await.refused(400, problem);
+    }
     world.faults.audit_writes.set(true);
     stop(&world, "alerts/resolve", body.clone()).await.refused(500, "internal server error");
     world.faults.audit_writes.set(false);
@@ -223,20 +225,19 @@ async fn an_open_alert_is_resolved() {
 async fn payments_are_stopped_and_resumed() {
     let world = World::with(with_operators(), false).await;
     let commands = || world.records::<DepositCommand>(Topic::DepositsCommands);
-    let refused = |body, problem| {
-        let world = &world;
-        async move { stop(world, "stops", body).await.refused(400, problem) }
-    };
-    refused(json!({}), "subject: is missing").await;
+    let (own, nobodys) = (wallet(0xab).to_string(), wallet(0x77).to_string());
     let none = "subject: is no wallet, no coin, no contract and no chain";
-    refused(json!({ "subject": "usdc" }), none).await;
-    let nobodys = wallet(0x77).to_string();
-    refused(json!({ "subject": nobodys }), "subject: is not watched on any chain").await;
-    let elsewhere = json!({ "subject": wallet(0xab).to_string(), "blockchain": "linea" });
-    refused(elsewhere, "subject: is not watched on linea").await;
-    refused(json!({ "subject": "op", "blockchain": "eth" }), "subject: is another chain").await;
     let chain = "blockchain: \"bsc\" is not one of eth, polygon, base, arb, op, linea, avaxc, tron";
-    refused(json!({ "subject": "USDC", "blockchain": "bsc" }), chain).await;
+    for (body, problem) in [
+        (json!({}), "subject: is missing"),
+        (json!({ "subject": "usdc" }), none),
+        (json!({ "subject": nobodys }), "subject: is not watched on any chain"),
+        (json!({ "subject": own, "blockchain": "linea" }), "subject: is not watched on linea"),
+        (json!({ "subject": "op", "blockchain": "eth" }), "subject: is another chain"),
+        (json!({ "subject": "USDC", "blockchain": "bsc" }), chain),
+    ] {
+        stop(&world, "stops", body).await.refused(400, problem);
+    }
     world.faults.audit_writes.set(true);
     let polygon = json!({ "subject": "USDC", "blockchain": "polygon" });
     stop(&world, "stops", polygon.clone()).await.refused(500, "internal server error");
@@ -248,7 +249,7 @@ async fn payments_are_stopped_and_resumed() {
     world.faults.store_reads.set(true);
     assert_eq!(stop(&world, "stops", polygon.clone()).await.status, 200);
     world.faults.store_reads.set(false);
-    let watched = json!({ "subject": wallet(0xab).to_string() });
+    let watched = json!({ "subject": own });
     assert_eq!(stop(&world, "stops", watched).await.status, 200);
     assert_eq!(stop(&world, "stops/end", polygon).await.status, 200);
     let blockchain = Some(Blockchain::Polygon);
@@ -272,7 +273,7 @@ async fn payments_are_stopped_and_resumed() {
     let expected = [
         entry(AuditAction::Stop, "USDC on polygon"),
         entry(AuditAction::Stop, "USDC on polygon"),
-        entry(AuditAction::Stop, &wallet(0xab).to_string()),
+        entry(AuditAction::Stop, &own),
         entry(AuditAction::Resume, "USDC on polygon"),
     ];
     assert_eq!(entries, expected);

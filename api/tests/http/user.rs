@@ -313,9 +313,7 @@ async fn cancel_ends_a_pending_order_for_good() {
     assert_eq!(status(&world, &id).await["status"], "cancelled", "the customer reads it at once");
     world.cancel(&id).await.refused(409, "order is not pending");
     world.pay(&id, "eth", "DAI").await.refused(409, "order is not pending");
-    let commands = world.commands();
-    let cancels = commands.iter().filter(|command| command.body == OrderCommandBody::Cancel);
-    assert_eq!(cancels.count(), 1, "the row is enough to refuse the second");
+    assert_eq!(world.commands().len(), 2, "the row is enough to refuse the second");
 }
 
 /// A page that polls by POST, or an attacker, repeats a request: it is answered without a command.

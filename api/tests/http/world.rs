@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use log::embedded::EmbeddedLog;
 use log::{LayeredLog, Log, LogLayer, NewRecord, Offset, StageContext, TopicPartition};
-use reqwest::{Client, Method, RequestBuilder};
+use reqwest::{Client, RequestBuilder};
 use runtime::config::{Connections, Source};
 use runtime::{Clock, ManualClock, Readiness};
 use schemas::record::{
@@ -157,7 +157,6 @@ impl World {
         let log = EmbeddedLog::open(tables.dir(), layout, clock.clone()).unwrap();
         let log: Arc<dyn Log> = Arc::new(log);
         let store = tables.open().await;
-        let faults = Faults::default();
         let wallets = config.wallets.clone();
         let stop = CancellationToken::new();
         let context = StageContext {
@@ -179,23 +178,22 @@ impl World {
         }
         let redirects = reqwest::redirect::Policy::none();
         let client = Client::builder().no_proxy().redirect(redirects).build().unwrap();
-        let (base, server) = (String::new(), None);
         let mut world = Self {
-            base,
+            base: String::new(),
             is_apart: false,
             operators: None,
             client,
             clock,
             log,
             store,
-            faults,
+            faults: Faults::default(),
             readiness: Readiness::default(),
             feed,
             buyer: None,
             connections: CONNECTIONS,
             customer_requests: None,
             stop,
-            server,
+            server: None,
             threads,
             _tables: tables,
         };
@@ -284,21 +282,22 @@ impl World {
 
     /// A request to a route such as `GET /health`.
     pub(crate) fn request(&self, route: &str) -> RequestBuilder {
-        let (method, path) = route.split_once(' ').unwrap();
-        let method = Method::from_bytes(method.as_bytes()).unwrap();
-        self.client.request(method, format!("{}{path}", self.base))
+        self.request_at(&self.base, route)
     }
 
     /// A request to a route at the operators' address.
     pub(crate) fn at_operators(&self, route: &str) -> RequestBuilder {
+        self.request_at(self.operators.as_deref().unwrap(), route)
+    }
+
+    fn request_at(&self, base: &str, route: &str) -> RequestBuilder {
         let (method, path) = route.split_once(' ').unwrap();
-        let method = Method::from_bytes(method.as_bytes()).unwrap();
-        self.client.request(method, format!("{}{path}", self.operators.as_deref().unwrap()))
+        self.client.request(method.parse().unwrap(), format!("{base}{path}"))
     }
 
     /// The status of an operator's request for a path, at their address or the public one.
     pub(crate) async fn status_at(&self, base: Option<&str>, path: &str) -> u16 {
-        let request = self.client.get(format!("{}{path}", base.unwrap_or(&self.base)));
+        let request = self.request_at(base.unwrap_or(&self.base), &format!("GET {path}"));
         let answer = request.header("Service-Admin-Authorization", ADMIN_SECRET).send().await;
         answer.unwrap().status().as_u16()
     }
