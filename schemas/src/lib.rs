@@ -47,7 +47,7 @@ pub use identity::{
 };
 pub use json::decode_json;
 pub use likeness::Likeness;
-pub use partition::{Layout, Partition, lane, murmur2};
+pub use partition::{Layout, Partition, murmur2};
 pub use receiver::{ReceiverPolicy, Refusal, parse_network, parse_ports, receiver_url};
 pub use schema::{Schema, SchemaName};
 pub use secret::Secret;

@@ -28,7 +28,8 @@ impl Layout {
     /// The lane of a wallet, as a partition of `transfers.raw`, `deposits.commands` and `deposits`.
     #[must_use]
     pub fn lane(&self, blockchain: Blockchain, wallet: &Address) -> Partition {
-        lane(blockchain, wallet, self.lanes)
+        let lanes = self.lanes.max(1);
+        Partition(blockchain.index() * lanes + murmur2(wallet.bytes()) % lanes)
     }
 
     /// The lanes of a chain.
@@ -48,13 +49,6 @@ impl Layout {
     pub fn webhook(&self, key: &str) -> Partition {
         Partition(murmur2(key.as_bytes()) % self.webhooks.max(1))
     }
-}
-
-/// The lane of a wallet: `chain_index * lanes + hash(wallet) % lanes`.
-#[must_use]
-pub fn lane(blockchain: Blockchain, wallet: &Address, lanes: u32) -> Partition {
-    let lanes = lanes.max(1);
-    Partition(blockchain.index() * lanes + murmur2(wallet.bytes()) % lanes)
 }
 
 /// Kafka's murmur2 as its Java client uses it on keys, without the sign bit, so that any client puts a

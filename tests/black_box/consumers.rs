@@ -15,7 +15,7 @@ use runtime::SystemClock;
 use runtime::config::Source;
 use schemas::record::{Transfer, example};
 use schemas::{
-    Address, Amount, Blockchain, Headers, Partition, Topic, TransferId, decode_json, lane,
+    Address, Amount, Blockchain, Headers, Layout, Partition, Topic, TransferId, decode_json,
 };
 use serde_json::{Value, json};
 use testkit::harness::{Installation, eventually};
@@ -400,7 +400,8 @@ fn other_languages_compute_lanes() {
         wallet[19] = 0x9c;
         let hex: String = wallet.iter().map(|byte| format!("{byte:02x}")).collect();
         let address = Address::new(blockchain.address_family(), wallet);
-        let expected = lane(blockchain, &address, lanes).to_string();
+        let layout = Layout { lanes, orders: 1, webhooks: 1 };
+        let expected = layout.lane(blockchain, &address).to_string();
         let arguments = strings(["lane", blockchain.as_str(), &hex, &lanes.to_string()]);
         for command in [python(), node(), java()] {
             assert_eq!(run(command, &arguments, ""), [expected.as_str()], "{arguments:?}");
