@@ -555,10 +555,6 @@ async fn without_a_url_unknown_transfers_cannot_be_resent() {
 #[tokio::test]
 async fn health_shows_an_operator_how_chains_are_followed() {
     let world = World::alone().await;
-    let plain = json!({ "status": "ok", "version": "1.2.3" });
-    for route in ["GET /health", "GET /health?verbose=0", "GET /api/v1/admin/health?verbose="] {
-        assert_eq!(Answer::to(world.request(route)).await.json(), plain, "{route}");
-    }
     let (kind, chain) = (AlertKind::ChainHalted, Some(Blockchain::Eth));
     let halt = Alert::raise(kind, chain, &"", "no fork is known".into(), UnixMicros(7));
     world.write(Topic::Alerts, schemas::Partition(0), &halt).await;
@@ -569,7 +565,7 @@ async fn health_shows_an_operator_how_chains_are_followed() {
         json!({ "blockchain": "polygon", "scanned": 7, "lag_blocks": 1, "endpoints": endpoints }),
     );
     let answer = world.admin("GET /health?verbose=1").await.json();
-    assert_eq!((&answer["status"], &answer["version"]), (&plain["status"], &plain["version"]));
+    assert_eq!((&answer["status"], &answer["version"]), (&json!("ok"), &json!("1.2.3")));
     let of = |chain: &str| {
         let chains = answer["chains"].as_array().unwrap();
         chains.iter().find(|one| one["blockchain"] == chain).unwrap().clone()

@@ -172,7 +172,6 @@ async fn an_order_that_nobody_can_pay_is_refused() {
     world.create(&new_order_with(&[("blockchain", "polygon")])).await;
 }
 
-/// A field that was ignored is named, so that nobody relies on it.
 #[tokio::test]
 async fn ignored_fields_are_named() {
     let world = World::start().await;
@@ -253,7 +252,6 @@ async fn what_cannot_be_an_order_is_refused_in_plain_text() {
     assert_eq!(world.commands(), [], "no refused request reaches the log");
 }
 
-/// Private addresses are refused in every notation.
 #[tokio::test]
 async fn spec_4_1_receivers_inside_the_network_are_refused() {
     let world = World::alone().await;

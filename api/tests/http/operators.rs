@@ -360,7 +360,6 @@ async fn what_cannot_be_attached_is_refused() {
     assert_eq!(world.records::<AuditEntry>(Topic::Audit), []);
 }
 
-/// A person finds the order of a payment that matched nothing.
 #[tokio::test]
 async fn a_transfer_that_pays_nothing_has_candidates() {
     let (world, near) = World::start().await.with_order().await;

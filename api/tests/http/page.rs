@@ -322,21 +322,16 @@ async fn every_state_of_an_order_has_its_page() {
     has(&page, &["<progress max=\"3\" value=\"", "<bdi>3</bdi> confirmations", &hash]);
     assert!(!page.contains("Cancel the order"), "it would be refused");
     let (paid_by, paid_value) = (Some(TransferId(7)), transfer.observation.value);
-    let paid =
-        Order { status: OrderStatus::Paid, paid_by, paid_value: Some(paid_value), ..row.clone() };
-    has(
-        &become_(paid).await,
-        &["<h1>Paid</h1>", "10.501234 DAI", &hash, back, "Return to <bdi>Shop"],
-    );
-    let manual = Order { status: OrderStatus::Paid, ..row.clone() };
-    let page = become_(manual).await;
-    has(&page, &["marked this order as paid"]);
-    assert!(!page.contains("http-equiv"), "nothing more will come of it");
+    let of = |status| Order { status, ..row.clone() };
+    let paid = Order { paid_by, paid_value: Some(paid_value), ..of(OrderStatus::Paid) };
+    let texts = ["<h1>Paid</h1>", "10.501234 DAI", &hash, back, "Return to <bdi>Shop"];
+    has(&become_(paid).await, &texts);
+    let manual = become_(of(OrderStatus::Paid)).await;
+    has(&manual, &["marked this order as paid"]);
+    assert!(!manual.contains("http-equiv"), "nothing more will come of it");
     let later = "http-equiv=\"refresh\" content=\"60\"";
-    let expired = Order { status: OrderStatus::Expired, ..row.clone() };
-    has(&become_(expired).await, &["The order has expired", back, later]);
-    let cancelled = Order { status: OrderStatus::Cancelled, ..row.clone() };
-    has(&become_(cancelled).await, &["The order was cancelled", back, later]);
+    has(&become_(of(OrderStatus::Expired)).await, &["The order has expired", back, later]);
+    has(&become_(of(OrderStatus::Cancelled)).await, &["The order was cancelled", back, later]);
     world.advance(1801);
     let page = become_(row).await;
     has(&page, &["The time to pay is over", "Do not send a payment now", home]);

@@ -172,9 +172,12 @@ async fn spec_4_unknown_paths_and_methods() {
 #[tokio::test]
 async fn spec_9_health_is_public_and_has_the_version() {
     let world = World::alone().await;
-    for route in ["GET /health", "GET /api/v1/admin/health"] {
-        let answer = Answer::to(world.request(route)).await.with_status(200);
-        assert_eq!(answer.json(), json!({ "status": "ok", "version": "1.2.3" }));
+    for query in ["", "?verbose=0", "?verbose="] {
+        for path in ["/health", "/api/v1/admin/health"] {
+            let request = world.request(&format!("GET {path}{query}"));
+            let answer = Answer::to(request).await.with_status(200);
+            assert_eq!(answer.json(), json!({ "status": "ok", "version": "1.2.3" }), "{query}");
+        }
     }
 }
 

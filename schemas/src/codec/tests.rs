@@ -11,11 +11,9 @@ use super::*;
 use crate::record::example::{self, each_example};
 use crate::record::{
     Alert, DepositCommand, DepositCommandBody, DepositEntry, LaneEntry, MatchingEntry, Order,
-    OrderCommand, OrderCommandBody, Settle, StopScope, Watch,
+    OrderCommand, OrderCommandBody, Settle, StopScope,
 };
-use crate::{
-    CloseReason, Epoch, RefusalReason, TransferId, UnixMicros, UnixSeconds, UnknownReason,
-};
+use crate::{CloseReason, RefusalReason, TransferId, UnixMicros, UnixSeconds, UnknownReason};
 
 /// Refusals of a record without the part that its kind needs.
 const CONTRADICTIONS: [&str; 3] = [
@@ -138,25 +136,9 @@ fn apache_avro_has_the_same_bytes() {
 }
 
 /// Entries of the changelog that are not examples.
-fn entries() -> [MatchingEntry; 3] {
-    let (block, deposit) = (example::chain_record().block, example::deposit());
-    let lane = LaneEntry {
-        epoch: Epoch(3),
-        head: Some(block),
-        finalized: 1,
-        confirmed: 2,
-        match_window_seconds: 3,
-        sequence: 4,
-        went_back_at: Some(UnixSeconds(5)),
-        too_far_at: Some(UnixSeconds(6)),
-        progress_at: Some(UnixMicros(7)),
-        progress_time: Some(UnixSeconds(8)),
-        progress_due: true,
-        has_gap: false,
-        newest: Some(UnixSeconds(9)),
-        stopped: Vec::new(),
-        id_partition: Some(10),
-    };
+fn entries() -> [MatchingEntry; 2] {
+    let deposit = example::deposit();
+    let lane = LaneEntry { head: Some(example::chain_record().block), ..LaneEntry::default() };
     let entry = DepositEntry {
         deposit_id: deposit.deposit_id,
         updated_at: UnixMicros(1),
@@ -176,8 +158,7 @@ fn entries() -> [MatchingEntry; 3] {
         accepts_late: true,
         release_at: Some(UnixSeconds(8)),
     };
-    let watch = Watch { wallet_address: deposit.wallet_address, contracts: Vec::new() };
-    [MatchingEntry::Lane(lane), MatchingEntry::Deposit(entry), MatchingEntry::Watch(watch)]
+    [MatchingEntry::Lane(lane), MatchingEntry::Deposit(entry)]
 }
 
 /// Commands of the kinds that no example has.

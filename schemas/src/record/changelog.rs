@@ -28,6 +28,7 @@ pub enum MatchingEntry {
 
 /// The lane's head and counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(Default))]
 pub struct LaneEntry {
     pub epoch: Epoch,
     pub head: Option<Block>,
