@@ -39,31 +39,19 @@ pub struct AlertEvent<'a> {
     pub timestamp: UnixSeconds,
 }
 
-impl AlertEvent<'_> {
-    /// The JSON to sign and send.
-    pub fn body(&self) -> String {
-        json(self)
-    }
+macro_rules! bodies {
+    ($($event:ty),+) => {$(
+        impl $event {
+            /// The JSON to sign and send.
+            pub fn body(&self) -> String {
+                // Strings and integers only: writing them to memory cannot fail.
+                serde_json::to_string(self).unwrap_or_default()
+            }
+        }
+    )+};
 }
 
-impl OrderStatusChanged<'_> {
-    /// The JSON to sign and send.
-    pub fn body(&self) -> String {
-        json(self)
-    }
-}
-
-impl UnknownTransfer {
-    /// The JSON to sign and send.
-    pub fn body(&self) -> String {
-        json(self)
-    }
-}
-
-fn json<T: Serialize>(body: &T) -> String {
-    // Strings and integers only: writing them to memory cannot fail.
-    serde_json::to_string(body).unwrap_or_default()
-}
+bodies! { OrderStatusChanged<'_>, UnknownTransfer, AlertEvent<'_> }
 
 #[cfg(test)]
 mod tests {
