@@ -179,10 +179,6 @@ mod tests {
             assert_eq!(address.to_string(), text);
             assert_eq!(Address::parse(&text.to_lowercase()), Ok(address));
         }
-        assert_eq!(
-            Address::parse("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"),
-            Err(AddressError::Eip55)
-        );
     }
 
     #[test]
@@ -201,38 +197,33 @@ mod tests {
     #[test]
     fn tron_vectors() {
         let usdt = Address::parse("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t").unwrap();
-        assert_eq!(
-            alloy_primitives::hex::encode(usdt.bytes()),
-            "a614f803b6fd780986a42c78ec9c7f77e6ded13c"
-        );
+        let bytes = alloy_primitives::hex::encode(usdt.bytes());
+        assert_eq!(bytes, "a614f803b6fd780986a42c78ec9c7f77e6ded13c");
         assert_eq!(usdt.to_string(), "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t");
-        assert_eq!(
-            Address::parse("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6u"),
-            Err(AddressError::Base58Check)
-        );
     }
 
     #[test]
     fn forms_that_are_not_addresses() {
-        for text in [
-            "",
-            "0x",
-            "0x123",
-            "5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
-            "T",
-            "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAez",
-            "é0x",
+        use AddressError::{Base58Check, Eip55, Syntax};
+        for (text, error) in [
+            ("", Syntax),
+            ("0x", Syntax),
+            ("0x123", Syntax),
+            ("5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", Syntax),
+            ("T", Syntax),
+            ("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAez", Syntax),
+            ("é0x", Syntax),
+            ("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD", Eip55),
+            ("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6u", Base58Check),
         ] {
-            assert_eq!(Address::parse(text), Err(AddressError::Syntax), "{text:?}");
+            assert_eq!(Address::parse(text), Err(error), "{text:?}");
         }
     }
 
     #[test]
     fn the_same_account_on_two_families_is_two_addresses() {
-        let bytes = [7; 20];
-        assert_ne!(
-            Address::new(AddressFamily::Evm, bytes),
-            Address::new(AddressFamily::Tron, bytes)
-        );
+        let [evm, tron] =
+            [AddressFamily::Evm, AddressFamily::Tron].map(|of| Address::new(of, [7; 20]));
+        assert_ne!(evm, tron);
     }
 }

@@ -166,18 +166,8 @@ mod tests {
     fn conditions_end_by_themselves_and_events_do_not() {
         let events = AlertKind::ALL.iter().filter(|kind| !kind.is_condition());
         let events: Vec<_> = events.map(|kind| kind.as_str()).collect();
-        assert_eq!(
-            events,
-            [
-                "confirmed_transfer_retracted",
-                "stale_transfer",
-                "amounts_taken",
-                "late_find",
-                "forged_transfer",
-                "restored",
-                "dead_letter",
-                "dead_webhook"
-            ]
-        );
+        let expected = "confirmed_transfer_retracted stale_transfer amounts_taken late_find \
+                        forged_transfer restored dead_letter dead_webhook";
+        assert_eq!(events.join(" "), expected);
     }
 }
