@@ -264,8 +264,8 @@ async fn spec_4_2_mark_paid_from_any_state_and_again() {
     let cancelled = world.create(&new_order()).await;
     world.cancel(&cancelled).await;
     for id in [&pending, &cancelled, &pending] {
-        let answer = world.admin(&format!("POST /orders/{id}/mark-paid")).await.with_status(200);
-        let object = answer.json();
+        let object =
+            world.admin(&format!("POST /orders/{id}/mark-paid")).await.with_status(200).json();
         assert_eq!((&object["order_id"], &object["status"]), (&json!(id), &json!("paid")));
         let listed = world.admin("GET /orders?status=paid").await.json();
         let listed = listed.as_array().unwrap().iter().find(|o| o["order_id"] == json!(id));

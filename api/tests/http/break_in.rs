@@ -238,13 +238,8 @@ async fn a_reference_that_leads_the_customer_elsewhere() {
         let links: Vec<_> =
             page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         let away: Vec<_> = links.iter().filter(|link| link.contains("//")).collect();
-        assert!(
-            away.len() == 2
-                && away[0] == away[1]
-                && away[0].starts_with("https://shop.test/orders/"),
-            "{reference}: {links:?}"
-        );
-        let end = away[0].trim_start_matches("https://shop.test/orders/");
+        assert!(away.len() == 2 && away[0] == away[1], "{reference}: {links:?}");
+        let end = away[0].strip_prefix("https://shop.test/orders/").unwrap();
         let is_one_segment = end.split_once('?').is_some_and(|(path, query)| {
             !path.contains(['/', '\\', '#', '@', '"', ':']) && query == "status=cancelled"
         });

@@ -22,8 +22,7 @@ async fn written(world: &World, count: usize) {
 async fn read(world: &World, mut body: Value) -> (Vec<(String, String)>, Value) {
     let mut found = Vec::new();
     loop {
-        let answer = world.service(PATH, &body).await.with_status(200);
-        let answer = answer.json();
+        let answer = world.service(PATH, &body).await.with_status(200).json();
         for order in answer["orders"].as_array().unwrap() {
             let text = |field: &str| order[field].as_str().unwrap().to_owned();
             found.push((text("order_id"), text("status")));
@@ -130,8 +129,7 @@ async fn a_shop_finds_the_orders_of_its_reference() {
         world.advance(1);
     }
     let list = async |body: Value| {
-        let answer = world.service("/orders/list", &body).await.with_status(200);
-        let answer = answer.json();
+        let answer = world.service("/orders/list", &body).await.with_status(200).json();
         let orders = answer["orders"].as_array().unwrap().clone();
         let ids: Vec<_> =
             orders.iter().map(|o| o["order_id"].as_str().unwrap().to_owned()).collect();

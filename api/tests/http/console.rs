@@ -537,8 +537,7 @@ async fn everything_is_found_and_listed() {
 /// Problems that need a person come first, with advice; and the records behind them are listed.
 #[tokio::test]
 async fn what_is_wrong_comes_first() {
-    let world = world().await;
-    let order = world.create(&new_order()).await;
+    let (world, order) = world().await.with_order().await;
     let browser = Browser::of(&world, READER).await;
     // Each head of a world holds a transfer.
     let held = browser.page("/console").await;

@@ -15,8 +15,8 @@ use crate::world::{
     new_order_with, wallet,
 };
 
-const NO_WALLET: &str = "no wallet available for the selected chain and coin";
-const TRON: &str = "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t";
+pub(crate) const NO_WALLET: &str = "no wallet available for the selected chain and coin";
+pub(crate) const TRON: &str = "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t";
 
 fn creates(world: &World) -> Vec<CreateOrder> {
     let create = |command: OrderCommand| match command.body {
@@ -65,8 +65,7 @@ async fn every_answer_has_a_request_id() {
 #[tokio::test]
 async fn spec_4_1_create_answers_201_with_the_object_of_2_2() {
     let world = World::alone().await;
-    let answer = world.service("/orders", &new_order()).await.with_status(201);
-    let order = answer.json();
+    let order = world.service("/orders", &new_order()).await.with_status(201).json();
     assert_eq!(fields(&order), ORDER_FIELDS);
     assert_eq!(order["merchant_order_id"], "A-1");
     assert_eq!(order["amount"], "10.50");

@@ -59,12 +59,8 @@ async fn stream_has_the_status_and_every_change() {
     assert_eq!(chosen["deposits"].as_array().unwrap().len(), 1, "{chosen}");
     assert_eq!(world.cancel(&id).await.status, 200);
     while stream.next().await.unwrap()["status"] != "cancelled" {}
-    let mut again = Stream::open(&world, &id).await;
-    assert_eq!(
-        again.next().await.unwrap()["status"],
-        "cancelled",
-        "who comes again misses nothing"
-    );
+    let again = Stream::open(&world, &id).await.next().await.unwrap();
+    assert_eq!(again["status"], "cancelled", "who comes again misses nothing");
 }
 
 /// Confirmations follow from new blocks, without a record of the order.

@@ -14,8 +14,7 @@ async fn links_have_a_key_of_their_own() {
     config.merchant.previous_link_secret = Some(Secret::new("older-link-secret"));
     config.merchant.return_url =
         Some("https://shop.test/{order_id}/{status}?proof={proof}".parse().unwrap());
-    let world = World::with(config, false).await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::with(config, false).await.with_order().await;
     let accepted = ["link-secret", "older-link-secret", MERCHANT_SECRET].map(|key| (key, 303));
     for (secret, status) in accepted.into_iter().chain([("another", 401)]) {
         let link = link(secret, &id, NOW + 60);

@@ -41,8 +41,7 @@ async fn by(world: &World, secret: &str, route: &str) -> Answer {
 
 #[tokio::test]
 async fn a_secret_may_do_what_its_scope_says() {
-    let world = World::with(with_operators(), true).await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::with(with_operators(), true).await.with_order().await;
     for secret in [ADMIN_SECRET, READER, OPERATOR] {
         for route in [
             "GET /orders".to_owned(),

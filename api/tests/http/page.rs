@@ -81,10 +81,8 @@ async fn the_signature_leaves_the_address_at_once() {
     let answer = open(&world, &format!("{id}/enter"), &format!("{query}&lang=de")).await;
     assert_eq!((answer.status, answer.header("location")), (303, &*format!("../{id}?lang=de")));
     // The cookie has no path: a browser uses that of the URL, which has the prefix of a proxy.
-    assert_eq!(
-        answer.header("set-cookie"),
-        format!("checkout_{id}={query}; Max-Age=3600; HttpOnly; SameSite=Lax")
-    );
+    let cookie = format!("checkout_{id}={query}; Max-Age=3600; HttpOnly; SameSite=Lax");
+    assert_eq!(answer.header("set-cookie"), cookie);
     let request = world.request(&format!("GET /checkout/{id}/enter?{query}"));
     let by_tls = Answer::to(request.header("X-Forwarded-Proto", "https")).await;
     assert!(by_tls.header("set-cookie").ends_with("; SameSite=Lax; Secure"));
@@ -207,18 +205,14 @@ async fn texts_of_the_merchant_cannot_become_markup() {
 async fn an_order_is_chosen_and_cancelled_without_scripts() {
     let (world, id) = World::start().await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
-    has(
-        &visitor.page("").await,
-        &["Choose how to pay", "value=\"eth.USDT\"", "value=\"tron.USDT\""],
-    );
+    let page = visitor.page("").await;
+    has(&page, &["Choose how to pay", "value=\"eth.USDT\"", "value=\"tron.USDT\""]);
     let page = visitor.submit("payment", "way=eth.DAI").await;
     let row = world.row(&id).await.unwrap();
     let (address, value) = (wallet(0xab).to_string(), row.deposits[0].value.unwrap());
     let units = value.to_units(18).unwrap();
-    let (hex, contract) = (
-        address.trim_start_matches("0x").to_lowercase(),
-        "0x6B175474E89094C44Da98b954EedeAC495271d0F",
-    );
+    let hex = address.trim_start_matches("0x").to_lowercase();
+    let contract = "0x6B175474E89094C44Da98b954EedeAC495271d0F";
     let (whole, added) = (&value.to_string()[..5], &value.to_string()[5..]);
     has(
         &page,
@@ -236,12 +230,9 @@ async fn an_order_is_chosen_and_cancelled_without_scripts() {
     has(&visitor.page("?change=1").await, &["Choose how to pay"]);
     let page = visitor.submit("payment", "way=tron.USDT").await;
     has(&page, &["Tron (TRC20)", "href=\"tron:T", "data-to=\"\""]);
-    for (body, problem) in [
-        ("way=base.USDC", "This way to pay is not available"),
-        ("way=eth.EUR", "This way to pay is not available"),
-        ("", "This way to pay is not available"),
-    ] {
-        has(&visitor.submit("payment", body).await, &[problem, "Choose how to pay"]);
+    for body in ["way=base.USDC", "way=eth.EUR", ""] {
+        let page = visitor.submit("payment", body).await;
+        has(&page, &["This way to pay is not available", "Choose how to pay"]);
     }
     let page = visitor.page("").await;
     has(&page, &["Waiting for your payment", "Tron (TRC20)"]);
@@ -297,8 +288,7 @@ fn transfer(value: &str) -> Transfer {
 async fn every_state_of_an_order_has_its_page() {
     let mut config = config();
     config.merchant.return_url = "https://shop.test/done?o={merchant_order_id}".parse().ok();
-    let world = World::with(config, false).await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::with(config, false).await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     let row = awaiting(world.row(&id).await.unwrap());
     let transfer =
@@ -385,8 +375,7 @@ async fn nobody_is_led_to_pay_what_is_stopped() {
 async fn a_page_without_a_way_to_pay_asks_again() {
     let mut config = config();
     config.matching.head_age_max = Duration::from_secs(600);
-    let world = World::with(config.clone(), false).await;
-    let id = world.create(&new_order()).await;
+    let (world, id) = World::with(config.clone(), false).await.with_order().await;
     let visitor = Visitor::enter(&world, &id).await;
     assert!(!visitor.page("").await.contains("http-equiv"), "a choice is not interrupted");
     world.advance(601);

@@ -108,9 +108,8 @@ async fn spec_4_1_status_answers_the_object_of_2_2() {
         let order = schemas::record::Order { status: *status, ..order(number) };
         world.apply(vec![Change::Order(order.clone())]).await;
         let id = order.order_id.to_string();
-        let answer =
-            world.service("/orders/status", &json!({ "order_id": id })).await.with_status(200);
-        let object = answer.json();
+        let body = json!({ "order_id": id });
+        let object = world.service("/orders/status", &body).await.with_status(200).json();
         assert_eq!(fields(&object), ORDER_FIELDS);
         assert_eq!(object["order_id"], id);
         assert_eq!(object["status"], status.as_str());

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use store::Change;
 use tidemark_api::{Amounts, Percent};
 
+use crate::create::{NO_WALLET, TRON};
 use crate::world::{
     Answer, MERCHANT_SECRET, NO_FREE_AMOUNT, NOT_FOLLOWED, NOW, ORDER_FIELDS, ORIGIN,
     UNKNOWN_ORDER, World, config, fields, link, new_order, new_order_with, transfer, wallet,
@@ -143,8 +144,7 @@ async fn only_what_is_followed_and_not_retired_is_offered() {
         assert_eq!((answer.status, answer.body == plain), (status, status == 200), "{query}");
     }
     let id = world.create(&new_order()).await;
-    let retired = "no wallet available for the selected chain and coin";
-    world.pay(&id, "polygon", "USDC").await.refused(400, retired);
+    world.pay(&id, "polygon", "USDC").await.refused(400, NO_WALLET);
     world.advance(600);
     assert_eq!(offered().await, ["eth", "tron"]);
     world.advance(1);
@@ -163,14 +163,13 @@ async fn chains_are_those_that_the_order_can_be_paid_on() {
     let polygon = json!({ "blockchain": "polygon", "name": "Polygon", "stablecoins": ["USDC"] });
     let tron = json!({ "blockchain": "tron", "name": "Tron (TRC20)", "stablecoins": ["USDT"] });
     let dai = json!({ "blockchain": "eth", "name": "Ethereum", "stablecoins": ["DAI"] });
-    let sender = "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t";
     for (fields, expected) in [
         (vec![], json!([eth, polygon, tron])),
         (vec![("blockchain", "eth")], json!([eth])),
         (vec![("blockchain", "tron")], json!([tron])),
         (vec![("stablecoin", "DAI")], json!([dai])),
         (vec![("amount", "0.0000001")], json!([dai])),
-        (vec![("expecting_wallet_address", sender)], json!([tron])),
+        (vec![("expecting_wallet_address", TRON)], json!([tron])),
     ] {
         let id = world.create(&new_order_with(&fields)).await;
         let [chains, ..] = routes(&id);
@@ -185,8 +184,7 @@ async fn a_choice_answers_what_to_pay() {
     assert_eq!(world.pay(&other, "eth", "DAI").await.status, 201);
     let id = world.create(&new_order()).await;
     world.advance(5);
-    let answer = world.pay(&id, "eth", "DAI").await.with_status(201);
-    let payment = answer.json();
+    let payment = world.pay(&id, "eth", "DAI").await.with_status(201).json();
     let value = payment["value"].as_str().unwrap();
     let expected = json!({
         "blockchain": "eth",
@@ -238,7 +236,6 @@ async fn an_order_with_both_fixed_has_its_deposit_already() {
 #[tokio::test]
 async fn a_choice_must_be_complete_known_and_payable() {
     let (world, id) = World::start().await.with_order().await;
-    let none = "no wallet available for the selected chain and coin";
     let coins = "stablecoin: \"EUR\" is not one of USDT, USDC, DAI";
     for (body, text) in [
         (json!({}), "blockchain: is missing"),
@@ -246,9 +243,9 @@ async fn a_choice_must_be_complete_known_and_payable() {
         (json!({ "blockchain": 1, "stablecoin": "DAI" }), "blockchain: must be a string"),
         (json!({ "blockchain": "eth", "stablecoin": "EUR" }), coins),
         (json!([]), "body: must be a JSON object"),
-        (json!({ "blockchain": "eth", "stablecoin": "USDC" }), none),
-        (json!({ "blockchain": "tron", "stablecoin": "DAI" }), none),
-        (json!({ "blockchain": "base", "stablecoin": "USDC" }), none),
+        (json!({ "blockchain": "eth", "stablecoin": "USDC" }), NO_WALLET),
+        (json!({ "blockchain": "tron", "stablecoin": "DAI" }), NO_WALLET),
+        (json!({ "blockchain": "base", "stablecoin": "USDC" }), NO_WALLET),
     ] {
         world.user(&id, "POST", "payment", &body).await.refused(400, text);
     }
@@ -261,8 +258,7 @@ async fn a_choice_without_a_free_amount_is_refused() {
     config.matching.amounts = Amounts::ExactFirst;
     config.matching.limit = Percent::default();
     config.orders.late_window = Duration::ZERO;
-    let world = World::with(config, true).await;
-    let first = world.create(&new_order()).await;
+    let (world, first) = World::with(config, true).await.with_order().await;
     assert_eq!(world.pay(&first, "eth", "DAI").await.status, 201);
     let id = world.create(&new_order()).await;
     world.pay(&id, "eth", "DAI").await.refused(409, NO_FREE_AMOUNT);
@@ -300,8 +296,7 @@ async fn amounts_at_checkout_are_unique() {
 #[tokio::test]
 async fn cancel_ends_a_pending_order_for_good() {
     let (world, id) = World::start().await.with_order().await;
-    let answer = world.cancel(&id).await.with_status(200);
-    let order = answer.json();
+    let order = world.cancel(&id).await.with_status(200).json();
     assert_eq!(fields(&order), ORDER_FIELDS);
     assert_eq!(order["status"], "cancelled");
     assert_eq!(status(&world, &id).await["status"], "cancelled", "the customer reads it at once");
