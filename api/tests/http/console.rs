@@ -94,31 +94,6 @@ pub(crate) async fn unknown(world: &World) -> (String, Transfer) {
 }
 
 #[tokio::test]
-async fn it_is_at_the_operators_address_alone() {
-    let mut world = World::alone().await;
-    for path in ["/console", "/console/sign-in", "/console/console.css"] {
-        assert_eq!(world.status_at(None, path).await, 404, "{path} at the one address");
-    }
-    world.is_apart = true;
-    world.serve(with_operators()).await;
-    let operators = world.operators.clone();
-    for (path, status) in [
-        ("/console", 303),
-        ("/console/orders", 303),
-        ("/console/export/orders", 303),
-        ("/console/sign-in", 200),
-        ("/console/console.css", 200),
-        ("/console/console.js", 200),
-        ("/console/icon.svg", 200),
-    ] {
-        assert_eq!(world.status_at(None, path).await, 404, "{path} in public");
-        // A secret in a header gives no session; only a cookie does.
-        let found = world.status_at(operators.as_deref(), path).await;
-        assert_eq!(found, status, "{path} of operators");
-    }
-}
-
-#[tokio::test]
 async fn a_secret_is_given_once_and_is_nowhere_after() {
     let world = world().await;
     let form = Answer::to(world.at_operators("GET /console/sign-in")).await;

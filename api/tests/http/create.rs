@@ -305,8 +305,11 @@ async fn a_create_that_takes_too_long_may_have_been_done() {
 
 #[tokio::test]
 async fn log_not_writable_is_503_and_leaves_no_row() {
-    let world = World::alone().await;
+    let (world, id) = World::alone().await.with_order().await;
     world.faults.log_writes.set(true);
+    for answer in [world.pay(&id, "eth", "DAI").await, world.cancel(&id).await] {
+        answer.refused(500, "internal server error");
+    }
     let text = "the order may have been created: repeat the request with the same Idempotency-Key";
     for answer in
         [world.service("/orders", &new_order()).await, world.create_once("k", &new_order()).await]
@@ -316,7 +319,7 @@ async fn log_not_writable_is_503_and_leaves_no_row() {
     }
     let page = store::Page { limit: 10, offset: 0 };
     let rows = world.store.orders(store::OrderFilter::default(), page).await.unwrap();
-    assert_eq!(rows, []);
+    assert_eq!(rows.len(), 1, "the first create: {rows:?}");
 }
 
 #[tokio::test]

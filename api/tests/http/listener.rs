@@ -164,6 +164,9 @@ async fn operators_may_have_an_address_of_their_own() {
     for path in together {
         assert_ne!(world.status_at(None, path).await, 404, "{path}");
     }
+    for path in ["/console", "/console/sign-in", "/console/console.css"] {
+        assert_eq!(world.status_at(None, path).await, 404, "{path} at the one address");
+    }
     world.is_apart = true;
     world.connections = Connections { max: 16, ..CONNECTIONS };
     world.serve(config()).await;
@@ -172,6 +175,14 @@ async fn operators_may_have_an_address_of_their_own() {
         ("/api/v1/admin/orders", 404, 200),
         ("/api/v1/admin/health", 404, 200),
         ("/registry/subjects", 404, 200),
+        // A secret in a header gives no session; only a cookie does.
+        ("/console", 404, 303),
+        ("/console/orders", 404, 303),
+        ("/console/export/orders", 404, 303),
+        ("/console/sign-in", 404, 200),
+        ("/console/console.css", 404, 200),
+        ("/console/console.js", 404, 200),
+        ("/console/icon.svg", 404, 200),
         ("/health", 200, 200),
         ("/api/v1/docs", 200, 200),
         ("/api/v1/user/chains", 200, 404),

@@ -92,7 +92,6 @@ async fn an_operator_cancels_what_waits_and_nothing_else() {
     let orders = world.records::<Order>(Topic::Orders);
     let cancelled: Vec<_> =
         orders.iter().filter(|order| order.status == OrderStatus::Cancelled).collect();
-    assert_eq!(cancelled.len(), 1);
     let [order] = cancelled[..] else { panic!("{cancelled:?}") };
     assert!(order.status_changed && order.cause == OrderCause::Cancelled, "a webhook follows");
     assert_eq!(order.order_id.to_string(), waiting);

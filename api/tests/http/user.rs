@@ -442,14 +442,6 @@ async fn cancel_is_refused_once_a_payment_was_seen() {
 }
 
 #[tokio::test]
-async fn commands_on_a_broken_log_are_500() {
-    let (world, id) = World::start().await.with_order().await;
-    world.faults.log_writes.set(true);
-    world.pay(&id, "eth", "DAI").await.refused(500, "internal server error");
-    world.cancel(&id).await.refused(500, "internal server error");
-}
-
-#[tokio::test]
 async fn allowed_origins_may_call_the_checkout_only() {
     let (world, id) = World::alone().await.with_order().await;
     let with = async |origin: &str, route: &str| {
