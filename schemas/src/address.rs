@@ -28,7 +28,8 @@ pub struct Address {
     bytes: [u8; 20],
 }
 
-/// A wallet of the merchant (spec 2.6): the recipient of payments at an address on one chain. An address on several chains is several wallets.
+/// A wallet of the merchant (spec 2.6): the recipient of payments at an address on one chain. An address on
+/// several chains is several wallets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wallet {
     pub blockchain: Blockchain,

@@ -53,6 +53,6 @@ macro_rules! records {
 }
 
 records! {
-    ChainRecord OrderCommand DepositCommand Order Deposit Transfer MatchingEntry OrdersEntry ProcessorStep
-    Delivery Attempt WebhookEntry ChainProgress Alert AuditEntry DeadLetter
+    ChainRecord OrderCommand DepositCommand Order Deposit Transfer MatchingEntry OrdersEntry
+    ProcessorStep Delivery Attempt WebhookEntry ChainProgress Alert AuditEntry DeadLetter
 }

@@ -223,7 +223,8 @@ mod tests {
     #[test]
     fn standard_vectors_made_by_openssl() {
         let found = sign_standard(&secrets(), "msg_1", NOW, b"{\"a\":1}");
-        let expected = "v1,OXEuIJqYuImh15pXKD2hejsN8azn09VQ9JhdYcq9wFc= v1,xNlSYJ77uI+sVM7nyJPA2eQWtUBZhiURjpbI/2q392I=";
+        let expected = "v1,OXEuIJqYuImh15pXKD2hejsN8azn09VQ9JhdYcq9wFc= \
+                        v1,xNlSYJ77uI+sVM7nyJPA2eQWtUBZhiURjpbI/2q392I=";
         assert_eq!(found, expected);
     }
 

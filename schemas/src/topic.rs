@@ -183,8 +183,9 @@ topics! {
         public WALLET, [Processor] -> [Projector Api],
         "A transfer was orphaned before it was confirmed, and did not come back in time.";
     MatchingChangelog:
-        Row::of("processor.matching.changelog", Lane, S::MatchingEntry, "tidemark.processor.matching")
-            .kept(Compact),
+        Row::of(
+            "processor.matching.changelog", Lane, S::MatchingEntry, "tidemark.processor.matching",
+        ).kept(Compact),
         internal "lane, d/deposit_id, t/transfer_id or w/wallet", [Processor] -> [Processor],
         "The state of matching, to restore it from.";
     OrdersChangelog:

@@ -447,9 +447,10 @@ pub fn dead_letter() -> DeadLetter {
 macro_rules! each_example {
     ($visit:ident) => {
         each_example! {
-            $visit: chain_record chain_head chain_watch order_command mark_paid deposit_command attach
-            stop attach_asks order deposit transfer matching_entry orders_entry delivery attempt
-            processor_step webhook_entry chain_progress lane_progress alert audit_entry dead_letter
+            $visit: chain_record chain_head chain_watch order_command mark_paid deposit_command
+            attach stop attach_asks order deposit transfer matching_entry orders_entry delivery
+            attempt processor_step webhook_entry chain_progress lane_progress alert audit_entry
+            dead_letter
         }
     };
     ($visit:ident: $($name:ident)+) => {
