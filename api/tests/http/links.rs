@@ -3,7 +3,7 @@
 use schemas::{OrderStatus, Secret, UnixSeconds, sign_return};
 
 use crate::page::{Visitor, open};
-use crate::world::{MERCHANT_SECRET, NOW, World, config, link, new_order};
+use crate::world::{MERCHANT_SECRET, NOW, World, config, link};
 
 /// Links and proofs for customers have another key than webhooks, where `link_secret` is
 /// configured.

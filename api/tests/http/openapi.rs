@@ -43,7 +43,7 @@ fn members(of: &'static Value) -> impl Iterator<Item = (&'static str, &'static V
     of.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
 }
 
-pub(crate) fn items(of: &'static Value) -> impl Iterator<Item = &'static Value> {
+fn items(of: &'static Value) -> impl Iterator<Item = &'static Value> {
     of.as_array().into_iter().flatten()
 }
 
