@@ -283,8 +283,7 @@ async fn bodies_above_the_limit_are_refused() {
     let world = World::alone().await;
     let padded = |length: usize| format!("{}{}", new_order(), " ".repeat(length));
     let room = 64 * 1024 - new_order().to_string().len();
-    let answer =
-        world.service_with("/orders", &padded(room), |request| request).await.with_status(201);
+    world.service_with("/orders", &padded(room), |request| request).await.with_status(201);
     let answer = world.service_with("/orders", &padded(room + 1), |request| request).await;
     answer.refused(413, "body: must be at most 64 KiB");
 }
