@@ -22,7 +22,6 @@ use testkit::restarts::{self, numbers, record};
 use testkit::wait_until;
 use xtask::kafka;
 
-/// Timeout of one poll.
 const POLL: Duration = Duration::from_millis(50);
 
 struct Unchanged;

@@ -25,8 +25,7 @@ struct World {
 
 impl World {
     async fn order(&self, reference: &str, amount: &str) -> String {
-        let order = self.client.create(reference, amount, "eth", self.merchant.url()).await;
-        order["order_id"].as_str().unwrap().to_owned()
+        self.client.order(reference, amount, "eth", self.merchant.url()).await
     }
 
     async fn pay(&self, units: u128) {
@@ -35,12 +34,7 @@ impl World {
     }
 
     async fn notified_paid(&self, order: &str) {
-        let received = eventually(&format!("the webhook of {order}"), || async {
-            let received = self.merchant.with("order_id", &json!(order));
-            (!received.is_empty()).then_some(received)
-        })
-        .await;
-        for webhook in &received {
+        for webhook in self.merchant.awaited("order_id", &json!(order)).await {
             assert!(webhook.is_signed());
             assert_eq!(webhook.event["status"], "paid");
         }
@@ -120,15 +114,10 @@ async fn an_outage_of_log_and_tables() {
     let mut cql = cassandra::start_durable(&given_path("TIDEMARK_TEST_CASSANDRA_LIB"), &at("cql"))
         .expect("a node");
     let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: anvil.url().to_owned(),
-        wallet: WALLET,
-        more: "confirmations = 3".to_owned(),
-    };
-    let servers = (kafka.address(), cql.address());
-    let servers = (servers.0.as_str(), servers.1.as_str());
-    let installation = Installation::on(servers, dir.path(), &[chain], merchant.url(), TIMEOUTS);
+    let chains = [Chain::at("eth", anvil.url(), WALLET, "confirmations = 3")];
+    let servers = [kafka.address(), cql.address()];
+    let servers = (&*servers[0], &*servers[1]);
+    let installation = Installation::on(servers, dir.path(), &chains, merchant.url(), TIMEOUTS);
     let cluster = Cluster::run(installation).await;
     let client = cluster.client();
     let mut world = World { anvil, merchant, cluster, client };

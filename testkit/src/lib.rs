@@ -12,6 +12,7 @@ pub mod measure;
 pub mod observed;
 pub mod process;
 pub mod relocation;
+pub mod repository;
 pub mod restarts;
 pub mod store_suite;
 mod suite;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use devnet::Devnet;
 use log::NewRecord;
+use log::config::{KafkaConfig, KafkaSecurity};
 use schemas::record::{
     AmountRule, Block, ChainBody, ChainRecord, ConfirmedTier, CreateOrder, DepositCommand,
     DepositCommandBody, Head, Observation, OpenDeposit, OrderCommand, OrderCommandBody,
@@ -23,6 +24,20 @@ pub const TIME: UnixSeconds = UnixSeconds(1_800_000_000);
 
 /// The contract of the stablecoin.
 pub const CONTRACT: Address = Address::new(AddressFamily::Evm, [0xda; 20]);
+
+/// Configuration of a log that is measured, alone on its broker.
+pub fn kafka_config(brokers: &str, prefix: &str) -> KafkaConfig {
+    KafkaConfig {
+        brokers: brokers.to_owned(),
+        prefix: prefix.to_owned(),
+        replication: 1,
+        // Filling a log stalls the cores for seconds: no session may expire.
+        session_timeout: Duration::from_secs(60),
+        transaction_timeout: Duration::from_secs(50),
+        security: KafkaSecurity::default(),
+        continues: None,
+    }
+}
 
 /// Resident memory of a process in bytes, as the kernel counts it.
 pub fn resident_bytes(pid: u32) -> u64 {

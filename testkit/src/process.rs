@@ -2,13 +2,17 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Output};
+use std::process::{Child, Command, Output};
 use std::sync::mpsc::{Receiver, channel};
 
-/// Value of a variable that `cargo xtask test` sets.
+/// Value of a variable that `cargo xtask test` and `cargo xtask bench` set.
 pub fn given(name: &str) -> String {
     let value = std::env::var_os(name).and_then(|value| value.into_string().ok());
-    value.unwrap_or_else(|| panic!("{name} is not set: run the tests by `cargo xtask test`"))
+    value.unwrap_or_else(|| {
+        panic!(
+            "{name} is not set: run the tests by `cargo xtask test`, measure by `cargo xtask bench`"
+        )
+    })
 }
 
 /// File or folder in a variable that `cargo xtask test` sets.
@@ -29,6 +33,12 @@ pub(crate) fn lines_of(child: &mut Child) -> Receiver<String> {
         printed.map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
     lines
+}
+
+/// Sends a signal, as `kill` names it.
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(status.expect("kill runs").success(), "kill -{name}");
 }
 
 /// A child process that is killed on drop.

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use log::embedded::EmbeddedLog;
@@ -11,15 +11,13 @@ use log::{Log, NewRecord};
 use oracle::history::history;
 use runtime::SystemClock;
 use schemas::record::{Order, example};
-use schemas::{Layout, OrderId, Partition, Topic, TransferStatus};
+use schemas::{OrderId, Partition, Topic, TransferStatus};
 use store::{Change, Store};
-use testkit::harness::executable;
+use testkit::harness::{LAYOUT, command, exits};
+use testkit::process::signal;
 use testkit::tables::{CQL, Tables, assert_same, cql};
 use uuid::Uuid;
 use xtask::Guard;
-
-/// The default of the configuration.
-pub(super) const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 /// The record of a change, in the partition of its row's versions.
 pub(super) fn record(change: &Change) -> NewRecord {
@@ -114,31 +112,23 @@ async fn another_keyspace_has_the_rows_of_both() {
     let into = format!("test_{}", Uuid::now_v7().simple());
     std::fs::write(new.dir().join("keyspace"), &into).unwrap();
     let (node, keyspace) = (cql::nodes().join("\", \""), cql::name(tables.dir()).unwrap());
-    let file = dir.path().join("tidemark.toml");
     let data = dir.path().display();
     let text = format!(
         "[data]\ndir = \"{data}\"\n[store]\nbackend = \"cql\"\nnodes = [\"{node}\"]\nkeyspace = \"{keyspace}\"\n"
     );
-    std::fs::write(&file, text).unwrap();
-    let arguments = |into: &str| {
-        let file = file.to_str().unwrap().to_owned();
-        ["tables", "rebuild", "--into", into, "--config", &file].map(str::to_owned)
-    };
+    std::fs::write(dir.path().join("tidemark.toml"), text).unwrap();
     // Both names are the keyspace in use.
     for same in [keyspace.clone(), keyspace.to_uppercase()] {
-        let misused = Command::new(executable()).args(arguments(&same)).output().unwrap();
-        assert_eq!(misused.status.code(), Some(64), "{misused:?}");
+        exits(dir.path(), &["tables", "rebuild", "--into", &same], 64);
     }
 
-    let mut command = Command::new(executable());
-    let mut process =
-        command.args(arguments(&into)).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut command = command(dir.path(), &["tables", "rebuild", "--into", &into]);
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let _guard = Guard::of(process.id()).expect("a guard");
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let ready = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("has everything")));
     assert!(ready.is_some(), "it ended: {:?}", process.wait());
     assert_same(&tables.dump().await, &new.dump().await, "in another keyspace");
-    let signal = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
-    assert!(signal.unwrap().success());
+    signal(process.id(), "TERM");
     assert!(process.wait().unwrap().success());
 }

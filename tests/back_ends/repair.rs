@@ -10,18 +10,17 @@ use oracle::history::history;
 use schemas::{Headers, Partition, Topic};
 use serde_json::Value;
 use store::Change;
-use testkit::harness::{Installation, Member, eventually};
+use testkit::harness::{Installation, LAYOUT, Member, eventually};
 use testkit::log_suite::on_kafka;
-use testkit::tables::{assert_same, cql};
-use uuid::Uuid;
+use testkit::process::text;
+use testkit::tables::{Dump, assert_same, cql};
 
-use super::rebuild::{LAYOUT, record};
+use super::rebuild::record;
 
 /// Topics and tables on servers, with a shop's records of a day: each step a transaction, with a marker.
 struct Shop {
     installation: Installation,
     log: Arc<dyn Log>,
-    keyspace: String,
 }
 
 impl Shop {
@@ -31,19 +30,18 @@ impl Shop {
         let config = on_kafka::config(&on_kafka::brokers());
         let config = KafkaConfig { prefix: installation.prefix(), ..config };
         let log = Arc::new(KafkaLog::open(&config, LAYOUT).unwrap());
-        let text = std::fs::read_to_string(installation.file()).unwrap();
-        let keyspace = text.split_once("keyspace = \"").unwrap().1.split('"').next().unwrap();
-        Self { log, keyspace: keyspace.to_owned(), installation }
+        Self { log, installation }
     }
 
-    /// The installation with the tables of another keyspace.
-    fn on(&self, keyspace: &str) -> Installation {
-        self.installation.changed(keyspace, &self.keyspace, keyspace)
+    /// The rows of a keyspace, by default its own.
+    async fn rows(&self, keyspace: Option<&str>) -> Dump {
+        let own = self.installation.keyspace();
+        cql::dump(&cql::nodes(), keyspace.unwrap_or(&own)).await
     }
 
     /// Changes the tables by CQL.
     async fn by_hand(&self, statement: &str) {
-        let statement = statement.replace("KS", &self.keyspace);
+        let statement = statement.replace("KS", &self.installation.keyspace());
         cql::session().await.query_unpaged(statement, ()).await.unwrap();
     }
 
@@ -53,15 +51,6 @@ impl Shop {
             writer.commit(part.iter().map(record).collect()).unwrap();
         }
     }
-}
-
-/// Runs a command that ends with this exit code; returns its standard output and standard error.
-fn errand(installation: &Installation, arguments: &[&str], code: i32) -> (String, String) {
-    let output = installation.errand(arguments);
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let (printed, said) = (text(output.stdout), text(output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {printed}\n{said}");
-    (printed, said)
 }
 
 /// The projector's lag on a topic in records, from the metrics of a process.
@@ -89,11 +78,8 @@ async fn markers_of_kafka_are_no_lag() {
     .await;
     assert!(projector.process.stop().await.success());
 
-    let into = format!("t_{}", Uuid::now_v7().simple());
-    shop.installation.copy_tables(&into);
-    let nodes = cql::nodes();
-    let (old, new) = (cql::dump(&nodes, &shop.keyspace).await, cql::dump(&nodes, &into).await);
-    assert_same(&old, &new, "in another keyspace");
+    let into = shop.installation.copy_tables();
+    assert_same(&shop.rows(None).await, &shop.rows(Some(&into)).await, "in another keyspace");
 }
 
 /// A manual deletion is newer than every version of its row: it hides rows rebuilt in place.
@@ -105,12 +91,12 @@ async fn deleted_rows_come_back_by_into() {
     shop.publish(&changes);
     let installation = &shop.installation;
     // These tables are still empty.
-    let (_, said) = errand(installation, &["tables", "verify"], 2);
+    let said = installation.exits(&["tables", "verify"], 2);
     assert!(said.contains("are not as the log has them"), "{said}");
-    let (printed, _) = errand(installation, &["tables", "rebuild"], 0);
+    let printed = installation.exits(&["tables", "rebuild"], 0);
     assert!(printed.contains("rows are as the log has them"), "{printed}");
-    let (printed, _) = errand(installation, &["tables", "verify"], 0);
-    assert!(printed.ends_with("rows are as the log has them\n"), "{printed}");
+    let printed = installation.exits(&["tables", "verify"], 0);
+    assert!(printed.contains("rows are as the log has them\n"), "{printed}");
 
     let order = changes.iter().find_map(|change| match change {
         Change::Order(order) => Some(order.order_id),
@@ -123,14 +109,16 @@ async fn deleted_rows_come_back_by_into() {
     let (order, transfer) = (order.unwrap(), transfer.unwrap());
     shop.by_hand(&format!("DELETE FROM KS.orders WHERE order_id = {order}")).await;
     shop.by_hand(&format!("DELETE FROM KS.transfers WHERE transfer_id = {transfer}")).await;
-    let (printed, _) = errand(installation, &["tables", "verify"], 2);
+    let printed = installation.exits(&["tables", "verify"], 2);
     for row in
         [format!("orders {order} missing (orders/"), format!("transfers {transfer} missing (")]
     {
         let line = printed.lines().find(|line| line.starts_with(&row));
         assert!(line.is_some_and(|line| line.ends_with("--into KEYSPACE`")), "{row}: {printed}");
     }
-    let (printed, _) = errand(installation, &["tables", "verify", "--json"], 2);
+    let output = installation.errand(&["tables", "verify", "--json"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let printed = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<Value> =
         printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let is_order =
@@ -138,12 +126,11 @@ async fn deleted_rows_come_back_by_into() {
     assert_eq!(lines.iter().filter(is_order).count(), 1, "{printed}");
     assert_eq!(lines.last().unwrap()["differences"], lines.len() - 1, "{printed}");
 
-    let (_, said) = errand(installation, &["tables", "rebuild"], 2);
+    let said = installation.exits(&["tables", "rebuild"], 2);
     let hidden = "rows are hidden by deletions made outside: run `tidemark tables rebuild --into";
     assert!(said.contains(hidden), "{said}");
-    let into = format!("t_{}", Uuid::now_v7().simple());
-    installation.copy_tables(&into);
-    errand(&shop.on(&into), &["tables", "verify"], 0);
+    let into = installation.copy_tables();
+    installation.on_keyspace(&into).exits(&["tables", "verify"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,32 +139,31 @@ async fn dropped_tables_are_made_again() {
     let shop = Shop::open(dir.path());
     shop.publish(&history(6));
     let installation = &shop.installation;
-    errand(installation, &["tables", "rebuild"], 0);
-    let before = cql::dump(&cql::nodes(), &shop.keyspace).await;
+    installation.exits(&["tables", "rebuild"], 0);
+    let before = shop.rows(None).await;
     let mut api = installation.start("api-1", "api");
     api.ready().await;
 
     shop.by_hand("DROP TABLE KS.orders_by_day").await;
     let lacks = |lines: &[String]| lines.iter().any(|line| line.contains("lacks orders_by_day"));
     api.waiting_for("the table", lacks).await;
-    let (_, said) = errand(installation, &["tables", "verify"], 1);
+    let said = installation.exits(&["tables", "verify"], 1);
     assert!(said.contains("run `tidemark schema migrate`"), "{said}");
-    let (printed, _) = errand(installation, &["schema", "migrate", "--check"], 1);
+    let printed = installation.exits(&["schema", "migrate", "--check"], 1);
     assert_eq!(printed, "table orders_by_day was dropped and is to be created again\n");
     // The copy has the dropped table's rows, from the log and other tables.
-    let into = format!("t_{}", Uuid::now_v7().simple());
-    installation.copy_tables(&into);
-    assert_same(&before, &cql::dump(&cql::nodes(), &into).await, "in another keyspace");
+    let into = installation.copy_tables();
+    assert_same(&before, &shop.rows(Some(&into)).await, "in another keyspace");
 
     api.waiting_for("nothing: the table is there", |lines| lines.is_empty()).await;
     shop.by_hand("DROP TABLE KS.orders_by_day").await;
-    let (printed, _) = errand(installation, &["schema", "migrate"], 0);
+    let printed = installation.exits(&["schema", "migrate"], 0);
     assert!(
         printed.starts_with("created table orders_by_day, which was dropped: run"),
         "{printed}"
     );
-    errand(installation, &["tables", "rebuild"], 0);
-    assert_same(&before, &cql::dump(&cql::nodes(), &shop.keyspace).await, "in place");
+    installation.exits(&["tables", "rebuild"], 0);
+    assert_same(&before, &shop.rows(None).await, "in place");
     assert!(api.process.stop().await.success());
 }
 
@@ -193,12 +179,9 @@ async fn a_stage_continues_behind_a_skipped_record() {
     shop.log.produce(vec![record]).await.unwrap();
     let place = format!("{to}@0");
 
-    let webhooks = shop.installation.start("webhooks-1", "webhooks").process;
-    let status = webhooks.end().await;
-    let said = std::fs::read_to_string(dir.path().join("webhooks-1.log")).unwrap();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let said = shop.installation.start("webhooks-1", "webhooks").process.refused().await;
     assert!(said.contains(&format!("`tidemark dead-letters skip {place}`")), "{said}");
-    let (printed, _) = errand(&shop.installation, &["dead-letters", "skip", &place], 0);
+    let printed = shop.installation.exits(&["dead-letters", "skip", &place], 0);
     assert!(printed.starts_with(&format!("{place} is in dead-letters")), "{printed}");
     let mut webhooks = shop.installation.start("webhooks-2", "webhooks");
     webhooks.ready().await;

@@ -2,7 +2,7 @@
 //! separate topics on request.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Arc;
 
 use log::config::KafkaConfig;
@@ -13,7 +13,7 @@ use processor::{run_matching, run_orders};
 use runtime::SystemClock;
 use schemas::{Layout, Topic};
 use serde_json::Value;
-use testkit::harness::executable;
+use testkit::harness::errand;
 use testkit::log_suite::on_kafka::{CRASH_LAYOUT as LAYOUT, brokers, config};
 use testkit::wait_until;
 use tokio::runtime::Runtime;
@@ -24,7 +24,6 @@ const GROUPS: [(&str, &[Topic]); 2] = [
     ("processor.orders", &[Topic::OrdersCommands]),
 ];
 
-/// Key and value.
 type Content = (Vec<u8>, Option<Vec<u8>>);
 type Positions = Vec<(TopicPartition, Option<Committed>)>;
 
@@ -59,10 +58,8 @@ fn contents(log: &KafkaLog, topic: Topic) -> Vec<Vec<Content>> {
 }
 
 fn replay(dir: &Path, arguments: &[&str]) -> (Option<i32>, Value, String) {
-    let config = dir.join("tidemark.toml");
-    let mut command = Command::new(executable());
-    command.args(["replay", "--json", "--config"]).arg(config).args(arguments);
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    let Output { status, stdout, stderr } =
+        errand(dir, &[&["replay", "--json"], arguments].concat());
     let last = String::from_utf8(stdout).unwrap().lines().last().unwrap_or("null").to_owned();
     (status.code(), serde_json::from_str(&last).unwrap(), String::from_utf8(stderr).unwrap())
 }

@@ -126,18 +126,14 @@ impl NodeState {
 
     fn chain(&self) -> Chain {
         let bridged = matches!(self.blockchain, Blockchain::Base | Blockchain::Linea);
-        Chain {
-            blockchain: self.blockchain.as_str(),
-            rpc: format!("{},{}", self.line.url(), self.node.url()),
-            wallet: self.wallet,
-            more: if bridged { "bridged = [\"USDT\"]".into() } else { String::new() },
-        }
+        let rpc = format!("{},{}", self.line.url(), self.node.url());
+        let keys = if bridged { "bridged = [\"USDT\"]" } else { "" };
+        Chain::at(self.blockchain.as_str(), &rpc, self.wallet, keys)
     }
 
     async fn order_and_pay(&mut self, client: &Client, merchant: &Merchant) {
         let name = self.blockchain.as_str();
-        let order = client.create(&format!("on-{name}"), "10.00", name, merchant.url()).await;
-        self.order = order["order_id"].as_str().unwrap().to_owned();
+        self.order = client.order(&format!("on-{name}"), "10.00", name, merchant.url()).await;
         let deposit = client.deposit(&self.order).await;
         self.tx = self.node.pay(units(&deposit["value"])).await;
         self.node.mine(self.mined()).await;
@@ -169,11 +165,7 @@ impl NodeState {
 
     async fn is_paid(&self, client: &Client, merchant: &Merchant) {
         client.order_with_status(&self.order, "paid").await;
-        let received = eventually("its webhook", || async {
-            let received = merchant.with("order_id", &json!(self.order));
-            (!received.is_empty()).then_some(received)
-        })
-        .await;
+        let received = merchant.awaited("order_id", &json!(self.order)).await;
         assert!(received[0].is_signed());
         assert_eq!((received.len(), &received[0].event["status"]), (1, &json!("paid")));
         let paid = client.transfer_with_status(self.wallet, &self.tx, "matched").await;

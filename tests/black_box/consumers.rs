@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use log::config::KafkaConfig;
 use log::kafka::KafkaLog;
 use log::{Log, NewRecord, Offset, StageContext, TopicPartition};
 use runtime::SystemClock;
-use runtime::config::Source;
 use schemas::record::{Transfer, example};
 use schemas::{
     Address, Amount, Blockchain, Headers, Layout, Partition, Topic, TransferId, decode_json,
 };
 use serde_json::{Value, json};
-use testkit::harness::{Installation, eventually};
-use testkit::process::given;
+use testkit::harness::{Installation, LAYOUT, eventually};
+use testkit::log_suite::on_kafka;
+use testkit::process::{Killed, given, text};
+use testkit::repository;
 use tokio_util::sync::CancellationToken;
 
 /// Records as clients print them, by topic, partition and offset.
@@ -44,9 +45,9 @@ fn node() -> Command {
 
 fn java() -> Command {
     let lib = |name| format!("{}/*", given(name));
-    let path = format!("{}:{}", lib("TIDEMARK_TEST_AVRO_LIB"), lib("TIDEMARK_TEST_KAFKA_LIB"));
+    let jars = format!("{}:{}", lib("TIDEMARK_TEST_AVRO_LIB"), lib("TIDEMARK_TEST_KAFKA_LIB"));
     let mut command = Command::new("java");
-    command.args(["-cp", &path]).arg(client("java/Client.java"));
+    command.args(["-cp", &jars]).arg(client("java/Client.java"));
     command
 }
 
@@ -58,8 +59,7 @@ fn run(mut command: Command, arguments: &[String], input: &str) -> Vec<String> {
     let input = input.to_owned();
     let writing = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?} {arguments:?}: {stderr}");
+    assert!(output.status.success(), "{command:?} {arguments:?}: {}", text(&output));
     writing.join().unwrap().unwrap();
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -100,10 +100,9 @@ impl Fixture {
         installation.provide();
         let mut api = installation.start("api-1", "api");
         api.ready().await;
-        let mut source = Source::load(log::Config::DEFAULTS, Some(installation.file()));
-        let log::Config { back_end, layout } = log::Config::read(source.section("log"));
-        let log::config::BackEnd::Kafka(config) = back_end else { panic!("{back_end:?}") };
-        let kafka = KafkaLog::open(&config, layout).unwrap();
+        let config = on_kafka::config(&on_kafka::brokers());
+        let config = KafkaConfig { prefix: installation.prefix(), ..config };
+        let kafka = KafkaLog::open(&config, LAYOUT).unwrap();
         let registry = format!("{}/registry", installation.api());
         let log = Arc::new(kafka.clone());
         Self { config, registry, log, kafka, installation, _dir: dir, _api: api }
@@ -178,7 +177,7 @@ impl Fixture {
             [Topic::TransfersRaw, Topic::Orders, Topic::OrdersChangelog, Topic::DeadLetters]
         {
             let output = self.installation.errand(&["tail", topic.name(), "--until-end"]);
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success(), "{}", text(&output));
             let lines = String::from_utf8(output.stdout).unwrap();
             let printed = read(lines.lines().map(str::to_owned).collect());
             let here = |((name, ..), _): &(&(String, u64, u64), &Value)| *name == self.topic(topic);
@@ -260,9 +259,9 @@ impl Fixture {
     }
 }
 
-/// The recipe that books payments, paused between the read and the booking of each record.
+/// The recipe that books payments, paused between the read and the booking of each record, and killed on drop.
 struct Booking {
-    child: Child,
+    _child: Killed,
     stdin: ChildStdin,
     lines: mpsc::Receiver<String>,
 }
@@ -271,8 +270,7 @@ impl Booking {
     /// Runs the Python code of `docs/consume/reading.md` as the page has it. With `"lossy"` the client commits by its
     /// own timer.
     fn start(fixture: &Fixture, dir: &Path, mode: Option<&str>) -> Self {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/consume/reading.md");
-        let page = std::fs::read_to_string(page).unwrap();
+        let page = repository::read("docs/consume/reading.md");
         let code =
             page.split("```python\n").skip(1).map(|part| part.split("```\n").next().unwrap());
         let recipe = dir.join("recipe.py");
@@ -293,7 +291,7 @@ impl Booking {
         std::thread::spawn(move || {
             stdout.lines().map_while(Result::ok).try_for_each(|l| sender.send(l))
         });
-        Self { stdin: child.stdin.take().unwrap(), child, lines }
+        Self { stdin: child.stdin.take().unwrap(), _child: Killed(child), lines }
     }
 
     /// The payment that it reads next.
@@ -310,14 +308,6 @@ impl Booking {
     fn book(&mut self) {
         self.stdin.write_all(b"\n").unwrap();
         while !self.lines.recv_timeout(Duration::from_secs(120)).unwrap().starts_with("booked ") {}
-    }
-}
-
-impl Drop for Booking {
-    /// SIGKILL at any point.
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
     }
 }
 

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use devnet::Devnet;
-use reqwest::StatusCode;
 use serde_json::{Value, json};
 use testkit::Dice;
 use testkit::harness::{
-    Chain, Client, Merchant, Tidemark, eventually, mine_now, now, transfer_usdt, units, usdt,
+    Chain, Client, Merchant, Tidemark, mine_now, now, payable, transfer_usdt, units, usdt,
 };
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
@@ -55,7 +54,9 @@ impl Shop {
         }
         let reference = format!("crash-{}", self.orders.len());
         if let Some(order) = self.orders.last_mut().filter(|order| order.id.is_none()) {
-            order.id = Some(create(client, &reference, self.merchant.url()).await?);
+            let body = payable(&reference, "10.00", "eth", self.merchant.url());
+            let created = client.try_order(&body).await?;
+            order.id = Some(created.expect("the service is available"));
         }
         for order in self.orders.iter_mut().filter(|order| order.tx.is_none()) {
             let Some(id) = order.id.clone() else { continue };
@@ -123,19 +124,6 @@ impl Facts {
     }
 }
 
-/// Creates with an idempotency key, so that a retry after a lost response is safe.
-async fn create(client: &Client, reference: &str, webhook: &str) -> reqwest::Result<String> {
-    let body = json!({
-        "order_id": reference, "amount": "10.00", "webhook_url": webhook,
-        "blockchain": "eth", "stablecoin": "USDT",
-    });
-    let headers = [("Idempotency-Key", reference)];
-    let (status, text) = client.service("/orders", &body, &headers).await?;
-    assert_eq!(status, StatusCode::CREATED, "{text}");
-    let order: Value = serde_json::from_str(&text).unwrap();
-    Ok(order["order_id"].as_str().unwrap().to_owned())
-}
-
 async fn deposit(client: &Client, order: &str) -> reqwest::Result<Option<Value>> {
     let list = client.admin(&format!("/deposits?order_id={order}")).await?;
     Ok(list.as_array().unwrap().first().cloned())
@@ -160,12 +148,7 @@ async fn kills_lose_nothing() {
         seed,
     };
     let devnet = Devnet::start(config, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: devnet.url().to_owned(),
-        wallet: WALLET,
-        more: "confirmations = 3".into(),
-    };
+    let chain = Chain::at("eth", devnet.url(), WALLET, "confirmations = 3");
     let merchant = Merchant::start().await;
     let dir = tempfile::tempdir().unwrap();
     let mut shop = Shop {
@@ -224,10 +207,7 @@ async fn check_transfers(shop: &mut Shop, client: &Client) {
     for order in &shop.orders {
         let id = order.id.as_ref().unwrap();
         client.order_with_status(id, "paid").await;
-        eventually("its webhook", || async {
-            (!shop.merchant.with("order_id", &json!(id)).is_empty()).then_some(())
-        })
-        .await;
+        shop.merchant.awaited("order_id", &json!(id)).await;
     }
     let mut transfers = Vec::new();
     loop {

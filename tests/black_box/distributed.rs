@@ -10,7 +10,7 @@ mod tools;
 use serde_json::json;
 use testkit::harness::{
     ADMIN_SECRET, Anvil, Chain, Cluster, Installation, MERCHANT_SECRET, Merchant, Process, USDT,
-    eventually, executable, free_port,
+    eventually, executable, free_port, units,
 };
 use testkit::log_suite::on_kafka;
 use testkit::process::text;
@@ -18,8 +18,7 @@ use testkit::process::text;
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 
 fn chain(blockchain: &'static str, rpc: &str) -> Chain {
-    let more = "confirmations = 3".to_owned();
-    Chain { blockchain, rpc: rpc.to_owned(), wallet: WALLET, more }
+    Chain::at(blockchain, rpc, WALLET, "confirmations = 3")
 }
 
 fn one(lines: &[String], start: &str, part: &str) -> bool {
@@ -32,9 +31,8 @@ async fn processes_wait_for_topics_and_tables() {
     // No chain is polled here.
     let chains = [chain("eth", "http://127.0.0.1:1")];
     let installation = Installation::new(dir.path(), &chains, "http://127.0.0.1:1/", "");
-    let check = installation.errand(&["topics", "check"]);
-    assert_eq!(check.status.code(), Some(1), "{}", text(&check));
-    assert!(text(&check).contains("transfers.raw is missing"), "{}", text(&check));
+    let check = installation.exits(&["topics", "check"], 1);
+    assert!(check.contains("transfers.raw is missing"), "{check}");
 
     let mut projector = installation.start("projector-1", "projector");
     let mut webhooks = installation.start("webhooks-1", "webhooks");
@@ -46,27 +44,22 @@ async fn processes_wait_for_topics_and_tables() {
     // It can be stopped while it waits.
     assert!(early.process.stop().await.success());
 
-    let create = installation.errand(&["topics", "create"]);
-    assert!(create.status.success(), "{}", text(&create));
-    assert!(text(&create).contains("transfers.raw with 8 partitions"), "{}", text(&create));
-    let again = installation.errand(&["topics", "create"]);
-    assert_eq!(text(&again), "nothing to do: all topics exist\n");
-    let check = installation.errand(&["topics", "check"]);
-    assert_eq!(
-        (check.status.code(), text(&check).as_str()),
-        (Some(0), "all topics match the configuration\n")
-    );
+    let create = installation.exits(&["topics", "create"], 0);
+    assert!(create.contains("transfers.raw with 8 partitions"), "{create}");
+    let again = installation.exits(&["topics", "create"], 0);
+    assert_eq!(again, "nothing to do: all topics exist\n");
+    let check = installation.exits(&["topics", "check"], 0);
+    assert_eq!(check, "all topics match the configuration\n");
 
     // Webhooks need no tables.
     webhooks.ready().await;
     let migrate = "run `tidemark schema migrate`";
     projector.waiting_for("tables", |lines| one(lines, "tables: ", migrate)).await;
     assert!(!installation.is_healthy(&projector));
-    let migrated = installation.errand(&["schema", "migrate"]);
-    assert!(migrated.status.success(), "{}", text(&migrated));
-    assert!(text(&migrated).contains("applied 0001_"), "{}", text(&migrated));
-    let again = installation.errand(&["schema", "migrate"]);
-    assert_eq!(text(&again), "nothing to do: the schema is up to date\n");
+    let migrated = installation.exits(&["schema", "migrate"], 0);
+    assert!(migrated.contains("applied 0001_"), "{migrated}");
+    let again = installation.exits(&["schema", "migrate"], 0);
+    assert_eq!(again, "nothing to do: the schema is up to date\n");
     projector.ready().await;
     eventually("`tidemark health` to succeed", || async {
         installation.is_healthy(&projector).then_some(())
@@ -80,9 +73,7 @@ async fn processes_wait_for_topics_and_tables() {
     let file = installation.file().display().to_string();
     let arguments = ["run", "processor", "--config", &file];
     let odd = Process::start("odd", dir.path(), &arguments, &wrong);
-    let status = odd.end().await;
-    assert_eq!(status.code(), Some(1));
-    let log = std::fs::read_to_string(dir.path().join("odd.log")).unwrap();
+    let log = odd.refused().await;
     assert!(log.contains("transfers.raw has 8 partitions instead of 16"), "{log}");
     assert!(projector.process.stop().await.success());
     assert!(webhooks.process.stop().await.success());
@@ -149,12 +140,9 @@ async fn a_killed_process_is_replaced() {
     let mut cluster = Cluster::start(dir.path(), &chains, merchant.url(), "").await;
     let client = cluster.client();
     let pay = async |reference: String, at: usize| {
-        let order = client.create_keyed(&reference, "7.00", names[at], merchant.url()).await;
-        let id = order["order_id"].as_str().unwrap().to_owned();
-        let deposit = client.deposit(&id).await;
-        let value: f64 = deposit["value"].as_str().unwrap().parse().unwrap();
-        let units = (value * 1e6).round() as u128;
-        anvils[at].transfer(&[(WALLET, units)]).await;
+        let id = client.keyed_order(&reference, "7.00", names[at], merchant.url()).await;
+        let due = units(&client.deposit(&id).await["value"]);
+        anvils[at].transfer(&[(WALLET, due)]).await;
         anvils[at].mine(1).await;
         id
     };
@@ -171,11 +159,7 @@ async fn a_killed_process_is_replaced() {
             anvil.mine(4).await;
         }
         for id in orders {
-            let received = eventually(&format!("{killed}: the webhook"), || async {
-                let received = merchant.with("order_id", &json!(id));
-                (!received.is_empty()).then_some(received)
-            })
-            .await;
+            let received = merchant.awaited("order_id", &json!(id)).await;
             for webhook in &received {
                 let event = (&webhook.id, &webhook.event["status"]);
                 assert_eq!(event, (&received[0].id, &json!("paid")));

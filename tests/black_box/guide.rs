@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use testkit::harness::{eventually, executable, free_port};
+use testkit::process::Killed;
+use testkit::repository;
 use xtask::Guard;
 
 /// Ports of demo and receiver in the guide, replaced here by free ones.
@@ -15,8 +17,7 @@ const SECRET: (&str, &str) = ("MERCHANT_SECRET", "demo-merchant-secret-4xR6bN9wF
 
 /// The blocks up to "Going live", each with its language.
 fn blocks() -> Vec<(String, String)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/merchant/guide.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = repository::read("docs/merchant/guide.md");
     let (text, _) = text.split_once("## Going live").unwrap();
     let parts = text.split("\n```").collect::<Vec<_>>();
     let blocks = parts.iter().skip(1).step_by(2);
@@ -26,7 +27,7 @@ fn blocks() -> Vec<(String, String)> {
 
 /// A program of the guide, which ends with the test.
 struct Running {
-    child: Child,
+    _child: Killed,
     /// Dropped when the child was waited for.
     _guard: Guard,
 }
@@ -36,14 +37,7 @@ impl Running {
         let file = File::create(printed).unwrap();
         let child = command.stdin(Stdio::null()).stdout(file).spawn().unwrap();
         let guard = Guard::of(child.id()).unwrap();
-        Self { child, _guard: guard }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+        Self { _child: Killed(child), _guard: guard }
     }
 }
 

@@ -3,21 +3,17 @@
 
 use alloy_primitives::TxHash;
 use devnet::{Chain as Node, Devnet, Reorg};
-use log::config::{KafkaConfig, KafkaSecurity};
+use log::config::KafkaConfig;
 use log::kafka::admin;
-use schemas::{Layout, Topic};
+use schemas::Topic;
 use serde_json::{Value, json};
-use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Installation, Member, eventually, evm_node, mine_now, transfer_usdt, units,
+    Chain, Client, Installation, LAYOUT, Member, WALLET, WEBHOOK, eventually, evm_node, mine_now,
+    mine_until_order_is, mining_until, pay_order,
 };
-use testkit::process::text;
+use testkit::log_suite::on_kafka;
 
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const STAGES: [&str; 4] = ["ingest", "processor", "projector", "api"];
-/// The default of the configuration.
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 struct World {
     node: Node,
@@ -63,29 +59,17 @@ impl World {
     }
 
     async fn order(&self, reference: &str) -> String {
-        let order = self.client.create(reference, "10.00", "eth", WEBHOOK).await;
-        order["order_id"].as_str().unwrap().to_owned()
+        self.client.order(reference, "10.00", "eth", WEBHOOK).await
     }
 
     /// Queues an order's payment.
     async fn pay(&self, order: &str) -> TxHash {
-        let deposit = self.client.deposit(order).await;
-        transfer_usdt(&self.node, WALLET, units(&deposit["value"]))
+        pay_order(&self.client, &self.node, order).await
     }
 
     /// Mines until an order has a status.
     async fn ended(&self, order: &str, status: &str) {
-        let pace = Pace::default();
-        eventually(&format!("order {order} to be {status}"), || async {
-            if pace.is_due() {
-                self.mine();
-            }
-            let body = json!({ "order_id": order });
-            let (_, text) = self.client.service("/orders/status", &body, &[]).await.ok()?;
-            let order: Value = serde_json::from_str(&text).ok()?;
-            (order["status"] == status).then_some(())
-        })
-        .await;
+        mine_until_order_is(status, &self.client, &self.node, order).await;
     }
 
     async fn is_seen(&self, transaction: TxHash) {
@@ -95,11 +79,7 @@ impl World {
 
     /// Mines until a block is final.
     async fn is_final(&self, number: u64) {
-        let pace = Pace::default();
-        eventually(&format!("block {number} to be final"), || async {
-            if pace.is_due() {
-                self.mine();
-            }
+        mining_until(&format!("block {number} to be final"), &self.node, async || {
             let status: Value =
                 serde_json::from_str(&self.errand(&["chain", "status", "--json"])).ok()?;
             (status[0]["finalized"].as_u64()? > number).then_some(())
@@ -117,30 +97,13 @@ impl World {
     }
 
     fn errand(&self, arguments: &[&str]) -> String {
-        let output = self.installation.errand(arguments);
-        let text = text(&output);
-        assert!(output.status.success(), "{arguments:?}: {text}");
-        text
+        self.installation.exits(arguments, 0)
     }
 
     /// Deletes the records of all chains.
     fn lose_records(&self) {
-        let text = std::fs::read_to_string(self.installation.file()).unwrap();
-        let value = |key: &str| {
-            let line =
-                text.lines().find_map(|line| line.strip_prefix(&format!("{key} = "))).unwrap();
-            line.trim_matches('"').to_owned()
-        };
-        let seconds = std::time::Duration::from_secs;
-        let config = KafkaConfig {
-            brokers: value("brokers"),
-            prefix: value("prefix"),
-            replication: 1,
-            session_timeout: seconds(30),
-            transaction_timeout: seconds(20),
-            security: KafkaSecurity::default(),
-            continues: None,
-        };
+        let config = on_kafka::config(&on_kafka::brokers());
+        let config = KafkaConfig { prefix: self.installation.prefix(), ..config };
         admin::delete_topics(&config, &LAYOUT, &[Topic::TransfersRaw]).unwrap();
     }
 }
@@ -248,11 +211,7 @@ async fn payments_are_stopped_while_ingest_is_down() {
     let ingest = world.installation.start("ingest", "ingest");
     world.members.push(ingest);
     let stopped = world.pay(&first).await.to_string();
-    let pace = Pace::default();
-    let found = eventually("the transfer to be unknown", || async {
-        if pace.is_due() {
-            world.mine();
-        }
+    let found = mining_until("the transfer to be unknown", &world.node, async || {
         let path = format!("/wallets/{WALLET}/transfers?status=no_matched_deposit");
         let list = world.client.admin(&path).await.ok()?;
         list.as_array()?.iter().find(|transfer| transfer["txn_hash"] == stopped).cloned()

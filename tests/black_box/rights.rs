@@ -1,22 +1,23 @@
 //! A broker with ACLs: each stage has its own user, with the rights that `docs/consume/contract.md` lists for it.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
 use log::kafka::KafkaLog;
 use log::{Log, NewRecord, TopicPartition};
-use schemas::{Headers, Layout, Partition, Secret, Topic};
+use schemas::{Headers, Partition, Secret, Topic};
 use serde_json::json;
-use testkit::harness::{Anvil, Chain, Installation, Member, Merchant, eventually};
+use testkit::harness::{
+    Anvil, Chain, Client, Installation, LAYOUT, Member, Merchant, eventually, free_port,
+};
 use testkit::process::{given, given_path};
+use testkit::repository;
 use xtask::kafka;
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const PASSWORD: &str = "correct-horse";
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "api", "webhooks"];
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 /// Clients without a user have all rights: brokers, and the operator who creates topics and grants rights.
 fn properties(port: u16) -> String {
@@ -35,8 +36,7 @@ fn properties(port: u16) -> String {
 
 /// The table of rights in the document, as lines of `Rights.java`.
 fn documented(prefix: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/consume/contract.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = repository::read("docs/consume/contract.md");
     let (_, table) = text.split_once("<!-- access: begin -->\n").unwrap();
     let (table, _) = table.split_once("<!-- access: end -->").unwrap();
     let mut lines = Vec::new();
@@ -68,11 +68,10 @@ fn documented(prefix: &str) -> Vec<String> {
 }
 
 fn grant(brokers: &str, rights: &[String]) {
+    let source = repository::root().join("tests/clients/java/Rights.java");
     let mut command = Command::new("java");
     command.args(["-cp", &format!("{}/*", given("TIDEMARK_TEST_KAFKA_LIB"))]);
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/java/Rights.java");
-    command.arg(program).arg(brokers);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg(source).arg(brokers).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, rights.join("\n").as_bytes()).unwrap();
@@ -119,17 +118,15 @@ async fn append(log: &Arc<dyn Log>, topic: Topic, value: &[u8]) -> Result<(), lo
 #[tokio::test(flavor = "multi_thread")]
 async fn stages_run_with_the_rights_that_are_documented() {
     let dir = tempfile::tempdir().unwrap();
-    let port = testkit::harness::free_port();
+    let port = free_port();
     let lib = given_path("TIDEMARK_TEST_KAFKA_LIB");
     let started = kafka::start_formatted(&lib, &dir.path().join("kafka"), &properties(port), &[]);
     let broker = started.unwrap();
     let (open, guarded) = (broker.address(), format!("127.0.0.1:{port}"));
     let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
-    let more = "confirmations = 3".to_owned();
-    let chain = Chain { blockchain: "eth", rpc: anvil.url().to_owned(), wallet: WALLET, more };
-    let servers = (open.as_str(), given("TIDEMARK_TEST_CQL"));
-    let servers = (servers.0, servers.1.as_str());
-    let installation = Installation::on(servers, dir.path(), &[chain], merchant.url(), "");
+    let chain = Chain::at("eth", anvil.url(), WALLET, "confirmations = 3");
+    let cql = given("TIDEMARK_TEST_CQL");
+    let installation = Installation::on((&open, &cql), dir.path(), &[chain], merchant.url(), "");
     installation.provide();
     let prefix = installation.prefix();
     grant(&open, &documented(&prefix));
@@ -137,7 +134,7 @@ async fn stages_run_with_the_rights_that_are_documented() {
     for member in &mut members {
         member.ready().await;
     }
-    let client = testkit::harness::Client::new(&installation.api()).on_servers();
+    let client = Client::new(&installation.api()).on_servers();
     client.offers(&["eth"]).await;
 
     // Each stage that reads an unreadable record moves it to the dead letters.
@@ -146,19 +143,14 @@ async fn stages_run_with_the_rights_that_are_documented() {
     for topic in [Topic::OrdersCommands, Topic::Orders, Topic::WebhooksDispatch] {
         append(&all, topic, &[1]).await.unwrap();
     }
-    let order = client.create("right", "1.00", "eth", merchant.url()).await;
-    let id = order["order_id"].as_str().unwrap().to_owned();
+    let id = client.order("right", "1.00", "eth", merchant.url()).await;
     client.deposit(&id).await;
     anvil.transfer(&[(WALLET, 1_000_000)]).await;
     anvil.mine(4).await;
     client.order_with_status(&id, "paid").await;
-    eventually("the webhook", || async {
-        (!merchant.with("order_id", &json!(id)).is_empty()).then_some(())
-    })
-    .await;
+    merchant.awaited("order_id", &json!(id)).await;
     // No receiver listens at this port: the webhook is retried.
-    let lost = client.create("lost", "2.00", "eth", "http://127.0.0.1:1/").await;
-    let lost = lost["order_id"].as_str().unwrap().to_owned();
+    let lost = client.order("lost", "2.00", "eth", "http://127.0.0.1:1/").await;
     let path = format!("/orders/{lost}/mark-paid");
     eventually("the order to be marked", || async {
         client.admin_post(&path).await.0.is_success().then_some(())

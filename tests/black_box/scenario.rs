@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::harness::{
-    Anvil, BUYER, Chain, Client, Cluster, Merchant, Received, Tidemark, eventually, now,
+    Anvil, BUYER, Chain, Client, Cluster, Merchant, Received, Tidemark, eventually, now, payable,
 };
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
@@ -29,12 +29,7 @@ struct World {
 /// External parts of an installation: the chain's node and settings, the merchant, a folder.
 async fn surroundings() -> (Anvil, Merchant, Chain, tempfile::TempDir) {
     let (anvil, merchant) = (Anvil::start().await, Merchant::start().await);
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: anvil.url().to_owned(),
-        wallet: WALLET,
-        more: format!("confirmations = {CONFIRMATIONS}"),
-    };
+    let chain = Chain::at("eth", anvil.url(), WALLET, &format!("confirmations = {CONFIRMATIONS}"));
     (anvil, merchant, chain, tempfile::tempdir().unwrap())
 }
 
@@ -79,12 +74,7 @@ impl World {
 
     /// An order whose customer chooses how to pay.
     async fn unpriced_order(&self, reference: &str) -> String {
-        let url = self.merchant.url();
-        let body = json!({ "order_id": reference, "amount": "5", "webhook_url": url });
-        let (status, text) = self.client.service("/orders", &body, &[]).await.unwrap();
-        assert_eq!(status, StatusCode::CREATED, "{text}");
-        let order: Value = serde_json::from_str(&text).unwrap();
-        order["order_id"].as_str().unwrap().to_owned()
+        self.client.unpriced_order(reference, "5", self.merchant.url()).await
     }
 
     async fn order(&self, reference: &str, amount: &str) -> String {
@@ -112,11 +102,7 @@ impl World {
     /// Checks the only webhook of an order: its status and its fields.
     async fn assert_notified_once(&self, order: &str, status: &str) -> Received {
         let shown = self.client.order_with_status(order, status).await;
-        let received = eventually("the webhook", || async {
-            let received = self.merchant.with("order_id", &json!(order));
-            (!received.is_empty()).then_some(received)
-        })
-        .await;
+        let received = self.merchant.awaited("order_id", &json!(order)).await;
         let [webhook] = &received[..] else { panic!("{received:?}") };
         assert!(webhook.is_signed());
         let mut event = shown;
@@ -160,10 +146,7 @@ async fn a_payment_becomes_a_webhook(world: &World) {
     world.anvil.call("evm_increaseTime", json!([MATCH_WINDOW_SECONDS + 60])).await;
     world.anvil.mine(CONFIRMATIONS).await;
     let dust = world.client.transfer_with_status(WALLET, &dust, "no_matched_deposit").await;
-    eventually("the webhook of the other transfer", || async {
-        (world.merchant.with("transfer_id", &dust["id"]).len() == 1).then_some(())
-    })
-    .await;
+    world.merchant.awaited("transfer_id", &dust["id"]).await;
     world.end(2).await;
 }
 
@@ -214,10 +197,7 @@ async fn a_batch_payout_pays_two_orders(world: &World) {
     let tx = world.anvil.transfer(&[(WALLET, 10_000_000)]).await;
     world.anvil.mine(CONFIRMATIONS).await;
     let unknown = world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
-    let webhook = eventually("the unknown_transfer webhook", || async {
-        world.merchant.with("transfer_id", &unknown["id"]).into_iter().next()
-    })
-    .await;
+    let webhook = world.merchant.awaited("transfer_id", &unknown["id"]).await.remove(0);
     let body = json!({
         "event_type": "unknown_transfer", "transfer_id": unknown["id"], "blockchain": "eth",
         "timestamp": emitted_at(&webhook),
@@ -277,17 +257,10 @@ async fn customers_cancel_operators_mark_paid(world: &World) {
 
 async fn what_the_merchant_fixed_is_kept(world: &World) {
     let create = |reference: &str, sender: &str| {
-        let body = json!({
-            "order_id": reference, "amount": "8.00", "webhook_url": world.merchant.url(),
-            "blockchain": "eth", "stablecoin": "USDT", "expecting_wallet_address": sender,
-        });
+        let mut body = payable(reference, "8.00", "eth", world.merchant.url());
+        body["expecting_wallet_address"] = json!(sender);
         let client = world.client.clone();
-        async move {
-            let (status, text) = client.service("/orders", &body, &[]).await.unwrap();
-            assert_eq!(status, StatusCode::CREATED, "{text}");
-            let order: Value = serde_json::from_str(&text).unwrap();
-            order["order_id"].as_str().unwrap().to_owned()
-        }
+        async move { client.try_order(&body).await.unwrap().unwrap() }
     };
     let stranger = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
     let theirs = create("S-1", stranger).await;
@@ -346,10 +319,7 @@ async fn dust_is_recorded_and_not_announced(world: &World) {
     .await;
     assert!(shown.values().all(|transfer| transfer["reason"] == "no_deposit"));
     let more = shown.values().find(|transfer| transfer["txn_hash"] == more).unwrap();
-    eventually("the webhook of the other transfer", || async {
-        (world.merchant.with("transfer_id", &more["id"]).len() == 1).then_some(())
-    })
-    .await;
+    world.merchant.awaited("transfer_id", &more["id"]).await;
     world.end(1).await;
 }
 

@@ -1,16 +1,16 @@
 //! schemathesis calls every operation of the OpenAPI document with valid and invalid inputs.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use devnet::Devnet;
 use serde_json::Value;
 use testkit::harness::{
-    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, eventually, evm_node, transfer_usdt,
+    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, WALLET, WEBHOOK, eventually, evm_node,
+    transfer_usdt,
 };
 use testkit::process::given;
+use testkit::repository::root;
 
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 /// Number of tested operations: all but the endless event stream and the document itself.
 const OPERATIONS: usize = 30;
 /// Number of operations that can only be refused: no alert is open here to resolve. The rows of
@@ -38,10 +38,10 @@ async fn every_answer_is_as_the_document_says() {
     let devnet = evm_node(1, 60, 60).await;
     let chains = [Chain::of("eth", &devnet, WALLET, "")];
     let dir = tempfile::tempdir().unwrap();
-    let (hooks, short) = ("http://127.0.0.1:9/hooks", "[matching]\nmatch_window = \"1s\"\n");
-    let tidemark = Tidemark::start(dir.path(), &chains, hooks, short).await;
+    let short = "[matching]\nmatch_window = \"1s\"\n";
+    let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, short).await;
     let [transfer, to_attach] = stray(&devnet, &tidemark).await;
-    let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/schemathesis");
+    let hooks = root().join("tests/clients/schemathesis");
     let url = format!("http://{}", tidemark.address());
     let mut run = Command::new(given("TIDEMARK_TEST_SCHEMATHESIS"));
     run.arg("--config-file")

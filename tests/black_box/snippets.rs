@@ -9,9 +9,8 @@ use schemas::{
     OrderId, Secret, UnixSeconds, sign_checkout, sign_return, sign_service, verify_service,
 };
 use serde_json::{Value, json};
-use testkit::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark, eventually, evm_node, now};
-
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+use testkit::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark, WALLET, evm_node, now};
+use testkit::repository::{read, root};
 
 /// Commands, and the programs below `examples/` that they run.
 const PROGRAMS: [(&str, &str); 6] = [
@@ -38,12 +37,7 @@ fn built_by_go() -> &'static Path {
 }
 
 fn examples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
-}
-
-fn vectors() -> Value {
-    let text = std::fs::read_to_string(examples().join("vectors.json")).unwrap();
-    serde_json::from_str(&text).unwrap()
+    root().join("examples")
 }
 
 /// The arguments of each call of a program, and its expected output.
@@ -99,7 +93,7 @@ fn ours(secret: &str, arguments: &[String]) -> String {
 
 #[test]
 fn every_program_agrees_with_the_vectors() {
-    let vectors = vectors();
+    let vectors: Value = serde_json::from_str(&read("examples/vectors.json")).unwrap();
     let secret = vectors["secret"].as_str().unwrap();
     let calls = calls(&vectors);
     assert!(calls.len() >= 28, "{} vectors", calls.len());
@@ -117,8 +111,7 @@ fn every_program_agrees_with_the_vectors() {
 /// The Python of `docs/merchant/checkout.md`, unmodified: its link equals ours, and is valid for a day after the order.
 #[test]
 fn python_of_the_document_makes_our_links() {
-    let document = examples().join("../docs/merchant/checkout.md");
-    let document = std::fs::read_to_string(document).unwrap();
+    let document = read("docs/merchant/checkout.md");
     let (_, rest) = document.split_once("\n```python\n").unwrap();
     let (code, rest) = rest.split_once("\n```\n").unwrap();
     assert!(!rest.contains("```python"), "one block of Python is run");
@@ -139,12 +132,13 @@ fn python_of_the_document_makes_our_links() {
 
 /// Runs a program; returns its output and its errors.
 fn run((program, path): (&str, &str), secret: &str, arguments: &[String]) -> (String, String) {
-    let mut command = if program == "go" {
-        Command::new(built_by_go())
-    } else {
-        let mut command = Command::new(program);
-        command.arg(examples().join(path));
-        command
+    let mut command = match program {
+        "go" => Command::new(built_by_go()),
+        _ => {
+            let mut command = Command::new(program);
+            command.arg(examples().join(path));
+            command
+        }
     };
     command.args(arguments).env("MERCHANT_SECRET", secret);
     let output = command.output().unwrap();
@@ -184,10 +178,7 @@ async fn a_service_takes_what_every_program_signs() {
 
         let (marked, text) = client.admin_post(&format!("/orders/{id}/mark-paid")).await;
         assert_eq!(marked, 200, "{text}");
-        let webhook = eventually("the webhook", || async {
-            merchant.with("order_id", &order["order_id"]).into_iter().next()
-        })
-        .await;
+        let webhook = merchant.awaited("order_id", &order["order_id"]).await.remove(0);
         let body = String::from_utf8(webhook.body).unwrap();
         let verdict = call(&["verify", &now().to_string(), &webhook.signature, &body]);
         assert_eq!(verdict, "genuine", "{program:?}");

@@ -6,12 +6,12 @@ mod shop;
 mod verdict;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::Dice;
-use testkit::harness::{Client, Installation, Receiver, Tidemark, executable, now};
+use testkit::harness::{Client, Installation, Receiver, Tidemark, errand, now};
+use testkit::process::text;
 use tokio::task::block_in_place;
 
 use crate::crash::live;
@@ -39,10 +39,8 @@ fn variables() -> [(&'static str, String); 2] {
 
 /// A topic's records.
 fn tail(dir: &Path, topic: &str) -> Vec<Value> {
-    let mut command = Command::new(executable());
-    command.args(["tail", topic, "--until-end", "--config"]).arg(dir.join("tidemark.toml"));
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = errand(dir, &["tail", topic, "--until-end"]);
+    assert!(output.status.success(), "{}", text(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     let value = |line: &str| serde_json::from_str::<Value>(line).unwrap()["value"].take();
     text.lines().map(value).collect()

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use testkit::DEADLINE;
 use testkit::log_suite::on_kafka::crash_config;
 use testkit::observed::{Bug, Report, What};
+use testkit::process::signal;
 use uuid::Uuid;
 
 use crate::{LAYOUT, MATCHING, ORDERS, SESSION};
@@ -32,11 +33,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// that have ended are forgotten after a week.
 const HOURS_AHEAD: i64 = 9 * 24;
 
-/// Identifier of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessId(usize);
 
-/// A processor.
 struct Process {
     child: Child,
     commands: Option<ChildStdin>,
@@ -93,7 +92,6 @@ impl Installation {
         self.start_as(member, Bug::None, 0)
     }
 
-    /// Starts a processor.
     pub(crate) fn start_as(&mut self, member: &str, bug: Bug, hours: i64) -> ProcessId {
         let id = ProcessId(self.processes.len());
         let KafkaConfig { brokers, prefix, .. } = &self.config;
@@ -149,12 +147,10 @@ impl Installation {
         self.send(id, &format!("hold {group} {point} {count}"));
     }
 
-    /// Ends the hold.
     pub(crate) fn release(&mut self, id: ProcessId) {
         self.send(id, "release");
     }
 
-    /// SIGKILL.
     pub(crate) fn kill(&mut self, id: ProcessId) {
         let process = self.process(id);
         process.child.kill().unwrap();
@@ -165,7 +161,7 @@ impl Installation {
     /// Suspends every thread of a process: the signal reaches them one by one, and a thread that still
     /// runs could finish a step.
     pub(crate) fn suspend(&mut self, id: ProcessId) {
-        self.signal(id, "STOP");
+        signal(self.process(id).child.id(), "STOP");
         let tasks = format!("/proc/{}/task", self.process(id).child.id());
         let is_stopped = |task: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
@@ -178,14 +174,7 @@ impl Installation {
     }
 
     pub(crate) fn resume(&mut self, id: ProcessId) {
-        self.signal(id, "CONT");
-    }
-
-    /// Sends it a signal by name.
-    fn signal(&mut self, id: ProcessId, name: &str) {
-        let pid = self.process(id).child.id().to_string();
-        let status = Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap();
-        assert!(status.success(), "kill -{name}");
+        signal(self.process(id).child.id(), "CONT");
     }
 
     /// Stops it as a supervisor does; waits for its end.
@@ -201,7 +190,6 @@ impl Installation {
         self.processes[&id].is_gone
     }
 
-    /// Number of reports of a process.
     pub(crate) fn report_count(&self, id: ProcessId) -> usize {
         self.processes[&id].reports.len()
     }
@@ -439,7 +427,6 @@ pub(crate) struct Audit {
     pub(crate) reading: Reading,
 }
 
-/// The inputs of a group.
 fn inputs(group: &str) -> &'static [Topic] {
     if group == ORDERS {
         &[Topic::OrdersCommands]

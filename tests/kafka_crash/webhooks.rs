@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use log::config::BackEnd;
+use log::config::KafkaConfig;
 use log::kafka::KafkaLog;
 use log::{Log, NewRecord, Offset, TopicPartition};
-use runtime::config::Source;
 use runtime::{Clock, SystemClock};
 use schemas::record::{Attempt, Delivery, Order, Record, example};
 use schemas::{AttemptOutcome, OrderCause, OrderId, OrderStatus, RetryLevel, Topic};
 use tempfile::TempDir;
-use testkit::harness::{Installation, Receiver, Reply, eventually};
+use testkit::harness::{Installation, LAYOUT, Receiver, Reply, eventually};
+use testkit::log_suite::on_kafka;
 use testkit::process::given_path;
 use tokio::task::block_in_place;
 use uuid::Uuid;
@@ -40,12 +40,10 @@ impl Fixture {
         // These processes need no tables.
         let servers = (broker.address(), "127.0.0.1:1");
         let installation = Installation::on((&servers.0, servers.1), dir.path(), &[], "", session);
-        let created = installation.errand(&["topics", "create"]);
-        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
-        let mut source = Source::load(log::Config::DEFAULTS, Some(installation.file()));
-        let log::Config { back_end, layout } = log::Config::read(source.section("log"));
-        let BackEnd::Kafka(config) = back_end else { panic!("{back_end:?}") };
-        let log = Arc::new(KafkaLog::open(&config, layout).unwrap());
+        installation.exits(&["topics", "create"], 0);
+        let config = on_kafka::config(&broker.address());
+        let config = KafkaConfig { prefix: installation.prefix(), ..config };
+        let log = Arc::new(KafkaLog::open(&config, LAYOUT).unwrap());
         Self { broker, installation, log, receiver, _dir: dir }
     }
 

@@ -10,22 +10,19 @@ use runtime::{Clock, SystemClock};
 use schemas::record::{
     Alert, Attempt, DeadLetter, Delivery, OrderCommand, OrderCommandBody, example,
 };
-use schemas::{AlertKind, Blockchain, Headers, Layout, OrderId, Partition, Topic};
-use testkit::harness::{ADMIN_SECRET, Chain, Merchant, Tidemark, evm_node, free_port};
+use schemas::{AlertKind, Blockchain, Headers, OrderId, Partition, Topic};
+use testkit::harness::{ADMIN_SECRET, Chain, LAYOUT, Merchant, Tidemark, evm_node, free_port};
 
 use crate::{CHAIN_ID, chain, play};
 
 /// Admin secret with the scope `read`.
 const READER: &str = "books-9pT4hD6sJ3mZ2kLw8vQx";
-/// The default of the configuration.
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 /// Prepares failures: an abandoned webhook of a paid order, a dead-letter command, an open alert.
 async fn trouble(dir: &Path, chains: &[Chain], webhook: &str) -> OrderId {
     let tidemark = Tidemark::start(dir, chains, webhook, "").await;
     let client = tidemark.client();
-    let order = client.create("B-2001", "7.00", "eth", webhook).await;
-    let id = order["order_id"].as_str().unwrap();
+    let id = client.order("B-2001", "7.00", "eth", webhook).await;
     let (status, text) = client.admin_post(&format!("/orders/{id}/mark-paid")).await;
     assert!(status.is_success(), "{text}");
     assert!(tidemark.stop().await.success());
@@ -95,9 +92,8 @@ async fn an_operator_works_on_the_console() {
         ("TIDEMARK__SERVER__PUBLIC_URL", "https://pay.shop.test".to_owned()),
     ];
     let dead = trouble(dir.path(), &chains, merchant.url()).await.to_string();
-    let mut tidemark = Tidemark::spawn(dir.path(), &chains, merchant.url(), &more, &variables);
-    tidemark.healthy().await;
-    tidemark.client().offers(&["eth"]).await;
+    let tidemark =
+        Tidemark::start_with(dir.path(), &chains, merchant.url(), &more, &variables).await;
     let base = format!("http://{}", tidemark.address());
     let variables = [
         ("BASE", &*base),

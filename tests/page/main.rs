@@ -50,7 +50,7 @@ fn chain(blockchain: &'static str, rpc: &str, chain_id: u64) -> Chain {
         "chain_id = {chain_id}\nconfirmations = 4\n\
          tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n"
     );
-    Chain { blockchain, rpc: rpc.to_owned(), wallet: WALLET, more }
+    Chain::at(blockchain, rpc, WALLET, &more)
 }
 
 /// Runs a script against a new Tidemark whose first chain it may mine; returns the shop.
@@ -60,10 +60,7 @@ async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -
     let more = "[orders]\nttl = \"20m\"\n[matching]\nmatch_window = \"30s\"\n";
     let back = format!("{}/{{merchant_order_id}}?{{status}}", merchant.url());
     let back = [("TIDEMARK__MERCHANT__RETURN_URL", back)];
-    let mut tidemark = Tidemark::spawn(dir.path(), chains, merchant.url(), more, &back);
-    tidemark.healthy().await;
-    let names: Vec<_> = chains.iter().map(|chain| chain.blockchain).collect();
-    tidemark.client().offers(&names).await;
+    let tidemark = Tidemark::start_with(dir.path(), chains, merchant.url(), more, &back).await;
     let base = format!("http://{}", tidemark.address());
     let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
     play(script, &[&variables, more_variables].concat()).await;

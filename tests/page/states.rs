@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
 use store::{Change, Store};
 use testkit::harness::{MERCHANT_SECRET, now};
+use testkit::repository::read;
 use tokio::net::TcpListener;
 use tokio::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -438,9 +439,7 @@ async fn every_state_is_seen_and_inspected() {
             .await
             .unwrap();
     }
-    let texts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/src/page/texts/en.txt");
-    let (states, texts) =
-        (Value::from(states).to_string(), std::fs::read_to_string(texts).unwrap());
+    let (states, texts) = (Value::from(states).to_string(), read("api/src/page/texts/en.txt"));
     play("states.cjs", &[("BASE", &base), ("STATES", &states), ("TEXTS", &texts)]).await;
     shop.stop.cancel();
 }

@@ -36,12 +36,17 @@ fn secret() -> Secret {
     Secret::new(MERCHANT_SECRET)
 }
 
-/// A request for an order that is to be paid in USDT on a chain.
-fn order_in_usdt(reference: &str, amount: &str, chain: &str, webhook: &str) -> Value {
+/// Body of a request for an order that is to be paid in USDT on a chain.
+pub fn payable(reference: &str, amount: &str, chain: &str, webhook: &str) -> Value {
     json!({
         "order_id": reference, "amount": amount, "webhook_url": webhook,
         "blockchain": chain, "stablecoin": "USDT",
     })
+}
+
+/// The id of a created order.
+fn id(order: &Value) -> String {
+    order["order_id"].as_str().expect("an id").to_owned()
 }
 
 impl Client {
@@ -118,29 +123,50 @@ impl Client {
 
     /// Creates an order that is to be paid in USDT on a chain.
     pub async fn create(&self, reference: &str, amount: &str, chain: &str, webhook: &str) -> Value {
-        let body = order_in_usdt(reference, amount, chain, webhook);
+        let body = payable(reference, amount, chain, webhook);
         let (status, text) = self.service("/orders", &body, &[]).await.expect("an answer");
         assert_eq!(status, StatusCode::CREATED, "{text}");
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// As [`Client::create`] with a key, retried while unavailable.
-    pub async fn create_keyed(
+    /// As [`Client::create`]; returns the order's id.
+    pub async fn order(&self, reference: &str, amount: &str, chain: &str, webhook: &str) -> String {
+        id(&self.create(reference, amount, chain, webhook).await)
+    }
+
+    /// Creates an order whose customer chooses how to pay; returns its id.
+    pub async fn unpriced_order(&self, reference: &str, amount: &str, webhook: &str) -> String {
+        let body = json!({ "order_id": reference, "amount": amount, "webhook_url": webhook });
+        let (status, text) = self.service("/orders", &body, &[]).await.expect("an answer");
+        assert_eq!(status, StatusCode::CREATED, "{text}");
+        id(&serde_json::from_str(&text).expect("JSON"))
+    }
+
+    /// As [`Client::order`] with a key, retried while unavailable.
+    pub async fn keyed_order(
         &self,
         reference: &str,
         amount: &str,
         chain: &str,
         webhook: &str,
-    ) -> Value {
-        let body = order_in_usdt(reference, amount, chain, webhook);
+    ) -> String {
+        let body = payable(reference, amount, chain, webhook);
         eventually(&format!("order {reference} to be created"), || async {
-            let key = [("Idempotency-Key", reference)];
-            let (status, text) = self.service("/orders", &body, &key).await.ok()?;
-            let answered = status != StatusCode::SERVICE_UNAVAILABLE;
-            assert!(!answered || status == StatusCode::CREATED, "{text}");
-            answered.then(|| serde_json::from_str(&text).expect("JSON"))
+            self.try_order(&body).await.ok()?
         })
         .await
+    }
+
+    /// Tries to create an order, whose reference is its key: a retry after a lost response is safe. Returns its id;
+    /// `None` while unavailable.
+    pub async fn try_order(&self, body: &Value) -> reqwest::Result<Option<String>> {
+        let key = [("Idempotency-Key", body["order_id"].as_str().expect("a reference"))];
+        let (status, text) = self.service("/orders", body, &key).await?;
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            return Ok(None);
+        }
+        assert_eq!(status, StatusCode::CREATED, "{text}");
+        Ok(Some(id(&serde_json::from_str(&text).expect("JSON"))))
     }
 
     /// A GET of the Admin API.
@@ -192,12 +218,16 @@ impl Client {
     pub async fn order_with_status(&self, order_id: &str, status: &str) -> Value {
         let what = format!("order {order_id} to be {status}");
         eventually(&what, || async {
-            let body = json!({ "order_id": order_id });
-            let (code, text) = self.service("/orders/status", &body, &[]).await.ok()?;
-            let order: Value = serde_json::from_str(&text).ok().filter(|_| code.is_success())?;
-            (order["status"] == status).then_some(order)
+            self.shown(order_id).await.filter(|order| order["status"] == status)
         })
         .await
+    }
+
+    /// An order as its status request shows it, if the service answers.
+    pub async fn shown(&self, order_id: &str) -> Option<Value> {
+        let body = json!({ "order_id": order_id });
+        let (code, text) = self.service("/orders/status", &body, &[]).await.ok()?;
+        serde_json::from_str(&text).ok().filter(|_| code.is_success())
     }
 
     /// Waits until a transaction's transfer at a wallet has a status.

@@ -8,10 +8,10 @@ use serde_json::Value;
 use uuid::Uuid;
 use xtask::Guard;
 
-use super::process::{Process, executable, read, signal};
+use super::process::{Process, executable, read};
 use super::tidemark::configuration;
 use super::{Chain, Client, free_port};
-use crate::process::{given, lines_of};
+use crate::process::{given, lines_of, signal};
 use crate::{DEADLINE, eventually_or};
 
 /// Two of each stage that can share its work.
@@ -103,8 +103,22 @@ prefix = "{id}."
 
     /// Prefix of its topics, groups and transactions.
     pub fn prefix(&self) -> String {
+        self.value("prefix")
+    }
+
+    pub fn keyspace(&self) -> String {
+        self.value("keyspace")
+    }
+
+    /// The same installation with the tables of another keyspace.
+    pub fn on_keyspace(&self, keyspace: &str) -> Self {
+        self.changed(keyspace, &self.keyspace(), keyspace)
+    }
+
+    /// A text of the configuration.
+    fn value(&self, key: &str) -> String {
         let text = std::fs::read_to_string(&self.file).expect("config");
-        let (_, rest) = text.split_once("prefix = \"").expect("a prefix");
+        let (_, rest) = text.split_once(&format!("{key} = \"")).expect("a value");
         rest.split('"').next().unwrap_or_default().to_owned()
     }
 
@@ -135,9 +149,10 @@ prefix = "{id}."
         }
     }
 
-    /// Copies the tables to another keyspace by `tables rebuild --into`, and stops it once complete.
-    pub fn copy_tables(&self, keyspace: &str) {
-        let mut command = self.command(&["tables", "rebuild", "--into", keyspace]);
+    /// Copies the tables to a new keyspace by `tables rebuild --into`, which it stops once complete; returns its name.
+    pub fn copy_tables(&self) -> String {
+        let keyspace = format!("t_{}", Uuid::now_v7().simple());
+        let mut command = self.command(&["tables", "rebuild", "--into", &keyspace]);
         let mut process = command.stdout(Stdio::piped()).spawn().expect("tidemark runs");
         let _guard = Guard::of(process.id()).expect("a guard");
         let lines = lines_of(&mut process);
@@ -150,6 +165,7 @@ prefix = "{id}."
         }
         signal(process.id(), "TERM");
         assert!(process.wait().expect("its end").success());
+        keyspace
     }
 
     /// `true` if `tidemark health` succeeds for one of its processes.

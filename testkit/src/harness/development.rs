@@ -6,7 +6,8 @@ use alloy_primitives::{TxHash, U256};
 use devnet::Devnet;
 use schemas::{Address, AddressFamily, Blockchain};
 
-use super::{USDT, now, usdt, usdt_of};
+use super::{Client, USDT, eventually, now, units, usdt, usdt_of};
+use crate::Pace;
 
 const BLOCK_SECONDS: u64 = 3;
 /// Account that pays.
@@ -36,6 +37,37 @@ pub fn transfer_usdt(node: &devnet::Chain, to: &str, units: u128) -> TxHash {
 pub fn mine_now(node: &devnet::Chain) {
     let time = now().unsigned_abs().max(node.head().timestamp + 1);
     node.mine_at(time).expect("room for the block");
+}
+
+/// Mines a block now and then, until `check` finds something.
+pub async fn mining_until<T>(
+    what: &str,
+    node: &devnet::Chain,
+    check: impl AsyncFn() -> Option<T>,
+) -> T {
+    let pace = Pace::default();
+    eventually(what, || async {
+        if pace.is_due() {
+            mine_now(node);
+        }
+        check().await
+    })
+    .await
+}
+
+/// Queues the payment of an order.
+pub async fn pay_order(client: &Client, node: &devnet::Chain, order: &str) -> TxHash {
+    let deposit = client.deposit(order).await;
+    let wallet = deposit["wallet_address"].as_str().expect("a wallet");
+    transfer_usdt(node, wallet, units(&deposit["value"]))
+}
+
+/// Mines until an order has a status.
+pub async fn mine_until_order_is(status: &str, client: &Client, node: &devnet::Chain, order: &str) {
+    mining_until(&format!("order {order} to be {status}"), node, async || {
+        (client.shown(order).await?["status"] == status).then_some(())
+    })
+    .await;
 }
 
 /// A chain with Tron's id and USDT, and a block every three seconds up to now. [`Devnet::serve_tron`] serves it.

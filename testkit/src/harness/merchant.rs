@@ -10,7 +10,7 @@ use axum::routing::post;
 use schemas::{Secret, UnixSeconds, verify_service};
 use serde_json::Value;
 
-use super::MERCHANT_SECRET;
+use super::{MERCHANT_SECRET, eventually};
 
 /// A received webhook.
 #[derive(Debug, Clone)]
@@ -76,6 +76,14 @@ impl Merchant {
     /// Number of webhooks received so far.
     pub fn count(&self) -> usize {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Waits for a webhook whose field has this value; returns all such so far.
+    pub async fn awaited(&self, field: &str, value: &Value) -> Vec<Received> {
+        eventually(&format!("the webhook with {field} {value}"), || async {
+            Some(self.with(field, value)).filter(|received| !received.is_empty())
+        })
+        .await
     }
 
     /// Everything so far whose field has this value.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use xtask::Guard;
 
 use super::eventually;
-use crate::process::{Killed, given_path};
+use crate::process::{Killed, given_path, signal};
 
 /// The executable, built together with the tests.
 pub fn executable() -> &'static Path {
@@ -96,16 +96,17 @@ impl Process {
         .await
     }
 
+    /// Waits for its end with exit code 1; returns its log.
+    pub async fn refused(self) -> String {
+        let file = self.log.clone();
+        let (status, log) = (self.end().await, read(&file));
+        assert_eq!(status.code(), Some(1), "{log}");
+        log
+    }
+
     /// SIGTERM, and waits for the orderly end.
     pub async fn stop(self) -> ExitStatus {
         self.signal("TERM");
         self.end().await
     }
-}
-
-/// Sends a signal, as `kill` names it.
-pub(super) fn signal(pid: u32, name: &str) {
-    let arguments = [format!("-{name}"), pid.to_string()];
-    let status = Command::new("kill").args(arguments).status();
-    assert!(status.expect("kill runs").success());
 }

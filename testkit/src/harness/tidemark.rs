@@ -29,7 +29,12 @@ impl Chain {
         let more = format!(
             "tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n{keys}"
         );
-        Self { blockchain, rpc: node.url().to_owned(), wallet, more }
+        Self::at(blockchain, node.url(), wallet, &more)
+    }
+
+    /// Chain at a URL, or at several with commas between them; `keys` are lines of its section.
+    pub fn at(blockchain: &'static str, rpc: &str, wallet: &'static str, keys: &str) -> Self {
+        Self { blockchain, rpc: rpc.to_owned(), wallet, more: keys.to_owned() }
     }
 }
 
@@ -45,7 +50,18 @@ pub struct Tidemark {
 impl Tidemark {
     /// As [`Tidemark::spawn`], and waits until it is healthy and offers its chains.
     pub async fn start(dir: &Path, chains: &[Chain], webhook_url: &str, more: &str) -> Self {
-        let mut tidemark = Self::spawn(dir, chains, webhook_url, more, &[]);
+        Self::start_with(dir, chains, webhook_url, more, &[]).await
+    }
+
+    /// As [`Tidemark::start`], with variables that override the configuration.
+    pub async fn start_with(
+        dir: &Path,
+        chains: &[Chain],
+        webhook_url: &str,
+        more: &str,
+        variables: &[(&str, String)],
+    ) -> Self {
+        let mut tidemark = Self::spawn(dir, chains, webhook_url, more, variables);
         tidemark.healthy().await;
         let words: Vec<_> = chains.iter().map(|chain| chain.blockchain).collect();
         tidemark.client().offers(&words).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use log::config::{KafkaConfig, KafkaSecurity};
+use log::config::KafkaConfig;
 use log::kafka::{KafkaLog, admin};
 use log::{Log, NewRecord, Record, TopicPartition};
 use runtime::telemetry::{Config as Telemetry, init_log};
@@ -13,6 +13,7 @@ use runtime::{Clock, SystemClock};
 use schemas::{Cleanup, Layout, Topic};
 
 use super::{FILLER, Fixture, LAYOUT, produce, read_all};
+use crate::measure::kafka_config;
 use crate::process::given;
 use crate::wait_until;
 
@@ -191,14 +192,10 @@ pub fn config(brokers: &str) -> KafkaConfig {
     // Another test may have initialized it.
     drop(init_log(&telemetry));
     KafkaConfig {
-        brokers: brokers.to_owned(),
-        prefix: format!("check-{}.", uuid::Uuid::now_v7().simple()),
-        replication: 1,
         // Longer than a busy broker's delays. Tests of the timeouts set their own values.
         session_timeout: Duration::from_secs(30),
         transaction_timeout: Duration::from_secs(25),
-        security: KafkaSecurity::default(),
-        continues: None,
+        ..kafka_config(brokers, &format!("check-{}.", uuid::Uuid::now_v7().simple()))
     }
 }
 

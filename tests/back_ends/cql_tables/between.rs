@@ -82,7 +82,6 @@ impl Place {
     }
 }
 
-/// A process.
 struct Process {
     store: CqlStore,
     place: Arc<Place>,

@@ -10,11 +10,11 @@ use std::time::Duration;
 use devnet::{Chain as Node, Devnet};
 use reqwest::Method;
 use schemas::record::{Order, example};
-use schemas::{Layout, OrderId, OrderStatus, UnixSeconds};
+use schemas::{OrderId, OrderStatus, UnixSeconds};
 use serde_json::{Value, json};
 use testkit::harness::{
-    Chain, Client, Installation, Member, Receiver, Reply, evm_node, mine_now, now, transfer_usdt,
-    units,
+    Chain, Client, Installation, LAYOUT, Member, Receiver, Reply, evm_node, mine_now, now,
+    received, transfer_usdt, units,
 };
 use testkit::tables::cql;
 use testkit::{Pace, eventually, eventually_or};
@@ -23,8 +23,6 @@ use uuid::Uuid;
 use super::{WALLET, text, tools};
 
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "webhooks", "api"];
-/// The default of the configuration.
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 /// Settings of section `[log]`: a group is inactive after its members' session timeout.
 const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
 /// Longer than the confirmation time per required block.
@@ -50,10 +48,8 @@ impl Shop {
         let (dir, devnet) = (tempfile::tempdir().unwrap(), evm_node(1, 600, 60).await);
         let is_down = Arc::new(AtomicBool::new(false));
         let down = is_down.clone();
-        let reply = move |_: &str, _| match down.load(Ordering::SeqCst) {
-            true => Reply::Status(503),
-            false => Reply::Status(200),
-        };
+        let reply =
+            move |_: &str, _| Reply::Status(if down.load(Ordering::SeqCst) { 503 } else { 200 });
         let receiver = Receiver::start(reply).await;
         let chains = [Chain::of("eth", &devnet, WALLET, "confirmations = 3\n")];
         let sections = format!("{SESSION}[matching]\nmatch_window = \"5s\"\n");
@@ -62,18 +58,9 @@ impl Shop {
         let installation = installation.with_variables(&once);
         installation.provide();
         let (from, pace) = (now() - 3600, Pace::of(BLOCK_INTERVAL));
-        let members = BTreeMap::new();
-        let mut shop = Self {
-            devnet,
-            receiver,
-            is_down,
-            installation,
-            members,
-            from,
-            pace,
-            starts: 0,
-            _dir: dir,
-        };
+        let (members, starts, _dir) = (BTreeMap::new(), 0, dir);
+        let mut shop =
+            Self { devnet, receiver, is_down, installation, members, from, pace, starts, _dir };
         for stage in STAGES {
             shop.start(stage);
         }
@@ -116,9 +103,7 @@ impl Shop {
     fn cure(&self, command: &str, more: &[&str]) -> String {
         let arguments = command.strip_prefix("tidemark ").unwrap().split(' ');
         let arguments: Vec<_> = arguments.chain(more.iter().copied()).collect();
-        let output = self.installation.errand(&arguments);
-        assert!(output.status.success(), "{command}: {}", text(&output));
-        text(&output)
+        self.installation.exits(&arguments, 0)
     }
 
     fn report(&self) -> (Option<i32>, Value) {
@@ -180,38 +165,11 @@ impl Shop {
             |_, report: &Value| (report["chains"][0]["settled_to"].as_u64()? >= time).then_some(());
         self.reports("the block to be settled", wanted).await;
     }
-
-    /// The same with the tables of another keyspace.
-    fn on(&self, keyspace: &str) -> Installation {
-        self.installation.changed(keyspace, &self.keyspace(), keyspace)
-    }
-
-    fn keyspace(&self) -> String {
-        let text = std::fs::read_to_string(self.installation.file()).unwrap();
-        let (_, rest) = text.split_once("keyspace = \"").unwrap();
-        rest.split('"').next().unwrap().to_owned()
-    }
 }
 
 /// Starts a stage that ends at once with exit code 1, and returns its log.
 async fn refusal(installation: &Installation, name: &str, stage: &str) -> String {
-    let process = installation.start(name, stage).process;
-    let file = installation.file().with_file_name(format!("{name}.log"));
-    let status = process.end().await;
-    let logged = std::fs::read_to_string(file).unwrap();
-    assert_eq!(status.code(), Some(1), "{logged}");
-    logged
-}
-
-/// Transfers of a report's statement.
-fn received(report: &Value) -> u64 {
-    let days = report["statement"].as_array().into_iter().flatten();
-    let count = |day: &Value, part: &str| day[part]["count"].as_u64().unwrap();
-    days.map(|day| count(day, "matched") + count(day, "unknown") + count(day, "other")).sum()
-}
-
-fn new_keyspace() -> String {
-    format!("t_{}", Uuid::now_v7().simple())
+    installation.start(name, stage).process.refused().await
 }
 
 /// In sequence on one installation, whose start takes longer than most of them.
@@ -222,8 +180,7 @@ async fn damages_are_found_and_mended_on_servers() {
     client.offers(&["eth"]).await;
     let mut orders = Vec::new();
     for reference in ["A-1", "D-1"] {
-        let order = client.create_keyed(reference, "10.00", "eth", &url).await;
-        orders.push(order["order_id"].as_str().unwrap().to_owned());
+        orders.push(client.keyed_order(reference, "10.00", "eth", &url).await);
     }
     let (paid, cancelled) = (&orders[0], &orders[1]);
     let due = units(&client.deposit(paid).await["value"]);
@@ -233,8 +190,7 @@ async fn damages_are_found_and_mended_on_servers() {
     let (first, last) = (&report["statement"][0], report["statement"].as_array().unwrap().last());
     assert_eq!((&first["opening"], &last.unwrap()["closing"]), (&json!("0.00"), &json!("13.33")));
 
-    let backup = new_keyspace();
-    shop.installation.copy_tables(&backup);
+    let backup = shop.installation.copy_tables();
     webhook_lost(&shop, cancelled).await;
     topic_truncated(&mut shop).await;
     group_reset(&mut shop, paid).await;
@@ -250,12 +206,12 @@ async fn damages_are_found_and_mended_on_servers() {
 async fn what_does_not_fit_is_refused(installation: &Installation) {
     let prefix = installation.prefix();
     let other = installation.changed("other-log", &prefix, &format!("other-{prefix}"));
-    assert!(other.errand(&["topics", "create"]).status.success());
+    other.exits(&["topics", "create"], 0);
     let logged = refusal(&other, "other-log", "projector").await;
     assert!(logged.contains("the tables are those of another installation"), "{logged}");
 
     let empty = installation.changed("empty", "keyspace = \"t_", "keyspace = \"t_empty_");
-    assert!(empty.errand(&["schema", "migrate"]).status.success());
+    empty.exits(&["schema", "migrate"], 0);
     let logged = refusal(&empty, "empty", "projector").await;
     assert!(logged.contains("run `tidemark tables rebuild`"), "{logged}");
 }
@@ -298,7 +254,7 @@ async fn topic_truncated(shop: &mut Shop) {
     assert_eq!((&found["kind"], &found["command"]), (&json!("not_in_log"), &json!(cure)));
     // Expired records must be scanned again, as the log no longer has them.
     let block = number.to_string();
-    let refused = text(&shop.installation.errand(&["rescan", "eth", &block, &block, "--yes"]));
+    let refused = shop.installation.exits(&["rescan", "eth", &block, &block, "--yes"], 1);
     assert!(refused.contains("`tidemark chain rewind CHAIN HEIGHT`"), "{refused}");
     shop.cure(&format!("tidemark chain rewind eth {}", number - 1), &["--yes"]);
     shop.agrees(1).await;
@@ -336,7 +292,7 @@ async fn tables_restored(shop: &mut Shop, backup: &str) {
     for stage in ["projector", "api"] {
         shop.stop(stage).await;
     }
-    shop.installation = shop.on(backup);
+    shop.installation = shop.installation.on_keyspace(backup);
     let logged = refusal(&shop.installation, "projector-restored", "projector").await;
     assert!(logged.contains("run `tidemark tables rebuild`"), "{logged}");
     let printed = shop.cure("tidemark tables rebuild", &[]);
@@ -350,7 +306,7 @@ async fn tables_restored(shop: &mut Shop, backup: &str) {
 
 /// One order was deleted manually, and another changed.
 async fn rows_changed(shop: &Shop, from: i64, [deleted, changed]: [&str; 2]) {
-    let keyspace = shop.keyspace();
+    let keyspace = shop.installation.keyspace();
     let forged = Order {
         order_id: OrderId(changed.parse().unwrap()),
         status: OrderStatus::Paid,
@@ -379,13 +335,11 @@ async fn rows_changed(shop: &Shop, from: i64, [deleted, changed]: [&str; 2]) {
     found.sort_by_key(|[kind, _]| kind.to_string());
     assert_eq!((code, found), (Some(2), vec![differs.clone(), missing]));
 
-    let copy = new_keyspace();
-    shop.installation.copy_tables(&copy);
-    assert_eq!(compared(&shop.on(&copy)), (Some(2), vec![differs]), "a copy has the change");
-    let made = shop.on(&new_keyspace());
+    let copy = shop.installation.on_keyspace(&shop.installation.copy_tables());
+    assert_eq!(compared(&copy), (Some(2), vec![differs]), "a copy has the change");
+    let made = shop.installation.on_keyspace(&format!("t_{}", Uuid::now_v7().simple()));
     for arguments in [["schema", "migrate"], ["tables", "rebuild"]] {
-        let output = made.errand(&arguments);
-        assert!(output.status.success(), "{}", text(&output));
+        made.exits(&arguments, 0);
     }
     assert_eq!(compared(&made), (Some(0), vec![]));
 }

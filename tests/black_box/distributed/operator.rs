@@ -18,8 +18,7 @@ async fn an_operator_sees_what_happened_and_who_is_gone() {
     let chains = [chain("eth", anvil.url())];
     let mut cluster = Cluster::start(dir.path(), &chains, merchant.url(), "").await;
     let client = cluster.client();
-    let order = client.create_keyed("A-1", "7.00", "eth", merchant.url()).await;
-    let id = order["order_id"].as_str().unwrap().to_owned();
+    let id = client.keyed_order("A-1", "7.00", "eth", merchant.url()).await;
     let deposit = client.deposit(&id).await;
     let hash = anvil.transfer(&[(WALLET, units(&deposit["value"]))]).await;
     anvil.mine(4).await;
@@ -41,8 +40,7 @@ async fn an_operator_sees_what_happened_and_who_is_gone() {
             assert!(story.contains(&part), "{part} is not in {story}");
         }
     }
-    let unknown = installation.errand(&["find", "A-2"]);
-    assert_eq!(unknown.status.code(), Some(1), "{}", text(&unknown));
+    installation.exits(&["find", "A-2"], 1);
 
     let well = eventually("the status to be well", || async {
         let status = installation.errand(&["status", "--json"]);

@@ -2,14 +2,13 @@
 //! after each move.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use log::config::KafkaConfig;
 use log::kafka::admin;
 use schemas::Layout;
-use testkit::harness::{Client, Cluster, Installation, Tidemark, eventually, executable, now};
+use testkit::harness::{Client, Cluster, Installation, Tidemark, errand, eventually, exits, now};
 use testkit::log_suite::on_kafka;
-use testkit::process::text;
 use testkit::relocation::{SETTINGS, Shop, WAITING, assert_attempts};
 
 /// Number of orders that move; `TIDEMARK_TEST_MOVED` overrides it.
@@ -24,16 +23,6 @@ const WEBHOOKS: u32 = 3;
 fn moved() -> usize {
     let given = std::env::var_os("TIDEMARK_TEST_MOVED").and_then(|text| text.into_string().ok());
     given.map_or(MOVED, |text| text.parse().unwrap())
-}
-
-fn command(dir: &Path, arguments: &[&str]) -> Output {
-    let config = dir.join("tidemark.toml");
-    Command::new(executable()).args(arguments).arg("--config").arg(config).output().unwrap()
-}
-
-fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}", text(output));
-    text(output)
 }
 
 async fn embedded(shop: &Shop, dir: &Path) -> Tidemark {
@@ -69,20 +58,16 @@ async fn is_waited_for(installation: &Installation) {
 
 /// Imports an export on servers; returns the new installation.
 async fn arrive(installation: Installation, from: &str) -> Installation {
-    succeeded(&installation.errand(&["schema", "migrate"]));
+    installation.exits(&["schema", "migrate"], 0);
     is_waited_for(&installation).await;
-    let printed = succeeded(&installation.errand(&["import", from]));
+    let printed = installation.exits(&["import", from], 0);
     let (_, continues) = printed.split_once("continues = ").expect(&printed);
     let line = format!("backend = \"kafka\"\ncontinues = {}\n", continues.trim());
-    let again = installation.errand(&["import", from]);
-    assert_eq!(again.status.code(), Some(1), "{}", text(&again));
-    assert!(text(&again).contains("the tables have this installation already"), "{}", text(&again));
+    let again = installation.exits(&["import", from], 1);
+    assert!(again.contains("the tables have this installation already"), "{again}");
 
     // Without `continues` the tables are refused.
-    let projector = installation.start("foreign", "projector").process;
-    let log = installation.file().with_file_name("foreign.log");
-    assert_eq!(projector.end().await.code(), Some(1));
-    let logged = std::fs::read_to_string(log).unwrap();
+    let logged = installation.start("foreign", "projector").process.refused().await;
     assert!(logged.contains("set log.continues as `tidemark import` said"), "{logged}");
     installation.changed("continued", "backend = \"kafka\"\n", &line)
 }
@@ -104,14 +89,14 @@ async fn a_shop_moves_to_servers_and_back() {
     shop.pay(kinds[2]);
 
     let export = old.join("moved").display().to_string();
-    succeeded(&command(old, &["export", &export]));
+    exits(old, &["export", &export], 0);
     let layout = format!(
         "lanes = {LANES}\norder_partitions = {ORDERS}\nwebhook_partitions = {WEBHOOKS}\n{SETTINGS}"
     );
     let installation = Installation::new(new, &shop.chains(), &shop.url(), &layout);
     let installation = arrive(installation, &export).await;
     let state = new.join("state").display().to_string();
-    succeeded(&installation.errand(&["replay", "--now", "--save-state", &state]));
+    installation.exits(&["replay", "--now", "--save-state", &state], 0);
     let cluster = Cluster::run(installation.clone()).await;
     let client = cluster.client();
     shop.pay(kinds[3]);
@@ -126,30 +111,28 @@ async fn a_shop_moves_to_servers_and_back() {
     shop.attach(&client, &stray, spare).await;
     shop.create(&client, KINDS * part + 4).await;
     agrees(&shop, |arguments| installation.errand(arguments)).await;
-    let running = installation.errand(&["export", &new.join("busy").display().to_string()]);
-    assert_eq!(running.status.code(), Some(1), "{}", text(&running));
-    assert!(text(&running).contains("processes run: "), "{}", text(&running));
+    let running = installation.exits(&["export", &new.join("busy").display().to_string()], 1);
+    assert!(running.contains("processes run: "), "{running}");
     cluster.stop().await;
     shop.drained().await;
     shop.pay(kinds[4]);
-    let replayed = installation.errand(&["replay", "--state", &state]);
-    assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed));
-    succeeded(&installation.errand(&["tables", "verify"]));
+    installation.exits(&["replay", "--state", &state], 0);
+    installation.exits(&["tables", "verify"], 0);
 
     let export = new.join("moved").display().to_string();
-    succeeded(&installation.errand(&["export", &export]));
+    installation.exits(&["export", &export], 0);
     let config = std::fs::read_to_string(old.join("tidemark.toml")).unwrap();
     let config = config.replace(&old.display().to_string(), &back.display().to_string());
     std::fs::write(back.join("tidemark.toml"), config).unwrap();
-    succeeded(&command(back, &["import", &export]));
+    exits(back, &["import", &export], 0);
     let tidemark = embedded(&shop, back).await;
     last(&mut shop, &tidemark.client(), &kinds, part).await;
-    agrees(&shop, |arguments| command(back, arguments)).await;
+    agrees(&shop, |arguments| errand(back, arguments)).await;
     assert!(tidemark.stop().await.success());
-    succeeded(&command(back, &["tables", "verify"]));
+    exits(back, &["tables", "verify"], 0);
     shop.drained().await;
     shop.assert_webhooks(&orders[..KINDS * part], WAITING);
-    assert_attempts(&succeeded(&command(back, &["tail", "webhooks.attempts", "--until-end"])));
+    assert_attempts(&exits(back, &["tail", "webhooks.attempts", "--until-end"], 0));
 }
 
 /// Every order with a payment is paid, and no id is assigned twice.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use testkit::harness::{Anvil, Client, Installation, Member, Merchant, eventually};
+use testkit::harness::{Anvil, Client, Installation, Member, Merchant, eventually, units};
 
 use super::{WALLET, chain};
 
@@ -40,12 +40,10 @@ impl Shop {
     async fn order(&mut self) -> (String, String, u128) {
         self.orders += 1;
         let reference = format!("R-{}", self.orders);
-        let order = self.client.create_keyed(&reference, "7.00", "eth", &self.webhook).await;
-        let id = order["order_id"].as_str().unwrap().to_owned();
+        let id = self.client.keyed_order(&reference, "7.00", "eth", &self.webhook).await;
         let deposit = self.client.deposit(&id).await;
-        let value: f64 = deposit["value"].as_str().unwrap().parse().unwrap();
         let wallet = deposit["wallet_address"].as_str().unwrap().to_owned();
-        (id, wallet, (value * 1e6).round() as u128)
+        (id, wallet, units(&deposit["value"]))
     }
 
     async fn wallets(&mut self) -> BTreeSet<String> {

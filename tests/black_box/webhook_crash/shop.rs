@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reqwest::{Method, StatusCode};
 use runtime::{Clock, SystemClock};
 use schemas::{OrderId, Secret, sign_checkout};
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::harness::{ADMIN_SECRET, Client, MERCHANT_SECRET, Receiver, Reply, eventually};
 
 use super::verdict::{Evidence, is_request, text};
@@ -85,7 +85,9 @@ impl Shop {
         let number = self.orders.len();
         let url = self.receiver.url(number % RECEIVERS + 1);
         if let Some(order) = self.orders.last_mut().filter(|order| order.id.is_none()) {
-            order.id = create(client, &format!("webhook-{number}"), &url).await?;
+            let reference = format!("webhook-{number}");
+            let body = json!({ "order_id": reference, "amount": "5", "webhook_url": url });
+            order.id = client.try_order(&body).await?;
         }
         for order in &mut self.orders {
             let Some(id) = &order.id else { continue };
@@ -121,19 +123,6 @@ impl Shop {
         }
         flaws
     }
-}
-
-/// Creates with an idempotency key, so that a retry after a lost response is safe.
-async fn create(client: &Client, reference: &str, url: &str) -> reqwest::Result<Option<String>> {
-    let body = json!({ "order_id": reference, "amount": "5", "webhook_url": url });
-    let headers = [("Idempotency-Key", reference)];
-    let (status, text) = client.service("/orders", &body, &headers).await?;
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        return Ok(None);
-    }
-    assert_eq!(status, StatusCode::CREATED, "{text}");
-    let order: Value = serde_json::from_str(&text).unwrap();
-    Ok(Some(order["order_id"].as_str().unwrap().to_owned()))
 }
 
 /// Performs the act; `true` if it took effect, now or before a lost response.
