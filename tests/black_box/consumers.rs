@@ -46,9 +46,7 @@ fn node() -> Command {
 fn java() -> Command {
     let lib = |name| format!("{}/*", given(name));
     let jars = format!("{}:{}", lib("TIDEMARK_TEST_AVRO_LIB"), lib("TIDEMARK_TEST_KAFKA_LIB"));
-    let mut command = Command::new("java");
-    command.args(["-cp", &jars]).arg(client("java/Client.java"));
-    command
+    crate::java::java(&client("java/Client.java"), &jars)
 }
 
 /// Runs a client to its end and gives the lines it printed.

@@ -6,6 +6,7 @@ mod crash;
 mod distributed;
 mod guide;
 mod halts;
+mod java;
 mod rights;
 mod scenario;
 mod schemathesis;

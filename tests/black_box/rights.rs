@@ -1,6 +1,6 @@
 //! A broker with ACLs: each stage has its own user, with the rights that `docs/consume/contract.md` lists for it.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use log::config::{KafkaConfig, KafkaSecurity, SecurityProtocol};
@@ -14,6 +14,8 @@ use testkit::harness::{
 use testkit::process::{given, given_path};
 use testkit::repository;
 use xtask::kafka;
+
+use crate::java::java;
 
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 const PASSWORD: &str = "correct-horse";
@@ -69,9 +71,8 @@ fn documented(prefix: &str) -> Vec<String> {
 
 fn grant(brokers: &str, rights: &[String]) {
     let source = repository::root().join("tests/clients/java/Rights.java");
-    let mut command = Command::new("java");
-    command.args(["-cp", &format!("{}/*", given("TIDEMARK_TEST_KAFKA_LIB"))]);
-    command.arg(source).arg(brokers).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = java(&source, &format!("{}/*", given("TIDEMARK_TEST_KAFKA_LIB")));
+    command.arg(brokers).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, rights.join("\n").as_bytes()).unwrap();

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use testkit::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark, WALLET, evm_node, now};
 use testkit::repository::{read, root};
 
+use crate::java::java;
+
 /// Commands, and the programs below `examples/` that they run.
 const PROGRAMS: [(&str, &str); 6] = [
     ("python3", "python/tidemark.py"),
@@ -134,6 +136,7 @@ fn python_of_the_document_makes_our_links() {
 fn run((program, path): (&str, &str), secret: &str, arguments: &[String]) -> (String, String) {
     let mut command = match program {
         "go" => Command::new(built_by_go()),
+        "java" => java(&examples().join(path), ""),
         _ => {
             let mut command = Command::new(program);
             command.arg(examples().join(path));
