@@ -3,31 +3,18 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
 
 use devnet::{Chain as Node, Devnet};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use testkit::harness::{
-    ADMIN_SECRET, Chain, Client, Merchant, Tidemark, eventually, evm_node, executable, mine_now,
+    ADMIN_SECRET, Chain, Client, Merchant, Tidemark, WALLET, evm_node, exits, mine_now,
     transfer_usdt, units,
 };
-use testkit::process::text;
 
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const MORE: &str = "[matching]\nmatch_window = \"10s\"\n";
 
-pub(crate) fn command(dir: &Path, arguments: &[&str]) -> Output {
-    let config = dir.join("tidemark.toml");
-    Command::new(executable()).args(arguments).arg("--config").arg(config).output().unwrap()
-}
-
-fn chains(devnet: &Devnet) -> [Chain; 1] {
-    [Chain::of("eth", devnet, WALLET, "confirmations = 2\nreorg_window = 8\n")]
-}
-
-/// A shop with a chain.
 pub(crate) struct Shop {
     pub(crate) dir: tempfile::TempDir,
     devnet: Devnet,
@@ -50,13 +37,18 @@ impl Shop {
     }
 
     pub(crate) async fn start(&self) -> Tidemark {
-        let chains = chains(&self.devnet);
+        let keys = "confirmations = 2\nreorg_window = 8\n";
+        let chains = [Chain::of("eth", &self.devnet, WALLET, keys)];
         Tidemark::start(self.dir.path(), &chains, self.merchant.url(), MORE).await
     }
 
+    /// Runs a command on its folder, which must exit with this code; returns its output.
+    pub(crate) fn exits(&self, arguments: &[&str], code: i32) -> String {
+        exits(self.dir.path(), arguments, code)
+    }
+
     pub(crate) async fn order(&self, client: &Client, reference: &str) -> (String, Value) {
-        let order = client.create(reference, "10.00", "eth", self.merchant.url()).await;
-        let id = order["order_id"].as_str().unwrap().to_owned();
+        let id = client.order(reference, "10.00", "eth", self.merchant.url()).await;
         let deposit = client.deposit(&id).await;
         (id, deposit)
     }
@@ -88,12 +80,10 @@ async fn a_restore_gives_no_name_a_second_time() {
     let (kept, deposit) = shop.order(&client, "A-1").await;
     shop.pay(units(&deposit["value"]));
     client.order_with_status(&kept, "paid").await;
-    let (backup, dir) = (shop.path("backup"), shop.dir.path());
+    let backup = shop.path("backup");
     let backup = backup.to_str().unwrap();
-    let made = command(dir, &["backup", backup]);
-    assert!(made.status.success(), "{}", text(&made));
-    let again = command(dir, &["backup", backup]);
-    assert_eq!(again.status.code(), Some(64), "{}", text(&again));
+    shop.exits(&["backup", backup], 0);
+    shop.exits(&["backup", backup], 64);
 
     // Lost period.
     let (lost, deposit) = shop.order(&client, "B-1").await;
@@ -104,18 +94,13 @@ async fn a_restore_gives_no_name_a_second_time() {
     let paid_before = client.transfer_with_status(WALLET, &paid, "matched").await["id"].clone();
     let stray_before =
         client.transfer_with_status(WALLET, &stray, "no_matched_deposit").await["id"].clone();
-    eventually("the webhook about the stray one", || async {
-        (!shop.merchant.with("transfer_id", &stray_before).is_empty()).then_some(())
-    })
-    .await;
-    let busy = command(dir, &["restore", backup]);
-    assert_eq!(busy.status.code(), Some(1), "{}", text(&busy));
-    assert!(text(&busy).contains("is in use by another process"), "{}", text(&busy));
+    shop.merchant.awaited("transfer_id", &stray_before).await;
+    let busy = shop.exits(&["restore", backup], 1);
+    assert!(busy.contains("is in use by another process"), "{busy}");
     tidemark.kill();
 
-    let restored = command(dir, &["restore", backup]);
-    assert!(restored.status.success(), "{}", text(&restored));
-    assert!(text(&restored).contains("restored from the backup of "), "{}", text(&restored));
+    let restored = shop.exits(&["restore", backup], 0);
+    assert!(restored.contains("restored from the backup of "), "{restored}");
     let tidemark = shop.start().await;
     let client = tidemark.client();
     // The chain is scanned again: the same payments, whose orders are lost.
@@ -126,10 +111,7 @@ async fn a_restore_gives_no_name_a_second_time() {
     let later = shop.pay(99_000_000);
     let later = client.transfer_with_status(WALLET, &later, "no_matched_deposit").await;
     assert!(later["id"] != stray_before && later["id"] != paid_before, "{later}");
-    eventually("the webhook about the new stray one", || async {
-        (!shop.merchant.with("transfer_id", &later["id"]).is_empty()).then_some(())
-    })
-    .await;
+    shop.merchant.awaited("transfer_id", &later["id"]).await;
     let (first, deposit) = shop.order(&client, "C-1").await;
     assert!(deposit["id"].as_i64().unwrap() > deposits_before, "{deposit}");
     let (second, _) = shop.order(&client, "D-1").await;
@@ -142,8 +124,8 @@ async fn a_restore_gives_no_name_a_second_time() {
     client.order_with_status(&kept, "paid").await;
     assert!(tidemark.stop().await.success());
 
-    let alerts = command(dir, &["tail", "alerts", "--until-end"]);
-    assert!(text(&alerts).contains("\"restored\""), "{}", text(&alerts));
+    let alerts = shop.exits(&["tail", "alerts", "--until-end"], 0);
+    assert!(alerts.contains("\"restored\""), "{alerts}");
     assert_one_name_each(&shop.merchant);
 }
 
@@ -174,13 +156,6 @@ fn put(shop: &Shop, file: &str, from: &str) {
     fs::copy(shop.path(from).join(file), shop.path("data").join(file)).unwrap();
 }
 
-/// The text with which a start is refused.
-pub(crate) fn refusal(shop: &Shop) -> String {
-    let refused = command(shop.dir.path(), &["run"]);
-    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
-    text(&refused)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_do_not_belong_together_are_refused() {
     let shop = Shop::open().await;
@@ -194,22 +169,21 @@ async fn files_that_do_not_belong_together_are_refused() {
     save(&shop, "new");
 
     put(&shop, "log.sqlite", "old");
-    let text = refusal(&shop);
+    let text = shop.exits(&["run"], 1);
     assert!(text.contains("the log is older than the tables"), "{text}");
     assert!(text.contains("`tidemark restore`"), "{text}");
-    let rebuilt = command(shop.dir.path(), &["tables", "rebuild"]);
-    assert_eq!(rebuilt.status.code(), Some(1), "no row of another time is kept: {rebuilt:?}");
+    // No row of another time is kept.
+    shop.exits(&["tables", "rebuild"], 1);
 
     put(&shop, "log.sqlite", "new");
     put(&shop, "tables.sqlite", "old");
-    let text = refusal(&shop);
+    let text = shop.exits(&["run"], 1);
     assert!(text.contains("the tables lack rows"), "{text}");
     assert!(text.contains("run `tidemark tables rebuild`"), "{text}");
     fs::remove_file(shop.path("data").join("tables.sqlite")).unwrap();
-    let text = refusal(&shop);
+    let text = shop.exits(&["run"], 1);
     assert!(text.contains("the tables lack rows"), "{text}");
-    let rebuilt = command(shop.dir.path(), &["tables", "rebuild"]);
-    assert!(rebuilt.status.success(), "{rebuilt:?}");
+    shop.exits(&["tables", "rebuild"], 0);
     let tidemark = shop.start().await;
     let orders = tidemark.client().admin("/orders").await.unwrap();
     assert_eq!(orders.as_array().unwrap().len(), 2, "{orders}");
@@ -218,41 +192,36 @@ async fn files_that_do_not_belong_together_are_refused() {
     let other = Shop::open().await;
     assert!(other.start().await.stop().await.success());
     fs::copy(other.path("data/tables.sqlite"), shop.path("data/tables.sqlite")).unwrap();
-    let text = refusal(&shop);
+    let text = shop.exits(&["run"], 1);
     assert!(text.contains("the tables are those of another installation"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_backup_of_this_shop_is_refused() {
     let shop = Shop::open().await;
-    let dir = shop.dir.path();
     assert!(shop.start().await.stop().await.success());
     let other = Shop::open().await;
     assert!(other.start().await.stop().await.success());
     let foreign = other.path("backup");
-    let made = command(other.dir.path(), &["backup", foreign.to_str().unwrap()]);
-    assert!(made.status.success(), "{}", text(&made));
-    let refused = command(dir, &["restore", foreign.to_str().unwrap()]);
-    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
-    assert!(text(&refused).contains("has another installation"), "{}", text(&refused));
+    other.exits(&["backup", foreign.to_str().unwrap()], 0);
+    let refused = shop.exits(&["restore", foreign.to_str().unwrap()], 1);
+    assert!(refused.contains("has another installation"), "{refused}");
 
     let data = shop.path("data");
-    let refused = command(dir, &["restore", data.to_str().unwrap()]);
-    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
-    assert!(text(&refused).contains("is no backup"), "{}", text(&refused));
+    let refused = shop.exits(&["restore", data.to_str().unwrap()], 1);
+    assert!(refused.contains("is no backup"), "{refused}");
 
     let own = shop.path("own");
-    assert!(command(dir, &["backup", own.to_str().unwrap()]).status.success());
+    shop.exits(&["backup", own.to_str().unwrap()], 0);
     let tables = own.join("tables.sqlite");
     let mut bytes = fs::read(&tables).unwrap();
     bytes[4096..8192].fill(0xff);
     fs::write(&tables, bytes).unwrap();
-    let refused = command(dir, &["restore", own.to_str().unwrap()]);
-    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    shop.exits(&["restore", own.to_str().unwrap()], 1);
     // None of it is installed.
     assert!(shop.start().await.stop().await.success());
     fs::create_dir(shop.path("data/restore.part")).unwrap();
-    assert!(refusal(&shop).contains("run `tidemark restore` again"));
+    assert!(shop.exits(&["run"], 1).contains("run `tidemark restore` again"));
     fs::remove_dir(shop.path("data/restore.part")).unwrap();
     assert!(shop.start().await.stop().await.success());
 }

@@ -6,7 +6,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
-use testkit::harness::{Chain, Tidemark, eventually, executable, tron_address};
+use testkit::harness::{
+    Chain, Tidemark, WALLET, WEBHOOK, eventually, executable, exits, tron_address,
+};
+use testkit::process::signal;
 
 fn tidemark(arguments: &[&str]) -> Output {
     Command::new(executable()).args(arguments).output().unwrap()
@@ -19,7 +22,6 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn all_configuration_errors_and_exit_64() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("wrong.toml");
     let wrong = r#"
         [server]
         listen = "here"
@@ -35,10 +37,8 @@ fn all_configuration_errors_and_exit_64() {
         [chains.polygon]
         rpc = ["not a url"]
     "#;
-    std::fs::write(&file, wrong).unwrap();
-    let output = tidemark(&["run", "--config", file.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(64));
-    let printed = text(&output.stderr);
+    std::fs::write(dir.path().join("tidemark.toml"), wrong).unwrap();
+    let printed = exits(dir.path(), &["run"], 64);
     for part in [
         "server.listen: ",
         "merchant.secret: is missing",
@@ -56,18 +56,15 @@ fn all_configuration_errors_and_exit_64() {
 #[test]
 fn a_coin_that_is_not_on_its_chain_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("dai.toml");
-    let address = tron_address("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed");
+    let address = tron_address(WALLET);
     let wallet = format!("blockchain = \"tron\"\naddress = \"{address}\"");
     let config = format!(
         "[admin]\nsecret = \"a\"\n[merchant]\nsecret = \"m\"\n[[wallets]]\n{wallet}\nenabled_coins = [\"USDT\", \
          \"DAI\"]\n[chains.tron]\nrpc = \"http://127.0.0.1:9/jsonrpc\"\n"
     );
-    std::fs::write(&file, config).unwrap();
+    std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();
     for command in ["run", "doctor"] {
-        let output = tidemark(&[command, "--config", file.to_str().unwrap()]);
-        let printed = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{printed}");
+        let printed = exits(dir.path(), &[command], 64);
         let expected = "chains.tron.tokens: no contract of DAI on tron is known, and a wallet takes it: take it out of";
         assert!(printed.contains(expected), "{printed}");
         assert_eq!(printed.matches("chains.tron").count(), 1, "nothing else is wrong: {printed}");
@@ -95,17 +92,14 @@ fn defaults_and_two_secrets_suffice() {
 #[test]
 fn the_reason_a_process_ends_is_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("tidemark.toml");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let config = format!(
         "[admin]\nsecret = \"0123456789012345\"\n[merchant]\nsecret = \"merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5\"\n\
          [telemetry]\nlisten = \"{address}\"\nformat = \"json\"\n[data]\ndir = \"data\"\n"
     );
-    std::fs::write(&file, config).unwrap();
-    let output = tidemark(&["run", "--config", file.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(1));
-    let printed = text(&output.stderr);
+    std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();
+    let printed = exits(dir.path(), &["run"], 1);
     let lines: Vec<_> = printed.lines().collect();
     let (last, log) = lines.split_last().unwrap();
     let parsed = log.iter().map(|line| serde_json::from_str(line).unwrap());
@@ -132,7 +126,7 @@ async fn the_data_folder_is_closed_to_others() {
         if let Some(given) = given {
             std::fs::set_permissions(&data, Permissions::from_mode(given)).unwrap();
         }
-        let tidemark = Tidemark::start(root.path(), &[], "http://127.0.0.1:9/hooks", "").await;
+        let tidemark = Tidemark::start(root.path(), &[], WEBHOOK, "").await;
         assert!(tidemark.stop().await.success());
         assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, mode);
         assert_eq!(warnings(), count);
@@ -146,7 +140,7 @@ async fn a_secret_that_others_can_read_is_warned_of() {
     std::fs::write(&config, "").unwrap();
     for (mode, count) in [(0o600, 0), (0o644, 1)] {
         std::fs::set_permissions(&config, Permissions::from_mode(mode)).unwrap();
-        let tidemark = Tidemark::start(root.path(), &[], "http://127.0.0.1:9/hooks", "").await;
+        let tidemark = Tidemark::start(root.path(), &[], WEBHOOK, "").await;
         assert!(tidemark.stop().await.success());
         let log = std::fs::read_to_string(root.path().join("tidemark.log")).unwrap();
         let warning = format!("can read {}, which has a secret", config.display());
@@ -157,15 +151,10 @@ async fn a_secret_that_others_can_read_is_warned_of() {
 /// A first start may precede the choice of wallets.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_without_wallets_is_warned_of() {
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: "http://127.0.0.1:9".to_owned(),
-        wallet: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
-        more: String::new(),
-    };
+    let chain = Chain::at("eth", "http://127.0.0.1:9", WALLET, "");
     for (chains, warnings) in [(vec![], 1), (vec![chain], 0)] {
         let dir = tempfile::tempdir().unwrap();
-        let mut tidemark = Tidemark::spawn(dir.path(), &chains, "http://127.0.0.1:9/", "", &[]);
+        let mut tidemark = Tidemark::spawn(dir.path(), &chains, WEBHOOK, "", &[]);
         tidemark.healthy().await;
         assert!(tidemark.stop().await.success());
         let log = std::fs::read_to_string(dir.path().join("tidemark.log")).unwrap();
@@ -235,8 +224,7 @@ async fn the_demo_stays_up_until_stopped() {
     .await;
     assert!(printed.contains("curl -s http://127.0.0.1:"), "{printed}");
     press_the_button(&printed, &story).await;
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    signal(child.id(), "INT");
     let status = eventually("the end", || {
         let ended = child.try_wait().unwrap();
         async move { ended }

@@ -2,22 +2,14 @@
 //! accepts their commands, and all files that they name exist.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Map, Value};
 use testkit::harness::executable;
+use testkit::repository::{read, root};
 
 /// Path of the configuration in the services, and in the repository.
 const CONFIG: (&str, &str) = ("/etc/tidemark.toml", "docker/tidemark.toml");
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn read(file: &str) -> String {
-    std::fs::read_to_string(root().join(file)).unwrap()
-}
 
 fn compose() -> Value {
     serde_saphyr::from_str(&read("docker-compose.yml")).unwrap()

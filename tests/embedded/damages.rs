@@ -2,9 +2,7 @@
 
 use rusqlite::Connection;
 
-use testkit::process::text;
-
-use super::backup::{Shop, command, refusal};
+use super::backup::Shop;
 
 /// Changes a data file by SQL.
 fn by_hand(shop: &Shop, file: &str, sql: &str) {
@@ -17,22 +15,17 @@ async fn a_dropped_table_is_made_again() {
     let tidemark = shop.start().await;
     let (order, _) = shop.order(&tidemark.client(), "A-1").await;
     assert!(tidemark.stop().await.success());
-    let run = |arguments: &[&str], code| {
-        let output = command(shop.dir.path(), arguments);
-        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
-        text(&output)
-    };
-    run(&["tables", "verify"], 0);
+    shop.exits(&["tables", "verify"], 0);
     by_hand(&shop, "tables.sqlite", "DROP TABLE orders; DROP TABLE chains");
     let cure = "tables.sqlite lacks chains, orders, which somebody dropped: stop every process, and run \
                 `tidemark tables rebuild`";
-    for (arguments, code) in [(&["tables", "verify"][..], 1), (&["status"], 1), (&["run"], 1)] {
-        let said = run(arguments, code);
+    for arguments in [&["tables", "verify"][..], &["status"], &["run"]] {
+        let said = shop.exits(arguments, 1);
         assert!(said.contains(cure), "{arguments:?}: {said}");
     }
-    let printed = run(&["tables", "rebuild"], 0);
+    let printed = shop.exits(&["tables", "rebuild"], 0);
     assert!(printed.contains("created table orders, which the old tables lacked"), "{printed}");
-    run(&["tables", "verify"], 0);
+    shop.exits(&["tables", "verify"], 0);
     let tidemark = shop.start().await;
     tidemark.client().order_with_status(&order, "pending").await;
     assert!(tidemark.stop().await.success());
@@ -46,7 +39,7 @@ async fn positions_changed_by_hand_are_refused() {
     let (order, _) = shop.order(&tidemark.client(), "A-1").await;
     let backup = shop.path("backup");
     let backup = backup.to_str().unwrap();
-    assert!(command(shop.dir.path(), &["backup", backup]).status.success());
+    shop.exits(&["backup", backup], 0);
     assert!(tidemark.stop().await.success());
     for (sql, words) in [
         (
@@ -59,10 +52,9 @@ async fn positions_changed_by_hand_are_refused() {
         ),
     ] {
         by_hand(&shop, "log.sqlite", sql);
-        let said = refusal(&shop);
+        let said = shop.exits(&["run"], 1);
         assert!(said.contains(words) && said.contains("`tidemark restore`"), "{said}");
-        let restored = command(shop.dir.path(), &["restore", backup]);
-        assert!(restored.status.success(), "{}", text(&restored));
+        shop.exits(&["restore", backup], 0);
         let tidemark = shop.start().await;
         tidemark.client().order_with_status(&order, "pending").await;
         assert!(tidemark.stop().await.success());

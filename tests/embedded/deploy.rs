@@ -1,21 +1,17 @@
 //! The files of `deploy/`: the executable accepts their commands, and they forward only public routes.
 
-use std::path::Path;
 use std::process::Command;
 
 use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET, executable};
+use testkit::process::text;
+use testkit::repository::read;
 
 const CONFIG: &str = "/etc/tidemark/tidemark.toml";
 const STAGES: [&str; 5] = ["api", "ingest", "processor", "projector", "webhooks"];
 
-fn read(file: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-    std::fs::read_to_string(root.join(file)).unwrap()
-}
-
 /// The arguments of the commands of a unit, for one instance of it.
 fn commands(unit: &str, instance: &str) -> Vec<Vec<String>> {
-    let text = read(unit).replace("%i", instance);
+    let text = read(&format!("deploy/{unit}")).replace("%i", instance);
     let lines = text.lines().filter_map(|line| line.strip_prefix("ExecStart"));
     let commands = lines.map(|line| {
         let (_, command) = line.split_once('=').unwrap();
@@ -37,8 +33,8 @@ fn units_run_known_commands() {
                    [store]\nbackend = \"cql\"\nnodes = [\"cassandra:9042\"]\n";
     let one = vec![commands("systemd/tidemark.service", "")];
     let staged = STAGES.map(|stage| commands("systemd/tidemark@.service", stage)).to_vec();
-    for (units, text) in [(one, secrets.clone()), (staged, secrets + servers)] {
-        std::fs::write(&config, text).unwrap();
+    for (units, sections) in [(one, secrets.clone()), (staged, secrets + servers)] {
+        std::fs::write(&config, sections).unwrap();
         for unit in units {
             assert_eq!(unit.len(), 2, "a check and a start: {unit:?}");
             for arguments in &unit {
@@ -50,7 +46,7 @@ fn units_run_known_commands() {
                 let arguments = arguments.filter(|word| *word != "--check-config");
                 let arguments = arguments.chain(["--check-config"]);
                 let output = Command::new(executable()).args(arguments).output().unwrap();
-                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                assert!(output.status.success(), "{}", text(&output));
             }
         }
     }
@@ -63,7 +59,7 @@ fn proxies_forward_the_public_routes_alone() {
         ("proxy/nginx.conf", "location ~ ^/(checkout|api/v1/service|api/v1/user)(/|$) {"),
         ("proxy/Caddyfile", "@shop path /checkout /checkout/* /api/v1/service/* /api/v1/user/*\n"),
     ] {
-        let text = read(file);
+        let text = read(&format!("deploy/{file}"));
         assert!(text.contains(pattern), "{file}");
         let forwards = text.matches("proxy_pass ").count() + text.matches("reverse_proxy ").count();
         assert_eq!(forwards, 1, "{file}");

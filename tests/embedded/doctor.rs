@@ -2,17 +2,14 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use alloy_primitives::U256;
 use devnet::{Devnet, Fault, NativeFault, Token};
 use schemas::Blockchain;
 use serde_json::Value;
 use testkit::harness::{
-    USDT, executable, now, transfer_usdt, tron_address, tron_chain, usdt, usdt_of,
+    USDT, WALLET, errand, exits, now, transfer_usdt, tron_address, tron_chain, usdt, usdt_of,
 };
-
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
 /// A chain of a hundred blocks, the last one just now; its tags are as old as Ethereum's.
 async fn node(chain_id: u64, has_usdt: bool) -> Devnet {
@@ -40,26 +37,25 @@ async fn node_with(chain_id: u64, tokens: Vec<Token>) -> Devnet {
     devnet
 }
 
-fn doctor(dir: &Path, rpc: &str, more: &str, arguments: &[&str]) -> Output {
-    let text = format!(
+/// Sections for a wallet on Ethereum, with these endpoints.
+fn sections(rpc: &str, more: &str) -> String {
+    format!(
         "[[wallets]]\nblockchain = \"eth\"\naddress = \"{WALLET}\"\nenabled_coins = \
          [\"USDT\"]\n[chains.eth]\nrpc = {rpc}\nrequest_timeout = \"2s\"\n\
          tokens = [{{ coin = \"USDT\", contract = \"{USDT}\", decimals = 6 }}]\n{more}"
-    );
-    doctor_of(dir, &text, arguments)
+    )
 }
 
-fn doctor_of(dir: &Path, sections: &str, arguments: &[&str]) -> Output {
-    let (file, data) = (dir.join("tidemark.toml"), dir.join("data"));
-    std::fs::write(&file, format!("[data]\ndir = {data:?}\n{sections}")).unwrap();
-    let config = ["doctor", "--config", file.to_str().unwrap()];
-    Command::new(executable()).args([&config[..], arguments].concat()).output().unwrap()
+fn configure(dir: &Path, sections: &str) {
+    let config = format!("[data]\ndir = {:?}\n{sections}", dir.join("data"));
+    std::fs::write(dir.join("tidemark.toml"), config).unwrap();
 }
 
-/// Output, and the exit code.
-fn printed(output: &Output) -> (String, i32) {
-    let text = [&output.stdout[..], &output.stderr].concat();
-    (String::from_utf8(text).unwrap(), output.status.code().unwrap())
+/// Runs it with this configuration; it must exit with this code. Returns its output.
+#[track_caller]
+fn doctor(dir: &Path, sections: &str, code: i32) -> String {
+    configure(dir, sections);
+    exits(dir, &["doctor"], code)
 }
 
 #[track_caller]
@@ -74,8 +70,7 @@ async fn good_endpoint_is_described_without_its_key() {
     let dir = tempfile::tempdir().unwrap();
     let devnet = node(1, true).await;
     let url = format!("{:?}", format!("{}v3/0123456789abcdef", with_slash(devnet.url())));
-    let (text, code) = printed(&doctor(dir.path(), &url, "reorg_window = 50\n", &[]));
-    assert_eq!(code, 0, "{text}");
+    let text = doctor(dir.path(), &sections(&url, "reorg_window = 50\n"), 0);
     has(
         &text,
         &[
@@ -97,7 +92,8 @@ async fn good_endpoint_is_described_without_its_key() {
     assert!(!dir.path().join("data").exists(), "it changes nothing");
 
     devnet.chain().limit_range(Some(30));
-    let output = doctor(dir.path(), &url, "", &["--json"]);
+    configure(dir.path(), &sections(&url, ""));
+    let output = errand(dir.path(), &["doctor", "--json"]);
     assert!(output.status.success());
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let endpoint = &json["chains"][0]["endpoints"][0];
@@ -134,12 +130,11 @@ async fn a_wallet_with_code_is_a_warning() {
          rpc = {:?}\n",
         devnet.url()
     );
-    let (text, code) = printed(&doctor_of(dir.path(), &sections, &[]));
+    let text = doctor(dir.path(), &sections, 0);
     has(
         &text,
         &[&format!("warning  wallet       {token} has code: only right for a contract wallet")],
     );
-    assert_eq!(code, 0, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,16 +148,14 @@ async fn chain_that_cannot_be_followed_is_a_failure() {
         (&bare, "has no code where decimals() = 6 is configured"),
         (&down, "no answer (transient: HTTP status 503"),
     ] {
-        let (text, code) = printed(&doctor(dir.path(), &format!("{:?}", devnet.url()), "", &[]));
-        assert_eq!(code, 1, "{text}");
+        let text = doctor(dir.path(), &sections(&format!("{:?}", devnet.url()), ""), 1);
         has(&text, &["eth: CANNOT BE FOLLOWED", "FAILURE", found]);
         let both = format!("[{:?}, {:?}]", devnet.url(), good.url());
-        let (text, code) = printed(&doctor(dir.path(), &both, "", &[]));
-        assert_eq!(code, 0, "one endpoint suffices: {text}");
+        // One endpoint suffices.
+        let text = doctor(dir.path(), &sections(&both, ""), 0);
         has(&text, &["eth: can be followed, by 1 of 2 endpoints", found]);
     }
-    let (text, code) = printed(&doctor(dir.path(), "\"nowhere\"", "range_max = 0\n", &[]));
-    assert_eq!(code, 64, "{text}");
+    let text = doctor(dir.path(), &sections("\"nowhere\"", "range_max = 0\n"), 64);
     has(&text, &["chains.eth.rpc: ", "chains.eth.range_max: "]);
 }
 
@@ -182,31 +175,26 @@ async fn on_tron_the_native_interface_is_checked_too() {
             devnet.url()
         )
     };
-    let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));
-    assert_eq!(code, 0, "{text}");
+    let text = doctor(dir.path(), &sections(""), 0);
     let solidified = devnet.chain().solidified();
     has(
         &text,
         &[&format!("ok       native       solidified block {solidified}, outcomes are served")],
     );
-    let (text, code) = printed(&doctor_of(dir.path(), &sections(", native = \"\""), &[]));
-    assert_eq!(code, 0, "{text}");
+    let text = doctor(dir.path(), &sections(", native = \"\""), 0);
     has(
         &text,
         &["warning  native       there is none: what is final has the receipts of JSON-RPC"],
     );
     devnet.chain().break_native(Some(NativeFault::FirstOutcomes(0)));
-    let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));
-    assert_eq!(code, 1, "{text}");
+    let text = doctor(dir.path(), &sections(""), 1);
     has(&text, &["FAILURE  native       no answer (", "no payment would be confirmed"]);
     // A configured native API must work: it is queried for finality besides the JSON-RPC tag.
     let dead = NativeFault::Body { status: 200, text: devnet::tron::LITE_NODE };
     devnet.chain().break_native(Some(dead));
-    let (text, code) = printed(&doctor_of(dir.path(), &sections(""), &[]));
-    assert_eq!(code, 0, "{text}");
+    let text = doctor(dir.path(), &sections(""), 0);
     has(&text, &["ok       finalized    block ", "warning  native       there is none"]);
     let given = format!(", native = {:?}", devnet.url().trim_end_matches("jsonrpc"));
-    let (text, code) = printed(&doctor_of(dir.path(), &sections(&given), &[]));
-    assert_eq!(code, 1, "{text}");
+    let text = doctor(dir.path(), &sections(&given), 1);
     has(&text, &["FAILURE  finalized    not served (fatal: ", "FAILURE  native       no answer ("]);
 }

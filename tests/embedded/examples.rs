@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use testkit::harness::{Client, MERCHANT_SECRET, Tidemark, eventually, executable};
 use testkit::process::given_path;
 
@@ -107,10 +107,7 @@ async fn a_developer_sees_what_the_service_sends() {
     let url = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
     let dir = tempfile::tempdir().unwrap();
     let tidemark = Tidemark::start(dir.path(), &[], &url, "").await;
-    let body = json!({"order_id": "A-1", "amount": "10.00", "webhook_url": url});
-    let (_, order) = tidemark.client().service("/orders", &body, &[]).await.unwrap();
-    let order: Value = serde_json::from_str(&order).unwrap();
-    let order_id = order["order_id"].as_str().unwrap();
+    let order_id = tidemark.client().unpriced_order("A-1", "10.00", &url).await;
     let paid = tidemark.client().admin_post(&format!("/orders/{order_id}/mark-paid")).await;
     assert_eq!(paid.0, 200);
     for attempt in 1..=2 {

@@ -1,7 +1,6 @@
 //! `tidemark find` on a planted history, and its requests to endpoints.
 
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use alloy_primitives::TxHash;
@@ -13,20 +12,17 @@ use schemas::record::{
     Record, Transfer, example,
 };
 use schemas::{
-    AlertKind, Amount, AttemptOutcome, CloseReason, DepositState, Layout, OrderCause, OrderId,
+    AlertKind, Amount, AttemptOutcome, CloseReason, DepositState, OrderCause, OrderId,
     OrderStatus, Partition, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds,
     UnknownReason,
 };
 use serde_json::Value;
 use store::embedded::EmbeddedStore;
 use store::{Change, Store};
-use testkit::harness::{USDT, evm_node, executable, transfer_usdt};
+use testkit::harness::{LAYOUT, USDT, WALLET, errand, evm_node, exits, transfer_usdt};
 use uuid::Uuid;
 
-/// The default of the configuration.
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 const CREATED: i64 = 1_790_000_000;
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const STRANGER: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// The history is older than the default search period.
 const SINCE: [&str; 2] = ["--since", "2026-09-21T00:00:00Z"];
@@ -35,16 +31,10 @@ fn at(second: i64) -> UnixMicros {
     UnixSeconds(CREATED + second).micros()
 }
 
-fn find(dir: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(executable());
-    command.arg("find").args(arguments).arg("--config").arg(dir.join("tidemark.toml"));
-    command.output().unwrap()
-}
-
 /// The printed text, if it ends with this code.
 #[track_caller]
 fn printed(dir: &Path, arguments: &[&str], code: i32) -> String {
-    let output = find(dir, &[arguments, &SINCE].concat());
+    let output = errand(dir, &[&["find"], arguments, &SINCE].concat());
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
     String::from_utf8(output.stdout).unwrap()
@@ -317,12 +307,9 @@ async fn what_is_not_known_says_where_it_was_searched() {
 async fn what_cannot_be_found_out_has_its_own_code() {
     let dir = tempfile::tempdir().unwrap();
     configure(dir.path(), "");
-    let output = find(dir.path(), &["A-1"]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{error}");
+    let error = exits(dir.path(), &["find", "A-1"], 2);
     assert!(error.contains("there is no log at"), "{error}");
-    let output = find(dir.path(), &["A-1", "--since", "yesterday"]);
-    assert_eq!(output.status.code(), Some(64));
+    exits(dir.path(), &["find", "A-1", "--since", "yesterday"], 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,26 +1,21 @@
 //! Recovery of a halted chain: expired records, and a reorganisation below finality.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use alloy_primitives::TxHash;
 use devnet::{Chain as Node, Devnet, Reorg};
 use log::Log;
 use log::embedded::EmbeddedLog;
-use schemas::{Layout, Topic};
+use schemas::Topic;
 use serde_json::{Value, json};
 use testkit::MovedClock;
-use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Tidemark, eventually, evm_node, executable, mine_now, transfer_usdt, units,
+    Chain, Client, LAYOUT, Tidemark, WALLET, WEBHOOK, errand, eventually, evm_node, exits,
+    mine_now, mine_until_order_is, mining_until, pay_order,
 };
 
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const YEAR_MICROS: i64 = 365 * 24 * 3600 * 1_000_000;
-/// The default of the configuration.
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 
 async fn node(chain_id: u64) -> Devnet {
     evm_node(chain_id, 600, 60).await
@@ -30,55 +25,12 @@ fn chain(blockchain: &'static str, devnet: &Devnet) -> Chain {
     Chain::of(blockchain, devnet, WALLET, "confirmations = 3\nreorg_window = 8\n")
 }
 
-/// Queues an order's payment.
-async fn pay(client: &Client, node: &Node, order: &str) -> TxHash {
-    let deposit = client.deposit(order).await;
-    transfer_usdt(node, WALLET, units(&deposit["value"]))
-}
-
 async fn create(client: &Client, reference: &str, chain: &str) -> String {
-    let order = client.create(reference, "10.00", chain, WEBHOOK).await;
-    order["order_id"].as_str().unwrap().to_owned()
+    client.order(reference, "10.00", chain, WEBHOOK).await
 }
 
-/// Mines until an order is paid.
 async fn paid(client: &Client, node: &Node, order: &str) {
-    ended(client, node, order, "paid").await;
-}
-
-/// Mines until an order has a status.
-async fn ended(client: &Client, node: &Node, order: &str, status: &str) {
-    let pace = Pace::default();
-    eventually(&format!("the order to be {status}"), || async {
-        if pace.is_due() {
-            mine_now(node);
-        }
-        let body = json!({ "order_id": order });
-        let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
-        let order: Value = serde_json::from_str(&text).ok()?;
-        (order["status"] == status).then_some(())
-    })
-    .await;
-}
-
-fn command(dir: &Path, arguments: &[&str]) -> String {
-    let (succeeded, printed, errors) = run(dir, arguments);
-    assert!(succeeded, "{errors}");
-    printed
-}
-
-/// Runs `tidemark chain`; returns `true` if it succeeds, and its output on both streams.
-fn run(dir: &Path, arguments: &[&str]) -> (bool, String, String) {
-    let config = dir.join("tidemark.toml");
-    let output = Command::new(executable())
-        .arg("chain")
-        .args(arguments)
-        .arg("--config")
-        .arg(config)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.success(), String::from_utf8(output.stdout).unwrap(), errors)
+    mine_until_order_is("paid", client, node, order).await;
 }
 
 /// Moves the clock ahead by a year, which expires the records of `transfers.raw` (91 days).
@@ -106,12 +58,12 @@ async fn chain_without_records_continues_where_it_was_final() {
     let first = create(&client, "A-1", "eth").await;
     let waiting = create(&client, "B-1", "eth").await;
     let later = create(&client, "C-1", "eth").await;
-    pay(&client, &node, &first).await;
+    pay_order(&client, &node, &first).await;
     mine_now(&node);
     mine_now(&node);
     node.reorg(1, Reorg::Keep).unwrap();
     paid(&client, &node, &first).await;
-    pay(&client, &node, &waiting).await;
+    pay_order(&client, &node, &waiting).await;
     assert!(tidemark.stop().await.success());
 
     expire(dir.path());
@@ -120,14 +72,14 @@ async fn chain_without_records_continues_where_it_was_final() {
     let tidemark = start().await;
     let client = tidemark.client();
     paid(&client, &node, &waiting).await;
-    pay(&client, &node, &later).await;
+    pay_order(&client, &node, &later).await;
     paid(&client, &node, &later).await;
     assert!(tidemark.stop().await.success());
 
     let transaction = TxHash::repeat_byte(0xab).to_string();
-    let (succeeded, _, errors) = run(dir.path(), &["resolve", "eth", &transaction, "--accept"]);
+    let refused = exits(dir.path(), &["chain", "resolve", "eth", &transaction, "--accept"], 1);
     let expected = format!("no transfer of transaction {transaction} is held; nothing is");
-    assert!(!succeeded && errors.contains(&expected), "{errors}");
+    assert!(refused.contains(&expected), "{refused}");
 }
 
 /// State of a chain's records at its rewind.
@@ -163,14 +115,14 @@ async fn transfers(client: &Client) -> Option<Vec<Value>> {
 
 /// `tidemark chain status --json` of the first chain.
 fn status(dir: &Path) -> Value {
-    let text = command(dir, &["status", "--json"]);
-    serde_json::from_str::<Value>(&text).unwrap()[0].take()
+    let output = errand(dir, &["chain", "status", "--json"]);
+    serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].take()
 }
 
 /// The first chain is halted, and the output names the remedy.
 async fn halted(dir: &Path) {
     let halted = eventually("the chain to be halted", || async {
-        let text = command(dir, &["status"]);
+        let text = exits(dir, &["chain", "status"], 0);
         text.lines().find(|line| line.contains("HALTED")).map(str::to_owned)
     })
     .await;
@@ -182,11 +134,8 @@ async fn halted(dir: &Path) {
 
 /// Mines until the first chain is confirmed up to its present head.
 async fn confirmed_to_the_end(dir: &Path, eth: &Node) {
-    let (end, pace) = (eth.head().number, Pace::default());
-    eventually("the new fork to be confirmed", || async {
-        if pace.is_due() {
-            mine_now(eth);
-        }
+    let end = eth.head().number;
+    mining_until("the new fork to be confirmed", eth, async || {
         (status(dir)["confirmed"].as_u64()? >= end).then_some(())
     })
     .await;
@@ -208,12 +157,13 @@ async fn shown_but_one(client: &Client, gone: TxHash) {
 /// `tidemark chain rewind`, by a height if the records are gone; returns its output.
 fn taken_back(dir: &Path, records: Records, fork: u64) -> String {
     if records != Records::Whole {
-        return command(dir, &["rewind", "eth", &fork.to_string(), "--yes"]);
+        return exits(dir, &["chain", "rewind", "eth", &fork.to_string(), "--yes"], 0);
     }
-    let written = command(dir, &["rewind", "eth", "--find", "--yes"]);
-    let (succeeded, _, errors) = run(dir, &["rewind", "eth", "--find", "--yes"]);
+    let found = ["chain", "rewind", "eth", "--find", "--yes"];
+    let written = exits(dir, &found, 0);
+    let again = exits(dir, &found, 1);
     let expected = format!("the endpoints have the last scanned block {fork}: there is nothing");
-    assert!(!succeeded && errors.contains(&expected), "{errors}");
+    assert!(again.contains(&expected), "{again}");
     written
 }
 
@@ -231,11 +181,11 @@ async fn left_what_was_final(records: Records) {
     let open = create(&client, "C-1", "eth").await;
     let elsewhere = create(&client, "D-1", "polygon").await;
     let unpaid = create(&client, "E-1", "eth").await;
-    pay(&client, &eth, &confirmed).await;
+    pay_order(&client, &eth, &confirmed).await;
     paid(&client, &eth, &confirmed).await;
     eth.mine(15).unwrap();
-    pay(&client, &eth, &waiting).await;
-    let gone = pay(&client, &eth, &unpaid).await;
+    pay_order(&client, &eth, &waiting).await;
+    let gone = pay_order(&client, &eth, &unpaid).await;
     mine_now(&eth);
     eventually("the payments to be seen", || async {
         (transfers(&client).await?.len() == 3).then_some(())
@@ -245,11 +195,11 @@ async fn left_what_was_final(records: Records) {
     eth.reorg(eth.head().number - fork, Reorg::Drop(gone)).unwrap();
     halted(dir.path()).await;
     // Paid in time on the unscanned fork, whose time then advances.
-    pay(&client, &eth, &open).await;
+    pay_order(&client, &eth, &open).await;
     mine_now(&eth);
     eth.mine_at(eth.head().timestamp + 1200).unwrap();
     eth.mine(5).unwrap();
-    pay(&client, &polygon, &elsewhere).await;
+    pay_order(&client, &polygon, &elsewhere).await;
     paid(&client, &polygon, &elsewhere).await;
     for order in [&waiting, &open, &unpaid] {
         client.order_with_status(order, "pending").await;
@@ -280,7 +230,7 @@ async fn left_what_was_final(records: Records) {
     for order in [&confirmed, &waiting, &open] {
         client.order_with_status(order, "paid").await;
     }
-    ended(&client, &eth, &unpaid, "expired").await;
+    mine_until_order_is("expired", &client, &eth, &unpaid).await;
     shown_but_one(&client, gone).await;
     // The scan has ended the alert.
     assert_eq!(status(dir.path())["halted"], Value::Null);

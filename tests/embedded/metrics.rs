@@ -2,11 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::net::TcpListener;
-use std::path::Path;
 
 use testkit::eventually_or;
-use testkit::harness::{Chain, Tidemark};
+use testkit::harness::{Chain, Tidemark, WALLET, WEBHOOK, free_port};
+use testkit::repository::read;
 
 /// Gauges without a value in a process without endpoints, orders and rows: 0 would be false.
 const UNKNOWN: [&str; 17] = [
@@ -31,10 +30,8 @@ const UNKNOWN: [&str; 17] = [
 
 /// The names in `docs/operate/metrics.md`.
 fn documented() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operate/metrics.md");
-    let text = std::fs::read_to_string(path).unwrap();
     let name = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
-    text.lines().filter_map(name).collect()
+    read("docs/operate/metrics.md").lines().filter_map(name).collect()
 }
 
 /// The names that have a series.
@@ -53,16 +50,10 @@ async fn exported(address: &str) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_process_exports_every_metric() {
     let dir = tempfile::tempdir().unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: "http://127.0.0.1:9".to_owned(),
-        wallet: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
-        more: String::new(),
-    };
+    let free = format!("127.0.0.1:{}", free_port());
+    let chain = Chain::at("eth", "http://127.0.0.1:9", WALLET, "");
     let variables = [("TIDEMARK__TELEMETRY__LISTEN", free.clone())];
-    let hook = "http://127.0.0.1:9/hooks";
-    let mut tidemark = Tidemark::spawn(dir.path(), &[chain], hook, "", &variables);
+    let mut tidemark = Tidemark::spawn(dir.path(), &[chain], WEBHOOK, "", &variables);
     tidemark.healthy().await;
     let documented = documented();
     assert!(documented.contains("process_cpu_seconds_total"), "{documented:?}");

@@ -1,23 +1,15 @@
 //! The rules of `deploy/prometheus/` by promtool, their pages, and the dashboard.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use testkit::process::given;
+use testkit::process::{given, text};
+use testkit::repository::{read, root};
 
 const RULES: &str = "deploy/prometheus/tidemark.rules.yml";
 const RULE_TESTS: &str = "deploy/prometheus/tidemark.rules.test.yml";
 const RUNBOOK: &str = "docs/operate/runbook";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn read(file: &str) -> String {
-    std::fs::read_to_string(root().join(file)).unwrap()
-}
 
 fn yaml(file: &str) -> Value {
     serde_saphyr::from_str(&read(file)).unwrap()
@@ -39,8 +31,7 @@ fn rules_fire_for_their_fault_alone() {
     let promtool = given("TIDEMARK_TEST_PROMTOOL");
     for arguments in [["check", "rules", RULES], ["test", "rules", RULE_TESTS]] {
         let output = Command::new(&promtool).args(arguments).current_dir(root()).output().unwrap();
-        let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(output.status.success(), "{printed}");
+        assert!(output.status.success(), "{}", text(&output));
     }
 }
 

@@ -12,7 +12,7 @@ use store::embedded::EmbeddedStore;
 use store::prune::Day;
 use store::{Change, OrderFilter, Page, Store};
 use testkit::harness::{eventually, executable};
-use testkit::process::Killed;
+use testkit::process::{Killed, text};
 use uuid::Uuid;
 
 const PAGE: Page = Page { limit: 10, offset: 0 };
@@ -24,10 +24,6 @@ fn prune(dir: &Path, arguments: &[&str]) -> Output {
         .current_dir(dir)
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// Writes an ended order with all dependent rows, and a pending one.
@@ -56,12 +52,12 @@ async fn old_rows_go_to_a_file_beside_a_running_process() {
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&dir.path().join("data")).unwrap());
     write(&*store, UnixSeconds(1_790_000_000)).await;
     let pruned = prune(dir.path(), &["--before", "2026-09-22", "--export", "old.jsonl"]);
-    assert!(pruned.status.success(), "{}", text(&pruned.stderr));
-    let (printed, progress) = (text(&pruned.stdout), text(&pruned.stderr));
+    assert!(pruned.status.success(), "{}", text(&pruned));
     let what = "removed 1 orders, 1 closed deposits, 1 transfers, 1 webhook attempts; kept 1 pending orders";
-    assert!(progress.contains(&format!("2026-09-21: {what}\n")), "{progress}");
+    let day = format!("2026-09-21: {what}\n");
+    assert!(text(&pruned).contains(&day), "{}", text(&pruned));
     let expected = format!("before 2026-09-22: {what}\neach row that went is in old.jsonl\n");
-    assert_eq!(printed, expected);
+    assert_eq!(String::from_utf8(pruned.stdout).unwrap(), expected);
     let lines = std::fs::read_to_string(dir.path().join("old.jsonl")).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let tables: Vec<_> = lines.iter().map(|line| line["table"].as_str().unwrap()).collect();
@@ -82,9 +78,9 @@ async fn old_rows_go_to_a_file_beside_a_running_process() {
     assert_eq!(statuses().await.len(), 2);
 
     let again = prune(dir.path(), &["--before", "2026-09-22", "--without-export"]);
-    let printed = text(&again.stdout);
+    let printed = text(&again);
     assert!(printed.contains("removed 0 orders, 0 closed deposits, 0 transfers"), "{printed}");
-    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert!(again.status.success(), "{printed}");
 }
 
 #[test]
@@ -103,7 +99,7 @@ fn rows_never_go_by_mistake() {
         (&["--before", "2026-09-22", "--without-export"], 1, "there are no tables in ./data"),
     ] {
         let refused = prune(dir.path(), arguments);
-        let printed = text(&refused.stderr);
+        let printed = text(&refused);
         assert_eq!(refused.status.code(), Some(code), "{arguments:?}: {printed}");
         assert!(printed.contains(part), "{arguments:?}: {printed}");
     }
@@ -134,8 +130,7 @@ async fn a_running_service_keeps_what_its_retention_says() {
         .spawn();
     let _child = Killed(child.unwrap());
     eventually("the old row is gone", || async {
-        let page = Page { limit: 10, offset: 0 };
-        let listed = store.orders(OrderFilter::default(), page).await.unwrap();
+        let listed = store.orders(OrderFilter::default(), PAGE).await.unwrap();
         (listed.len() == 1).then_some(())
     })
     .await;

@@ -2,22 +2,17 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use devnet::Devnet;
 use serde_json::Value;
-use testkit::harness::{Chain, Client, Tidemark, eventually, executable, now, usdt};
+use testkit::harness::{
+    Chain, Client, Tidemark, WALLET, WEBHOOK, errand, eventually, exits, now, usdt,
+};
 
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
 const LISTS: [&str; 2] = ["/orders", "/deposits"];
 
 async fn start(dir: &Path, devnet: &Devnet) -> Tidemark {
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: devnet.url().to_owned(),
-        wallet: "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
-        more: String::new(),
-    };
+    let chain = Chain::at("eth", devnet.url(), WALLET, "");
     Tidemark::start(dir, &[chain], WEBHOOK, "").await
 }
 
@@ -27,17 +22,6 @@ async fn rows(client: &Client) -> Vec<Value> {
         rows.push(client.admin(list).await.unwrap());
     }
     rows
-}
-
-/// Runs `tidemark tables` with these arguments.
-fn tables(dir: &Path, arguments: &[&str]) -> Output {
-    let config = dir.join("tidemark.toml");
-    let mut command = Command::new(executable());
-    command.arg("tables").args(arguments).arg("--config").arg(config).output().unwrap()
-}
-
-fn rebuild(dir: &Path, more: &[&str]) -> Output {
-    tables(dir, &[&["rebuild"], more].concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,9 +47,7 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
     let file = dir.path().join("data/tables.sqlite");
     // Replacing old tables, and without any.
     for is_first in [true, false] {
-        let printed = rebuild(dir.path(), &[]);
-        assert_eq!(printed.status.code(), Some(0), "{printed:?}");
-        let printed = String::from_utf8(printed.stdout).unwrap();
+        let printed = exits(dir.path(), &["tables", "rebuild"], 0);
         let lines: Vec<_> = printed.lines().collect();
         assert!(lines[0].starts_with("made ") && lines[0].contains(" rows from "), "{printed}");
         assert!(lines[1].contains("kept what the log no longer has: 0 orders"), "{printed}");
@@ -74,11 +56,9 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
             std::fs::remove_file(&file).unwrap();
         }
     }
-    let verify = || tables(dir.path(), &["verify"]);
-    let verified = verify();
-    assert_eq!(verified.status.code(), Some(0), "{verified:?}");
+    exits(dir.path(), &["tables", "verify"], 0);
     rusqlite::Connection::open(&file).unwrap().execute("DELETE FROM orders", []).unwrap();
-    let verified = verify();
+    let verified = errand(dir.path(), &["tables", "verify"]);
     assert_eq!(verified.status.code(), Some(2), "{verified:?}");
     let printed = String::from_utf8(verified.stdout).unwrap();
     assert_eq!(printed.lines().count(), 3, "{printed}");
@@ -87,10 +67,9 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
         let is_missing = line.starts_with("orders ") && line.contains(" missing (orders/");
         assert!(is_missing && line.ends_with(cure), "{line}");
     }
-    assert_eq!(rebuild(dir.path(), &[]).status.code(), Some(0));
-    assert_eq!(verify().status.code(), Some(0));
-    let misused = rebuild(dir.path(), &["--into", "other"]);
-    assert_eq!(misused.status.code(), Some(64), "{misused:?}");
+    exits(dir.path(), &["tables", "rebuild"], 0);
+    exits(dir.path(), &["tables", "verify"], 0);
+    exits(dir.path(), &["tables", "rebuild", "--into", "other"], 64);
 
     let tidemark = start(dir.path(), &devnet).await;
     assert_eq!(rows(&tidemark.client()).await, before);

@@ -1,7 +1,6 @@
 //! `tidemark reconcile` beside a running process: a period that agrees, and each damage as one line with its cure.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,23 +10,16 @@ use devnet::{Chain as Node, Devnet, Reorg};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::harness::{
-    Chain, Client, Merchant, Receiver, Reply, Tidemark, USDT, eventually, evm_node, executable,
-    mine_now, now, units,
+    Chain, Client, Merchant, Receiver, Reply, Tidemark, USDT, WALLET, errand, eventually, evm_node,
+    exits, mine_now, now, received, units,
 };
 use testkit::process::text;
 use testkit::tables::change_by_hand;
 use testkit::{Pace, eventually_or};
 
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 /// Longer than the confirmation time per required block.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(2);
 const MORE: &str = "[matching]\nmatch_window = \"5s\"\n";
-
-fn tidemark(dir: &Path, arguments: &[&str]) -> Output {
-    let config = dir.join("tidemark.toml");
-    let config = ["--config", config.to_str().unwrap()];
-    Command::new(executable()).args(arguments).args(config).output().unwrap()
-}
 
 /// Sum of a statement, which has a line per day in UTC.
 fn total(report: &Value) -> Value {
@@ -88,7 +80,14 @@ impl World {
     fn reconcile(&self, more: &[&str]) -> Output {
         let to = (now() + 7200).to_string();
         let period = ["reconcile", "--from", &self.from, "--to", &to];
-        tidemark(self.dir.path(), &[&period, more].concat())
+        errand(self.dir.path(), &[&period, more].concat())
+    }
+
+    /// A reconciliation that must exit with this code; returns its output.
+    fn reconciled(&self, more: &[&str], code: i32) -> String {
+        let output = self.reconcile(more);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        text(&output)
     }
 
     fn report(&self) -> (Option<i32>, Value) {
@@ -98,15 +97,12 @@ impl World {
     }
 
     /// Mines until all agrees; returns the report.
-    async fn agrees(&self, received: u64) -> Value {
+    async fn agrees(&self, transfers: u64) -> Value {
         let last = Mutex::new(Value::Null);
         let check = || async {
             self.mine_on();
             let (code, report) = self.report();
-            let line = total(&report);
-            let parts = ["matched", "unknown", "other"].iter();
-            let count: u64 = parts.map(|part| line[part]["count"].as_u64().unwrap()).sum();
-            let agrees = code == Some(0) && count == received;
+            let agrees = code == Some(0) && received(&report) == transfers;
             last.lock().unwrap().clone_from(&report);
             agrees.then_some(report)
         };
@@ -149,17 +145,13 @@ impl World {
     async fn ended(&self, client: &Client, order: &str, status: &str) {
         eventually(&format!("the order to be {status}"), || async {
             self.mine();
-            let body = json!({ "order_id": order });
-            let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
-            let shown: Value = serde_json::from_str(&text).ok()?;
-            (shown["status"] == status).then_some(())
+            (client.shown(order).await?["status"] == status).then_some(())
         })
         .await;
     }
 
     async fn order(&self, client: &Client, reference: &str, amount: &str) -> (String, u128) {
-        let order = client.create(reference, amount, "eth", self.merchant.url()).await;
-        let id = order["order_id"].as_str().unwrap().to_owned();
+        let id = client.order(reference, amount, "eth", self.merchant.url()).await;
         let units = units(&client.deposit(&id).await["value"]);
         (id, units)
     }
@@ -225,13 +217,11 @@ async fn a_day_agrees_and_each_damage_is_one_line() {
 /// The shop's own books against the orders.
 fn books(world: &World, paid: &str) {
     let file = world.dir.path().join("books.csv");
-    let with = |lines: &str| {
+    let with = |lines: &str, code| {
         std::fs::write(&file, format!("order_id,status,amount\n{lines}")).unwrap();
-        let output = world.reconcile(&["--books", file.to_str().unwrap()]);
-        (output.status.code(), text(&output))
+        world.reconciled(&["--books", file.to_str().unwrap()], code)
     };
-    let (code, printed) = with(&format!("{paid},paid,10.00\nL-1,expired,20\n"));
-    assert_eq!(code, Some(0), "{printed}");
+    let printed = with(&format!("{paid},paid,10.00\nL-1,expired,20\n"), 0);
     assert!(printed.contains("all of it agrees"), "{printed}");
     for (lines, expected) in [
         (format!("{paid},paid,10.01\n"), "10.01 in the books, 10.00 on the topics"),
@@ -239,13 +229,11 @@ fn books(world: &World, paid: &str) {
         (String::new(), "(A-1): paid 10.00, not in the books"),
         (format!("{paid},paid,10\n=Z,paid,1\n"), "order =Z: in the books, not among the orders"),
     ] {
-        let (code, printed) = with(&lines);
-        assert_eq!(code, Some(2), "{printed}");
+        let printed = with(&lines, 2);
         let differs: Vec<_> = printed.lines().filter(|line| line.contains("DIFFERS")).collect();
         assert_eq!((differs.len(), differs[0].contains(expected)), (1, true), "{printed}");
     }
-    let (code, printed) = with("A-1,payed,10\n");
-    assert_eq!(code, Some(1), "{printed}");
+    let printed = with("A-1,payed,10\n", 1);
     assert!(printed.contains("line 2: status: \"payed\" is not one of"), "{printed}");
     let csv = text(&world.reconcile(&["--csv", "--books", file.to_str().unwrap()]));
     assert!(csv.contains("line 2"), "{csv}");
@@ -271,19 +259,15 @@ fn rows(world: &World, paid: &str) {
         );
         let is_order = sql.contains("orders");
         assert_eq!(found["what"].as_str().unwrap().contains(paid), is_order, "{found}");
-        let rebuilt = tidemark(world.dir.path(), &["tables", "rebuild"]);
-        assert!(rebuilt.status.success(), "{}", text(&rebuilt));
-        let (code, report) = world.report();
-        assert_eq!(code, Some(0), "{report:#}");
+        exits(world.dir.path(), &["tables", "rebuild"], 0);
+        world.reconciled(&[], 0);
     }
     // A node without an archive: the rest is still compared.
     world.node().forget_states();
-    let output = world.reconcile(&[]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let printed = world.reconciled(&[], 1);
     let unknown = "NOT KNOWN: eth: opening and closing balances are not known";
-    assert!(text(&output).contains(unknown), "{}", text(&output));
-    let output = world.reconcile(&["--against", "chain,raw,topics,tables,webhooks"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(printed.contains(unknown), "{printed}");
+    world.reconciled(&["--against", "chain,raw,topics,tables,webhooks"], 0);
     world.node().clear_faults();
     // A chain removed from the configuration.
     let file = world.dir.path().join("tidemark.toml");
@@ -291,11 +275,10 @@ fn rows(world: &World, paid: &str) {
     let (before, rest) = whole.split_once("[[wallets]]").unwrap();
     let (_, after) = rest.split_once("[telemetry]").unwrap();
     std::fs::write(&file, format!("{before}[telemetry]{after}")).unwrap();
-    let output = world.reconcile(&[]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let printed = world.reconciled(&[], 1);
     let unknown =
         "NOT KNOWN: eth: the log has blocks of the period, and the configuration no section";
-    assert!(text(&output).contains(unknown), "{}", text(&output));
+    assert!(printed.contains(unknown), "{printed}");
     std::fs::write(&file, whole).unwrap();
 }
 
@@ -307,10 +290,7 @@ async fn webhooks(world: &World, client: &Client) {
         _ => Reply::Status(200),
     };
     let receiver = Receiver::start(first_fails).await;
-    let body = json!({ "order_id": "D-1", "amount": "5", "webhook_url": receiver.url(1) });
-    let (_, answer) = client.service("/orders", &body, &[]).await.unwrap();
-    let order: Value = serde_json::from_str(&answer).unwrap();
-    let id = order["order_id"].as_str().unwrap().to_owned();
+    let id = client.unpriced_order("D-1", "5", &receiver.url(1)).await;
     client.user(Method::POST, &id, "cancel", None).await;
     let found = eventually("the webhook to be given up", || async {
         let (code, report) = world.report();
@@ -323,8 +303,8 @@ async fn webhooks(world: &World, client: &Client) {
     assert_eq!(found["command"], cure.as_str());
     assert_eq!(found["what"].as_str().unwrap().matches(&id).count(), 1);
     let arguments: Vec<_> = cure.split(' ').skip(1).collect();
-    let sent = tidemark(world.dir.path(), &arguments);
-    assert!(text(&sent).contains("1 of 1 were queued"), "{}", text(&sent));
+    let sent = exits(world.dir.path(), &arguments, 0);
+    assert!(sent.contains("1 of 1 were queued"), "{sent}");
     eventually("the period to agree", || async { (world.report().0 == Some(0)).then_some(()) })
         .await;
 }
@@ -358,8 +338,7 @@ async fn a_hidden_transfer_is_found_and_mended() {
     let command = found["command"].as_str().unwrap();
     assert_eq!(command, format!("tidemark rescan eth {number} {number}"));
     let arguments: Vec<_> = command.split(' ').skip(1).chain(["--yes"]).collect();
-    let mended = tidemark(world.dir.path(), &arguments);
-    assert!(mended.status.success(), "{}", text(&mended));
+    exits(world.dir.path(), &arguments, 0);
     assert_eq!(world.differs()["kind"], "no_verdict", "the processor does not run");
     let process = world.start().await;
     world.agrees(2).await;
@@ -381,9 +360,8 @@ fn what_cannot_be_reconciled_is_refused() {
         (&["--against", "tables"], 64, "reconcile: --against needs chain and raw"),
         (&["--day", "2026-11-25"], 1, "there is no log at"),
     ] {
-        let refused = tidemark(dir.path(), &[&["reconcile"], arguments].concat());
-        assert_eq!(refused.status.code(), Some(code), "{}", text(&refused));
-        assert!(text(&refused).contains(expected), "{}", text(&refused));
+        let refused = exits(dir.path(), &[&["reconcile"], arguments].concat(), code);
+        assert!(refused.contains(expected), "{refused}");
     }
     assert!(!data.exists(), "nothing is made");
 }

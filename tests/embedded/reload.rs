@@ -8,11 +8,10 @@ use schemas::{Secret, sign_service};
 use serde_json::json;
 use testkit::Pace;
 use testkit::harness::{
-    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, eventually, evm_node, now, transfer_usdt, units,
+    ADMIN_SECRET, Chain, MERCHANT_SECRET, Tidemark, WALLET, WEBHOOK, eventually, evm_node, now,
+    transfer_usdt, units,
 };
 
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const ADDED: &str = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359";
 const OTHER_SECRET: &str = "other-admin-9pT4hD6sJ3mZ";
 const REFUSED: &str = "SIGHUP: the configuration is not valid, and nothing changes";
@@ -58,9 +57,8 @@ async fn a_reload_refuses_nobody() {
     let (client, node) = (tidemark.client(), devnet.chain());
     let file = dir.path().join("tidemark.toml");
     let base = format!("http://{}", tidemark.address());
-    let open = client.create("A-1", "10.00", "eth", WEBHOOK).await["order_id"].clone();
-    let open = open.as_str().unwrap();
-    let value = units(&client.deposit(open).await["value"]);
+    let open = client.order("A-1", "10.00", "eth", WEBHOOK).await;
+    let value = units(&client.deposit(&open).await["value"]);
     let end = Arc::new(AtomicBool::new(false));
     let creates = tokio::spawn(create_until(end.clone(), base.clone()));
 
@@ -102,9 +100,7 @@ async fn a_reload_refuses_nobody() {
         if pace.is_due() {
             node.mine(1).unwrap();
         }
-        let body = json!({ "order_id": open });
-        let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
-        text.contains("\"paid\"").then_some(())
+        (client.shown(&open).await?["status"] == "paid").then_some(())
     })
     .await;
     end.store(true, Ordering::Relaxed);

@@ -3,33 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use serde_json::Value;
-use testkit::harness::{Tidemark, eventually, executable, now};
-use testkit::process::text;
+use testkit::harness::{Tidemark, errand, eventually, exits, now};
 use testkit::relocation::{SETTINGS, Shop, assert_attempts};
 
 /// Number of orders of each kind: paid before the move, seen before it, paid during it, and after it.
 const PART: usize = 12;
-
-fn command(dir: &Path, arguments: &[&str]) -> Output {
-    let config = dir.join("tidemark.toml");
-    Command::new(executable()).args(arguments).arg("--config").arg(config).output().unwrap()
-}
-
-fn succeeds(dir: &Path, arguments: &[&str]) -> String {
-    let output = command(dir, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
-    text(&output)
-}
-
-/// Runs a command that must exit with this code, and returns its output.
-fn refused(dir: &Path, arguments: &[&str], code: i32) -> String {
-    let output = command(dir, arguments);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output));
-    text(&output)
-}
 
 async fn start(shop: &Shop, dir: &Path, layout: &str) -> Tidemark {
     let more = format!("{SETTINGS}[log]\n{layout}");
@@ -59,16 +39,16 @@ async fn a_shop_moves_to_another_layout_and_back() {
     let (during, rest) = rest.split_at(PART);
     let (after, spare) = rest.split_at(PART);
     shop.pay(seen);
-    let busy = refused(old, &["export", &folder(old, "busy").1], 1);
+    let busy = exits(old, &["export", &folder(old, "busy").1], 1);
     assert!(busy.contains("is in use by another process"), "{busy}");
     assert!(tidemark.stop().await.success());
     shop.returns().await;
     shop.pay(during);
 
     let (_, to) = folder(old, "moved");
-    let printed = succeeds(old, &["export", &to]);
+    let printed = exits(old, &["export", &to], 0);
     assert!(printed.contains("do not start this installation again"), "{printed}");
-    assert!(refused(old, &["export", &to], 64).contains("is there already"));
+    assert!(exits(old, &["export", &to], 64).contains("is there already"));
     configure(old, new, Some((few, many)));
     arrive(new, &to);
     let tidemark = start(&shop, new, many).await;
@@ -83,11 +63,11 @@ async fn a_shop_moves_to_another_layout_and_back() {
     shop.create(&client, 4 * PART + 6).await;
     shop.assert_names();
     assert!(tidemark.stop().await.success());
-    succeeds(new, &["tables", "verify"]);
+    exits(new, &["tables", "verify"], 0);
 
     // And back to one lane.
     let (_, to) = folder(new, "moved");
-    succeeds(new, &["export", &to]);
+    exits(new, &["export", &to], 0);
     configure(new, back, Some((many, few)));
     arrive(back, &to);
     let tidemark = start(&shop, back, few).await;
@@ -102,10 +82,10 @@ async fn a_shop_moves_to_another_layout_and_back() {
     // The attached transfer is one of them.
     agrees(&shop, back, 4 * PART as u64 + 1).await;
     assert!(tidemark.stop().await.success());
-    succeeds(back, &["tables", "verify"]);
+    exits(back, &["tables", "verify"], 0);
     shop.drained().await;
     shop.assert_webhooks(&shop.orders[..4 * PART], 0);
-    assert_attempts(&succeeds(back, &["tail", "webhooks.attempts", "--until-end"]));
+    assert_attempts(&exits(back, &["tail", "webhooks.attempts", "--until-end"], 0));
     assert!(!old.join("busy").exists() && !old.join("busy.part").exists());
 }
 
@@ -123,8 +103,8 @@ fn configure(from: &Path, to: &Path, layouts: Option<(&str, &str)>) {
 
 /// Imports an export, once.
 fn arrive(dir: &Path, from: &str) {
-    succeeds(dir, &["import", from]);
-    let again = refused(dir, &["import", from], 1);
+    exits(dir, &["import", from], 0);
+    let again = exits(dir, &["import", from], 1);
     assert!(again.contains("is there already"), "{again}");
 }
 
@@ -134,7 +114,7 @@ async fn agrees(shop: &Shop, dir: &Path, matched: u64) {
     let arguments = ["reconcile", "--from", &from, "--to", &to, "--json"];
     eventually("the reconciliation", || async {
         shop.mine(2);
-        let output = command(dir, &arguments);
+        let output = errand(dir, &arguments);
         let report: Value = serde_json::from_slice(&output.stdout).ok()?;
         let lines = report["statement"].as_array()?.iter();
         let count: Option<u64> = lines.map(|line| line["matched"]["count"].as_u64()).sum();
@@ -144,39 +124,39 @@ async fn agrees(shop: &Shop, dir: &Path, matched: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_a_whole_move_is_refused() {
+async fn what_is_not_a_whole_move_is_exits() {
     let shop = Shop::open().await;
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [old, new] = dirs.each_ref().map(|dir| dir.path());
     assert!(start(&shop, old, "").await.stop().await.success());
     let (moved, to) = folder(old, "moved");
-    succeeds(old, &["export", &to]);
+    exits(old, &["export", &to], 0);
 
     // The target is not empty.
-    let there = refused(old, &["import", &to], 1);
+    let there = exits(old, &["import", &to], 1);
     assert!(there.contains("log.sqlite is there already"), "{there}");
     configure(old, new, None);
     let rows = moved.join("tables.jsonl");
     let whole = fs::read(&rows).unwrap();
     fs::write(&rows, &whole[1..]).unwrap();
-    let damaged = refused(new, &["import", &to], 1);
+    let damaged = exits(new, &["import", &to], 1);
     assert!(damaged.contains("is damaged"), "{damaged}");
     assert!(!new.join("data").exists(), "nothing is made");
     fs::write(&rows, whole).unwrap();
     let manifest = moved.join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"format\":1", "\"format\":2")).unwrap();
-    let other = refused(new, &["import", &to], 1);
+    let other = exits(new, &["import", &to], 1);
     assert!(other.contains("import it with that version"), "{other}");
     fs::write(&manifest, text).unwrap();
 
     // Interrupted import.
     fs::create_dir_all(new.join("data/import.part")).unwrap();
-    let half = refused(new, &["run"], 1);
+    let half = exits(new, &["run"], 1);
     assert!(half.contains("run `tidemark import` again"), "{half}");
-    let half = refused(new, &["export", &folder(new, "half").1], 1);
+    let half = exits(new, &["export", &folder(new, "half").1], 1);
     assert!(half.contains("run `tidemark import` again"), "{half}");
-    succeeds(new, &["import", &to]);
+    exits(new, &["import", &to], 0);
     assert!(!new.join("data/import.part").exists());
     let tidemark = start(&shop, new, "").await;
     assert!(tidemark.stop().await.success());

@@ -1,7 +1,7 @@
 //! `tidemark replay` over the log of a trading shop: outputs are reproduced, and each damage is the only difference.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use runtime::SystemClock;
 use schemas::record::{Order, Transfer};
 use schemas::{Layout, OrderStatus, Topic};
 use serde_json::Value;
-use testkit::harness::executable;
+use testkit::harness;
 use testkit::log_suite::on_kafka::CRASH_LAYOUT as LAYOUT;
 use testkit::observed::Bug;
+use testkit::process::signal;
 use tokio::runtime::Runtime;
 
 use super::fold::Run;
@@ -52,22 +53,15 @@ impl Replayed {
     }
 }
 
-/// A configuration for the log in a folder.
-fn config(data: &Path) -> PathBuf {
+/// The command on the log in a folder.
+fn command(data: &Path, arguments: &[&str]) -> Command {
     let Layout { lanes, orders, webhooks } = LAYOUT;
     let text = format!(
         "[data]\ndir = {data:?}\n[log]\nlanes = {lanes}\norder_partitions = {orders}\n\
          webhook_partitions = {webhooks}\n"
     );
-    let file = data.join("tidemark.toml");
-    std::fs::write(&file, text).unwrap();
-    file
-}
-
-fn command(data: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(executable());
-    command.args(["replay", "--json", "--config"]).arg(config(data)).args(arguments);
-    command
+    std::fs::write(data.join("tidemark.toml"), text).unwrap();
+    harness::command(data, &[&["replay", "--json"], arguments].concat())
 }
 
 fn replay(data: &Path, arguments: &[&str]) -> Replayed {
@@ -244,8 +238,7 @@ fn an_interrupted_replay_is_repeated() {
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("missing"));
-    let pid = process.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    signal(process.id(), "INT");
     let read = lines.count();
     let ended = process.wait_with_output().unwrap();
     let messages = String::from_utf8(ended.stderr).unwrap();

@@ -4,37 +4,26 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use alloy_primitives::U256;
 use devnet::{Chain as Node, Devnet, NativeFault};
 use schemas::Blockchain;
-use serde_json::{Value, json};
-use testkit::Pace;
 use testkit::faults::{NodeState, Proxy, invented};
 use testkit::harness::{
-    Chain, Client, Tidemark, USDT, eventually, evm_node, executable, mine_now, transfer_usdt,
-    tron_address, tron_chain, units, usdt_of,
+    Chain, Client, Tidemark, USDT, WALLET, WEBHOOK, evm_node, exits, mining_until, pay_order,
+    tron_address, tron_chain, usdt_of,
 };
-use testkit::process::text;
 
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
-
-fn rescan(dir: &Path, arguments: &[&str]) -> Output {
-    let config = dir.join("tidemark.toml");
-    let config = ["--config", config.to_str().unwrap()];
-    Command::new(executable()).arg("rescan").args(arguments).args(config).output().unwrap()
+/// Runs `tidemark rescan`, which must exit with this code; returns its output.
+#[track_caller]
+fn rescan(dir: &Path, arguments: &[&str], code: i32) -> String {
+    exits(dir, &[&["rescan"], arguments].concat(), code)
 }
 
 /// Mines until a block is confirmed.
 async fn confirmed(client: &Client, node: &Node, number: u64) {
-    let pace = Pace::default();
-    eventually("the block to be confirmed", || async {
-        if pace.is_due() {
-            mine_now(node);
-        }
+    mining_until("the block to be confirmed", node, async || {
         let health = client.admin("/health?verbose=1").await.ok()?;
         (health["chains"][0]["confirmed"].as_u64()? >= number).then_some(())
     })
@@ -55,45 +44,38 @@ fn rules() -> String {
 async fn what_was_left_out_is_published_once_and_pays() {
     let dir = tempfile::tempdir().unwrap();
     let devnet = node().await;
-    let (node, rpc) = (devnet.chain(), devnet.url().to_owned());
-    let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more: rules() }];
+    let node = devnet.chain();
+    let chains = [Chain::at("eth", devnet.url(), WALLET, &rules())];
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     let client = tidemark.client();
-    let order = client.create("A-1", "10.00", "eth", WEBHOOK).await;
-    let order = order["order_id"].as_str().unwrap().to_owned();
-    let deposit = client.deposit(&order).await;
+    let order = client.order("A-1", "10.00", "eth", WEBHOOK).await;
+    client.deposit(&order).await;
 
     // The logs of the node lag beyond any check, without receipts to show them.
     node.lag_logs(1_000_000);
     node.refuse_block_receipts();
-    transfer_usdt(&node, WALLET, units(&deposit["value"]));
+    pay_order(&client, &node, &order).await;
     let paid_in = node.head().number + 1;
     confirmed(&client, &node, paid_in + 5).await;
     let (from, to) = (paid_in.to_string(), (paid_in + 5).to_string());
-    let busy = rescan(dir.path(), &["eth", &from, &to, "--yes"]);
-    assert!(!busy.status.success(), "the embedded log is one process's: {}", text(&busy));
+    let blocks = ["eth", &from, &to, "--yes"];
+    // The embedded log is one process's.
+    rescan(dir.path(), &blocks, 1);
     assert!(tidemark.stop().await.success());
 
-    let nothing = rescan(dir.path(), &["eth", &from, &to, "--yes"]);
-    assert!(nothing.status.success() && text(&nothing).contains("0 transfers are missing"));
+    let nothing = rescan(dir.path(), &blocks, 0);
+    assert!(nothing.contains("0 transfers are missing"), "{nothing}");
     node.clear_faults();
-    let asked = rescan(dir.path(), &["eth", &from, &to]);
-    assert!(!asked.status.success() && text(&asked).contains("nothing was written"));
-    let found = rescan(dir.path(), &["eth", &from, &to, "--yes"]);
-    assert!(found.status.success(), "{}", text(&found));
-    assert!(text(&found).contains("written: 1 transfers"), "{}", text(&found));
-    let again = rescan(dir.path(), &["eth", &from, &to, "--yes"]);
-    assert!(text(&again).contains("0 transfers are missing, 0 more"), "{}", text(&again));
+    let asked = rescan(dir.path(), &blocks[..3], 1);
+    assert!(asked.contains("nothing was written"), "{asked}");
+    let found = rescan(dir.path(), &blocks, 0);
+    assert!(found.contains("written: 1 transfers"), "{found}");
+    let again = rescan(dir.path(), &blocks, 0);
+    assert!(again.contains("0 transfers are missing, 0 more"), "{again}");
 
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     let client = tidemark.client();
-    let body = json!({ "order_id": order });
-    eventually("the order to be paid", || async {
-        let (_, text) = client.service("/orders/status", &body, &[]).await.ok()?;
-        let order: Value = serde_json::from_str(&text).ok()?;
-        (order["status"] == "paid").then_some(())
-    })
-    .await;
+    client.order_with_status(&order, "paid").await;
     let list = client.admin(&format!("/wallets/{WALLET}/transfers")).await.unwrap();
     assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
     assert!(tidemark.stop().await.success());
@@ -114,9 +96,8 @@ fn a_command_that_makes_no_sense_is_refused() {
         (["eth", "0", "5"], 64, "0 is not in 1.."),
         (["eth", "1", "5"], 1, "there is no log at"),
     ] {
-        let refused = rescan(dir.path(), &arguments);
-        assert_eq!(refused.status.code(), Some(code), "{}", text(&refused));
-        assert!(text(&refused).contains(what), "{}", text(&refused));
+        let refused = rescan(dir.path(), &arguments, code);
+        assert!(refused.contains(what), "{refused}");
     }
     assert!(!data.exists());
 }
@@ -128,7 +109,7 @@ async fn what_one_endpoint_invents_is_not_published() {
     let (node, node_state) = (devnet.chain(), Arc::new(NodeState::of(devnet.url())));
     let liar = Proxy::start(node_state, None).await;
     let rpc = format!("{},{}", liar.url(), devnet.url());
-    let chains = [Chain { blockchain: "eth", rpc, wallet: WALLET, more: rules() }];
+    let chains = [Chain::at("eth", &rpc, WALLET, &rules())];
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     let block = node.head().number + 1;
     confirmed(&tidemark.client(), &node, block + 5).await;
@@ -139,17 +120,17 @@ async fn what_one_endpoint_invents_is_not_published() {
     let log = invented((block, &hash), &format!("0x{:064x}", 7), parties, 10_000_000);
     liar.behaviour().invents.push((log, true));
     let (from, to) = (block.to_string(), (block + 5).to_string());
-    let found = rescan(dir.path(), &["eth", &from, &to, "--yes"]);
+    let found = rescan(dir.path(), &["eth", &from, &to, "--yes"], 1);
     let summary = "asked of 2 endpoints; 0 transfers are missing, 1 more are not proven";
-    assert!(!found.status.success() && text(&found).contains(summary), "{}", text(&found));
-    assert!(text(&found).contains("NOT PROVEN and not published"), "{}", text(&found));
+    assert!(found.contains(summary), "{found}");
+    assert!(found.contains("NOT PROVEN and not published"), "{found}");
 
     let config = dir.path().join("tidemark.toml");
     let without = fs::read_to_string(&config).unwrap().replace(devnet.url(), "http://127.0.0.1:9");
     fs::write(&config, without).unwrap();
-    let alone = rescan(dir.path(), &["eth", &from, &to, "--yes"]);
+    let alone = rescan(dir.path(), &["eth", &from, &to, "--yes"], 1);
     let summary = "asked of 1 endpoints; 0 transfers are missing, 1 more are not proven";
-    assert!(!alone.status.success() && text(&alone).contains(summary), "{}", text(&alone));
+    assert!(alone.contains(summary), "{alone}");
 }
 
 /// The node's own interface proves which final transactions succeeded.
@@ -159,8 +140,8 @@ async fn on_tron_its_own_interface_proves_what_was_missing() {
     let devnet = Devnet::serve_tron(node.clone(), (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let evm: alloy_primitives::Address = WALLET.parse().unwrap();
     let wallet = tron_address(WALLET).leak();
-    let (dir, rpc) = (tempfile::tempdir().unwrap(), devnet.url().to_owned());
-    let chains = [Chain { blockchain: "tron", rpc, wallet, more: String::new() }];
+    let dir = tempfile::tempdir().unwrap();
+    let chains = [Chain::at("tron", devnet.url(), wallet, "")];
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     confirmed(&tidemark.client(), &node, node.head().number).await;
     assert!(tidemark.stop().await.success());
@@ -182,14 +163,13 @@ async fn on_tron_its_own_interface_proves_what_was_missing() {
     node.lag_logs(0);
     node.break_native(Some(NativeFault::FirstOutcomes(0)));
     let (from, to) = (block.to_string(), (block + 2).to_string());
-    let found = rescan(dir.path(), &["tron", &from, &to, "--yes"]);
-    let summary = "0 transfers are missing, 2 more are not proven";
-    assert!(!found.status.success() && text(&found).contains(summary), "{}", text(&found));
+    let blocks = ["tron", &from, &to, "--yes"];
+    let found = rescan(dir.path(), &blocks, 1);
+    assert!(found.contains("0 transfers are missing, 2 more are not proven"), "{found}");
     node.break_native(None);
-    let found = rescan(dir.path(), &["tron", &from, &to, "--yes"]);
-    let summary = "1 transfers are missing, 0 more are not proven";
-    assert!(found.status.success() && text(&found).contains(summary), "{}", text(&found));
-    assert!(text(&found).contains("written: 1 transfers"), "{}", text(&found));
+    let found = rescan(dir.path(), &blocks, 0);
+    assert!(found.contains("1 transfers are missing, 0 more are not proven"), "{found}");
+    assert!(found.contains("written: 1 transfers"), "{found}");
     let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     tidemark.client().transfer_with_status(wallet, &paid, "no_matched_deposit").await;
     assert!(tidemark.stop().await.success());

@@ -1,19 +1,15 @@
 //! `tidemark dead-letters skip`: a record that no version can read ends a stage until it is moved.
 
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord, Offset, TopicPartition};
 use runtime::SystemClock;
 use schemas::record::{AuditEntry, DeadLetter};
-use schemas::{AuditAction, Headers, Layout, Partition, Topic};
-use testkit::harness::{Process, Tidemark, executable};
+use schemas::{AuditAction, Headers, Partition, Topic};
+use testkit::harness::{LAYOUT, Process, Tidemark, WEBHOOK, exits};
 
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-/// The default of the configuration.
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
 /// The wire format with a schema id that no version has, and no content of any record.
 const GARBAGE: [u8; 9] = [0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff];
 
@@ -39,28 +35,16 @@ async fn write(dir: &Path, topic: Topic, value: &[u8]) -> String {
     format!("{to}@{offset}")
 }
 
-fn skip(dir: &Path, arguments: &[&str]) -> Output {
-    let config = dir.join("tidemark.toml");
-    let mut command = Command::new(executable());
-    command.args(["dead-letters", "skip"]).args(arguments).arg("--config").arg(config);
-    command.output().unwrap()
-}
-
-/// The text of a refusal.
-fn refused(dir: &Path, arguments: &[&str], code: i32) -> String {
-    let output = skip(dir, arguments);
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
+/// Skips a record with a command that must exit with this code; returns its output.
+#[track_caller]
+fn skip(dir: &Path, arguments: &[&str], code: i32) -> String {
+    exits(dir, &[&["dead-letters", "skip"], arguments].concat(), code)
 }
 
 /// Log of a process that ends by itself.
 async fn ended(dir: &Path) -> String {
     let file = dir.join("tidemark.toml").display().to_string();
-    let process = Process::start("ends", dir, &["run", "--config", &file], &[]);
-    let status = process.end().await;
-    let said = std::fs::read_to_string(dir.join("ends.log")).unwrap();
-    assert_eq!(status.code(), Some(1), "{said}");
-    said
+    Process::start("ends", dir, &["run", "--config", &file], &[]).refused().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,11 +59,9 @@ async fn a_stage_continues_behind_a_skipped_record() {
         let command = format!("`tidemark dead-letters skip {place}`");
         assert!(said.contains(&command), "{said}");
 
-        let output = skip(dir, &[&place]);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let printed = String::from_utf8(output.stdout).unwrap();
+        let printed = skip(dir, &[&place], 0);
         assert!(printed.starts_with(&format!("{place} is in dead-letters")), "{printed}");
-        let again = refused(dir, &[&place], 1);
+        let again = skip(dir, &[&place], 1);
         assert!(again.contains("is past"), "{again}");
         assert!(Tidemark::start(dir, &[], WEBHOOK, "").await.stop().await.success());
     }
@@ -104,25 +86,16 @@ async fn reconcile_reads_past_a_skipped_record() {
     let dir = dir.path();
     assert!(Tidemark::start(dir, &[], WEBHOOK, "").await.stop().await.success());
     let place = write(dir, Topic::WebhooksDispatch, &GARBAGE).await;
-    let skipped = skip(dir, &[&place]);
-    assert_eq!(skipped.status.code(), Some(0), "{skipped:?}");
-    let reconcile = || {
-        let mut command = Command::new(executable());
-        command.args(["reconcile", "--against", "topics,webhooks", "--config"]);
-        command.arg(dir.join("tidemark.toml")).output().unwrap()
-    };
-    let output = reconcile();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let printed = String::from_utf8(output.stdout).unwrap();
+    skip(dir, &[&place], 0);
+    let reconcile = ["reconcile", "--against", "topics,webhooks"];
+    let printed = exits(dir, &reconcile, 1);
     let unknown = format!("NOT KNOWN: {place}: no version can read this record");
     assert!(printed.contains(&unknown), "{printed}");
     // A newer version's delivery is waited for.
     let mut newer = schemas::encode(&schemas::record::example::delivery()).unwrap();
     newer[1] ^= 1;
     let place = write(dir, Topic::WebhooksDispatch, &newer).await;
-    let output = reconcile();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let refused = String::from_utf8(output.stderr).unwrap();
+    let refused = exits(dir, &reconcile, 1);
     assert!(refused.contains(&format!("cannot read {place}")), "{refused}");
 }
 
@@ -142,19 +115,19 @@ async fn what_somebody_can_read_is_not_skipped() {
     ];
     for (value, part) in cases {
         let place = write(dir, Topic::OrdersCommands, &value).await;
-        let said = refused(dir, &[&place], 1);
+        let said = skip(dir, &[&place], 1);
         assert!(said.contains(part), "{said}");
     }
-    let said = refused(dir, &[&payment], 1);
+    let said = skip(dir, &[&payment], 1);
     assert!(said.contains("may be a payment") && said.contains("--yes"), "{said}");
-    assert_eq!(skip(dir, &[&payment, "--yes"]).status.code(), Some(0));
+    skip(dir, &[&payment, "--yes"], 0);
 
     // Records before it wait to be read.
     let place = write(dir, Topic::OrdersCommands, &GARBAGE).await;
-    let said = refused(dir, &[&place], 1);
+    let said = skip(dir, &[&place], 1);
     assert!(said.contains("start the stage, which ends at the record that stops it"), "{said}");
     let place = write(dir, Topic::Orders, &GARBAGE).await;
-    let said = refused(dir, &[&place], 1);
+    let said = skip(dir, &[&place], 1);
     assert!(said.contains("others read orders too"), "{said}");
     for (place, code, part) in [
         ("orders.commands/0@99", 1, "there is no record at orders.commands/0@99"),
@@ -162,7 +135,7 @@ async fn what_somebody_can_read_is_not_skipped() {
         ("orders.commands", 64, "TOPIC/PARTITION@OFFSET"),
         ("nothing/0@0", 64, "no such topic"),
     ] {
-        let said = refused(dir, &[place], code);
+        let said = skip(dir, &[place], code);
         assert!(said.contains(part), "{said}");
     }
 }

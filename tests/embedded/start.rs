@@ -1,14 +1,12 @@
 //! First log lines of a process, and the location of its files: in another folder a process starts without orders.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::{Value, json};
-use testkit::harness::{Client, eventually, executable};
-use testkit::process::Killed;
-
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+use testkit::harness::{
+    ADMIN_SECRET, Client, MERCHANT_SECRET, WALLET, eventually, executable, free_port,
+};
+use testkit::process::{Killed, signal};
 
 /// Starts a process with the configuration of `folder` in `here`; returns it and its log file.
 fn run(folder: &Path, here: &Path, port: u16) -> (Killed, std::path::PathBuf) {
@@ -18,8 +16,8 @@ fn run(folder: &Path, here: &Path, port: u16) -> (Killed, std::path::PathBuf) {
          enabled_coins = [\"USDT\"]\n[chains.eth]\nrpc = \"http://127.0.0.1:9\"\n"
     );
     std::fs::write(folder.join("tidemark.toml"), config).unwrap();
-    std::fs::write(folder.join("admin-secret"), testkit::harness::ADMIN_SECRET).unwrap();
-    std::fs::write(folder.join("merchant-secret"), testkit::harness::MERCHANT_SECRET).unwrap();
+    std::fs::write(folder.join("admin-secret"), ADMIN_SECRET).unwrap();
+    std::fs::write(folder.join("merchant-secret"), MERCHANT_SECRET).unwrap();
     let output = here.join("output");
     let child = Command::new(executable())
         .args(["run", "--config"])
@@ -30,7 +28,6 @@ fn run(folder: &Path, here: &Path, port: u16) -> (Killed, std::path::PathBuf) {
     (Killed(child.unwrap()), output)
 }
 
-/// Waits for a line.
 async fn said(output: &Path, what: &str) -> String {
     eventually(what, || async {
         let text = std::fs::read_to_string(output).unwrap();
@@ -43,7 +40,7 @@ async fn said(output: &Path, what: &str) -> String {
 async fn a_process_says_whose_orders_it_continues() {
     let (folder, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let folder = folder.path().canonicalize().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let client = Client::new(&format!("http://127.0.0.1:{port}"));
     let data = folder.join("data");
 
@@ -60,19 +57,14 @@ async fn a_process_says_whose_orders_it_continues() {
     assert!(!text.contains(" is ready"), "short waits are no lines:\n{text}");
     assert!(!here.path().join("data").exists());
 
-    let body =
-        json!({ "order_id": "A-1", "amount": "10.00", "webhook_url": "http://127.0.0.1:9/" });
-    let (status, text) = client.service("/orders", &body, &[]).await.unwrap();
-    assert_eq!(status, 201, "{text}");
-    let order: Value = serde_json::from_str(&text).unwrap();
-    let id = order["order_id"].as_str().unwrap();
+    let id = client.unpriced_order("A-1", "10.00", "http://127.0.0.1:9/").await;
     let text = said(&output, "order created").await;
     let line = text.lines().find(|line| line.contains("order created")).unwrap();
     for part in ["INFO tidemark::orders: ", &format!("order.id={id}"), "amount=10.00"] {
         assert!(line.contains(part), "{part} is not in: {line}");
     }
-    let stopped = Command::new("kill").arg(process.0.id().to_string()).status().unwrap();
-    assert!(stopped.success() && process.0.wait().unwrap().success());
+    signal(process.0.id(), "TERM");
+    assert!(process.0.wait().unwrap().success());
 
     let (_process, output) = run(&folder, here.path(), port);
     let continues = format!("data in {}: continues with 1 open orders", data.display());

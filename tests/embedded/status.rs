@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use log::embedded::EmbeddedLog;
@@ -13,31 +13,31 @@ use schemas::record::{
     StopScope, example,
 };
 use schemas::{
-    AlertKind, AttemptOutcome, Blockchain, Layout, OrderId, OrderStatus, Partition, RetryLevel,
-    Stablecoin, Topic, UnixMicros, UnixSeconds,
+    AlertKind, AttemptOutcome, Blockchain, OrderId, OrderStatus, Partition, RetryLevel, Stablecoin,
+    Topic, UnixMicros, UnixSeconds,
 };
 use serde_json::{Value, json};
 use store::embedded::EmbeddedStore;
 use store::{Change, Store};
-use testkit::harness::{Chain, Tidemark, eventually, evm_node, executable, free_port, now};
+use testkit::harness::{
+    Chain, LAYOUT, Tidemark, WALLET, WEBHOOK, command, errand, eventually, evm_node, exits,
+    free_port, now,
+};
+use testkit::process::{signal, text};
 use uuid::Uuid;
 
-/// The default of the configuration.
-const LAYOUT: Layout = Layout { lanes: 1, orders: 4, webhooks: 2 };
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const FIRST: Partition = Partition(0);
 
-fn command(dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(executable());
-    command.arg("status").args(arguments).arg("--config").arg(dir.join("tidemark.toml"));
-    command
+/// Runs `tidemark status`, which must exit with this code; returns its output.
+#[track_caller]
+fn status(dir: &Path, arguments: &[&str], code: i32) -> String {
+    exits(dir, &[&["status"], arguments].concat(), code)
 }
 
-/// The exit code and the output.
-fn status(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = command(dir, arguments).output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(text).unwrap())
+/// The same as a document.
+#[track_caller]
+fn document(dir: &Path, code: i32) -> Value {
+    serde_json::from_str(&status(dir, &["--json"], code)).unwrap()
 }
 
 fn configure(dir: &Path, listen: &str) {
@@ -101,16 +101,13 @@ fn head(block: Block) -> Head {
 /// The only problem, and its remedy.
 #[track_caller]
 fn wrong(dir: &Path) -> (String, String) {
-    let (code, text) = status(dir, &["--json"]);
-    assert_eq!(code, Some(1), "{text}");
-    let document: Value = serde_json::from_str(&text).unwrap();
+    let document = document(dir, 1);
     assert_eq!(document["well"], false);
     let problems = document["problems"].as_array().unwrap();
-    assert_eq!(problems.len(), 1, "{text}");
+    assert_eq!(problems.len(), 1, "{document}");
     let word = |key: &str| problems[0][key].as_str().unwrap().to_owned();
     let (problem, help) = (word("text"), word("help"));
-    let (code, screen) = status(dir, &[]);
-    assert_eq!(code, Some(1), "{screen}");
+    let screen = status(dir, &[], 1);
     // A second may have passed.
     let plain = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
     let first = plain(&format!("\n! {problem}\n    {help}\n"));
@@ -134,8 +131,7 @@ async fn nothing_wrong_is_one_screen_and_exit_0() {
         ..example::order()
     };
     planted.tables.apply(vec![Change::Order(pending)]).await.unwrap();
-    let (code, text) = status(dir.path(), &[]);
-    assert_eq!(code, Some(0), "{text}");
+    let text = status(dir.path(), &[], 0);
     assert!(text.starts_with("WELL  "), "{text}");
     let rows: Vec<_> =
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -160,27 +156,22 @@ async fn a_halted_chain_is_shown_first() {
     let (kind, chain) = (AlertKind::ChainHalted, Some(Blockchain::Eth));
     let halted = Alert::raise(kind, chain, &"", message, planted.ago(4));
     planted.write(Topic::Alerts, "", &halted).await;
-    let (problem, help) = {
-        let (code, text) = status(dir.path(), &["--json"]);
-        assert_eq!(code, Some(1), "{text}");
-        let document: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(document["chains"][0]["halted"], json!(halted.message));
-        let problem = &document["problems"][0];
-        (problem["text"].to_string(), problem["help"].to_string())
-    };
+    let shown = document(dir.path(), 1);
+    assert_eq!(shown["chains"][0]["halted"], json!(halted.message));
+    let [problem, help] = ["text", "help"].map(|key| shown["problems"][0][key].to_string());
     assert!(
         problem.contains("eth is halted since ") && help.contains("A halted chain"),
         "{problem}"
     );
-    let (_, screen) = status(dir.path(), &[]);
+    let screen = status(dir.path(), &[], 1);
     assert!(screen.contains("no endpoint answers \\u009b31m"), "{screen}");
     // A later scan does not end the alert: its owner does.
     let later = ChainProgress { updated_at: planted.ago(0), ..planted.progress() };
     planted.write(Topic::Chains, "eth", &later).await;
-    assert_eq!(status(dir.path(), &[]).0, Some(1));
+    status(dir.path(), &[], 1);
     let end = halted.resolve("scanned again".to_owned(), planted.ago(0));
     planted.write(Topic::Alerts, "", &end).await;
-    assert_eq!(status(dir.path(), &[]).0, Some(0));
+    status(dir.path(), &[], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,8 +211,7 @@ async fn a_record_that_nobody_can_read_is_named() {
     let record = NewRecord::encode(Topic::Chains, FIRST, "eth", &planted.progress()).unwrap();
     let garbage = NewRecord { value: Some(b"garbage".to_vec()), ..record };
     planted.log.produce(vec![garbage]).await.unwrap();
-    let (code, text) = status(dir.path(), &[]);
-    assert_eq!(code, Some(2), "{text}");
+    let text = status(dir.path(), &[], 2);
     assert!(text.starts_with("UNKNOWN: 1  ") && text.contains("\n? chains/0@1: "), "{text}");
     assert!(text.contains("s old at block 21000000, confirmed 20999988"), "{text}");
 }
@@ -233,8 +223,7 @@ async fn a_block_ahead_of_the_clock_is_0_s_old() {
     let head = Block { timestamp: planted.now.plus(600), ..planted.block() };
     let progress = ChainProgress { head, ..planted.progress() };
     planted.write(Topic::Chains, "eth", &progress).await;
-    let (code, text) = status(dir.path(), &[]);
-    assert_eq!(code, Some(0), "{text}");
+    let text = status(dir.path(), &[], 0);
     assert!(text.contains(" 0 s old at block 21000000"), "{text}");
 }
 
@@ -255,8 +244,7 @@ async fn a_dead_webhook_is_wrong_until_it_is_delivered() {
     let Change::Attempt(later) = attempt(29, AttemptOutcome::Delivered) else { panic!("attempt") };
     let later = Attempt { attempt: 9, manual: true, ..later };
     planted.tables.apply(vec![Change::Attempt(later)]).await.unwrap();
-    let (code, text) = status(dir.path(), &[]);
-    assert_eq!(code, Some(0), "{text}");
+    status(dir.path(), &[], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,9 +254,7 @@ async fn webhooks_that_wait_for_long_are_wrong() {
     let topic = Topic::WebhooksRetry(RetryLevel::ALL[0]);
     let waiting = |ago| Delivery { emitted_at: planted.ago(ago), ..example::delivery() };
     planted.write(topic, "1", &waiting(60)).await;
-    let (code, text) = status(dir.path(), &["--json"]);
-    let document: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((code, &document["webhooks"]["waiting"]), (Some(0), &json!(1)), "{text}");
+    assert_eq!(document(dir.path(), 0)["webhooks"]["waiting"], 1);
     planted.write(topic, "2", &waiting(700)).await;
     is_wrong(dir.path(), "2 webhooks wait, the oldest for 70", "tidemark webhook test");
 }
@@ -284,19 +270,17 @@ async fn an_alert_counts_until_it_is_resolved() {
     is_wrong(dir.path(), "confirmed_transfer_retracted since", &help);
     let end = alert.resolve("refunded".to_owned(), planted.ago(1));
     planted.write(Topic::Alerts, "", &end).await;
-    let (code, text) = status(dir.path(), &[]);
-    assert_eq!(code, Some(0), "{text}");
+    status(dir.path(), &[], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stage_that_is_behind_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let planted = Planted::well(dir.path(), 120).await;
-    let (code, text) = status(dir.path(), &[]);
-    assert_eq!(code, Some(1), "{text}");
+    let text = status(dir.path(), &[], 1);
     assert!(text.contains("! projector is 12"), "nobody has read the record of the chain: {text}");
     planted.write(Topic::OrdersCommands, "1", &example::order_command()).await;
-    let (_, text) = status(dir.path(), &[]);
+    let text = status(dir.path(), &[], 1);
     assert!(text.contains("s behind: 1 records wait for group processor.orders"), "{text}");
 }
 
@@ -311,7 +295,7 @@ async fn an_order_that_does_not_end_is_named() {
     };
     let ended = of(1, 7200, OrderStatus::Expired);
     planted.tables.apply(vec![ended, of(2, 3000, OrderStatus::Pending)]).await.unwrap();
-    assert_eq!(status(dir.path(), &[]).0, Some(0));
+    status(dir.path(), &[], 0);
     planted.tables.apply(vec![of(3, 3700, OrderStatus::Pending)]).await.unwrap();
     let id = Uuid::from_u128(3).to_string();
     is_wrong(dir.path(), "1 orders are pending an hour after their deadline", &id);
@@ -331,8 +315,7 @@ async fn a_process_that_does_not_answer_is_wrong() {
 async fn a_status_that_is_not_known_has_its_own_code() {
     let dir = tempfile::tempdir().unwrap();
     configure(dir.path(), "");
-    let (code, text) = status(dir.path(), &[]);
-    assert_eq!(code, Some(2), "{text}");
+    let text = status(dir.path(), &[], 2);
     assert!(text.contains("there is no log at"), "{text}");
     let planted = Planted::well(dir.path(), 0).await;
     // Only the tables have its attempts.
@@ -341,12 +324,11 @@ async fn a_status_that_is_not_known_has_its_own_code() {
     drop(tables);
     log.close();
     std::fs::write(dir.path().join("data/tables.sqlite"), "no tables").unwrap();
-    let (code, text) = status(dir.path(), &[]);
-    assert_eq!(code, Some(2), "{text}");
+    let text = status(dir.path(), &[], 2);
     assert!(text.starts_with("UNKNOWN: 2  ") && text.contains("\n? the tables: "), "{text}");
     assert!(text.contains("\n? the webhooks that were given up: "), "{text}");
     assert!(text.contains("0 wait, an unknown number given up"), "{text}");
-    assert_eq!(status(dir.path(), &["--colour"]).0, Some(64));
+    status(dir.path(), &["--colour"], 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -355,13 +337,15 @@ async fn a_running_installation_is_watched() {
     let devnet = evm_node(1, 600, 60).await;
     devnet.chain().mine_at(now().unsigned_abs()).unwrap();
     let chains = [Chain::of("eth", &devnet, WALLET, "")];
-    let tidemark = Tidemark::start(dir.path(), &chains, "http://127.0.0.1:9/hooks", "").await;
+    let tidemark = Tidemark::start(dir.path(), &chains, WEBHOOK, "").await;
     eventually("the status to be well", || async {
-        let (code, text) = status(dir.path(), &[]);
-        (code == Some(0) && text.contains("projector            lag 0 records")).then_some(())
+        let status = errand(dir.path(), &["status"]);
+        let is_read = text(&status).contains("projector            lag 0 records");
+        (status.status.success() && is_read).then_some(())
     })
     .await;
-    let mut child = command(dir.path(), &["--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watch = command(dir.path(), &["status", "--watch"]);
+    let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     for _ in 0..2 {
         let mut line = String::new();
@@ -370,8 +354,7 @@ async fn a_running_installation_is_watched() {
             assert_ne!(output.read_line(&mut line).unwrap(), 0, "it ended");
         }
     }
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    signal(child.id(), "INT");
     assert_eq!(child.wait().unwrap().code(), Some(0), "Ctrl-C");
     assert!(tidemark.stop().await.success());
 }

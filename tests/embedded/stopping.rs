@@ -1,19 +1,17 @@
 //! `tidemark stop`: with a running process, without one, and while the chain is not followed. And unoffered contracts.
 
 use std::path::Path;
-use std::process::Command;
 
 use alloy_primitives::{TxHash, U256};
 use devnet::{Chain as Node, Config, Devnet, Token};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Tidemark, USDT, eventually, executable, mine_now, now, units, usdt,
+    Chain, Client, Tidemark, USDT, WALLET, WEBHOOK, errand, eventually, exits, mine_until_order_is,
+    mining_until, now, payable, units, usdt,
 };
+use testkit::process::text;
 
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 /// USDT of a bridge on Optimism: a known contract that the configuration does not choose.
 const BRIDGED: &str = "0x94b008aA00579c1307B0EF2c499aD98a8ce58e58";
 const NOT_FOLLOWED: &str = "payments on the selected chain cannot be seen at present";
@@ -45,31 +43,12 @@ async fn pay(client: &Client, node: &Node, order: &str, contract: &str) -> TxHas
 }
 
 async fn create(client: &Client, reference: &str) -> String {
-    let order = client.create(reference, "10.00", "op", WEBHOOK).await;
-    order["order_id"].as_str().unwrap().to_owned()
-}
-
-async fn status(client: &Client, order: &str) -> Option<Value> {
-    let (_, text) =
-        client.service("/orders/status", &json!({ "order_id": order }), &[]).await.ok()?;
-    serde_json::from_str::<Value>(&text).ok().map(|order| order["status"].clone())
-}
-
-/// Mines until `check` passes.
-async fn until<T>(what: &str, node: &Node, check: impl AsyncFn() -> Option<T>) -> T {
-    let pace = Pace::default();
-    eventually(what, || async {
-        if pace.is_due() {
-            mine_now(node);
-        }
-        check().await
-    })
-    .await
+    client.order(reference, "10.00", "op", WEBHOOK).await
 }
 
 /// The reason of a transaction's transfer and the order that it was meant for.
 async fn unknown(client: &Client, node: &Node, tx: TxHash) -> (Value, Value) {
-    until("the transfer to be unknown", node, async || {
+    mining_until("the transfer to be unknown", node, async || {
         let list = client.admin(&format!("/wallets/{WALLET}/transfers")).await.ok()?;
         let found = list.as_array()?.iter().find(|of| of["txn_hash"] == tx.to_string())?.clone();
         let is_unknown = found["status"] == "no_matched_deposit";
@@ -78,20 +57,18 @@ async fn unknown(client: &Client, node: &Node, tx: TxHash) -> (Value, Value) {
     .await
 }
 
-/// Runs `tidemark stop`; returns its output, or its errors if it fails.
-fn stop(dir: &Path, arguments: &[&str]) -> Result<String, String> {
-    let config = dir.join("tidemark.toml");
-    let config = ["--config", config.to_str().unwrap()];
-    let output = Command::new(executable()).arg("stop").args(arguments).args(config).output();
-    let output = output.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+/// Runs `tidemark stop`; returns its standard output.
+#[track_caller]
+fn stop(dir: &Path, arguments: &[&str]) -> String {
+    let output = errand(dir, &[&["stop"], arguments].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Waits for a stop in the list.
 async fn in_force(client: &Client, dir: &Path, what: &str) {
     eventually(&format!("{what:?} to be in force"), || async {
-        let listed = stop(dir, &[]).unwrap();
+        let listed = stop(dir, &[]);
         client.is_healthy().await.then_some(()).filter(|()| listed.contains(what))
     })
     .await;
@@ -105,21 +82,20 @@ async fn what_is_stopped_pays_nothing_until_it_ends() {
     let tidemark = start().await;
     let client = tidemark.client();
     let (first, second) = (create(&client, "A-1").await, create(&client, "B-1").await);
-    assert_eq!(stop(dir.path(), &[]).unwrap(), "nothing is stopped\n");
-    let refused = stop(dir.path(), &["0x7777777777777777777777777777777777777777"]).unwrap_err();
+    assert_eq!(stop(dir.path(), &[]), "nothing is stopped\n");
+    let stranger = "0x7777777777777777777777777777777777777777";
+    let refused = exits(dir.path(), &["stop", stranger], 64);
     assert!(refused.contains("is no wallet and no contract of a chain"), "{refused}");
 
     // A running process.
-    let asked = stop(dir.path(), &["USDT", "--chain", "op"]).unwrap();
+    let asked = stop(dir.path(), &["USDT", "--chain", "op"]);
     assert!(asked.contains("USDT on op stopped: asked of the process"), "{asked}");
     in_force(&client, dir.path(), "op: USDT is stopped").await;
     let tx = pay(&client, &node, &first, USDT).await;
     let found = unknown(&client, &node, tx).await;
     assert_eq!(found, (json!("stopped"), json!(first)));
-    assert_eq!(status(&client, &first).await.unwrap(), "pending");
-    let body = json!({
-        "order_id": "C-1", "amount": "10.00", "webhook_url": WEBHOOK, "blockchain": "op", "stablecoin": "USDT",
-    });
+    client.order_with_status(&first, "pending").await;
+    let body = payable("C-1", "10.00", "op", WEBHOOK);
     eventually("the choice to be refused", || async {
         let (status, text) = client.service("/orders", &body, &[]).await.ok()?;
         (status == StatusCode::CONFLICT).then(|| assert!(text.starts_with(NOT_FOLLOWED), "{text}"))
@@ -130,39 +106,30 @@ async fn what_is_stopped_pays_nothing_until_it_ends() {
 
     // It survives the process.
     assert!(tidemark.stop().await.success());
-    let written = stop(dir.path(), &[WALLET]).unwrap();
+    let written = stop(dir.path(), &[WALLET]);
     assert!(written.contains("stopped: written"), "{written}");
-    let written = stop(dir.path(), &["USDT", "--chain", "op", "--end"]).unwrap();
+    let written = stop(dir.path(), &["USDT", "--chain", "op", "--end"]);
     assert!(written.contains("USDT on op resumed: written"), "{written}");
     let mut tidemark = Tidemark::spawn(dir.path(), &chains, WEBHOOK, "", &[]);
     tidemark.healthy().await;
     let client = tidemark.client();
     in_force(&client, dir.path(), &format!("op: {WALLET} is stopped")).await;
-    assert!(!stop(dir.path(), &[]).unwrap().contains("USDT"), "that one has ended");
+    assert!(!stop(dir.path(), &[]).contains("USDT"), "that one has ended");
     let tx = pay(&client, &node, &second, USDT).await;
     assert_eq!(unknown(&client, &node, tx).await, (json!("stopped"), json!(second)));
 
     // A transfer after the end of the stop pays; one that was stopped stays unknown.
-    stop(dir.path(), &[WALLET, "--end"]).unwrap();
+    stop(dir.path(), &[WALLET, "--end"]);
     in_force(&client, dir.path(), "nothing is stopped").await;
     pay(&client, &node, &second, USDT).await;
-    until("the second order to be paid", &node, async || {
-        status(&client, &second).await.filter(|status| status == "paid").map(drop)
-    })
-    .await;
-    assert_eq!(status(&client, &first).await.unwrap(), "pending");
-    let (kinds, alerts) = (["\"payments_stopped\"", "\"stop\""], tail(dir.path(), "alerts"));
-    assert_eq!(alerts.matches(kinds[0]).count(), 4, "{alerts}");
-    let audit = tail(dir.path(), "audit");
-    assert_eq!((audit.matches(kinds[1]).count(), audit.matches("\"resume\"").count()), (2, 2));
+    mine_until_order_is("paid", &client, &node, &second).await;
+    client.order_with_status(&first, "pending").await;
+    let alerts = exits(dir.path(), &["tail", "alerts", "--until-end"], 0);
+    assert_eq!(alerts.matches("\"payments_stopped\"").count(), 4, "{alerts}");
+    let audit = exits(dir.path(), &["tail", "audit", "--until-end"], 0);
+    let counts = ["\"stop\"", "\"resume\""].map(|kind| audit.matches(kind).count());
+    assert_eq!(counts, [2, 2], "{audit}");
     assert!(tidemark.stop().await.success());
-}
-
-fn tail(dir: &Path, topic: &str) -> String {
-    let config = dir.join("tidemark.toml");
-    let arguments = ["tail", topic, "--until-end", "--config"];
-    let output = Command::new(executable()).args(arguments).arg(config).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,12 +141,9 @@ async fn a_known_contract_that_is_not_chosen_is_reported() {
     let order = create(&client, "A-1").await;
     let tx = pay(&client, &node, &order, BRIDGED).await;
     assert_eq!(unknown(&client, &node, tx).await, (json!("other_contract"), json!(order)));
-    assert_eq!(status(&client, &order).await.unwrap(), "pending");
+    client.order_with_status(&order, "pending").await;
     pay(&client, &node, &order, USDT).await;
-    until("the order to be paid", &node, async || {
-        status(&client, &order).await.filter(|status| status == "paid").map(drop)
-    })
-    .await;
+    mine_until_order_is("paid", &client, &node, &order).await;
     assert!(tidemark.stop().await.success());
 }
 
@@ -207,10 +171,7 @@ async fn a_retired_contract_pays_what_was_offered_with_it() {
     pay(&client, &node, &old, USDT).await;
     pay(&client, &node, &new, BRIDGED).await;
     for order in [&old, &new] {
-        until("the order to be paid", &node, async || {
-            status(&client, order).await.filter(|status| status == "paid").map(drop)
-        })
-        .await;
+        mine_until_order_is("paid", &client, &node, order).await;
     }
     assert!(tidemark.stop().await.success());
 }

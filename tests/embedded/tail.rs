@@ -3,21 +3,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 
 use serde_json::{Value, json};
-use testkit::harness::{Tidemark, eventually, executable};
-
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-
-fn command(dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(executable());
-    command.arg("tail").args(arguments).arg("--config").arg(dir.join("tidemark.toml"));
-    command
-}
+use testkit::harness::{Tidemark, WEBHOOK, command, errand, eventually, exits};
+use testkit::process::signal;
 
 fn tail(dir: &Path, arguments: &[&str]) -> Output {
-    command(dir, arguments).output().unwrap()
+    errand(dir, &[&["tail"], arguments].concat())
 }
 
 fn lines(output: &Output) -> Vec<Value> {
@@ -41,9 +34,7 @@ async fn ended(mut child: Child) -> Option<i32> {
 
 /// Creates an order and waits until its first record is on the log.
 async fn order(tidemark: &Tidemark, dir: &Path, reference: &str) {
-    let body = json!({ "order_id": reference, "amount": "10.00", "webhook_url": WEBHOOK });
-    let answer = tidemark.client().service("/orders", &body, &[]).await.unwrap();
-    assert_eq!(answer.0, 201, "{}", answer.1);
+    tidemark.client().unpriced_order(reference, "10.00", WEBHOOK).await;
     let named = format!("merchant_order_id={reference}");
     eventually("the order on the log", || async {
         let found = lines(&tail(dir, &["orders", "--until-end", "--where", &named]));
@@ -77,9 +68,7 @@ async fn records_are_shown_and_filtered() {
     assert_eq!(references(&show(&["--until-end", "--from", time])), ["B-1", "C-1"]);
     assert_eq!(references(&show(&["--until-end", "--from", "0", "--limit", "2"])), ["A-1", "B-1"]);
     assert_eq!(show(&["--until-end", "--from", "end"]), Vec::<Value>::new());
-    let beyond = tail(dir, &["orders", "--until-end", "--from", "offset:99"]);
-    assert_eq!(beyond.status.code(), Some(1));
-    let error = String::from_utf8(beyond.stderr).unwrap();
+    let error = exits(dir, &["tail", "orders", "--until-end", "--from", "offset:99"], 1);
     assert!(error.contains("was it restored?"), "{error}");
     let named = ["--until-end", "--where", "merchant_order_id=C-1", "--where", "status=pending"];
     assert_eq!(references(&show(&named)), ["C-1"]);
@@ -87,8 +76,7 @@ async fn records_are_shown_and_filtered() {
     let there = show(&["--until-end", "--partition", &partition]);
     assert!(references(&there).contains(&"C-1"));
     assert!(there.iter().all(|line| line["partition"] == all[2]["partition"]));
-    let text = tail(dir, &["orders", "--until-end", "--text", "--limit", "1"]);
-    let text = String::from_utf8(text.stdout).unwrap();
+    let text = exits(dir, &["tail", "orders", "--until-end", "--text", "--limit", "1"], 0);
     assert!(text.contains(&format!("orders/{}@", all[0]["partition"])), "{text}");
 
     assert!(tidemark.stop().await.success());
@@ -101,7 +89,7 @@ async fn new_records_are_shown_as_they_come() {
     let dir = dir.path();
     let tidemark = with_orders(dir).await;
     let follow = || {
-        let mut command = command(dir, &["orders", "--from", "beginning"]);
+        let mut command = command(dir, &["tail", "orders", "--from", "beginning"]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = child.stdout.take().unwrap();
         (child, BufReader::new(output).lines())
@@ -116,8 +104,7 @@ async fn new_records_are_shown_as_they_come() {
     let line: Value = serde_json::from_str(&shown.next().unwrap().unwrap()).unwrap();
     assert_eq!(line["value"]["merchant_order_id"], "D-1");
 
-    let pid = stopped.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    signal(stopped.id(), "INT");
     assert_eq!(ended(stopped).await, Some(0), "Ctrl-C");
     drop(closing);
     order(&tidemark, dir, "E-1").await;
@@ -133,8 +120,7 @@ async fn a_terminal_obeys_nothing_that_is_shown() {
     let reference = "A\u{9b}31m\u{202e}1\u{2028}";
     order(&tidemark, dir, reference).await;
     for format in ["--json", "--text"] {
-        let output = tail(dir, &["orders", "--until-end", format]);
-        let shown = String::from_utf8(output.stdout).unwrap();
+        let shown = exits(dir, &["tail", "orders", "--until-end", format], 0);
         assert!(shown.contains(r"A\u009b31m\u202e1\u2028"), "{format}: {shown}");
         assert!(!shown.contains(['\u{9b}', '\u{202e}', '\u{2028}']), "{format}: {shown}");
     }
@@ -155,9 +141,7 @@ async fn what_cannot_be_shown_is_refused() {
         (&["orders", "--where", "status"], 64, "must be FIELD=VALUE"),
         (&["orders", "--text", "--json"], 64, "cannot be used with"),
     ] {
-        let output = tail(dir.path(), arguments);
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+        let error = exits(dir.path(), &[&["tail"], arguments].concat(), code);
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 }

@@ -8,10 +8,9 @@ use axum::{Json, Router, routing::post};
 use serde_json::{Value, json};
 use testkit::Pace;
 use testkit::harness::{
-    Chain, Client, Merchant, Tidemark, eventually, evm_node, transfer_usdt, units,
+    Chain, Client, Merchant, Tidemark, WALLET, eventually, evm_node, pay_order, payable,
 };
 
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 const UNSAMPLED: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
@@ -67,12 +66,8 @@ async fn logged(tidemark: &Tidemark, text: &str) {
     eventually(text, || async { tidemark.log().contains(text).then_some(()) }).await;
 }
 
-/// The id of a new order.
 async fn create(client: &Client, url: &str, reference: &str, traceparent: Option<&str>) -> String {
-    let body = json!({
-        "order_id": reference, "amount": "10.00", "webhook_url": url,
-        "blockchain": "eth", "stablecoin": "USDT",
-    });
+    let body = payable(reference, "10.00", "eth", url);
     let headers: Vec<_> = traceparent.into_iter().map(|of| ("traceparent", of)).collect();
     let (status, text) = client.service("/orders", &body, &headers).await.unwrap();
     assert_eq!(status, 201, "{text}");
@@ -89,10 +84,8 @@ async fn a_payment_is_one_trace() {
         ("TIDEMARK__TELEMETRY__OTLP_ENDPOINT", collector.start().await),
         ("TIDEMARK__TELEMETRY__OTLP_HEADER", format!("X-Key: {KEY}")),
     ];
-    let mut tidemark = Tidemark::spawn(dir.path(), &[chain], merchant.url(), "", &variables);
-    tidemark.healthy().await;
+    let tidemark = Tidemark::start_with(dir.path(), &[chain], merchant.url(), "", &variables).await;
     let (client, node) = (tidemark.client(), devnet.chain());
-    client.offers(&["eth"]).await;
     let create = async |reference: &str, traceparent: Option<&str>| {
         create(&client, merchant.url(), reference, traceparent).await
     };
@@ -108,8 +101,7 @@ async fn a_payment_is_one_trace() {
     let stranger = stranger.post(format!("http://{}/api/v1/service/orders", tidemark.address()));
     assert_eq!(stranger.send().await.unwrap().status(), 401);
 
-    let value = units(&client.deposit(&order).await["value"]);
-    transfer_usdt(&node, WALLET, value);
+    pay_order(&client, &node, &order).await;
     let pace = Pace::default();
     eventually("the webhook of the payment", || async {
         if pace.is_due() {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use alloy_primitives::{Address, U256};
 use devnet::{Chain as Node, Reorg};
-use serde_json::{Value, json};
+use serde_json::Value;
 use testkit::DEADLINE;
 use testkit::faults::{Booked, Claim, Kind, NodeState, Ordered, Proxy, Verdict};
-use testkit::harness::{Chain, Client, Tidemark, USDT, eventually, evm_node, now, units};
+use testkit::harness::{
+    Chain, Client, Tidemark, USDT, WALLET, WEBHOOK, eventually, evm_node, now, units,
+};
 
-const WEBHOOK: &str = "http://127.0.0.1:9/hooks";
-const WALLET: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const TTL_SECONDS: i64 = 600;
 /// All kinds, in an order in which each occurs: a search follows a reorganisation, and receipts are requested where an
 /// endpoint contradicts itself.
@@ -101,9 +101,7 @@ impl Shop {
         let claims = transfers.as_array().unwrap().iter().map(claim).collect();
         let mut orders = self.orders.clone();
         for order in &mut orders {
-            let body = json!({ "order_id": order.id });
-            let (_, text) = self.client.service("/orders/status", &body, &[]).await.unwrap();
-            let shown: Value = serde_json::from_str(&text).unwrap();
+            let shown = self.client.shown(&order.id).await.unwrap();
             order.status = shown["status"].as_str().unwrap().to_owned();
         }
         Booked { claims, orders }
@@ -118,12 +116,8 @@ async fn a_kill_during_any_question_loses_nothing() {
         Proxy::start(node_state.clone(), None).await,
         Proxy::start(node_state.clone(), None).await,
     ];
-    let chain = Chain {
-        blockchain: "eth",
-        rpc: proxies.each_ref().map(Proxy::url).join(","),
-        wallet: WALLET,
-        more: "confirmations = 4\n".to_owned(),
-    };
+    let rpc = proxies.each_ref().map(Proxy::url).join(",");
+    let chain = Chain::at("eth", &rpc, WALLET, "confirmations = 4\n");
     let dir = tempfile::tempdir().unwrap();
     let more = format!("[orders]\nttl = \"{TTL_SECONDS}s\"\n");
     let start = || Tidemark::start(dir.path(), std::slice::from_ref(&chain), WEBHOOK, &more);
