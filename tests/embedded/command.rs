@@ -71,6 +71,43 @@ fn a_coin_that_is_not_on_its_chain_is_refused() {
     }
 }
 
+/// They query no endpoint and create no log.
+#[test]
+fn commands_that_make_no_sense_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let config = format!(
+        "[data]\ndir = {data:?}\n[[wallets]]\nblockchain = \"eth\"\naddress = \"{WALLET}\"\n\
+         enabled_coins = [\"USDT\"]\n[chains.eth]\nrpc = \"http://127.0.0.1:9\"\n"
+    );
+    std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();
+    for (line, code, expected) in [
+        ("find A-1", 2, "there is no log at"),
+        ("find A-1 --since yesterday", 64, "--since"),
+        ("reconcile --day yesterday", 64, "must be a day such as 2026-11-25"),
+        ("reconcile --from 5", 64, "--to"),
+        ("reconcile --from 9 --to 5", 64, "reconcile: the period must begin before it ends"),
+        ("reconcile --from 0 --to 99999999", 64, "the period must have at most 366 days"),
+        ("reconcile --chain polygon", 64, "chains.polygon: there is no such section"),
+        ("reconcile --against books", 64, "invalid value 'books'"),
+        ("reconcile --against tables", 64, "reconcile: --against needs chain and raw"),
+        ("reconcile --day 2026-11-25", 1, "there is no log at"),
+        ("rescan eth 9 5", 64, "the first block 9 is after the last one 5"),
+        ("rescan polygon 1 5", 64, "chains.polygon: there is no such section"),
+        ("rescan eth 0 5", 64, "0 is not in 1.."),
+        ("rescan eth 1 5", 1, "there is no log at"),
+        ("tail orders --until-end", 1, "there is no log at"),
+        ("tail order", 64, "there is no such topic; there are transfers.raw, orders.commands"),
+        ("tail orders --from noon", 64, "must be beginning, end, offset:N"),
+        ("tail orders --where status", 64, "must be FIELD=VALUE"),
+        ("tail orders --text --json", 64, "cannot be used with"),
+    ] {
+        let printed = exits(dir.path(), &line.split(' ').collect::<Vec<_>>(), code);
+        assert!(printed.contains(expected), "{line}: {printed}");
+    }
+    assert!(!data.exists(), "nothing is made");
+}
+
 #[test]
 fn defaults_and_two_secrets_suffice() {
     let dir = tempfile::tempdir().unwrap();
@@ -112,53 +149,38 @@ fn the_reason_a_process_ends_is_in_the_log() {
     assert_eq!(*last, format!("tidemark: {cause}"));
 }
 
-/// A start on a folder that others can open works, with one warning.
+/// The second start is on a folder and a file that others can open; only the first, which may precede the choice of
+/// wallets, has none.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_data_folder_is_closed_to_others() {
+async fn a_start_warns_of_what_is_open_or_lacking() {
     let root = tempfile::tempdir().unwrap();
-    let data = root.path().join("data");
-    let warning = format!("other users of this machine can open {}", data.display());
-    let warnings = || {
-        let log = std::fs::read_to_string(root.path().join("tidemark.log")).unwrap();
-        log.matches(&warning).count()
-    };
-    for (given, mode, count) in [(None, 0o700, 0), (Some(0o755), 0o755, 1)] {
-        if let Some(given) = given {
-            std::fs::set_permissions(&data, Permissions::from_mode(given)).unwrap();
-        }
-        let tidemark = Tidemark::start(root.path(), &[], WEBHOOK, "").await;
-        assert!(tidemark.stop().await.success());
-        assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, mode);
-        assert_eq!(warnings(), count);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_others_can_read_is_warned_of() {
-    let root = tempfile::tempdir().unwrap();
-    let config = root.path().join("tidemark.toml");
+    let (data, config) = (root.path().join("data"), root.path().join("tidemark.toml"));
     std::fs::write(&config, "").unwrap();
-    for (mode, count) in [(0o600, 0), (0o644, 1)] {
-        std::fs::set_permissions(&config, Permissions::from_mode(mode)).unwrap();
-        let tidemark = Tidemark::start(root.path(), &[], WEBHOOK, "").await;
-        assert!(tidemark.stop().await.success());
-        let log = std::fs::read_to_string(root.path().join("tidemark.log")).unwrap();
-        let warning = format!("can read {}, which has a secret", config.display());
-        assert_eq!(log.matches(&warning).count(), count, "{log}");
-    }
-}
-
-/// A first start may precede the choice of wallets.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_start_without_wallets_is_warned_of() {
+    let warnings = [
+        format!("other users of this machine can open {}", data.display()),
+        format!("can read {}, which has a secret", config.display()),
+        "the configuration has no wallet".to_owned(),
+    ];
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
     let chain = Chain::at("eth", "http://127.0.0.1:9", WALLET, "");
-    for (chains, warnings) in [(vec![], 1), (vec![chain], 0)] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut tidemark = Tidemark::spawn(dir.path(), &chains, WEBHOOK, "", &[]);
+    for (chains, file_mode, folder_mode, counts) in
+        [(vec![], 0o600, 0o700, [0, 0, 1]), (vec![chain], 0o644, 0o755, [1, 1, 1])]
+    {
+        set(&config, file_mode);
+        // The first start makes the folder, closed to others.
+        if data.exists() {
+            set(&data, folder_mode);
+        }
+        let mut tidemark = Tidemark::spawn(root.path(), &chains, WEBHOOK, "", &[]);
         tidemark.healthy().await;
         assert!(tidemark.stop().await.success());
-        let log = std::fs::read_to_string(dir.path().join("tidemark.log")).unwrap();
-        assert_eq!(log.matches("the configuration has no wallet").count(), warnings, "{log}");
+        let mode = std::fs::metadata(&data).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, folder_mode);
+        let log = std::fs::read_to_string(root.path().join("tidemark.log")).unwrap();
+        let found = warnings.each_ref().map(|warning| log.matches(warning).count());
+        assert_eq!(found, counts, "{log}");
     }
 }
 

@@ -12,14 +12,13 @@ use schemas::record::{
     Record, Transfer, example,
 };
 use schemas::{
-    AlertKind, Amount, AttemptOutcome, CloseReason, DepositState, OrderCause, OrderId,
-    OrderStatus, Partition, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds,
-    UnknownReason,
+    AlertKind, Amount, AttemptOutcome, CloseReason, DepositState, OrderCause, OrderId, OrderStatus,
+    Partition, Topic, TransferId, TransferStatus, UnixMicros, UnixSeconds, UnknownReason,
 };
 use serde_json::Value;
 use store::embedded::EmbeddedStore;
 use store::{Change, Store};
-use testkit::harness::{LAYOUT, USDT, WALLET, errand, evm_node, exits, transfer_usdt};
+use testkit::harness::{LAYOUT, USDT, WALLET, errand, evm_node, transfer_usdt};
 use uuid::Uuid;
 
 const CREATED: i64 = 1_790_000_000;
@@ -301,15 +300,6 @@ async fn what_is_not_known_says_where_it_was_searched() {
         text.contains("The configuration has no endpoint to ask for transaction 0xabab"),
         "{text}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_found_out_has_its_own_code() {
-    let dir = tempfile::tempdir().unwrap();
-    configure(dir.path(), "");
-    let error = exits(dir.path(), &["find", "A-1"], 2);
-    assert!(error.contains("there is no log at"), "{error}");
-    exits(dir.path(), &["find", "A-1", "--since", "yesterday"], 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]

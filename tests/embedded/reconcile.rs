@@ -344,24 +344,3 @@ async fn a_hidden_transfer_is_found_and_mended() {
     world.agrees(2).await;
     assert!(process.stop().await.success());
 }
-
-#[test]
-fn what_cannot_be_reconciled_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    std::fs::write(dir.path().join("tidemark.toml"), format!("[data]\ndir = {data:?}\n")).unwrap();
-    for (arguments, code, expected) in [
-        (&["--day", "yesterday"][..], 64, "must be a day such as 2026-11-25"),
-        (&["--from", "5"], 64, "--to"),
-        (&["--from", "9", "--to", "5"], 64, "reconcile: the period must begin before it ends"),
-        (&["--from", "0", "--to", "99999999"], 64, "the period must have at most 366 days"),
-        (&["--chain", "eth"], 64, "chains.eth: there is no such section"),
-        (&["--against", "books"], 64, "invalid value 'books'"),
-        (&["--against", "tables"], 64, "reconcile: --against needs chain and raw"),
-        (&["--day", "2026-11-25"], 1, "there is no log at"),
-    ] {
-        let refused = exits(dir.path(), &[&["reconcile"], arguments].concat(), code);
-        assert!(refused.contains(expected), "{refused}");
-    }
-    assert!(!data.exists(), "nothing is made");
-}

@@ -81,27 +81,6 @@ async fn what_was_left_out_is_published_once_and_pays() {
     assert!(tidemark.stop().await.success());
 }
 
-/// A meaningless command queries no endpoint and creates no log.
-#[test]
-fn a_command_that_makes_no_sense_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    let wallet = format!("[[wallets]]\nblockchain = \"eth\"\naddress = \"{WALLET}\"\n");
-    let chain = "enabled_coins = [\"USDT\"]\n[chains.eth]\nrpc = [\"http://127.0.0.1:9\"]\n";
-    let config = format!("[data]\ndir = {data:?}\n{wallet}{chain}");
-    fs::write(dir.path().join("tidemark.toml"), config).unwrap();
-    for (arguments, code, what) in [
-        (["eth", "9", "5"], 64, "the first block 9 is after the last one 5"),
-        (["polygon", "1", "5"], 64, "chains.polygon: there is no such section"),
-        (["eth", "0", "5"], 64, "0 is not in 1.."),
-        (["eth", "1", "5"], 1, "there is no log at"),
-    ] {
-        let refused = rescan(dir.path(), &arguments, code);
-        assert!(refused.contains(what), "{refused}");
-    }
-    assert!(!data.exists());
-}
-
 /// A transfer of one endpoint is not published, even while the other is down: a single endpoint would be trusted then.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_endpoint_invents_is_not_published() {

@@ -128,20 +128,3 @@ async fn a_terminal_obeys_nothing_that_is_shown() {
     assert_eq!(references(&read), [reference]);
     assert!(tidemark.stop().await.success());
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_shown_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = format!("[data]\ndir = \"{}\"\n", dir.path().join("none").display());
-    std::fs::write(dir.path().join("tidemark.toml"), config).unwrap();
-    for (arguments, code, expected) in [
-        (&["orders", "--until-end"][..], 1, "there is no log at"),
-        (&["order"], 64, "there is no such topic; there are transfers.raw, orders.commands"),
-        (&["orders", "--from", "noon"], 64, "must be beginning, end, offset:N"),
-        (&["orders", "--where", "status"], 64, "must be FIELD=VALUE"),
-        (&["orders", "--text", "--json"], 64, "cannot be used with"),
-    ] {
-        let error = exits(dir.path(), &[&["tail"], arguments].concat(), code);
-        assert!(error.contains(expected), "{arguments:?}: {error}");
-    }
-}
