@@ -3,8 +3,6 @@
 
 mod between;
 
-use std::time::{Duration, Instant};
-
 use runtime::clock::{Clock as _, SystemClock};
 use schemas::record::{Attempt, Deposit, Order, Transfer, example};
 use schemas::{
@@ -13,11 +11,8 @@ use schemas::{
 use store::cql::{CqlStore, Migrated, Pending, migrate, pending};
 use store::prune::{Day, Kept, Removed, WithoutExport};
 use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, TransferFilter};
-use testkit::harness::eventually;
-use testkit::process::given_path;
 use testkit::tables::{CQL, Tables, cql};
 use uuid::Uuid;
-use xtask::cassandra;
 
 const PAGE: Page = Page { limit: 10, offset: 0 };
 /// Maximum number of requests for a page of twenty adjacent rows.
@@ -351,48 +346,4 @@ async fn a_page_takes_few_requests_and_a_status_one() {
         let made = requests(store.transfers(wallet, filter, page).await.unwrap().len());
         assert!(made <= REQUESTS_MAX, "{made} requests for transfers {status:?}");
     }
-}
-
-/// While no server responds, calls soon fail as transient; after its return they succeed through the same store.
-/// Acknowledged rows are kept.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_absent_server_is_waited_for() {
-    let lib = given_path("TIDEMARK_TEST_CASSANDRA_LIB");
-    let dir = tempfile::tempdir().unwrap();
-    let mut server = cassandra::start_durable(&lib, dir.path()).unwrap();
-    let config = cql::config(vec![server.address()], "outage".into());
-    migrate(&config).await.unwrap();
-    let store = CqlStore::open(&config).await.unwrap();
-    let transfer = |number: i64| {
-        let transfer_id = TransferId(number);
-        Change::Transfer(Transfer { transfer_id, ..example::transfer() })
-    };
-    let is_away = |result: Result<(), Error>| match result {
-        Ok(()) => false,
-        Err(Error::Transient(_)) => true,
-        Err(error) => panic!("{error}"),
-    };
-
-    store.apply((0..50).map(transfer).collect()).await.unwrap();
-    server.kill();
-    for number in 50..52 {
-        let begun = Instant::now();
-        assert!(is_away(store.apply(vec![transfer(number)]).await), "it is not durable");
-        assert!(is_away(store.transfer(TransferId(1)).await.map(drop)));
-        assert!(begun.elapsed() < Duration::from_secs(60), "it took {:?}", begun.elapsed());
-    }
-    assert!(matches!(CqlStore::open(&config).await, Err(Error::Transient(_))));
-
-    tokio::task::block_in_place(|| server.restart()).unwrap();
-    eventually("the same store to write again", || async {
-        (!is_away(store.apply(vec![transfer(60)]).await)).then_some(())
-    })
-    .await;
-    let wallet = example::transfer().observation.to_address;
-    let page = Page { limit: 200, offset: 0 };
-    let rows = store.transfers(wallet, TransferFilter::default(), page).await.unwrap();
-    let mut ids: Vec<i64> = rows.iter().map(|row| row.transfer_id.0).collect();
-    ids.reverse();
-    assert!(ids.starts_with(&(0..50).collect::<Vec<_>>()), "{ids:?}");
-    assert_eq!(ids.last(), Some(&60));
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use log::{Log, StageContext, TopicPartition};
 use runtime::SystemClock;
+use schemas::record::example;
 use schemas::{Stage, Topic};
-use store::Store;
 use store::cql::{CqlStore, migrate};
+use store::{Error, Store};
 use testkit::DEADLINE;
 use testkit::log_suite::on_kafka::brokers;
 use testkit::observed::{Bug, Progress, observed};
@@ -24,6 +25,8 @@ use crate::scenario::Scenario;
 
 /// Length of the outage.
 const AWAY: Duration = Duration::from_secs(20);
+/// Maximum time of a call meanwhile.
+const CALL_MAX: Duration = Duration::from_secs(60);
 /// Interval of the load's rounds meanwhile.
 const TRADE_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -84,6 +87,16 @@ fn tables(server: &Server, keyspace: &str, runtime: &Runtime) -> Arc<dyn Store> 
     Arc::new(store)
 }
 
+/// While the server does not respond, a call soon fails, and may be repeated. Writes are those of the projectors.
+async fn assert_away(server: &Server, store: &dyn Store) {
+    let begun = Instant::now();
+    let read = store.transfer(example::transfer().transfer_id).await;
+    assert!(matches!(read, Err(Error::Transient(_))), "{read:?}");
+    assert!(begun.elapsed() < CALL_MAX, "it took {:?}", begun.elapsed());
+    let opened = CqlStore::open(&cql::config(vec![server.address()], "kept".to_owned())).await;
+    assert!(matches!(opened, Err(Error::Transient(_))), "{opened:?}");
+}
+
 /// Removes stale list entries: a transfer that failed and returned is in the list of failed ones until a reader deletes
 /// the entry. Rebuilt tables never had it.
 fn without_what_came_back(kept: &mut Dump, made: &Dump) {
@@ -107,6 +120,7 @@ fn tables_are_complete_after_an_outage() {
     scenario.installation.trade_until(&mut scenario.shop, "rows", |_| projectors.taken() > 300);
 
     server.kill();
+    runtime.block_on(assert_away(&server, &*store));
     let begun = Instant::now();
     // Steps that were written just before the kill are still committed.
     let mut taken = -1;
