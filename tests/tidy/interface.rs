@@ -4,16 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{assert_none, has_test, numbered, read, root};
+use super::{assert_none, cells, is_test_of, numbered, read, rows};
 
 /// Section and name of a row, or of a sentence that leaves something open.
 type RowName = (String, String);
-
-/// The cells of a line of a table.
-fn cells(line: &str) -> Option<Vec<&str>> {
-    let inner = line.strip_prefix('|')?.trim_end().strip_suffix('|')?;
-    Some(inner.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
-}
 
 /// Rows of the interface, in their order.
 #[derive(Default)]
@@ -124,9 +118,8 @@ fn claims(text: &str) -> Claims {
     for part in text.split("\n## ").skip(1) {
         let title = part.lines().next().unwrap_or_default();
         let section = title.split(' ').next().unwrap_or_default().to_owned();
-        for row in part.lines().filter(|line| line.starts_with("| `")) {
-            let cells = cells(row).unwrap();
-            let [first, second, third] = cells[..] else { panic!("{row}") };
+        for row in rows(part).filter(|row| row.starts_with("| `")) {
+            let [first, second, third] = cells(row).unwrap()[..] else { panic!("{row}") };
             let (first, third) = (first.to_owned(), third.to_owned());
             let is_new = if title == "Not shown" {
                 claims.decisions.insert((first, second.to_owned()), third).is_none()
@@ -185,11 +178,10 @@ fn every_row_of_the_interface_has_its_test() {
             found.push(format!("docs/internals/interface-tests.md: {section} has no row `{name}`"));
             continue;
         };
-        let text =
-            if root().join(&file).is_file() { read(Path::new(&file)) } else { String::new() };
-        if !has_test(&text, &test) {
+        let is_about = |word: &str| body(&read(Path::new(&file)), &test).contains(word);
+        if !is_test_of(&file, &test) {
             found.push(format!("{section} {name}: {file} has no test {test}"));
-        } else if word(row).is_some_and(|word| !body(&text, &test).contains(word)) {
+        } else if word(row).is_some_and(|word| !is_about(word)) {
             found.push(format!("{section} {name}: {test} is not about it"));
         }
         found.extend(read_by.and_then(|cell| not_in_force(&format!("{section} {name}"), &cell)));

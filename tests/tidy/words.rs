@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{assert_none, files, hits, read, root};
+use super::{assert_none, cells, files, hits, read, root, rows};
 
 /// For reading in terminals. Rows of tables are not wrapped.
 #[test]
@@ -20,9 +20,8 @@ fn glossary_defines_each_word_once_with_an_owner() {
     let text = read(Path::new("ARCHITECTURE.md"));
     let section = text.split("\n## ").find(|part| part.starts_with("Glossary\n")).unwrap();
     let mut words = BTreeSet::new();
-    for row in section.lines().filter(|line| line.starts_with("| ")).skip(1) {
-        let cells: Vec<_> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
-        let [_, word, _, owner, _] = cells[..] else { panic!("{row}") };
+    for row in rows(section).skip(1) {
+        let [word, _, owner] = cells(row).unwrap()[..] else { panic!("{row}") };
         assert!(words.insert(word), "{word} is defined twice");
         let owns = root().join(owner).is_file()
             && read(Path::new(owner)).to_lowercase().contains(word.split(' ').next().unwrap());
@@ -103,7 +102,7 @@ fn doc_comments_do_not_open_with_a_clause() {
 fn words_are_those_of_the_field() {
     let style = Path::new("CONTRIBUTING.md");
     let text = read(style);
-    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let rows = rows(&text).filter(|row| row.starts_with("| `"));
     let cells = rows.filter_map(|row| row.split('|').nth(1));
     let banned: Vec<_> = cells
         .flat_map(|cell| cell.split('`').skip(1).step_by(2))
