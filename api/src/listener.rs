@@ -121,15 +121,16 @@ impl Listener {
 
     fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
         let forwarded = headers.get_all(FORWARDED_FOR).iter();
-        if headers.contains_key(FORWARDED_FOR) && !is_trusted(&self.proxies, peer) {
-            if let Some(count) = self.unbelieved.occurred(self.clock.now().seconds()) {
-                tracing::warn!(
-                    count,
-                    client.address = %peer,
-                    "X-Forwarded-For of a client that server.trusted_proxies does not name: if it is a proxy, all its \
-                     clients share one limit"
-                );
-            }
+        if headers.contains_key(FORWARDED_FOR)
+            && !is_trusted(&self.proxies, peer)
+            && let Some(count) = self.unbelieved.occurred(self.clock.now().seconds())
+        {
+            tracing::warn!(
+                count,
+                client.address = %peer,
+                "X-Forwarded-For of a client that server.trusted_proxies does not name: if it is a proxy, all its \
+                 clients share one limit"
+            );
         }
         // A header that is not text counts as empty, so that no address before it is trusted.
         let forwarded = forwarded.map(|value| value.to_str().unwrap_or_default());

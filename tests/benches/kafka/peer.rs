@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde::Deserialize;
-
-use crate::broker;
+use testkit::process::given_path;
 
 /// The compiled peer.
 #[derive(Debug)]
@@ -105,5 +104,5 @@ impl Drop for Running {
 }
 
 fn jars() -> String {
-    broker::folder("TIDEMARK_TEST_KAFKA_LIB").join("*").display().to_string()
+    given_path("TIDEMARK_TEST_KAFKA_LIB").join("*").display().to_string()
 }

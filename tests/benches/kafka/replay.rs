@@ -11,6 +11,7 @@ use schemas::{Layout, Topic};
 use serde_json::Value;
 use testkit::harness::executable;
 use testkit::measure::{rate, resident_bytes_until_end};
+use testkit::process::given_path;
 
 use crate::broker;
 use crate::worker::Process;
@@ -50,7 +51,7 @@ fn settled(log: &KafkaLog, read: &mut BTreeMap<TopicPartition, Offset>) -> Vec<N
 /// Measures matching of this number of transfers, then a replay.
 pub(crate) async fn run(transfers: usize) {
     let dir = tempfile::tempdir().expect("a folder");
-    let lib = broker::folder("TIDEMARK_TEST_KAFKA_LIB");
+    let lib = given_path("TIDEMARK_TEST_KAFKA_LIB");
     let kafka = xtask::kafka::start(&lib, &dir.path().join("kafka"), "").expect("a broker");
     let log = broker::create(&kafka.address(), PREFIX);
     let (mut inputs, mut nanos, mut restored_bytes) = (0, 0, 0);

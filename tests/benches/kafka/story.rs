@@ -9,6 +9,7 @@ use store::config::CqlConfig;
 use store::cql::CqlStore;
 use store::embedded::EmbeddedStore;
 use testkit::measure::{percent, rate};
+use testkit::process::given_path;
 
 use crate::broker;
 use crate::live::{self, Latency, Trickle};
@@ -90,7 +91,7 @@ struct Stage {
 /// Measures everything and prints it.
 pub(crate) async fn run() {
     let dir = tempfile::tempdir().expect("a folder");
-    let lib = broker::folder("TIDEMARK_TEST_KAFKA_LIB");
+    let lib = given_path("TIDEMARK_TEST_KAFKA_LIB");
     let kafka = xtask::kafka::start(&lib, &dir.path().join("kafka"), "").expect("a broker");
     let stage = Stage { brokers: kafka.address(), size: Size::read(), dir };
     println!(
@@ -211,7 +212,7 @@ impl Stage {
         let store = EmbeddedStore::open(&tables).expect("tables");
         let report = self.project(ours, "sqlite.", std::sync::Arc::new(store)).await;
         print("projector on SQLite", &report);
-        let lib = broker::folder("TIDEMARK_TEST_CASSANDRA_LIB");
+        let lib = given_path("TIDEMARK_TEST_CASSANDRA_LIB");
         let node = xtask::cassandra::start(&lib, &self.dir.path().join("cassandra"));
         let node = node.expect("a node");
         let config = CqlConfig {
