@@ -205,17 +205,16 @@ mod tests {
 
     #[test]
     fn forms_that_are_not_addresses() {
-        use AddressError::{Base58Check, Eip55, Syntax};
         for (text, error) in [
-            ("", Syntax),
-            ("0x", Syntax),
-            ("0x123", Syntax),
-            ("5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", Syntax),
-            ("T", Syntax),
-            ("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAez", Syntax),
-            ("é0x", Syntax),
-            ("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD", Eip55),
-            ("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6u", Base58Check),
+            ("", AddressError::Syntax),
+            ("0x", AddressError::Syntax),
+            ("0x123", AddressError::Syntax),
+            ("5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", AddressError::Syntax),
+            ("T", AddressError::Syntax),
+            ("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAez", AddressError::Syntax),
+            ("é0x", AddressError::Syntax),
+            ("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD", AddressError::Eip55),
+            ("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6u", AddressError::Base58Check),
         ] {
             assert_eq!(Address::parse(text), Err(error), "{text:?}");
         }

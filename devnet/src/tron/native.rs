@@ -32,7 +32,8 @@ pub(super) fn answer(chain: &Chain, method: &str, body: &Value) -> (u16, String)
     let newest = solidified(&ledger);
     let block_at = |number| ledger.block(number).filter(|block| block.id.number <= newest);
     let answered = if *method == GET_BLOCK {
-        block_at(newest).map(block_json)
+        // It serves no other block.
+        block_at(newest).filter(|_| body.get("id_or_num").is_none()).map(block_json)
     } else {
         let infos = |block: &Block| {
             let transactions = block.transactions.iter().take(outcomes_max);

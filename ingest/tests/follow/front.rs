@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 /// The answer to a request in place of the chain's.
 type Rule = Box<dyn Fn(&str) -> Option<(u16, String)> + Send>;
 
-/// What the answers of the chain leave out or rename.
+/// Differences of the answers from the chain.
 #[derive(Default, Clone)]
 struct Faults {
     hides_logs: bool,

@@ -208,6 +208,7 @@ async fn logs_that_trail_their_headers_are_found_late() {
     world.until("all published", |world| world.published(ETH).transactions() == sent);
     world.until_confirmed(ETH, 25);
     run.stop().await;
+    assert_eq!(world.published(ETH).confirmed(), 25);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -344,6 +345,7 @@ async fn tron_has_its_own_addresses_and_failed_payments() {
     world.until_confirmed(TRON, 21);
     run.stop().await;
     let published = world.published(TRON);
+    assert_eq!(published.confirmed(), 21, "by the tag");
     assert_eq!(published.transactions(), [sent], "a failed one pays nothing");
     let (_, seen) = published.live.values().next().unwrap();
     let expected = Address::new(TRON.address_family(), wallet(0).0.0);

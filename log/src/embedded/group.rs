@@ -258,6 +258,7 @@ mod tests {
     fn a_silent_member_is_evicted_and_cannot_commit() {
         let mut bench = Bench::new();
         let a = bench.join("a");
+        assert_eq!(bench.groups.hold(&a, of(0..1)), Err(Lost::Evicted), "nothing is assigned yet");
         bench.poll(&a).unwrap();
         let b = bench.join("b");
         bench.now += SESSION + Duration::from_millis(1);
@@ -302,7 +303,7 @@ mod tests {
         let first = bench.join("a");
         let second = bench.join("a");
         assert_eq!(bench.poll(&first), Err(Lost::Superseded));
-        bench.groups.leave(&second);
+        assert!(bench.groups.leave(&second));
         assert_eq!(bench.poll(&first), Err(Lost::Superseded));
         assert_eq!(bench.poll(&second), Err(Lost::Evicted));
         assert!(!bench.groups.leave(&first));

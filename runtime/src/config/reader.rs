@@ -231,7 +231,15 @@ impl Reader {
 
     /// A section inside this one; an absent one is empty.
     pub fn section(&mut self, key: &str) -> Self {
-        let table = self.take(key, "a section", |value| value.try_into().ok());
+        let table = self.take(key, "a section", |value| match value {
+            Value::Table(table) => Some(table),
+            Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_) => None,
+        });
         self.nested(key, table.unwrap_or_default())
     }
 

@@ -11,7 +11,7 @@ use super::*;
 use crate::record::example::{self, each_example};
 use crate::record::{
     Alert, DepositCommand, DepositCommandBody, DepositEntry, LaneEntry, MatchingEntry, Order,
-    OrderCommand, OrderCommandBody, Settle, StopScope,
+    OrderCommand, OrderCommandBody, Settle, StopScope, Watch,
 };
 use crate::{CloseReason, RefusalReason, TransferId, UnixMicros, UnixSeconds, UnknownReason};
 
@@ -133,10 +133,11 @@ fn apache_avro_has_the_same_bytes() {
         assert_eq!(record_of(R::SCHEMA.schema(), value), bytes, "{:?}", R::SCHEMA);
     }
     each_example!(check);
+    entries().iter().for_each(|entry| check("", entry));
 }
 
 /// Entries of the changelog that are not examples.
-fn entries() -> [MatchingEntry; 2] {
+fn entries() -> [MatchingEntry; 3] {
     let deposit = example::deposit();
     let lane = LaneEntry { head: Some(example::chain_record().block), ..LaneEntry::default() };
     let entry = DepositEntry {
@@ -158,7 +159,8 @@ fn entries() -> [MatchingEntry; 2] {
         accepts_late: true,
         release_at: Some(UnixSeconds(8)),
     };
-    [MatchingEntry::Lane(lane), MatchingEntry::Deposit(entry)]
+    let watch = Watch { wallet_address: deposit.wallet_address, contracts: Vec::new() };
+    [MatchingEntry::Lane(lane), MatchingEntry::Deposit(entry), MatchingEntry::Watch(watch)]
 }
 
 /// Commands of the kinds that no example has.

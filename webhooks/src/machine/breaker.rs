@@ -86,6 +86,15 @@ mod tests {
     }
 
     #[test]
+    fn any_answer_closes_it() {
+        let mut breaker = opened();
+        breaker.answered();
+        assert_eq!(breaker.is_open(), Breaker::default().is_open());
+        breaker.failed(at(9));
+        assert!(!breaker.is_open(), "and it counts from the beginning");
+    }
+
+    #[test]
     fn a_clock_that_was_set_back_holds_no_probe_back() {
         assert!(opened().may_probe(at(-100)));
     }

@@ -158,9 +158,13 @@ impl Partitions {
 
     /// Marks a record as complete. `false` if its partition was lost meanwhile: then its results must not be written.
     pub(crate) fn complete(&mut self, position: &Position) -> bool {
-        let owned = self.partitions.get_mut(&position.from);
-        let owned = owned.filter(|owned| owned.ownership == position.ownership);
-        owned.map(|owned| owned.tracker.complete(position.offset)).is_some()
+        match self.partitions.get_mut(&position.from) {
+            Some(owned) if owned.ownership == position.ownership => {
+                owned.tracker.complete(position.offset);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Offset and completions to commit for a partition.

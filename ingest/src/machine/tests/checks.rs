@@ -285,11 +285,13 @@ fn denied_block_time_ends_nothing() {
     let time = pair.a.head().timestamp;
     pair.a.mine_at(time.plus(3600));
     pair.b.mine_at(time.plus(12));
-    let mut notes = kinds(&pair.drive().0);
-    let followed = pair.each_block(5, |pair| {
+    let is_undenied = |pair: &Pair| {
         let shown = history(&pair.cursor).head().confirmed[0].timestamp;
         assert!(shown <= Some(pair.b.head().timestamp), "{shown:?}");
-    });
+    };
+    let mut notes = kinds(&pair.drive().0);
+    is_undenied(&pair);
+    let followed = pair.each_block(5, |pair| is_undenied(pair));
     notes.extend(kinds(&followed));
     assert_eq!(notes, ["fork"]);
     // Later blocks are shown by both endpoints, with times before the denied one.

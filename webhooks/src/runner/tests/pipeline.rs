@@ -128,6 +128,30 @@ async fn invariant_9_spec_6_3_3_twelve_attempts_then_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_restart_between_attempts_keeps_their_number() {
+    let clock = Arc::new(ManualClock::new(START));
+    let dir = tempfile::tempdir().unwrap();
+    let failing = Receiver::start(503, clock.clone()).await;
+    let mut made = 0;
+    for _ in 0..3 {
+        let log = open(dir.path(), clock.clone());
+        let running = start(&log, &config(), clock.clone());
+        if made == 0 {
+            change(&log, &paid(1, &failing.url())).await;
+        }
+        for _ in 0..2 {
+            clock.advance(Duration::from_secs(if made == 0 { 0 } else { 1 << (made - 1) }));
+            made += 1;
+            until("the attempt", || attempts(&log).len() == made).await;
+        }
+        running.stop();
+    }
+    let calls = failing.calls();
+    assert_eq!(numbers(&calls), (1..=6).collect::<Vec<_>>());
+    assert!(calls.iter().all(|call| call.event_id == order_event(1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_silent_receiver_delays_nobody_else() {
     let clock = Arc::new(ManualClock::new(START));
     let dir = tempfile::tempdir().unwrap();
