@@ -144,37 +144,32 @@ impl State {
 
     fn report(&mut self, why: Misplaced, record: &ChainRecord) {
         let time = self.chain_time().unwrap_or_default();
-        let (kind, what) = match why {
-            Misplaced::Behind => {
-                let what = "; while no head counts nothing is confirmed and no deposit expires: check that one \
-                            ingestor alone writes the chain";
-                (AlertKind::HeadWentBack, what.to_owned())
-            }
-            Misplaced::TooFar { seconds } => {
-                let what = format!(
-                    " at {time}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its \
-                     endpoint",
-                    self.blockchain
-                );
-                (AlertKind::HeadTooFar, what)
-            }
-            Misplaced::FromTheFuture { seconds } => {
-                let what = format!(
-                    ": its time is {seconds} s after it was seen; check the clock of the ingestor and its endpoint"
-                );
-                (AlertKind::HeadTooFar, what)
-            }
+        let kind = match why {
+            Misplaced::Behind => AlertKind::HeadWentBack,
+            Misplaced::TooFar { .. } | Misplaced::FromTheFuture { .. } => AlertKind::HeadTooFar,
         };
-        let reported_at = *ignored_at(&mut self.lane, kind);
+        let reported_at = ignored_at(&self.lane, kind);
         let is_near = |at: UnixSeconds| time.0.abs_diff(at.0) < NOTED_SECONDS;
         if reported_at.is_some_and(is_near) {
             return;
         }
-        *ignored_at(self.lane_mut(), kind) = Some(time);
+        set_ignored_at(self.lane_mut(), kind, Some(time));
         // The alert is already raised.
         if reported_at.is_some() {
             return;
         }
+        let what = match why {
+            Misplaced::Behind => "; while no head counts nothing is confirmed and no deposit expires: check that one \
+                                  ingestor alone writes the chain"
+                .to_owned(),
+            Misplaced::TooFar { seconds } => format!(
+                " at {time}, {seconds} s before it: {} has no blocks that fast; check the ingestor and its endpoint",
+                self.blockchain
+            ),
+            Misplaced::FromTheFuture { seconds } => format!(
+                ": its time is {seconds} s after it was seen; check the clock of the ingestor and its endpoint"
+            ),
+        };
         let message = format!(
             "lane {}: head {} of epoch {} is ignored, the last one is {} of epoch {}{what}",
             self.partition,
@@ -192,18 +187,22 @@ impl State {
         let time = record.block.timestamp;
         let is_over = |at: UnixSeconds| time.0.abs_diff(at.0) >= QUIET_SECONDS;
         for kind in [AlertKind::HeadWentBack, AlertKind::HeadTooFar] {
-            if !ignored_at(&mut self.lane, kind).is_some_and(is_over) {
+            if !ignored_at(&self.lane, kind).is_some_and(is_over) {
                 continue;
             }
             let message = format!("lane {}: heads are taken again", self.partition);
             let alert = self.alert(kind, &self.partition, String::new());
             self.effects.push(Effect::Alert(alert.resolve(message, self.now)));
-            *ignored_at(self.lane_mut(), kind) = None;
+            set_ignored_at(self.lane_mut(), kind, None);
         }
     }
 }
 
 /// Chain time of the last ignored head that an alert of this kind reports.
-fn ignored_at(lane: &mut LaneEntry, kind: AlertKind) -> &mut Option<UnixSeconds> {
-    if kind == AlertKind::HeadWentBack { &mut lane.went_back_at } else { &mut lane.too_far_at }
+fn ignored_at(lane: &LaneEntry, kind: AlertKind) -> Option<UnixSeconds> {
+    if kind == AlertKind::HeadWentBack { lane.went_back_at } else { lane.too_far_at }
+}
+
+fn set_ignored_at(lane: &mut LaneEntry, kind: AlertKind, at: Option<UnixSeconds>) {
+    if kind == AlertKind::HeadWentBack { lane.went_back_at = at } else { lane.too_far_at = at }
 }

@@ -244,7 +244,9 @@ fn transfer_words(stage: TransferStage, transfer: &Transfer, numbers: &Numbers) 
 
 fn deposit_words(deposit: &Deposit, numbers: &Numbers) -> String {
     assert_eq!(deposit.value_text, deposit.value.to_string());
-    assert_eq!(deposit.state == DepositState::Closed, deposit.close_reason.is_some());
+    let is_closed = deposit.close_reason.is_some();
+    let usual_state = if is_closed { DepositState::Closed } else { DepositState::Open };
+    assert_eq!(deposit.state, usual_state);
     let opened = format!("open {}", deposit.value_text);
     let what = deposit.close_reason.map_or(opened, |why| why.to_string());
     let id = numbers.of(Id::Deposit(deposit.deposit_id));

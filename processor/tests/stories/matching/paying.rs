@@ -1,18 +1,22 @@
 //! A transfer from its detection to its match.
 
+use super::lane::transfer_row;
 use super::*;
 
 #[test]
 fn seen_confirmed_settled_matched() {
-    Lane::new()
+    let status = |lane: &Lane| transfer_row(lane, 2).status.to_string();
+    let lane = Lane::new()
         .then(head(100), "")
         .then(open('A', "10.00"), OPEN_A)
         .then(pay(1, "10.00"), SEEN_A)
-        .then(head(119), "")
-        .then(head(120), ASKED_A)
-        .then(settled('A', 2), PAID_A)
-        .ignores(settled('A', 2))
-        .ignores(refused('A', 2, UnknownReason::AlreadyPaid));
+        .then(head(119), "");
+    assert_eq!(status(&lane), "waiting_for_confirmation");
+    let lane = lane.then(head(120), ASKED_A);
+    assert_eq!(status(&lane), "waiting_for_match");
+    let lane = lane.then(settled('A', 2), PAID_A);
+    assert_eq!(status(&lane), "matched");
+    lane.ignores(settled('A', 2)).ignores(refused('A', 2, UnknownReason::AlreadyPaid));
 }
 
 /// The settle or its reply was lost: it is repeated every ten minutes.

@@ -1,5 +1,6 @@
 //! Reasons why a transfer pays nothing.
 
+use super::lane::transfer_row;
 use super::*;
 
 #[test]
@@ -162,12 +163,13 @@ fn a_wrong_amount_names_the_nearest() {
 
 #[test]
 fn without_any_deposit() {
-    Lane::new()
+    let lane = Lane::new()
         .then(pay(1, "10.00"), "detected #1 @110")
         .then(open('A', "10.00").wallet(2), &gets('A', 2, "10.00"))
         .then(open('B', "10.00").stablecoin(Stablecoin::Dai), &gets('B', 3, "10.00"))
         .then(head(120), "confirmed #1 @110")
         .then(head(131), "unknown #1 @110 no_deposit");
+    assert_eq!(transfer_row(&lane, 1).status.to_string(), "no_matched_deposit");
 }
 
 #[test]

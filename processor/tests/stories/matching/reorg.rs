@@ -1,5 +1,6 @@
 //! Reorganisations: a rewind retracts transfers. The new branch includes them again, moves them or lacks them.
 
+use super::lane::transfer_row;
 use super::*;
 use crate::chain::{DAY, FORGETS};
 
@@ -38,7 +39,7 @@ pub(super) fn stray_orphaned() -> Lane {
 
 #[test]
 fn what_never_returns_fails_at_finality() {
-    retracted()
+    let lane = retracted()
         // The deposit stays open although overdue: the transaction may still be included again.
         .then(head(215).epoch(1).finalized(109), GONE)
         .then(
@@ -46,6 +47,7 @@ fn what_never_returns_fails_at_finality() {
             "to A: gone #2; failed #2 @110 orphaned
              deposit #1 expired for A/0; to A: closed /0 expired",
         );
+    assert_eq!(transfer_row(&lane, 2).status.to_string(), "failed_to_confirm");
 }
 
 #[test]
