@@ -329,7 +329,11 @@ mod tests {
         for (setting, value, problem) in [
             ("[orders]\nttl", "0s", Some("orders.ttl: must be at least 1s")),
             ("[orders]\nttl", "999ms", Some("orders.ttl: must be at least 1s")),
-            ("[orders]\nttl", "soon", Some("orders.ttl: must be a duration such as \"90s\"")),
+            (
+                "[orders]\nttl",
+                "soon",
+                Some("orders.ttl: must be a duration such as \"90s\" or \"24h\""),
+            ),
             ("[orders]\nttl", "1s", None),
             (
                 "[matching]\nhead_age_max",

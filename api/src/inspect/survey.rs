@@ -153,11 +153,29 @@ pub fn confirmed_at(head: &Head) -> Option<UnixSeconds> {
 
 /// The open alerts that no other part of a survey shows, the oldest first.
 pub fn open(alerts: &OpenAlerts) -> Vec<Alert> {
-    let is_seen = |alert: &&Alert| {
-        use AlertKind::{ChainHalted, DisputedTransfer, PaymentsStopped, PrunedHistory};
-        [ChainHalted, DisputedTransfer, PrunedHistory, PaymentsStopped].contains(&alert.kind)
-    };
-    let mut open: Vec<_> = alerts.iter().filter(|alert| !is_seen(alert)).cloned().collect();
+    let mut open: Vec<_> = alerts.iter().filter(|alert| !is_seen(alert.kind)).cloned().collect();
     open.sort_by_key(|alert| alert.raised_at);
     open
+}
+
+/// `true` if another part of a survey shows it.
+const fn is_seen(kind: AlertKind) -> bool {
+    match kind {
+        AlertKind::ChainHalted
+        | AlertKind::DisputedTransfer
+        | AlertKind::PrunedHistory
+        | AlertKind::PaymentsStopped => true,
+        AlertKind::ConfirmedTransferRetracted
+        | AlertKind::StaleTransfer
+        | AlertKind::AmountsTaken
+        | AlertKind::EndpointFailing
+        | AlertKind::ConfirmingAlone
+        | AlertKind::HeadWentBack
+        | AlertKind::HeadTooFar
+        | AlertKind::LateFind
+        | AlertKind::ForgedTransfer
+        | AlertKind::Restored
+        | AlertKind::DeadLetter
+        | AlertKind::DeadWebhook => false,
+    }
 }

@@ -74,6 +74,15 @@ async fn unknown_query_names_stop_commands_and_health() {
     assert_eq!(world.commands().len(), 1, "the create");
     let answer = world.admin(&format!("GET /orders/{id}/webhooks?state=paid&Limit=1")).await;
     answer.refused(400, "query: \"state\", \"Limit\" is not one of limit, offset");
+    let page = "limit, offset, cursor, format";
+    let orders = format!(
+        "query: \"state\" is not one of {page}, created_from, created_before, status, merchant_order_id"
+    );
+    world.admin("GET /orders?state=paid").await.refused(400, &orders);
+    world
+        .admin("GET /wallets?state=paid")
+        .await
+        .refused(400, "query: \"state\" is not known here, nothing is");
     let answer = world.admin("GET /health?verbose=1&verbos=1").await;
     answer.refused(400, "query: \"verbos\" is not one of verbose");
     // Load balancers add parameters of their own.

@@ -92,9 +92,12 @@ fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
 
 /// The last payment that failed to confirm, or that was unknown when it left the chain, in words.
 fn left(story: &Story) -> Option<String> {
-    let has_left = |of: &&Transfer| {
-        of.status == TransferStatus::FailedToConfirm
-            || of.status == TransferStatus::NoMatchedDeposit && of.orphaned_at.is_some()
+    let has_left = |transfer: &&Transfer| match transfer.status {
+        TransferStatus::FailedToConfirm => true,
+        TransferStatus::NoMatchedDeposit => transfer.orphaned_at.is_some(),
+        TransferStatus::WaitingForConfirmation
+        | TransferStatus::WaitingForMatch
+        | TransferStatus::Matched => false,
     };
     let transfer = story.transfers.iter().rfind(has_left)?;
     let Transfer { value_text, observation, block, blockchain, .. } = transfer;
@@ -220,18 +223,29 @@ fn of_transfer(story: &Story, transfer: &Transfer) -> Meaning {
             Meaning::plain("The chain no longer has this transfer: no money came.".to_owned())
         }
         TransferStatus::Matched => Meaning::plain("It pays an order that is not known any more."),
-        TransferStatus::NoMatchedDeposit if transfer.reason == Some(UnknownReason::OwnWallet) => {
-            Meaning::plain(
+        TransferStatus::NoMatchedDeposit => match transfer.reason {
+            Some(UnknownReason::OwnWallet) => Meaning::plain(
                 "It comes from a wallet of the configuration and is no payment of a customer.",
-            )
-        }
-        TransferStatus::NoMatchedDeposit => Meaning::with(
-            format!("{value_text} {coin} came that no order is known for: it pays nothing."),
-            format!(
-                "find its order by amount (tidemark find {value_text}) and attach it with POST \
-                 /api/v1/admin/transfers/{transfer_id}/attach (docs/merchant/admin.md); {}",
-                refund(story)
             ),
-        ),
+            Some(
+                UnknownReason::NoDeposit
+                | UnknownReason::AmountMismatch
+                | UnknownReason::SenderMismatch
+                | UnknownReason::BeforeDeposit
+                | UnknownReason::Late
+                | UnknownReason::AlreadyPaid
+                | UnknownReason::OrderCancelled
+                | UnknownReason::OtherContract
+                | UnknownReason::Stopped,
+            )
+            | None => Meaning::with(
+                format!("{value_text} {coin} came that no order is known for: it pays nothing."),
+                format!(
+                    "find its order by amount (tidemark find {value_text}) and attach it with POST \
+                     /api/v1/admin/transfers/{transfer_id}/attach (docs/merchant/admin.md); {}",
+                    refund(story)
+                ),
+            ),
+        },
     }
 }
