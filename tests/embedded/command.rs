@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
 use testkit::harness::{
-    Chain, Tidemark, WALLET, WEBHOOK, eventually, executable, exits, tron_address,
+    Chain, Tidemark, WALLET, WEBHOOK, errand, eventually, executable, exits, tron_address,
 };
 use testkit::process::signal;
 
@@ -102,8 +102,11 @@ fn commands_that_make_no_sense_are_refused() {
         ("tail orders --where status", 64, "must be FIELD=VALUE"),
         ("tail orders --text --json", 64, "cannot be used with"),
     ] {
-        let printed = exits(dir.path(), &line.split(' ').collect::<Vec<_>>(), code);
-        assert!(printed.contains(expected), "{line}: {printed}");
+        let output = errand(dir.path(), &line.split(' ').collect::<Vec<_>>());
+        let refusal = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {refusal}");
+        assert!(refusal.contains(expected), "{line}: {refusal}");
+        assert_eq!(text(&output.stdout), "", "{line}");
     }
     assert!(!data.exists(), "nothing is made");
 }

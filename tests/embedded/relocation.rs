@@ -124,7 +124,7 @@ async fn agrees(shop: &Shop, dir: &Path, matched: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_a_whole_move_is_exits() {
+async fn what_is_not_a_whole_move_is_refused() {
     let shop = Shop::open().await;
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [old, new] = dirs.each_ref().map(|dir| dir.path());

@@ -43,33 +43,39 @@ pub(crate) struct Options {
 /// The log or the tables failed, or it was interrupted; run it again.
 pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     settings.check_tables()?;
-    match (&settings.store, &options.into) {
+    let work = match (&settings.store, options.into) {
         (BackEnd::Embedded, Some(_)) => {
             return Err(misuse(
                 "--into: is for store.backend = \"cql\"; embedded tables are replaced when the new ones are complete",
             ));
         }
-        (BackEnd::Cql(old), Some(into)) if old.keyspace == *into => {
+        (BackEnd::Cql(old), Some(into)) if old.keyspace == into => {
             return Err(misuse(
                 "--into: store.keyspace is this keyspace already; without --into it is made again in place",
             ));
         }
-        (BackEnd::Cql(_), Some(into)) if let Err(problem) = check_keyspace(into) => {
+        (BackEnd::Cql(_), Some(into)) if let Err(problem) = check_keyspace(&into) => {
             return Err(misuse(format!("--into: {problem}")));
         }
-        _ => {}
-    }
+        (BackEnd::Embedded, None) => Work::Replace,
+        (BackEnd::Cql(_), None) => Work::InPlace,
+        (BackEnd::Cql(old), Some(into)) => {
+            let mut new = old.clone();
+            new.keyspace = into;
+            Work::Into(Box::new([old.clone(), new]))
+        }
+    };
     telemetry::init_log(&settings.telemetry)?;
     let readiness = Readiness::default();
     let log = open_existing_log(&settings, &readiness).await?;
     let (shown, stopped) = Shown::until_stopped();
-    match (&settings.store, options.into) {
-        (BackEnd::Embedded, _) => {
-            let dir = settings.process.data_dir.clone();
+    match work {
+        Work::Replace => {
+            let dir = settings.process.data_dir;
             let replace = move || replace(&dir, &log, shown);
             tokio::task::spawn_blocking(replace).await?
         }
-        (BackEnd::Cql(_), None) => {
+        Work::InPlace => {
             // Waits for nodes that do not respond.
             let tables = tokio::select! {
                 tables = open_tables(&settings, &readiness) => tables?,
@@ -78,12 +84,15 @@ pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Res
             fit::refuse_others(&*log, &*tables).await?;
             tokio::task::spawn_blocking(move || in_place(&*log, &*tables, shown)).await?
         }
-        (BackEnd::Cql(old), Some(keyspace)) => {
-            let mut new = old.clone();
-            new.keyspace = keyspace;
-            into(log, old, &new, shown).await
-        }
+        Work::Into(keyspaces) => into(log, &keyspaces, shown).await,
     }
+}
+
+enum Work {
+    Replace,
+    InPlace,
+    /// Copies from one keyspace to another.
+    Into(Box<[CqlConfig; 2]>),
 }
 
 /// Rebuilds the tables, returns the counts. Blocks.
@@ -157,8 +166,7 @@ fn replace(dir: &std::path::Path, log: &Arc<dyn Log>, mut shown: Shown) -> anyho
 
 async fn into(
     log: Arc<dyn Log>,
-    old: &CqlConfig,
-    new: &CqlConfig,
+    [old, new]: &[CqlConfig; 2],
     mut shown: Shown,
 ) -> anyhow::Result<Outcome> {
     for table in store::cql::create_missing(old).await? {
