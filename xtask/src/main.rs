@@ -29,8 +29,8 @@ const USAGE: &str = "cargo xtask <command>
   services [run]  fetch what the tests need and say where it is; `run` starts Kafka and Cassandra too,
                   until the end of standard input
   bench [NAME [ARGUMENT...]]
-                  measure: amounts, machine, ingest, pipeline, orders, webhooks, api, process, kafka, tables
-                  (default: all); the arguments are the measurement's own
+                  measure: machine, pipeline, webhooks, api, process, reconcile, kafka (default: all);
+                  the arguments are the measurement's own
   release VERSION [--tested]
                   docs/internals/releasing.md: check, test, freeze the schemas, commit, tag, pack; no push
   pack            build and pack the tag at HEAD for this machine's kind";

@@ -56,7 +56,7 @@ const PARTS: [Part; 31] = {
         ("kafka_crash", "broker::", &[Jars], Waiting),
         ("black_box", "webhook_crash::distributed", &[Servers], Waiting),
         ("kafka_crash", "webhooks::", &[Jars], Waiting),
-        ("back_ends", "cql_tables::", &[Jars, Servers], Waiting),
+        ("back_ends", "cql_tables::", &[Servers], Waiting),
         ("back_ends", "repair::", &[Servers], Waiting),
         ("back_ends", "rebuild::", &[Servers], Waiting),
         ("kafka_crash", "kill::", &[Servers], Computing),
