@@ -1,5 +1,5 @@
-//! Changes of orders, read from the topic `orders` itself: for a shop that missed a webhook or an answer. The log is
-//! ordered, so a reader that resumes at its cursor misses none, whatever the tables have.
+//! Changes of orders, read from the topic `orders` itself: for a shop that missed a webhook or an answer. A reader that
+//! resumes at its cursor misses no change, even if the tables lag.
 
 use std::sync::Arc;
 

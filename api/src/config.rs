@@ -1,5 +1,5 @@
 //! The sections `[admin]`, `[merchant]`, `[[wallets]]`, `[orders]` and `[matching]`. The executable passes
-//! what other stages need of them.
+//! other stages the values that they need.
 
 use std::collections::HashSet;
 use std::str::FromStr;
@@ -37,7 +37,7 @@ mod strength;
 pub use admin::{AdminSecret, Scope};
 pub use merchant::Merchant;
 
-/// An idle chain publishes a head every 30 s: with a shorter maximum it would be offered at times, or never.
+/// Minimum of `head_age_max`. An idle chain has a new head only every 30 s: a lower maximum would often exclude it.
 const HEAD_AGE_LEAST: Duration = Duration::from_secs(60);
 const HEAD_TOO_YOUNG: &str = "must be at least 1m: an idle chain is published every 30 s";
 
@@ -68,7 +68,7 @@ pub struct Orders {
     pub late_payments: LatePayments,
 }
 
-/// Treatment of a payment after its order expired, while its amount is kept for it.
+/// Treatment of a payment within the late window of an expired or cancelled order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatePayments {
     /// It pays nothing and is reported.
@@ -82,7 +82,7 @@ two_words!(LatePayments: "report" = Report, "accept" = Accept);
 /// `[matching]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Matching {
-    /// Amounts for customers who choose at checkout.
+    /// Amounts for customers who choose chain or coin at checkout.
     pub amounts: Amounts,
     /// Number of decimal places of a raised amount.
     pub digits: u8,
@@ -94,7 +94,7 @@ pub struct Matching {
     pub head_age_max: Duration,
 }
 
-/// Amounts for customers who choose at checkout.
+/// Amounts for customers who choose chain or coin at checkout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amounts {
     /// The order's own, if it is free.
@@ -145,7 +145,7 @@ impl Config {
         let mut section = source.section("merchant");
         let merchant = Merchant::read(&mut section);
         let named = |number| format!("admin.secrets[{number}].secret");
-        // Both merchant secrets may be equal, before and after a rotation.
+        // The previous merchant secret may equal the current one, before and after a rotation.
         let previous = merchant.previous_secret.as_ref().unwrap_or(&merchant.secret);
         let mut secrets = vec![
             ("merchant.secret".to_owned(), &merchant.secret),
@@ -186,8 +186,8 @@ impl Config {
         Self { admin_secret, operators, merchant, wallets, orders, matching, receivers }
     }
 
-    /// Keys before a rotation that are easy to guess. They are accepted nevertheless: otherwise a weak key could not be
-    /// rotated without an outage.
+    /// Warnings about previous keys that are easy to guess. Such keys are accepted, so that a weak key can be rotated
+    /// without an outage.
     #[must_use]
     pub fn weak_secrets(&self) -> Vec<String> {
         let Merchant { previous_secret, previous_link_secret, .. } = &self.merchant;

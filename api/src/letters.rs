@@ -16,8 +16,8 @@ pub const LETTERS: TopicPartition =
     TopicPartition { topic: Topic::DeadLetters, partition: Partition(0) };
 /// Option of `tidemark dead-letters replay` that trusts a letter whose record has expired.
 pub const WITHOUT_ORIGINAL: &str = "--without-original";
-/// Maximum age of a record to put back, in microseconds. Newer events of an older delivery's order are no longer known.
-/// An older command may restart an order that has ended and been forgotten.
+/// Maximum age of a record to put back, in microseconds. An older delivery could follow newer events of its order that
+/// the webhooks stage has forgotten. An older command could restart an ended order that the processor has forgotten.
 const AGE_MAX_MICROS: i64 = KEPT_SECONDS * 1_000_000;
 const OLD_EVENT: &str = "the event is more than 7 days old: resend it with the Admin API, which sends the present status";
 const OLD_COMMAND: &str = "the command is more than 7 days old: what it asks about may have ended and been forgotten, and \
@@ -27,7 +27,7 @@ const ASK_ANEW: &str = "what an operator asks for is not believed on a letter's 
 const PROCESSORS: &str =
     "what only the processor writes is not believed on a letter's word: it asks again by itself";
 
-/// Content of a letter. Every stage may write letters, so a letter alone is not trusted.
+/// Replay of a letter: its record and the audit entry. Every stage may write letters, so a letter alone is not trusted.
 #[derive(Debug)]
 pub struct Draft {
     record: NewRecord,
@@ -35,8 +35,8 @@ pub struct Draft {
     offset: Offset,
     content: Value,
     audit: NewRecord,
-    /// Set where the letter's copy alone could move money or become a signed webhook. If the original record has
-    /// expired, the letter is then refused, with this alternative.
+    /// Alternative to a replay if the original record has expired. Set for deliveries and for all commands but those of
+    /// clients: these letters are then refused.
     instead: Option<&'static str>,
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn letter_at(log: &dyn Log, number: i64) -> Result<Option<DeadLetter>
     Ok(found.and_then(|record| schemas::decode(record.value.as_deref()?).ok()))
 }
 
-/// Record at an offset; none if it does not exist, since the offset comes from a letter or a URL.
+/// Record at an offset; none if the log does not have it. An offset from a letter or a URL may be any number.
 fn record_at(
     log: &dyn Log,
     of: TopicPartition,

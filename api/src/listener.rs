@@ -49,7 +49,7 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n\r\nthe service is busy, try again";
 
-/// Listening address and its connections.
+/// Limits and state of the connections to one listening address.
 #[derive(Clone)]
 pub(crate) struct Listener {
     entrance: Entrance,

@@ -11,7 +11,7 @@ use crate::{Bounds, Error, Log, Offset, Records, TopicPartition};
 
 /// Maximum number of newest records read; an alert raised only before them is not seen.
 const RECORDS_MAX: i64 = 20_000;
-/// Maximum number of alerts kept; the oldest go first.
+/// Maximum number of alerts kept; events are evicted before conditions, the oldest first.
 const OPEN_MAX: usize = 2_000;
 const PAGE: usize = 500;
 /// The partition that holds the alerts.
@@ -49,7 +49,7 @@ impl OpenAlerts {
             next = last.offset.next().min(bounds.end);
             self.next = Some(next);
             for record in page.iter().take_while(|record| record.offset < bounds.end) {
-                // A kind of a newer version is left to that version.
+                // An unreadable record is skipped: its kind may be of a newer version.
                 if let Ok(alert) = record.read() {
                     self.apply(alert);
                 }
@@ -81,7 +81,7 @@ impl OpenAlerts {
         }
     }
 
-    /// The open alert of a name: when it began, and its newest message.
+    /// The open alert of a name, with its start and its newest message.
     #[must_use]
     pub fn get(&self, alert_id: &str) -> Option<&Alert> {
         self.open.get(alert_id)

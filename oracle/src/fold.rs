@@ -2,8 +2,8 @@
 //!
 //! Every step has a record of its inputs in their order. [`explain`] replays the inputs in that order and checks that
 //! the machines write exactly the records of the log, byte for byte and in partition order, and that each step's
-//! changes are its entries. If any order of the inputs explains all outputs, then nothing is lost, duplicated or
-//! renamed. So the claimed order need not be trusted. If it does not explain them, the [`Flaw`] has the expected and
+//! changes are its changelog entries. If any order of the inputs explains all outputs, then nothing is lost, duplicated
+//! or renamed. So the claimed order need not be trusted. If it does not explain them, the [`Flaw`] has the expected and
 //! the found content.
 //!
 //! The changelogs must be complete: compaction would drop entries.

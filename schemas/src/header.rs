@@ -1,4 +1,4 @@
-//! The headers of a record, kept as the bytes they are stored as: most records have none.
+//! The headers of a record, in their stored form. Most records have none.
 
 /// W3C trace context, propagated from a record to the records that it causes.
 pub const HEADER_TRACEPARENT: &str = "traceparent";

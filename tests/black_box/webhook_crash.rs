@@ -143,7 +143,7 @@ async fn distributed_kills_keep_webhooks_in_order() {
         shop.orders_max = shop.orders() + 4 * ORDERS;
         let name = victim.process.name().to_owned();
         let kill = || {
-            // Restarted at once under its name: the old session keeps the partitions.
+            // Restarted at once under its name: as a static group member it keeps its partitions.
             let killed = std::mem::replace(victim, start(&name));
             killed.process.kill();
         };

@@ -45,7 +45,7 @@ impl Interface {
         read
     }
 
-    /// Adds a section without tables as one row, unless it has subsections or is the introduction.
+    /// Adds a section without rows as one row, unless it has subsections or is the introduction.
     fn end_section(&mut self, next: &str) {
         let section = self.section.clone();
         let has_rows = self.rows.iter().any(|(of, _)| *of == section);
@@ -99,7 +99,7 @@ impl Interface {
     }
 }
 
-/// The test of a row, and the decision that interprets the row if it is not literal.
+/// The test of a row, and the decision about a row that is not taken literally.
 struct Test {
     name: String,
     file: String,

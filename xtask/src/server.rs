@@ -13,11 +13,11 @@ use crate::guard::Guard;
 /// Maximum time that a server takes to start on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// A server of a test lives for seconds: Java's optimising compiler would take half of their processor
+/// A server of a test lives for seconds: Java's optimising compiler would take half of its processor
 /// time. Measurements are release builds and use it.
 pub(crate) const COMPILER: &str =
     if cfg!(debug_assertions) { "-XX:TieredStopAtLevel=1" } else { "-XX:+TieredCompilation" };
-/// Maximum number of bytes of its output in the error when a server ends by itself.
+/// Maximum number of bytes of a server's output in the error when it does not start.
 const QUOTED_BYTES: usize = 4000;
 
 /// A server with its data in a folder of the caller's. It is killed when this value is dropped, and
@@ -94,7 +94,7 @@ impl Server {
     /// Starts it again, on the same port and data, and waits until it listens.
     ///
     /// # Errors
-    /// If Java is missing, or it does not listen in time; with what it printed.
+    /// If Java is missing, or the server ends or does not listen in time; with its output.
     pub fn restart(&mut self) -> Result<()> {
         self.kill();
         let file = File::options().create(true).append(true).open(&self.output)?;

@@ -27,8 +27,8 @@ impl Commands {
         self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)
     }
 
-    /// Copy of an ended order, for a processor that has forgotten it; `None` for a pending one. Its version exceeds any
-    /// that a restore has lost.
+    /// Copy of an ended order, for a processor that has forgotten it; `None` for a pending one. Its version is at
+    /// least every version that a restore of the log has lost.
     fn ended(&self, order: &Order) -> EndedOrder {
         let version = order.version.max(self.log.incarnation().0);
         let has_ended = order.status != OrderStatus::Pending;

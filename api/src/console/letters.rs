@@ -25,7 +25,7 @@ use crate::page::Html;
 /// Bytes of the content of a record that are shown.
 const CONTENT_BYTES_MAX: usize = 20_000;
 
-/// All letters, and their alerts.
+/// Page of the list of letters, and their open alerts.
 pub(crate) fn list(open: &OpenAlerts, found: &Newest<DeadLetter>, visit: &Visit) -> Page {
     let row = |(number, letter): &(i64, DeadLetter)| {
         vec![

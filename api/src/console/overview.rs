@@ -32,7 +32,7 @@ pub(crate) struct Overview {
     pub(crate) survey: Survey,
     /// Number of today's orders (UTC) by status.
     today: Vec<(OrderStatus, usize)>,
-    /// Unknown payments of the last day, at most `ROWS`.
+    /// Number of unknown payments of the last day, at most `ROWS`; none if the tables did not answer in time.
     unknown: Option<usize>,
 }
 

@@ -1,5 +1,5 @@
 //! Transfers that the customer of an order sees on the page, and in how much detail (decision 79).
-//! Wallets are shared: a transfer that may be another customer's is mentioned, never named.
+//! Wallets are shared: a transfer that may be another customer's is mentioned without details.
 
 use schemas::record::{Order, OrderDeposit, Transfer};
 use schemas::{
@@ -22,7 +22,7 @@ const AFTERWARDS_SECONDS: i64 = 3600;
 pub(crate) enum Claim {
     /// Named by the order, or identified by drawn digits or by sender: it is shown.
     Own,
-    /// Others may have sent it as well: its arrival is mentioned, without any detail.
+    /// Perhaps of another customer: its arrival is mentioned, without any detail.
     Possible,
 }
 
@@ -109,8 +109,8 @@ fn is_possible(order: &Order, transfer: &Transfer, deposit: &OrderDeposit, asked
     let until = order.expires_at.plus(AFTERWARDS_SECONDS);
     let is_in_time = (from..=until).contains(&transfer.block.timestamp);
     let is_sender = order.expecting_wallet_address.is_none_or(|of| {
-        // From another sender it is another customer's, except exactly the asked amount: then the
-        // customer probably used a wrong wallet.
+        // A transfer from another sender is another customer's, unless it has exactly the asked amount:
+        // then the customer probably used a wrong wallet.
         of == transfer.observation.from_address || value == asked
     });
     let is_amount = value == order.amount || Likeness::is_rounded(asked, value);

@@ -118,7 +118,7 @@ impl Failure {
     /// From a body that is no JSON-RPC: some endpoints refuse in another form.
     pub(crate) fn from_body(body: &str) -> Self {
         let refusal = classify(None, body);
-        // Other nonsense is a broken answer, not a refusal.
+        // An unknown body that does not mention a batch is a broken answer, not a refusal.
         let smaller_batch_may_do = refusal == Refusal::Transient && names_batch(body);
         Self {
             smaller_batch_may_do,
@@ -127,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// As [`Failure::from_body`], of a body as it came.
+    /// As [`Failure::from_body`], of raw bytes.
     pub(super) fn from_bytes(body: &[u8]) -> Self {
         Self::from_body(&start(body))
     }

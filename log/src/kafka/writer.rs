@@ -38,7 +38,8 @@ impl KafkaWriter {
     /// Fences earlier writers of the name.
     ///
     /// # Errors
-    /// [`Error::Transient`] if the log cannot be reached, or another one is opened right now.
+    /// [`Error::Transient`] if the log cannot be reached, or another writer of the name is opened right now;
+    /// [`Error::Fenced`] if that writer has the newer claim.
     pub(super) fn open(shared: Arc<Shared>, name: &str) -> Result<Self, Error> {
         shared.verify([CLAIMS])?;
         let name = format!("{}{name}", shared.config.prefix);

@@ -37,8 +37,8 @@ fn additions(rule: &AmountRule) -> Vec<u128> {
 }
 
 impl Shop {
-    /// Amount of the deposit that an order gets at this wallet, and the deposit that had it: a free amount, or else that
-    /// of the deposit closed first, of a paid one if possible.
+    /// Amount of an order's new deposit at this wallet, and the index of the closed deposit that loses it, if any.
+    /// If no amount is free, the deposit that closed first loses its own, a paid one if possible.
     pub(super) fn amount_at(
         &self,
         order: &ModelOrder,

@@ -22,7 +22,7 @@ use crate::process;
 use crate::settings::Settings;
 use crate::stage::Stage;
 
-/// Maximum wait for a chain: ingest checks it again every half a minute.
+/// Maximum wait until a chain is followed: ingest checks its contracts again every 30 s.
 const FOLLOWED_WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// Plays the story against the API at `base`.
@@ -67,7 +67,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Waits until both chains are followed: new contracts are seen at ingest's next check.
+/// Waits until both chains are followed: ingest finds the demo's new contracts at its next check.
 async fn until_followed(log: &dyn Log, chains: [Blockchain; 2]) -> anyhow::Result<()> {
     let deadline = Instant::now() + FOLLOWED_WAIT_MAX;
     for blockchain in chains {

@@ -50,7 +50,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Reads the counts. Tests without a result failed.
+    /// Reads the counts. Tests without a result count as failed.
     fn new(name: String, tests: usize, end: End, text: &str, took: Duration) -> Self {
         let result = Counts::parse(text);
         let mut counts = result.unwrap_or_default();
@@ -84,7 +84,7 @@ impl Outcome {
     }
 }
 
-/// The first lines of each panic, without long values.
+/// The first lines of the first panics, each cut to a maximum width.
 fn panics(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let is_panic = |line: &&str| line.starts_with("thread '") && line.contains(" panicked at ");

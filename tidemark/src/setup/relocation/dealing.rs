@@ -26,8 +26,8 @@ impl Dealing {
         }
     }
 
-    /// Returns the new partition of a record. Records by lane have their wallet as key; others go to the first lane of
-    /// their chain: no stage reads them again.
+    /// Returns the new partition of a record. A lane's record without a wallet as key moves to the first lane of its
+    /// chain: no stage reads it again.
     pub(super) fn partition(self, from: TopicPartition, key: &[u8]) -> Partition {
         if self.keeps(from.topic) {
             return from.partition;
