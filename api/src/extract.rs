@@ -123,8 +123,10 @@ bodies! {
     Body: "64 KiB",
     /// A customer's body.
     SmallBody: "4 KiB",
-    /// A form of the page.
+    /// A form of the checkout page.
     Form: "1 KiB",
+    /// A form of the console.
+    ConsoleForm: "2 KiB",
 }
 
 /// Reads a body. The route sets the limit; `limit` is its name in the refusal.

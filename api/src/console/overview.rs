@@ -119,17 +119,20 @@ fn stops(rows: &[ChainRow]) -> Vec<String> {
     all.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// Class and text of the page's title.
+fn verdict(problems: usize, is_complete: bool) -> (&'static str, String) {
+    match problems {
+        0 if is_complete => ("well", "All is well".to_owned()),
+        0 => ("wrong", "Not everything could be asked".to_owned()),
+        1 => ("wrong", "1 thing needs you".to_owned()),
+        count => ("wrong", format!("{count} things need you")),
+    }
+}
+
 pub(crate) fn render(overview: &Overview) -> Page {
     let survey = &overview.survey;
     let problems = judge::problems(survey);
-    let is_complete = survey.unknown.is_empty();
-    let verdict = match problems.len() {
-        0 if is_complete => "All is well".to_owned(),
-        0 => "Not everything could be asked".to_owned(),
-        1 => "1 thing needs you".to_owned(),
-        count => format!("{count} things need you"),
-    };
-    let kind = if problems.is_empty() { "well" } else { "wrong" };
+    let (kind, verdict) = verdict(problems.len(), survey.unknown.is_empty());
     let values = [("all", problems.iter().map(of_problem).collect::<Html>())];
     let listed = plain("<ul class=\"problems\">{{all}}</ul>", &values);
     let listed = if problems.is_empty() { Html::default() } else { listed };
@@ -189,4 +192,19 @@ fn of_dead(webhooks: &Webhooks) -> Html {
         webhooks.dead.iter().flatten().map(row),
         "None that was not delivered since.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_complete_survey_can_be_well() {
+        let kinds =
+            [(0, true), (0, false), (1, true), (2, false)].map(|(problems, is_complete)| {
+                let (kind, _) = verdict(problems, is_complete);
+                kind
+            });
+        assert_eq!(kinds, ["well", "wrong", "wrong", "wrong"]);
+    }
 }

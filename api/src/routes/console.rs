@@ -48,7 +48,7 @@ use crate::console::{
     records, transfer,
 };
 use crate::error::{Answer, Refusal};
-use crate::extract::{Form, Named};
+use crate::extract::{ConsoleForm as Form, Named};
 use crate::inspect::reader::Reader;
 use crate::inspect::search::{self, Subject};
 use crate::inspect::wanted::Wanted;

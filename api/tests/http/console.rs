@@ -245,7 +245,9 @@ async fn a_form_of_another_site_or_session_does_nothing() {
         let nobody = with_form(world.at_operators(&route), &[("form", &*own.form)]);
         assert_eq!(Answer::to(nobody).await.header("location"), "/console/sign-in");
         let long = "x".repeat(2048);
-        assert_eq!(own.post(path, &[("long", &long)]).await.status, 413, "{path}");
+        let answer = own.post(path, &[("long", &long)]).await;
+        assert_eq!(answer.status, 413, "{path}");
+        assert!(answer.body.contains("2 KiB"), "{path}: {}", answer.body);
     }
     let foreign = world.at_operators("POST /console/sign-in").header("Origin", "https://evil.test");
     let foreign = Answer::to(with_form(foreign, &[("secret", OPERATOR)])).await;
