@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::guard::Guard;
 
 /// Maximum time that a server takes to start on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A server of a test lives for seconds: Java's optimising compiler would take half of its processor
 /// time. Measurements are release builds and use it.
