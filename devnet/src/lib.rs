@@ -17,6 +17,7 @@
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
+mod answer;
 mod block;
 mod chain;
 mod config;

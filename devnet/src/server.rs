@@ -4,20 +4,14 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, post};
-use axum::{Json, Router};
-use serde_json::Value;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::param::RpcError;
-use crate::rpc::Method;
-use crate::{Chain, Config, Error, Fault, rpc, tron};
+use crate::answer::{Served, json_rpc};
+use crate::{Chain, Config, Error, rpc, tron};
 
 /// Most bytes of a request body.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -130,56 +124,6 @@ impl Devnet {
     }
 }
 
-/// The served chain and its shutdown token.
-#[derive(Clone)]
-pub(crate) struct Served {
-    pub(crate) chain: Chain,
-    /// Cancelled when the server shuts down.
-    token: CancellationToken,
-}
-
 fn router(served: Served) -> Router {
     Router::new().fallback(json_rpc(rpc::call_method)).with_state(served)
-}
-
-/// Answers the POSTs of JSON-RPC by `method`.
-pub(crate) fn json_rpc(method: Method) -> MethodRouter<Served> {
-    post(move |State(served): State<Served>, body: Bytes| async move {
-        respond(&served, &body, method).await
-    })
-}
-
-/// Answers a request of JSON-RPC, unless a fault is armed.
-async fn respond(served: &Served, body: &[u8], method: Method) -> Response {
-    let Served { chain, token } = served;
-    let body: Option<Value> = serde_json::from_slice(body).ok();
-    if let Some(body) = &body {
-        rpc::count(chain, body);
-    }
-    let answer = |refusal: Option<&RpcError>| {
-        let answer = body.as_ref().map(|body| rpc::answer(chain, body, method, refusal));
-        Json(answer.unwrap_or_else(rpc::parse_error)).into_response()
-    };
-    let fault = chain.switches().take_fault();
-    match fault {
-        None => answer(None),
-        Some(Fault::HttpStatus(status)) => as_is(status, "fault injected"),
-        Some(Fault::Body { status, text }) => as_is(status, text),
-        Some(Fault::RpcError { code, message }) => answer(Some(&RpcError { code, message })),
-        Some(Fault::Malformed) => {
-            let json = [(header::CONTENT_TYPE, "application/json")];
-            (json, r#"{"jsonrpc":"2.0","id":1,"result":["#).into_response()
-        }
-        Some(Fault::Hang(duration)) => {
-            // Cut short by a shutdown, which must not wait for it.
-            drop(tokio::time::timeout(duration, token.cancelled()).await);
-            answer(None)
-        }
-    }
-}
-
-/// Response of this status and body.
-pub(crate) fn as_is(status: u16, text: impl IntoResponse) -> Response {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (status, text).into_response()
 }

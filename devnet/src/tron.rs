@@ -25,7 +25,7 @@ use axum::response::Response;
 use axum::routing::post;
 use serde_json::Value;
 
-use crate::server::{Served, as_is, json_rpc};
+use crate::answer::{Served, as_is, json_rpc};
 
 /// A node that has no capacity for the request: HTTP 200, on both interfaces.
 pub const BUSY: &str =
