@@ -145,9 +145,9 @@ impl Reads {
         }
         transfers.truncate(2 * SIGHTINGS_MAX);
         possible.truncate(SIGHTINGS_MAX);
-        let seen = |of| SeenTransfer::new(of, &chains, &self.catalog);
-        let transfers = transfers.into_iter().map(seen).collect();
-        let possible = possible.into_iter().map(seen).collect();
+        let seen =
+            |found: Vec<_>| found.into_iter().map(|of| self.seen_transfer(of, &chains)).collect();
+        let (transfers, possible) = (seen(transfers), seen(possible));
         Ok(Checkout { order, chains, transfers, possible })
     }
 
@@ -165,6 +165,11 @@ impl Reads {
         Ok(found)
     }
 
+    fn seen_transfer(&self, transfer: Transfer, chains: &[ChainRow]) -> SeenTransfer {
+        let terms = self.catalog.terms(transfer.blockchain);
+        SeenTransfer::new(transfer, chains, terms, self.catalog.match_window_seconds())
+    }
+
     /// The transfers of a transaction to the wallets of an order's deposits, since the order's creation.
     pub(crate) async fn transaction(
         &self,
@@ -177,8 +182,7 @@ impl Reads {
         for place in places(&order) {
             transfers.extend(self.transaction_at(place, from, hash).await?);
         }
-        let seen = |of| SeenTransfer::new(of, &chains, &self.catalog);
-        Ok(transfers.into_iter().map(seen).collect())
+        Ok(transfers.into_iter().map(|of| self.seen_transfer(of, &chains)).collect())
     }
 
     /// The transfers of a transaction to one wallet, among the latest since a time.

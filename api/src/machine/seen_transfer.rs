@@ -4,8 +4,8 @@ use schemas::record::{Order, Transfer};
 use schemas::{DepositState, UnixSeconds};
 use store::ChainRow;
 
-use super::catalog::Catalog;
 use super::{arrival, followed};
+use crate::terms::ChainTerms;
 
 /// Transfer and its confirmation progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,9 +40,13 @@ impl Checkout {
 }
 
 impl SeenTransfer {
-    pub(crate) fn new(transfer: Transfer, chains: &[ChainRow], catalog: &Catalog) -> Self {
+    pub(crate) fn new(
+        transfer: Transfer,
+        chains: &[ChainRow],
+        terms: Option<&ChainTerms>,
+        match_window_seconds: i64,
+    ) -> Self {
         let blockchain = transfer.blockchain;
-        let terms = catalog.terms(blockchain);
         let required = terms.and_then(|terms| terms.required(transfer.observation.value));
         let is_scan = |row: &&ChainRow| row.blockchain == blockchain && row.lane.is_none();
         let head = chains.iter().find(is_scan).map_or(transfer.block.number, |row| row.head.number);
@@ -51,7 +55,7 @@ impl SeenTransfer {
             Some(_) => 0,
             None => blocks.min(required.unwrap_or(i64::MAX)),
         };
-        let checked_by = arrival::checked_by(&transfer, catalog.match_window_seconds());
+        let checked_by = arrival::checked_by(&transfer, match_window_seconds);
         Self { transfer, confirmations, required, checked_by }
     }
 
@@ -62,12 +66,10 @@ impl SeenTransfer {
 
 #[cfg(test)]
 mod tests {
-    use runtime::config::Source;
     use schemas::record::{Block, example};
     use schemas::{Blockchain, UnixSeconds};
 
     use super::*;
-    use crate::{ChainTerms, Config};
 
     #[test]
     fn confirmations_count_up_to_those_required() {
@@ -77,11 +79,10 @@ mod tests {
             row.head.number = transfer.block.number + above;
             row
         };
-        let config = Config::read(&mut Source::parse(Config::DEFAULTS, "", []));
-        let catalog = |chains| Catalog::new(&config, Vec::new(), chains);
-        let with = |depth| {
-            let depths = vec![(None, depth)];
-            catalog(vec![ChainTerms { blockchain: Blockchain::Eth, chain_id: 1, depths }])
+        let terms = |depth| ChainTerms {
+            blockchain: Blockchain::Eth,
+            chain_id: 1,
+            depths: vec![(None, depth)],
         };
         let lane =
             ChainRow { lane: Some(0), head: Block { number: 0, ..transfer.block }, ..scan(0) };
@@ -89,11 +90,14 @@ mod tests {
             [(-1, Some(3), 1), (0, Some(3), 1), (1, Some(3), 2), (9, Some(3), 3), (9, None, 10)]
         {
             let rows = [lane.clone(), scan(above)];
-            let seen = SeenTransfer::new(transfer.clone(), &rows, &with(depth));
+            let seen = SeenTransfer::new(transfer.clone(), &rows, Some(&terms(depth)), 600);
             assert_eq!((seen.confirmations, seen.required), (expected, depth), "{above} above");
         }
         let orphan = Transfer { orphaned_at: Some(UnixSeconds(1)), ..transfer.clone() };
-        assert_eq!(SeenTransfer::new(orphan, &[scan(9)], &with(Some(3))).confirmations, 0);
-        assert_eq!(SeenTransfer::new(transfer, &[], &catalog(Vec::new())).required, None);
+        assert_eq!(
+            SeenTransfer::new(orphan, &[scan(9)], Some(&terms(Some(3))), 600).confirmations,
+            0
+        );
+        assert_eq!(SeenTransfer::new(transfer, &[], None, 600).required, None);
     }
 }
