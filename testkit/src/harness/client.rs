@@ -123,8 +123,11 @@ impl Client {
 
     /// Creates an order that is to be paid in USDT on a chain.
     pub async fn create(&self, reference: &str, amount: &str, chain: &str, webhook: &str) -> Value {
-        let body = payable(reference, amount, chain, webhook);
-        let (status, text) = self.service("/orders", &body, &[]).await.expect("an answer");
+        self.created(&payable(reference, amount, chain, webhook)).await
+    }
+
+    async fn created(&self, body: &Value) -> Value {
+        let (status, text) = self.service("/orders", body, &[]).await.expect("an answer");
         assert_eq!(status, StatusCode::CREATED, "{text}");
         serde_json::from_str(&text).expect("JSON")
     }
@@ -137,9 +140,7 @@ impl Client {
     /// Creates an order whose customer chooses how to pay; returns its id.
     pub async fn unpriced_order(&self, reference: &str, amount: &str, webhook: &str) -> String {
         let body = json!({ "order_id": reference, "amount": amount, "webhook_url": webhook });
-        let (status, text) = self.service("/orders", &body, &[]).await.expect("an answer");
-        assert_eq!(status, StatusCode::CREATED, "{text}");
-        id(&serde_json::from_str(&text).expect("JSON"))
+        id(&self.created(&body).await)
     }
 
     /// As [`Client::order`] with a key, retried while unavailable.
