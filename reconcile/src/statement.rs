@@ -68,11 +68,17 @@ impl Statement {
 
     fn line(&mut self, day: usize, coin: Stablecoin) -> Option<&mut Line> {
         let (from, to) = (*self.bounds.get(day)?, *self.bounds.get(day + 1)?);
-        let (blockchain, period) = (self.blockchain, Period { from, to });
-        let [matched, unknown, other, sent] = [Sum::default(); 4];
-        let (opening, closing) = (None, None);
-        let line =
-            Line { blockchain, coin, period, opening, matched, unknown, other, sent, closing };
+        let line = Line {
+            blockchain: self.blockchain,
+            coin,
+            period: Period { from, to },
+            opening: None,
+            matched: Sum::default(),
+            unknown: Sum::default(),
+            other: Sum::default(),
+            sent: Sum::default(),
+            closing: None,
+        };
         Some(self.lines.entry((day, coin)).or_insert(line))
     }
 

@@ -69,11 +69,17 @@ impl fmt::Display for Cause {
 
 impl Error {
     /// Adds the operation that failed.
-    pub(crate) fn context(mut self, what: impl fmt::Display) -> Self {
-        if let Self::Transient(cause) | Self::Fatal(cause) = &mut self {
-            *cause = cause.clone().context(what);
+    pub(crate) fn context(self, what: impl fmt::Display) -> Self {
+        match self {
+            Self::Transient(cause) => Self::Transient(cause.context(what)),
+            Self::Fatal(cause) => Self::Fatal(cause.context(what)),
+            other @ (Self::SchemaMissing { .. }
+            | Self::SchemaOutdated { .. }
+            | Self::TablesMissing { .. }
+            | Self::Dropped { .. }
+            | Self::SchemaNewer { .. }
+            | Self::Replication { .. }) => other,
         }
-        self
     }
 }
 

@@ -1,11 +1,12 @@
 //! `orders` and `transfers.unknown` -> `webhooks.dispatch`, exactly once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use log::consumer::{Handler, Member, Plan};
 use log::{NewRecord, Record, StageContext, Step, Unreadable, dead_letter};
 use schemas::record::{Delivery, Transfer};
-use schemas::{Layout, Stablecoin, Topic};
+use schemas::{Amount, Layout, Stablecoin, Topic};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -22,7 +23,9 @@ pub fn run_dispatcher(config: &Config, context: &StageContext) -> Result<(), Err
 
 pub(super) struct Dispatcher {
     layout: Layout,
-    config: Config,
+    /// URL to which unknown transfers are delivered.
+    url: Option<String>,
+    dust_threshold: BTreeMap<Stablecoin, Amount>,
     /// Dust of the current step.
     dust: Vec<Stablecoin>,
 }
@@ -52,7 +55,9 @@ impl Handler for Dispatcher {
 
 impl Dispatcher {
     pub(super) fn new(layout: Layout, config: &Config) -> Self {
-        Self { layout, config: config.clone(), dust: Vec::new() }
+        let url = config.unknown_transfer_webhook_url.clone();
+        let dust_threshold = config.dust_threshold.clone();
+        Self { layout, url, dust_threshold, dust: Vec::new() }
     }
 
     fn dispatch(&mut self, record: &Record) -> Result<Option<NewRecord>, Error> {
@@ -75,11 +80,11 @@ impl Dispatcher {
             Ok(decide_order(&record.read()?))
         } else {
             let transfer: Transfer = record.read()?;
-            if is_dust(&transfer, &self.config.dust_threshold) {
+            if is_dust(&transfer, &self.dust_threshold) {
                 self.dust.push(transfer.observation.stablecoin);
                 return Ok(None);
             }
-            Ok(decide_transfer(&transfer, self.config.unknown_transfer_webhook_url.as_deref()))
+            Ok(decide_transfer(&transfer, self.url.as_deref()))
         }
     }
 }
