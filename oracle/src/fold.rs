@@ -22,7 +22,7 @@ use schemas::{Layout, OrderId, Partition, Topic};
 
 use crate::machine_model::delivered::Delivered;
 use output::Outputs;
-pub(crate) use output::is_altered;
+pub(crate) use output::{is_altered, is_before_similar};
 pub use reading::{Positions, Reading, committed};
 pub(crate) use reading::{is_changelog, is_steps};
 use replay::Replay;

@@ -10,7 +10,8 @@ use schemas::record::{InputRun, Order, ProcessorStep, Transfer};
 use schemas::{OrderCause, Stage, Topic, UnknownReason};
 
 use crate::fold::{
-    Explanation, FlawKind, Positions, Reading, explain, flaws, is_altered, is_changelog, is_steps,
+    Explanation, FlawKind, Positions, Reading, explain, flaws, is_altered, is_before_similar,
+    is_changelog, is_steps,
 };
 use crate::load::Shop;
 use crate::machine_model::ledger::Ledger;
@@ -118,12 +119,11 @@ impl Planting<'_> {
         self.reading.records(self.of)
     }
 
-    /// Index of a record that fits, at two thirds of all that do.
-    fn choose(&self, fits: impl Fn(&Record) -> bool) -> usize {
-        let places = (0..self.records().len()).filter(|at| fits(&self.records()[*at]));
-        let places: Vec<_> = places.collect();
-        assert!(!places.is_empty(), "no record of {} fits", self.of);
-        places[places.len() * 2 / 3]
+    /// Index of a record that fits: the first from two thirds of all on.
+    fn choose(&self, fits: impl Fn(usize) -> bool) -> usize {
+        let count = self.records().len();
+        let mut places = (count * 2 / 3..count).chain(0..count * 2 / 3);
+        places.find(|at| fits(*at)).unwrap_or_else(|| panic!("no record of {} fits", self.of))
     }
 
     /// Checks that the planted flaw is found as one of these kinds: the order of reading may decide which. It may cause
@@ -153,8 +153,15 @@ impl Planting<'_> {
 
     fn check_records(&self, written: &impl Fn(&Record) -> bool) {
         // Not the first entry of a step: without it, the other entries would belong to the step before.
-        let at = self.choose(|record| written(record) && record.header(NEXT_HEADER).is_none());
-        let record = &self.records()[at];
+        // Not a record before a similar one, which would be taken for its alteration.
+        let records = self.records();
+        let at = self.choose(|at| {
+            let record = &records[at];
+            written(record)
+                && record.header(NEXT_HEADER).is_none()
+                && !is_before_similar(self.reading, records, at)
+        });
+        let record = &records[at];
         // If the record is an input of the other machine, its outputs may be found first, as foreign.
         let kinds = [FlawKind::Lost, FlawKind::Foreign];
         self.check("lost", at, &kinds, |all| drop(all.remove(at)));
@@ -166,8 +173,8 @@ impl Planting<'_> {
         });
         self.check("renamed", at, &[FlawKind::Lost], |all| all[at] = Arc::new(renamed(record)));
         // A tombstone has no value to alter.
-        let at = self.choose(|record| written(record) && record.value.is_some());
-        let altered = altered(self.reading, &self.records()[at]);
+        let at = self.choose(|at| written(&records[at]) && records[at].value.is_some());
+        let altered = altered(self.reading, &records[at]);
         self.check("altered", at, &[FlawKind::Changed], |all| all[at] = Arc::new(altered));
     }
 

@@ -288,6 +288,18 @@ pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -
         || is_alteration(topic, before, after) && authors.author(record) == authors.author(altered)
 }
 
+/// `true` if the next output of the same machine is this one with at most two fields changed.
+pub(crate) fn is_before_similar(reading: &Reading, records: &[Arc<Record>], at: usize) -> bool {
+    let (authors, record) = (Authors::of(reading), &records[at]);
+    let author = authors.author(record);
+    let mut later = records[at + 1..].iter().filter(|later| is_output(later));
+    let next = later.find(|later| authors.author(later) == author);
+    next.is_some_and(|next| {
+        let [value, next_value] = [record, next].map(|record| record.value.as_deref());
+        record.key == next.key && is_alteration(record.from.topic, value, next_value)
+    })
+}
+
 /// `true` if `there` is the expected value with at most two fields changed, not another record.
 fn is_alteration(topic: Topic, expected: Option<&[u8]>, there: Option<&[u8]>) -> bool {
     let [wanted, found] = [expected, there].map(|value| describe(topic, value));
