@@ -8,9 +8,13 @@ use crate::fetch;
 use crate::shell::{self, cargo};
 use crate::tools::{self, Kit};
 
-/// Format, clippy and docs; the first that fails ends it.
-pub(crate) fn lints() -> Result<()> {
-    shell::run(cargo().args(["fmt", "--all", "--check"]))?;
+/// Format of the code.
+pub(crate) fn format() -> Result<()> {
+    shell::run(cargo().args(["fmt", "--all", "--check"]))
+}
+
+/// Clippy and docs, by this cargo; the first that fails ends it.
+pub(crate) fn lints(cargo: fn() -> Command) -> Result<()> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
     shell::run(cargo().args(clippy))?;
     let doc = ["doc", "--workspace", "--no-deps", "--quiet"];
@@ -47,7 +51,8 @@ pub(crate) fn advisories() -> Result<()> {
 /// The lints, the dependencies and the tidy test.
 pub(crate) fn run() -> Result<()> {
     tools::check(Kit::Check)?;
-    lints()?;
+    format()?;
+    lints(cargo)?;
     dependencies()?;
     shell::run(cargo().args(["test", "--package", "tidemark-tests", "--test", "tidy"]))
 }

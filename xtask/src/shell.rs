@@ -1,6 +1,6 @@
 //! Runs other programs and logs them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -14,7 +14,21 @@ pub(crate) fn root() -> PathBuf {
 /// The cargo that runs us. Without data for incremental builds, a first build of our crates takes a
 /// quarter less: set where `CI` is, as no second build follows there.
 pub(crate) fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    prepared(Command::new(program()))
+}
+
+/// The same at the lowest priority.
+pub(crate) fn idle_cargo() -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(program());
+    prepared(command)
+}
+
+fn program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+fn prepared(mut command: Command) -> Command {
     if std::env::var_os("CI").is_some() {
         command.env("CARGO_INCREMENTAL", "0");
     }

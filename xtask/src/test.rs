@@ -78,7 +78,12 @@ pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
     if scope == Scope::Fast {
         variables.push(("TIDEMARK_TEST_CASES", FAST_CASES.to_owned()));
     }
-    let mut outcomes = queue::run(jobs, &variables, &folder)?;
+    let mut lints = Ok(());
+    let mut outcomes = queue::run(jobs, &variables, &folder, || {
+        if scope == Scope::All {
+            lints = check::lints(shell::idle_cargo);
+        }
+    })?;
     outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
     print(&format!("\nchecks, downloads and build: {:.1} s", preparation.as_secs_f32()));
     outcomes.iter().for_each(|outcome| print(&outcome.to_string()));
@@ -87,10 +92,12 @@ pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
         print(&line);
     }
     print(&counts.to_string());
+    lints?;
     Ok(counts.is_success())
 }
 
-/// The checks and the build. What all tests need is fetched beside them.
+/// The quick checks and the build. What all tests need is fetched beside them. Clippy and docs follow beside the last
+/// tests.
 fn prepare(scope: Scope<'_>) -> Result<(Built, Variables)> {
     if let Scope::Cql(nodes) = scope {
         nodes.reach()?;
@@ -104,7 +111,7 @@ fn prepare(scope: Scope<'_>) -> Result<(Built, Variables)> {
         let fetching = threads.spawn(|| {
             fetch::fetch(&Need::ALL.into()).inspect_err(|error| shell::say(&format!("{error:#}")))
         });
-        check::lints()?;
+        check::format()?;
         check::dependencies()?;
         let built = build::all()?;
         let fetched = fetching.join().map_err(|_| anyhow!("the downloads panicked"))??;

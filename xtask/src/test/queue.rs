@@ -102,7 +102,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs all jobs: one thread takes them from the front, another from the back, and those that must be alone run last.
+/// Runs all jobs: one thread takes them from the front, another from the back, and those that must be alone run last,
+/// beside `idle`.
 ///
 /// # Errors
 /// If a job cannot be started.
@@ -110,6 +111,7 @@ pub(super) fn run(
     jobs: Vec<Job<'_>>,
     variables: &Variables,
     folder: &Folder,
+    idle: impl FnOnce() + Send,
 ) -> Result<Vec<Outcome>> {
     let (alone, jobs): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_alone);
     let queue =
@@ -120,7 +122,10 @@ pub(super) fn run(
         front.join().map_err(|_| anyhow!("a thread of tests panicked"))?
     })?;
     *lock(&queue.jobs) = alone;
-    queue.work("front", VecDeque::pop_front)?;
+    std::thread::scope(|threads| {
+        threads.spawn(idle);
+        queue.work("front", VecDeque::pop_front)
+    })?;
     Ok(queue.ended.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
