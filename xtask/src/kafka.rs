@@ -9,8 +9,9 @@ use anyhow::{Context, Result, ensure};
 use crate::port::free_port;
 use crate::server::{COMPILER, Server, class_path};
 
-/// Settings of every broker of ours. Cleaning and retention run at once, sessions may be short, and
-/// lost transactions are aborted soon, so that tests need not wait for minutes.
+/// Settings of every broker of ours. Cleaning and retention run each second, sessions may be short, and
+/// lost transactions are aborted soon, so that tests need not wait for minutes. Each such run visits
+/// every partition: more frequent ones would take a third of the broker's processor time.
 const PROPERTIES: &str = "\
 process.roles=broker,controller
 node.id=1
@@ -21,16 +22,16 @@ offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=4
-transaction.abort.timed.out.transaction.cleanup.interval.ms=200
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=100
 auto.create.topics.enable=false
 log.initial.task.delay.ms=0
-log.retention.check.interval.ms=200
+log.retention.check.interval.ms=1000
 log.segment.delete.delay.ms=100
-log.cleaner.backoff.ms=100
+log.cleaner.backoff.ms=1000
 log.cleaner.dedupe.buffer.size=33554432
 message.max.bytes=16777216
 replica.fetch.max.bytes=16777216
