@@ -261,13 +261,12 @@ impl Installation {
         }
     }
 
-    /// Trades for some time, once in each `interval`.
-    pub(crate) fn trade_for(&mut self, shop: &mut Shop, time: Duration, interval: Duration) {
-        let begun = Instant::now();
-        while begun.elapsed() < time {
-            let round = Instant::now();
+    /// Trades for these rounds, each at least `interval` long.
+    pub(crate) fn trade_slowly(&mut self, shop: &mut Shop, rounds: u32, interval: Duration) {
+        for _ in 0..rounds {
+            let begun = Instant::now();
             shop.trade();
-            while round.elapsed() < interval {
+            while begun.elapsed() < interval {
                 self.receive(POLL_INTERVAL);
             }
         }

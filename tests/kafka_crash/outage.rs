@@ -23,12 +23,12 @@ use xtask::{Server, cassandra};
 
 use crate::scenario::Scenario;
 
-/// Length of the outage.
-const AWAY: Duration = Duration::from_secs(20);
+/// Rounds of the load in the outage, at least 20 s.
+const ROUNDS_AWAY: u32 = 80;
+/// Minimum length of a round.
+const TRADE_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum time of a call meanwhile.
 const CALL_MAX: Duration = Duration::from_secs(60);
-/// Interval of the load's rounds meanwhile.
-const TRADE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Two projectors as threads.
 struct Projectors {
@@ -131,9 +131,9 @@ fn tables_are_complete_after_an_outage() {
     while taken != projectors.taken() {
         assert!(begun.elapsed() < DEADLINE, "it is still committed");
         taken = projectors.taken();
-        scenario.installation.trade_for(&mut scenario.shop, AWAY / 4, TRADE_INTERVAL);
+        scenario.installation.trade_slowly(&mut scenario.shop, ROUNDS_AWAY / 4, TRADE_INTERVAL);
     }
-    scenario.installation.trade_for(&mut scenario.shop, AWAY / 4 * 3, TRADE_INTERVAL);
+    scenario.installation.trade_slowly(&mut scenario.shop, ROUNDS_AWAY / 4 * 3, TRADE_INTERVAL);
     assert_eq!(projectors.taken(), taken, "nothing is committed whose rows are not written");
     assert!(!projectors.are_up_to(&*scenario.installation.log), "there was work for them");
     server.restart().unwrap();
