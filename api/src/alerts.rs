@@ -16,7 +16,7 @@ pub struct AlertEnd {
 }
 
 impl AlertEnd {
-    /// None if no alert of this name is open.
+    /// `None` if no open alert has this id.
     #[must_use]
     pub fn of(open: &OpenAlerts, alert_id: &str, reason: Option<String>) -> Option<Self> {
         Some(Self { alert: open.get(alert_id)?.clone(), reason })
@@ -40,7 +40,7 @@ impl AlertEnd {
         &self.alert
     }
 
-    /// Audit record of the request, to be written first.
+    /// Audit record of the request; written before [`Self::record`].
     pub fn audit(&self, by: &Asker, now: UnixMicros) -> Result<NewRecord, CodecError> {
         audit::record(&AuditEntry {
             order_id: self.alert.order_id,

@@ -15,7 +15,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// A command of the executable.
+    /// Requester of the commands of the `tidemark` executable.
     #[must_use]
     pub fn command_line() -> Self {
         Self { name: COMMAND_LINE.to_owned(), client: None }

@@ -166,7 +166,7 @@ impl Auth {
     /// The operator with this secret.
     ///
     /// # Errors
-    /// Nobody has this secret, or the client sent too many wrong ones.
+    /// The secret is not UTF-8, or nobody has it. A client that sent too many wrong ones is rate-limited.
     pub(crate) fn verify_secret(&self, given: &[u8], by: Option<Client>) -> Answer<Operator> {
         let refuse = |cause, refusal| {
             metrics::refusal("secret", cause);

@@ -12,7 +12,7 @@ use crate::machine::changes::{Position, Start, is_change};
 
 /// Records per read.
 const RECORDS: usize = 500;
-/// Maximum records read per answer: most change no status.
+/// Maximum records read per answer. Most records change no status, so a limit on changes alone does not bound the read.
 const SCANNED_MAX: usize = 5_000;
 /// Maximum difference between the log's clock and clients' clocks, in seconds.
 const CLOCKS_SECONDS: i64 = 300;

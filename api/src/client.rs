@@ -64,8 +64,8 @@ impl Client {
         Self { address: client, entrance }
     }
 
-    /// Key of its limits: the listener, and the IPv4 address or the /64 network of IPv6, whose addresses one customer
-    /// owns.
+    /// Rate-limit key: the listener, and the IPv4 address or the /64 network of IPv6, because one customer owns all
+    /// addresses of such a network.
     pub(crate) fn key(self) -> Key {
         let network = match self.address.to_canonical() {
             IpAddr::V6(address) => {

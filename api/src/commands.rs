@@ -36,7 +36,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum wait for the write of the row that the caller reads next; the write continues afterwards, and the projector
 /// repeats it.
 const ROW_TIMEOUT: Duration = Duration::from_millis(250);
-/// Maximum wait for the tables to report what can be paid.
+/// Maximum wait for the tables to report the chains on which an order can be paid.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which a create that awaits its first record also polls the tables, in case the record preceded the wait.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -162,7 +162,7 @@ impl Commands {
             match payable(&order, choice) {
                 Verdict::Done => return Ok(Created::before(order)),
                 Verdict::Refused(refusal @ Refusal::NotPending) => return Err(refusal),
-                // It may be payable by now.
+                // A deposit that was refused earlier may open now.
                 Verdict::Refused(_) | Verdict::Wait => {}
             }
             let request = self.catalog.chosen(&order, choice, &self.followed().await)?;
@@ -185,7 +185,8 @@ impl Commands {
         OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()))
     }
 
-    /// Chains to offer, from the tables. If those do not answer, every chain is offered, because the lane decides.
+    /// Chains to offer, from the tables. If the tables do not answer, every chain is offered: the wallet's lane checks
+    /// again before it opens a deposit.
     async fn followed(&self) -> Followed {
         match timeout(OFFER_TIMEOUT, self.store.chains()).await {
             Ok(Ok(chains)) => Followed::new(chains, self.clock.now().seconds()),
@@ -239,7 +240,7 @@ impl Commands {
                 Verdict::Wait => {}
                 Verdict::Done => return Ok(order),
                 Verdict::Refused(refusal) => {
-                    // A repeated request finds the row.
+                    // So that a repeated request finds the order in the tables.
                     self.write_row(&order).await;
                     return Err(refusal);
                 }

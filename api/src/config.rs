@@ -97,9 +97,9 @@ pub struct Matching {
 /// Amounts for customers who choose chain or coin at checkout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amounts {
-    /// The order's own, if it is free.
+    /// The order's own while it is free, otherwise one raised within [`Matching::limit`].
     ExactFirst,
-    /// The order's own, with drawn digits below one cent added.
+    /// The order's own with drawn digits added, below one cent as long as such an amount is free.
     Unique,
 }
 
@@ -279,7 +279,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
                 if let Some(whose) = nobodys(address) {
                     section.problem("address", &format!("is {whose}: what is sent there is lost"));
                 }
-                // A wallet that loses money is kept, so that its other problems are reported in the same run.
+                // A refused wallet is kept, so that checks of the wallets report its other problems in the same run.
                 wallets.push(Wallet { blockchain, address, stablecoins, retired });
             }
         }

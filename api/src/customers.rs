@@ -38,7 +38,7 @@ impl Customers {
         Self { limits, refused: Occasions::default(), refusal, clock }
     }
 
-    /// Counts a request of its client.
+    /// Counts a request against the limit of its client's address.
     pub(crate) fn admit(&self, request: &Request) -> Answer<()> {
         let client: Option<&Client> = request.extensions().get();
         let Some((limits, client)) = self.limits.as_ref().zip(client) else { return Ok(()) };

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemas::{CodecError, TransferStatus};
 
-/// `Retry-After` of a failure on this side and of a limited address, in seconds.
+/// `Retry-After` of a server error and of a rate-limited address, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
 /// `Retry-After` of a rate-limited link, in seconds.
 const LIMIT_RETRY_AFTER_SECONDS: &str = "6";
@@ -74,7 +74,7 @@ pub(crate) enum Refusal {
     BodyLate,
     #[error("no wallet available for the selected chain and coin")]
     NoWallet,
-    /// The chain's scan is too old, or none of its wallets is watched.
+    /// The chain's scan is too old or has a gap, none of its wallets is watched, or an operator stopped the payments.
     #[error(
         "payments on the selected chain cannot be seen at present, choose another chain or try again later"
     )]

@@ -24,7 +24,7 @@ use crate::view::CheckoutView;
 
 use views::{View, Views};
 
-/// Read interval of the tables after a record of the order: they are written just after the log.
+/// Read interval of the tables after a record of the order: the projector writes them shortly after the log.
 const EAGER_INTERVAL: Duration = Duration::from_millis(200);
 /// Duration of the frequent reads after a record of the order.
 const EAGER_PERIOD: Duration = Duration::from_secs(5);
@@ -67,7 +67,8 @@ impl Events {
     /// nothing. The stream ends with the link, or with the process.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if too many views are open, and [`Refusal::TooManyOfAddress`] if the client has too many.
+    /// [`Refusal::Busy`] if too many views are open, in all or of this order. [`Refusal::TooManyOfAddress`] if the
+    /// client has too many.
     pub(crate) async fn follow(
         self,
         order_id: OrderId,
@@ -85,7 +86,7 @@ impl Events {
             Some((Ok::<_, Infallible>(event), live))
         });
         let mut response: Response = Sse::new(changes).into_response();
-        // Buffering proxies would hold the stream for ever.
+        // Without this header, a buffering proxy would hold the events back.
         response
             .headers_mut()
             .insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));

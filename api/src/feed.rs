@@ -17,18 +17,18 @@ use crate::{Error, metrics};
 
 /// Requests of customers that may wait at once. One more is refused as busy.
 const CUSTOMERS_MAX: usize = 8_000;
-/// Maximum listeners of one order, of every audience, with which a customer's request may still wait for it.
+/// Number of listeners of one order, of every audience, from which a further request of a customer is refused.
 const ORDER_CUSTOMERS_MAX: usize = 16;
 /// Live views of customers that may be open at once.
 const VIEWERS_MAX: usize = 4_000;
-/// Maximum listeners of one order, of every audience, with which a live view may still open. It is below
+/// Number of listeners of one order, of every audience, from which a further live view is refused. It is below
 /// `ORDER_CUSTOMERS_MAX`, so that live views leave room for commands.
 const ORDER_VIEWERS_MAX: usize = 8;
 const MERCHANTS_MAX: usize = 8_000;
 const OPERATORS_MAX: usize = 1_000;
 /// Buffered records of one order per listener. Few orders have more than ten in all.
 const RECORDS_MAX: usize = 64;
-/// Maximum wait of one poll, and so delay of a stop.
+/// Maximum wait of one poll, and therefore maximum delay of an orderly stop by this thread.
 const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Pause after the log could not be reached.
 const BACK_OFF: Duration = Duration::from_millis(250);
@@ -45,7 +45,7 @@ pub(crate) enum Audience {
     Operator,
 }
 
-/// Passes records of `orders` to listeners. Clones share it.
+/// Passes records of `orders` to listeners. Clones share their listeners.
 #[derive(Debug, Clone)]
 pub struct Feed(Arc<Shared>);
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemas::record::Order;
 use schemas::{Secret, UnixSeconds, sign_checkout, sign_return};
 
-/// Validity of a checkout link after its order's end, in seconds: the page shows the outcome.
+/// Validity of a checkout link after its order's expiry, in seconds, so that the page can show the outcome.
 const LINK_SECONDS: i64 = 24 * 3600;
 
 /// Signs links of an installation.
@@ -28,7 +28,7 @@ impl Links {
         Some(format!("{url}/checkout/{id}?exp={end}&sig={}", sign_checkout(&self.key, id, end)))
     }
 
-    /// Proof of the status that an order has now: the time and a MAC over both.
+    /// Proof of the status that an order has now: the time, and a MAC over order id, status and time.
     pub(crate) fn proof(&self, order: &Order, now: UnixSeconds) -> String {
         format!("{now}.{}", sign_return(&self.key, order.order_id, order.status, now))
     }

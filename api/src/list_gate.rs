@@ -21,8 +21,8 @@ impl Default for ListGate {
 }
 
 impl ListGate {
-    /// Returns the result of a read under a permit. The permit is held until the read ends, even without a caller: a
-    /// started query is not cancelled.
+    /// Returns the result of a read under a permit. The permit is held until the read ends, even if the caller is gone:
+    /// a started query is not cancelled.
     pub(crate) async fn take<T: Send + 'static>(
         self,
         read: impl Future<Output = Answer<T>> + Send + 'static,

@@ -35,9 +35,9 @@ use crate::client::{Client, Entrance, is_trusted};
 use crate::machine::occasions::Occasions;
 use crate::metrics;
 
-/// Maximum bytes of a request's head, path and headers together: twice what proxies forward.
+/// Maximum bytes of a request's head, path and headers together: twice the usual limit of proxies.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Wait at an orderly stop for a request in flight to arrive: it is answered as the last of its connection.
+/// Wait at an orderly stop for a request that the client has just sent: it is answered as the last of its connection.
 const LAST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 /// Maximum delay of an orderly stop by a request that has only partly arrived.
 const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
@@ -109,11 +109,11 @@ impl Listener {
     fn admit(&self, stream: TcpStream, peer: IpAddr, router: &TowerToHyperService<Router>) {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             metrics::connection_refused();
-            // The send buffer of a new connection has room.
+            // Fits without waiting: the send buffer of a new connection is empty.
             drop(stream.try_write(FULL));
             return;
         };
-        // Without TCP_NODELAY, answers are only late.
+        // A failure to set TCP_NODELAY only delays answers, so it is ignored.
         drop(stream.set_nodelay(true));
         let connection = self.clone().connection(stream, peer, router.clone(), place);
         tokio::spawn(connection);
@@ -172,7 +172,7 @@ impl Listener {
         builder.writev(false);
         let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
-            // An error concerns this client alone.
+            // A connection error affects only this client; the listener continues.
             _ = served.as_mut() => return,
             () = self.stop.cancelled() => {}
         }

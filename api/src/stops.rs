@@ -12,7 +12,7 @@ use crate::error::Invalid;
 /// Key of the commands of a stop, which concern a whole lane.
 const KEY: &str = "lane";
 
-/// [`StopRequest::parse`] for a request whose field `subject` may have the defect.
+/// [`StopRequest::parse`], with a defect reported as one of the field `subject`.
 pub(crate) fn request(
     subject: &str,
     on: Option<Blockchain>,
@@ -59,13 +59,13 @@ impl StopRequest {
         Ok(Self { scope, subject: format!("{subject}{on}"), begins })
     }
 
-    /// The wallet or contract that is to be stopped. One that is not watched would stop nothing.
+    /// The wallet or contract to stop. Callers refuse an address that is not watched: its stop would have no effect.
     #[must_use]
     pub fn address_to_stop(&self) -> Option<Address> {
         self.scope.address.filter(|_| self.begins)
     }
 
-    /// The only chain, if one was named.
+    /// The chain to which the stop is limited, if any.
     #[must_use]
     pub fn chain(&self) -> Option<Blockchain> {
         self.scope.blockchain
@@ -92,7 +92,7 @@ impl StopRequest {
         &self.subject
     }
 
-    /// Audit record of the request, to be written first.
+    /// Audit record of the request; written before [`Self::commands`].
     pub fn audit(&self, by: &Asker, now: UnixMicros) -> Result<NewRecord, CodecError> {
         let action = if self.begins { AuditAction::Stop } else { AuditAction::Resume };
         audit::record(&AuditEntry { subject: Some(self.subject.clone()), ..by.entry(action, now) })

@@ -6,7 +6,7 @@ use schemas::{Amount, Blockchain};
 #[derive(Debug, Clone)]
 pub struct ChainTerms {
     pub blockchain: Blockchain,
-    /// Chain id for wallets; another than the chain's own on a development or test network.
+    /// Chain id for the customer's wallet; differs from the chain's own on a development or test network.
     pub chain_id: u64,
     /// Required confirmations by amount: each entry is for amounts below its bound, in ascending order; the last has no
     /// bound. `None` where the network's own finality is awaited.

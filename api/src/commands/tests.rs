@@ -83,7 +83,7 @@ struct World {
     commands: Commands,
     store: Arc<dyn Store>,
     reads: Counting,
-    /// Removed last.
+    /// Temporary directory of log and tables; removed on drop.
     _dir: TempDir,
 }
 
@@ -122,7 +122,7 @@ async fn a_command_without_an_answer_ends_as_busy() {
     assert_eq!(commands.cancel(order_id).await, Err(Refusal::Busy));
     assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
     assert_eq!(commands.mark_paid(&Operator::first(), order_id).await, Err(Refusal::Busy));
-    // An orderly stop ends the feed, and with it the wait. The time passes once both wait.
+    // An orderly stop ends the feed, and with it the wait. The paused clock advances once both futures wait.
     let begun = Instant::now();
     let stop = async {
         sleep_until(begun + STORE_POLL_INTERVAL).await;

@@ -39,7 +39,7 @@ pub(super) struct View {
 }
 
 impl Views {
-    /// None if the address has too many.
+    /// `None` if the address has too many views.
     pub(super) fn open(&self, order_id: OrderId, client: Option<Client>) -> Option<View> {
         let of = client.map(Client::key);
         let mut all = self.all();

@@ -24,8 +24,8 @@ pub(super) struct Timed {
     stream: TcpStream,
     progress: Arc<Progress>,
     bounds: Connections,
-    /// Fires at the end of the permitted silence or earlier, and is then set again: that costs less than moving it for
-    /// each request.
+    /// Fires at the deadline of the awaited input or earlier, and is then set again: that costs less than setting it
+    /// for each request.
     alarm: Pin<Box<Sleep>>,
     /// Write timeout; set while a write is blocked.
     stalled: Option<Pin<Box<Sleep>>>,
