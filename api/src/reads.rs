@@ -27,14 +27,15 @@ const ARRIVED: [TransferStatus; 3] = [
     TransferStatus::WaitingForMatch,
     TransferStatus::NoMatchedDeposit,
 ];
-/// Maximum transfers of a kind that are shown with an order.
+/// Maximum transfers named by an order that are shown with it. At most twice this number of its customer's transfers
+/// are shown in all, and at most this number of possible ones.
 const SIGHTINGS_MAX: usize = 8;
 
 /// Page size and maximum pages of a search: for a transaction among a wallet's latest transfers, and for orders that a
 /// transfer may be meant for.
 const SEARCHED: Page = Page { limit: 200, offset: 0 };
 const SEARCHED_PAGES_MAX: usize = 10;
-/// Clock tolerance, in seconds: a transfer's record may precede its order by as much.
+/// Clock tolerance, in seconds, by which a transfer's record may precede its order.
 const CLOCKS_SECONDS: i64 = 3600;
 
 /// Wallets and chains where the customer of an order was asked to pay, each pair once.
@@ -207,7 +208,7 @@ impl Reads {
         Ok(transfers)
     }
 
-    /// Scan position of each chain.
+    /// Progress of each chain and of its lanes.
     pub(crate) async fn chains(&self) -> Answer<Vec<ChainRow>> {
         Ok(self.store.chains().await?)
     }
@@ -270,7 +271,7 @@ impl Reads {
     }
 
     /// The address of a configured wallet. Its hex digits may have any case, because explorers and spreadsheets
-    /// change it. A mistyped digit finds no wallet, so nothing depends on the checksum.
+    /// change the case. A mistyped digit finds no wallet, so the checksum need not be verified.
     pub(crate) fn wallet(&self, wallet: &str) -> Answer<Address> {
         let lower = wallet.to_ascii_lowercase();
         let address = Address::parse(if lower.starts_with("0x") { &lower } else { wallet }).ok();

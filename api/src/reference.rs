@@ -101,7 +101,7 @@ fn escaped(text: &str) -> String {
     Html::from(text).into_string()
 }
 
-/// A text, or nothing.
+/// The text of a member; empty if it is missing.
 fn text<'a>(of: &'a Value, name: &str) -> &'a str {
     of[name].as_str().unwrap_or_default()
 }

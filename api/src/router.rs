@@ -45,8 +45,8 @@ const CREATE: &str = "/api/v1/service/orders";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay of answers 401 and 429: clients that guess secrets, or exceed limits, leave the cores to others.
 const REFUSAL_DELAY: Duration = Duration::from_millis(50);
-/// Headers that authenticate a request or make it repeatable. If one is given twice, a proxy in front may have read the
-/// other value.
+/// Headers that authenticate a request or make it repeatable. A request with two values of one is refused, because a
+/// proxy in front may have read the other value.
 const SINGLE_HEADERS: [&str; 3] =
     ["Service-Signature", "Service-Admin-Authorization", "Idempotency-Key"];
 
@@ -116,7 +116,7 @@ impl Routes {
         }
     }
 
-    /// Router for one address.
+    /// Router for one address, without the console.
     pub(crate) fn together(self) -> Router {
         finish(self.public.merge(self.operators), self.customers, true, self.state)
     }
@@ -187,7 +187,7 @@ fn finish(
     state: AppState,
 ) -> Router {
     let requests = metrics::Requests::default();
-    // One layer for all requests: each costs several allocations.
+    // One layer for all requests, because each layer costs several allocations.
     let observed = Observe { requests: requests.clone(), limit: None };
     let timed = Observe { requests, limit: Some(REQUEST_TIMEOUT) };
     let method_not_allowed = || async { Refusal::MethodNotAllowed };
@@ -253,7 +253,7 @@ fn late(request: &Request) -> Refusal {
     if request.uri().path() == CREATE { Refusal::MaybeCreated } else { Refusal::Busy }
 }
 
-/// The one of these headers that a request has twice.
+/// Header of [`SINGLE_HEADERS`] that a request has twice.
 fn repeated(headers: &HeaderMap) -> Option<&'static str> {
     SINGLE_HEADERS.into_iter().find(|name| headers.get_all(*name).iter().nth(1).is_some())
 }

@@ -81,7 +81,8 @@ view! {
     }
 }
 
-/// Chains whose confirmed blocks have not passed a pending order's deadline, by its record: it does not expire before.
+/// Chains whose confirmed blocks have not passed a pending order's deadline, according to its record. The order expires
+/// only after all of them have.
 fn waits_for(order: &Order) -> Vec<Blockchain> {
     let waits =
         |of: &&OrderDeposit| !matches!(of.state, DepositState::Closed | DepositState::Refused);
@@ -216,7 +217,7 @@ view! {
         blockchain: Blockchain = open.blockchain,
         #[serde(rename = "token")]
         stablecoin: Stablecoin = open.stablecoin,
-        // Displayed contract; others that were offered with it pay, too.
+        // Displayed contract; transfers of the coin's other accepted contracts pay, too.
         contract: Address = asked.contract,
         decimals: u8 = asked.decimals,
         wallet_address: Address = open.wallet_address,

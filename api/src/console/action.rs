@@ -61,7 +61,7 @@ actions! {
 }
 
 impl Action {
-    /// Its word in URLs.
+    /// Word of the action in URLs.
     pub(crate) const fn word(self) -> &'static str {
         let [word, ..] = self.texts();
         word
@@ -73,7 +73,7 @@ impl Action {
         done
     }
 
-    /// The action with this word in URLs. Two actions share `resend-webhook`, which gives that of orders.
+    /// The action with this word in URLs. Two actions share `resend-webhook`, for which the one on orders is returned.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|action| action.word() == word)
     }

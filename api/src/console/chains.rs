@@ -76,7 +76,7 @@ fn by_command(survey: &Survey) -> Html {
 /// Data of the page of the chains.
 pub(crate) struct Chains<'a> {
     pub(crate) survey: &'a Survey,
-    /// Stops in force, by the lanes of each chain.
+    /// Stops in force, as the lanes of each chain report them.
     pub(crate) stops: BTreeSet<(Blockchain, StopScope)>,
     pub(crate) wallets: &'a [Wallet],
     pub(crate) may_operate: bool,

@@ -203,7 +203,7 @@ pub(crate) fn plan(reader: &mut Reader<Served>, filter: &Filter, now: UnixMicros
 }
 
 impl Plan {
-    /// Notes on the webhooks that it leaves out.
+    /// Notes on the webhooks that the plan leaves out.
     fn around(&self, filter: &Filter) -> Html {
         let asked = (self.asked > 0)
             .then(|| format!("{} more were asked for already and are on their way.", self.asked));
@@ -234,7 +234,7 @@ impl Plan {
         action::confirm(Action::Redrive, what, fields, visit).at("/console/deliveries")
     }
 
-    /// The page of results, of those that were attempted.
+    /// Page of the results; `done` has only the webhooks that were attempted.
     pub(crate) fn done(&self, done: &[(Subject, Result<(), Refusal>)], filter: &Filter) -> Page {
         let row = |(subject, result): &(Subject, Result<(), Refusal>)| {
             let text = match result {

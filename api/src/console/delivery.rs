@@ -143,7 +143,7 @@ impl Webhook {
     }
 }
 
-/// Table of attempts. `to` returns the webhook's page of each, if it is another one.
+/// Table of attempts. `to` returns the page of an attempt's webhook, unless that is the current page.
 pub(super) fn table_of<'a>(
     attempts: impl Iterator<Item = &'a Attempt>,
     to: impl Fn(&Attempt) -> Option<String>,

@@ -22,7 +22,7 @@ use crate::inspect::reader::Reader;
 use crate::letters::{Draft, WITHOUT_ORIGINAL, letter_at, place};
 use crate::page::Html;
 
-/// Bytes of the content of a record that are shown.
+/// Maximum bytes of a record's content that are shown.
 const CONTENT_BYTES_MAX: usize = 20_000;
 
 /// Page of the list of letters, and their open alerts.

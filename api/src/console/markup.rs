@@ -21,7 +21,7 @@ pub(super) fn link(to: impl Into<Html>, text: impl Into<Html>) -> Html {
     plain("<a href=\"{{to}}\">{{text}}</a>", &[("to", to.into()), ("text", text.into())])
 }
 
-/// The link of a page's action.
+/// Link styled as a button.
 pub(super) fn button(to: impl Into<Html>, text: impl Into<Html>) -> Html {
     let values = [("to", to.into()), ("text", text.into())];
     plain("<a class=\"button\" href=\"{{to}}\">{{text}}</a>", &values)

@@ -186,7 +186,7 @@ pub(super) fn of_transfers(transfers: &[&Transfer], catalog: &Catalog) -> Html {
     table(&names, transfers.iter().map(row), "None.")
 }
 
-/// The webhook attempts of a story, the newest first, each with the page of its webhook.
+/// The webhook attempts of a story, the newest first, each with a link to its webhook.
 pub(super) fn of_attempts(story: &Story) -> Html {
     let attempts = story.events.iter().rev().filter_map(|event| {
         let Event::Attempt(attempt) = event else { return None };

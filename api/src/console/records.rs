@@ -15,13 +15,13 @@ pub(super) const RECORDS: usize = 50;
 
 /// A page of the records of a topic with one partition.
 pub(crate) struct Newest<T> {
-    /// Each with its number in the topic.
+    /// Each with its offset in the topic.
     pub(super) records: Vec<(i64, T)>,
     /// Cursor of the next, older page.
     before: Option<i64>,
 }
 
-/// Newest records, before a number if given. Unreadable records are left out. Blocks.
+/// Newest records, before an offset if given. Unreadable records are left out. Blocks.
 pub(crate) fn newest<T: Record>(
     log: &dyn Log,
     topic: Topic,

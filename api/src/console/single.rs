@@ -28,7 +28,7 @@ impl<T> Default for Single<T> {
 }
 
 impl<T: Send + Sync + 'static> Single<T> {
-    /// Returns the last reading, or a new one. It completes even without waiters.
+    /// Returns the last reading, or begins a new one, which completes even if all waiters have gone.
     pub(crate) async fn get(
         &self,
         now: UnixMicros,

@@ -96,7 +96,7 @@ fn of_transfer<P: Pages>(
         })?;
     }
     let mut events = Vec::new();
-    // The meaning depends on the order that it was probably meant for.
+    // The story's meaning depends on the order that the transfer was probably meant for.
     let meant = transfers.iter().rev().find_map(|transfer| transfer.candidate_order_id);
     if let Some(order) = meant {
         let row = reader.table(async |tables| tables.order_record(order).await)?;

@@ -92,8 +92,8 @@ impl<P: Pages> Reader<P> {
         Ok(found)
     }
 
-    /// Decodes records of partitions since a time, or those of a key, until the deadline. Unreadable records are
-    /// counted.
+    /// Decodes the records of partitions since a time, only those of one key if given, until the deadline. Unreadable
+    /// records are counted.
     pub fn scan<T: schemas::record::Record>(
         &mut self,
         topic: Topic,
@@ -113,7 +113,7 @@ impl<P: Pages> Reader<P> {
         Ok(())
     }
 
-    /// [`Self::scan`] of one partition up to the first record from which `take` makes something.
+    /// [`Self::scan`] of one partition, up to the first record for which `take` returns a value.
     pub(crate) fn find<T: schemas::record::Record, Found>(
         &mut self,
         topic: Topic,

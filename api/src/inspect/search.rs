@@ -12,11 +12,11 @@ use super::wanted::Wanted;
 
 /// Default period over which the topics are searched, in seconds.
 pub const SINCE_SECONDS: i64 = 30 * 24 * 3600;
-/// Number of newest hits to keep. Older ones are dropped once there are twice as many.
+/// Number of newest hits to keep. Older ones are dropped once twice this number is reached.
 const KEPT_MAX: usize = 1000;
 /// Maximum orders per reference read from the tables.
 const REFERENCES: Page = Page { limit: 50, offset: 0 };
-/// Each state of a transfer has a topic.
+/// Topics of transfers, one for each state.
 pub const TRANSFERS: [Topic; 5] = [
     Topic::TransfersDetected,
     Topic::TransfersConfirmed,
@@ -50,7 +50,7 @@ impl Hits {
         self.0.len()
     }
 
-    /// The one hit, if there is one.
+    /// The hit, if there is exactly one.
     pub fn only(&self) -> Option<Subject> {
         self.0.keys().next().copied().filter(|_| self.0.len() == 1)
     }

@@ -74,9 +74,9 @@ pub fn orders<P: Pages>(reader: &mut Reader<P>, now: UnixMicros) -> Result<Order
 pub struct Dead {
     /// With the time at which it was given up, newest first.
     pub subjects: Vec<(Subject, UnixMicros)>,
-    /// Number of the newest that were compared with later attempts.
+    /// Number of the newest subjects that were compared with later attempts.
     pub considered: usize,
-    /// Number of those whose webhook was given up, including those delivered since.
+    /// Number of subjects whose webhook was given up, including those delivered since.
     pub given_up: usize,
 }
 
@@ -158,7 +158,7 @@ pub fn open(alerts: &OpenAlerts) -> Vec<Alert> {
     open
 }
 
-/// `true` if another part of a survey shows it.
+/// `true` if another part of a survey shows alerts of this kind.
 const fn is_seen(kind: AlertKind) -> bool {
     match kind {
         AlertKind::ChainHalted

@@ -27,7 +27,7 @@ use crate::reads::Reads;
 
 /// Maximum lifetime of the cookie, in seconds; its link may expire earlier.
 const COOKIE_SECONDS_MAX: i64 = 30 * 24 * 3600;
-/// Files of the page have a version in their URL.
+/// Cache policy of the page's files. Their URLs have a version, so the content at a URL never changes.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
 /// State shared by the handlers of the page.
@@ -268,7 +268,7 @@ impl Customer {
         let mut to = format!("../{id}?lang={}", self.language.tag());
         if let Err(refusal) = done {
             let problem = problem(&refusal);
-            // The problem concerns the requested choice, not an open deposit.
+            // The requested choice was refused: the page offers the choices again, even if a deposit is open.
             let anew =
                 if matches!(problem, Problem::Unseen | Problem::Full) { "&change=1" } else { "" };
             to = format!("{to}{anew}&problem={}", problem.word());

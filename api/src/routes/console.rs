@@ -178,7 +178,7 @@ fn door(request: &Request) -> String {
     format!("/console/sign-in?{}", query.finish())
 }
 
-/// Target page after a form: only one of the console.
+/// Target page after the sign-in form. Only pages of the console are accepted, so that no link leads elsewhere.
 fn wanted(fields: &Query) -> Option<&str> {
     let is_page = |to: &&str| {
         let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
@@ -222,7 +222,7 @@ async fn operators_only(
     if !status.is_client_error() && !status.is_server_error() {
         return answer;
     }
-    // Refusals are short texts.
+    // The body of a refusal is a short text, far below this limit.
     let text = axum::body::to_bytes(answer.into_body(), FORM_BYTES_MAX).await.unwrap_or_default();
     console::refused(status, &visit, &String::from_utf8_lossy(&text), console.version)
 }

@@ -31,7 +31,8 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Log line of refusals to producers.
 const TOO_MANY_SCHEMAS: &str = "refused schemas: one address sends too many to the registry";
 
-/// Maximum bytes of a schema's text: twice our longest, for white space. A longer one is not ours.
+/// Maximum bytes of a schema's text: twice the longest known schema, to allow for white space. A longer text is not one
+/// of the known schemas.
 fn text_bytes_max() -> usize {
     static MAX: LazyLock<usize> = LazyLock::new(|| {
         let all = SchemaName::ALL.into_iter().flat_map(SchemaName::schemas);
@@ -68,8 +69,8 @@ pub(crate) fn routes<S>(topic_prefix: String, clock: Arc<dyn Clock>) -> Router<S
         .with_state(topic_prefix.into())
 }
 
-/// Maximum number of schemas that clients of one address may post in a second, and twice as many at
-/// once: producers post theirs when they start.
+/// Maximum number of schemas that clients of one address may post in a second, in bursts of twice
+/// this number: producers post their schemas when they start.
 const PARSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
 
 /// Limits requests that post a schema to be parsed. Those that only read are not limited.

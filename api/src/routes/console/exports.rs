@@ -75,7 +75,8 @@ impl Export {
         Ok(Some(rows.filter_map(|record| self.line(record)).collect()))
     }
 
-    /// Line of a record: of one that this version cannot read, only the number and the time.
+    /// Line of a record. A record that this version cannot read has only its number and time; as a webhook it has no
+    /// line, because the filter cannot be applied.
     fn line(&self, record: &Record) -> Option<String> {
         let value = record.value.as_deref()?;
         let decoded = schemas::decode_json(self.file.topic.spec().schema, value);
