@@ -1,5 +1,5 @@
-//! Decisions of the API, without I/O, clock or randomness: validity of a request, the command it
-//! becomes, the log record that answers it.
+//! Decisions of the API, without I/O or clock: validity of a request, the command it becomes, the
+//! log record that answers it. Only the ids of `creation::fresh_id` are random.
 
 pub(crate) mod arrival;
 pub(crate) mod attach;

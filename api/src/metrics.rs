@@ -83,7 +83,7 @@ pub(crate) fn lanes(rows: &[ChainRow], now: UnixSeconds) {
     }
 }
 
-/// Requests by their routes. Clones share them.
+/// Metrics of requests, by route. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Requests(Arc<RwLock<HashMap<Box<str>, Arc<OfRoute>>>>);
 
@@ -124,7 +124,7 @@ impl OfRoute {
     }
 }
 
-/// A request was not authorized, or its address makes too many.
+/// Counts a request that was not authorized, or whose address sent too many.
 pub(crate) fn refusal(kind: &'static str, cause: &'static str) {
     counter!(REFUSALS, "kind" => kind, "cause" => cause).increment(1);
 }

@@ -20,7 +20,7 @@ const AFTERWARDS_SECONDS: i64 = 3600;
 /// Certainty that a transfer is meant for an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Named by the order, or identified by drawn digits or by sender: it is shown.
+    /// Named by the order, tied to its deposit, or identified by drawn digits or by sender: shown in detail.
     Own,
     /// Perhaps of another customer: its arrival is mentioned, without any detail.
     Possible,
@@ -89,8 +89,8 @@ fn fits_place<'a>(
     Some((deposit, deposit.value.filter(|_| is_here)?))
 }
 
-/// `true` if the transfer has the order's named sender, or its drawn digits. Few digits do not count: they match by
-/// chance.
+/// `true` if the transfer has the order's named sender or its drawn digits, brings a near amount, and is not older than
+/// the order. Few digits do not count: they match by chance.
 fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
     let seen = &transfer.observation;
     let below = |of: Amount| of.parts() % ONE_CENT;

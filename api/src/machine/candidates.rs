@@ -5,7 +5,7 @@ use schemas::{Amount, Likeness, OrderId, TransferStatus, UnknownReason};
 
 use super::arrival::is_near;
 
-/// Maximum number that are shown.
+/// Maximum candidates of a transfer.
 const CANDIDATES_MAX: usize = 10;
 
 /// Order, and its deposit nearest to the transfer.
@@ -42,7 +42,7 @@ impl Candidate {
         format!("{sign}{}", Amount::from_parts(parts).unwrap_or(Amount::ZERO))
     }
 
-    /// The deposit of the order that the transfer is nearest to; none if it is near to none.
+    /// Candidate with the order's deposit that is nearest to the transfer; `None` if no deposit is near.
     fn of(transfer: &Transfer, order: &Order) -> Option<(Distance, Self)> {
         let wallet = transfer.observation.to_address;
         let here = order.deposits.iter().filter(|deposit| deposit.wallet_address == wallet);

@@ -100,7 +100,7 @@ impl Catalog {
     /// less; repeated requests for one order start at the same wallet.
     ///
     /// # Errors
-    /// Reason why the choice cannot be paid: for the merchant, who chose chain, stablecoin and
+    /// Reason why the choice cannot be paid, worded for a merchant who chose chain, stablecoin and
     /// amount.
     pub(crate) fn payment(
         &self,

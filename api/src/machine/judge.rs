@@ -8,7 +8,7 @@ use super::survey::{Chain, Group, Survey, id_of};
 
 /// Maximum age of the newest block of a followed chain.
 const HEAD_SECONDS_MAX: i64 = 300;
-/// Maximum lag of confirmation behind the head; a longer one means missing second answers.
+/// Maximum lag of confirmation behind the head. A longer lag usually means that no second endpoint answers.
 const CONFIRMED_SECONDS_MAX: i64 = 3600;
 /// Wait of a record above which its stage is behind.
 const LAG_SECONDS_MAX: i64 = 60;
@@ -165,7 +165,7 @@ fn of_webhooks(survey: &Survey) -> Vec<Problem> {
     found
 }
 
-/// The newest first.
+/// Problems of the open alerts, the newest first.
 fn of_alerts(survey: &Survey) -> Vec<Problem> {
     let newest = survey.alerts.iter().rev().take(ALERTS_MAX);
     let mut found: Vec<_> = newest.map(of_alert).collect();

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use schemas::UnixMicros;
 
-/// Maximum keys in memory. When as many are limited at once, all limits are reset: each then admits one more burst.
+/// Maximum keys in memory. If this number is limited at once, all limits are reset: each key gets one more burst.
 const KEYS_MAX: usize = 50_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +23,10 @@ impl Rate {
     /// Commands of the holder of a link.
     pub(crate) const LINK: Self = Self { burst: 8, interval_micros: 6_000_000 };
 
-    /// Wrong secrets and signatures of one address: 10 a second, and twice as many at once.
+    /// Wrong secrets and signatures of one address: 10 a second, in bursts of 20.
     pub(crate) const REFUSALS: Self = Self { burst: 20, interval_micros: 100_000 };
 
-    /// This number of requests a second, in bursts of twice as many. Above a million there is no limit.
+    /// This number of requests a second, in bursts of twice this number. Above a million there is no limit.
     pub(crate) fn per_second(requests: NonZeroU32) -> Self {
         let requests = i64::from(requests.get());
         Self { burst: 2 * requests, interval_micros: 1_000_000 / requests }

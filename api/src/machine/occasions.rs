@@ -17,7 +17,7 @@ impl Occasions {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, logged_at) = &mut *last;
         *count = count.saturating_add(1);
-        // A clock that was set back does not silence it.
+        // A clock that was set back does not suppress the log line.
         let is_recent = |at: UnixSeconds| now.0.abs_diff(at.0) < INTERVAL_SECONDS.unsigned_abs();
         if logged_at.is_some_and(is_recent) {
             return None;

@@ -72,7 +72,7 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
         Cause::NotPending if matches!(awaited, Awaited::Payment | Awaited::Cancel) => {
             (awaited, Verdict::Refused(Refusal::NotPending))
         }
-        // No answers. After PaymentChosen a wallet has yet to open the deposit or refuse it.
+        // Not answers. After PaymentChosen a lane has yet to open the deposit or refuse it.
         Cause::Created
         | Cause::PaymentChosen
         | Cause::NotPending

@@ -1,5 +1,5 @@
-//! Webhook of a transfer, resent by an operator (spec 4.2). The processor resends an order's: only the writer of the
-//! status knows it.
+//! Webhook of a transfer, resent by an operator (spec 4.2). The webhook of an order is resent by the processor, because
+//! only the writer of the status knows the present one.
 
 use schemas::record::{Delivery, Transfer};
 use schemas::{DeliveryKind, TransferStatus, UnixMicros, UnknownTransfer};

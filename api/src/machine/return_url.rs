@@ -46,7 +46,7 @@ impl ReturnUrl {
     pub(crate) fn of(&self, order: &Order, proof: &str) -> String {
         let id = order.order_id.to_string();
         let values = [&*id, &*order.merchant_order_id, order.status.as_str(), proof];
-        // Encoded braces of a value are no placeholders.
+        // Braces in a value are percent-encoded, so that no value adds a placeholder.
         let filled = |url: String, (name, value): (&&str, &str)| url.replace(name, &encoded(value));
         NAMES.iter().zip(values).fold(self.0.clone(), filled)
     }

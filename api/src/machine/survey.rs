@@ -30,7 +30,7 @@ pub struct Group {
     /// The stage, as `tidemark run` names it.
     pub stage: &'static str,
     pub name: &'static str,
-    /// Maximum number of unread records: on Kafka, transaction markers count too.
+    /// Upper bound of the number of unread records: on Kafka, transaction markers count too.
     pub lag: i64,
     /// Time at which the oldest of these records was appended.
     pub oldest: Option<UnixMicros>,
@@ -38,7 +38,7 @@ pub struct Group {
     pub members: Option<Vec<(String, usize)>>,
 }
 
-/// Orders that are not paid yet.
+/// Pending orders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Orders {
     pub pending: usize,
@@ -52,11 +52,11 @@ pub struct Orders {
 /// Webhooks that no receiver has acknowledged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Webhooks {
-    /// Maximum number that are being sent or wait for their next attempt.
+    /// Number that are being sent or wait for their next attempt, counted up to a maximum per partition.
     pub waiting: usize,
     /// Time at which the oldest of the waiting webhooks was announced.
     pub oldest: Option<UnixMicros>,
-    /// Subjects of webhooks that were given up and not delivered since; `None` if the tables do not say it.
+    /// Subjects of webhooks that were given up and not delivered since; `None` if the tables could not be read.
     pub dead: Option<Vec<Subject>>,
 }
 
@@ -79,7 +79,7 @@ pub struct Survey {
     /// `None` without tables.
     pub orders: Option<Orders>,
     pub webhooks: Webhooks,
-    /// Records that no stage could process: all that the topic has.
+    /// Number of records on `dead-letters`, including those that were put back.
     pub dead_letters: usize,
     /// Open alerts that no other part of the survey shows, the oldest first.
     pub alerts: Vec<Alert>,

@@ -23,7 +23,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// Unknown fields of a body, escaped for a header.
 ///
 /// # Errors
-/// One of them is not ignored.
+/// One of them must not be ignored.
 pub(crate) fn ignored(body: &[u8]) -> Result<Vec<String>, Invalid> {
     let given = json::field_names(body)?;
     let unknown = || given.iter().map(String::as_str).filter(|name| !KNOWN.contains(name));

@@ -1,4 +1,4 @@
-//! Templates with placeholders. They are files; inserted values are escaped, unless they are markup.
+//! Templates with placeholders, from files or literals. Inserted values are escaped, unless they are markup.
 
 use super::language::Language;
 
@@ -57,12 +57,12 @@ impl FromIterator<Self> for Html {
     }
 }
 
-/// A template file: `{{name}}` for a value, `{{t:key}}` for a text in the customer's language.
+/// A template: `{{name}}` for a value, `{{t:key}}` for a text in the customer's language.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Template(pub(crate) &'static str);
 
 impl Template {
-    /// Fills every placeholder. A missing value is empty: the tests fill each template.
+    /// Fills every placeholder. A missing value is empty in a release, and fails a debug assertion in tests.
     pub(crate) fn fill(self, language: Language, values: &[(&str, Html)]) -> Html {
         let mut parts = self.0.trim_end().split("{{");
         let mut filled = parts.next().unwrap_or_default().to_owned();

@@ -63,7 +63,7 @@ impl Language {
         Self::ALL.into_iter().find(|of| of.tag().eq_ignore_ascii_case(main))
     }
 
-    /// Language that a browser prefers by `Accept-Language`; English if it asks for none of ours.
+    /// Language that a browser prefers by `Accept-Language`; English if it prefers none of these.
     pub(crate) fn accepted(header: &str) -> Self {
         let mut best = (Self::English, 0);
         for range in header.split(',') {

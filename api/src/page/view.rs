@@ -63,7 +63,7 @@ pub(super) fn of(input: &PageInput<'_>) -> PageView {
     let main = problem.into_iter().map(|problem| refused(language, problem));
     let main = main.chain(arrived::notices(input)).chain([body]);
     let main = main.chain([arrived::look_up_form(input)]).collect();
-    // No refresh while the page shows an answer, so that it and a typed text stay.
+    // A refresh would remove the answer to a look-up, and text that the customer is typing.
     let refresh = refresh.filter(|_| input.look_up.is_none());
     PageView { main, news, refresh }
 }
@@ -240,7 +240,7 @@ fn call(input: &PageInput<'_>, deposit: &OrderDeposit, value: Amount) -> Call {
                 contract: contract.to_string(),
             }
         }
-        // No URI with an amount is standard: a wallet may read it as an amount of the chain's own coin.
+        // Tron has no standard URI with an amount: a wallet may read the amount as one of the chain's own coin.
         (AddressFamily::Tron, _) => Call { uri: format!("tron:{address}"), ..Call::default() },
         (AddressFamily::Evm, None) => Call::default(),
     }

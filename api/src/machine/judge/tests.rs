@@ -12,7 +12,7 @@ fn ago(seconds: i64) -> UnixMicros {
     UnixSeconds(NOW - seconds).micros()
 }
 
-/// A chain whose newest block has an age.
+/// A chain whose newest block has this age, in seconds.
 fn chain(age: i64) -> Chain {
     let block = Block { timestamp: UnixSeconds(NOW - age), ..example::chain_record().block };
     Chain {

@@ -173,7 +173,7 @@ const fn refund(story: &Story) -> &'static str {
     }
 }
 
-/// An order that a payment was probably meant for.
+/// Meaning of an unpaid order that an unknown payment was probably meant for.
 fn unpaid_by(story: &Story, transfer: &Transfer, order: &Order) -> Meaning {
     let Transfer { transfer_id, value_text, observation, block, .. } = transfer;
     let coin = observation.stablecoin;
@@ -210,7 +210,7 @@ fn unpaid_by(story: &Story, transfer: &Transfer, order: &Order) -> Meaning {
     )
 }
 
-/// A transfer that no order is known for.
+/// Meaning of a transfer without a known order.
 fn of_transfer(story: &Story, transfer: &Transfer) -> Meaning {
     let Transfer { transfer_id, value_text, observation, .. } = transfer;
     let coin = observation.stablecoin;

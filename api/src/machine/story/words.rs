@@ -102,7 +102,7 @@ fn of_transfer(transfer: &Transfer) -> String {
     format!("{transfer_id} {what}{gone}")
 }
 
-/// The finalized height after its name, in words while nothing is final.
+/// `name` and the finalized height, or a text while no block is final.
 #[must_use]
 pub fn finality(name: &str, finalized: i64) -> String {
     if finalized < 0 { "nothing is final yet".to_owned() } else { format!("{name} {finalized}") }
