@@ -18,7 +18,7 @@ use crate::world::{
     order, transfer, wallet,
 };
 
-/// Each operator's route of the document, with good ids.
+/// Each route of operators in the OpenAPI document, with valid ids.
 pub(crate) fn routes() -> Vec<String> {
     let of_admin = operations().filter_map(|(path, method, _)| {
         let path = path.strip_prefix("/api/v1/admin").filter(|path| *path != "/health")?;

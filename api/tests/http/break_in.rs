@@ -89,7 +89,7 @@ async fn a_signature_replayed_changed_or_from_the_future() {
     assert_eq!(world.commands().len(), 1);
 }
 
-/// A body that will be refused is not waited for, however large it says it is.
+/// The server refuses without waiting for the body, however large its announced length is.
 #[tokio::test]
 async fn a_body_without_authority_is_not_read() {
     let world = World::alone().await;

@@ -42,7 +42,7 @@ async fn sign_in(world: &World, secret: &str) -> Answer {
 pub(crate) struct Browser<'a> {
     world: &'a World,
     cookie: String,
-    /// The field of its session's forms.
+    /// CSRF token of the session's forms.
     form: String,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Browser<'a> {
         browser
     }
 
-    /// One that may only read, and one that may do everything.
+    /// A browser of an operator who may only read, and one of an operator who may do everything.
     pub(crate) async fn both(world: &'a World) -> [Self; 2] {
         [Self::of(world, READER).await, Self::of(world, OPERATOR).await]
     }
@@ -291,7 +291,7 @@ async fn a_secret_that_reads_sees_no_action_and_has_none() {
     assert_eq!(reader.post("/console/sign-out", &[]).await.status, 303);
 }
 
-/// Each acts like the route of the Admin API, with an audit entry by the operator's name.
+/// Each form acts like its route of the Admin API, with an audit entry under the operator's name.
 #[tokio::test]
 async fn what_is_confirmed_is_done_and_on_record() {
     let world = world().await;
@@ -463,7 +463,7 @@ async fn everything_is_found_and_listed() {
     {
         assert_eq!(search(text).await.header("location"), to, "{text}");
     }
-    // The tables may have it before the topic.
+    // The tables may have the order before its topic has.
     let found = async || (search("A-1").await.header("location") == of_order).then_some(());
     eventually("an order by its reference", found).await;
     let none = search("0x0000000000000000000000000000000000000001").await.with_status(200);

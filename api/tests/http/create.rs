@@ -47,7 +47,7 @@ async fn a_created_order_has_a_location() {
     assert_eq!(Answer::to(world.request(&format!("GET {path}"))).await.status, 401);
 }
 
-/// Each answer names its request, by the trace that it belongs to if there is one.
+/// Each answer has the id of its request, which is the id of its trace if the request has one.
 #[tokio::test]
 async fn every_answer_has_a_request_id() {
     let world = World::alone().await;

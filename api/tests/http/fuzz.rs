@@ -1,6 +1,6 @@
 //! Random requests from a seed: the server answers every one, with no server error but 503.
 //!
-//! `TIDEMARK_FUZZ_REQUESTS` sends more than the 20,000 of a usual run, `TIDEMARK_FUZZ_SEED` others.
+//! `TIDEMARK_FUZZ_REQUESTS` sets their number, 20,000 by default, and `TIDEMARK_FUZZ_SEED` the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,12 +51,12 @@ fn spoil(dice: &mut Dice, text: &mut Vec<u8>) {
     }
 }
 
-/// A path with one of its methods, and what the document has of it.
+/// A path with one of its methods, and its parameters and body in the OpenAPI document.
 struct Route {
     method: String,
     path: String,
     queries: Vec<&'static Value>,
-    /// A good body.
+    /// A valid body.
     body: String,
 }
 
@@ -97,7 +97,7 @@ struct Parts {
     schema_id: String,
 }
 
-/// A request and what is known of it.
+/// A request and its known properties.
 struct Case {
     bytes: Vec<u8>,
     /// `false` if the framing is spoilt.
@@ -174,7 +174,7 @@ impl Parts {
         body
     }
 
-    /// A request, mostly one that is nearly good.
+    /// Draws a request: usually a valid one with at most a few defects.
     fn request(&self, dice: &mut Dice) -> Case {
         let number = dice.below(self.routes.len());
         let (route, order) = (&self.routes[number], &self.orders[dice.below(self.orders.len())]);
@@ -260,7 +260,7 @@ fn value(dice: &mut Dice, query: &'static Value) -> String {
     one.as_str().map_or_else(|| one.to_string(), str::to_owned)
 }
 
-/// The status of the answer, and whether the connection can be used again; none where it ended without one.
+/// The status of the answer, and `true` if the connection can be used again; none if it ended without an answer.
 async fn ask(stream: &mut TcpStream, request: &[u8]) -> Option<(u16, bool)> {
     stream.write_all(request).await.ok()?;
     let mut head = Vec::new();
@@ -293,7 +293,7 @@ async fn ask(stream: &mut TcpStream, request: &[u8]) -> Option<(u16, bool)> {
     Some((status, !text.contains("connection: close")))
 }
 
-/// Fills the tables with what the routes are about.
+/// Fills the tables with the orders and the transfer that requests name.
 async fn parts(world: &World) -> Parts {
     let mut orders = Vec::new();
     for _ in 0..ORDERS {
@@ -335,7 +335,7 @@ async fn ask_on(
     {
         let Case { bytes: request, is_whole, route } = parts.request(&mut dice);
         let shown = || String::from_utf8_lossy(&request).into_owned();
-        // A connection that was used may just have been closed: then once more, as clients do.
+        // The server may just have closed a kept connection: then the request is sent once more, as clients do.
         let mut answer = None;
         for used in [open.take(), None] {
             let was_used = used.is_some();
@@ -402,7 +402,7 @@ async fn nothing_that_comes_is_the_servers_fault() {
         tokio::spawn(ask_on(parts.clone(), left.clone(), world.address().to_owned(), dice))
     });
     let mut statuses = BTreeMap::<u16, usize>::new();
-    // On a clock that does not move the registry parses a few schemas in all, so those come first.
+    // The clock does not move, so the registry's limit admits only a few schemas in all: they were posted first.
     let mut reached = first;
     for client in clients.collect::<Vec<_>>() {
         let (answers, routes) = client.await.unwrap();
@@ -411,7 +411,7 @@ async fn nothing_that_comes_is_the_servers_fault() {
             *statuses.entry(status).or_default() += count;
         }
     }
-    // Otherwise the code behind the first checks was not reached.
+    // A route without a successful request was tested only up to its first checks.
     let missed = parts.routes.iter().enumerate().filter(|(number, _)| !reached.contains(number));
     let missed: Vec<_> = missed.map(|(_, route)| (&route.method, &route.path)).collect();
     assert!(missed.is_empty(), "no request was carried out at {missed:?}");

@@ -142,7 +142,7 @@ async fn request_on_its_way_at_a_stop_is_answered() {
     let world = World::alone().await;
     let mut fresh = Raw::connect(&world).await;
     let mut idle = healthy(&world).await;
-    // Accepted before the other's answer, as connections are accepted in order.
+    // Connections are accepted in order: the answer to `idle` shows that `fresh` has been accepted too.
     world.stop.cancel();
     for raw in [&mut fresh, &mut idle] {
         raw.send(HEALTH).await;

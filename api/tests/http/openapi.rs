@@ -75,7 +75,7 @@ fn fits(path: &str, template: &str) -> bool {
     path.len() == template.len() && path.iter().zip(&template).all(is_like)
 }
 
-/// Mismatch of a value and a schema, if any. Bounds of texts are not compared: answers have none.
+/// Mismatch of a value and a schema, if any. Bounds of texts are not compared, because those of answers have none.
 fn disagrees(schema: &'static Value, value: &Value) -> Option<String> {
     let schema = resolved(schema);
     let but = |what: String| Some(format!("{value} {what}"));
@@ -117,7 +117,7 @@ fn disagrees(schema: &'static Value, value: &Value) -> Option<String> {
     let fields = value.as_object().into_iter().flatten();
     let wrong = fields.filter_map(|(name, field)| match schema["properties"].get(name) {
         Some(schema) => disagrees(schema, field),
-        // Clients accept unknown fields, but every field of today is in the document.
+        // Clients accept unknown fields, but the document must have every field that the server sends.
         None if schema["properties"].is_object() => but(format!("has {name} too")),
         None => None,
     });
@@ -247,7 +247,7 @@ pub(crate) fn page_routes() -> Vec<(String, &'static str)> {
     routed(ROUTER, "page_routes(", "/checkout")
 }
 
-/// The routes of the APIs there.
+/// The routes of the APIs in the table of `router.rs`.
 fn routes() -> BTreeSet<(String, &'static str)> {
     let mut routes = routed(ROUTER, "finish(", "");
     for (function, prefix) in [

@@ -1,4 +1,4 @@
-//! Secrets with names and scopes, and what operators may do beside the interface.
+//! Secrets with names and scopes, and commands of operators that the interface does not define.
 
 use schemas::record::{
     Alert, AuditEntry, DepositCommand, DepositCommandBody, Observation, Order, OrderCommandBody,
@@ -218,7 +218,7 @@ async fn an_open_alert_is_resolved() {
     stop(&world, "alerts/resolve", body).await.refused(404, "resource not found");
 }
 
-/// Each lane of each chain that may be concerned gets the command, after the entry of who asked for it.
+/// Each lane of each chain in the stop's scope gets the command, after the audit entry.
 #[tokio::test]
 async fn payments_are_stopped_and_resumed() {
     let world = World::with(with_operators(), false).await;

@@ -54,7 +54,7 @@ impl Raw {
         Some(RawAnswer { status, head, body: String::from_utf8(body).unwrap() })
     }
 
-    /// Waits until the server asks for the body of a request that offered to wait.
+    /// Waits for `100 Continue`: the server asks for the body of a request with `Expect`.
     pub(crate) async fn body_is_awaited(&mut self) {
         let mut line = [0; 25];
         self.0.read_exact(&mut line).await.unwrap();

@@ -35,7 +35,7 @@ async fn spec_5_1_a_signature_made_elsewhere_is_accepted() {
     assert_eq!(post(&world, "/orders", Some(header.as_bytes()), body).await.status, 201);
     let unpadded = header.trim_end_matches('=');
     assert_eq!(post(&world, "/orders", Some(unpadded.as_bytes()), body).await.status, 201);
-    // Those requests had no content type. The signature covers the bytes, so another one is no error.
+    // The requests above have no content type. Any type is accepted, because the signature covers only the bytes.
     let text = |request: reqwest::RequestBuilder| request.header("Content-Type", "text/plain");
     assert_eq!(world.service_with("/orders", body, text).await.status, 201);
 }

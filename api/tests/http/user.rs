@@ -263,10 +263,10 @@ async fn a_choice_without_a_free_amount_is_refused() {
     let id = world.create(&new_order()).await;
     world.pay(&id, "eth", "DAI").await.refused(409, NO_FREE_AMOUNT);
     world.cancel(&first).await;
-    // An amount comes free with the first head after its deposit closed; the lane may read a head
-    // before the close, and a choice before a head.
+    // An amount is free from the first head after its deposit closed. The lane may read a head before
+    // the close, and the choice before the head, so both are repeated.
     for _ in 0..50 {
-        // The rate at which a link may ask.
+        // Stays within the rate limit of a link.
         world.advance(6);
         world.chain(example::chain_head().body).await;
         let answer = world.pay(&id, "eth", "DAI").await;

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::openapi;
 use crate::operators::{OPERATOR, READER};
 
-/// Second at which every world begins. Its clock begins at a fraction of it, as real clocks do.
+/// Second in which every world begins. Its clock starts within that second, as a real clock does.
 pub(crate) const NOW: i64 = 1_790_000_000;
 pub(crate) const MERCHANT_SECRET: &str = "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 /// The merchant's key before its rotation.
@@ -68,7 +68,7 @@ pub(crate) struct World {
     /// The server, until a test waits for its end.
     pub(crate) server: Option<tokio::task::JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
-    /// Removed last; the log is in their folder.
+    /// Temporary folder of tables and log. Declared last, so that it is dropped after its users.
     _tables: Tables,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn config() -> Config {
          unknown_transfer_webhook_url = '{UNKNOWN_URL}'"
     );
     let mut config = Config::read(&mut Source::parse(Config::DEFAULTS, &text, []));
-    // Worlds last for weeks without a block.
+    // Tests advance the clock by weeks without a new block, so the limit of staleness is raised.
     config.matching.head_age_max = Duration::from_secs(1_000_000);
     config.wallets = vec![
         wallet(Blockchain::Eth, 0xab, &[Usdt, Dai]),
@@ -130,17 +130,17 @@ fn terms(blockchain: Blockchain) -> ChainTerms {
 }
 
 impl World {
-    /// With the processor.
+    /// A world with the processor.
     pub(crate) async fn start() -> Self {
         Self::with(config(), true).await
     }
 
-    /// Without a processor: what the api does alone.
+    /// A world without a processor, for behaviour of the api alone.
     pub(crate) async fn alone() -> Self {
         Self::with(config(), false).await
     }
 
-    /// With an address for operators.
+    /// A world whose operators have an address of their own.
     pub(crate) async fn apart(config: Config, processed: bool) -> Self {
         let mut world = Self::with(config.clone(), processed).await;
         world.is_apart = true;
@@ -424,7 +424,7 @@ impl World {
         self.write(Topic::OrdersCommands, partition, &command).await;
     }
 
-    /// Writes a record of ingest about Ethereum at the present time, for the block after the first ones.
+    /// Writes a record of ingest for the block after the example block of Ethereum, with the present time.
     pub(crate) async fn chain(&self, body: ChainBody) {
         let observed_at = self.clock.now();
         let Block { number, hash, .. } = example::chain_record().block;
