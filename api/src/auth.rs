@@ -42,7 +42,7 @@ pub(crate) struct Auth {
     bodies: Unverified,
     operators: Vec<(Secret, Operator)>,
     clock: Arc<dyn Clock>,
-    /// Wrong signatures and secrets that are answered with 401, by address; more are answered with 429.
+    /// Limit of wrong signatures and secrets by address: within it the answer is 401, beyond it 429.
     refusals: Limits<Key>,
     wrong_signatures: Occasions,
     wrong_secrets: Occasions,
@@ -175,7 +175,7 @@ impl Auth {
         if std::str::from_utf8(given).is_err() {
             return refuse("malformed", Refusal::AdminNotText);
         }
-        // All are compared, so that timing reveals no match.
+        // All secrets are compared, even after a match, so that timing does not reveal one.
         let mut found = None;
         for (secret, operator) in &self.operators {
             if secret.matches(given) {

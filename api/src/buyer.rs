@@ -17,7 +17,7 @@ pub struct TestPayment {
 /// Pays for test customers.
 #[async_trait]
 pub trait TestBuyer: Send + Sync {
-    /// Sends the payment, for a later block.
+    /// Sends the payment, which a later block will contain.
     ///
     /// # Errors
     /// Reason why the chain did not accept the payment.

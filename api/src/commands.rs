@@ -55,7 +55,7 @@ pub(crate) struct Commands {
     key_space: Uuid,
     unknown_url: Option<Arc<str>>,
     limits: Arc<Limits<OrderId>>,
-    /// Requests with unknown fields.
+    /// Create requests with unknown fields since the last log line.
     ignored: Arc<Occasions>,
     trace: Trace,
 }
@@ -90,8 +90,8 @@ impl Commands {
         Self { log, store, clock, feed, catalog, key_space, unknown_url, limits, ignored, trace }
     }
 
-    /// Creates an order (spec 4.1). Returns when its command is durable and, if the store can be
-    /// written, its row can be read.
+    /// Creates an order (spec 4.1). Returns when its command is durable and, unless the tables are
+    /// slow or away, its row can be read.
     ///
     /// Requests with the same idempotency key get the same order. The processor decides which of
     /// several concurrent ones created it, so its first record is awaited before the row is written.

@@ -118,7 +118,7 @@ pub(crate) enum Refusal {
     /// No answer within the time limit, so that the command may still be executed; or too many requests are waiting.
     #[error("the service is busy, try again")]
     Busy,
-    /// The next record is of a newer version. A client that skipped it would never receive it.
+    /// A newer version wrote the next record. To skip it would hide its change from the client for good.
     #[error("a newer version wrote what comes next: ask again when the update is complete")]
     Newer,
     /// The cause is only in this process's log lines (spec 7.1, 7.2).

@@ -30,7 +30,7 @@ const EAGER_INTERVAL: Duration = Duration::from_millis(200);
 const EAGER_PERIOD: Duration = Duration::from_secs(5);
 /// Read interval while a payment is confirmed or checked.
 const CONFIRMING_INTERVAL: Duration = Duration::from_secs(2);
-/// Read interval while a payment may arrive that no record of the order would report.
+/// Read interval while a payment may arrive that causes no record of the order, such as one of another amount.
 const WATCHING_INTERVAL: Duration = Duration::from_secs(5);
 /// Time after the end of an order during which a late payment is watched for.
 const WATCHED_AFTERWARDS_SECONDS: i64 = 600;
@@ -57,7 +57,7 @@ struct Live {
     shown: String,
     /// End of the frequent reads.
     eager_until: Instant,
-    /// Read interval otherwise.
+    /// Read interval afterwards.
     interval: Duration,
     sent_at: Instant,
 }

@@ -11,8 +11,8 @@
 //!
 //! **Invariants:** a request is authenticated before anything else is done with it (health, schemas, the documentation,
 //! files of pages and the list of chains are public); a new order is answered with 201 once its command is durable; a
-//! row is never visible before its command is; a checkout link gives access to the one order it was signed for; errors
-//! are the short texts of `error::Refusal`, and causes are only in log lines.
+//! row is never visible before its command is durable; a checkout link gives access to the one order it was signed for;
+//! errors are the short texts of `error::Refusal`, and causes are only in log lines.
 //!
 //! Deliberately not here: any decision about an order's status (the processor's), the delivery of
 //! webhooks, TLS.

@@ -168,7 +168,7 @@ impl Listener {
         let mut builder = http1::Builder::new();
         // The stream's own timeouts distinguish an idle client from a slow one.
         builder.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
-        // Copying most answers is cheaper than vectored writes.
+        // For most answers, copying head and body into one buffer is cheaper than a vectored write.
         builder.writev(false);
         let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         tokio::select! {

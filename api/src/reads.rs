@@ -20,7 +20,7 @@ use crate::machine::occasions::Occasions;
 use crate::machine::seen_transfer::{Checkout, SeenTransfer};
 use crate::view::ChainView;
 
-/// Latest transfers at a wallet, per status, that are searched for those of an order.
+/// Maximum transfers of a wallet, the latest of each status, that are searched for those of an order.
 const ARRIVALS: Page = Page { limit: 100, offset: 0 };
 const ARRIVED: [TransferStatus; 3] = [
     TransferStatus::WaitingForConfirmation,
@@ -76,7 +76,7 @@ pub(crate) struct Reads {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     catalog: Arc<Catalog>,
-    /// Orders that can never be paid.
+    /// Reads, since the last log line, of orders that can never be paid.
     stranded: Arc<Occasions>,
 }
 
@@ -99,7 +99,7 @@ impl Reads {
     }
 
     /// The orders that a transfer was probably meant for: among the newest that were created before it, and the one
-    /// that matching named. None if it brought no money to credit.
+    /// that matching named. Empty if it brought no money to credit.
     pub(crate) async fn candidates(&self, id: TransferId) -> Answer<Vec<Candidate>> {
         let transfer = self.transfer(id).await?;
         if !candidates::is_stray(&transfer) {

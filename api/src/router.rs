@@ -131,7 +131,7 @@ impl Routes {
     }
 }
 
-/// With whole paths: nesting costs each request another layer.
+/// Routes with whole paths, because nesting costs each request another layer.
 fn service_routes() -> Router<AppState> {
     Router::new()
         .route("/api/v1/service/orders", post(service::create))

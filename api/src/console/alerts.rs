@@ -44,7 +44,7 @@ pub(super) fn open(
     if left_out > 0 { listed.then(more) } else { listed }
 }
 
-/// The page. `done` reports an action.
+/// Page of alerts. `done` is the message after an action.
 pub(crate) fn page(
     alerts: &OpenAlerts,
     found: &Newest<Alert>,

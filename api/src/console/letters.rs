@@ -148,7 +148,7 @@ impl Letter {
         text.then(hint(Html::from("On its word alone: ").then(code(command))))
     }
 
-    /// The page. `done` reports an action.
+    /// Page of the letter. `done` is the message after an action.
     pub(crate) fn page(&self, visit: &Visit, done: Option<&'static str>) -> Page {
         let row = |entry: &AuditEntry| {
             vec![time(entry.requested_at.seconds()), foreign(entry.operator.as_str())]

@@ -16,7 +16,8 @@ use crate::machine::survey::id_of;
 
 /// Maximum webhook attempts that are read: the latest ones.
 const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
-/// Search period before an order: payments in it are reported as too early.
+/// Search period before the creation of an order or a transfer. A payment shortly before its order is reported as too
+/// early, and is part of the story.
 const BEFORE_SECONDS: i64 = 3600;
 
 /// The story of an order, or of a transfer that pays none. `since` bounds the search of topics for data missing from
@@ -42,7 +43,7 @@ fn of_order<P: Pages>(
     let mut orders: Vec<Order> = Vec::new();
     let (key, partition) = (id.to_string(), reader.layout.order(&id.to_string()));
     reader.scan(Topic::Orders, [partition], (from, Some(&key)), |_, order| orders.push(order))?;
-    // Retention may have removed the order from the topic, and the tables may lag.
+    // The topic may lack the row's version, because retention removed it. A row that lags is in the topic already.
     let has = |order: &Order| orders.iter().any(|known| known.version == order.version);
     let only_row = row.filter(|order| !has(order));
     orders.extend(only_row);

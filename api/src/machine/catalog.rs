@@ -31,7 +31,7 @@ pub(crate) struct Catalog {
     chains: Vec<ChainTerms>,
     orders: Orders,
     matching: Matching,
-    /// Draws the digits of amounts.
+    /// Key of the drawn digits of amounts.
     secret: Secret,
     receivers: ReceiverPolicy,
 }

@@ -26,8 +26,8 @@ pub(crate) enum Start {
 
 impl Position {
     /// # Errors
-    /// Not a result of [`Position::text`] for this number of partitions and this copy of the log: after a restore its
-    /// offsets name other records.
+    /// Not a result of [`Position::text`] for this number of partitions and this copy of the log: after a restore, the
+    /// same offsets name other records.
     pub(crate) fn parse(text: &str, partitions: usize, of: Incarnation) -> Result<Self, Invalid> {
         let (incarnation, text) = text.split_once('-').unwrap_or(("0", text));
         let offsets: Option<Vec<_>> =

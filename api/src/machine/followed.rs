@@ -1,5 +1,6 @@
 //! Wallets whose payments are seen at present, according to the tables. A wallet's lane decides whether a deposit
-//! opens, so the lane's position counts, not ingest's. Wallets that their lane would refuse are not offered.
+//! opens, so the lane's position counts, not ingest's. Wallets that their lane would refuse are not offered, except in
+//! case of a gap in the chain's blocks, which the tables do not show.
 
 use schemas::record::OrderDeposit;
 use schemas::{Address, Blockchain, Stablecoin, StablecoinContract, UnixSeconds};
@@ -47,7 +48,7 @@ impl Followed {
     }
 }
 
-/// `true` if an operator has stopped payments of this deposit: nothing is to be sent.
+/// `true` if an operator has stopped payments of this deposit, so that the customer must not pay it.
 pub(crate) fn is_stopped(chains: &[ChainRow], deposit: &OrderDeposit) -> bool {
     let of = (deposit.wallet_address, deposit.stablecoin, deposit.contract);
     stops(chains, deposit.blockchain, of)

@@ -16,7 +16,7 @@ use crate::view::ChainView;
 pub(crate) enum Problem {
     /// Payments on the chain are not seen at present.
     Unseen,
-    /// No amount or no wallet is free.
+    /// No amount is free, or no wallet takes the chosen chain and coin.
     Full,
     Ended,
     Seen,
@@ -121,7 +121,7 @@ impl PageInput<'_> {
         Template(include_str!("templates/demo.html")).fill(self.language, &values)
     }
 
-    /// The name of the shop, which leads back to it if it has an address.
+    /// The name of the shop, linked to its return URL if one is configured.
     pub(super) fn home(&self) -> Html {
         let name = Html::within("bdi", &*self.shop.name);
         let Some(url) = &self.shop.return_url else { return name };

@@ -63,7 +63,7 @@ pub(super) fn of(input: &PageInput<'_>) -> PageView {
     let main = problem.into_iter().map(|problem| refused(language, problem));
     let main = main.chain(arrived::notices(input)).chain([body]);
     let main = main.chain([arrived::look_up_form(input)]).collect();
-    // A refresh would remove the answer to a look-up, and text that the customer is typing.
+    // A refresh would remove the answer about a transaction, and text that the customer is typing.
     let refresh = refresh.filter(|_| input.look_up.is_none());
     PageView { main, news, refresh }
 }

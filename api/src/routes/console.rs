@@ -228,7 +228,7 @@ async fn operators_only(
 }
 
 impl Console {
-    /// A form of the operator's own session, sent by a page of this site.
+    /// Checks that a page of this site sent the form, within the operator's session and scope.
     async fn checked(
         &self,
         request: Request,

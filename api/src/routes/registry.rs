@@ -90,7 +90,7 @@ async fn limited(
 
 type Answer = Result<Reply, Problem>;
 
-/// Parameters of a path; not found if they are not text.
+/// Parameters of a path. A path whose parameters are not text is answered as not found.
 struct Segments<T>(T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
