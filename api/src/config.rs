@@ -41,7 +41,8 @@ pub use merchant::Merchant;
 const HEAD_AGE_LEAST: Duration = Duration::from_secs(60);
 const HEAD_TOO_YOUNG: &str = "must be at least 1m: an idle chain is published every 30 s";
 
-/// Shop configuration of the API, the processor and ingest: its secrets, wallets and rules.
+/// Configuration of the shop: secrets, wallets and rules. Ingest and webhooks are passed the values that they need; the
+/// processor gets its values in records.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Value of `Service-Admin-Authorization` (spec 5.2).
@@ -86,9 +87,9 @@ pub struct Matching {
     pub amounts: Amounts,
     /// Number of decimal places of a raised amount.
     pub digits: u8,
-    /// Maximum raise of an amount, as a share of it.
+    /// Maximum raise of an amount, as a share of it, but at least one cent (ten with two digits). 0% forbids any raise.
     pub limit: Percent,
-    /// Maximum wait of a confirmed transfer for its deposit, in chain time.
+    /// Maximum wait of a transfer for its deposit, in chain time from its block.
     pub match_window: Duration,
     /// Maximum age of a chain's last scanned block for a deposit to open.
     pub head_age_max: Duration,

@@ -78,7 +78,7 @@ pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
     without_order(shop, language, ["broken", "?", "link.title", "link.lead"], Html::default())
 }
 
-/// The page for a timeout or a failure. It links to itself.
+/// The page for a timeout, an exceeded limit or a failure. It links to itself.
 pub(crate) fn busy(shop: &Shop, language: Language) -> Html {
     let again = Template(include_str!("page/templates/again.html")).fill(language, &[]);
     without_order(shop, language, ["busy", "…", "busy.title", "busy.lead"], again)

@@ -386,13 +386,14 @@ fn of_filter(query: &Query) -> Answer<Filter> {
     Ok(Filter { host: host.map(str::to_owned), outcome, kind, ..Filter::default() })
 }
 
-/// Message after an action, from the URL, which is untrusted: `is_so` checks the record.
+/// Message after an action, from the URL, which is untrusted: `is_so` rejects actions that the page or its record rules
+/// out.
 fn done(query: &Query, is_so: impl Fn(Action) -> bool) -> Answer<Option<&'static str>> {
     let action = query.text("done")?.and_then(Action::of_word);
     Ok(action.filter(|action| is_so(*action)).map(Action::done))
 }
 
-/// `true` if an order is as an action leaves it.
+/// `true` if an order is as an action leaves it. A resend is not checked, because it leaves the status as it is.
 fn is_done(action: Action, status: OrderStatus) -> bool {
     let pays = matches!(action, Action::MarkPaid | Action::Attach);
     pays && status == OrderStatus::Paid

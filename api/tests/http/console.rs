@@ -516,7 +516,7 @@ async fn everything_is_found_and_listed() {
 async fn what_is_wrong_comes_first() {
     let (world, order) = world().await.with_order().await;
     let browser = Browser::of(&world, READER).await;
-    // Each head of a world holds a transfer.
+    // Each head that a world writes lists a held transfer.
     let held = browser.page("/console").await;
     for text in ["3 things need you", "endpoints of tron disagree"] {
         assert!(held.contains(text), "{text}: {held}");

@@ -10,7 +10,7 @@ use store::Change;
 use crate::operators::{attach, underpaid};
 use crate::world::{World, new_order, new_order_with};
 
-/// Longer than an order without a deposit is kept.
+/// Longer than the processor keeps an ended order without a deposit.
 const EIGHT_DAYS: u64 = 8 * 24 * 3600;
 
 impl World {

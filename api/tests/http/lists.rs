@@ -1,4 +1,4 @@
-//! Lists of the admin API beside the interface: time ranges, cursors, single rows, CSV, unknown names.
+//! Lists of the admin API beyond the interface: time ranges, cursors, single rows, CSV, unknown names.
 
 use schemas::record::{Deposit, Order, Transfer, example};
 use schemas::{Blockchain, DepositId, OrderStatus, UnixSeconds};

@@ -339,7 +339,7 @@ fn it_is_whole() {
     }
 }
 
-/// A path of a template, with good ids.
+/// A path of a template, with valid ids.
 pub(crate) fn filled(template: &str) -> String {
     let path = template.replace("{order_id}", UNKNOWN_ORDER).replace("{transfer_id}", "1");
     let path = path.replace("{hash}", &"01".repeat(32));
