@@ -16,7 +16,7 @@ use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
 /// Default `range_max`, in blocks of one `eth_getLogs`. If an endpoint refuses it, the range shrinks.
 const RANGE_MAX: u64 = 2000;
-/// Interval between heads of an idle chain; one with every poll would fill a disk.
+/// Interval between heads of an idle chain: a head with every poll would fill the disk.
 const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
 const IDLE_POLLS_MAX: u32 = 15;
 /// Maximum time, and maximum polls, before a failed second check is tried again.
@@ -35,12 +35,11 @@ const DEPTH_MAX: u64 = 100_000;
 /// `[chains]`.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The chains that have a section, in the order of the interface.
+    /// The chains that have a section, in the order of [`Blockchain::ALL`].
     pub chains: Vec<ChainConfig>,
 }
 
-/// One section of `[chains]`, with the shop's wallets on that chain. A chain without wallets is
-/// followed too, so that deposits at a removed wallet still expire.
+/// One section of `[chains]`, with the shop's wallets on that chain. A chain without wallets is followed too.
 #[derive(Debug, Clone)]
 pub struct ChainConfig {
     pub blockchain: Blockchain,
@@ -53,7 +52,7 @@ pub struct ChainConfig {
     pub contracts: Vec<StablecoinContract>,
     /// Contracts no longer offered, but watched for earlier deposits.
     pub retired: Vec<StablecoinContract>,
-    /// Known contracts of the coins that are not offered: their transfers are reported.
+    /// Known contracts beside `contracts` and `retired`: watched, so that transfers in them are reported.
     pub unlisted: Vec<StablecoinContract>,
     /// Coins that its wallets take; their contracts are checked at each endpoint.
     pub stablecoins: BTreeSet<Stablecoin>,
@@ -88,8 +87,9 @@ struct Defaults {
 
 /// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for everyday amounts and
 /// finality for large ones. Windows cover the deepest reorganisations seen and the time to finality; polls come about
-/// once a block. The lag is about two seconds of blocks, for nodes whose logs trail their headers: with it the first
-/// scan finds a payment, not only the second check. Chains with longer block times have no lag.
+/// once a block, at most every two seconds. The lag is about two seconds of blocks, for nodes whose logs trail their
+/// headers: with it the first scan finds a payment, not only the second check. Chains with longer block times have no
+/// lag.
 fn defaults(blockchain: Blockchain) -> Defaults {
     let small = |depth, tag| Tier { below: Amount::parse(LARGE).ok(), depth, tag };
     let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };
@@ -136,7 +136,7 @@ pub(crate) fn tag_age_min(blockchain: Blockchain, chain_id: u64, tag: Tag) -> i6
         (Blockchain::Eth | Blockchain::Arb, Tag::Safe) => EPOCH,
         (Blockchain::Eth | Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Finalized)
         | (Blockchain::Linea, _) => 2 * EPOCH,
-        // Its batch is in a later block of Ethereum: one slot.
+        // The batch of a safe block is in a later block of Ethereum: at least one slot.
         (Blockchain::Base | Blockchain::Op, Tag::Safe) => 12,
         // Solidified by blocks of 19 of the 27 producers, one every 3 s: 18 further blocks.
         (Blockchain::Tron, _) => 54,

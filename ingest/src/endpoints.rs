@@ -34,7 +34,7 @@ pub(crate) struct Endpoints {
     first: usize,
     /// The endpoint that gives the second answers about a range.
     second: Option<usize>,
-    /// Reason why an endpoint is not one of this chain, in words.
+    /// Known difference of each endpoint from the configuration, in words: of chain id or of a contract.
     wrong: Vec<Option<String>>,
     /// `true` once it was reported that no endpoint is of this chain.
     is_reported: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Fetched {
     pub(crate) index: usize,
     pub(crate) ask: Ask,
     pub(crate) result: Result<Answer, Failure>,
-    /// `true` if a request was sent.
+    /// `true` if the question was sent. A refused check of the chain before it was judged already.
     pub(crate) is_asked: bool,
 }
 
@@ -79,7 +79,7 @@ impl Fetched {
 pub(crate) fn clients(chain: &ChainConfig) -> Result<Vec<Endpoint>, Error> {
     let mut list: Vec<Endpoint> = Vec::with_capacity(chain.endpoints.len());
     for config in &chain.endpoints {
-        // Plans of one provider may differ only in the masked part.
+        // URLs of one provider may differ only in the masked part, so equal names get a number.
         let same = chain.endpoints.iter().take(list.len());
         let same = same.filter(|other| other.url.to_string() == config.url.to_string());
         list.push(Endpoint::new(chain, config, same.count())?);
@@ -123,7 +123,7 @@ impl Endpoints {
         self.first == index
     }
 
-    /// Name of this step's second endpoint, else of this one.
+    /// Name of this step's second endpoint; of `index` if the step has none.
     pub(crate) fn second_name(&self, index: usize) -> &str {
         self.name(self.second.unwrap_or(index))
     }
@@ -150,7 +150,7 @@ impl Endpoints {
     /// Sends the cursor's open question to the endpoint that is to answer it.
     ///
     /// # Errors
-    /// As [`Endpoints::begin`]; to be called again.
+    /// [`AllWrong`], once, as from [`Endpoints::begin`]. The caller repeats the call.
     pub(crate) async fn fetch(&mut self, cursor: &Cursor) -> Result<Fetched, AllWrong> {
         let ask = cursor.ask();
         loop {
@@ -235,7 +235,8 @@ impl Endpoints {
         }
     }
 
-    /// Checks the chain of an endpoint that has none of our blocks. Returns `true` if it is another one, or unknown.
+    /// Checks the chain of an endpoint that has none of our blocks. Returns `true` if it serves another chain, or does
+    /// not answer.
     pub(crate) async fn may_be_other(&mut self, index: usize) -> bool {
         #[cfg(test)]
         if self.sabotage == crate::sabotage::Defect::AnyChain {
@@ -357,7 +358,7 @@ impl Endpoints {
     fn serves_other(&mut self, index: usize, cause: String) {
         self.failed(index, Fault::Wrong, &cause);
         let name = self.chain.blockchain.as_str();
-        // Logged once for each cause, however often it is asked.
+        // Logged once for each cause, however often the endpoint is checked.
         let is_new = self.wrong[index].as_ref() != Some(&cause);
         self.wrong[index] = Some(cause);
         if !is_new {
@@ -450,7 +451,7 @@ impl Endpoints {
 }
 
 impl Drop for Endpoints {
-    /// Another process may follow the chain now.
+    /// Clears the gauges of the endpoints: another process may follow the chain now.
     fn drop(&mut self) {
         self.list.iter().for_each(Endpoint::withdraw);
     }

@@ -45,9 +45,9 @@
 //! other contracts, which is checked again every 30 s. An alarm without a halt is raised while nothing could be
 //! scanned, or checked twice, for five minutes (`runner/stall.rs`). No answer is used in part.
 //!
-//! On Tron, whose nodes keep some logs of failed transactions, the receipt of each hit is fetched with it. The second
-//! check reads each solidified block by the node's native HTTP interface, if there is one. The interface must have the
-//! outcome of every transaction of the block (decision 37).
+//! On Tron, whose nodes keep some logs of failed transactions, the receipt of each transfer is fetched with its log.
+//! The second check reads each solidified block by the node's native HTTP interface, if there is one. The interface
+//! must have the outcome of every transaction of the block (decision 37).
 //!
 //! Deliberately not here: which order a transfer pays, and when it counts as confirmed for an order.
 

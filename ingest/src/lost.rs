@@ -12,7 +12,7 @@ use crate::machine::{History, Lost};
 
 const PAGE: usize = 1000;
 
-/// Returns the state to resume from instead of the history, if `chains` is ahead of it. Blocks.
+/// Returns the state to resume from instead of the history, if `chains` is ahead of it. Blocks the thread.
 pub(crate) fn find(
     log: &dyn Log,
     blockchain: Blockchain,

@@ -6,8 +6,8 @@
 //! 2. *scan*: the end of the range, our last block again, the first block, which must be its child, and the
 //!    logs of the range; in a range of at most 16 blocks, every block.
 //! 3. *verify*: our last block once more, and blocks by number with their logs by hash: in such a short range all, in a
-//!    longer one those with hits and the end; on Tron, also the outcome of each hit. The step is published only if the
-//!    blocks agree; receipts settle logs that only one of the two answers has.
+//!    longer one those with transfers and the end; on Tron, also the outcome of each transfer. The step is published
+//!    only if the blocks agree; receipts settle logs that only one of the two answers has.
 //!
 //! Our last block is read before and after the end of the range, so the end descends from it; a later
 //! reorganisation shows at the next tip. If our last block is gone, *search* tries anchors from the

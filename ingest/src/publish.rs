@@ -1,5 +1,5 @@
 //! Destinations of a step's records: transfers go to their wallet's lane, heads to every lane, and
-//! the chain's progress beside them. A reorganisation arrives as retracts and a head
+//! the chain's progress to `chains`. A reorganisation arrives as retracts and a head
 //! (`machine/cursor/reorg.rs`).
 
 use log::NewRecord;
@@ -63,7 +63,7 @@ pub(crate) fn step(
     Ok(step)
 }
 
-/// Every step ends with a head; its first tier holds the smallest amounts.
+/// Progress for `chains`, from the head that ends every step. The head's first tier holds the smallest amounts.
 fn progress(last: &ChainRecord, watched: Vec<Watch>) -> Option<ChainProgress> {
     let ChainBody::Head(head) = &last.body else { return None };
     Some(ChainProgress {

@@ -179,7 +179,8 @@ impl Rescan {
         Ok(Self { from, to, endpoints, left_out, missing, unproven, stale_before, epoch })
     }
 
-    /// Fences the ingest of the chain and publishes the transfers still missing. Returns their number. Blocks.
+    /// Fences the ingest of the chain and publishes the transfers still missing. Returns their number. Blocks the
+    /// thread.
     ///
     /// # Errors
     /// [`RescanError`]; the first steps of a long list may have been written.

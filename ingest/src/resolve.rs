@@ -49,7 +49,7 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// Fences the ingest of the chain and writes the verdict. Blocks.
+    /// Fences the ingest of the chain and writes the verdict. Blocks the thread.
     ///
     /// # Errors
     /// [`ResolveError`]; nothing was written then.

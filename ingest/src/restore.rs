@@ -13,7 +13,7 @@ use crate::{ChainConfig, Error, RestoreError};
 
 const PAGE: i64 = 1000;
 
-/// Returns the published history of the chain; `None` if nothing was published. Blocks.
+/// Returns the published history of the chain; `None` if nothing was published. Blocks the thread.
 ///
 /// # Errors
 /// [`Error::Log`], transient or not; [`Error::Restore`] if the records are not ingest's.

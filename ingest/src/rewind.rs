@@ -171,7 +171,7 @@ impl Known {
 }
 
 impl Rewind {
-    /// Plans a rewind, and writes nothing. Blocks.
+    /// Plans a rewind, and writes nothing. Blocks the thread.
     ///
     /// # Errors
     /// [`RewindError`].
@@ -230,7 +230,7 @@ impl Rewind {
         }
     }
 
-    /// Fences the ingest of the chain and writes the rewind. Blocks.
+    /// Fences the ingest of the chain and writes the rewind. Blocks the thread.
     ///
     /// # Errors
     /// [`RewindError`]; nothing was written then.
@@ -241,8 +241,8 @@ impl Rewind {
         now: UnixMicros,
     ) -> Result<Self, RewindError> {
         let known = watched::known(log, chain.blockchain).map_err(Error::from)?;
-        // Before fencing: after a loss of records the configured watches replace those of the log, so none of them may
-        // be missing.
+        // Before fencing: after a loss of records the configured watches replace those of the log, so the configuration
+        // must have all of the log's.
         if Self::plan(log, chain, target, now)?.is_lost {
             watched::check(chain.blockchain, Some(chain), &known)?;
         }

@@ -109,7 +109,7 @@ impl Endpoint {
             Some((api.header.clone(), value))
         });
         let mut headers: HeaderMap = key.collect();
-        // Without this header a server may choose any coding.
+        // Without this header a server may choose any content coding; the client decodes none.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let client = reqwest::Client::builder()
             .default_headers(headers)
@@ -312,8 +312,8 @@ impl Endpoint {
         Ok(results.into_iter().map(|result| self.masked(result)).collect())
     }
 
-    /// Sends one call about one block, whose answer may be long: it is parsed without a tree of values. `None` for
-    /// `null`.
+    /// Sends one call about one block. The answer may be long, so it is parsed without an intermediate [`Value`].
+    /// Returns `None` for `null`.
     async fn send_one<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<T>, Failure> {
         let calls = std::slice::from_ref(call);
         let body = self.masked(self.post(calls, block::BLOCK_BYTES_MAX).await)?;

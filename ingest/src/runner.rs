@@ -35,9 +35,9 @@ use crate::{ChainConfig, Error, lost, publish, restore, watched};
 const BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Follows the chain until `stop`. Transient failures are retried. A chain is halted with an alarm, and other chains
-/// are still followed, in two cases. After a reorganisation that is too deep, or if its past records cannot be read
-/// back, the halt lasts until it is rewound by hand. If all its endpoints serve another chain, it lasts until one
-/// serves the configured one.
+/// are still followed, in two cases. After a reorganisation that is too deep, if its past records cannot be read back,
+/// or if the configuration lacks a watch of the log, the halt lasts until a rewind by hand, or a restart. If all its
+/// endpoints serve another chain, or other contracts, it lasts until one serves the configured ones.
 ///
 /// # Errors
 /// [`Error`] if another ingest fences it, or the log or this process failed.
@@ -87,7 +87,7 @@ pub(crate) struct Runner {
     alerts: Vec<Alert>,
     /// Open alerts, including unpublished ones.
     open: OpenAlerts,
-    /// Time the topic was last read for open alerts.
+    /// Time the topic `alerts` was last read for open ones.
     alerts_read_at: Option<UnixMicros>,
     /// Raised while no endpoint serves the configured chain.
     alarm: Option<Alarm>,

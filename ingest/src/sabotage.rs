@@ -15,7 +15,7 @@ pub(crate) enum Defect {
     AnyChain,
     /// The refusal of logs that are marked `removed`.
     Removed,
-    /// The fall of the vouched height when another endpoint shows a fork: it is above every block.
+    /// The fall of the vouched height when another endpoint shows a fork: the height stays above every block.
     VouchedNeverFalls,
     /// The identity of a transfer without its place in the block.
     IndexInIdentity,

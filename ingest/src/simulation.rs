@@ -29,8 +29,8 @@ use crate::machine::{Cursor, Decision, Next, Policy, Refusal, Tag};
 use crate::{ChainConfig, EndpointConfig, RpcUrl, restore, watched};
 
 const DEPTH_MAX: usize = 6;
-/// Reorganisation window in blocks, just above `DEPTH_MAX`: state that is pruned too early is
-/// missed by a rewind.
+/// Reorganisation window in blocks, just above `DEPTH_MAX`: a rewind then fails if state was pruned
+/// too early.
 const WINDOW: i64 = 8;
 /// Number of random histories, unless `TIDEMARK_TEST_CASES` has another one.
 const CASES: u32 = 500;
@@ -139,8 +139,8 @@ enum Action {
 }
 
 fn payment() -> impl Strategy<Value = Payment> {
-    // Few values, so that equal payments occur. Wallet 3 is not ours, and a value of 0 is no
-    // payment.
+    // Few values, so that equal payments occur. Wallet 3 is not ours, and a value of 0 pays
+    // nothing.
     (0..4_u8, 0..3_u128).prop_map(|(wallet, value)| Payment { wallet, value })
 }
 

@@ -106,7 +106,7 @@ impl TagCheck {
             }
             let count = self.faults.entry((ask.role == Role::First, tag.name())).or_default();
             *count = fault.map_or(0, |_| count.saturating_add(1));
-            // A tag that the policy does not need may be absent.
+            // Faults of a tag that the policy does not need are not reported.
             let fault = fault.filter(|_| self.needed.contains(&tag));
             found.extend(fault.map(|fault| (tag, fault, *count == FAULTS_MAX)));
         }

@@ -35,7 +35,7 @@ pub struct Moved {
     pub coin: Option<(Stablecoin, Amount)>,
     pub from: Address,
     pub to: Address,
-    /// True if the receiver is a wallet of the chain's.
+    /// `true` if the receiver is a configured wallet of the chain.
     pub is_ours: bool,
 }
 

@@ -9,12 +9,12 @@ use crate::{ChainConfig, Error};
 
 const PAGE: i64 = 100;
 
-/// Returns the watches in ingest's last record of the chain's progress, if any. Blocks.
+/// Returns the watches in ingest's last record of the chain's progress, if any. Blocks the thread.
 pub(crate) fn known(log: &dyn Log, blockchain: Blockchain) -> Result<Vec<Watch>, log::Error> {
     Ok(progress(log, blockchain)?.map_or_else(Vec::new, |progress| progress.watched))
 }
 
-/// Ingest's last record of the chain's progress. Blocks.
+/// Ingest's last record of the chain's progress. Blocks the thread.
 pub(crate) fn progress(
     log: &dyn Log,
     blockchain: Blockchain,
@@ -73,7 +73,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Fails if a configuration lacks a watch of the log: ingest would not start with it. Blocks.
+/// Fails if a configuration lacks a watch of the log: ingest would not start with it. Blocks the thread.
 ///
 /// # Errors
 /// [`Error::Vanished`], or [`Error::Log`].

@@ -35,7 +35,7 @@ pub(super) fn read(
     (contracts, retired.unwrap_or_default())
 }
 
-/// The known contracts beside these; none on a development chain, where they do not exist.
+/// The known contracts that are not `configured`; none on a development chain, where they do not exist.
 pub(super) fn unlisted(
     blockchain: Blockchain,
     chain_id: u64,

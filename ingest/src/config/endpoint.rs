@@ -27,7 +27,7 @@ pub struct EndpointConfig {
 #[derive(Debug, Clone)]
 pub struct NativeConfig {
     pub(crate) url: RpcUrl,
-    /// `true` if it was configured; a guess may be wrong.
+    /// `true` if configured; an address guessed from the JSON-RPC URL may be wrong.
     pub(crate) is_given: bool,
 }
 

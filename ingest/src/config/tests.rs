@@ -22,7 +22,7 @@ fn read_with(wallet: Wallet, text: &str) -> (Config, Vec<String>) {
     let mut source = Source::parse(Config::DEFAULTS, text, []);
     let config = Config::read(&mut source, &[wallet], Duration::from_secs(3600));
     let mut problems = source.finish().err().map_or_else(Vec::new, |Problems(lines)| lines);
-    // Sections of other crates.
+    // Sections that other crates read are unknown here.
     problems.retain(|line| !line.ends_with(": unknown section"));
     (config, problems)
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::machine::Policy;
 use crate::simulation::{Served, chain};
 
-/// A node of which no block has logs where they are asked for; each has a receipt with these.
+/// A node that answers `eth_getLogs` with an empty list; each block has a receipt with `logs`.
 async fn without_logs(logs: Value) -> Served {
     Served::of(move |call| {
         let hash = Hash([5; 32]);
@@ -89,7 +89,7 @@ async fn clocks_that_differ_are_a_warning() {
         doctor.clocks(Block { number: 50, hash: Hash([5; 32]), timestamp }).await;
         let levels: Vec<_> =
             doctor.findings.iter().map(|found| (found.check, found.level)).collect();
-        // Answers are of today.
+        // The node's answers have today's date, far from that of the manual clock.
         assert_eq!(levels, [("head", level), ("clock", Level::Warning)]);
     }
 }

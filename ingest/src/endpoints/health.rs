@@ -1,4 +1,4 @@
-//! Choice of the endpoint of a chain to ask: pure, every time is an argument.
+//! Choice of the endpoint of a chain to ask. Pure: the present time is an argument.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const SCANS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It refused, and may have asked for a pause.
+    /// The endpoint refused, and may have asked for a pause.
     Refused(Refusal, Option<Duration>),
     Contradiction,
     /// It does not have what was scanned already.
@@ -90,7 +90,7 @@ struct State {
     /// Time it was first put aside since its last usable answer or the last check of its chain.
     down_since: Option<Instant>,
     is_checked: bool,
-    /// Time of the first failure in its current run of refusals, another chain's answers included.
+    /// Start of its current run of refusals. Serving another chain counts as a refusal.
     refuses_since: Option<Instant>,
     /// First and last refusal of a second check since it last served one.
     unchecked: Option<(Instant, Instant)>,
@@ -103,7 +103,7 @@ fn lasts(since: Option<Instant>, bound: Duration, now: Instant) -> bool {
     since.is_some_and(|since| now.saturating_duration_since(since) >= bound)
 }
 
-/// The endpoints of a chain. Each is named by its position, which must be that of one of them.
+/// The endpoints of a chain, by position in the configuration. A position out of range panics.
 #[derive(Debug)]
 pub(crate) struct Health {
     states: Vec<State>,
@@ -191,7 +191,7 @@ impl Health {
                 | Refusal::Pruned
                 | Refusal::Fatal,
             ) => {
-                // An old refusal does not count: a scanning endpoint gets no second checks in between.
+                // An old refusal does not count: while an endpoint scans, it gets no second checks.
                 let begun = state.unchecked.filter(|(_, last)| !lasts(Some(*last), stuck, now));
                 state.unchecked = Some((begun.map_or(now, |(since, _)| since), now));
             }

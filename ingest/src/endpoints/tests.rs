@@ -11,7 +11,7 @@ use crate::config::ApiKey;
 use crate::machine::Policy;
 use crate::simulation::{PAUSES, Served, chain};
 
-/// Answers every call with the chain id of the next request.
+/// A node that answers successive calls with these chain ids.
 async fn ids(mut ids: Vec<&'static str>) -> Served {
     ids.reverse();
     let ids = Mutex::new(ids);
@@ -76,7 +76,8 @@ async fn second_answer_comes_from_another_endpoint() {
     assert_eq!((endpoints.second(&Ask::default()).await, b.sizes().len()), (Some(2), 1));
     endpoints.begin().await.unwrap();
     assert_eq!(endpoints.second, None);
-    // One on another fork is asked again after its pause; where no other answers it is the same one.
+    // The endpoint on another fork is not gone, so its second answer is awaited. Once all others are gone, the first
+    // endpoint gives the second answer itself.
     endpoints.failed(2, Fault::Forked, "");
     assert_eq!(endpoints.second(&ask).await, None);
     endpoints.failed(2, Fault::Refused(Refusal::Rate, None), "");
@@ -109,12 +110,12 @@ async fn paused_second_endpoint_holds_confirmation() {
     endpoints.failed(1, Fault::Refused(Refusal::Rate, None), "");
     let ask = Ask { about: Some(10), ..Ask::default() };
     assert_eq!(endpoints.second(&ask).await, None);
-    // An endpoint is not its own witness either, when it gave the second answer.
+    // The endpoint that gave the second answer is not its own witness either, while the other one pauses.
     endpoints.second = Some(0);
     assert_eq!(endpoints.witness().await, Some(1));
 }
 
-/// A node of chain 1 whose contracts answer so, each with a result or an error.
+/// A node of chain 1 whose contracts have this code, and these decimals or an error for them.
 async fn contracts(code: &'static str, decimals: Result<u8, &'static str>) -> Served {
     Served::of(move |call| {
         let method = (call["method"].as_str().unwrap(), call["params"][0]["data"].as_str());
@@ -152,7 +153,7 @@ async fn contracts_must_be_as_configured() {
             found.map(|found| format!("{token} {found} where decimals() = 6 is configured"));
         assert_eq!(wrong, expected);
         assert_eq!(endpoints.check(0).await, found.is_none());
-        // No wallet takes it: the contract is not checked.
+        // No wallet takes the coin, so its contract is not checked.
         take(&mut endpoints, &[]);
         assert!(endpoints.wrong_at(0).await.unwrap().is_none());
     }

@@ -4,7 +4,7 @@ use schemas::record::Block;
 
 use super::{EventLog, Header, Next};
 
-/// Every block of a range of at most this many is fetched by itself; of a longer range those with hits, and the end. At
+/// Every block of a range of at most this many is fetched by itself; of a longer range those with logs, and the end. At
 /// the tip ranges are this short, and there an endpoint's logs may still be incomplete.
 pub(super) const SHORT_RANGE_BLOCKS_MAX: i64 = 16;
 
@@ -19,8 +19,8 @@ pub(super) fn before_end(from: i64, to: i64) -> std::ops::Range<i64> {
     from..if is_short(from, to) { to } else { from + 1 }
 }
 
-/// The blocks to fetch again, in order. In a long range the times of blocks with hits are not known yet. `headers` are
-/// those of [`before_end`], then the end; `logs` are sorted.
+/// The blocks to fetch again, in order. In a long range those with logs have the time of the end: their own is not
+/// known yet. `headers` are those of [`before_end`], then the end; `logs` are sorted.
 pub(super) fn to_verify(
     from: i64,
     last: Block,

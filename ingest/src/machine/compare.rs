@@ -22,13 +22,14 @@ pub(crate) fn payments(watch: &Watch, logs: &[EventLog]) -> Vec<(i64, Observatio
 /// Difference between two answers about a block.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Comparison {
-    /// Transfers that the second one lacks, and the number of equal ones before each.
+    /// Transfers that the second answer lacks, and the number of equal ones before each.
     pub(crate) missing: Vec<(usize, Observation)>,
-    /// Transfers that only the second one has, and the number of equal ones before each.
+    /// Transfers that only the second answer has, and the number of equal ones before each.
     pub(crate) extra: Vec<(usize, Observation)>,
 }
 
-/// Compares the transfers of one block. Among equal transfers the first positions are those that both have.
+/// Compares the transfers of one block. If one answer has more equal transfers than the other, the last ones are the
+/// difference.
 pub(crate) fn difference(ours: &[Observation], theirs: &[Observation]) -> Comparison {
     let mut difference = Comparison::default();
     let equal = |all: &[Observation], one: &Observation| -> Vec<Observation> {
@@ -63,7 +64,7 @@ pub(crate) enum Unexplained {
     Lacking,
 }
 
-/// The transactions that failed, by the receipts of all, which are in the same order: their logs moved nothing.
+/// Returns the failed transactions, whose logs moved nothing. `receipts` are those of `transactions`, in order.
 pub(crate) fn failed(
     transactions: &[Outcome],
     receipts: &[Proof],

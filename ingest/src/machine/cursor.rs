@@ -318,7 +318,7 @@ impl Cursor {
             | Refusal::Transient
             | Refusal::Pruned
             | Refusal::Fatal => {
-                // It may be a size error with an unknown message.
+                // The refusal may be a size error with an unknown message.
                 self.refused += 1;
                 if used > 1 && self.refused.is_multiple_of(REFUSED_MAX) {
                     self.range.shrink(used, None);

@@ -35,7 +35,7 @@ pub(crate) enum Role {
     First,
     /// One that did not scan the blocks in question, if there is one.
     Second,
-    /// One that did not give the second answer: a single endpoint's answer is no proof.
+    /// One that did not give the second answer: the word of a single endpoint proves nothing.
     Witness,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Outcome {
     pub(crate) transaction: TxHash,
     /// The height of its block.
     pub(crate) number: i64,
-    /// Hash of its block, fetched where the endpoint has no receipt.
+    /// Hash of its block. Without a receipt, the block of this hash may show that it lacks the transaction.
     pub(crate) block_hash: BlockHash,
     /// `true` to use the native interface for final blocks, if there is one.
     pub(crate) is_final: bool,

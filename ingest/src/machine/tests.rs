@@ -31,7 +31,7 @@ fn finalized() -> Policy {
     Policy::flat(None, Some(Tag::Finalized))
 }
 
-/// Rules by which no head is held back, with many polls in each wait.
+/// Rules by which no head is held back, and a failed check waits for at most 16 polls.
 fn rules(policy: Policy) -> Rules {
     Rules { idle_polls: 0, check_wait_polls: 16, has_second: true, ..chain(policy).rules() }
 }
@@ -151,7 +151,7 @@ fn short(records: &[ChainRecord]) -> Vec<(char, i64, i64)> {
     records.iter().map(|r| (kind(r), r.epoch.0, r.block.number)).collect()
 }
 
-/// Confirmed by the first tier, and finalized, by the last record.
+/// Heights in the last record: confirmed for the first tier, and finalized.
 fn heights(records: &[ChainRecord]) -> (i64, i64) {
     let Some(ChainBody::Head(head)) = records.last().map(|record| &record.body) else { panic!() };
     (head.confirmed[0].number, head.finalized)
@@ -184,7 +184,7 @@ impl Pair {
         drive_by(&mut self.cursor, &self.a, &self.b)
     }
 
-    /// Empty blocks, each followed before the next one. Returns all decisions in one.
+    /// Mines empty blocks, and drives the cursor after each. Returns all decisions in one.
     fn blocks(&mut self, count: usize) -> Decision {
         self.each_block(count, |_| ())
     }

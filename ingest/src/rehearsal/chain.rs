@@ -132,7 +132,7 @@ impl Chain {
         }
     }
 
-    /// Replaces the last blocks; a node that shows them still is left behind if `leaves_stale`.
+    /// Replaces the last blocks. With `leaves_stale`, a node that still shows the old ones stays behind.
     pub(crate) async fn reorg(&mut self, depth: u64, mut reorg: Reorg, leaves_stale: bool) {
         if leaves_stale {
             self.leave_stale().await;
@@ -147,7 +147,7 @@ impl Chain {
         self.note(&reorged.unwrap().added);
     }
 
-    /// Leaves a node behind that keeps the present blocks, and mines by hand.
+    /// Leaves a node behind that keeps the present blocks, and mines only on request.
     pub(crate) async fn leave_stale(&mut self) {
         let twin = serve(config(self.seed, CHAIN_ID)).await;
         let chain = twin.chain();

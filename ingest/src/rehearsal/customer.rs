@@ -21,7 +21,7 @@ pub(crate) fn exact(deposit: &Deposit) -> TransferCall {
     TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(units(deposit.value)) }
 }
 
-/// Log of the payment of a deposit in the newest block, which no block has; `number` is that of its transaction.
+/// Log of an invented payment of a deposit, dated to the newest block; `number` distinguishes its transaction.
 pub(crate) fn forged(head: BlockId, deposit: &Deposit, number: usize) -> serde_json::Value {
     let transaction = format!("0x{:064x}", 0xf0_0000 + number);
     let (hash, to) = (head.hash.to_string(), text(&deposit.wallet_address));

@@ -3,7 +3,7 @@
 use testkit::Dice;
 use testkit::faults::{Behaviour, Class, Fault, Numbering, REFUSALS};
 
-/// Usual maximum of requests in a row of a fault that could deceive a shop with one endpoint.
+/// Usual maximum number of consecutive requests with a fault that could deceive a shop with one endpoint.
 pub(super) const LONG: usize = 40;
 
 /// Returns `true` for refusals that are neither about size nor about pruned data.
@@ -54,7 +54,7 @@ pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
         21 => (Fault::Collides, requests(8, dice)),
         22 | 23 => (Fault::Stale, requests(LONG, dice)),
         24 | 25 => (Fault::Mixed, requests(LONG, dice)),
-        // Until the block of the log could be confirmed.
+        // Long enough for the block of the removed log to be confirmed, if it were believed.
         26 | 27 | 30 => (Fault::Removed, 100 + requests(LONG, dice)),
         28 => (Fault::Unauthorized, requests(LONG, dice)),
         29 => (Fault::Loose, requests(8, dice)),

@@ -288,7 +288,7 @@ impl Play {
         let sent = self.chain.send(vec![exact(&open[self.dice.below(open.len())])]);
         self.mine(2);
         let paid_in = self.chain.head().number.cast_signed();
-        // Some endpoints stay a block behind.
+        // One block more: with a `lag` of 1 ingest does not scan the newest one.
         self.mine(2);
         // Waits until the payment is checked: with the dust tier a block only has to be old enough.
         for _ in 0..CHECK_SECONDS {

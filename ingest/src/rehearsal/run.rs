@@ -62,7 +62,7 @@ impl Run {
     }
 }
 
-/// Pauses between requests that take no time.
+/// Pauses between requests, of milliseconds.
 pub(crate) fn pauses() -> Pauses {
     let millis = Duration::from_millis;
     Pauses {

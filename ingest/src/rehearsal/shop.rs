@@ -34,7 +34,7 @@ pub(crate) fn wallets() -> Vec<Address> {
     (0..WALLETS).map(wallet).collect()
 }
 
-/// In lower case, as the oracle compares.
+/// The address in lower case, as the oracle compares addresses.
 pub(crate) fn text(address: &Address) -> String {
     address.to_string().to_lowercase()
 }

@@ -106,7 +106,7 @@ async fn first_of<T>(
     Err(causes.join("; "))
 }
 
-/// First block at or after each time; one above `last` if there is no such block.
+/// First block at or after each time; the height after `last` if there is no such block.
 async fn blocks_of(
     endpoint: &Endpoint,
     last: Block,

@@ -21,7 +21,7 @@ fn head(chain: &ChainConfig, number: i64) -> ChainRecord {
     simulation::head(block(number), chain.rules().policy.confirmed(number, tags), -1)
 }
 
-/// Returns the history that was published after some payments of block 5.
+/// Returns a history with these payments in block 5, between the heads of blocks 4 and 6.
 fn history(chain: &ChainConfig, logs: &[EventLog]) -> History {
     let payments = payments(&chain.rules().watch, logs).into_iter();
     let payment = |seen| chain.record(Epoch(0), UnixMicros(5), block(5), ChainBody::Transfer(seen));

@@ -68,7 +68,7 @@ async fn the_newest_common_block_is_found() {
     assert!(matches!(found, Err(RewindError::TooOld(_))), "{found:?}");
 }
 
-/// A node of which each block has this hash; none has no block.
+/// A node whose blocks all have this hash; with `None` it has no blocks.
 async fn serving(hash: Option<u8>) -> Served {
     Served::of(move |call| {
         let hash = hash.map(|byte| Hash([byte; 32]));
@@ -86,7 +86,7 @@ async fn serving(hash: Option<u8>) -> Served {
     .await
 }
 
-/// One that has it is enough; two that differ are an error.
+/// One endpoint that has the block is enough; two that differ are an error.
 #[tokio::test]
 async fn endpoints_say_which_block_a_height_is() {
     for (served, expected) in [

@@ -7,7 +7,7 @@ use super::wire;
 use super::{Endpoint, Failure};
 use crate::machine::{Answer, Ask, EventLog, Refusal, Span};
 
-/// Maximum body in bytes about a part of one block. It is parsed directly, into less than twice its length.
+/// Maximum length in bytes of an answer about one block. It is parsed directly, into less than twice its length.
 pub(super) const BLOCK_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 fn is_too_large<T>(result: &Result<T, Failure>) -> bool {
@@ -29,7 +29,7 @@ impl Endpoint {
     /// Asks a question of the cursor. A single block that is too large is fetched in parts.
     ///
     /// # Errors
-    /// [`Failure`] if any part of it has no answer; a tag that the endpoint lacks is no failure.
+    /// [`Failure`] if any part of it has no answer; a tag that the endpoint lacks is not a failure.
     pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
         self.masked(self.fetch_by_outcomes(ask).await)
     }

@@ -115,7 +115,7 @@ impl Failure {
         }
     }
 
-    /// From a body that is no JSON-RPC: some endpoints refuse in another form.
+    /// From a body that is not JSON-RPC: some endpoints refuse in another form.
     pub(crate) fn from_body(body: &str) -> Self {
         let refusal = classify(None, body);
         // An unknown body that does not mention a batch is a broken answer, not a refusal.
@@ -219,8 +219,8 @@ const WORDS: &[(Refusal, &str)] = &[
     (Refusal::Rate, "frequency"),
     (Refusal::Rate, "request rate exceeded"),
     (Refusal::Rate, "server is suspended"),
-    // Before the words about sizes: a batch limit is no limit of the range. It does not concern the cursor: `rpc` sends
-    // smaller batches.
+    // Before the words about sizes: a limit of the batch is not one of the range. It does not concern the cursor: `rpc`
+    // sends smaller batches.
     (Refusal::Transient, BATCH),
     (SIZE, "returned more than"),
     (SIZE, "block range"),

@@ -181,7 +181,8 @@ struct Finals {
 }
 
 impl Finals {
-    /// Returns the proof of a transaction: unknown if another block is final at its height.
+    /// Returns the proof of a transaction. Without a receipt, it is unlisted if its block was read, and unknown if
+    /// another block is final at its height.
     fn of(&self, outcome: &Outcome) -> Proof {
         match self.receipts.get(&outcome.transaction) {
             Some(receipt) => Proof::Receipt(receipt.clone()),

@@ -52,7 +52,7 @@ impl Endpoint {
         Some(UnixSeconds(i64::try_from(since.as_secs()).ok()?))
     }
 
-    /// A block; none where the endpoint has none.
+    /// A block; `None` if the endpoint does not have it.
     pub(crate) async fn block(&self, point: Point) -> Result<Option<Listed>, Failure> {
         let shown = self.one(Call::block(point)).await?;
         self.masked(wire::listed(shown))
@@ -115,7 +115,7 @@ impl Endpoint {
         (single, whole.map(|receipts| receipts.is_some()))
     }
 
-    /// Returns `true` if an address is a contract. A delegating account (EIP-7702) is none.
+    /// Returns `true` if an address is a contract. A delegating account (EIP-7702) does not count.
     pub(crate) async fn is_contract(&self, address: Address) -> Result<bool, Failure> {
         let code = wire::output(&self.one(Call::code(address)).await?)?;
         Ok(code.is_some_and(|code| !code.starts_with(&DELEGATION)))

@@ -1,4 +1,4 @@
-//! A method that an endpoint may lack for a while: a load balancer has nodes of several versions behind it.
+//! A method that an endpoint may lack for a while: a load balancer may have nodes of several versions behind it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

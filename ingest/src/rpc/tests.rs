@@ -16,7 +16,7 @@ fn ask(count: i64) -> Ask {
     Ask { blocks: (1..=count).map(Point::Number).collect(), ..Ask::default() }
 }
 
-/// Takes at most this many calls at once and refuses more in these words; 0 refuses none.
+/// Takes at most this many calls at once and refuses more in these words; 0 refuses every request.
 fn at_most(calls_max: usize, status: u16, refusal: &'static str) -> Answers {
     Arc::new(move |calls: &[Value]| {
         if calls.len() > calls_max {
@@ -48,7 +48,7 @@ async fn refused_batch_is_halved_and_stays_small() {
     }
 }
 
-/// An outage makes no batch smaller for good, and what is understood is not sent again.
+/// An outage makes no batch smaller for good, and a rate limit is not retried with smaller batches.
 #[tokio::test]
 async fn batches_that_are_refused_at_any_size() {
     for (status, refusal, sizes) in
@@ -225,7 +225,7 @@ async fn logs_of_blocks_need_not_agree_with_their_bloom() {
         (1, Ok(json!([receipt(json!([]))])), json!(null), Ok(false)),
         (2, Err(()), one(), Ok(true)),
         (2, Err(()), receipt(json!([])), Ok(false)),
-        // The receipts of a block must be all.
+        // An incomplete list of a block's receipts does not count.
         (1, Ok(json!([])), one(), Ok(true)),
         (2, Err(()), json!(null), Err(Refusal::Behind)),
         (0, Err(()), json!(null), Ok(false)),
@@ -245,7 +245,7 @@ async fn logs_of_blocks_need_not_agree_with_their_bloom() {
     }
 }
 
-/// Without it an endpoint could exhaust memory.
+/// Without the limit an endpoint could exhaust memory.
 #[tokio::test]
 async fn an_answer_has_a_limit_of_bytes() {
     for (bytes, refusal) in
@@ -259,7 +259,7 @@ async fn an_answer_has_a_limit_of_bytes() {
         });
         let (served, mut chain) =
             (Served::start(answers).await, chain(Policy::flat(Some(3), None)));
-        // Longer than a busy machine takes for it.
+        // Longer than a busy machine takes for such an answer.
         chain.request_timeout = std::time::Duration::from_secs(120);
         let endpoint = Endpoint::new(&chain, &served.endpoint(), 0).unwrap();
         assert_eq!(endpoint.fetch(&ask(1)).await.err().map(|failure| failure.refusal), refusal);

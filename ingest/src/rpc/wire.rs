@@ -89,7 +89,7 @@ pub(super) fn results(body: &[u8], count: usize) -> Result<Vec<Result<Value, Fai
     } else if count == 1 && reply.is_object() {
         vec![reply]
     } else {
-        // One error for the whole batch, or no JSON-RPC.
+        // One error for the whole batch, or a body that is not JSON-RPC.
         let refused = reply.get("error").map(error);
         return Err(refused.unwrap_or_else(|| Failure::from_bytes(body)));
     };
@@ -140,7 +140,7 @@ pub(super) fn result<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Fail
     }
 }
 
-/// A present field, even if `null`.
+/// Reads a field that is present, so that `null` differs from an absent field.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     field: D,
 ) -> Result<Option<T>, D::Error> {

@@ -75,7 +75,7 @@ impl<'a> Signs<'a> {
 }
 
 impl Runner {
-    /// Notes the findings of a second check. `index` is the endpoint that answered last.
+    /// Queues alerts for the notes of a decision. `index` is the endpoint that answered last.
     pub(super) fn note_alerts(&mut self, notes: &[Note], index: usize) {
         let name = self.chain.blockchain.as_str();
         let endpoint = self.endpoints.second_name(index).to_owned();

@@ -1,5 +1,5 @@
-//! A chain that makes no progress although its endpoints are asked: no block is skipped, so a
-//! person must be notified.
+//! A chain that makes no progress although its endpoints are asked: no block is skipped, so an
+//! operator must be notified.
 
 use std::time::Duration;
 

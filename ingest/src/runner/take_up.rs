@@ -47,7 +47,7 @@ impl Runner {
 }
 
 impl Drop for Runner {
-    /// Another process may follow the chain now.
+    /// Clears the follower's gauges: another process may follow the chain now.
     fn drop(&mut self) {
         for metric in OF_THE_FOLLOWER {
             gauge!(metric, "blockchain" => self.chain.blockchain.as_str()).set(NO_VALUE);

@@ -77,7 +77,7 @@ impl World {
         self.run = Some(run);
     }
 
-    /// Until the only endpoint has refused this number of requests of the present run.
+    /// Waits until the only endpoint has refused this number of requests of the present run.
     async fn refused(&self, count: i64) {
         eventually("refusals", || async {
             let shown = self.readiness.details();
@@ -116,7 +116,8 @@ impl World {
         eventually("an alarm", || async { self.readiness.alarms().first().cloned() }).await
     }
 
-    /// Ends it after some alerts and their end. Returns how many transfers were published.
+    /// Stops the run once its alarms are over. Expects `alerts_due` raised alerts, then a resolved one. Returns the
+    /// number of published transfers.
     async fn end(self, alerts_due: usize) -> usize {
         eventually("no alarm", || async { self.readiness.alarms().is_empty().then_some(()) }).await;
         assert_eq!(self.readiness.details()[0]["halted"], serde_json::Value::Null);
@@ -172,7 +173,7 @@ async fn removed_log_in_a_second_check_confirms_nothing() {
     assert_eq!(world.end(1).await, 1);
 }
 
-/// Also where it has been away for so long that it is asked which chain it serves, before anything else.
+/// Also if the refused request is the check of its chain, which comes first after an outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn sole_endpoint_that_refuses_all_is_an_alarm() {
     let stalled = Duration::from_millis(300);
@@ -208,7 +209,7 @@ async fn a_restart_does_not_put_the_alarm_off() {
     assert_eq!(world.end(1).await, 1);
 }
 
-/// One process raises it and dies; another sees the end.
+/// One process raises the alert and ends; another one sees the end of the stall.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_stall_is_resolved_by_another_process() {
     let mut world = World::start().await;

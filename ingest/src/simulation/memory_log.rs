@@ -47,7 +47,7 @@ impl MemoryLog {
         self.commit(publish::step(records, chain.watched(), &self.layout).unwrap());
     }
 
-    /// Puts bytes that are no record into a partition.
+    /// Puts bytes that no version can read into a partition.
     pub(crate) fn spoil(&mut self, to: TopicPartition) {
         self.put(to, vec![9; 9]);
     }

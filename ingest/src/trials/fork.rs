@@ -14,7 +14,7 @@ use crate::{Policy, Tag, Tier};
 /// Blocks by which a fork grows: more than any tier asks for.
 const GROWTH: u64 = 30;
 
-/// The first endpoint stays on its fork while both grow, long enough for all of it to be confirmed.
+/// Grows the chain and the fork of the first endpoint, long enough for the whole fork to be confirmed.
 async fn grown(world: &mut World) {
     for _ in 0..GROWTH {
         world.mine();
@@ -74,7 +74,7 @@ async fn alone_on_a_fork_pays_nothing_above_the_bound() {
     assert_eq!(world.ended(AlertKind::ConfirmingAlone), 1);
 }
 
-/// The liar answers when the other's head is old, with blocks above it that are dated in the future.
+/// The first endpoint lies: it answers only when the second one's head is old, with future-dated blocks above that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
     const AHEAD: u64 = 6;

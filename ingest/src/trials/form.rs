@@ -1,5 +1,5 @@
-//! Answers in other forms, and pruned history. Endpoints may number the logs of a block differently: a log's index is no
-//! part of a transfer's identity.
+//! Answers in other forms, and pruned history. Endpoints may number the logs of a block differently: a log's index is
+//! not part of a transfer's identity.
 
 use schemas::AlertKind;
 use testkit::faults::{Behaviour, Fault, Numbering};
@@ -40,7 +40,8 @@ async fn pruned_history_is_an_alert_and_skips_nothing() {
     world.ends_well().await;
 }
 
-/// A payment behind a transfer between strangers in its block, as one endpoint shows it.
+/// Pays an order in a block where a transfer between strangers comes first, so that numberings differ. Returns the
+/// payment's transaction.
 async fn paid_behind_a_stranger(world: &mut World) -> String {
     let deposit = world.order(0, 20).await;
     world.chain.send(vec![stranger()]);

@@ -79,8 +79,8 @@ async fn a_dispute_holds_no_other_order() {
     world.ends_well().await;
 }
 
-/// The endpoint serves everything but block receipts, so it is neither down nor behind. After a restart the first one
-/// is asked for them too.
+/// The endpoint serves everything but block receipts, so it is neither down nor behind. After a restart the first
+/// endpoint is asked for block receipts too, so either one can be the one that refuses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn receipts_refused_for_ever_leave_one_alone() {
     for refusing in [1, 0] {

@@ -23,7 +23,7 @@ async fn pair(height: u64) -> (Devnet, Front, Front) {
     (devnet, fronts.0, fronts.1)
 }
 
-/// The same chain, followed through both up to its head.
+/// A chain behind two endpoints, followed up to its head.
 async fn followed() -> (Devnet, Front, Front, World, Run) {
     let (devnet, first, second) = pair(20).await;
     let mut world = World::new();
@@ -120,7 +120,7 @@ async fn endpoint_on_a_fork_is_put_aside() {
     let run = world.run(through(ETH, &[&first, &forked]));
     world.until_head(ETH, &ours.chain());
     theirs.chain().reorg(2, Reorg::Keep).unwrap();
-    // The one that scanned serves no logs for a while, but it still has its blocks.
+    // The endpoint that scanned refuses logs for a while, but it still has its blocks.
     first.answer(|body| body.contains(LOGS).then(|| (429, String::new())));
     let sent = pay_in_block(&ours.chain());
     world.until("the other one is asked", |_| forked.asked("eth_getBlockByNumber") > 0);
@@ -167,7 +167,7 @@ async fn what_one_endpoint_leaves_out_the_other_one_has() {
     devnet.chain().mine(8).unwrap();
     world.until("found late", |world| world.published(ETH).transactions() == [sent]);
     run.stop().await;
-    // The one that scans is asked for all the rest.
+    // Only second checks go to the second endpoint.
     assert!(second.asked("") < first.asked(""));
     let [alert] = &world.alerts()[..] else { panic!("{:?}", world.alerts()) };
     assert_eq!((alert.kind, alert.blockchain), (AlertKind::LateFind, Some(ETH)));
@@ -230,7 +230,7 @@ async fn disputed_and_forged_transfer_are_alerts_once() {
     assert!(alerts.iter().all(|alert| alert.alert_id.ends_with(&sent.to_string())), "{alerts:?}");
 }
 
-/// No log, and no block that lists the transaction.
+/// Makes an endpoint omit all logs, and the transactions of its blocks.
 fn deny(front: &Front) {
     front.hide_logs();
     front.unlist();

@@ -9,7 +9,7 @@ use tidemark_ingest::{Resolution, ResolveError, Verdict};
 use crate::ETH;
 use crate::world::{LAYOUT, World, config, followed, pay};
 
-/// The last head holds these transfers, and confirms their blocks or not yet.
+/// Publishes the last head again: it holds these transfers, and confirms their blocks if `is_confirmed`.
 fn hold(world: &World, transactions: &[TxHash], is_confirmed: bool) {
     let published = world.published(ETH);
     let is_head = |record: &&ChainRecord| matches!(record.body, ChainBody::Head(_));
@@ -33,7 +33,7 @@ fn resolve(world: &World, of: TxHash, verdict: Verdict) -> Result<Resolution, Re
     tokio::task::block_in_place(write)
 }
 
-/// The transactions that the last head holds, and its epoch, once a condition holds.
+/// Waits until the last head, and the transactions that it holds, meet a condition.
 fn last_head(world: &mut World, is_so: impl Fn(&ChainRecord, &[TxHash]) -> bool) {
     world.until("a head", |world| {
         let heads = world.published(ETH).records.iter().rev();

@@ -119,7 +119,7 @@ async fn chains_are_shared_out_and_taken_over_without_a_gap() {
     assert_eq!(world.published(LAST).transactions(), of_last);
 }
 
-/// A chain has gauges only while this process follows it.
+/// A chain has gauges, except `followed`, only while this process follows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_chain_has_series_while_it_is_followed() {
     // The recorder serves the whole test process: no other test follows this chain.

@@ -117,7 +117,8 @@ async fn busy_node_is_retried_lite_node_uses_json_rpc() {
     }
 }
 
-/// One that failed and keeps its log, and one that paid, in a block that is solidified then.
+/// Sends a payment that fails and keeps its log, and one that succeeds, and mines until their block is solidified.
+/// Returns the second one.
 fn pay_both(chain: &Chain) -> schemas::Hash {
     chain.fail_transaction(alloy_primitives::B256::new(pay(chain, 0, 5).0));
     let sent = pay(chain, 0, 6);
@@ -129,7 +130,7 @@ fn pay_both(chain: &Chain) -> schemas::Hash {
 async fn rescan_needs_an_outcome_of_success() {
     let (devnet, chain, mut world, run) = begun().await;
     run.stop().await;
-    // After a long outage logs are asked for alone.
+    // After a long outage a check asks only for logs.
     chain.lag_logs(10_000);
     let paid_at = height(&chain) + 1;
     let sent = pay_both(&chain);
@@ -172,7 +173,7 @@ async fn late_find_needs_success_at_the_first_endpoint() {
     one.lag_logs(1000);
     let (sent, paid_at) = (pay(&one, 0, 5), height(&one) + 1);
     assert_eq!(pay(&other, 0, 5), sent);
-    // Its JSON-RPC has a receipt of success all the while.
+    // JSON-RPC of the first endpoint has a receipt of success all the while.
     one.break_native(Some(NativeFault::FirstOutcomes(0)));
     let mine = |count| [&one, &other].map(|chain| drop(chain.mine(count).unwrap()));
     mine(1 + SOLID);

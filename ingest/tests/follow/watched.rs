@@ -37,7 +37,7 @@ async fn later_wallets_and_contracts_are_scanned() {
     pay_other(0);
     world.mine(ETH, &chain, 1);
     run.stop().await;
-    // After the last scanned block, and before anything is announced.
+    // Sent after the last scanned block, and before the new watches are announced.
     let meanwhile = [pay(&chain, 1, 7), pay_other(0)];
     chain.mine(3).unwrap();
 

@@ -35,7 +35,7 @@ pub(crate) fn endpoint(blockchain: Blockchain, url: &str) -> EndpointConfig {
     EndpointConfig::of(blockchain, RpcUrl::parse(url).unwrap())
 }
 
-/// A chain with two wallets, followed in milliseconds.
+/// A chain with two wallets, polled every few milliseconds.
 pub(crate) fn config(blockchain: Blockchain, url: &str) -> ChainConfig {
     let address = |a: alloy_primitives::Address| Address::new(blockchain.address_family(), a.0.0);
     let contract = StablecoinContract {
@@ -80,7 +80,7 @@ pub(crate) fn pay(chain: &Chain, to: u16, units: u64) -> Hash {
     Hash(chain.transfer(TOKEN, PAYER, wallet(to), U256::from(units)).unwrap().0)
 }
 
-/// A block with a payment of five units to the first wallet.
+/// Mines a block with a payment of five units to the first wallet. Returns its transaction.
 pub(crate) fn pay_in_block(chain: &Chain) -> Hash {
     let sent = pay(chain, 0, 5);
     chain.mine(1).unwrap();
@@ -226,7 +226,7 @@ impl World {
         records.iter().map(decode).collect()
     }
 
-    /// Reads on until a condition holds.
+    /// Reads the log until a condition holds.
     pub(crate) fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + DEADLINE;
         while !is_so(self) {
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// Reads on until the chain is scanned up to its head.
+    /// Reads the log until the chain is scanned up to its head.
     pub(crate) fn until_head(&mut self, blockchain: Blockchain, chain: &Chain) {
         self.until("scanned up to the head", |world| {
             let head = world.published.get(&blockchain).and_then(Published::head);

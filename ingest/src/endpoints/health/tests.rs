@@ -1,4 +1,4 @@
-//! Tests of the choice of an endpoint: the ones asked, left alone and gone.
+//! Tests of the choice of an endpoint: the ones asked, put aside and gone.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const TRANSIENT: Fault = Fault::Refused(Refusal::Transient, None);
 const RATE: Fault = Fault::Refused(Refusal::Rate, None);
 const FATAL: Fault = Fault::Refused(Refusal::Fatal, None);
 
-/// Event at a second: a failure, a step that ended well, or the endpoint asked and after how long.
+/// A failure, a step that ended well, or the expected choice: the endpoint to ask, and the wait in milliseconds.
 enum Event {
     Fails(usize, Fault),
     Serves(usize),
@@ -174,7 +174,8 @@ fn only_the_latest_changes_of_the_scanner_are_kept() {
     assert!(kept.eq((changes - SCANS_MAX..changes).map(|number| Some(number % 2))));
 }
 
-/// An endpoint that invents blocks puts them above the head of the others.
+/// An endpoint that is behind or on a fork is not gone: otherwise one that invents blocks above the others' heads
+/// could confirm them alone.
 #[test]
 fn only_refusals_or_a_stuck_head_are_gone() {
     let start = Instant::now();
@@ -203,7 +204,7 @@ fn only_refusals_or_a_stuck_head_are_gone() {
     }
 }
 
-/// Its pauses are shorter than the time between two checks.
+/// An endpoint whose pauses are shorter than the time between two checks is up at each of them.
 #[test]
 fn one_that_refuses_every_check_is_gone() {
     let start = Instant::now();

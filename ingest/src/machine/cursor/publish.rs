@@ -125,7 +125,8 @@ impl Cursor {
     }
 }
 
-/// Marks the transfers that a step's last head confirms, which halves the records of a catch-up.
+/// Marks the transfers that a step's last head confirms: while it catches up, the processor publishes one record of
+/// such a payment instead of two.
 fn mark_confirmed(records: &mut [ChainRecord]) {
     let Some((ChainRecord { block, body: ChainBody::Head(head), .. }, earlier)) =
         records.split_last_mut()

@@ -148,8 +148,8 @@ impl Cursor {
             question.block = shown;
             let (block, seen, rank) = (&question.block, &question.seen, question.rank);
             let verdict = Verdict::of(proof, &self.rules.watch, block, seen, rank);
-            // Some nodes serve the log of a transaction that no block of theirs lists: that is no
-            // denial. Nor is a receipt that contradicts the block's receipts.
+            // Some nodes serve the log of a transaction that no block of theirs lists: that is not a denial. Nor is a
+            // receipt that contradicts the block's receipts.
             let shows = !question.is_published && question.own.is_none();
             let contradicts = *proof == Proof::Unlisted || question.by_receipts;
             let denies = verdict == Verdict::Denied;
@@ -179,7 +179,7 @@ impl Cursor {
             (Proven, None) if *is_published && !*is_held => Settled::Counts,
             (Proven, None) if !(has_other || waits) => Settled::Counts,
             (Proven, Some(Proven)) => Settled::Counts,
-            // A failed transaction, or a log that its endpoint retracts.
+            // The endpoint that showed it denies it by receipt: the transaction failed, or lacks the log.
             (Denied, _) if !*is_published => Settled::Dropped,
             (Denied, Some(Denied) | None) if other.is_some() || !self.rules.has_second => {
                 // Denials within `AGAIN_MICROS` count as one.

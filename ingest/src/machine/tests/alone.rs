@@ -1,10 +1,11 @@
-//! An endpoint alone may not prove by replaced blocks, be its own witness, or outrun the other.
+//! Limits of one endpoint's word: replaced blocks lose their proofs, no endpoint is its own witness, and what one alone
+//! denies stays held.
 
 use super::*;
 use crate::simulation::FORGED;
 
-/// Asks one node, beside which no other answers, until there is a reason to wait; its answers are alone where `is_alone`
-/// says so. Returns all decisions in one.
+/// Asks the only node that answers, until there is a reason to wait. `is_alone` selects the questions that no other
+/// endpoint answered. Returns all decisions in one.
 fn drive_one(cursor: &mut Cursor, node: &Node, is_alone: impl Fn(&Ask) -> bool) -> Decision {
     let (mut whole, now) = (Decision::from(Next::Ask), now());
     for _ in 0..200 {
@@ -24,7 +25,7 @@ fn drive_one(cursor: &mut Cursor, node: &Node, is_alone: impl Fn(&Ask) -> bool) 
 #[test]
 fn replaced_blocks_take_their_proofs_along() {
     let mut pair = Pair::new(20, |rules| (rules.policy, rules.idle_polls) = (depth(2), 5));
-    // Nothing happens for long, and then blocks without anything that waits.
+    // An idle time, then empty blocks: checks advance beyond the last published head.
     for _ in 0..8 {
         pair.drive();
     }
@@ -98,7 +99,7 @@ fn one_that_is_always_behind_confirms_all_the_same() {
     }
 }
 
-/// A payment that both endpoints have, and a cursor by which one alone confirms it, once the scanner is switched.
+/// A payment that both endpoints have, small enough for one to confirm it alone, before a change of the scanner.
 fn switched() -> Pair {
     let mut pair = Pair::new(10, |rules| rules.alone_below = Amount::parse("1").unwrap());
     pair.mine(&[pay(1)]);

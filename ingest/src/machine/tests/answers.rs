@@ -49,7 +49,7 @@ fn what_differs_between_two_answers_is_not_published() {
     );
     assert_eq!(changed(&|answer| answer.blocks[2] = None), Next::Behind);
     assert_eq!(changed(&|answer| drop(answer.logs.pop())), Next::Retry("the answer is incomplete"));
-    // Another log index is no other log.
+    // A log with another index is the same log.
     let mut answer = answer.clone();
     answer.logs[0][0].log_index += 7;
     assert_eq!(short(&scanned().answer(answer, now()).publish), [('t', 0, 11), ('h', 0, 12)]);
@@ -291,7 +291,7 @@ fn range_refused_in_any_words_shrinks() {
         (Refusal::Fatal, [100, 100, 50, 50]),
         (Refusal::Timeout, [50, 25, 12, 6]),
         (hint(None), [50, 25, 12, 6]),
-        // Of a range that begins elsewhere its length counts.
+        // The hint begins elsewhere, so only its length counts.
         (hint(Some((500, 509))), [10, 5, 2, 1]),
     ] {
         let mut cursor = scan_from(1, 100);
@@ -303,7 +303,7 @@ fn range_refused_in_any_words_shrinks() {
         });
         assert_eq!(refused, ranges, "{refusal:?}");
     }
-    // One block cannot shrink, and is no reason to catch up in small ranges later.
+    // A single block cannot shrink, and its refusals do not shrink later ranges.
     let (mut node, mut cursor) = followed(10);
     node.mine(&[]);
     for _ in 0..6 {

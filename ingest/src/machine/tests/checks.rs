@@ -58,7 +58,7 @@ fn fork_of_one_endpoint_holds_confirmation() {
     let mut pair = two();
     pair.mine(&[pay(1)]);
     pair.b.reorg(1, &[]);
-    // Three in nine turns: the second endpoint is asked less and less often.
+    // Three checks in nine blocks: the second endpoint is asked less and less often.
     assert_eq!(kinds(&pair.blocks(9)), ["fork"; 3]);
     assert_eq!((pair.confirmed(), history(&pair.cursor).epoch()), (10, Epoch(0)));
 }
@@ -101,7 +101,7 @@ fn a_check_that_is_refused_stops_nothing() {
     }
 }
 
-/// Ethereum is polled every 12 s.
+/// On a chain that is polled every 12 s, as Ethereum.
 #[test]
 fn refusals_put_a_check_off_for_half_a_minute() {
     let (poll_interval, wait_max) = (Duration::from_secs(12), Duration::from_secs(30));
@@ -226,7 +226,7 @@ fn dispute_holds_the_transfer_and_is_reported_once() {
     assert_eq!(pair.confirmed(), pair.a.head().number - 2);
 }
 
-/// The same log index, transaction and amount: the two differ in nothing but their position.
+/// Two payments of one transaction differ only in their log index; the published one keeps its ordinal.
 #[test]
 fn a_late_find_takes_no_position_of_another() {
     let mut pair = two();
@@ -240,7 +240,7 @@ fn a_late_find_takes_no_position_of_another() {
     assert_eq!(live, [(0, 1), (1, 0)]);
 }
 
-/// All logs have the number 0, and of two equal ones the first scan has one: logs trail their blocks.
+/// Every log has the index 0, and the scan has only one of two equal logs, as logs trail their blocks.
 #[test]
 fn late_copies_under_one_number_are_found() {
     for by_receipts in [false, true] {
@@ -414,7 +414,7 @@ fn first_of_two_endpoints_confirms_nothing_alone() {
     assert_eq!(confirmed(&cursor), 53);
 }
 
-/// An endpoint that invents blocks gives them any time, and puts them above the others' head.
+/// An endpoint that invents blocks dates them as it likes, so another one is behind only if its head is lower.
 #[test]
 fn only_an_endpoint_that_is_lower_is_behind() {
     for (height, seconds, why) in [

@@ -19,7 +19,7 @@ fn what_failed_at_one_endpoint_is_not_confirmed() {
     let (published, notes, below) = play(&mut pair);
     assert!(published.iter().all(|record| record.0 == 'h'), "{published:?}");
     assert_eq!((notes, below), (vec![""; 0], 2));
-    // A transaction that failed at both endpoints was no payment.
+    // A transaction that failed at both endpoints paid nothing.
     pair.mine(&[pay(2)]);
     let (paid, block) = (pair.a.transfers_after(10)[1].1.tx_hash, pair.a.head().number);
     pair.drive();

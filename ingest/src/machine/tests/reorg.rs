@@ -64,7 +64,7 @@ fn an_endpoint_that_is_behind_is_waited_for() {
     node.mine(&[]);
     drive(&mut cursor, &node);
     assert_eq!(drive(&mut cursor, &node.without(1)), (Vec::new(), Next::Behind));
-    // Even if it is on another chain: its height is no evidence.
+    // Even if it is on another chain: a lower endpoint proves no reorganisation.
     let mut other = node.clone();
     other.reorg(2, &[]);
     assert_eq!(drive(&mut cursor, &other.without(2)), (Vec::new(), Next::Behind));

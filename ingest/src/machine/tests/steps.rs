@@ -212,7 +212,7 @@ fn a_clock_is_bounded_by_the_chain() {
         }
     };
     for (ahead, counted) in [(599, 599), (600, 600), (601, 600), (365 * 86_400, 600), (300, 300)] {
-        // Longer than the clock was ahead, so that an earlier record has no later time.
+        // Longer than the maximum lead: otherwise the time of the previous record would be the minimum.
         node.mine_at(node.head().timestamp.plus(1000));
         let head = node.head().timestamp;
         let observed_at = publish(&node, head.plus(ahead).micros());
@@ -231,7 +231,7 @@ fn short_chain_begins_at_its_first_block() {
     assert_eq!(short(&drive(&mut cursor, &node).0), [('t', 0, 1), ('h', 0, 1)]);
 }
 
-/// Questions until there is a reason to wait.
+/// Returns the number of questions until there is a reason to wait.
 fn questions(cursor: &mut Cursor, node: &Node) -> usize {
     (1..100).find(|_| turn(cursor, node).next != Next::Ask).unwrap()
 }
@@ -245,7 +245,7 @@ fn live_block_costs_three_questions_idle_poll_one() {
     assert_eq!(questions(&mut cursor, &node), 1);
     node.mine(&[pay(1)]);
     assert_eq!(questions(&mut cursor, &node), 3);
-    // It waits for its depth: nothing is asked about it before that.
+    // The payment waits for its depth: nothing is asked about it before that.
     for _ in 0..3 {
         assert_eq!(questions(&mut cursor, &node), 1);
     }

@@ -4,7 +4,7 @@ use testkit::faults::{Class, REFUSALS, TRON_REFUSAL, TRON_SENTENCE};
 
 use super::*;
 
-/// The class that a refusal's words lead to.
+/// The refusal of a class in the table of known messages.
 fn refusal(class: Class) -> Refusal {
     match class {
         Class::Size(hint) => Refusal::Size { hint },

@@ -94,7 +94,7 @@ fn outcomes_must_be_of_all_transactions_asked() {
     assert_eq!(changed(&|infos| infos[0]["log"][0]["data"] = json!("0")), Refusal::Transient);
 }
 
-/// A node of which the native interface answers so.
+/// A node whose native interface gives these answers.
 fn node(solidified: (u16, String), infos: (u16, String)) -> Answers {
     Arc::new(move |calls: &[Value]| {
         if calls[0].get("detail").is_some() {
@@ -157,7 +157,7 @@ fn question() -> Ask {
     }
 }
 
-/// The first bytes of the blocks of the receipts.
+/// The first byte of the block hash of each receipt.
 fn hashes(answer: &Answer) -> Vec<Option<u8>> {
     let receipts = answer.receipts.iter().map(Proof::receipt);
     receipts.map(|receipt| receipt.map(|receipt| receipt.block_hash.0[0])).collect()
@@ -303,7 +303,7 @@ async fn logs_of_final_blocks_come_from_outcomes() {
         let (early, _served) = endpoint(node(solid, (200, infos)), true).await;
         assert_eq!(early.fetch(&ask).await.unwrap_err().refusal, Refusal::Behind);
     }
-    // Without a native interface JSON-RPC has receipts of blocks, or it has none.
+    // Without a native interface, and without block receipts in JSON-RPC, all logs come from `eth_getLogs`.
     let (guessed, _served) = endpoint(node((404, String::new()), (200, infos)), false).await;
     let answer = guessed.fetch(&ask).await.unwrap();
     assert_eq!((answer.by_receipts, answer.logs.len()), (false, 2));

@@ -139,12 +139,12 @@ async fn each_block_is_asked_once() {
     let expected = [Proof::Unknown, Proof::Unlisted, Proof::Unknown];
     assert_eq!(endpoint.fetch(&ask).await.unwrap().receipts, expected);
     assert_eq!(served.sizes(), [3, 1, 1]);
-    // The missing method is known now.
+    // The endpoint is known to lack the method now.
     endpoint.fetch(&ask).await.unwrap();
     assert_eq!(served.sizes()[3..], [3, 1]);
 }
 
-/// Asks for the logs of two blocks by their receipts, which are these.
+/// Asks for the logs of two blocks by their receipts, from an endpoint that serves these receipts.
 async fn logs(
     receipts: impl Fn(i64) -> Value + Send + Sync + 'static,
     listed: Vec<TxHash>,
@@ -244,7 +244,7 @@ async fn ranges_are_asked_once_receipts_stay_null() {
     let ask = Ask { logs: vec![Span::Receipts { from: 8, to: 8 }], ..Ask::default() };
     let refusal = async || endpoint.fetch(&ask).await.unwrap_err().refusal;
     let before = || Instant::now().checked_sub(SILENT_MAX).unwrap();
-    // It lacks the block, however long.
+    // An endpoint that lacks the block is behind, however long.
     assert_eq!((refusal().await, refusal().await), (Refusal::Behind, Refusal::Behind));
     is_shown.store(true, Relaxed);
     assert_eq!(refusal().await, Refusal::Behind, "it may be indexed in a moment");
