@@ -25,7 +25,7 @@ const CHECK_WAIT_POLLS_MAX: u32 = 16;
 /// Maximum `lag`: eight seconds of Arbitrum's blocks.
 const LAG_MAX: u64 = 32;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Amount from which chains with slow finality wait for it.
+/// Amount from which payments on chains with slow finality wait for finality.
 const LARGE: &str = "10000";
 /// Below this amount one endpoint is enough while no other answers.
 const ALONE: &str = "100";

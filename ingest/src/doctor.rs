@@ -277,8 +277,8 @@ impl Doctor {
         }
     }
 
-    /// Finds the largest range that is served: smaller ones if the configured one is refused, else
-    /// greater ones.
+    /// Finds the largest range that is served: tries smaller ones if the configured one is refused,
+    /// otherwise greater ones.
     async fn range(&mut self, head: i64) {
         let (longest, wanted) = (head.saturating_add(1), self.chain.range_max);
         let mut blocks = wanted.min(longest);

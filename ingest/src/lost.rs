@@ -28,8 +28,8 @@ pub(crate) fn find(
     Ok(beginning(&known, history.map_or(Epoch(0), History::epoch)))
 }
 
-/// The state to resume from: at the finalized height, or at the height of a lane that has read less. Lanes that are too
-/// old do not count.
+/// The state to resume from: at the finalized height, or at the height of a lane that has read less. A lane more than a
+/// day behind does not count: lanes may have forgotten transfers of that age, and would take them for new ones.
 fn beginning(known: &[ChainProgress], epoch: Epoch) -> Option<Lost> {
     let time = known.iter().map(|progress| progress.head.timestamp).max()?;
     let is_near = |progress: &&ChainProgress| progress.head.timestamp.plus(FORGET_SECONDS) >= time;

@@ -47,7 +47,7 @@ const COUNTS_MIN: [(&str, usize); 13] = [
     ("faults", 53),
 ];
 
-/// Seeds to play: those that are requested, or this many.
+/// Seeds to play: those that are requested, otherwise the first `usual` ones.
 pub(crate) fn seeds(usual: u64) -> Range<u64> {
     let Some(text) = std::env::var_os("TIDEMARK_FAULT_SEEDS") else { return 0..usual };
     let text = text.to_str().unwrap();

@@ -8,8 +8,8 @@ use schemas::{
     known_contracts, stablecoin_contracts,
 };
 
-/// The contracts of a chain: the listed ones, or else those of the issuers and the chosen bridged ones. The second list
-/// has the retired ones among the listed.
+/// The offered and the retired contracts of a chain: those that `tokens` lists, otherwise those of the issuers and the
+/// chosen bridged ones.
 pub(super) fn read(
     blockchain: Blockchain,
     section: &mut Reader,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use schemas::record::{Block, ChainBody, ChainRecord, Head, Observation};
 use schemas::{Epoch, UnixMicros};
 
-/// The fold of a lane's, or a chain's, records.
+/// State after the records of a lane, or of all lanes of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct History {
     epoch: Epoch,

@@ -49,12 +49,12 @@ impl Role {
     }
 }
 
-/// One request: blocks are fetched before logs, in this order where the endpoint keeps an order.
+/// One question: blocks, then logs, then receipts. An endpoint may process a batch in another order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) role: Role,
     /// First height of the range of a second answer: the endpoint that scanned it is not asked. `i64::MAX` for a check
-    /// without a range. `None` for the endpoint that gave the answer before.
+    /// without a range. `None` to ask the endpoint of the previous answer again.
     pub(crate) about: Option<i64>,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
@@ -106,7 +106,7 @@ pub(crate) enum Proof {
     Receipt(Receipt),
     /// The block does not list the transaction.
     Unlisted,
-    /// The endpoint has no receipt, and no list of the block that lacks the transaction.
+    /// The endpoint shows neither a receipt, nor that the block lacks the transaction.
     Unknown,
 }
 

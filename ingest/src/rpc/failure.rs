@@ -187,7 +187,7 @@ fn names_batch(message: &str) -> bool {
 }
 
 /// Words in the error messages of nodes and providers, in lower case; the first match counts, so
-/// the more specific ones come first. Their sources are in the tests.
+/// the more specific ones come first. The messages are in `testkit/src/faults/words.rs`.
 const WORDS: &[(Refusal, &str)] = &[
     (Refusal::Pruned, "pruned history"),
     (Refusal::Pruned, "has been pruned"),

@@ -1,4 +1,4 @@
-//! The client against an endpoint that takes few calls at once.
+//! The client against endpoints that limit batches and answers, and its masking of keys.
 
 use std::sync::Arc;
 

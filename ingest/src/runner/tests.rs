@@ -65,7 +65,7 @@ impl World {
         world
     }
 
-    /// Ends the run before, and begins one whose clock is ahead.
+    /// Ends the previous run, and begins one whose clock is ahead.
     async fn run(&mut self, ahead: Duration) {
         if let Some(run) = self.run.take() {
             run.stop().await.unwrap();

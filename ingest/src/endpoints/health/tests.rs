@@ -204,7 +204,7 @@ fn only_refusals_or_a_stuck_head_are_gone() {
     }
 }
 
-/// An endpoint whose pauses are shorter than the time between two checks is up at each of them.
+/// Also if its pauses are shorter than the time between two checks, so that it is up at each of them.
 #[test]
 fn one_that_refuses_every_check_is_gone() {
     let start = Instant::now();

@@ -108,7 +108,7 @@ pub(super) struct Checks {
     scanned_final: (i64, i64),
     /// Number of steps to begin without a check, after a failed one.
     pub(super) wait: u32,
-    /// Denials of a transfer by every endpoint in a row, and the time of the last one.
+    /// Consecutive denials of a transfer by every endpoint, and the time of the last one.
     pub(super) denied: BTreeMap<(i64, BlockHash, PaymentKey), (u32, UnixMicros)>,
     /// The held transfers that were reported as disputed.
     pub(super) reported: HashSet<(BlockHash, PaymentKey)>,

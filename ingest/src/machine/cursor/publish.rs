@@ -12,7 +12,7 @@ const AHEAD_MAX_SECONDS: i64 = 600;
 
 impl Cursor {
     /// Holds back a head that brings no transfers, if none waits for its confirmation and the last head is recent.
-    /// Deposits expire by heads, so an expiry may be delayed as long.
+    /// Deposits expire by heads, so an expiry may be delayed by as much.
     pub(super) fn hold_back(&mut self) -> bool {
         let known = self.known();
         let confirmed = known.head().confirmed.iter().map(|tier| tier.number).min();
