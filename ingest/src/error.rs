@@ -1,4 +1,4 @@
-//! Errors that end the following of a chain. Everything that may pass is retried instead.
+//! Errors that end the following of a chain. Temporary failures are retried instead.
 
 use schemas::{Address, Blockchain, CodecError, Stablecoin};
 

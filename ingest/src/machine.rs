@@ -52,7 +52,7 @@ pub(crate) struct Rules {
     pub(crate) range_max: i64,
     /// First block to scan when nothing was published yet; `None`: the one after the head less `lag`.
     pub(crate) start_block: Option<i64>,
-    /// `true` if failed transactions may keep their logs, so that each hit needs its receipt.
+    /// `true` if failed transactions may keep their logs, so that each transfer needs its receipt.
     pub(crate) needs_receipts: bool,
     /// `true` if several endpoints are configured: then one alone confirms only amounts below `alone_below`, even in
     /// final blocks.

@@ -57,7 +57,7 @@ impl Verdict {
 /// Heights up to which each kind of proof reaches.
 #[derive(Debug)]
 pub(crate) struct Evidence {
-    /// Its tiers are split at `alone_below`.
+    /// With a second endpoint, its tiers are split at `alone_below`.
     policy: Policy,
     has_second: bool,
     /// Amounts below this need one endpoint while no other answers.

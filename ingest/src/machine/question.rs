@@ -40,7 +40,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns the role whose receipts are asked for after those of this one.
+    /// Returns the role to ask for receipts after this one.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Witness => Self::Second,
@@ -75,7 +75,7 @@ pub(crate) struct Outcome {
     pub(crate) transaction: TxHash,
     /// The height of its block.
     pub(crate) number: i64,
-    /// Hash of its block. Without a receipt, the block of this hash may show that it lacks the transaction.
+    /// Hash of its block, by which the block is fetched if the endpoint has no receipt.
     pub(crate) block_hash: BlockHash,
     /// `true` to use the native interface for final blocks, if there is one.
     pub(crate) is_final: bool,

@@ -14,7 +14,7 @@ const UNMASKED_CHARS_MAX: usize = 1000;
 const MESSAGE_CHARS_MAX: usize = 200;
 /// Maximum of the pauses that endpoints ask for.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
-/// The word in a refusal of a batch as such.
+/// The word in a refusal that concerns the batch, not its calls.
 const BATCH: &str = "batch";
 const SIZE: Refusal = Refusal::Size { hint: None };
 const MASK: &str = "***";

@@ -65,8 +65,8 @@ impl Runner {
         gauge!(names::LAG_BLOCKS, "blockchain" => name).set(lag.max(0) as f64);
     }
 
-    /// Publishes the state of the chain as metrics and readiness details. There is no cursor before
-    /// anything is known of the chain.
+    /// Publishes the state of the chain as metrics and readiness details. `cursor` is `None` before
+    /// the first step, and during a halt.
     pub(super) fn show(&self, cursor: Option<&Cursor>, halted: Option<&str>) {
         let history = cursor.and_then(Cursor::history);
         let head = history.map(History::head);

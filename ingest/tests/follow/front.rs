@@ -173,7 +173,7 @@ fn empty(replies: &mut Value) {
     }
 }
 
-/// Gives logs another block.
+/// Reports the logs of block `hash` under `other`.
 fn rename(replies: &mut Value, hash: &str, other: &str) {
     let logs =
         each(replies).iter_mut().filter_map(|reply| reply["result"].as_array_mut()).flatten();

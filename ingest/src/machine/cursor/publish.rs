@@ -27,8 +27,8 @@ impl Cursor {
         self.unannounced.is_empty() && self.held_back < self.rules.idle_polls
     }
 
-    /// Returns the watches to publish before `records`: payments are seen in the blocks after our last one, or on the
-    /// first start after the first head.
+    /// Returns the watches to publish before `records`: payments are seen in the blocks after our last one, or, on the
+    /// first start, after the first head.
     fn announcements(&mut self, records: &[ChainRecord]) -> Vec<ChainRecord> {
         let Some(end) = records.last() else { return Vec::new() };
         let block = self.history.as_ref().map_or(end.block, History::last);

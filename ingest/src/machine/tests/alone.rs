@@ -4,8 +4,8 @@
 use super::*;
 use crate::simulation::FORGED;
 
-/// Asks the only node that answers, until there is a reason to wait. `is_alone` selects the questions whose answers come
-/// from the scanner itself. Returns all decisions in one.
+/// Asks the only node that answers, until there is a reason to wait. `is_alone` selects the questions whose answers
+/// come from the scanner itself. Returns all decisions in one.
 fn drive_one(cursor: &mut Cursor, node: &Node, is_alone: impl Fn(&Ask) -> bool) -> Decision {
     let (mut whole, now) = (Decision::from(Next::Ask), now());
     for _ in 0..200 {

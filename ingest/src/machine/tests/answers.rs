@@ -24,7 +24,7 @@ fn what_differs_between_two_answers_is_not_published() {
         let mut cursor = scanned();
         let decision = cursor.answer(answer, now());
         assert_eq!(decision.publish, []);
-        // Nothing was lost: receipts settle it, or the same step is done again.
+        // Nothing was lost: receipts settle the difference, or the same step is done again.
         let (records, _) = drive(&mut cursor, &node);
         assert_eq!(short(&records), [('t', 0, 11), ('h', 0, 12)]);
         assert!(history(&cursor).head().held.is_empty());
@@ -96,7 +96,7 @@ fn logs_left_out_of_a_short_range_are_found_by_hash() {
             assert_eq!(cursor.answer(answer, now()), Next::Ask.into());
             let decision = turn(&mut cursor, &node);
             assert_eq!(kinds(&decision), ["contradiction"], "{left_out:?} {blocks}");
-            // Nothing was lost: receipts prove it.
+            // Nothing was lost: receipts prove the logs.
             let mut published = drive(&mut cursor, &node).0;
             published.extend(drive(&mut cursor, &node).0);
             let end = node.head().number;

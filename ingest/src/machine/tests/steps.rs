@@ -113,7 +113,7 @@ fn no_head_is_held_back_while_a_transfer_waits() {
         node.mine(&[]);
         assert_eq!(short(&drive(&mut cursor, &node).0), [('h', 0, number)]);
     }
-    // Three blocks confirm it.
+    // Three blocks confirm the transfer.
     node.mine(&[]);
     assert_eq!(drive(&mut cursor, &node), (Vec::new(), Next::AtTip));
 }
