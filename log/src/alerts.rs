@@ -30,12 +30,12 @@ impl OpenAlerts {
     /// later call. Blocks.
     ///
     /// # Errors
-    /// [`Error`] after applying earlier records.
+    /// [`Error`] of the log; the records read before it are applied.
     pub fn refresh(&mut self, log: &dyn Log) -> Result<(), Error> {
         self.refresh_by(log.bounds(ALERTS)?, |of, from, max| log.read_ended(of, from, max))
     }
 
-    /// Refreshes through a read function, up to an end.
+    /// Refreshes through `read`, up to the end of `bounds`.
     pub fn refresh_by<E>(
         &mut self,
         bounds: Bounds,
@@ -93,7 +93,7 @@ impl OpenAlerts {
         self.open.is_empty()
     }
 
-    /// All of them, by name.
+    /// All open alerts, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Alert> {
         self.open.values()
     }
@@ -132,7 +132,6 @@ mod tests {
         assert!(open.apply(alert(1, 40)), "it begins again");
     }
 
-    /// Holds for any content of the topic.
     #[test]
     fn what_is_read_and_kept_is_bounded() {
         let end = Offset(RECORDS_MAX + 30_000);

@@ -24,8 +24,8 @@ use crate::{
 pub const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Delay before a log that cannot be read is polled again.
 const POLL_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// First delay after a failed step. It doubles up to the maximum, which is well below the session
-/// time-out.
+/// First delay after a failed step. It doubles up to the maximum, which is well below the default
+/// session time-out.
 const STEP_RETRY_DELAY: Duration = Duration::from_millis(100);
 const STEP_RETRY_DELAY_MAX: Duration = Duration::from_secs(3);
 
@@ -38,7 +38,7 @@ pub trait Handler {
     /// Failure that the process must stop for. The loop retries transient ones instead.
     type Error: From<Error> + From<StepError>;
 
-    /// Input topics. Partition i of all of them goes to the same member.
+    /// Input topics. Partition i of those with equal partition counts goes to the same member.
     fn topics(&self) -> Vec<Topic>;
 
     /// Maximum wait of the next poll for records.
@@ -55,8 +55,8 @@ pub trait Handler {
         Ok(())
     }
 
-    /// Drops the state of partitions: another member has them, or the loop ends. Called once for each
-    /// assigned partition, whatever ended the ownership; nothing for them is committed any more.
+    /// Drops the state of partitions: another member has them, or the loop ends. Each assigned
+    /// partition is passed once, whatever ended its ownership. Nothing more is committed for it.
     fn revoked(&mut self, _lost: &[TopicPartition]) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -118,8 +118,8 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Builds a state from `new` and the entries of a changelog. Waits for an unavailable log; none
-    /// if the process stops first.
+    /// Builds a state from `new` and the entries of a changelog. Retries while the log is
+    /// unavailable; returns none if the process stops first.
     ///
     /// # Errors
     /// A permanent [`Error`].
@@ -184,7 +184,7 @@ fn measured<H: Handler>(of: TopicPartition) -> ::metrics::Gauge {
     )
 }
 
-/// A member of a group at work.
+/// Loop of one group member.
 pub struct Consumer<H: Handler> {
     worker: Box<dyn Worker>,
     handler: H,
@@ -192,7 +192,7 @@ pub struct Consumer<H: Handler> {
     assigned: BTreeSet<TopicPartition>,
     /// After [`Plan::Unfinished`] or [`Plan::Retry`]: every partition is paused.
     is_paused: bool,
-    /// Records polled since the last step.
+    /// Number of records polled since the last commit.
     polled: usize,
     step_delay: Backoff,
 }

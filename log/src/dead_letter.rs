@@ -6,12 +6,12 @@ use schemas::{CodecError, Partition, Topic};
 use crate::metrics::DEAD_LETTERS_TOTAL;
 use crate::{NewRecord, Record};
 
-/// Maximum bytes of a value, and of a key, in a dead letter: it must fit into the log as a whole.
+/// Maximum bytes of a value, and of a key, in a dead letter, which must itself fit into a record.
 const LETTER_VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const LETTER_KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// The dead letter for a record that `group` cannot process. A record so large that its letter could not
-/// be written is cut, and the reason says so.
+/// The dead letter for a record that `group` cannot process. A key or value above its maximum is
+/// cut, so that the letter can be written, and the reason says so.
 ///
 /// # Errors
 /// [`CodecError`] if it cannot be encoded, which is a defect of this program.
@@ -83,7 +83,7 @@ mod tests {
         }
     }
 
-    /// A letter that could not be written would be tried again for ever.
+    /// A letter that the log refuses would be retried for ever.
     #[test]
     fn the_dead_letter_of_a_huge_record_fits_into_the_log() {
         let mib = 1024 * 1024;

@@ -71,7 +71,7 @@ pub struct Maintained {
     pub compacted: u64,
 }
 
-/// State shared by all users of the log: it closes with the last of them.
+/// State shared by all users of the log. Dropping the last reference closes the log.
 struct Handle {
     shared: Arc<Shared>,
     running: Mutex<Option<Running>>,
@@ -162,8 +162,8 @@ impl EmbeddedLog {
         maintenance::maintain(&self.handle.shared, true, |_| true)
     }
 
-    /// Finishes the queued requests and closes the file. All later calls return [`Error::Fatal`].
-    /// Blocks.
+    /// Finishes the queued requests and closes the file. Later reads and writes return
+    /// [`Error::Fatal`]. Blocks.
     pub fn close(&self) {
         self.handle.close();
     }
@@ -207,7 +207,7 @@ impl Drop for Lock {
 
 impl Handle {
     fn close(&self) {
-        // A second caller waits here until the first one has closed it.
+        // A second caller waits here until the first one has closed the log.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Running { committer, maintenance, stop, _lock }) = running.take() else { return };
         drop(stop);

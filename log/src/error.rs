@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 /// Cause of a failure: a text for operators, which includes the text of the library's error.
 ///
-/// As with [`std::io::Error`] the wrapped error is reached by [`Cause::get_ref`] and is no link of the
-/// error chain, so that printing the chain does not repeat it.
+/// As with [`std::io::Error`] the wrapped error is reached by [`Cause::get_ref`] and is not part of
+/// the error chain, so that printing the chain does not repeat it.
 #[derive(Debug, Clone)]
 pub struct Cause {
     text: String,
@@ -13,7 +13,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// `text` should include `source`'s.
+    /// `text` should include the text of `source`.
     pub(crate) fn new(
         text: impl Into<String>,
         source: impl std::error::Error + Send + Sync + 'static,

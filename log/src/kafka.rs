@@ -9,9 +9,9 @@
 //! member and its steps), then [`admin`], `produce` and `writer`.
 //!
 //! **Invariants:** a worker that is assigned a partition first fences its predecessors, then reads
-//! stable offsets, and restores up to the broker's end after that; the group checks every step,
-//! also one without input; after any uncertain outcome a new producer is opened, and the outcome is
-//! read from the log. Reasons: `docs/decisions/0010`.
+//! stable offsets, then restores up to the end that the broker reports; the group checks every
+//! step, also one without input; after any uncertain outcome a new producer is opened, and the
+//! outcome is read from the log. Reasons: `docs/decisions/0010`.
 //!
 //! Deliberately not here: implicit creation of topics. `tidemark topics create` calls [`admin`].
 

@@ -216,7 +216,7 @@ pub struct WorkerSpec {
     pub group: &'static str,
     /// Stable over restarts; also names its transactions.
     pub member: String,
-    /// Partition i of all of them is assigned to the same member.
+    /// Partition i of those with equal partition counts is assigned to the same member.
     pub topics: Vec<Topic>,
     /// Maximum number of records that one poll returns.
     pub batch_max: usize,
@@ -278,7 +278,7 @@ pub trait Log: Send + Sync + 'static {
         self.read(of, from, max)
     }
 
-    /// Blocks.
+    /// Range of a partition's offsets. Blocks.
     fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error>;
 }
 

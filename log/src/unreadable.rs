@@ -6,7 +6,7 @@ use schemas::record::Record as Schema;
 
 use crate::{Cause, Error, Record};
 
-/// Reason why a record is not an input.
+/// Reason why a record cannot be taken as an input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// No version can read it, or it is misplaced: it belongs to the dead letters.
@@ -41,7 +41,7 @@ impl Record {
     /// (logged).
     ///
     /// # Errors
-    /// A newer version can read it.
+    /// [`NewerRecord`] if only a newer version can read it.
     pub fn unless_garbage<R: Schema>(&self) -> Result<Option<R>, NewerRecord> {
         if self.value.is_none() {
             return Ok(None);
@@ -78,7 +78,7 @@ impl Unreadable {
     /// Returns the reason why the record is garbage.
     ///
     /// # Errors
-    /// It is not: a newer version can read it.
+    /// [`NewerRecord`] if it is not garbage: a newer version can read it.
     pub fn garbage(self, record: &Record) -> Result<String, NewerRecord> {
         match self {
             Self::Garbage(reason) => Ok(reason),

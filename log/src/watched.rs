@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A worker without partitions for this long is a standby: the others have all of them. Longer than
-/// the group takes to evict a dead member.
+/// the default session time-out, after which the group evicts a dead member.
 const STANDBY_AFTER: Duration = Duration::from_secs(20);
 /// Error-free time after which a log without records counts as available again: an unavailable one
 /// reports errors only at intervals. Longer than the interval of attempts to connect.

@@ -1,4 +1,4 @@
-//! Partition assignment by ranges: partition i of all topics is assigned to the same member.
+//! Partition assignment by ranges: each member gets consecutive partitions of each of its topics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,8 @@ use schemas::{Layout, Partition, Topic};
 
 use crate::TopicPartition;
 
-/// Shares each topic's partitions among the members that read it, in the order of their names. Topics
-/// with equal partition counts and the same members are shared alike.
+/// Shares each topic's partitions among the members that read it, in the order of their names. Of
+/// topics with equal partition counts and the same members, partition i goes to the same member.
 pub(super) fn range(
     members: &BTreeMap<String, Vec<Topic>>,
     layout: &Layout,

@@ -18,7 +18,7 @@ const TAKEN_AT: &str = "backed_up_at";
 /// Identity and times stored in the file of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// As of [`Log::installation`](crate::Log::installation).
+    /// Name that [`Log::installation`](crate::Log::installation) returns.
     pub installation: String,
     pub incarnation: Incarnation,
     /// Time of the copy; none for a file that is not a copy.
@@ -60,7 +60,7 @@ impl Identity {
 /// Copies the log of a folder, which a process may have open, to another folder, and checks the copy. Blocks.
 ///
 /// # Errors
-/// [`Error::Fatal`]: there is no log, or no whole copy.
+/// [`Error::Fatal`]: there is no log, or its copy could not be written or is damaged.
 pub fn copy(dir: &Path, into: &Path, now: UnixMicros) -> Result<(), Error> {
     let (from, to) = (dir.join(FILE), into.join(FILE));
     sqlite::copy(&from, &to).map_err(|error| fatal(&from, error))?;
@@ -76,8 +76,9 @@ pub fn check(dir: &Path) -> Result<(), Error> {
     sqlite::check(&path).map_err(|error| fatal(&path, error))
 }
 
-/// Makes the copy in a folder the log of its installation again: sets the incarnation, and a group's
-/// positions to those of the tables beside it. Partitions without one are read from the start. Blocks.
+/// Makes the copy in a folder the log of its installation again: sets the incarnation, and a
+/// group's positions to those of the tables beside it. Partitions without a position are read from
+/// the start. Blocks.
 ///
 /// # Errors
 /// [`Error::Fatal`]: a position is after the end of the log, or the file cannot be written.

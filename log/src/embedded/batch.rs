@@ -12,7 +12,7 @@ use crate::{Offset, Record, TopicPartition};
 /// Value length that marks a tombstone.
 const NO_VALUE: u32 = u32::MAX;
 
-/// Approximate maximum bytes of a row: a reader that needs one record of it reads all.
+/// Approximate maximum bytes of a row: a reader that needs one of its records reads the whole row.
 pub(super) const BATCH_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Debug, Clone)]

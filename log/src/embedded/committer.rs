@@ -25,7 +25,7 @@ use sqlite::Writing;
 const BATCH_ROWS_MAX: usize = 10_000;
 /// Maximum delay of the write of offsets without records.
 const LATE_MAX: Duration = Duration::from_millis(50);
-/// Minimum interval of reports while writes fail: they are tried twenty times a second.
+/// Minimum interval of reports while writes fail: deferred offsets are retried every [`LATE_MAX`].
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum bytes of a record's key, value and headers together. A larger record is a defect of its
 /// producer.
@@ -37,9 +37,9 @@ pub(super) struct Committer {
     /// The newest epoch of each writer's name.
     epochs: HashMap<String, u64>,
     late: LateOffsets,
-    /// Time of the last report of a failed write; none since one succeeded.
+    /// Time of the last report of a failed write; none after a successful write.
     reported_at: Option<Instant>,
-    /// Part of the readiness after a failed write; none since one succeeded.
+    /// Part of the readiness after a failed write; none after a successful write.
     waiting: Option<Part>,
 }
 
@@ -142,7 +142,7 @@ impl Committer {
             Err(Failure::Wanted) => Err(StepError::Aborted("made to fail by a test".into())),
             Err(Failure::Storage(error)) if error.is_of_the_disk() => Err(self.give_up(error)),
             Err(Failure::Storage(_)) if accepted.len() > 1 => {
-                // One of them may be the cause: each is now written in a transaction of its own.
+                // One request may be the cause: each is now written in a transaction of its own.
                 plan.give_back(&mut accepted);
                 for (request, _) in accepted {
                     // After a disk failure the others are dropped: nothing is acknowledged any
@@ -244,8 +244,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the plan and deferred offsets in one transaction. On an error nothing of them is
-    /// written.
+    /// Writes the plan and deferred offsets in one transaction. On an error neither is written.
     fn transact(&mut self, plan: &Plan) -> Result<(), Failure> {
         if plan.is_empty() && self.late.offsets.is_empty() {
             return Ok(());

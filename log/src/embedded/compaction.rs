@@ -1,4 +1,4 @@
-//! Compaction: of the records of each key only the last one is kept, and none if that is a tombstone.
+//! Compaction: keeps only the last record of each key, and no tombstones.
 //!
 //! A compacted partition has each key once: the next run remembers only keys appended since, reads
 //! the partition page by page, and rewrites batches with older records of these keys.
@@ -18,7 +18,7 @@ const APPENDS_MIN: i64 = 10_000;
 /// Approximate bytes of batches read at once, and rewritten by one request to the committer.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// `true` if compaction would free enough to justify a read of the whole partition.
+/// `true` if the appends since the last compaction justify a read of the whole partition.
 pub(super) fn is_worthwhile(extent: &Extent) -> bool {
     let appends = extent.bounds.end.0.saturating_sub(extent.compacted_to.0);
     appends > APPENDS_MIN.max(extent.compacted_records / 2)
@@ -61,8 +61,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Calls `visit` with the batches that begin at `from` or after it, page by page: no snapshot
-    /// is held between two pages, and no other thread rewrites the partition's batches.
+    /// Calls `visit` with the batches that begin at `from` or after it, page by page. No snapshot
+    /// spans two pages, which is safe: no other thread rewrites the partition's batches.
     fn each_page(
         &mut self,
         mut from: Offset,
@@ -73,7 +73,8 @@ impl Run<'_> {
             let (mut page, mut bytes) = (Vec::new(), 0);
             self.shared.readers.with(|connection| {
                 rows::batches(connection, of, slot, from, bounds.end, &mut |batch| {
-                    // The first batch may begin before `from`: it was visited with the page before.
+                    // The first batch may begin before `from`: it belongs to the preceding page, or
+                    // to the range that is compacted already.
                     if batch.first >= from {
                         bytes += batch.blob.len();
                         page.push(batch.clone());

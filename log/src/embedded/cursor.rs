@@ -45,8 +45,8 @@ impl Cursors {
         }
     }
 
-    /// The next records, at most `max`. All partitions that have some get an equal share; if there are more
-    /// of them than `max`, each gets its turn. After an error no position has changed.
+    /// The next records, at most `max`. All partitions that have some get an equal share; those
+    /// without room are served first by later calls. After an error no position has changed.
     pub(super) fn gather(&mut self, shared: &Shared, max: usize) -> Result<Records, Error> {
         let max = max.max(1);
         let active = self.all.iter().filter(|(_, cursor)| !cursor.paused);

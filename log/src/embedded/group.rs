@@ -49,7 +49,7 @@ pub(super) struct Groups {
 #[derive(Debug, Default)]
 struct Group {
     members: BTreeMap<String, Member>,
-    /// Superseded while inside a commit: they own their partitions until it ends.
+    /// Members superseded while inside a commit: they own their partitions until it ends.
     leaving: Vec<Member>,
     /// The number of the last member of each name.
     latest: HashMap<String, u64>,

@@ -10,8 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::batch::Batch;
 use crate::{Cause, Committed, Error, NewRecord, Offset, StepError, TopicPartition};
 
-/// Maximum number of concurrent calls of `produce`. Workers, writers and maintenance each add one
-/// more at most.
+/// Maximum number of queued calls of `produce`. Each worker and each writer, and the maintenance,
+/// queue one more request at most.
 const PRODUCERS_MAX: usize = 1024;
 
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use super::storage::{FILE, FORMAT, Readers};
 use super::view::Slot;
 use crate::{Bounds, Committed, Error, Offset, Records, TopicPartition};
 
-/// Reads the log in a folder, also while another process writes it. The file has only what is committed.
+/// Reads the log in a folder, also while another process writes it. The file has only committed
+/// transactions.
 #[derive(Debug)]
 pub struct ReadOnlyLog {
     readers: Readers,
@@ -57,7 +58,7 @@ impl ReadOnlyLog {
         extent.map(|(_, bounds)| bounds).ok_or_else(|| unknown(of))
     }
 
-    /// The positions of a group in some partitions; none where it has none.
+    /// The positions of a group in some partitions; none for a partition without a position.
     ///
     /// # Errors
     /// [`Error::Transient`] if the file cannot be read now.

@@ -120,7 +120,7 @@ pub(super) fn save_committed(
     )
 }
 
-/// Calls `visit` with a partition's batches that have records in `from..end`, until it breaks.
+/// Calls `visit` with a partition's batches that may have records in `from..end`, until it breaks.
 pub(super) fn batches(
     connection: &Connection,
     of: TopicPartition,
@@ -239,7 +239,7 @@ pub(super) fn front_before(
     let mut rows = select.query([row_id(slot, bounds.start), row_id(slot, bounds.end)])?;
     let (mut below, mut passed) = (None, 0);
     while let Some(row) = rows.next()? {
-        // The batch before ends here.
+        // The preceding batch ends here.
         let first = offset_of(row.get(0)?);
         if passed > 0 && first > until {
             return Ok(below);

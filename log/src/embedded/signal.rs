@@ -14,8 +14,8 @@ pub(super) struct Signal {
 
 /// Wake-up signal of one reader.
 ///
-/// It takes [`Listener::seen`], checks for work, and waits with that count: a change in between ends the
-/// wait at once, so none is missed.
+/// The reader takes [`Listener::seen`], checks for work, and waits with that count: a change in
+/// between ends the wait at once, so none is missed.
 #[derive(Debug)]
 pub(super) struct Listener {
     topics: Vec<Topic>,

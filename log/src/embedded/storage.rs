@@ -2,7 +2,7 @@
 //!
 //! One table holds all records, in batches by `slot << 40 | first offset`: a partition is a range
 //! of row ids, appending is an insert at the end of a range, and nothing else is indexed. Every row
-//! that a decision depends on has a checksum: a corrupted row ends the process.
+//! of records, partitions and offsets has a checksum: a corrupted row ends the process.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,18 @@ use crate::{Bounds, Cause, Committed, Error, Offset, TopicPartition};
 
 /// Name of the database file in the data folder.
 pub const FILE: &str = "log.sqlite";
-/// Version of the form of the tables.
+/// Version of the file's format.
 pub(super) const FORMAT: i64 = 2;
 /// Keys of `meta`.
 const INSTALLATION: &str = "installation";
 pub(super) const INCARNATION: &str = "incarnation";
 const READERS_IDLE_MAX: usize = 8;
-/// Maximum wait for a lock of another connection; in WAL mode that is rare and short.
+/// Maximum wait for a lock of another connection; in WAL mode such waits are rare and short.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// FULL makes each commit wait for the disk. The checkpoint at the start rewrites pages that a
-/// failed disk may not have; the limit shrinks the WAL file after a burst.
+/// `synchronous = FULL` makes each commit wait for the disk. The checkpoint at the start writes the
+/// whole WAL to the main file: after a failed flush its pages may be only in the system's
+/// cache. `journal_size_limit` shrinks the WAL file after a burst.
 const PRAGMAS: &str = "
     PRAGMA synchronous = FULL;
     PRAGMA wal_checkpoint(TRUNCATE);
@@ -77,7 +78,7 @@ pub(super) struct Loaded {
     pub(super) partitions: HashMap<TopicPartition, Extent>,
     /// Committed positions by group.
     pub(super) committed: HashMap<String, HashMap<TopicPartition, Committed>>,
-    /// As of [`Log::installation`](crate::Log::installation).
+    /// Name that [`Log::installation`](crate::Log::installation) returns.
     pub(super) installation: String,
     pub(super) incarnation: Incarnation,
 }

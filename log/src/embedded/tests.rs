@@ -352,7 +352,7 @@ fn maintenance_counts_what_it_forgets() {
     assert_eq!(log.maintain().unwrap(), Maintained::default());
 }
 
-/// The clock may jump, or a stage may be down for long.
+/// The clock may jump, or a stage may be down for longer than the retention.
 #[test]
 fn what_a_group_has_not_read_does_not_expire() {
     let dir = tempfile::tempdir().unwrap();

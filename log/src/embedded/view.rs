@@ -1,7 +1,8 @@
 //! State seen by readers: the end of each partition, its latest records, and the groups' offsets.
 //!
-//! **Invariant:** changed only after the transaction is committed, and for a whole transaction under one
-//! lock: no reader sees a part of a step. Live readers are served from here without a query.
+//! **Invariant:** a transaction with records is published after its commit, and as a whole under
+//! one lock: no reader sees a part of a step. Offsets of steps without records may be published
+//! before their write. Live readers are served from here without a query.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,7 +58,7 @@ pub(super) struct Page {
 #[derive(Debug)]
 pub(super) enum Found {
     Recent(Page),
-    /// Only in the table, before the partition's end.
+    /// Only in the table: slot and end of the partition.
     Stored(Slot, Offset),
 }
 

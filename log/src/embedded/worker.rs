@@ -170,7 +170,7 @@ impl Drop for Held {
 }
 
 impl Worker for EmbeddedWorker {
-    /// Does nothing: a step is one transaction.
+    /// Accepts nothing: the committer writes a step as a whole.
     fn write_ahead(&mut self, _records: &mut Vec<NewRecord>) {}
 
     fn poll(&mut self, timeout: Duration) -> Result<Event, Error> {
