@@ -238,7 +238,7 @@ impl<'a> Admin<'a> {
             changes.push(format!("created {name} with {partitions} partition{ending}"));
         }
         let results = self.ask(self.client.create_topics(&requests, &options()))?;
-        // Another process may have created one; its settings are checked by the next run.
+        // Another process may have created a topic; the next run checks its settings.
         self.check(results, Some(RDKafkaErrorCode::TopicAlreadyExists))?;
         self.await_partitions(topics)?;
         Ok(changes)
@@ -353,7 +353,7 @@ impl<'a> Admin<'a> {
     }
 }
 
-/// Waits until the brokers show a requested change: the one that accepted it propagates it.
+/// Waits until the brokers show a requested change, which reaches them some time after the reply.
 fn await_shown(what: &str, mut is_shown: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
     let started = Instant::now();
     while started.elapsed() < REQUEST_TIMEOUT {

@@ -1,8 +1,9 @@
 //! Holder of a name: the worker or the writer that claimed it last.
 //!
-//! A claim is an offset whose metadata marks its holder, in a group that no consumer joins. It is
-//! written before the holder fences earlier ones. A fenced holder reads it: if it is another's, the
-//! name is lost for good; if still its own, no other instance was started, and it continues.
+//! A claim is an offset whose metadata marks its holder, in a group that no consumer joins. A
+//! holder writes it before it fences earlier ones. A fenced holder reads it: if another holder
+//! wrote it, the name is lost for good; otherwise no other instance was started, and the holder
+//! continues.
 
 use rdkafka::Offset as KafkaOffset;
 use rdkafka::consumer::{CommitMode, Consumer};

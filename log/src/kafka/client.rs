@@ -31,8 +31,9 @@ pub(super) fn open<C: ClientContext, T: FromClientConfigAndContext<C>>(
     T::from_config_and_context(settings, context).map_err(refused)
 }
 
-/// Has the library fetch from the assigned partitions at once. By itself it asks for the leader of a new topic, and for
-/// resumed partitions, once a second. A request to the leaders ends both waits.
+/// Has the library fetch from the assigned partitions at once. By itself it queries the leader of a
+/// new topic, and fetches from resumed partitions, only once a second. A request to the leaders
+/// ends both waits.
 pub(super) fn wake<C: ConsumerContext>(consumer: &BaseConsumer<C>) {
     if let Err(error) = request_ends(consumer) {
         tracing::debug!(%error, "the leaders of partitions do not answer");

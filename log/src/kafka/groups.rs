@@ -1,4 +1,4 @@
-//! Observation of groups: their positions and members, without joining them.
+//! Positions and members of groups, read or set without joining them.
 
 use rdkafka::Offset as KafkaOffset;
 use rdkafka::consumer::{CommitMode, Consumer};
@@ -15,7 +15,7 @@ use crate::{Committed, Error, GroupMember, Offset, TopicPartition};
 const SUFFIX_CHARS: usize = 37;
 
 impl KafkaLog {
-    /// The positions of a group in some partitions; none where it has none.
+    /// The positions of a group in some partitions; none for a partition without a position.
     ///
     /// # Errors
     /// [`Error::Transient`] if the group's broker cannot be reached.
@@ -47,7 +47,7 @@ impl KafkaLog {
         Ok(positions)
     }
 
-    /// Sets the positions of a group without members; none where it has read nothing yet.
+    /// Sets the positions of a group without members; none for a partition that it never read.
     ///
     /// # Errors
     /// [`Error::Transient`] if the group has members, or its broker cannot be reached.

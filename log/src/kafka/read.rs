@@ -69,7 +69,7 @@ impl Tail for KafkaTail {
             Some(cause) if records.is_empty() => {
                 Err(Error::Transient(self.consumer.context().last.explain(cause)))
             }
-            // Records that were polled are not delivered again: an error must wait.
+            // Polled records are not delivered again, so they are returned instead of the error.
             _ => Ok(records),
         }
     }

@@ -60,8 +60,8 @@ impl KafkaWriter {
         self.producer.close();
         self.claim.hold(&self.shared)?;
         self.producer.renew()?;
-        // A writer that claimed the name between the first check and the start of the producer was
-        // fenced by it; this check makes the older one yield.
+        // This producer fenced a writer that claimed the name after the first check: by this check
+        // the older claim yields.
         self.claim.hold(&self.shared).inspect_err(|_| self.producer.close())
     }
 

@@ -56,7 +56,7 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
             ("segment.ms", DAY_MILLIS.to_string()),
             // Longer than any restore: one that read a value must also read its tombstone.
             ("delete.retention.ms", (7 * DAY_MILLIS).to_string()),
-            // Longer than any lookup of a step's outcome.
+            // Longer than any lookup of a step's outcome, which reads the step's first record.
             ("min.compaction.lag.ms", (10 * 60 * 1000).to_string()),
         ]),
     }
@@ -146,7 +146,8 @@ pub(super) fn lacks_chains(
     })
 }
 
-/// The differences of the topic that is called `name` on the brokers, where `chains` has this many partitions.
+/// Differences of a topic from the configuration. `name` is its name on the brokers, `chains` the
+/// number of chains that the topics were made for.
 pub(super) fn differences(
     topic: Topic,
     name: &str,
@@ -272,7 +273,7 @@ mod tests {
             corrections(Topic::Orders, 1, &Found { replicas, ..found }).len()
         };
         assert_eq!([with("2", 3), with("3", 5), with("1", 1)], [0, 0, 0]);
-        // Where all must be in sync, no broker may be restarted.
+        // If every replica must be in sync, the restart of one broker stops all writes.
         assert_eq!([with("2", 1), with("2", 2), with("3", 3), with("0", 3)], [1, 1, 1, 1]);
     }
 

@@ -84,7 +84,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
 
 impl<K: Kind> ClientContext for Context<K> {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, log_message: &str) {
-        // A connection that the peer closes is only logged: to the library it is no error.
+        // The library only logs that the peer closed a connection, and does not call `error`.
         if fac == DISCONNECTED {
             self.kind.disconnected();
         }

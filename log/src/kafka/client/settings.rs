@@ -13,7 +13,7 @@ use crate::config::KafkaConfig;
 pub(crate) const RECORD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The longest interval of a member's heartbeats; a rebalance is noticed no earlier than the next one.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(3);
-/// Maximum bytes of one fetch of a page, but for a larger batch (KIP-74).
+/// Maximum bytes of one fetch of a page; a larger batch is still returned whole (KIP-74).
 const PAGE_FETCH_BYTES: usize = 256 * 1024;
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of session time-outs between two polls: long steps and queries come in between.
@@ -136,7 +136,7 @@ pub(crate) fn member(config: &KafkaConfig, group: &str, instance: &str) -> Clien
     settings
 }
 
-/// A client that reads and commits the offset that is a claim, in a group that no consumer joins.
+/// A client that reads and commits the offset of a claim, in a group that no consumer joins.
 pub(crate) fn claim(config: &KafkaConfig, group: &str) -> ClientConfig {
     let mut settings = consumer(config);
     settings

@@ -135,7 +135,7 @@ impl Cursors {
         self.all.values().map(Cursor::ready).sum()
     }
 
-    /// Drops a record that is not of these partitions, or was delivered before.
+    /// Queues a record, unless it is not of these partitions or was delivered before.
     pub(super) fn push(&mut self, record: Record) {
         let Some(cursor) = self.all.get_mut(&record.from) else { return };
         let last = cursor.waiting.back().map(|record| record.offset.next());

@@ -15,7 +15,8 @@ use crate::kafka::shared::Shared;
 use crate::{Cause, Error, Offset, Record, TopicPartition, WorkerSpec};
 
 const POSITIONS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time for leaving: the partitions are released, then the group is left.
+/// Time for which a leaving member is polled: the library first releases its partitions, then
+/// leaves the group.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(150);
 const LEAVE_POLL_TIMEOUT: Duration = Duration::from_millis(10);
 

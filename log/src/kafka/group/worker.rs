@@ -32,8 +32,8 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// their turn.
 const BATCHES_AHEAD: usize = 4;
 const RECORDS_AHEAD: usize = 10_000;
-/// Approximate maximum of bytes that one poll takes from the library: a few large records are as
-/// much as many small ones.
+/// Approximate maximum of bytes that one poll takes from the library: the number of records alone
+/// would not bound the memory.
 const BYTES_AHEAD: usize = 64 * 1024 * 1024;
 
 pub(crate) struct KafkaWorker {
@@ -151,7 +151,7 @@ impl KafkaWorker {
     }
 
     /// Leaves a group that has another member id under this name. The next poll joins again, unless
-    /// another instance claimed it.
+    /// another instance claimed the name.
     fn leave_if_fenced(&mut self) {
         if self.membership.member().is_some_and(Member::is_fenced) {
             tracing::warn!(
@@ -260,7 +260,7 @@ impl KafkaWorker {
             None => {}
         }
         if self.membership.has_notice() {
-            // Another member may own their partitions by now; if not, they are read again.
+            // Another member may own the records' partitions by now; if not, they are read again.
             self.cursors.forget_waiting();
             return Ok(Vec::new());
         }
@@ -269,8 +269,8 @@ impl KafkaWorker {
 
     /// A position is not in the log: its records expired, or never existed.
     fn correct_range(&mut self) -> Result<(), Error> {
-        // The library reports it once and stops reading there. Assigned again, it reports again,
-        // which is needed if the broker is unavailable now.
+        // The library reports such a position once and stops reading the partition. After a new
+        // assignment it reports it again, which is needed if a query below fails.
         self.cursors.forget_waiting();
         self.assign_paused();
         for of in self.cursors.partitions() {

@@ -177,7 +177,8 @@ mod tests {
     use crate::kafka::client::request_ends;
     use crate::kafka::shared::tests::mock;
 
-    /// Its errors are only logged: records come without it, a second later.
+    /// `wake` only logs an error, since records come a second later without it; so the test makes
+    /// the request itself.
     #[test]
     fn the_leader_of_an_assignment_answers_a_wake() {
         let (_cluster, shared) = mock(&[Topic::Orders]);

@@ -26,7 +26,7 @@ pub(crate) enum Outcome {
     /// Nothing was committed: the group does not accept the member any more.
     MembershipLost,
     /// Another producer has the transactional id, or the broker timed this one's transaction out.
-    /// Nothing was committed, unless a commit had been requested: then it is unknown.
+    /// Nothing was committed, unless a commit had been requested: then the outcome is unknown.
     ProducerFenced,
     /// Nothing was committed, and this step never can be: a record is too large.
     Rejected,

@@ -134,7 +134,7 @@ impl StepProducer {
         self.end("aborted", end);
     }
 
-    /// Counts a step that ended.
+    /// Counts an ended step, serves its last delivery reports, and decides if the producer is usable.
     fn end(&mut self, outcome: &'static str, end: StepEnd) {
         ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => outcome).increment(1);
         for _ in 0..EVENTS_MAX {
@@ -203,8 +203,9 @@ impl StepProducer {
     }
 
     /// Makes a call on another thread: without a broker the library's call ignores its time-out.
-    /// After the deadline the thread is abandoned with this producer. It ends when a broker is
-    /// back; by then the next producer has fenced it, or finds what it did.
+    /// After the deadline the thread is abandoned with this producer, and ends when a broker is
+    /// back. If its request comes before the next producer's start, that start completes or aborts
+    /// the transaction; a later request is fenced.
     fn call_apart(
         &self,
         name: &'static str,
@@ -233,8 +234,8 @@ impl StepProducer {
         if failure.producer_usable { self.or_fenced(failure) } else { failure }
     }
 
-    /// Returns the fencing that caused a failure, if there was one: the library reports the
-    /// discarded records before it.
+    /// Returns the fencing that caused a failure, if there was one: the library reports the records
+    /// that it discarded before it reports the fencing.
     fn or_fenced(&self, failure: StepFailure) -> StepFailure {
         match self.producer.client().fatal_error() {
             Some((_, fatal)) => StepFailure {
@@ -354,7 +355,7 @@ impl StepProducer {
         let aborted = self.phase(Phase::ABORT, || {
             std::thread::scope(|scope| {
                 let (over, is_over) = mpsc::channel::<()>();
-                // The library waits until all delivery reports were served, which takes a poll.
+                // The call returns only once all delivery reports are served, which takes polls.
                 scope.spawn(move || {
                     use mpsc::TryRecvError;
                     while is_over.try_recv() == Err(TryRecvError::Empty) {
@@ -406,7 +407,7 @@ impl StepProducer {
     }
 }
 
-/// Makes a call until it does not fail with a retriable error, or until the deadline.
+/// Makes a call, and repeats it after retriable errors until the deadline.
 fn call(
     producer: &BaseProducer<StepContext>,
     name: &'static str,
