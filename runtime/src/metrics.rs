@@ -66,8 +66,8 @@ pub fn describe(metrics: &[Metric]) {
     }
 }
 
-/// Exports each counter and histogram at 0 for every combination of its labels' values, so that already
-/// the first event is an increase. `known` has the values of labels that only the caller
+/// Exports each counter and histogram at 0 for every combination of its labels' values, so that the
+/// first event is already an increase. `known` has the values of labels that only the caller
 /// knows; a metric that has a label without known values is left out.
 pub fn register(metrics: &[Metric], known: &[(&str, &[&'static str])]) {
     for metric in metrics {

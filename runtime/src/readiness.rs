@@ -120,8 +120,7 @@ impl Parts {
     }
 }
 
-/// Logs that the process is ready for the first time. A part has a line of its own only if its wait
-/// lasted.
+/// Logs that the process is ready for the first time.
 fn log_ready(ready_after: Option<Duration>) {
     if let Some(after) = ready_after {
         tracing::info!("ready after {:.1} s", after.as_secs_f64());
@@ -182,7 +181,7 @@ struct Change {
     name: String,
     /// `true` if the end of its wait gets logged.
     is_due: bool,
-    /// The whole process is ready for the first time.
+    /// Time since the start, if the whole process is ready for the first time.
     ready_after: Option<Duration>,
 }
 

@@ -35,7 +35,7 @@ pub enum Error {
         /// Error of the part.
         cause: BoxError,
     },
-    /// A part did not stop in time.
+    /// The parts of a phase that did not stop in time.
     #[error("{0} did not stop in time")]
     Stuck(String),
 }
@@ -105,8 +105,8 @@ impl Tasks {
     /// Runs until `stop` completes or a part ends, then stops all parts, phase by phase.
     ///
     /// # Errors
-    /// [`Error::Failed`] with the first part that failed or ended early, [`Error::Stuck`] with one that
-    /// did not stop.
+    /// [`Error::Failed`] with the first part that failed or ended early, [`Error::Stuck`] with the
+    /// parts that did not stop; of several errors the first.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let [intake, process, deliver, support] = &mut self.sets;
         let early = tokio::select! {
@@ -255,7 +255,7 @@ mod tests {
         let done = drained.clone();
         tasks.future(Phase::Deliver, "drains", |stop| async move {
             stop.cancelled().await;
-            // No condition: the clock is paused, and nothing takes time.
+            // The clock is paused, so this wait takes no real time.
             tokio::time::timeout(Duration::from_secs(2), std::future::pending::<()>()).await.ok();
             *done.lock().unwrap() = true;
             Ok(())

@@ -174,7 +174,7 @@ struct ReadyView {
     details: Vec<Value>,
 }
 
-/// Adds samples to their buckets, for as long as there is a recorder: until then each one takes memory.
+/// Adds samples to their buckets for ever, at an interval: until then each sample takes memory.
 pub async fn upkeep(metrics: PrometheusHandle) {
     loop {
         tokio::time::sleep(UPKEEP).await;

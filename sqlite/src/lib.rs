@@ -1,5 +1,6 @@
-//! Checkpoints of a SQLite file in WAL mode, beside the thread that writes it: another thread moves the
-//! pages of the WAL into the main file, so that no commit waits for that.
+//! Checkpoints of a SQLite file in WAL mode, beside the thread that writes it: another thread moves
+//! the pages of the WAL into the main file, so that commits wait for that only once the WAL is too
+//! large.
 //!
 //! Also copies a file that is in use, and checks a file for damage.
 //!
@@ -172,7 +173,7 @@ fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result
 /// Opens a file for reading, by one thread at a time.
 ///
 /// # Errors
-/// There is none, or it cannot be opened.
+/// The file is missing, or cannot be opened.
 pub fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Connection::open_with_flags(path, flags)

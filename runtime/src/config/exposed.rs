@@ -5,7 +5,7 @@ use toml::{Table, Value};
 /// Minimum length of a part of a URL that counts as a key, in characters.
 pub(super) const URL_KEY_CHARS_MIN: usize = 16;
 
-/// Returns `true` if a key names a secret. Variables cannot set an `api_key`: it is in a list.
+/// Returns `true` if a key names a secret.
 fn is_secret(key: &str) -> bool {
     ["secret", "password", "api_key"].iter().any(|kind| key.ends_with(kind))
 }

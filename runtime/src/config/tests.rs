@@ -164,7 +164,6 @@ fn variables_are_read_by_the_type_of_the_key() {
     source.finish().unwrap();
 }
 
-/// An empty file of a secret counts as a missing key.
 #[test]
 fn only_missing_keys_are_forgiven() {
     let mut source = Source::parse("", "[a]\nnumber = \"x\"\n", []);
