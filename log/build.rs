@@ -1,5 +1,5 @@
-//! Compiles the C function that `.cargo/config.toml` links in place of one of librdkafka: see
-//! `src/kafka/leader_change.c`.
+//! Compiles the C function that `.cargo/config.toml` links in place of a function of librdkafka:
+//! see `src/kafka/leader_change.c`.
 
 #[expect(clippy::disallowed_methods, reason = "not configuration: cargo's word for the target")]
 fn main() {

@@ -68,7 +68,7 @@ pub struct KafkaConfig {
     pub replication: u16,
     /// A member of a group that sends no heartbeat for this long loses its partitions.
     pub session_timeout: Duration,
-    /// After this time the broker aborts a transaction; shorter than the session.
+    /// After this time the broker aborts a transaction; shorter than the session time-out.
     pub transaction_timeout: Duration,
     pub security: KafkaSecurity,
     /// The installation that this log continues; none for one that began here.

@@ -72,7 +72,7 @@ pub trait Handler {
     /// called next, without records.
     fn poll_failed(&mut self) {}
 
-    /// The step of the last [`Plan::Commit`] is durable.
+    /// Called once the step of the last [`Plan::Commit`] is committed.
     fn committed(&mut self) {}
 
     /// Undoes the step of the last [`Plan::Commit`] in memory: it was aborted. Its records are read
@@ -103,7 +103,7 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// Commits a step, if there is anything in it.
+    /// The plan for a step: [`Plan::Nothing`] if the step is empty.
     #[must_use]
     pub fn commit(step: Step) -> Self {
         if step.is_empty() { Self::Nothing } else { Self::Commit(step) }

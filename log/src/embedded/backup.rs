@@ -31,7 +31,7 @@ impl Identity {
     /// Reads the identity of the log in a folder; none if there is no file.
     ///
     /// # Errors
-    /// It cannot be read, or is of another version.
+    /// The log cannot be read, or has another format.
     pub fn read(dir: &Path) -> Result<Option<Self>, Error> {
         if !dir.join(FILE).exists() {
             return Ok(None);

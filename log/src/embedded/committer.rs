@@ -86,8 +86,8 @@ impl<E: Into<StorageError>> From<E> for Failure {
 }
 
 impl Committer {
-    /// Takes the connection that writes. After a checkpoint failed on the disk, the log refuses all
-    /// requests.
+    /// Takes the connection that writes. If the disk fails in a checkpoint, the log refuses all
+    /// later requests.
     pub(super) fn new(
         shared: Arc<Shared>,
         connection: Connection,

@@ -143,8 +143,8 @@ impl Groups {
         Ok((Change::Assigned(gained.into_iter().collect()), evicted))
     }
 
-    /// Keeps a member and its partitions in the group until [`Groups::release`]. It must own all of
-    /// `needed`.
+    /// Keeps a member and its partitions in the group until [`Groups::release`]. The member must
+    /// own all of `needed`.
     pub(super) fn hold(
         &mut self,
         id: &MemberId,

@@ -142,7 +142,7 @@ impl Plan {
         !self.rewrites.is_empty() || self.partitions.values().any(|planned| planned.is_changed)
     }
 
-    /// Number of records it appends.
+    /// Number of records that the plan appends.
     pub(super) fn count(&self) -> usize {
         self.records.len()
     }
@@ -173,7 +173,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Changes for the readers to see once it is written.
+    /// Changes for the readers to see once the plan is written.
     pub(super) fn into_changes(self) -> Changes {
         let changed = self.partitions.into_iter().filter(|(_, planned)| planned.is_changed);
         Changes {

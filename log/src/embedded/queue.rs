@@ -65,7 +65,7 @@ pub(super) enum Author {
 }
 
 impl Work {
-    /// Number of rows that it counts as.
+    /// Number of rows that the work counts as in a transaction.
     fn rows(&self) -> usize {
         match self {
             Self::Append { records, .. } => records.len(),

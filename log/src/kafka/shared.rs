@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub(super) watchdog: Watchdog,
     /// Observer of all steps, if there is one.
     pub(super) observer: OnceLock<Arc<dyn StepObserver>>,
-    /// The next step, or append, is to fail.
+    /// For tests: the next step, or append, fails.
     pub(super) fail_next: AtomicBool,
 }
 

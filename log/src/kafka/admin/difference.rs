@@ -1,4 +1,4 @@
-//! Wanted form of the topics, and the differences of those on the brokers from it. Pure.
+//! Wanted partitions and settings of the topics, and how those on the brokers differ. Pure.
 
 use std::collections::HashMap;
 
@@ -86,7 +86,7 @@ pub enum Difference {
     Partitions { topic: String, actual: usize, wanted: u32 },
     /// Partitions of newer chains are missing. `tidemark topics create` adds them.
     Chains { topic: String, actual: usize, wanted: u32 },
-    /// The least replicated partition has too few replicas. Kafka's own tools add some.
+    /// The least replicated partition has too few replicas. Kafka's own tools add replicas.
     Replication { topic: String, actual: usize, wanted: u16 },
     /// `tidemark topics create` corrects it.
     Setting { topic: String, setting: &'static str, actual: Option<String>, wanted: String },

@@ -16,7 +16,7 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(3);
 /// Maximum bytes of one fetch of a page; a larger batch is still returned whole (KIP-74).
 const PAGE_FETCH_BYTES: usize = 256 * 1024;
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of session time-outs between two polls: long steps and queries come in between.
+/// Maximum time between two polls, in session time-outs: long steps and queries come in between.
 const POLL_INTERVAL_SESSIONS: u32 = 2;
 /// Maximum duration of one request of a claim.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);

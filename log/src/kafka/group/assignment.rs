@@ -12,7 +12,7 @@ use crate::TopicPartition;
 
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(super) struct Change {
-    /// Assigned to others, or others worked on them.
+    /// Partitions that other members own, or worked on in between.
     pub(super) lost: Vec<TopicPartition>,
     /// Newly assigned: their state is to be restored.
     pub(super) gained: Vec<TopicPartition>,
@@ -30,7 +30,7 @@ pub(super) fn change(held: &Positions, now: &Positions) -> Change {
     Change { lost: of_changed(held), gained: of_changed(now) }
 }
 
-/// Returns partitions in `held` that are not `assigned`, and others of the same numbers.
+/// Returns partitions in `held` that are not `assigned`, and other held ones of the same numbers.
 pub(super) fn lost(held: &[TopicPartition], assigned: &[TopicPartition]) -> Vec<TopicPartition> {
     let gone: BTreeSet<Partition> =
         held.iter().filter(|of| !assigned.contains(of)).map(|of| of.partition).collect();

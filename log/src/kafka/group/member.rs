@@ -94,12 +94,12 @@ impl Member {
         Error::Transient(self.consumer.context().last.explain(error))
     }
 
-    /// Notes the group's positions in these partitions, for its lag.
+    /// Notes the group's positions in these partitions, for the metric of its lag.
     pub(super) fn note_positions(&self, positions: impl Iterator<Item = (TopicPartition, Offset)>) {
         self.consumer.context().note_positions(positions);
     }
 
-    /// Notes whether all delivered records are committed, for the lag.
+    /// Notes whether all delivered records are committed, for the metric of the lag.
     pub(super) fn note_rest(&self, is_at_rest: bool) {
         self.consumer.context().note_rest(is_at_rest);
     }

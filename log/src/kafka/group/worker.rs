@@ -173,7 +173,7 @@ impl KafkaWorker {
                 Notice::Revoked { lost } => {
                     self.cursors.forget_waiting();
                     self.membership.set_ownership(Ownership::Pending);
-                    // If they were not lost, only those not assigned again are reported.
+                    // Partitions not lost are reported only if they are not assigned again.
                     if lost {
                         self.report_lost(self.cursors.partitions());
                         self.cursors.clear();
@@ -267,7 +267,8 @@ impl KafkaWorker {
         Ok(self.cursors.take(self.spec.batch_max))
     }
 
-    /// A position is not in the log: its records expired, or never existed.
+    /// Corrects positions outside the log: skips expired records, and fails if the log was
+    /// truncated.
     fn correct_range(&mut self) -> Result<(), Error> {
         // The library reports such a position once and stops reading the partition. After a new
         // assignment it reports it again, which is needed if a query below fails.

@@ -19,7 +19,7 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 const RECORDS_BETWEEN_ALIVE: u64 = 1000;
 /// Maximum time without a record from a partition before its end.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of idle readers kept: at most this number read concurrently in one command.
+/// Maximum number of idle readers kept: no command reads more partitions concurrently.
 const IDLE_READERS_MAX: usize = 8;
 
 /// Takes a record, and returns whether to continue.
@@ -76,8 +76,8 @@ impl Reader {
     /// knows to be stable, unless `take` stops. `alive` is called periodically.
     ///
     /// The end that the broker reports does not suffice: a new leader may briefly report an older
-    /// one. The scan ends by position or, since the end may follow a gap, once the position does
-    /// not advance between two reports of the end by the leader.
+    /// one. The scan ends once its position reaches the end or, since the end may follow a gap,
+    /// does not advance between two reports of the end by the leader.
     pub(crate) fn scan(
         &self,
         shared: &Shared,

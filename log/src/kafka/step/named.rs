@@ -54,7 +54,7 @@ impl NamedProducer {
     ///
     /// # Errors
     /// [`Error::Transient`] if the broker cannot be reached, or another producer of the name was opened
-    /// meanwhile: which of the two may continue is decided by group and claim.
+    /// meanwhile: group and claim decide which of the two may continue.
     pub(crate) fn renew(&mut self) -> Result<(), Error> {
         if !self.is_usable() {
             self.close();

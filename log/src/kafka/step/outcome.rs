@@ -6,8 +6,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use crate::Cause;
 
-/// A step whose commit takes longer than this gets a new producer after it: the library may have sent the
-/// request twice, and the second one must not reach the next transaction (KIP-890).
+/// Duration of a commit after which the producer is replaced: the library may have sent the request
+/// twice, and the second one must not reach the next transaction (KIP-890).
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 /// A step that is not known to be committed.
@@ -68,7 +68,7 @@ impl Flags {
         }
     }
 
-    /// `true` if the same call is to be made again.
+    /// `true` if the same call is to be retried.
     const fn is_retriable(self) -> bool {
         self.retriable && !self.fatal && !self.requires_abort
     }
@@ -77,13 +77,13 @@ impl Flags {
         match self {
             Self { fatal: true, .. } => (Outcome::ProducerFenced, false),
             Self { requires_abort: true, .. } => (Outcome::Aborted, true),
-            // Nothing is certain about the transaction: the next producer's start aborts it.
+            // The state of the transaction is unknown: the next producer's start aborts it.
             Self { fatal: false, requires_abort: false, .. } => (Outcome::Aborted, false),
         }
     }
 }
 
-/// `true` if a failed call of a transaction is to be made again.
+/// `true` if a failed call of a transaction is to be retried.
 pub(crate) fn is_retriable(error: &KafkaError) -> bool {
     Flags::of(error).is_retriable()
 }
@@ -102,7 +102,7 @@ impl StepFailure {
         Self { producer_usable: false, ..Self::aborted(cause) }
     }
 
-    /// Failure of a call of the transaction that is not to be made again.
+    /// Failure of a call of the transaction that is not retried.
     pub(crate) fn of_call(error: &KafkaError, cause: Cause) -> Self {
         let (outcome, producer_usable) = Flags::of(error).outcome();
         let is_lost = outcome == Outcome::Aborted && producer_usable && loses_membership(error);

@@ -57,7 +57,7 @@ struct Begun {
     deadline: Instant,
     /// Number of its records that were sent.
     sent: usize,
-    /// Failure after which it can only be aborted.
+    /// Failure after which the step can only be aborted.
     failed: Option<StepFailure>,
 }
 
@@ -68,11 +68,12 @@ pub(crate) struct Offsets {
 }
 
 impl StepProducer {
-    /// Opens a producer with the transactional id `id`. When this returns, the transaction of an earlier
-    /// one has ended.
+    /// Opens a producer with the transactional id `id`. When this returns, the transaction of an
+    /// earlier producer has ended.
     ///
     /// # Errors
-    /// [`Error::Transient`] if the broker cannot be reached, or another one was opened meanwhile.
+    /// [`Error::Transient`] if the broker cannot be reached, or another producer of the id was
+    /// opened meanwhile.
     pub(crate) fn open(shared: &Arc<Shared>, id: &str, reports: Reports) -> Result<Self, Error> {
         let timeout = shared.config.transaction_timeout;
         let settings = settings::transactional_producer(&shared.config, id, reports);
@@ -134,7 +135,7 @@ impl StepProducer {
         self.end("aborted", end);
     }
 
-    /// Counts an ended step, serves its last delivery reports, and decides if the producer is usable.
+    /// Counts an ended step, serves its last delivery reports, and updates `usable`.
     fn end(&mut self, outcome: &'static str, end: StepEnd) {
         ::metrics::counter!(metrics::LOG_STEPS_TOTAL, "outcome" => outcome).increment(1);
         for _ in 0..EVENTS_MAX {
@@ -216,7 +217,7 @@ impl StepProducer {
         let producer = self.producer.clone();
         let run = move || {
             let result = call(&producer, name, deadline, || make(&producer));
-            // Before the reply, so that the owner drops the last handle.
+            // Dropped before the reply, so that the owner drops the last handle.
             drop(producer);
             // Nobody receives it after the deadline.
             drop(answer.send(result));
@@ -378,7 +379,7 @@ impl StepProducer {
         }
     }
 
-    /// Makes a call that is watched, as [`call`] does.
+    /// Makes a call as [`call`] does, under the watchdog.
     fn call(
         &self,
         name: &'static str,

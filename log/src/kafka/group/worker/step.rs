@@ -149,7 +149,7 @@ impl KafkaWorker {
         self.note_positions();
     }
 
-    /// Notes the member's positions, for the lag of the group.
+    /// Notes the member's positions, for the metric of the group's lag.
     pub(super) fn note_positions(&self) {
         if let Some(member) = self.membership.member() {
             member.note_positions(self.cursors.offsets());
