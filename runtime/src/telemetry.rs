@@ -183,8 +183,8 @@ pub async fn upkeep(metrics: PrometheusHandle) {
 }
 
 /// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or
-/// 503 with the parts waited for, and either way the alarms; `/ready?verbose=1` adds the details of
-/// [`Readiness::details`]. `/live` answers 200 as long as the process runs.
+/// 503 with the parts that are not ready, and always the alarms; `/ready?verbose=1` adds the
+/// details of [`Readiness::details`]. `/live` answers 200 as long as the process runs.
 ///
 /// # Errors
 /// [`Error::Serve`] if nothing can be accepted any more.
@@ -278,7 +278,7 @@ mod tests {
         let record = || metrics::histogram!("step_seconds").record(0.004);
         metrics::with_local_recorder(&recorder, record);
         let metrics = recorder.handle();
-        // To render would add them, too.
+        // Rendering would add them, too.
         let has_buckets = || format!("{metrics:?}").contains("Histogram(");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         assert!(!has_buckets(), "{metrics:?}");

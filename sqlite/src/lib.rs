@@ -37,7 +37,7 @@ struct Bounds {
     /// Number of pages in the WAL from which the writer itself makes the checkpoint. Without
     /// concurrent writes it completes, so that the next transaction restarts the WAL.
     wal_max: i32,
-    /// Number of new pages after which such a checkpoint is tried again.
+    /// Number of new pages after which such a checkpoint is tried again if it did not complete.
     retry: i32,
     /// Maximum wait of such a checkpoint for queries; it waits twice at most. A query by an id
     /// takes microseconds, a page of a list some milliseconds, and more on a busy machine.
@@ -109,7 +109,7 @@ impl Writing {
             return Ok(());
         }
         if pages >= wal_max {
-            // Retries soon if queries blocked it for all that time.
+            // Retries soon if queries blocked the checkpoint until its time-out.
             self.checkpointed_at = pages - checkpoint + retry;
             return self.begin_again();
         }
@@ -119,8 +119,9 @@ impl Writing {
         Ok(())
     }
 
-    /// Moves everything to the main file, and waits a moment for queries that still read the WAL: the
-    /// next transaction restarts it. Under continuous queries no concurrent checkpoint would complete.
+    /// Moves everything to the main file, and waits a moment for queries that still read the WAL:
+    /// then the next transaction restarts the WAL. Under continuous queries the checkpoints of the
+    /// other thread would never complete.
     fn begin_again(&self) -> rusqlite::Result<()> {
         let busy_max: u32 =
             self.connection.pragma_query_value(None, "busy_timeout", |row| row.get(0))?;
