@@ -67,7 +67,7 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// Makes one for pass `pass` of `passes`, counted from 0.
+    /// Starts pass `pass` of `passes`, counted from 0.
     #[must_use]
     pub fn new(pass: u64, passes: u64) -> Self {
         Self { versions: HashMap::new(), pass, passes: passes.max(1) }
@@ -96,7 +96,7 @@ impl Newest {
     /// The row of a change and its version, if the row is of this pass.
     fn row(&self, change: &Change) -> Option<(RowKey, UnixMicros)> {
         let (key, version) = row(change);
-        // A hash that is equal in every pass, unlike that of the map.
+        // A hash that is equal in every pass: the map's own hasher has random keys.
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&key);
         (hash % self.passes == self.pass).then_some((key, version))
     }

@@ -51,7 +51,8 @@ impl Defect {
     }
 }
 
-/// `true` if the tables keep a row of this version: closed deposits leave them.
+/// `true` if reads return a row of this version: they omit closed deposits, and attempts without a
+/// subject.
 fn is_listed(change: &Change) -> bool {
     match change {
         Change::Deposit(deposit) => deposit.state == DepositState::Open,

@@ -36,7 +36,7 @@ pub struct CqlConfig {
     pub username: Option<String>,
     /// Password.
     pub password: Option<Secret>,
-    /// Certificates (PEM) that nodes must be signed by; given, connections are encrypted.
+    /// CA certificates (PEM) of the nodes; if given, connections use TLS.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -45,7 +45,7 @@ pub struct CqlConfig {
 pub struct Retention {
     /// Number of whole UTC days for which rows are kept, not counting the present one.
     pub days: u32,
-    /// The folder for copies; none if there are to be none.
+    /// Folder for copies of removed rows; none to keep no copies.
     pub export: Option<PathBuf>,
 }
 

@@ -1,8 +1,8 @@
 //! The tables in ScyllaDB or Apache Cassandra, in one keyspace.
 //!
-//! Nothing here reads before it writes. Each record becomes rows of the tables of
+//! Applying a record reads nothing. Each record becomes rows of the tables of
 //! `migrations/0001_tables.cql`, written with the record's version clock as their write timestamp,
-//! so that the servers themselves keep the newest. Lists also rely on the columns that
+//! so that the servers themselves keep the newest version. Lists also rely on the columns that
 //! [`Change`](crate::Change) says never change, and statuses change only as `list_partition` lists.
 
 mod connection;
@@ -53,8 +53,8 @@ use crate::error::Cause;
 /// Number of rows in one page of the wallets.
 const WALLET_ROWS: i32 = 1_000;
 
-/// The tables in a keyspace. Clones share their connections. It survives the loss of any node and
-/// of all of them: calls then fail with [`Error::Transient`] until they are back.
+/// The tables in a keyspace. Clones share their connections. While too few nodes are up, calls fail
+/// with [`Error::Transient`]; they succeed again once the nodes are back.
 #[derive(Debug, Clone)]
 pub struct CqlStore {
     tables: Arc<Tables>,
@@ -69,7 +69,6 @@ struct Tables {
     chains: Recent,
     known: KnownPartitions,
     emptied: Emptied,
-    /// Counts the requests.
     requests: AtomicU64,
     /// Turns of the requests, in tests.
     turns: OnceLock<Arc<dyn Turns>>,
@@ -224,7 +223,7 @@ impl Tables {
     }
 }
 
-/// Rows of a page, as `read` converts them; none leaves a row out.
+/// Rows of a page, as `read` converts them; a row that it converts to `None` is left out.
 fn read_rows<'a, R: DeserializeRow<'a, 'a>, T>(
     rows: &'a QueryRowsResult,
     read: impl Fn(R) -> Result<Option<T>, Error>,

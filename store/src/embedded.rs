@@ -100,7 +100,7 @@ pub fn are_in(dir: &Path) -> bool {
 /// and changes nothing.
 ///
 /// # Errors
-/// [`Error::SchemaNewer`]; [`Error::Dropped`]; another error if the file cannot be read or is no SQLite file.
+/// [`Error::SchemaNewer`]; [`Error::Dropped`]; another error if the file cannot be read or is not SQLite.
 pub fn check(dir: &Path) -> Result<(), Error> {
     ReadOnlyTables::open(dir).map(drop)
 }
@@ -156,7 +156,7 @@ pub fn check_whole(dir: &Path) -> Result<(), Error> {
 /// Copies the tables of a folder, which a process may have open, to another folder, and checks the copy. Blocks.
 ///
 /// # Errors
-/// [`Error::Fatal`]: there are none, or no whole copy.
+/// [`Error::Fatal`]: there are no tables, or the copy failed or is damaged.
 pub fn copy(dir: &Path, into: &Path) -> Result<(), Error> {
     let from = dir.join(FILE);
     let failed = |cause| Error::Fatal(Cause::of(cause).context(from.display()));
@@ -168,8 +168,8 @@ impl EmbeddedStore {
     /// Blocks.
     ///
     /// # Errors
-    /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged or no
-    /// SQLite file; [`Error::SchemaNewer`]; [`Error::Dropped`].
+    /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged or
+    /// not SQLite; [`Error::SchemaNewer`]; [`Error::Dropped`].
     pub fn open(dir: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(|cause| cannot_open(dir, cause))?;
         Self::open_file(dir.join(FILE))

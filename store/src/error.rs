@@ -16,7 +16,7 @@ pub enum Error {
     SchemaMissing { keyspace: String },
     /// An older program made the tables.
     SchemaOutdated { keyspace: String, found: usize, needed: usize },
-    /// Tables were dropped since they were made.
+    /// CQL tables were dropped since they were made.
     TablesMissing { keyspace: String, tables: Vec<String> },
     /// Embedded tables were dropped since they were made.
     Dropped { file: String, tables: Vec<String> },
@@ -83,7 +83,7 @@ impl Error {
     }
 }
 
-/// With the driver's text, so that no log line loses it.
+/// Includes the driver's text, so that no log line loses it.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MIGRATE: &str = "run `tidemark schema migrate`";
@@ -129,7 +129,7 @@ impl fmt::Display for Error {
 }
 
 impl StdError for Error {
-    /// Returns the source of the driver's error, whose own text is part of this one's.
+    /// Returns the source of the driver's error: `Display` already has the driver's own text.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let (Self::Transient(cause) | Self::Fatal(cause)) = self else { return None };
         cause.driver.as_deref()?.source()

@@ -47,7 +47,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// `true` if the page has as many rows as its limit, so another one may follow.
+    /// `true` if the page has its maximum number of rows, so another page may follow.
     #[must_use]
     pub fn is_full<Row>(self, rows: &[Row]) -> bool {
         usize::try_from(self.limit).is_ok_and(|limit| rows.len() == limit)
@@ -138,8 +138,8 @@ pub struct Position {
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Applies changes and returns when every reader sees them and they survive a crash of the
-    /// process. A power cut may lose them, unless [`Store::flush`] has returned since. Each has its
-    /// own version clock; they are neither ordered nor atomic.
+    /// process. A power cut may lose them, unless [`Store::flush`] has returned since. Each change
+    /// has its own version clock; changes of a call are neither ordered nor atomic.
     ///
     /// # Errors
     /// [`Error::Transient`]: some may have been applied; apply all of them again.
@@ -151,19 +151,19 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Transient`]: it is not known what is durable; flush again.
     async fn flush(&self) -> Result<(), Error>;
 
-    /// Forgets empty partitions of lists; for the process that writes the tables, about every half
-    /// a minute. May take long, and may run beside every other call.
+    /// Removes empty partitions of lists, so that reads skip them. The process that writes the tables
+    /// calls it about every half a minute. May take long, and may run beside every other call.
     ///
     /// # Errors
-    /// As of reads. The next call does the rest.
+    /// Those of reads. The next call sweeps the rest.
     async fn sweep(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Checks that all tables exist.
+    /// Checks that all tables exist. The embedded tables are checked only when they are opened.
     ///
     /// # Errors
-    /// [`Error::TablesMissing`] if some were dropped; as of reads if that is unknown.
+    /// [`Error::TablesMissing`] if some were dropped; those of reads if the check fails.
     async fn check(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -193,13 +193,14 @@ pub trait Store: Send + Sync + 'static {
         page: Page,
     ) -> Result<Vec<TransferRow>, Error>;
 
-    /// The webhook attempts for an order or a transfer, the latest first, with those that made no request.
+    /// The webhook attempts for an order or a transfer, the latest first, including those that made
+    /// no request.
     async fn attempts(&self, subject: Subject, page: Page) -> Result<Vec<Attempt>, Error>;
 
-    /// Returns the progress of each chain, by its index, followed by that of its lanes.
+    /// Returns the progress of the chains, ordered by index, each followed by that of its lanes.
     async fn chains(&self) -> Result<Vec<ChainRow>, Error>;
 
-    /// The days before this one that have orders or transfers, the oldest first.
+    /// Days earlier than `before` that have orders or transfers, the oldest first.
     async fn old_days(&self, before: Day) -> Result<Vec<Day>, Error>;
 
     /// Removes final rows created on a day, after a copy of each to `export`. For [`prune::prune`].
@@ -228,6 +229,6 @@ pub trait Store: Send + Sync + 'static {
     /// Creation time before which final rows were removed; none if nothing ever was.
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error>;
 
-    /// Stores [`Store::pruned_before`], which never goes back.
+    /// Stores [`Store::pruned_before`], which never decreases.
     async fn set_pruned_before(&self, second: UnixSeconds) -> Result<(), Error>;
 }

@@ -1,8 +1,8 @@
 //! Removal of old, final rows, day by day: copies go to an [`Export`] first.
 //!
-//! A day's removal covers orders that are not pending, their webhook attempts and closed deposits,
-//! and transfers that do not wait, and their attempts. Kept rows are counted by reason. An
-//! interrupted call is repeated: it may export a row twice, and removes none that was not exported.
+//! A day's removal covers ended orders without an open deposit, with their webhook attempts and
+//! closed deposits, and transfers that do not wait, with their attempts. Kept rows are counted by
+//! reason. A repeated call may export rows again, but no row is removed before its export.
 
 mod day;
 mod export;
@@ -22,7 +22,7 @@ pub trait Export: Send + Sync {
     /// Copies rows. Returns when they may be removed.
     ///
     /// # Errors
-    /// [`Error::Fatal`]: they may not.
+    /// [`Error::Fatal`]: the rows may not be removed.
     async fn keep(&self, rows: &[Change]) -> Result<(), Error>;
 }
 
@@ -48,7 +48,7 @@ pub struct Pruned {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     pub orders: u64,
-    /// Closed ones, where the tables keep them: the embedded tables do.
+    /// Closed deposits: only the embedded tables keep them.
     pub deposits: u64,
     pub transfers: u64,
     pub attempts: u64,
@@ -65,13 +65,13 @@ pub struct Kept {
     pub waiting: u64,
     /// Orders and transfers whose record this program cannot read.
     pub unreadable: u64,
-    /// Lists of a day in which something was written a moment ago, or changed within an hour: another process
-    /// is at work there.
+    /// Lists of a day on CQL that may still be written: one of their partitions was written within the last
+    /// minute, or one of their final rows changed within the last hour.
     pub busy: u64,
 }
 
 impl Kept {
-    /// `true` if no final row stayed: rebuilt tables need no rows of these days.
+    /// `true` if no final row stayed: rebuilt tables need no final rows of these days.
     const fn is_without_final(self) -> bool {
         let Self { pending: _, open, waiting: _, unreadable, busy } = self;
         open == 0 && unreadable == 0 && busy == 0
@@ -120,12 +120,12 @@ impl AddAssign for Pruned {
     }
 }
 
-/// Removes final rows created before a day, and stores in the tables that day, or the first one
-/// with a final row left. Calls `report` after each day that has rows. May be dropped at any point,
-/// and may run beside everything but a rebuild of the same tables.
+/// Removes final rows created before a day, and stores the creation time before which no final row
+/// is left ([`Store::set_pruned_before`]). Calls `report` after each day that has rows. May be
+/// dropped at any point, and may run beside everything but a rebuild of the same tables.
 ///
 /// # Errors
-/// As of reads and of the export. The next call does the rest.
+/// Those of reads and of the export. The next call removes the rest.
 pub async fn prune(
     store: &dyn Store,
     before: Day,

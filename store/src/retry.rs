@@ -1,4 +1,4 @@
-//! Retries in jobs of hours, so that one time-out does not end a job.
+//! Retries for jobs that run for hours, so that one time-out does not end a job.
 
 use std::future::Future;
 use std::time::Duration;

@@ -22,7 +22,7 @@ pub enum Change {
     Deposit(Deposit),
     /// From `transfers.*`. Its version clock is `updated_at`.
     Transfer(Transfer),
-    /// From `webhooks.attempts`. Identified by event, attempt and manual; immutable.
+    /// From `webhooks.attempts`. Identified by `event_id`, `attempt` and `manual`; immutable.
     Attempt(Attempt),
     /// From `chains`. Its version clock is `updated_at`.
     Chain(ChainProgress),
@@ -41,8 +41,8 @@ impl Change {
         }
     }
 
-    /// `true` if the record was already final when rows created before `pruned` were removed:
-    /// rebuilt tables need not have it.
+    /// `true` if the record was final before `pruned`. Its row was created before that time too, and
+    /// may have been removed: rebuilt tables need not have it.
     #[must_use]
     pub fn was_final_before(&self, pruned: UnixSeconds) -> bool {
         let is_final = match self {
@@ -103,11 +103,11 @@ impl Change {
 pub struct OrderRow {
     /// The order as its last record has it.
     pub order: Order,
-    /// Number of webhook attempts made for it (spec 2.3).
+    /// Number of webhook attempts that made a request (spec 2.3).
     pub webhook_retry_count: i64,
     /// Start of the first successful attempt.
     pub webhook_success_at: Option<UnixSeconds>,
-    /// Start of the last attempt.
+    /// Start of the last attempt that made a request.
     pub webhook_last_tried_at: Option<UnixSeconds>,
 }
 
@@ -158,7 +158,8 @@ pub(crate) fn lane_key(lane: Option<i32>) -> i32 {
     lane.unwrap_or(-1)
 }
 
-/// `true` if a transfer with this status is waiting. One that failed and comes back waits again.
+/// `true` if a transfer with this status is waiting. A failed transfer that is mined again waits
+/// again.
 pub(crate) const fn is_waiting(status: TransferStatus) -> bool {
     match status {
         TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch => true,

@@ -18,7 +18,7 @@ impl Day {
     #[must_use]
     pub fn of(at: UnixSeconds) -> Self {
         let day = at.0.div_euclid(DAY_SECONDS);
-        // Only times thousands of years away are clamped, so that every time has a day.
+        // Only times millions of years away are clamped, so that every time has a day.
         Self(i32::try_from(day).unwrap_or(if day < 0 { i32::MIN } else { i32::MAX }))
     }
 

@@ -57,7 +57,7 @@ impl FileExport {
         let before = file.metadata()?.len();
         let written = file.write_all(lines.as_bytes()).and_then(|()| file.sync_data());
         if written.is_err() {
-            // If this fails too, the last line is cut off: its row was not removed.
+            // If this fails too, the last line may be cut off: its row was not removed.
             file.set_len(before).ok();
         }
         written
