@@ -21,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time-out of setup requests, for schema and versions; a change of the schema waits for all nodes.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Keepalive interval and time-out of a connection. A node that hangs without closing its
-/// connections is abandoned after both; until then statements are also given to another node.
+/// connections is abandoned after both; until then speculative execution uses a second node.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -57,8 +57,8 @@ pub(super) async fn connect(config: &CqlConfig) -> Result<Session, Error> {
     Ok(builder.build().await?)
 }
 
-/// TLS that accepts only nodes whose certificates name their addresses and are signed by one of
-/// this file.
+/// TLS that accepts only nodes whose certificates name their IP addresses and are signed by a
+/// certificate of this file.
 fn trust(path: &Path) -> Result<TlsContext, Error> {
     let read = || -> Result<TlsContext, Cause> {
         let pem = fs::read(path).map_err(Cause::of)?;

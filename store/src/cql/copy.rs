@@ -1,4 +1,5 @@
-//! Copies the rows of one keyspace to another, except derived ones.
+//! Copies the rows of one keyspace to another. Derived rows are not read: the copied records make
+//! them again.
 
 use std::ops::{ControlFlow, RangeInclusive};
 
@@ -67,7 +68,7 @@ impl CqlStore {
         mut take: impl AsyncFnMut(Vec<Change>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<Option<u64>, Error> {
         let whole = TABLES.map(|(statement, read)| (statement, Vec::new(), read));
-        // A scan of the open deposits would read the tombstones of all closed in the last day.
+        // A scan of `deposits_open` would read the tombstones of all deposits closed in the last day.
         let deposits =
             sweep::listed(&self.tables, list_partition::DEPOSITS, list_partition::LIVE, ALL)
                 .await?;
@@ -110,7 +111,8 @@ fn records<R: Record>(
     read_rows(rows, |(record,): (&[u8],)| read(record, change))
 }
 
-/// Each attempt has the record of its subject beside it; a subject without one has a row of its own.
+/// Each row has an attempt, and its subject's record in a static column; a subject without attempts
+/// has a single row.
 fn with_attempts<'a, Id, F>(rows: &'a QueryRowsResult, subject: F) -> Result<Vec<Change>, Error>
 where
     Id: scylla::deserialize::value::DeserializeValue<'a, 'a> + PartialEq,

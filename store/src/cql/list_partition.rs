@@ -8,8 +8,8 @@ use schemas::{
 
 pub(super) use crate::row::is_waiting;
 
-/// Number of partitions over which the orders of one day are spread, of one status or of all. Part of the tables'
-/// form, like all numbers here: another value is another migration.
+/// Number of partitions over which the orders of one day are spread, in the list of all orders and in that of each
+/// final status. Part of the tables' form, like all numbers here: a change needs a migration.
 const ORDER_SHARDS: u128 = 8;
 /// Number of partitions over which the transfers of one wallet, chain, stablecoin and day are
 /// spread.
@@ -95,7 +95,7 @@ impl ListPartition {
         }
     }
 
-    /// Partition of an order by reference: the same for every reference.
+    /// Directory entry of an order by reference: one for all references of a bucket.
     pub(super) fn of_reference(order: &Order) -> Self {
         Self {
             list: REFERENCES.to_owned(),
@@ -151,8 +151,8 @@ impl ListPartition {
 }
 
 /// Statuses that an order may have had before this version. It leaves `pending` once, and changes a
-/// final status only to `paid`: by an operator, or by a late payment. Versions after that change do
-/// not show it: if only they are written, readers delete the contradicting entries.
+/// final status only to `paid`: by an operator, or by a late payment. Later versions do not show that
+/// change: if only they are written, readers delete the outdated entries.
 pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
     let had_ended = order.paid_by.is_none()
         || matches!(order.cause, OrderCause::PaidLate | OrderCause::Attached);
@@ -168,8 +168,8 @@ pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
 }
 
 /// Final status that a transfer may have had before this one: unknown, if an operator attached it
-/// or its order replied late. A failed transfer may come back too; its old entry is left to the
-/// readers to delete.
+/// or its order replied late. A failed transfer may be mined again too; readers delete its old
+/// entry.
 pub(super) fn ends_left(transfer: &Transfer) -> Option<TransferStatus> {
     let was_unknown = transfer.status == TransferStatus::Matched && transfer.deposit_id.is_none();
     was_unknown.then_some(TransferStatus::NoMatchedDeposit)
@@ -183,7 +183,7 @@ fn transfer_shard(id: TransferId) -> i32 {
     id.0.rem_euclid(TRANSFER_SHARDS) as i32
 }
 
-/// The shard of a row that will leave.
+/// The shard of a row that will leave its list.
 pub(super) fn live_shard(number: i64) -> i32 {
     number.rem_euclid(LIVE_SHARDS) as i32
 }

@@ -34,7 +34,7 @@ struct Source {
     has_more: bool,
 }
 
-/// Sources that are in order themselves, and the position in each.
+/// Sorted sources, and the position in each.
 #[derive(Debug, Default)]
 pub(super) struct Merge {
     sources: Vec<Source>,

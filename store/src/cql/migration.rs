@@ -1,4 +1,4 @@
-//! Brings the tables of an older program to this one's form, and refuses others.
+//! Brings the tables of an older program to this program's form, and refuses those of a newer one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -76,7 +76,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
 pub async fn migrate(config: &CqlConfig) -> Result<Migrated, Error> {
     let session = connection::connect(config).await?;
     let datacenter = datacenter(&session, config)?;
-    // Both become part of a statement. The configuration checks the keyspace too, but not every caller has it
+    // Both become part of a statement. The configuration checks the keyspace too, but not every caller takes it
     // from there.
     if let Err(problem) = check_keyspace(&config.keyspace) {
         return Err(Error::Fatal(format!("keyspace {:?} {problem}", config.keyspace).into()));
@@ -181,11 +181,11 @@ fn one_node(session: &Session) -> Result<ExecutionProfileHandle, Error> {
     Ok(profile.load_balancing_policy(policy).build().into_handle())
 }
 
-/// Checks that the tables have this program's form, and as many copies as are configured.
+/// Checks that the tables have this program's form, and the configured number of copies.
 ///
 /// # Errors
-/// [`Error::SchemaMissing`], [`Error::SchemaOutdated`], [`Error::SchemaNewer`] or
-/// [`Error::Replication`] if not; [`Error::Transient`] if no node answers.
+/// [`Error::SchemaMissing`], [`Error::SchemaOutdated`], [`Error::SchemaNewer`],
+/// [`Error::TablesMissing`] or [`Error::Replication`] if not; [`Error::Transient`] if no node answers.
 pub(super) async fn check(session: &Session, config: &CqlConfig) -> Result<(), Error> {
     let keyspace = &config.keyspace;
     let needed = MIGRATIONS.len();
@@ -214,7 +214,7 @@ pub(super) async fn check_tables(session: &Session, keyspace: &str) -> Result<()
 }
 
 /// # Errors
-/// [`Error::SchemaMissing`] if the keyspace has none.
+/// [`Error::SchemaMissing`] if the keyspace does not exist or has no tables.
 async fn found(session: &Session, keyspace: &str) -> Result<Found, Error> {
     let select = format!("SELECT {}", VERSIONS.replace("FROM ", &format!("FROM {keyspace}.")));
     let answer = session.query_unpaged(select, ()).await.map_err(|cause| {
@@ -241,7 +241,7 @@ async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), 
             let (keyspace, configured) = (config.keyspace.clone(), config.replication);
             Err(Error::Replication { keyspace, datacenter, found, configured })
         }
-        // Not comparable: an operator made the keyspace in another way.
+        // `None` is not comparable: an operator made the keyspace in another way.
         Some(_) | None => Ok(()),
     }
 }
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    /// The servers' default follows recent read latency: seconds while a node is down.
+    /// The servers' default delay follows recent read latency, which is seconds while a node is down.
     #[test]
     fn every_table_asks_a_second_copy_soon() {
         let tables = statements(MIGRATIONS[0].text);

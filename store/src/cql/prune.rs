@@ -119,7 +119,7 @@ async fn write_all(tables: &Arc<Tables>, writes: Vec<Write>) -> Result<(), Error
     retry(|| tables.write_all(writes.clone())).await
 }
 
-/// Some entries of a partition, their rows, and the start of the next ones.
+/// The rows of one page of a partition's entries, and the start of the next page.
 async fn part(
     tables: &Arc<Tables>,
     partition: &ListPartition,
@@ -327,7 +327,7 @@ fn deletions(rows: &[Change]) -> (Vec<Write>, Option<Write>) {
             let reference = [Text(order.merchant_order_id.clone()), Int(bucket)];
             let reference =
                 write(Statement::DeleteOrderByReference, [&reference[..], &row].concat());
-            // Usually deleted already. If a node missed that, readers could not repair it any more
+            // Usually deleted already. If a node missed that deletion, readers could not repair it
             // once the row is gone.
             let pending = leaving(&ListPartition::of_status(order, OrderStatus::Pending), at, &row);
             let pending = pending.map(|(statement, row)| Write { statement, rows: vec![row] });

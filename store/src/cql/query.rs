@@ -129,8 +129,8 @@ impl Store for CqlStore {
         rows(&self.tables, List::Transfers(wallet, filter), page, move |tables, entry| async move {
             let id = BigInt(entry.integer());
             let row: Option<Transfer> = tables.record(Statement::SelectTransfer, &[id]).await?;
-            // If the transfer now waits for something else, its entry is in place and about to be
-            // overwritten, with the version that a deletion would have.
+            // If the transfer now waits for something else, its new entry overwrites this one under
+            // the same key and version. A repair would delete both, so the entry is only skipped.
             let both_wait = |row: &Transfer| {
                 list_partition::is_waiting(row.status)
                     && status.is_some_and(list_partition::is_waiting)
@@ -269,8 +269,8 @@ impl<T> Loaded<T> {
 }
 
 /// A page of a list. `load` reads the row of an entry. If the row is in another list by now, the
-/// next entry is taken instead, and this one is deleted: usually its deletion is under way, but one
-/// that a node missed would shift the list's pages for ever. The next entry also replaces an
+/// next entry is taken instead, and this one is deleted: usually its deletion is under way, but a
+/// deletion that a node missed would shift the list's pages for ever. The next entry also replaces an
 /// unreadable row, of a newer program or damaged, so that the page has the others.
 async fn rows<T, L, F>(
     tables: &Arc<Tables>,
@@ -328,7 +328,8 @@ impl Tables {
         while let Some(page) = from {
             let (rows, next) =
                 self.page(Statement::SelectOrder, &values, ATTEMPT_ROWS, page).await?;
-            // Each attempt has the record of its order beside it; an order without one has a row of its own.
+            // Each row has an attempt, and the order's record in a static column; an order without
+            // attempts has a single row.
             for row in rows.rows::<AttemptOfOrder<'_>>().map_err(bad_row)? {
                 let (record, attempted_at, counted, delivered) = row.map_err(bad_row)?;
                 // Attempts may be written before their order.
@@ -350,7 +351,7 @@ impl Tables {
         Ok(found)
     }
 
-    /// The records that a statement finds, but for those that cannot be read.
+    /// The records that a statement finds, except those that cannot be read.
     async fn records<R: Record>(
         &self,
         statement: Statement,

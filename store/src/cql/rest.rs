@@ -12,8 +12,8 @@ const AT_ONCE: usize = 64;
 /// Maximum number of tries. More could exceed the caller's session time-out.
 const TRIES_MAX: usize = 4;
 
-/// Runs `work` for every item, many concurrently. After a transient failure no item starts, and unfinished ones are
-/// retried, while each try finishes some: the loss of one node costs its share of a call, not all of it.
+/// Runs `work` for every item, many concurrently. A transient failure ends the try: no further item starts, and the
+/// next try has only the unfinished ones. So the loss of one node repeats a part of a call, not all of it.
 ///
 /// # Errors
 /// The last failure, after a try that finished no item, or after [`TRIES_MAX`] tries; an
@@ -74,13 +74,13 @@ mod tests {
     /// Number of tries of each item.
     type Tried = Arc<Mutex<BTreeMap<usize, usize>>>;
 
-    /// Runs `count` items, each of which succeeds at the try that `succeeds` says.
+    /// Runs `count` items, each of which succeeds from the try on that `succeeds` returns for it.
     async fn run(count: usize, succeeds: fn(usize) -> usize) -> (bool, BTreeMap<usize, usize>) {
         let tried = Tried::default();
         let work = |item: usize| {
             let tried = tried.clone();
             async move {
-                // Others are under way with it.
+                // Other items run meanwhile.
                 tokio::task::yield_now().await;
                 let mut tried = tried.lock().unwrap();
                 let tries = tried.entry(item).or_default();

@@ -12,16 +12,17 @@ use scylla::statement::prepared::PreparedStatement;
 
 use crate::Error;
 
-/// Maximum duration of a read, with the driver's own retries.
+/// Maximum duration of a read, including the driver's own retries.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum duration of a write: batches of concurrent callers wait for each other.
+/// Maximum duration of a write. Longer than of a read: batches of concurrent callers wait for each
+/// other.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after which a read is also sent to another node; the first response wins: a hanging node
 /// delays callers by this, not by the whole time-out.
 const SECOND_READ_AFTER: Duration = Duration::from_millis(50);
 /// The same for writes: later, because it doubles the load of servers that are only slow.
 const SECOND_WRITE_AFTER: Duration = Duration::from_millis(250);
-/// Placeholder of the keyspace in the texts. A session has none of its own: servers of different
+/// Placeholder of the keyspace in the texts. The session selects none: servers of different
 /// versions in one cluster would prepare unqualified statements again and again.
 const KEYSPACE: &str = "$keyspace";
 
@@ -35,7 +36,7 @@ const OPEN: &str = "bucket, shard, started_at, deposit_id";
 const BY_ORDER: &str = "order_id, started_at, deposit_id";
 const LIST_PARTITIONS: &str = "list, stage, bucket, blockchain, coin, shard";
 const REFERENCE: &str = "merchant_order_id, bucket, created_at, order_id";
-/// The keys of partitions that are deleted as a whole, too.
+/// The keys of partitions that are also deleted as a whole.
 const DAY: &str = "bucket, shard";
 const DAY_ENDED: &str = "status, bucket, shard";
 const COIN_DAY: &str = "wallet, blockchain, coin, bucket, shard";

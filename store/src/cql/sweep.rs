@@ -1,10 +1,10 @@
 //! Removes empty minutes of transient rows from the directory, so that no reader opens them again:
 //! they have only tombstones. Removed days leave it in the same way.
 //!
-//! A minute is only removed if nothing was written there for [`QUIET`], with the timestamp of the last write that was
-//! read: a later write has a later one and enters the directory again. Entries are written within
-//! [`super::known_partitions::KNOWN_FOR`] of their directory row, or the row is written again after them. So the clock
-//! of a writer may be behind that of a sweeper by what is left of [`QUIET`], 50 s.
+//! A minute is only removed if nothing was written there for [`QUIET`]. The deletion has the timestamp of the last
+//! write to the directory row that was read: a later write has a later one and enters the directory again. Entries are
+//! written within [`super::known_partitions::KNOWN_FOR`] of their directory row, or the row is written again after
+//! them. So the clock of a writer may be behind that of a sweeper by the rest of [`QUIET`], 50 s.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -24,8 +24,8 @@ use crate::Error;
 
 /// Minimum time since the last write to a partition before it leaves the directory.
 const QUIET: Duration = Duration::from_secs(60);
-/// Age in minutes up to which a minute is checked by every sweep; the older it is, the fewer sweeps
-/// check it.
+/// Half the age in minutes up to which a minute is checked by every sweep; the older it is, the
+/// fewer sweeps check it.
 const OFTEN_MINUTES: i64 = 10;
 /// Interval of the projector's sweeps, in seconds: minutes are spread over several of its sweeps.
 const SWEEP_SECONDS: i64 = 30;
@@ -50,8 +50,8 @@ impl Listed {
     }
 }
 
-/// `true` if a sweep checks a minute of this age. The interval is a power of two, so it stays the
-/// same for longer than the minute waits for its turn.
+/// `true` if a sweep checks a minute of this age. The interval between checks is a power of two: it
+/// changes only when the age has doubled, which takes longer than an interval. So no minute is missed.
 fn is_due(age_minutes: i64, shard: i32, sweep: u64) -> bool {
     let every = u64::try_from(age_minutes / OFTEN_MINUTES).unwrap_or(0).max(1).next_power_of_two();
     (sweep + u64::from(shard.unsigned_abs())).is_multiple_of(every)
@@ -145,7 +145,7 @@ pub(super) async fn take_out(tables: Arc<Tables>, listed: Listed) -> Result<bool
 }
 
 /// Returns the reads that find a row in a partition. A partition whose rows leave one by one is
-/// read slice by slice, the newest first: each read steps over the deletions of one second alone.
+/// read slice by slice, the newest first: each read steps over the tombstones of one second alone.
 fn slices(partition: &ListPartition) -> Vec<(Statement, Vec<CqlValue>)> {
     let (table, key) = (partition.table(), partition.key());
     // The first and the last bucket hold times beyond any calendar, and are unbounded.
@@ -187,7 +187,8 @@ impl Emptied {
     }
 }
 
-/// Removes a partition from the directory, unless it was written after the read time.
+/// Removes a partition from the directory, unless its directory row was written again since it was
+/// read.
 pub(super) async fn forget(tables: &Tables, listed: Listed) -> Result<(), Error> {
     let Listed { partition, written_at } = listed;
     let ListPartition { list, stage, bucket, blockchain, stablecoin, shard } = partition;

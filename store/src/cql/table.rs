@@ -12,13 +12,13 @@ pub(super) struct Table {
     pub(super) select: Statement,
     /// Reads a partition after a position.
     pub(super) before: Statement,
-    /// Reads the rows of some seconds, where rows leave one by one until none is left.
+    /// Reads the rows of some seconds; only for tables whose rows leave one by one until none is left.
     pub(super) within: Option<Statement>,
     /// Writes a row.
     pub(super) insert: Statement,
     /// Deletes a row whose record moved to another list; none where a record never moves.
     pub(super) leave: Option<Statement>,
-    /// Deletes a partition, where days are removed.
+    /// Deletes a partition; only for tables whose days are removed.
     pub(super) delete_partition: Option<Statement>,
 }
 

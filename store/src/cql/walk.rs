@@ -24,7 +24,7 @@ use crate::{Cursor, DepositFilter, Error, OrderFilter, TransferFilter, Within};
 const ROWS_MAX: i32 = 5_000;
 /// Minimum number of rows in the first page of a partition that also has rows of other lists.
 const FILTERED_ROWS_MIN: i32 = 256;
-/// Growth factor of a page's rows when the one before it was not enough: a filter that is no
+/// Growth factor of a page's rows when the one before it was not enough: a filter outside the
 /// partition key may pass one row of thousands.
 const ROWS_GROWTH: i32 = 4;
 /// Number of rows in the first page of the directory: the newest two or three days, where most
@@ -117,7 +117,7 @@ impl List {
         }
     }
 
-    /// A partition of the directory.
+    /// The partition that a directory row refers to.
     fn partition(&self, partition: &ListPartition) -> Partition {
         let mut key = partition.key();
         if let Self::Orders(OrderFilter { merchant_order_id: Some(reference), .. }) = self {
@@ -207,11 +207,11 @@ struct Listed {
 #[derive(Debug)]
 struct Directory {
     listed: Listed,
-    /// Other buckets have no wanted rows.
+    /// Buckets to read: others have no wanted rows.
     buckets: RangeInclusive<i32>,
     rows: VecDeque<ListPartition>,
     next: Option<PagingState>,
-    /// Rows of the next page.
+    /// Number of rows in the next page.
     page_rows: i32,
 }
 
@@ -280,7 +280,7 @@ pub(super) struct Walk {
     sources: Vec<Source>,
     /// Unopened partitions only have rows before this second.
     floor: i64,
-    /// The oldest second of the list.
+    /// The oldest second that the filter allows.
     from: i64,
     /// Number of partitions to open next: few first, since most readers want one page.
     least: usize,
@@ -294,7 +294,7 @@ struct Source {
     partition: Partition,
     /// Start of its next page.
     next: Option<PagingState>,
-    /// Rows of that page.
+    /// Number of rows in that page.
     rows: i32,
 }
 
@@ -311,8 +311,8 @@ impl Source {
     }
 }
 
-/// Rows of the first page of each of `partitions`, which together are to have twice the rows that are expected:
-/// rows are spread evenly, but not exactly. Rows cost less than a second request for the few that pass a filter.
+/// Number of rows in the first page of each of `partitions`. Together they have twice the expected rows, as rows are
+/// not spread quite evenly. A filtered list reads more: extra rows cost less than a second request.
 fn first_rows(expected: i32, partitions: usize, is_filtered: bool) -> i32 {
     let partitions = i32::try_from(partitions).unwrap_or(i32::MAX).max(1);
     let least = if is_filtered { FILTERED_ROWS_MIN } else { 8 };
@@ -348,7 +348,7 @@ impl Walk {
                 Next::Row(entry, _) if entry.at < self.from => return Ok(None),
                 Next::Row(entry, number) => return Ok(Some((entry, number))),
                 Next::Pages(numbers) => self.read_more(numbers).await?,
-                // Partitions that are not open yet have only rows older than the list.
+                // Partitions that are not open yet have only rows older than the filter allows.
                 Next::End if self.floor <= self.from => return Ok(None),
                 Next::End => self.open_next().await?,
             }
@@ -375,8 +375,8 @@ impl Walk {
         self.tables.each(sources, OPENED_MAX, read).await
     }
 
-    /// Deletes an entry from a partition that the record's version contradicts. A later version may
-    /// insert it again.
+    /// Returns the deletion of an entry that the record's version contradicts; none where a record
+    /// never moves. A later version may insert the entry again.
     pub(super) fn repair(
         &self,
         (entry, number): (Entry, usize),

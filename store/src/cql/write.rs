@@ -36,7 +36,7 @@ pub(super) struct Writes {
     pub(super) partitions: BTreeSet<ListPartition>,
     /// Wallets that have lists.
     pub(super) wallets: BTreeSet<Address>,
-    /// Rows to insert, by partition: several may share one.
+    /// Rows to insert, by partition: those of one partition are written in batches.
     entering: BTreeMap<ListPartition, Vec<Vec<CqlValue>>>,
     /// Rows to delete, by partition and statement.
     leaving: BTreeMap<(ListPartition, Statement), Vec<Vec<CqlValue>>>,
@@ -65,7 +65,7 @@ impl Writes {
         Ok(writes)
     }
 
-    /// Inserts a row that has a partition of its own.
+    /// Inserts one row by its own request, without a batch.
     fn insert(&mut self, statement: Statement, version: UnixMicros, row: Vec<CqlValue>) {
         let rows = vec![[row, vec![BigInt(version.0)]].concat()];
         self.inserts.push(Write { statement, rows });
@@ -195,7 +195,7 @@ pub(super) fn entering(
     [&partition.key()[..], row, &[BigInt(version.0)]].concat()
 }
 
-/// Returns the row's delete from a partition, by its key; none where rows do not leave one by one.
+/// Returns the deletion of a row from a partition, by its key; none where rows do not leave one by one.
 pub(super) fn leaving(
     partition: &ListPartition,
     version: UnixMicros,
