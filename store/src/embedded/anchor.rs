@@ -1,8 +1,9 @@
 //! An idle transaction that stays open briefly, so that concurrent queries need no file lock.
 //!
 //! SQLite locks the file by a system call when a query begins, and unlocks it by another: a tenth of the cost of a
-//! request for one order. Of concurrent queries of one process on one state of the file only the first and the last do
-//! so. Each query still begins with the newest commit; those of a later commit lock again until the next anchor.
+//! request for one order. Queries of one process that read the same commit share one lock: only the first of those that
+//! overlap locks, and only the last unlocks. The anchor is such a query. Each other query still begins with the newest
+//! commit; queries of a commit later than the anchor's lock for themselves until the next anchor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -40,7 +41,7 @@ impl Anchor {
 
     /// Holds the anchor for a moment, if it is not held. Called in a runtime, before a query.
     pub(super) fn hold(self: &Arc<Self>) {
-        // Most often it is held; to write that again would take the cache line from the other threads.
+        // It is usually held: a swap without this read would take the cache line from other threads.
         if self.is_held.load(Ordering::Relaxed) || self.is_held.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -39,8 +39,8 @@ impl Disk {
         self.failed.get().map_or(Ok(()), |cause| Err(Error::Fatal(cause.clone())))
     }
 
-    /// Waits until the disk has everything committed before. Frames no longer in the WAL were
-    /// flushed by a checkpoint with the main file.
+    /// Waits until the disk has everything committed before. Frames no longer in the WAL are in the
+    /// main file, which their checkpoint flushed.
     pub(super) fn flush(&self) -> Result<(), Error> {
         self.check()?;
         self.wal.sync_data().map_err(|cause| self.fail(cause))

@@ -6,7 +6,8 @@ use crate::Error;
 use crate::error::Cause;
 
 /// Full disks, busy files and failing devices may recover, and transactions leave nothing half
-/// written. Everything else is a defect, or a damaged file. After a failing device the writer stops.
+/// written. Everything else is a defect, or a damaged file. The writer itself stops after a failing
+/// device (`Disk::fail`).
 impl From<rusqlite::Error> for Error {
     fn from(cause: rusqlite::Error) -> Self {
         let may_pass = matches!(

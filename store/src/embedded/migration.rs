@@ -1,4 +1,4 @@
-//! Brings the tables of an older program to this one's form.
+//! Brings the tables of an older program to this program's form.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ impl Dropped {
     }
 }
 
-/// Missing tables of this form.
+/// Tables of this program's form that the file lacks.
 pub(super) fn dropped(connection: &Connection) -> Result<Vec<Dropped>, Error> {
     let mut made = Connection::open_in_memory()?;
     migrate(&mut made)?;

@@ -83,8 +83,8 @@ impl Select {
         self
     }
 
-    /// Returns the rows. A list skips unreadable records and takes the next row instead, since a
-    /// short page is the last one of its list.
+    /// Returns the rows. A list skips unreadable records and takes the next row instead, since
+    /// clients take a short page for the last one of its list.
     pub(super) fn rows<T>(
         &self,
         connection: &Connection,

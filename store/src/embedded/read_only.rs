@@ -16,7 +16,8 @@ pub struct ReadOnlyTables(Connection);
 
 impl ReadOnlyTables {
     /// # Errors
-    /// [`Error::SchemaNewer`]; another error if there are no tables, or they cannot be read.
+    /// [`Error::SchemaNewer`]; [`Error::Dropped`]; another error if there are no tables, or they cannot
+    /// be read.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FILE);
         let open = || {
@@ -74,7 +75,8 @@ impl ReadOnlyTables {
     }
 
     /// Compares the newest record of an order or a transfer with its row: the stored record, and
-    /// the columns of lists. None if they agree. Rows of other records are not read.
+    /// the columns of lists. None if they agree. Any other record is [`Defect::Missing`]: its row is
+    /// not read.
     pub fn compare(&self, record: &Change) -> Result<Option<Defect>, Error> {
         let (table, key, columns) = match record {
             Change::Order(_) => ("orders", "order_id", ORDER_COLUMNS),

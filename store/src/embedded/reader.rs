@@ -43,8 +43,9 @@ impl Readers {
     }
 
     /// Reads one object by its id, on the caller's thread if a connection is free: a switch to
-    /// another thread takes longer than the query. That blocks for pages that are not in memory; if
-    /// the file is being recovered, or if anything fails, the query runs where it may block.
+    /// another thread takes longer than the query. Pages that are not in memory block the caller's
+    /// thread. If the file is being recovered, or if anything fails, the query runs on a thread that
+    /// may block.
     pub(super) async fn row<T: Send + 'static>(
         self: &Arc<Self>,
         select: Select,

@@ -14,7 +14,7 @@ use crate::error::Cause;
 const NEW_FILE: &str = "tables.new.sqlite";
 /// Flags to open the old tables: replaying the WAL of a killed process is a write.
 const READ_WRITE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE;
-/// Tables with their columns, which are the same in both files.
+/// Tables whose rows are kept; their columns are the same in both files.
 const TABLES: [&str; 5] = ["orders", "deposits", "transfers", "attempts", "chains"];
 
 /// New tables under construction. Dropping this removes them; the old ones remain unchanged.
@@ -57,8 +57,8 @@ impl Replacement {
         self.store.as_ref().ok_or_else(|| Error::Fatal("the new tables are closed".into()))
     }
 
-    /// Adds rows that only the old tables have, and replaces them by the new ones: a crash leaves
-    /// either the old or the new ones, complete. Blocks.
+    /// Adds rows that only the old tables have to the new ones, then replaces the old file by the new
+    /// one: a crash leaves either the old or the new tables, complete. Blocks.
     ///
     /// # Errors
     /// The old tables are open elsewhere, or damaged; the disk failed. The old ones are as they were.

@@ -14,7 +14,7 @@ pub(super) const QUEUE_MAX: usize = 256;
 /// transaction.
 const GROUP_ROWS_MAX: usize = 4_096;
 
-/// One call of [`crate::Store::apply`].
+/// One call of [`crate::Store`] that writes.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) upserts: Vec<Upsert>,
@@ -143,7 +143,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut connection = open(dir.path());
         write_all(&mut connection, &[transfers(0..10)]).unwrap();
-        // As many pages as there are now and no more: SQLite reports it exactly as a full disk.
+        // No page more than there are now: SQLite reports this limit exactly as a full disk.
         let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         let limit = |connection: &Connection, pages: i64| {
             connection
