@@ -1,15 +1,14 @@
 //! A proxy in front of the nodes of a chain with the known faults of endpoints, and an oracle that reads the chain
 //! itself.
 //!
-//! **What it promises**, so that there is one truth to find (decision 69): a block that an endpoint serves is one of
-//! the chain or, for a while, of a fork that the chain left, unless the endpoint is of another chain altogether for a
-//! while. Of two endpoints at most one lies about a transaction, by inventing it or by leaving its log out, be it for a
-//! moment, by serving a fork that grows, or by tags that are too young. A single endpoint does not lie: omitted logs
-//! appear 5 s after the block, in chain time. A reorganisation is less deep than the confirmation depth. Any other
-//! fault may hit any request at any time, and ends. Log indexes may differ: the identity of a transfer is its
-//! transaction, its parties and its value.
+//! **Rules for callers**, so that there is one truth to find (decision 69): a block that an endpoint serves is one of
+//! the chain. For a while it may be one of a fork that the chain left, or the endpoint may serve another chain. At most
+//! one of two endpoints lies: it invents a transaction, leaves out a log, if only briefly, serves a fork that grows, or
+//! reports tags that are too young. A single endpoint does not lie: logs that it omits appear within 5 s of their
+//! block, in chain time. A reorganisation is less deep than the confirmation depth. Any other fault may hit any request
+//! at any time, and ends. Log indexes may differ: the identity of a transfer is its transaction, parties and value.
 //!
-//! All choices are the caller's: equal seeds give equal faults. The proxy reads JSON as any client would, and shares no
+//! The caller makes all choices: equal seeds give equal faults. The proxy reads JSON as any client would, and shares no
 //! code with ingest.
 
 mod distort;

@@ -89,7 +89,7 @@ async fn chain(finalized_depth: u64, more: String) -> (Devnet, Chain) {
     (net, chain)
 }
 
-/// Percentage of a long measurement to run. A small one shows that everything works.
+/// Percentage of a long measurement to run. A small one only shows that the measurement works.
 pub fn percent() -> usize {
     let percent = std::env::var_os("TIDEMARK_BENCH_PERCENT");
     percent.map_or(100, |text| {

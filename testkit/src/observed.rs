@@ -12,7 +12,7 @@ use log::{
 use schemas::record::{DepositCommand, DepositCommandBody};
 use schemas::{Partition, Topic};
 
-/// Receives the reports, and may kill the process within a step.
+/// Receives the reports, and may kill a worker within a step.
 pub trait Observer: Send + Sync + 'static {
     fn report(&self, report: &Report);
     /// Called by a worker at this point. It may block; on `false` the worker dies.

@@ -1,5 +1,5 @@
 //! Relocation of an installation: a shop with orders that are paid before, during and after it, and the checks of
-//! these.
+//! these orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use crate::harness::{
 const CHAINS: [&str; 2] = ["eth", "polygon"];
 const WALLETS: [&str; 2] =
     ["0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359"];
-/// Requests that are made at once.
+/// Maximum number of concurrent requests.
 const CALLS: usize = 16;
 /// Maximum number of orders created before both chains get another block.
 const CREATED: usize = 100;
 /// Number of webhooks that wait for a retry during the relocation.
 pub const WAITING: usize = 3;
 
-/// All timeouts exceed the delays of a busy machine.
+/// Further configuration: orders outlive the test on any machine, a transfer without an order ends as unknown after
+/// 10 s of chain time, and each chain has a second wallet.
 pub const SETTINGS: &str = r#"
 [orders]
 ttl = "20h"
@@ -41,7 +42,7 @@ address = "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb"
 enabled_coins = ["USDT"]
 "#;
 
-/// An order and its way to be paid.
+/// An order and its open deposit.
 #[derive(Debug, Clone)]
 pub struct Order {
     reference: String,
@@ -50,7 +51,7 @@ pub struct Order {
     deposit: Value,
 }
 
-/// See the module.
+/// A shop on two chains: its nodes, its orders, and the receiver of its webhooks.
 pub struct Shop {
     devnets: [Devnet; 2],
     receiver: Receiver,
@@ -97,7 +98,7 @@ impl Shop {
         }
     }
 
-    /// Creates this many orders and pays the first of them. Webhooks about the first [`WAITING`] paid orders are
+    /// Creates `count` orders and pays the first `paid` of them. Webhooks about the first [`WAITING`] orders are
     /// refused. Returns a transfer that pays nothing.
     pub async fn begin(&mut self, client: &Client, count: usize, paid: usize) -> Value {
         self.create(client, count).await;
@@ -157,7 +158,7 @@ impl Shop {
         client.transfer_with_status(wallet, &hash, "no_matched_deposit").await
     }
 
-    /// Attaches it to two orders: only the first attempt succeeds.
+    /// Attaches a transfer to two orders, and checks that only the first attempt succeeds.
     pub async fn attach(&self, client: &Client, transfer: &Value, orders: &[Order; 2]) {
         let mut answers = Vec::new();
         for order in orders {
@@ -210,7 +211,7 @@ impl Shop {
         self.receiver.drained().await;
     }
 
-    /// Creates each order again by its key: returns the same one.
+    /// Creates each order again by its key, and checks that its id is the same.
     pub async fn are_known(&self, client: &Client) {
         let (url, orders) = (self.url(), self.orders.clone());
         each(orders.into_iter().enumerate().collect(), |(number, order)| {
@@ -229,7 +230,7 @@ impl Shop {
         assert_eq!(client.deposit(&order.id).await["value"], order.deposit["value"]);
     }
 
-    /// Checks unique deposit ids.
+    /// Checks that deposit ids are unique.
     pub fn assert_names(&self) {
         let ids: BTreeSet<String> =
             self.orders.iter().map(|order| order.deposit["id"].to_string()).collect();
@@ -283,7 +284,7 @@ async fn create(client: &Client, number: usize, url: &str) -> Order {
     Order { reference: format!("A-{number}"), chain: number % CHAINS.len(), id, deposit }
 }
 
-/// Runs `work` for each, some at a time; results in order.
+/// Runs `work` for each item, some at a time; returns the results in order.
 async fn each<T, R, F>(all: Vec<T>, mut work: impl FnMut(T) -> F) -> Vec<R>
 where
     R: Send + 'static,

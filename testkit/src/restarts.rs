@@ -70,8 +70,8 @@ impl Trap {
 pub struct Outcome {
     pub written: usize,
     pub copied: usize,
-    /// Number of times the worker ended because another instance has its name. Always 0 here: no other instance has it,
-    /// and a worker that a broker fences as its own predecessor rejoins by its claim.
+    /// Number of times the worker ended because another instance has its name. Always 0 here: no other instance claims
+    /// it, and a worker that a restarted broker fences finds its own claim and rejoins.
     pub fenced: usize,
     /// Other errors after which a process has to end.
     pub failures: Vec<String>,
@@ -161,7 +161,8 @@ impl Load {
         self.failures.lock().expect("not poisoned").push(format!("{role}: {error}"));
     }
 
-    /// Keeps input ahead of the worker. Uncertain appends are retried: only the order counts.
+    /// Keeps input ahead of the worker. Uncertain appends are retried: duplicates do no harm, as copies are compared
+    /// with the input on the log.
     fn produce(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let mut n = 0;

@@ -12,8 +12,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of mined blocks while a condition is polled.
 const BLOCK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The pace at which blocks are mined while a condition is polled: each block adds a second of chain time, and one per
-/// poll would expire orders before a block is confirmed by the clock.
+/// The pace at which blocks are mined while a condition is polled. Each block adds a second of chain time: one per poll
+/// would let chain time run ahead of the clock, and orders expire before blocks are old enough to be confirmed.
 #[derive(Debug)]
 pub struct Pace {
     interval: Duration,

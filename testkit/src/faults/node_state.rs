@@ -122,11 +122,11 @@ pub fn invented(block: (u64, &str), transaction: &str, parties: [&str; 3], units
     })
 }
 
-/// The hash of ERC-20's event.
+/// Topic hash of ERC-20's `Transfer` event.
 pub(super) const TRANSFER: &str =
     "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
 
-/// A number as JSON-RPC writes it.
+/// Parses a number as JSON-RPC writes it.
 pub(super) fn hex_number(value: &Value) -> Option<u64> {
     u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
 }

@@ -115,7 +115,7 @@ impl Proxy {
         self.shared.held.load(Ordering::SeqCst) > 0
     }
 
-    /// Blocks the next request of a kind for ever; the receiver gets its arrival.
+    /// Blocks the next request of a kind for ever; the receiver is notified of its arrival.
     pub fn hold(&self, kind: Kind) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         *self.shared.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some((kind, sender));
@@ -128,7 +128,7 @@ impl Shared {
         self.behaviour.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `true` for a request to reset; counts it.
+    /// `true` if a request is to be reset, which uses up one request of the fault.
     fn resets(&self) -> bool {
         let mut behaviour = self.behaviour();
         let resets = matches!(behaviour.fault, Some((Fault::Reset, _)));
@@ -261,7 +261,7 @@ impl Shared {
     }
 }
 
-/// Ids are text, and a batch has an element more.
+/// Makes ids text, and adds an element to a batch.
 fn loosen(replies: &mut Vec<Value>, is_batch: bool) {
     for reply in replies.iter_mut() {
         reply["id"] = json!(reply["id"].to_string());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::node_state::{TRANSFER, hex_number};
 
-/// Blocks that are read at once.
+/// Number of blocks that one batch request reads.
 const BATCH_BLOCKS: u64 = 200;
 
 /// A transfer on the chain.

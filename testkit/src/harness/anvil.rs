@@ -24,10 +24,10 @@ pub const BUYER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 #[derive(Debug)]
 pub struct Anvil {
     _child: Killed,
-    /// Dropped when the child was waited for.
+    /// Declared after the child, so that it is dropped once the child has ended.
     _guard: Guard,
     url: String,
-    /// The contract that emits.
+    /// Address of the contract that emits transfers.
     token: String,
     http: reqwest::Client,
     /// Folder in which anvil keeps the states of blocks.
@@ -100,7 +100,7 @@ impl Anvil {
         &self.url
     }
 
-    /// Sends transfers in one transaction, into the pool, and gives its hash.
+    /// Sends transfers in one transaction, into the pool, and returns its hash.
     pub async fn transfer(&self, pairs: &[(&str, u128)]) -> String {
         let mut data = String::from("0xa9059cbb");
         for (to, units) in pairs {

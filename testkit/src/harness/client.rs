@@ -18,11 +18,11 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Client {
     base: String,
     http: reqwest::Client,
-    /// `true` if the tables may be late: see [`Client::on_servers`].
+    /// `true` if reads of the tables may time out: see [`Client::on_servers`].
     on_servers: bool,
 }
 
-/// The smallest units of an amount of USDT, as the API shows it.
+/// Converts an amount of USDT, as the API shows it, to its smallest units.
 pub fn units(amount: &Value) -> u128 {
     let (whole, fraction) = amount.as_str().expect("an amount").split_once('.').expect("digits");
     format!("{whole}{fraction:0<6}").parse().expect("at most six digits after the point")
@@ -74,7 +74,7 @@ impl Client {
         answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
     }
 
-    /// Waits until payments on all these chains are seen: orders can be created then.
+    /// Waits until the API offers all these chains, so that orders can be created.
     pub async fn offers(&self, blockchains: &[&str]) {
         eventually(&format!("{blockchains:?} to be offered"), || async {
             let path = "/api/v1/user/chains";
@@ -88,7 +88,7 @@ impl Client {
         .await;
     }
 
-    /// Any request; an error is a connection that broke.
+    /// Sends any request; an error is a broken connection.
     pub async fn send(
         &self,
         method: Method,

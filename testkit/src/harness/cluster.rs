@@ -76,7 +76,7 @@ prefix = "{id}."
         Self { dir: dir.to_owned(), file, port, blockchains, variables: Vec::new() }
     }
 
-    /// The same with variables for the processes that it starts.
+    /// Returns the installation with variables for the processes that it starts.
     pub fn with_variables(self, variables: &[(&'static str, String)]) -> Self {
         Self { variables: variables.to_vec(), ..self }
     }
@@ -115,7 +115,7 @@ prefix = "{id}."
         self.changed(keyspace, &self.keyspace(), keyspace)
     }
 
-    /// A text of the configuration.
+    /// Value of a text key of the configuration.
     fn value(&self, key: &str) -> String {
         let text = std::fs::read_to_string(&self.file).expect("config");
         let (_, rest) = text.split_once(&format!("{key} = \"")).expect("a value");
@@ -149,7 +149,7 @@ prefix = "{id}."
         }
     }
 
-    /// Copies the tables to a new keyspace by `tables rebuild --into`, which it stops once complete; returns its name.
+    /// Copies the tables to a new keyspace by `tables rebuild --into`, stopped once complete; returns its name.
     pub fn copy_tables(&self) -> String {
         let keyspace = format!("t_{}", Uuid::now_v7().simple());
         let mut command = self.command(&["tables", "rebuild", "--into", &keyspace]);
@@ -273,7 +273,7 @@ impl Cluster {
         Client::new(&self.installation.api()).on_servers()
     }
 
-    /// SIGKILL for one of them.
+    /// Kills the process of this name by SIGKILL.
     pub fn kill(&mut self, name: &str) {
         let found = self.members.iter().position(|member| member.process.name() == name);
         self.members.remove(found.expect("its name")).process.kill();

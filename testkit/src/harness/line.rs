@@ -31,7 +31,7 @@ impl Line {
         let count = used.clone();
         let mut server = JoinSet::new();
         server.spawn(async move {
-            // Aborted with the task: they end with the line.
+            // Dropped with this task, which ends all connections of the line.
             let mut open = JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);

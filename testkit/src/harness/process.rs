@@ -25,7 +25,7 @@ pub(super) fn read(log: &Path) -> String {
 pub struct Process {
     name: String,
     child: Killed,
-    /// Dropped when the child was waited for.
+    /// Declared after the child, so that it is dropped once the child has ended.
     _guard: Guard,
     log: PathBuf,
 }

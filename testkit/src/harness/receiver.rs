@@ -97,7 +97,7 @@ impl Receiver {
 
     /// Waits until all requests of ended processes are received: every connection is closed.
     pub async fn drained(&self) {
-        // Connections are accepted in order: all of theirs before this one.
+        // Connections are accepted in order: those of the ended processes before this one.
         let mut last = TcpStream::connect(("127.0.0.1", self.port)).await.expect("connected");
         last.shutdown().await.expect("an end");
         let closed = last.read_to_end(&mut Vec::new()).await;
