@@ -36,13 +36,13 @@ pub trait Fixture: Sync {
     /// Name of another installation on the same back end.
     fn stranger(&self) -> String;
 
-    /// Sets the time after which silent members lose their partitions, by default ten seconds.
+    /// Sets the time after which silent members lose their partitions, for logs that are opened afterwards.
     fn set_session_timeout(&self, timeout: Duration);
 
     /// Makes the next step, or call of `produce`, fail transiently.
     fn fail_next_commit(&self);
 
-    /// Moves the clock of the log forward.
+    /// Moves the clock of the log forward. On Kafka, a day or more makes records old, and less has no effect.
     fn advance(&self, by: Duration);
 
     /// Deletes expired records and compacts. Blocks until done. It may append records of the key [`FILLER`] to

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// A future of a [`BackEnd`].
 pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Tables with the log's identity and positions in it: no part of a [`Dump`].
+/// Tables with the log's identity and positions in it, which a [`Dump`] leaves out.
 const ABOUT_THE_LOG: [&str; 2] = ["origin", "positions"];
 
 /// Every row of every table, each as a text.
@@ -26,12 +26,12 @@ pub type Dump = BTreeMap<String, Vec<String>>;
 #[derive(Debug, Clone, Copy)]
 pub struct BackEnd {
     pub name: &'static str,
-    /// Number of random cases: few long ones where tables take seconds to make.
+    /// Number of random cases: few where tables take seconds to make.
     pub cases: u32,
     /// Opens the tables of a folder, creating them if missing; can be called again after they were closed.
     pub open: fn(PathBuf) -> Pending<Arc<dyn Store>>,
     pub dump: fn(PathBuf) -> Pending<Dump>,
-    /// Creates empty tables for the second folder, or reuses those of the first, which are no longer used. Blocks.
+    /// Empties the tables of the first folder for use by the second, where that is faster than creating others. Blocks.
     pub renew: fn(&Path, &Path),
     /// Removes data outside the folder. Blocks.
     pub remove: fn(&Path),
@@ -137,7 +137,7 @@ fn dump_embedded(dir: &Path) -> Dump {
     dump
 }
 
-/// Rows of a table that two dumps do not share, at most this many of each are shown.
+/// Maximum number of rows shown of those that only one of two dumps has, per table and dump.
 const SHOWN_MAX: usize = 5;
 
 pub fn assert_same(before: &Dump, after: &Dump, what: &str) {

@@ -91,7 +91,7 @@ pub(super) fn readers_see_whole_steps(fixture: &dyn Fixture) {
     let (first, second) = (at(Topic::Orders, 0), at(Topic::TransfersRaw, 5));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The count read later must not be lower: steps only append.
+        // Each step appends to both partitions: the count read later must not be lower.
         for (earlier, later) in [(first, second), (second, first)] {
             let (log, done) = (log.clone(), &done);
             scope.spawn(move || {

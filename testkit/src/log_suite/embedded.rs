@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{Fixture, LAYOUT};
 
-/// Opens the log of a folder that processes are killed on.
+/// Opens the log in a folder, for tests that kill its processes.
 pub fn open(dir: &Path) -> Arc<dyn Log> {
     Arc::new(EmbeddedLog::open(dir, LAYOUT, Arc::new(SystemClock)).unwrap())
 }

@@ -65,7 +65,7 @@ fn share_out(members: &mut [&mut Noted], topics: &[Topic]) {
     let share = all_of(topics) / members.len();
     wait_until("the partitions are shared", || {
         members.iter_mut().for_each(|member| member.poll());
-        // The member with the newest event is up to date; other members may still get events.
+        // The member with the newest assignment is up to date; events of the others may be pending.
         members.sort_by_key(|member| std::cmp::Reverse(member.gained_at));
         let mut owned = HashSet::new();
         for member in members.iter_mut() {
@@ -259,7 +259,7 @@ pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
         step.records = vec![record(output, "late")];
         step
     };
-    // On a busy machine another rebalance may abort the step, which is no refusal.
+    // On a busy machine another rebalance may abort the step, which is not a refusal.
     let mut outcome = a.worker.commit(step());
     wait_until("it is refused or done", || {
         let is_rebalancing = matches!(outcome, Err(StepError::Aborted(_)));
@@ -272,7 +272,7 @@ pub(super) fn a_lost_partition_cannot_be_committed(fixture: &dyn Fixture) {
     });
     assert!(matches!(outcome, Err(StepError::Fenced(_))), "{outcome:?}");
     assert_eq!(read_all(&log, output), []);
-    // It has lost all partitions, and polls to regain them.
+    // The fenced member has lost all partitions, and polls to regain them.
     a.owned.clear();
     share_out(&mut [&mut a, &mut b], &ONLY);
     wait_until("the other one commits", || {

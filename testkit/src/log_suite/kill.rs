@@ -100,7 +100,7 @@ fn number(to: TopicPartition, n: usize) -> NewRecord {
     }
 }
 
-/// Appends until the disk refuses a write, and reports acknowledgements: none after that.
+/// Appends until the disk refuses a write, and reports acknowledgements. Checks that later writes are refused too.
 pub fn append_until_refused(log: &dyn Log) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let first = numbers(log, NUMBERED);
@@ -160,8 +160,8 @@ fn acknowledge(what: &str, n: usize) {
     out.flush().unwrap();
 }
 
-/// Kills the process that `child` starts `kills` times, and compares the log with the acknowledgements. It must call
-/// [`append_until_killed`] on the same log.
+/// Starts a process by `child`, kills it, and compares the log with the acknowledgements: `kills` times. The process
+/// must call [`append_until_killed`] on the same log.
 pub fn acknowledged_appends_survive_sigkill(
     open: impl Fn() -> Arc<dyn Log>,
     child: impl Fn() -> Command,
@@ -211,7 +211,7 @@ fn check_after_kill(log: &dyn Log, [produced, steps, copied, halved]: [usize; 4]
     assert_eq!(position(log, "copies"), found, "kill {kill}: half a step");
     let found = numbers(log, HALVES);
     assert!(found >= halved, "kill {kill}: {halved} halves acknowledged, {found} there");
-    // The group is behind the input of the last output, or behind the next input, which has no output.
+    // The group's position is after the input of the last output, or after the next input, which has no output.
     let possible = (2 * found).saturating_sub(1)..=2 * found;
     let position = position(log, "halves");
     assert!(possible.contains(&position), "kill {kill}: {found} halves, position {position}");

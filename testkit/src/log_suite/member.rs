@@ -131,7 +131,7 @@ pub(super) fn an_aborted_step_is_read_again(fixture: &dyn Fixture) {
     for n in 0..4 {
         produce_numbers(&log, first, n..n + 1);
         produce_numbers(&log, second, 50 + n..51 + n);
-        // Each record has a distinct time.
+        // Each pair of records has a distinct time.
         fixture.advance(Duration::from_millis(2));
     }
     let mut member = joined(&log);
@@ -182,7 +182,7 @@ pub(super) fn what_is_written_ahead_is_part_of_a_step(fixture: &dyn Fixture) {
     assert_eq!(texts(&read_all(&log, output)), ["1", "2", "3", "4"]);
     assert_eq!(texts(&read_all(&log, other_state)), ["t"]);
 
-    // It fails with the step.
+    // Records written ahead fail with the step.
     let mut left = Vec::new();
     ahead(member.as_mut(), &mut left, outputs(&["failed"]));
     fixture.fail_next_commit();
@@ -191,14 +191,14 @@ pub(super) fn what_is_written_ahead_is_part_of_a_step(fixture: &dyn Fixture) {
     let again = records(member.as_mut(), 2);
     assert_eq!(texts(&again), ["1", "2"]);
 
-    // Without a step it is discarded.
+    // Without a step they are discarded.
     ahead(member.as_mut(), &mut Vec::new(), outputs(&["never"]));
     assert_eq!(member.poll(POLL).unwrap(), Event::Idle);
     member.commit(step(outputs(&["5"]), vec![record(state, "u")], 3)).unwrap();
     assert_eq!(texts(&read_all(&log, output)), ["1", "2", "3", "4", "5"]);
     assert_eq!(texts(&read_all(&log, state)), ["s", "u"]);
 
-    // A step of nothing else.
+    // A step may consist only of records written ahead.
     let mut left = Vec::new();
     ahead(member.as_mut(), &mut left, outputs(&["6"]));
     member.commit(Step { records: left, offsets: Vec::new() }).unwrap();
@@ -255,8 +255,8 @@ pub(super) fn pausing_loses_nothing(fixture: &dyn Fixture) {
 pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
     const BUSY: usize = 20_000;
     let log = fixture.open();
-    // Random values, which cannot be compressed: a log may deliver some bytes of a partition at
-    // once.
+    // Random values, which cannot be compressed: a log may deliver a partition in chunks of bytes, and
+    // the busy one must have many.
     let mut seed = 1_u64;
     let mut noise = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -270,7 +270,7 @@ pub(super) fn a_busy_partition_starves_none(fixture: &dyn Fixture) {
     for (partition, count) in [(1, 1), (2, 200), (3, 1)] {
         produce_numbers(&log, at(Topic::Orders, partition), 0..count);
     }
-    // Many to a batch, and then more partitions than a batch has records.
+    // A batch of more records than there are partitions, then one of fewer.
     for batch_max in [10, 2] {
         let spec = WorkerSpec {
             group: "checks",

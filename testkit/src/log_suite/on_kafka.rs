@@ -40,7 +40,7 @@ const CUT: Duration = Duration::from_millis(500);
 pub struct OnKafka {
     config: Mutex<KafkaConfig>,
     log: Mutex<Option<KafkaLog>>,
-    /// Records before this are old, in milliseconds.
+    /// Records before this time are old, in Unix milliseconds.
     old_before: AtomicI64,
 }
 
@@ -144,7 +144,7 @@ impl Fixture for OnKafka {
     fn set_session_timeout(&self, timeout: Duration) {
         let mut config = self.config.lock().unwrap();
         config.session_timeout = timeout;
-        // The client library allows no less.
+        // The client library allows no time-out below a second.
         config.transaction_timeout = (timeout * 2 / 3).max(Duration::from_secs(1));
     }
 
@@ -162,7 +162,7 @@ impl Fixture for OnKafka {
         let cut = i64::try_from(CUT.as_millis()).unwrap();
         self.old_before.store(now_millis() + cut, Ordering::SeqCst);
         let started = Instant::now();
-        // Records age by time alone: there is no other condition.
+        // Records age by time alone: there is no other condition to wait for.
         while let Some(left) = GAP.checked_sub(started.elapsed()) {
             std::thread::park_timeout(left);
         }
@@ -176,7 +176,7 @@ impl Fixture for OnKafka {
 
 impl Drop for OnKafka {
     fn drop(&mut self) {
-        // The broker ends with the tests, and the failure of the check matters more.
+        // A failure is ignored: the broker ends with the tests, and a failure of the check matters more.
         drop(admin::delete_topics(&self.config(), &LAYOUT, &TOPICS));
     }
 }
@@ -199,7 +199,7 @@ pub fn config(brokers: &str) -> KafkaConfig {
     }
 }
 
-/// Opens the log of a prefix that processes are killed on.
+/// Opens the log of a prefix, for tests that kill its processes.
 pub fn open(prefix: &str) -> Arc<dyn Log> {
     // A killed process's open transaction blocks readers until its timeout.
     let config = KafkaConfig {

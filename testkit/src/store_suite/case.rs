@@ -58,7 +58,7 @@ pub(super) async fn read_pages<T, F: Future<Output = Result<Vec<T>, Error>>>(
     }
 }
 
-/// Each list, page by page, has the reference's rows in its order.
+/// Checks that each list, page by page, has the reference's rows in the reference's order.
 pub(super) async fn lists_agree(
     store: &dyn Store,
     reference: &Reference,
@@ -213,7 +213,7 @@ pub(super) async fn lists_go_by_time_across_statuses_and_days(tables: &Tables) {
     const DAY_SECONDS: i64 = 86_400;
     let store = tables.open().await;
     let mut changes = Vec::new();
-    // Each status has the oldest row of some day, and no two next to each other have the same.
+    // Each status has the oldest row of some day, and no two consecutive rows have the same status.
     for number in 0..24_u8 {
         let created_at = UnixSeconds(1_790_000_000 + i64::from(number) * DAY_SECONDS / 3);
         let status = OrderStatus::ALL[usize::from(number) % OrderStatus::ALL.len()];
@@ -455,7 +455,7 @@ pub(super) async fn deposits_show_the_last_scan_of_their_chain(tables: &Tables) 
 pub(super) async fn rows_survive_a_restart(tables: &Tables) {
     let changes: Vec<_> = (0..5_u8)
         .flat_map(|table| {
-            // Of the last table only nine, so that no lane has two rows.
+            // The last table gets only nine rows, so that no lane has two.
             let rows = if table == 4 { 9 } else { 12 };
             (0..rows).map(move |row| sample::change(7, table, row, 1))
         })

@@ -38,7 +38,8 @@ pub async fn write_until_killed(store: Arc<dyn Store>, round: i64) {
     while callers.join_next().await.is_some() {}
 }
 
-/// Kills the process that `child` starts for a folder and a round, repeatedly. It must call [`write_until_killed`].
+/// Starts a process by `child` for a folder and a round, kills it and checks the tables, repeatedly. The process must
+/// call [`write_until_killed`].
 pub async fn acknowledged_rows_survive_sigkill(
     tables: &Tables,
     child: impl Fn(&Path, usize) -> Command,

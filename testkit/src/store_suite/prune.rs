@@ -36,7 +36,7 @@ fn rows(tables: &Tables) -> i64 {
     if tables.back_end().name == "embedded" { 620 } else { 160 }
 }
 
-/// A clock one hour ahead: on CQL, recent writes of another process are not pruned.
+/// A clock one hour ahead: on CQL, lists that were written within a minute are not pruned.
 fn later() -> ManualClock {
     ManualClock::new(UnixMicros(SystemClock.now().0 + HOUR.as_micros() as i64))
 }
@@ -105,7 +105,7 @@ pub(super) fn what_goes_is_what_the_reference_says(tables: &Tables, runtime: &Ru
         let second = prune_all(&*store, day, &again).await.unwrap();
         assert_eq!((second.removed, again.rows().len()), (Removed::default(), 0));
         assert_eq!(Snapshot::of(&*store).await, reference.snapshot());
-        // Not noted while ended orders with open deposits stay.
+        // The day is not stored while ended orders with open deposits stay.
         let is_noted = store.pruned_before().await.unwrap() == Some(day.start());
         assert!(is_noted || second.kept.open > 0, "{:?}", second.kept);
     });
@@ -270,7 +270,7 @@ pub(super) async fn what_waits_stays_with_all_of_its_own(tables: &Tables) {
     }
 }
 
-/// Reads the lists before each removal: no list fails, has an unknown row, or lacks a kept row.
+/// Reads the lists before every fourth removal: no list fails, has an unknown row, or lacks a kept row.
 struct Reading<'a> {
     store: &'a dyn Store,
     before: [BTreeSet<String>; 3],
@@ -286,7 +286,7 @@ impl Export for Reading<'_> {
             *calls += 1;
             *calls
         };
-        // All of them would take minutes on CQL.
+        // Reading before every removal would take minutes on CQL.
         let lists = if call % 4 == 2 { Some(list_all(self.store).await) } else { None };
         for (number, list) in lists.into_iter().flatten().enumerate() {
             let found: BTreeSet<String> = list.iter().cloned().collect();
@@ -392,7 +392,7 @@ pub(super) async fn what_waited_goes_when_it_has_ended(tables: &Tables) {
         let is_kept = ["meta", "pruned", "wallets"].contains(&table.as_str());
         assert!(is_kept || rows.is_empty(), "{table} has {} rows, one is {}", rows.len(), rows[0]);
     }
-    // An earlier day than before changes nothing.
+    // Storing an earlier time changes nothing.
     store.set_pruned_before(UnixSeconds(7)).await.unwrap();
     assert_eq!(store.pruned_before().await.unwrap(), Some(day.start()));
 }

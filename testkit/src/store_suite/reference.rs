@@ -192,7 +192,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Takes one of a store whose rows are samples.
+    /// Takes a snapshot of a store whose rows are samples.
     pub async fn of(store: &dyn Store) -> Self {
         let page = Page { limit: 10_000, offset: 0 };
         let mut transfers = Vec::new();

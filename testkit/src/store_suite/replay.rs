@@ -25,7 +25,7 @@ fn shuffle(changes: &mut [Change], dice: &mut Dice) {
     }
 }
 
-/// All of them twice, in an order that depends on the seed.
+/// All changes twice, in an order that depends on the seed.
 fn twice_shuffled(changes: &[Change], seed: u64) -> Vec<Change> {
     let mut all = [changes, changes].concat();
     shuffle(&mut all, &mut Dice(seed));
@@ -34,7 +34,7 @@ fn twice_shuffled(changes: &[Change], seed: u64) -> Vec<Change> {
 
 /// Checks for sufficient test data.
 fn assert_rich(changes: &[Change], dump: &Dump) {
-    // `pruned` has the pruned days, and no day is pruned here.
+    // `pruned` has a row only after a prune, and nothing is pruned here.
     let empty = dump.iter().filter(|(table, rows)| rows.is_empty() && *table != "pruned");
     let empty: Vec<_> = empty.collect();
     assert!(empty.is_empty(), "{empty:?}");

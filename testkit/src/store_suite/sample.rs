@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::Dice;
 
-/// Two EVM wallets, and a Tron wallet with the bytes of the first, which is another wallet.
+/// Two EVM wallets, and a Tron wallet with the bytes of the first one: a different wallet.
 pub(super) const WALLETS: [Address; 3] = [
     Address::new(AddressFamily::Evm, [0x11; 20]),
     Address::new(AddressFamily::Evm, [0x12; 20]),

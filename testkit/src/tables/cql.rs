@@ -49,7 +49,7 @@ pub const CQL_REUSED: BackEnd = BackEnd {
 /// Name of the file that has the keyspace's name.
 const FILE: &str = "keyspace";
 
-/// Maximum number of copies of each row, kept where there are as many nodes.
+/// Maximum number of copies of each row; fewer nodes keep one copy each.
 const COPIES_MAX: u16 = 3;
 
 /// Nodes that this process started itself.
@@ -86,7 +86,7 @@ pub async fn session() -> Session {
     session_on(&nodes()).await
 }
 
-/// As [`session`], with nodes of the caller's.
+/// As [`session`], on the given nodes.
 pub async fn session_on(nodes: &[String]) -> Session {
     SessionBuilder::new()
         .known_nodes(nodes)
@@ -96,7 +96,8 @@ pub async fn session_on(nodes: &[String]) -> Session {
         .expect("the servers answer")
 }
 
-/// A session that asks this node only, which asks as many others as the consistency says. None if it does not answer.
+/// A session that sends requests only to this node, which reads from the number of copies that the consistency
+/// requires. `None` if the node does not answer.
 async fn session_with(node: &str, consistency: Consistency) -> Option<Session> {
     let profile = ExecutionProfile::builder().consistency(consistency).build();
     let only = AllowListHostFilter::new([node]).expect("an address");
@@ -116,8 +117,8 @@ pub async fn reaches_all(node: &str, keyspace: &str) -> bool {
     rows(&session, &format!("SELECT version FROM {keyspace}.migrations")).await.is_ok()
 }
 
-/// Dumps one copy that this node reaches, as [`dump`]: its own, while it reaches no other. `None`
-/// if it does not answer.
+/// Dumps one copy that this node reaches, as [`dump`]: the node's own, while it reaches no other.
+/// `None` if the node does not answer.
 pub async fn dump_of_one(node: &str, keyspace: &str) -> Option<Dump> {
     let session = session_with(node, Consistency::One).await?;
     try_dump(&session, keyspace).await.ok()
@@ -185,8 +186,8 @@ impl StoreLayer for Retrying {
     }
 }
 
-/// Every row of every table with its write times, without migrations, origin and positions. Of the directory of lists
-/// only the entries of partitions with rows: the others may be there or not.
+/// Every row of every table with its write times, without migrations, origin and positions. The directory of lists has
+/// only the entries of partitions with rows: a sweep may or may not have removed the others.
 pub async fn dump(nodes: &[String], keyspace: &str) -> Dump {
     try_dump(&session_on(nodes).await, keyspace).await.expect("the tables can be read")
 }
@@ -268,7 +269,7 @@ pub async fn differences(node: &str, keyspaces: [&str; 2]) -> usize {
 /// Table with the partitions of each list.
 const DIRECTORY: &str = "list_partitions";
 
-/// The entries of the directory whose partitions have rows, without their write times: those are of the writer's clock.
+/// The entries of the directory whose partitions have rows, without write times: those come from the writer's clock.
 async fn directory(session: &Session, keyspace: &str) -> Result<Vec<String>, ExecutionError> {
     let mut full = BTreeSet::new();
     let columns = ["list", "stage", "bucket", "blockchain", "coin", "shard"];
@@ -344,7 +345,7 @@ async fn empty(keyspace: &str) {
 fn remove(dir: &Path) {
     let Some(keyspace) = name(dir) else { return };
     let removed = blocking(async move { drop_keyspace(&keyspace).await });
-    // A test that failed already must not fail in another way.
+    // A second panic, while a failed test unwinds, would abort the process.
     assert!(removed || std::thread::panicking(), "the keyspace of a test was not removed");
 }
 
