@@ -16,7 +16,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-/// Validity of the checkout link: `orders.ttl`, and a day to read the outcome of the payment.
+/// Validity of the checkout link: the default of `orders.ttl`, and a day to read the outcome of the
+/// payment.
 const LINK_SECONDS: u64 = 1800 + 24 * 3600;
 
 fn hmac_sha256(secret: &str, message: &str) -> Result<Vec<u8>, Box<dyn Error>> {

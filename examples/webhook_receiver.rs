@@ -22,7 +22,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
 
-/// Maximum difference between a signature's timestamp and our clock, against later replays.
+/// Maximum difference between a signature's timestamp and the local clock, against later replays.
 const AGE_MAX_SECONDS: u64 = 300;
 
 struct Shop {
@@ -32,7 +32,7 @@ struct Shop {
     seen: Mutex<HashSet<String>>,
 }
 
-/// `true` if the header is a recent signature of these bytes with our secret.
+/// `true` if the header is a recent signature of these bytes with the merchant's secret.
 fn is_genuine(secret: &str, header: &str, body: &[u8], now: u64) -> bool {
     let Some((time, encoded)) = header.split_once('.') else { return false };
     let (Ok(timestamp), Ok(signature)) = (time.parse::<u64>(), STANDARD.decode(encoded)) else {
@@ -46,7 +46,8 @@ fn is_genuine(secret: &str, header: &str, body: &[u8], now: u64) -> bool {
     mac.verify_slice(&signature).is_ok() && now.abs_diff(timestamp) <= AGE_MAX_SECONDS
 }
 
-/// Names what happened, equally for all deliveries: a resend by an operator has another `Webhook-Id`.
+/// Deduplication key of an event: equal for all its deliveries, whereas a resend by an operator has another
+/// `Webhook-Id`.
 fn key(event: &Value) -> Option<String> {
     match event["event_type"].as_str()? {
         "order_status_changed" => Some(format!("{}/{}", event["order_id"], event["status"])),
@@ -69,7 +70,7 @@ async fn receive(State(shop): State<Arc<Shop>>, headers: HeaderMap, body: Bytes)
             println!("{event}"); // Here: ship the goods, release the hold.
         }
     }
-    // Also for an event that is a duplicate, or of a type that this program does not know.
+    // 200 also for a duplicate and for an unknown event type: Tidemark would send either again after any other status.
     StatusCode::OK
 }
 

@@ -21,14 +21,14 @@ pub(crate) struct Served {
     pub(crate) token: CancellationToken,
 }
 
-/// Answers the POSTs of JSON-RPC by `method`.
+/// Routes JSON-RPC POSTs to `method`.
 pub(crate) fn json_rpc(method: Method) -> MethodRouter<Served> {
     post(move |State(served): State<Served>, body: Bytes| async move {
         respond(&served, &body, method).await
     })
 }
 
-/// Answers a request of JSON-RPC, unless a fault is armed.
+/// Answers a JSON-RPC request, with the armed fault if there is one.
 async fn respond(served: &Served, body: &[u8], method: Method) -> Response {
     let Served { chain, token } = served;
     let body: Option<Value> = serde_json::from_slice(body).ok();
@@ -50,7 +50,7 @@ async fn respond(served: &Served, body: &[u8], method: Method) -> Response {
             (json, r#"{"jsonrpc":"2.0","id":1,"result":["#).into_response()
         }
         Some(Fault::Hang(duration)) => {
-            // Cut short by a shutdown, which must not wait for it.
+            // A shutdown ends the wait, so that it need not last as long as the fault.
             drop(tokio::time::timeout(duration, token.cancelled()).await);
             answer(None)
         }

@@ -15,13 +15,13 @@ pub(crate) const PENDING_COUNT_MAX: usize = 100_000;
 pub(crate) const TRANSACTION_CALLS_MAX: usize = 1_000;
 /// Most blocks mined by one command.
 pub(crate) const MINE_COUNT_MAX: u64 = 100_000;
-/// Most blocks a chain keeps.
+/// Greatest block number: at this height the chain refuses to mine.
 pub(crate) const HEIGHT_MAX: u64 = 10_000_000;
 
 /// Fate of the transactions in the replaced blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reorg {
-    /// Every transaction is included again, at the same offset.
+    /// Every transaction is included again, in the new block of the same number.
     Keep,
     /// One transaction moves to another new block, after the others there; the rest is kept.
     Move {

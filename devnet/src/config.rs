@@ -4,7 +4,7 @@ use alloy_primitives::Address;
 
 use crate::Error;
 
-/// The last timestamp a block may carry: the end of the year 9999, so that arithmetic on
+/// Maximum timestamp that a configuration or a command may set: the end of the year 9999, so that arithmetic on
 /// timestamps cannot overflow.
 pub(crate) const TIMESTAMP_MAX: u64 = 253_402_300_799;
 

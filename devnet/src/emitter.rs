@@ -7,7 +7,7 @@
 pub fn emitter(decimals: u8) -> String {
     const TRANSFER: &str = "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
     [
-        "0x36600414605357", // a selector alone: to the end
+        "0x36600414605357", // a selector alone: jump to the end
         "6004",             // i = 4
         "5b80361115604857", // while i < calldatasize
         "8060200135600052", // memory = amount at i + 32
@@ -16,7 +16,7 @@ pub fn emitter(decimals: u8) -> String {
         "7f",
         TRANSFER,
         "60206000a3",             // log
-        "604001600956",           // i += 64, again
+        "604001600956",           // i += 64, next iteration
         "5b600160005260206000f3", // return true
         "5b60",
         &format!("{decimals:02x}"),

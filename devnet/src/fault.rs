@@ -9,7 +9,7 @@ use alloy_primitives::TxHash;
 pub enum Fault {
     /// An HTTP status with a short text as body, such as 429.
     HttpStatus(u16),
-    /// A body as it is, such as an error in another format.
+    /// This status and body, unchanged, such as an error in a form other than JSON-RPC's.
     Body { status: u16, text: &'static str },
     /// Every call in the request is answered by this JSON-RPC error.
     RpcError { code: i64, message: String },

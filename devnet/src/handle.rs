@@ -9,7 +9,7 @@ use crate::fault::Switches;
 use crate::witness::solidified;
 use crate::{BlockId, Config, Error, Fault, NativeFault, Reorg, Reorged, TransferCall};
 
-/// Handle of one development chain. Its methods wait for nothing but each other.
+/// Handle of one development chain. Its methods do no I/O; they block only on the locks that the clones share.
 #[derive(Debug, Clone)]
 pub struct Chain {
     ledger: Arc<Mutex<Ledger>>,
@@ -114,7 +114,7 @@ impl Chain {
         self.switches().native = fault;
     }
 
-    /// The newest solidified block, where the chain is served as Tron's.
+    /// Number of the newest solidified block, as a Tron node reports it.
     #[must_use]
     pub fn solidified(&self) -> u64 {
         solidified(&self.ledger())

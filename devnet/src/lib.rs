@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - Equal configuration and equal commands give equal hashes: there is no clock and no randomness.
-//! - A transaction keeps its hash when a reorg includes it again; a block never does.
+//! - A transaction keeps its hash when a reorg includes it again; a block that replaces another always has a new hash.
 //! - The genesis block is never replaced, and a reorg always leaves a longer chain.
 //!
 //! Deliberately not here: an EVM, signatures, accounts with gas, state roots that verify, and any

@@ -55,7 +55,7 @@ pub(crate) fn count(chain: &Chain, body: &Value) {
     }
 }
 
-/// Answers a single request or a batch. With a `refusal`, that is the answer to every call.
+/// Answers a single request or a batch. With a `refusal`, every call is answered with that error.
 pub(crate) fn answer(
     chain: &Chain,
     body: &Value,
@@ -146,7 +146,7 @@ fn transaction_receipt(chain: &Chain, params: Params<'_>) -> Result<Value, RpcEr
     Ok(receipt.unwrap_or(Value::Null))
 }
 
-/// Sets the status of the receipts of failed transactions.
+/// Sets the status 0, a failure, in the receipts of failed transactions.
 fn fail(receipts: &mut [Value], failed: &HashSet<B256>) {
     for receipt in receipts {
         if parse_hash(&receipt["transactionHash"]).is_ok_and(|hash| failed.contains(&hash)) {

@@ -45,7 +45,8 @@ impl Devnet {
         Self::serve_as(chain, listen, router, "").await
     }
 
-    /// As [`Devnet::serve`], as a node of Tron: its URL is that of JSON-RPC, and `/walletsolidity/` is beside it.
+    /// As [`Devnet::serve`], but as a Tron node: [`Devnet::url`] is the URL of its JSON-RPC, and the paths of its HTTP
+    /// interface begin with `/walletsolidity/`.
     pub async fn serve_tron(chain: Chain, listen: SocketAddr) -> Result<Self, Error> {
         Self::serve_as(chain, listen, tron::router, "/jsonrpc").await
     }

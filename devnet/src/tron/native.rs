@@ -32,7 +32,7 @@ pub(super) fn answer(chain: &Chain, method: &str, body: &Value) -> (u16, String)
     let newest = solidified(&ledger);
     let block_at = |number| ledger.block(number).filter(|block| block.id.number <= newest);
     let answered = if *method == GET_BLOCK {
-        // It serves no other block.
+        // `getblock` with an `id_or_num` is not supported: the answer is empty.
         block_at(newest).filter(|_| body.get("id_or_num").is_none()).map(block_json)
     } else {
         let infos = |block: &Block| {
@@ -49,7 +49,7 @@ pub(super) fn answer(chain: &Chain, method: &str, body: &Value) -> (u16, String)
 /// A block without its transactions.
 fn block_json(block: &Block) -> Value {
     let mut raw = Map::new();
-    // Zeros are left out.
+    // java-tron omits zero values.
     if block.id.number > 0 {
         raw.insert("number".into(), json!(block.id.number));
     }

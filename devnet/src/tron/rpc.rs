@@ -49,7 +49,8 @@ fn unsupported(tag: &str) -> RpcError {
     RpcError::invalid_params(format!("TAG {tag} not supported"))
 }
 
-/// Replaces the tag `finalized` by the number of the solidified block.
+/// Replaces the tag `finalized` by the number of the solidified block, and refuses `safe` and
+/// `pending`.
 fn resolve_tag(chain: &Chain, tag: &mut Value) -> Result<(), RpcError> {
     match tag.as_str() {
         Some(name @ ("safe" | "pending")) => Err(unsupported(name)),
@@ -73,7 +74,7 @@ fn logs(chain: &Chain, request: &mut Value) -> Result<Value, RpcError> {
             continue;
         };
         *bound = number;
-        // Blocks beyond the head have no logs yet.
+        // java-tron accepts a range that ends beyond the head; `rpc::call_method` would refuse it.
         *tag = json!(view::quantity(number.min(head)));
     }
     let [from, to] = bounds;
