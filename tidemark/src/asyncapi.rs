@@ -1,4 +1,4 @@
-//! `tidemark asyncapi`: this installation's topics as a document for others.
+//! `tidemark asyncapi`: the AsyncAPI document of this installation's topics.
 
 use log::config::SecurityProtocol;
 use schemas::asyncapi::Installation;

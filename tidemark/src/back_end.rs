@@ -101,7 +101,8 @@ pub(crate) async fn open_tables(
     }
 }
 
-/// Opens the tables for reading; `None` if the embedded file is missing. Does not wait.
+/// Opens the tables for reading; `None` if the embedded file is missing. Does not retry: the CQL
+/// nodes have [`TABLES_TIMEOUT`] to answer.
 pub(crate) async fn read_tables(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Store>>> {
     match &settings.store {
         store::config::BackEnd::Embedded => {
@@ -133,7 +134,8 @@ async fn open_kafka(
         let checked = config.clone();
         let check = move || {
             let differences = admin::check_topics(&checked, &layout)?;
-            // Read after the topics: an import is marked before it creates topics.
+            // Read after the topics: an import is marked before it creates topics, so topics of an
+            // unfinished import are never taken for complete.
             Ok((differences, admin::is_importing(&checked, &layout)?))
         };
         match tokio::task::spawn_blocking(check).await? {
@@ -220,7 +222,8 @@ async fn open_cql(config: &CqlConfig, part: &Part) -> anyhow::Result<Arc<dyn Sto
     Ok(Arc::new(tables.await?))
 }
 
-/// Retries until the back end is available. Only a stop, which drops the future, cancels it.
+/// Retries until the back end is available or fails permanently. A stop ends the wait by dropping
+/// the future.
 async fn wait_for<T, F: Future<Output = anyhow::Result<Availability<T>>>>(
     part: &Part,
     who: &str,

@@ -59,11 +59,11 @@ pub(crate) struct Dispute {
 
 pub(crate) struct Status {
     pub(crate) blockchain: Blockchain,
-    /// `None` if it was never followed.
+    /// Newest report of the chain as a whole; `None` if it was never scanned.
     pub(crate) scanned: Option<ChainProgress>,
-    /// The open alert that it is halted.
+    /// Open alert that the chain is halted.
     pub(crate) halt: Option<Alert>,
-    /// Scopes that operators have stopped on it.
+    /// Scopes that operators have stopped on this chain.
     stopped: BTreeSet<StopScope>,
 }
 

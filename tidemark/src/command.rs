@@ -319,9 +319,9 @@ impl Arguments {
         match Self::try_parse() {
             Ok(arguments) => arguments.command.run().unwrap_or_else(|code| code),
             Err(answer) => {
-                // A closed pipe is no failure.
+                // A closed pipe is not a failure.
                 drop(answer.print());
-                // Help and version were requested.
+                // clap returns the texts of `--help` and `--version` as errors for standard output.
                 if answer.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS }
             }
         }

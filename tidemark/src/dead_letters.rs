@@ -49,7 +49,7 @@ pub(crate) struct Which {
 /// appended.
 ///
 /// # Errors
-/// The log cannot be read or written; printed letters were replayed.
+/// The log cannot be read or written. Letters that were printed as put back before the error remain so.
 pub(crate) async fn replay(settings: Settings, which: Which) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let log = open_existing_log(&settings, &Readiness::default()).await?;

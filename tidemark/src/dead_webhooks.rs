@@ -1,6 +1,7 @@
 //! `tidemark webhook dead`: webhooks whose attempts are exhausted, and their redrive.
 //!
-//! The api resends, by order or transfer: a replayed record could deliver an old status after a newer one.
+//! The command asks the api to resend by order or transfer, instead of replaying the dead record, which could deliver
+//! an old status after a newer one.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -113,7 +114,8 @@ fn path(subject: Subject) -> String {
     }
 }
 
-/// Resends the webhooks of subjects without a delivery since. Succeeds if none is refused.
+/// Resends the webhook of each order or transfer that has no delivery since its last webhook was given up. Succeeds if
+/// the API refuses none.
 ///
 /// # Errors
 /// The API does not respond or refuses the secret. A rerun skips webhooks delivered meanwhile.
@@ -132,7 +134,7 @@ pub(crate) async fn redrive(
     let (mut sent, all) = (0_u64, latest.len());
     let mut is_success = true;
     let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate.get());
-    // A slow response is followed by no burst.
+    // Keeps the rate also after a slow response: missed ticks are not made up for by a burst.
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for (number, (subject, given_up)) in (1_u64..).zip(latest) {
         turns.tick().await;
@@ -166,7 +168,7 @@ fn is_delivered(attempts: &[Value], given_up: UnixMicros) -> bool {
 
 impl Api {
     /// # Errors
-    /// The URL is not the Admin API: its 404 would be taken for a deleted order.
+    /// The URL is not the Admin API. Without this check, the 404 of another server would pass for a pruned order.
     async fn is_there(&self) -> anyhow::Result<()> {
         let (status, text) = self.ask(Method::GET, "wallets", None).await?;
         ensure!(
@@ -209,10 +211,10 @@ mod tests {
     use super::*;
 
     const START: UnixMicros = UnixMicros(1_790_000_000_000_000);
-    /// An order that the tables no longer have. Its id sorts first.
+    /// An order that the tables no longer have. Its id sorts first, so that the redrive must continue after it.
     const GONE: OrderId = OrderId(uuid::Uuid::nil());
 
-    /// A log with dead webhooks, one a minute: of an order, of two more, of a transfer, and of an order that is pruned.
+    /// A log with dead webhooks, one a minute: of three orders, of a transfer, and of an order that is pruned.
     async fn given_up(dir: &std::path::Path, layout: Layout) -> [OrderId; 3] {
         let clock = Arc::new(ManualClock::new(START));
         let log = EmbeddedLog::open(dir, layout, clock.clone()).unwrap();

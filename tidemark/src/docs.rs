@@ -8,7 +8,7 @@ use runtime::metrics::Kind;
 use crate::metrics::TABLES;
 use crate::settings::defaults;
 
-/// Compares a document with the file in `docs/`, and writes the file where they differ.
+/// Compares a document with the file in `docs/`; if they differ, writes the file and fails.
 #[track_caller]
 fn assert_fresh(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
@@ -69,7 +69,7 @@ fn metric_names_follow_the_template() {
     }
 }
 
-/// `key = value`, as a line of TOML or a commented one; the rest of the line is a comment on it.
+/// Splits a line `key = value # comment` into its parts; `None` for any other line.
 fn assignment(line: &str) -> Option<(&str, &str, &str)> {
     let (key, rest) = line.split_once(" = ")?;
     let is_key = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -102,7 +102,7 @@ fn configuration() -> String {
                 writeln!(text, "\n## {line}").unwrap();
                 has_table = false;
             }
-            // A comment before a section that is only an example describes it.
+            // A comment before a section or an empty line describes a section, not a key.
             if !comments.is_empty() {
                 writeln!(text, "\n{}", comments.join("\n")).unwrap();
                 comments.clear();

@@ -24,7 +24,8 @@ pub(crate) fn configuration(process: &Process) {
     }
 }
 
-/// `true` if the data folder has no files. To be asked before it is opened, which creates them.
+/// `true` if the data folder has no files. Must be called before the log and the tables are opened, which creates the
+/// files.
 pub(crate) fn is_new(settings: &Settings) -> bool {
     let dir = &settings.process.data_dir;
     !ReadOnlyLog::is_in(dir) && !embedded::are_in(dir)

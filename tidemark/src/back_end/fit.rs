@@ -1,4 +1,5 @@
-//! Checks that log and tables are of the same incarnation, and that the log is not older.
+//! Checks that log and tables are of the same installation and incarnation, and that the log is not
+//! older than the tables.
 //!
 //! The projector detects older tables, by the position of its group.
 

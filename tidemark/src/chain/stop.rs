@@ -1,6 +1,7 @@
 //! `tidemark stop`: the emergency stop of a wallet, a coin, a contract or a chain, and its end.
 //!
-//! Each lane is sent a command record. With the embedded log the running process writes it, by its Admin API.
+//! The command writes one record for each lane. If a running process has the embedded log open, that process writes the
+//! records, on a request to its Admin API.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +44,7 @@ pub(crate) struct Options {
     api: Option<Url>,
 }
 
-/// Commands the lanes, or lists stops in force.
+/// Sends the command to the lanes, or lists the stops in force.
 ///
 /// # Errors
 /// The subject is not valid, or neither the log nor the API can be reached.

@@ -78,7 +78,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     Ok(Outcome::success(vec![line], ""))
 }
 
-/// Blocks.
+/// Does the work of [`run`] and returns the line to print. Blocks.
 fn skip(log: &dyn Log, options: &Options, now: UnixMicros) -> anyhow::Result<String> {
     let Options { place, yes } = *options;
     let group = Group::of(place.of.topic)?;
@@ -135,7 +135,8 @@ fn unreadable(record: &Record) -> anyhow::Result<String> {
     }
 }
 
-/// The only group that reads a topic, and that stopped at the record.
+/// Consumer group that stopped at the record. It must be the only group that reads the topic: others would stop there
+/// again.
 struct Group {
     name: &'static str,
     topics: Vec<Topic>,
@@ -190,7 +191,7 @@ impl Group {
     }
 }
 
-/// The offsets of the records from `next` to a place.
+/// The offsets of the records from `next` on and before a place.
 fn before(log: &dyn Log, mut next: Offset, place: Place) -> anyhow::Result<Vec<Offset>> {
     let mut offsets = Vec::new();
     while next < place.offset {

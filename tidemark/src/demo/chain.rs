@@ -98,7 +98,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Advances the chain's block time. `false` if this chain's time cannot be moved.
+    /// Mines four blocks with times from `seconds` after the present on. Returns `false`, without effect, on anvil.
     pub(super) async fn jump(&self, seconds: i64) -> anyhow::Result<bool> {
         let Self::BuiltIn(devnet) = self else { return Ok(false) };
         let then = u64::try_from(SystemClock.now().seconds().plus(seconds).0)?;
@@ -148,7 +148,8 @@ pub(super) struct Anvil {
 }
 
 impl Anvil {
-    /// Asks for an account, and puts a token that only emits at each contract's address.
+    /// Takes the node's first account as the buyer, and sets the code at each contract's address to a token that only
+    /// emits Transfer logs.
     pub(super) async fn open(url: &str, contracts: &[StablecoinContract]) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).build()?;
         let mut anvil = Self { url: url.to_owned(), http, buyer: String::new() };
@@ -176,7 +177,7 @@ impl Anvil {
         Ok(tx.as_str().context("the node gave no hash")?.to_owned())
     }
 
-    /// Mines a block each interval of seconds; with 0 none.
+    /// Makes the node mine a block every `seconds`; 0 stops it.
     async fn set_mining(&self, seconds: u64) -> anyhow::Result<()> {
         self.call("evm_setIntervalMining", json!([seconds])).await.map(drop)
     }

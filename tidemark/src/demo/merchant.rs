@@ -31,7 +31,7 @@ pub(super) struct Merchant {
 
 struct Inbox {
     incoming: mpsc::Receiver<Value>,
-    /// Received while waiting for another one.
+    /// Webhooks received while the script waited for another one.
     kept: Vec<Value>,
 }
 
@@ -42,7 +42,8 @@ struct Receiver {
 }
 
 impl Merchant {
-    /// Starts the merchant's server. Its webhooks go to `url`, or to where it listens.
+    /// Starts the merchant's server. `url` is its webhook URL as the installation reaches it;
+    /// default: the address on which it listens.
     pub(super) async fn start(
         secret: Secret,
         listen: SocketAddr,
@@ -57,7 +58,7 @@ impl Merchant {
             .with_context(|| format!("the merchant cannot listen on {listen}"))?;
         let here = listener.local_addr()?;
         let url = url.unwrap_or_else(|| format!("http://{here}{PATH}"));
-        // It ends with the process, without a shutdown.
+        // The server ends with the process, without a shutdown.
         drop(tokio::spawn(async move { axum::serve(listener, routes).await }));
         Ok(Self { url, patience, inbox: Mutex::new(Inbox { incoming, kept: Vec::new() }) })
     }
@@ -93,7 +94,7 @@ impl Merchant {
         self.inbox.lock().await.incoming.recv().await
     }
 
-    /// Number of further webhooks for an order.
+    /// Number of received webhooks for an order that `wait_for` has not returned.
     pub(super) async fn further(&self, order_id: &str) -> usize {
         let mut inbox = self.inbox.lock().await;
         while let Ok(event) = inbox.incoming.try_recv() {

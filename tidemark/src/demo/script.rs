@@ -32,7 +32,7 @@ pub(super) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Plays all of it.
+    /// Plays all chapters.
     pub(super) async fn play(&self) -> anyhow::Result<()> {
         let (ethereum, polygon) = (self.ethereum.url(), self.polygon.url());
         self.narrator.say(&format!("two development chains make blocks: {ethereum} and {polygon}"));
@@ -111,7 +111,8 @@ impl Script<'_> {
         let forgotten = self.create("E-1", "50.00").await?;
         self.choose(&forgotten, "polygon").await?;
         self.polygon.mine(4).await?;
-        // With a short match window the transfer is already unknown.
+        // With a short match window, the transfer may be unknown already, so any later status
+        // counts.
         let is_confirmed = |t: &Value| t["status"] != "waiting_for_confirmation";
         let query = "blockchain=polygon";
         self.transfer(&due, query, |t| t["txn_hash"] == tx && is_confirmed(t)).await?;

@@ -54,8 +54,8 @@ impl ShopClient {
         .await
     }
 
-    /// Creates an order for a customer with a browser, and returns its checkout link. Only on eth, as the other chain's
-    /// time is ahead.
+    /// Creates an order for a customer with a browser, and returns its checkout link. Only on eth, as the script has
+    /// moved the time of the other chain ahead.
     pub(super) async fn checkout(&self, reference: &str, amount: &str) -> anyhow::Result<String> {
         let order = json!({
             "order_id": reference, "amount": amount, "webhook_url": self.webhook_url,
@@ -93,7 +93,7 @@ impl ShopClient {
         Ok(order["order_id"].as_str().context("order_id is missing")?.to_owned())
     }
 
-    /// `true` if payments on all these chains are seen.
+    /// `true` if the API offers payment on all these chains.
     pub(super) async fn offers(&self, blockchains: &[Blockchain]) -> anyhow::Result<bool> {
         let response = self.http.get(format!("{}/api/v1/user/chains", self.base)).send().await?;
         let list = expect(response, StatusCode::OK).await?;

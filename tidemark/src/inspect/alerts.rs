@@ -1,6 +1,7 @@
 //! `tidemark alerts`: lists alerts, and ends those that were dealt with.
 //!
-//! With the embedded log the running process writes the end, by its Admin API.
+//! If a running process has the embedded log open, that process writes the end of the alert, on a
+//! request to its Admin API.
 
 use std::sync::Arc;
 
