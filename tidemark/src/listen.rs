@@ -20,7 +20,7 @@ pub(crate) struct Options {
     /// Address to listen on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:9000")]
     address: SocketAddr,
-    /// The status that genuine webhooks are answered with: only 200 acknowledges, all else is tried again.
+    /// Status returned for genuine webhooks. Only 200 acknowledges; Tidemark retries any other.
     #[arg(long, default_value = "200")]
     answer: StatusCode,
 }

@@ -98,7 +98,7 @@ pub(crate) fn say(line: &str) {
     drop(stderr().line(line));
 }
 
-/// Replaces the line of progress on a terminal; elsewhere shows nothing. A closed terminal is no failure.
+/// Replaces the line of progress on a terminal; elsewhere shows nothing. A closed terminal is not a failure.
 pub(crate) fn progress(line: &str) {
     let mut output = stderr();
     if output.is_terminal() {
@@ -128,7 +128,7 @@ impl Progress {
         Self { begun: now, shown: now, is_terminal: stderr().is_terminal() }
     }
 
-    /// Shows the line, made from the milliseconds since the beginning, if its time has come.
+    /// Shows the line, made from the milliseconds since the beginning, once per interval.
     pub(crate) fn show(&mut self, line: impl FnOnce(u64) -> String) {
         let interval = if self.is_terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL };
         if self.shown.elapsed() < interval {
@@ -137,7 +137,7 @@ impl Progress {
         self.shown = Instant::now();
         let line = line(self.begun.elapsed().as_millis().try_into().unwrap_or(u64::MAX));
         let mut output = stderr();
-        // A closed terminal is no failure.
+        // A closed terminal is not a failure.
         drop(if self.is_terminal { output.over(&line) } else { output.line(&line) });
     }
 

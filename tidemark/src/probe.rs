@@ -31,7 +31,8 @@ pub(crate) async fn run(config: &webhooks::Config, url: &str) -> anyhow::Result<
     Ok(Outcome { lines, is_success })
 }
 
-/// Addresses of the receiver, for a person: the call, or a proxy, resolves the name again.
+/// Addresses of the receiver, only for display: the call resolves the name again. `None` with a
+/// proxy, which resolves it instead.
 async fn addresses(config: &webhooks::Config, url: &str) -> Option<String> {
     let url = receiver_url(url).ok().filter(|_| config.proxy.is_none())?;
     let target = (url.domain()?, url.port_or_known_default()?);

@@ -38,7 +38,7 @@ pub(crate) struct Started {
 
 /// A process that runs stages until SIGINT or SIGTERM, and again with another configuration after SIGHUP.
 struct Service<'a> {
-    /// The configuration file that is read again.
+    /// The configuration file, which is read again on SIGHUP.
     file: Option<&'a Path>,
     stages: &'a [Stage],
     listeners: Listeners,
@@ -51,8 +51,9 @@ struct Service<'a> {
 }
 
 /// Runs stages until SIGINT or SIGTERM. Metrics and readiness are served before any back end is opened; while one is
-/// unavailable, the process waits. SIGHUP has the configuration file read again: if it is valid, the stages stop in
-/// order and start with it, while connections wait; if not, nothing changes. The cause of its end is logged.
+/// unavailable, the process waits. SIGHUP makes the process read the configuration file again: if it is valid, the
+/// stages stop in order and start with it, while connections wait; if not, nothing changes. An error that ends the
+/// process is logged.
 ///
 /// # Errors
 /// A permanent failure, or a failed part of the process.
@@ -247,8 +248,8 @@ fn refuse(error: &anyhow::Error) {
     );
 }
 
-/// Opens the back ends that the stages need, as soon as they are available, and starts the stages. The demo's api
-/// has a test buyer.
+/// Opens the back ends that the stages need, as soon as they are available, and starts the stages. Only the demo passes
+/// a `buyer`, for its checkout page.
 pub(crate) async fn start(
     tasks: &mut Tasks,
     settings: &Settings,

@@ -42,7 +42,7 @@ pub(crate) struct Options {
 pub(crate) struct Findings {
     /// Succeeds if something was found.
     pub(crate) outcome: Outcome,
-    /// `false` if a chain that may have it gave no answer.
+    /// `false` if nothing was found and a chain that may have the transaction gave no answer.
     pub(crate) is_known: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let (hits, story, remarks) = tokio::task::spawn_blocking(search).await??;
     if let Some(story) = story {
         let mut outcome = shown(&story, options.json, now, remarks)?;
-        // A shop's reference may have any characters.
+        // A shop's reference may have line ends, which must not begin a line of the output.
         outcome.lines.iter_mut().for_each(|line| *line = one_line(line));
         return Ok(Findings { outcome, is_known: true });
     }

@@ -116,7 +116,8 @@ async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
         let disk = disk.and_then(|disk| noted(disk, "the disk", &mut unknown));
         unknown.extend(reader.remarks());
         Ok(Survey {
-            // A record may have been appended during the reading.
+            // The clock is read after the records, as one may have been appended during the reading: its age would be
+            // negative.
             at: SystemClock.now(),
             chains,
             groups,

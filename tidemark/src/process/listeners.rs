@@ -55,7 +55,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Closes those that a process with these settings does not need.
+    /// Closes the sockets that a process with these settings does not need.
     pub(crate) fn keep(&self, settings: &Settings, stages: &[Stage]) {
         let wanted = wanted(settings, stages);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Starts stages on what a process has.
+//! Starts the stages of a process as its tasks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl Starter<'_> {
         connections
     }
 
-    /// Returns the address on which it listens.
+    /// Starts the api, and returns the address on which it listens.
     pub(super) fn api(&mut self, tables: Arc<dyn Store>) -> anyhow::Result<SocketAddr> {
         let listen = self.settings.process.listen.context("server.listen is missing")?;
         let public = self.listeners.listen(Purpose::Api, listen)?;
@@ -172,7 +172,7 @@ impl Starter<'_> {
 }
 
 /// Checks until `stop` that all tables are there: without them an api is not ready. Tables that do not answer leave the
-/// readiness unchanged: the api's responses report them.
+/// readiness unchanged: the api's responses report the outage.
 async fn watch_tables(tables: &dyn Store, part: &Part, stop: &CancellationToken) {
     loop {
         match tables.check().await {

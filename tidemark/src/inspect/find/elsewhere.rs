@@ -3,14 +3,14 @@
 use ingest::{Answer, ChainConfig, Mined, Moved};
 use schemas::{Blockchain, TxHash};
 
-/// The most moved tokens of a transaction that are shown.
+/// Maximum number of moved tokens that are shown of a transaction.
 const MOVED_MAX: usize = 5;
 
 /// The answers of a chain's endpoints.
 type Asked = (Blockchain, Vec<Answer>);
 
-/// Requests the receipt from every endpoint of every chain: its transfers, or possible causes of a miss. `false` if it
-/// was not found and a chain gave no answer.
+/// Requests the receipt from every endpoint of every chain. Returns lines with its transfers, or with possible causes
+/// of a miss; and `false` if no endpoint has it and a chain gave no answer.
 pub(super) async fn ask(
     chains: &[ChainConfig],
     hash: TxHash,

@@ -1,4 +1,5 @@
-//! The course of a replay: all machines' steps in time order, and the emitted records they are compared with.
+//! The course of a replay: all machines' steps in time order, and the emitted records with which their outputs are
+//! compared.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -50,7 +51,7 @@ pub(super) struct Course {
     is_partial: bool,
     from: UnixMicros,
     until: Option<UnixMicros>,
-    /// Maximum age of a step's outputs at the time of the step's own record.
+    /// Maximum time by which a step's outputs precede the step's own record: on Kafka the transaction timeout.
     step_max: Duration,
     /// Number of steps to replay.
     steps: u64,
@@ -88,7 +89,8 @@ impl Course {
             KeyKind::Chain => chains.is_empty() || chains.iter().any(|chain| chain.index() == of.0),
             KeyKind::Order | KeyKind::Event | KeyKind::Single => true,
         };
-        // Read before the ends of the steps: these outputs all follow from one of them.
+        // The ends of the outputs are read before the ends of the steps: every output before its end follows from a
+        // step that is replayed.
         for topic in Topic::ALL.into_iter().filter(|topic| is_output_of::<matching::State>(*topic))
         {
             let all: Vec<_> =
@@ -110,7 +112,7 @@ impl Course {
                 course.add_driver::<orders::State>((partition, layout), state.as_ref())?;
             }
         }
-        // Read after the ends of the steps: includes all outputs.
+        // These ends are read after the ends of the steps: the outputs of every replayed step are before them.
         for (of, line) in &mut course.lines {
             line.extend(readahead.source().stable_end(*of)?);
         }
@@ -147,7 +149,7 @@ impl Course {
         let of = TopicPartition { topic: M::STEPS, partition };
         let name = (M::GROUP.to_owned(), partition);
         let known = state.and_then(|state| state.machines.get(&name));
-        // A chain that was added since has no state yet.
+        // Without a saved state, or for a chain that was added after it was saved, the machine begins empty.
         let beginning = (Position::beginning::<M>(), Vec::new());
         let (position, rows) = known.unwrap_or(&beginning);
         let bounds = self.readahead.source().bounds(of)?;

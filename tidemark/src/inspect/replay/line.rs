@@ -32,7 +32,7 @@ pub(super) struct Line {
     pages: Pages,
     /// Offsets to compare: records outside may follow from steps before or after the replay.
     judged: Range<Offset>,
-    /// Records emitted and not made again yet.
+    /// Emitted records that the replay has not made yet.
     pending: BTreeMap<Offset, Arc<Record>>,
     by_content: HashMap<u64, Vec<Offset>>,
     by_identity: HashMap<String, Vec<Offset>>,
@@ -167,7 +167,7 @@ impl Line {
         places.iter().find(|offset| self.pending.contains_key(offset)).copied()
     }
 
-    /// Evicts pending records far behind the last one found: no step emits them.
+    /// Evicts pending records far behind the last one found into `extra`: no later step can have emitted them.
     fn evict(&mut self, extra: &mut Vec<Arc<Record>>) {
         let behind = Offset(self.passed.0.saturating_sub(WINDOW)).min(self.judged.end);
         while let Some((offset, _)) = self.pending.first_key_value()

@@ -50,7 +50,8 @@ impl Readahead {
             let page = runtime.spawn_blocking(read).await?;
             if let Err(error) = &page {
                 failure.get_or_init(|| error.to_string());
-                // Without it pages that wait for a slot would each wait for the brokers.
+                // Otherwise each page that waits for a slot would wait for the unavailable brokers
+                // in turn.
                 slots.close();
             }
             Ok(page?)
@@ -77,7 +78,7 @@ pub(super) struct Pages {
     /// A stable end: records from here on are not read.
     end: Offset,
     page: VecDeque<Arc<Record>>,
-    /// The page at `next`.
+    /// The page at `next`, being read.
     ahead: Option<JoinHandle<Page>>,
 }
 
@@ -92,13 +93,13 @@ impl Pages {
         Self { of, readahead, next: from, end, page: VecDeque::new(), ahead: None }
     }
 
-    /// The next record; none at the end. Not to be called from a task.
+    /// The next record; `None` at the end. Blocks, so it must not be called from an async task.
     pub(super) fn peek(&mut self) -> anyhow::Result<Option<&Arc<Record>>> {
         if self.page.is_empty() && self.next < self.end {
             let Self { of, readahead, next, end, .. } = self;
             let ahead = self.ahead.take().unwrap_or_else(|| readahead.begin(*of, *next, *end));
             self.page = readahead.wait(ahead)?.into();
-            // A partition may end with the marker of a transaction, which is no record.
+            // A partition may end with the marker of a transaction, which is not a record.
             *next = self.page.back().map_or(*end, |last| last.offset.next());
             self.ahead = (next < end).then(|| readahead.begin(*of, *next, *end));
         }

@@ -1,7 +1,7 @@
 //! Current state, from the changelogs.
 //!
 //! They are read to the end twice: during the first pass compaction may replace an entry by a later one. The state then
-//! includes the steps before the first one with a later input.
+//! includes every step before the first one that took an input beyond the positions in the entries.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,8 @@ pub(super) fn of<M: Wire>(
         }
     }
     let steps = first_after(readahead, at(M::STEPS), committed, &next)?;
-    // The next step sets the input positions: the steps of the inputs before it changed no state.
+    // The first replayed step sets the input positions: steps that took inputs between the positions in the changelog
+    // and that step changed no state.
     Ok((Position { steps, inputs: BTreeMap::new() }, rows_of(&machine)?))
 }
 

@@ -187,7 +187,7 @@ impl Report {
     }
 }
 
-/// The line of progress after some milliseconds, when this number of all steps is done.
+/// The line of progress after `millis`, when the steps of `totals`, of `all` steps, are done.
 pub(super) fn progress_line(totals: &Totals, all: u64, millis: u64) -> String {
     let (millis, passed) = (millis.max(1), totals.steps);
     let rate = totals.inputs.saturating_mul(1000) / millis;

@@ -22,7 +22,7 @@ impl Side {
     /// Creates the topics.
     ///
     /// # Errors
-    /// The log has no side topics; otherwise the prefix is in use, or the brokers refuse.
+    /// The log is embedded, the prefix is in use, or the brokers refuse.
     pub(super) fn create(
         settings: &Settings,
         prefix: &str,

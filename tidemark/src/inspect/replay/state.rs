@@ -44,11 +44,11 @@ pub(super) struct Compared {
     pub(super) next: Offset,
     /// First record to judge: earlier ones may be outputs of steps before the state.
     pub(super) judged_from: Offset,
-    /// Records before `next` that no step has emitted yet.
+    /// Emitted records before `next` that the replay has not made yet.
     pub(super) pending: Vec<Offset>,
 }
 
-/// A state that is saved, as the module describes it.
+/// Content of the saved file that the module describes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) machines: BTreeMap<MachineName, (Position, Rows)>,

@@ -18,7 +18,7 @@ use crate::tail::Source;
 
 /// A stage, its group, and the topics whose lag counts.
 type Row = (&'static str, &'static str, &'static [Topic]);
-/// All groups. Of the deliverer only the topic of first attempts counts: a delayed webhook is no lag.
+/// All groups. For the deliverer only the topic of first attempts counts: a delayed webhook is not lag.
 const GROUPS: [Row; 7] = [
     ("ingest", "ingest", &[]),
     ("processor", "processor.matching", &[Topic::TransfersRaw, Topic::DepositsCommands]),
@@ -32,7 +32,7 @@ const GROUPS: [Row; 7] = [
 const DELIVERER: &str = "webhooks.deliverer";
 /// Maximum number of waiting webhooks that are read, per partition.
 const WAITING_MAX: usize = 10_000;
-/// Partitions that are read side by side: on Kafka a read to the end waits for the broker.
+/// Number of partitions that are read concurrently: on Kafka a read to the end waits for the broker.
 const READERS: usize = 8;
 
 /// A partition, and a group's position in it.
@@ -109,7 +109,7 @@ pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec
 
 /// The lag of a group in a partition, and the time of the first record that it has not read.
 fn behind(source: &Source, place: Place) -> Result<Option<(i64, UnixMicros)>, Error> {
-    // An end offset alone shows no lag: on Kafka the markers of transactions have offsets, too.
+    // The end offset alone does not prove a lag: on Kafka the markers of transactions have offsets, too.
     let (end, unread) = unread(source, place, 1)?;
     Ok(unread.first().map(|first| (end.0.saturating_sub(first.offset.0), first.appended_at)))
 }
@@ -174,7 +174,7 @@ pub(super) fn waiting(
 
 /// The stops in force, in words.
 pub(super) fn stops(source: &Source) -> anyhow::Result<Vec<String>> {
-    // Records that cannot be read were shown with the chains.
+    // Records that cannot be read are reported by `chains`, which reads the same topic.
     Ok(stop::lines(stop::in_force(source, &mut Vec::new())?))
 }
 

@@ -57,7 +57,7 @@ fn titled(title: &str, rows: Vec<String>) -> Vec<String> {
     titles.zip(rows).map(|(title, row)| format!("{title:<9} {row}")).collect()
 }
 
-/// Seconds since a time of the survey. The clock of a chain or of another host may be ahead.
+/// Seconds from a time to the survey; 0 if the clock of a chain or of another host is ahead.
 fn age(survey: &Survey, from: UnixSeconds) -> i64 {
     survey.at.seconds().0.saturating_sub(from.0).max(0)
 }
