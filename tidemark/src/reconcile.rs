@@ -404,9 +404,9 @@ async fn tables(settings: &Settings, log: &Logged, report: &mut Report) -> anyho
     let is_cql = matches!(settings.store, store::config::BackEnd::Cql(_));
     let joined = compare_rows(rows, |state| match state {
         _ if !is_cql => "tidemark tables rebuild",
-        // A copy would keep a manual change.
+        // `rebuild --into` copies the present rows first, and would keep a manual change.
         RowState::Newer | RowState::Other => verify::MADE_ANEW,
-        // Newer tombstones would hide rows written in place.
+        // A rebuild in place could not restore these: newer tombstones would hide the rows.
         RowState::Same | RowState::Missing | RowState::Older | RowState::NotYet => {
             "tidemark tables rebuild --into NEW_KEYSPACE"
         }

@@ -1,5 +1,5 @@
-//! `tidemark schema register`: registers every version of every schema with an external registry, under
-//! the ids that records carry. Without one, the api serves the same below `/registry`.
+//! `tidemark schema register`: registers every version of every schema with an external registry, under the ids that
+//! records carry. Without an external registry, the api serves the schemas below `/registry`.
 //!
 //! A registry counts ids up from 1 by itself. It accepts given ids only for a subject in import mode, so
 //! a subject is in that mode while its versions are registered, and the ids are read back.
@@ -60,7 +60,7 @@ impl Config {
 /// Registers schemas that the registry lacks. Returns a line for each change.
 ///
 /// # Errors
-/// The registry cannot be reached or refuses, or it has one of our schemas under another id.
+/// The registry cannot be reached or refuses, or it has one of the schemas under another id.
 pub(crate) async fn register(config: &Config, prefix: &str) -> anyhow::Result<Vec<String>> {
     let base = config.registry.clone().context(
         "schemas.registry is not set: the api serves the schemas itself, below /registry",
@@ -129,8 +129,8 @@ impl Registry<'_> {
         Ok(())
     }
 
-    /// Returns `true` if the registry serves this version under our id. Another id is an error, as
-    /// records carry ours.
+    /// Returns `true` if the registry serves this version under the schema's id. Another id is an error, as records
+    /// carry the schema's.
     async fn has(&self, subject: &str, schema: &Schema) -> anyhow::Result<bool> {
         let Schema { name, version, id, .. } = *schema;
         let path = format!("subjects/{subject}/versions/{version}");
@@ -156,7 +156,7 @@ impl Registry<'_> {
         Ok(true)
     }
 
-    /// Registers versions with their ids. The subject is writable again afterwards, whatever happens.
+    /// Registers versions with their ids. The subject is writable again afterwards, also after an error.
     async fn import(&self, subject: &str, schemas: &[&Schema]) -> anyhow::Result<()> {
         let path = format!("mode/{subject}?force=true");
         self.send(Method::PUT, &path, json!({ "mode": IMPORT })).await.context(

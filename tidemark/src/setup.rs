@@ -104,7 +104,7 @@ pub(crate) async fn migrate_schema(
     Ok(Outcome::success(lines, MIGRATED))
 }
 
-/// Lists the steps of a migration, and the processes that may run on.
+/// Lists the steps of a migration, and whether older processes may continue to run.
 fn pending_lines(pending: &Pending) -> Vec<String> {
     let Pending { migrations, missing, found, readable_from } = pending;
     let mut lines: Vec<_> = missing

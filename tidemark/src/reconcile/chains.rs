@@ -80,7 +80,7 @@ impl Published {
         let block = record.block;
         let is_watch = matches!(record.body, ChainBody::Watch(_));
         for pair in pairs(&record.body) {
-            // A transfer without a watch before it is of an earlier one.
+            // A transfer before the first watch of the period belongs to a watch that began earlier.
             self.watched.entry(pair).or_insert(is_watch.then_some(block.number));
         }
         match &record.body {
@@ -283,7 +283,7 @@ mod tests {
         let watch = ChainBody::Watch(Watch { wallet_address, contracts });
         published.take(PERIOD, &record(150, 1, watch.clone()));
         assert_eq!(published.due(&survey).len(), 1);
-        // An added contract announces a wallet again, with those that were watched before.
+        // When a contract is added, the wallet is announced again, with the contracts that were watched before.
         for earlier in [watch.clone(), ChainBody::Transfer(seen())] {
             let mut published = self::published();
             published.take(PERIOD, &record(150, 1, watch.clone()));

@@ -1,4 +1,4 @@
-//! The webhooks of some events.
+//! The state of the webhooks of the compared events.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::tail::Source;
 
 /// Allowed lag of the dispatcher, in microseconds: it catches up after a restart.
 const DISPATCH_MICROS: i64 = 5 * 60 * 1_000_000;
-/// Stages whose lag is no difference.
+/// Stages whose unread records are not reported as differences.
 const STAGES: [&str; 2] = ["processor", "webhooks"];
 
 /// The time from which records may be unprocessed: the last minutes, or the oldest lag of a stage.
@@ -50,7 +50,7 @@ pub(super) fn event_of(
     })
 }
 
-/// Reads the state of their webhooks.
+/// Reads the state of the webhooks of these events.
 pub(super) fn read(reader: &mut Reader<'_>, events: &[Event]) -> anyhow::Result<Deliveries> {
     let ids: BTreeSet<&str> = events.iter().map(|event| event.id.as_str()).collect();
     let orders: BTreeSet<OrderId> = events.iter().filter_map(order_of).collect();

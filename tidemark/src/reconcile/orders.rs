@@ -21,7 +21,8 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// Reads the orders of the period, and `paying`: orders of any time.
+    /// Reads the orders that changed in the period, and those of `paying`, even if they changed
+    /// only later.
     pub(super) fn read(reader: &mut Reader<'_>, paying: BTreeSet<OrderId>) -> anyhow::Result<Self> {
         let mut orders = Self::default();
         let period = reader.period;
@@ -53,13 +54,13 @@ impl Orders {
         self.newest.iter().map(|(id, newest)| (*id, &newest.value)).collect()
     }
 
-    /// The newest record of those that changed in the period.
+    /// The newest record of each order that changed in the period.
     pub(super) fn changed(&self) -> BTreeMap<OrderId, &Order> {
         let changed = self.newest.iter().filter(|(id, _)| self.changed.contains(id));
         changed.map(|(id, newest)| (*id, &newest.value)).collect()
     }
 
-    /// The events to be announced of the period.
+    /// The events of the period that are to be announced.
     pub(super) fn events(&self, fresh_since: UnixMicros) -> Vec<Event> {
         let event = |(id, order, version, at): &(String, OrderId, i64, UnixMicros)| Event {
             id: id.clone(),

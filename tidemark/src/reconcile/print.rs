@@ -224,7 +224,7 @@ pub(super) fn csv(report: &Report) -> String {
     for unknown in &report.unknown {
         add(json!({ "section": "not known", "text": unknown }));
     }
-    // The terminal-safe output writes a carriage return as a text.
+    // The output escapes control characters, so it would print a carriage return as text.
     text.replace("\r\n", "\n")
 }
 

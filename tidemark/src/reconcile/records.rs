@@ -62,8 +62,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a partition; of a compacted topic all of it. Skips garbage, which stages move to the dead letters, and
-    /// keeps the places of foreign records.
+    /// Reads a partition from the period on, and a compacted one from its start. Skips garbage, which stages move to
+    /// the dead letters, and keeps the places of foreign records.
     ///
     /// # Errors
     /// The log cannot be read, has a record of a newer version, or no longer has the whole period.
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         self.range(of, range, take)
     }
 
-    /// As [`Reader::partition`], the records before those that it reads.
+    /// As [`Reader::partition`], for the records before the ones that it reads.
     pub(super) fn before<T: schemas::record::Record>(
         &mut self,
         of: TopicPartition,
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         let from = From::Time(begin).find(self.source, of)?;
         if first > Offset(0) && from <= first && !is_in_flight(of.topic) {
             let record: Option<Arc<Record>> = self.source.read(of, from, 1)?.into_iter().next();
-            // Without a record, all may have been older than the period.
+            // If no record is left, the expired ones may all have been older than the period.
             let Some(appended) = record.map(|record| record.appended_at) else { return Ok(from) };
             let Cleanup::Delete { hours } = of.topic.spec().cleanup else { return Ok(from) };
             let kept_from = SystemClock.now().seconds().plus(-3600 * i64::from(hours));

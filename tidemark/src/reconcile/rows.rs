@@ -98,7 +98,7 @@ pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Ve
         let is_applied = record.is_applied;
         let state = match defect {
             None => RowState::Same,
-            // A record appended after the log was read.
+            // The row may be that of a record appended after the log was read.
             Some(Defect::Newer) if again(settings, &tables, &record).await? => RowState::Same,
             Some(Defect::Newer) => RowState::Newer,
             Some(Defect::Missing | Defect::Older | Defect::Changed) if !is_applied => {

@@ -1,7 +1,7 @@
 //! `tidemark export` and `tidemark import`: an installation moves to other back ends, or to another layout, while none
 //! of its processes runs.
 //!
-//! An export is the records that the log keeps, in a file a partition, the positions of groups, and the rows of the
+//! An export is the records that the log keeps, in one file per partition, the positions of groups, and the rows of the
 //! tables. An import writes the records to the partitions of an empty log, and translates offsets: positions of groups,
 //! of the tables, of sinks and of the processor's state. The inputs of each step are left out, as they are offsets of
 //! records in another order.

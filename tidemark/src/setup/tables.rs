@@ -148,7 +148,7 @@ fn replace(dir: &std::path::Path, log: &Arc<dyn Log>, mut shown: Shown) -> anyho
     for table in created {
         print(&format!("created table {table}, which the old tables lacked: it is empty"));
     }
-    // Rows of another copy must not be kept.
+    // The replacement keeps rows of the old tables, so these must belong to this log.
     if are_in(dir)
         && let Ok(old) = EmbeddedStore::open(dir)
     {

@@ -57,7 +57,7 @@ impl Filter {
     /// A filter for a topic's records.
     ///
     /// # Errors
-    /// They have no such field: a misspelt name would match no record.
+    /// The records have no such field: a misspelt name would match no record.
     pub(super) fn new(
         topic: Topic,
         key: Option<String>,
@@ -77,7 +77,8 @@ impl Filter {
         Ok(Self { key, conditions })
     }
 
-    /// `true` if the record is to be shown; its value is decoded if it can be.
+    /// `true` if the record is to be shown. `value` is its decoded value; `None` if it cannot be
+    /// decoded.
     pub(super) fn fits(&self, record: &Record, value: Option<&Value>) -> bool {
         let key_fits = self.key.as_ref().is_none_or(|key| key.as_bytes() == record.key);
         let fits = |condition: &Condition| value.is_some_and(|value| condition.holds(value));

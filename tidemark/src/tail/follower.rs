@@ -19,14 +19,15 @@ struct PartitionReader {
     at_end: bool,
 }
 
-/// The reader.
+/// Reader of all partitions, merged by append time.
 pub(super) struct Follower<'a> {
     source: &'a Source,
     readers: Vec<PartitionReader>,
 }
 
 impl<'a> Follower<'a> {
-    /// Starts at a place, an error if past the end of all partitions; with `until_end` stops at their present ends.
+    /// Starts at `from`; an offset past the ends of all partitions is an error. With `until_end`, stops at their
+    /// present ends.
     pub(super) fn open(
         source: &'a Source,
         topic: Topic,

@@ -37,7 +37,8 @@ const MEMBERS_INTERVAL: Duration = Duration::from_millis(500);
 /// Writes the installation to a new folder. Blocks.
 ///
 /// # Errors
-/// A process runs, log and tables do not belong together, or something cannot be read or written. No folder is left.
+/// A process runs, log and tables do not belong together, or something cannot be read or written. The folder `into` is
+/// not made; the next export to it removes the incomplete `.part` folder beside it.
 pub(crate) fn export(settings: &Settings, into: &Path) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     if into.exists() {
@@ -144,7 +145,7 @@ impl Stopped {
         Ok(manifest)
     }
 
-    /// Writes the file of a partition; of a changelog returns the last entry with input positions.
+    /// Writes the file of a partition. For a changelog, also returns the newest input positions in its entries.
     fn write_partition(
         &self,
         files: &mut NewFiles,
@@ -224,7 +225,7 @@ impl Stopped {
     }
 
     /// # Errors
-    /// The tables are of another log, or it is older.
+    /// The tables are of another log, or the log is older than the tables.
     fn check_tables(&self, origin: Option<Origin>, positions: &[Position]) -> anyhow::Result<()> {
         if let Some(problem) = origin.and_then(|tables| fit::misfit(&self.origin, &tables)) {
             bail!(problem);
@@ -267,7 +268,7 @@ fn await_silence(log: &KafkaLog, session: Duration) -> anyhow::Result<()> {
 }
 
 /// # Errors
-/// A position of the processor was changed manually: it is not the state's.
+/// A committed position of the processor was changed manually: it differs from the position in its state.
 fn check_states<M: Wire>(
     manifest: &Manifest,
     states: &BTreeMap<TopicPartition, Vec<u8>>,

@@ -103,7 +103,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads every file once.
+    /// Opens an export, and verifies the checksum of every file.
     ///
     /// # Errors
     /// The folder is not an export, of another version, or a file is not as it was written.

@@ -109,7 +109,8 @@ impl Work<'_> {
         }
         let mut copy = Copy::new(topic, of_topic(&self.files.manifest, topic));
         if self.dealing.keeps(topic) {
-            // Completed webhooks come first: the deliverer's new position is one offset.
+            // Completed webhooks come first: the deliverer's new position is one offset, without completed records
+            // after it.
             let has_holes = topic.spec().schema == schemas::SchemaName::Delivery;
             for part in self.files.manifest.parts_of(topic) {
                 self.partitions(&mut copy, &[part.of()?], has_holes)?;
@@ -123,8 +124,8 @@ impl Work<'_> {
         self.close(copy)
     }
 
-    /// Copies partitions, merged by time. With `taken_first`, what a reader that may see no record twice has processed
-    /// comes first.
+    /// Copies partitions, merged by time. With `taken_first`, if a reader must not see a record twice, the records that
+    /// it has processed come first.
     fn partitions(
         &mut self,
         copy: &mut Copy,
@@ -239,7 +240,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Copies the newest entry of each changelog key. The last one of a partition has the input positions.
+    /// Copies the newest entry of each changelog key. The last entry of a partition gets the input positions.
     fn states(&mut self) -> anyhow::Result<()> {
         let lanes = self.lanes()?;
         self.machine::<matching::State>(lanes)?;
@@ -348,7 +349,7 @@ impl Work<'_> {
 struct Copy {
     topic: Topic,
     readings: Vec<Reading>,
-    /// New offset of the first record that a reading lacks, by reading and new partition.
+    /// New offset of the first record that a reader has not processed, by reading and new partition.
     ends: BTreeMap<(usize, TopicPartition), Offset>,
     /// Partitions that have records.
     begun: BTreeSet<TopicPartition>,

@@ -92,7 +92,7 @@ impl Lane {
         Self { records, has_expired, head: None }
     }
 
-    /// The next record before the next head, with its wallet; none if the head is next, or nothing.
+    /// The next record before the next head, with its wallet; `None` at a head and at the end of the lane.
     fn before_head(&mut self) -> anyhow::Result<Option<(Record, Address)>> {
         if self.head.is_some() {
             return Ok(None);

@@ -48,7 +48,7 @@ impl Line {
     }
 }
 
-/// The time of a record as a header.
+/// Adds the append time of a record as a header.
 pub(super) fn put_time(headers: &mut Headers, at: UnixMicros) {
     headers.push(HEADER_APPENDED_AT, at.0.to_string().as_bytes());
 }

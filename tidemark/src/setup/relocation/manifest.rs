@@ -39,9 +39,9 @@ pub(super) struct Part {
     pub(super) topic: String,
     pub(super) partition: u32,
     pub(super) records: u64,
-    /// Offset of the last one.
+    /// Offset of the last record.
     pub(super) last: i64,
-    /// `true` if there were older ones.
+    /// `true` if older records have expired.
     pub(super) has_expired: bool,
 }
 

@@ -71,7 +71,8 @@ pub(super) fn of_topic(manifest: &Manifest, topic: Topic) -> Vec<Reading> {
         for (of, at) in positions.into_iter().filter(|(of, _)| of.topic == topic) {
             let also = if group == deliverer { webhooks::completed(&at) } else { BTreeSet::new() };
             let before = match group {
-                // Not past the position of the tables: they must lack no record before it.
+                // Not past the position of the tables: the projector must apply again every record
+                // that they lack.
                 PROJECTOR => at.offset.min(manifest.in_tables(of)),
                 _ => at.offset,
             };
@@ -97,7 +98,7 @@ pub(super) fn untaken(manifest: &Manifest) -> Option<TopicPartition> {
     })
 }
 
-/// Returns the first such partition of one topic.
+/// Returns the first partition of the topic with records that the group has not read.
 pub(super) fn untaken_of(manifest: &Manifest, group: &str, topic: Topic) -> Option<TopicPartition> {
     let readings = of_topic(manifest, topic);
     let reading = readings.iter().find(|reading| reading.reader.group == group);
@@ -108,7 +109,8 @@ pub(super) fn untaken_of(manifest: &Manifest, group: &str, topic: Topic) -> Opti
     })
 }
 
-/// The reader that may see no record twice in new partitions: its processed records come first.
+/// The reader that must not see a record twice in new partitions: the records that it has processed
+/// come first.
 pub(super) fn exact(readings: &[Reading]) -> Option<&Reading> {
     let (deliverer, _) = webhooks::deliverer_inputs();
     let is_exact = |reading: &&Reading| [DISPATCHER, deliverer].contains(&reading.reader.group);

@@ -57,7 +57,8 @@ impl TargetLog {
 }
 
 impl Target {
-    /// Makes an empty log and finds empty tables. What an interrupted import of `export` left is removed first.
+    /// Makes an empty log, and makes or opens empty tables. Files and topics of an interrupted import are removed
+    /// first; rows on CQL of an interrupted import of `export` are kept, and written again.
     pub(super) fn begin(
         settings: &Settings,
         export: &str,
@@ -108,7 +109,7 @@ impl Target {
         })
     }
 
-    /// Appends a record, with others.
+    /// Queues a record, which is appended together with others.
     pub(super) fn append(&mut self, record: NewRecord) -> anyhow::Result<()> {
         self.bytes += record.key.len() + record.value.as_ref().map_or(0, Vec::len);
         self.waiting.push(record);
@@ -140,7 +141,8 @@ impl Target {
     /// Completes the import: writes the positions of groups and tables, after which processes may start.
     ///
     /// # Errors
-    /// Something cannot be written: a start is refused, and the import can be run again.
+    /// Something cannot be written: a start is refused, and the import can be run again, into another keyspace if the
+    /// tables on CQL were complete.
     pub(super) fn finish(
         self,
         origin: &Origin,
@@ -184,7 +186,7 @@ impl Target {
                 "set in section [log] of every process, before it starts: continues = \"{continues}\""
             ));
         }
-        // Allows a start again.
+        // A start is refused while the staging folder exists.
         if self.lock.is_some() {
             let removed = std::fs::remove_dir_all(&self.staging);
             removed.with_context(|| self.staging.display().to_string())?;
@@ -205,7 +207,7 @@ fn make_room(files: &[&str], data: &Path, staging: &Path) -> anyhow::Result<Opti
         if !path.exists() {
             continue;
         }
-        // Moved from staging by an interrupted import: unused.
+        // The file was moved from staging by an interrupted import, and no process has used it.
         let is_left = staging.exists() && !staging.join(file).exists();
         ensure!(
             is_left,
