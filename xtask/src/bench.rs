@@ -10,7 +10,7 @@ use crate::shell::{self, cargo, output, print};
 use crate::test;
 use crate::tools::{self, Kit};
 
-/// Those that start servers come last.
+/// Names of the measurements, in the order in which all of them run.
 const NAMES: [&str; 7] = ["machine", "pipeline", WEBHOOKS, "api", "process", "reconcile", KAFKA];
 const WEBHOOKS: &str = "webhooks";
 const KAFKA: &str = "kafka";

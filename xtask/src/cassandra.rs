@@ -40,7 +40,7 @@ const SYNC_EACH: &str = "commitlog_sync: batch\n";
 
 /// Heap of a single node.
 const HEAP: &str = "-Xms512m -Xmx1g";
-/// Heap of each of several nodes: together they need that of one measured node.
+/// Heap of each node of a cluster: three of them need about the memory of a single node.
 const HEAP_SMALL: &str = "-Xms256m -Xmx384m -XX:+UseSerialGC";
 
 /// Starts a node with the jars in `lib` and its data in `dir`. It is fast, and loses the last writes
@@ -77,7 +77,7 @@ pub fn start_cluster(lib: &Path, dir: &Path, nodes: u8) -> Result<Vec<Server>> {
         node.start(lib, &dir.join(format!("node-{host}")))
     };
     let (first, others) = hosts.split_first().context("no nodes")?;
-    // The others copy its schema. Had each created one, they might never agree.
+    // The other nodes copy the schema of the first. If each created one, they might never agree.
     let mut servers = vec![start(*first)?];
     std::thread::scope(|threads| {
         let starting: Vec<_> = others.iter().map(|host| threads.spawn(|| start(*host))).collect();

@@ -29,7 +29,7 @@ pub(crate) fn dependencies() -> Result<()> {
     shell::run(command.current_dir(shell::root()))
 }
 
-/// Known defects of dependencies. The database is of today, so no change is judged by it.
+/// Known defects of dependencies. The database changes daily, so this is not part of the check of a change.
 ///
 /// # Errors
 /// There is an advisory, or the database cannot be fetched.
@@ -48,7 +48,7 @@ pub(crate) fn advisories() -> Result<()> {
     shell::run(command().args(check))
 }
 
-/// The lints, the dependencies and the tidy test.
+/// Checks the format, the lints, the dependencies and the tidy rules.
 pub(crate) fn run() -> Result<()> {
     tools::check(Kit::Check)?;
     format()?;

@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Signals of a terminal go to all of its processes, and the shell must outlive those it guards.
+/// A terminal signals all of its processes; the shell ignores that, as it must outlive the process that it guards.
 const SCRIPT: &str = "trap '' INT TERM HUP; read -r _; kill -s KILL -- \"$0\"";
 
 /// Kills a child when this process ends, also by SIGKILL or an abort, where no destructor runs.
@@ -47,7 +47,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Killed before its input is closed. May have ended already.
+        // The shell is killed before its input is closed, so that it kills no target. It may have ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use crate::port::free_port;
 use crate::server::{COMPILER, Server, class_path};
 
-/// Settings of every broker of ours. Cleaning and retention run each second, sessions may be short, and
-/// lost transactions are aborted soon, so that tests need not wait for minutes. Each such run visits
-/// every partition: more frequent ones would take a third of the broker's processor time.
+/// Settings of every broker. Cleaning and retention run each second, sessions may be short, and lost transactions are
+/// aborted soon, so that tests need not wait for minutes. Each run of the cleaner and of retention visits every
+/// partition: more frequent ones would take a third of the broker's processor time.
 const PROPERTIES: &str = "\
 process.roles=broker,controller
 node.id=1

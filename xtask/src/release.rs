@@ -17,7 +17,7 @@ const SUBJECT: &str = "release: ";
 const RELEASED: &str = "schemas/released";
 const READABLE: &str = "schemas/released/readable.txt";
 const TEST_SCHEMAS: [&str; 4] = ["test", "--package", "tidemark-schemas", "--no-fail-fast"];
-/// Files with the version. `Cargo.lock` follows by [`Freeze`].
+/// Files with the version. The tests of [`Freeze`] update `Cargo.lock`.
 const VERSIONED: [&str; 4] =
     ["Cargo.toml", "docs/openapi.json", "docs/merchant/admin.md", "docs/merchant/webhooks.md"];
 const FORMS: [&str; 4] =
@@ -31,7 +31,7 @@ impl Version {
     fn parse(text: &str) -> Result<Self> {
         let numbers: Vec<_> = text.split('.').map_while(|part| part.parse().ok()).collect();
         let version = <[u64; 3]>::try_from(numbers).ok().map(Self);
-        // Without "+1" and "01", which are parsed too.
+        // Refuses "+1" and "01", which `parse` accepts.
         let version = version.filter(|version| version.to_string() == text);
         version.with_context(|| format!("{text:?} is not a version such as 0.2.0"))
     }
@@ -204,7 +204,7 @@ fn archive(root: &Path, executable: &Path, folder: &Path, name: &str) -> Result<
     drop(fs::remove_dir_all(folder));
     let content = folder.join(name);
     fs::create_dir_all(&content)?;
-    // A backtrace has lines where this file is beside the executable.
+    // A backtrace has line numbers only if this file is beside the executable.
     let debug = content.join("tidemark.debug");
     let link = format!("--add-gnu-debuglink={}", debug.display());
     let objcopy = |options: &[&str], made: &Path| {

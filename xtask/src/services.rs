@@ -34,7 +34,7 @@ impl Folder {
                 remove_unused(&entry.path());
             }
         }
-        // Named after it is locked: an unlocked folder of this name would be taken for unused.
+        // Gets its final name only once it is locked: a concurrent run would remove an unlocked folder of that name.
         let hidden = temporary.join(format!(".{PREFIX}{}", std::process::id()));
         let path = temporary.join(format!("{PREFIX}{}", std::process::id()));
         std::fs::create_dir_all(&hidden)?;

@@ -11,13 +11,13 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The cargo that runs us. Without data for incremental builds, a first build of our crates takes a
-/// quarter less: set where `CI` is, as no second build follows there.
+/// The cargo that runs this program. With `CI` set, it writes no data for incremental builds: the
+/// first build then takes a quarter less time, and no second build follows there.
 pub(crate) fn cargo() -> Command {
     prepared(Command::new(program()))
 }
 
-/// The same at the lowest priority.
+/// As [`cargo`], at the lowest priority.
 pub(crate) fn idle_cargo() -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(program());

@@ -97,7 +97,7 @@ fn a_repository_is_released_once() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// By commits and not by tags, which a clone may lack: only a shallow one lacks commits.
+/// Checks commits and not tags: any clone may lack tags, but only a shallow one lacks commits.
 #[test]
 fn dated_versions_were_released() {
     let root = shell::root();

@@ -9,9 +9,9 @@ use super::Scope;
 use super::build::Binary;
 use crate::need::Need;
 
-/// Maximum duration of a job. On a busy machine the longest takes some minutes: a longer one hangs.
+/// Maximum duration of a job. The longest takes some minutes on a busy machine: a job that reaches the limit hangs.
 pub(super) const LIMIT: Duration = Duration::from_secs(20 * 60);
-/// Tests of every back end, by their prefix; those of the tables in CQL have `cql` in their names.
+/// Prefix of the tests of every back end; those of the tables in CQL have `cql` in their names.
 const STORE: &str = "tests::back_ends::conformance::";
 /// Variable with the number of tests of a binary that run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -29,12 +29,12 @@ enum Load {
     Waiting,
     /// Mostly computes.
     Computing,
-    /// Measures how long callers wait: beside others it would measure those. Runs when they have ended.
+    /// Measures how long callers wait. It runs after all others, whose load would change the result.
     Alone,
 }
 
-/// Tests of one binary of `tests/` that need the same: the binary; what the names of the tests contain,
-/// where the first part that fits counts; what they need; their load.
+/// Tests of one binary of `tests/` with the same needs: the binary, a pattern in the names of the tests, their needs
+/// and their load. A test belongs to the first part that fits.
 type Part = (&'static str, &'static str, &'static [Need], Load);
 
 /// Parts of each load, the longest first. A test of `tests/` in none of them gets every need.
@@ -77,15 +77,15 @@ const PARTS: [Part; 31] = {
 };
 
 /// Tests of a crate that run a second time, on the tables in CQL: those that read lists, by the modules that they are
-/// in. Rows by id are the same on each back end by `testkit`'s suite of the store.
+/// in. Reads of rows by id are covered on each back end by `testkit`'s suite of the store.
 const ON_CQL: (&str, [&str; 5]) =
     ("api/http", ["admin::", "changes::", "forgotten::", "lists::", "operators::"]);
 const ON_CQL_NEEDS: [Need; 2] = [Need::Jars, Need::Servers];
 /// Variable set for the tests of [`ON_CQL`].
 const TABLES: (&str, &str) = ("TIDEMARK_TEST_TABLES", "cql");
 
-/// Binaries with tests that wait, each for something of its own: [`THREADS_MIN`] of them run at once on a machine with
-/// fewer processors.
+/// Binaries with tests that mostly wait, independently of each other: each runs [`THREADS_MIN`] of them at once also on
+/// a machine with fewer processors.
 const MANY_AT_ONCE: [&str; 5] =
     ["tests/embedded", "ingest/follow", "ingest/lib", "log/lib", "api/http"];
 

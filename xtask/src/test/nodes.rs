@@ -33,7 +33,7 @@ impl Nodes {
     /// Checks that each listens, before anything is built.
     ///
     /// # Errors
-    /// With the first that does not.
+    /// The error names the first that does not.
     pub(crate) fn reach(&self) -> Result<()> {
         for node in &self.0 {
             let reached = node.to_socket_addrs().and_then(|mut found| {

@@ -21,9 +21,9 @@ use crate::shell::{print, say};
 
 /// Maximum number of panics that a failure quotes.
 const PANICS_MAX: usize = 5;
-/// Number of lines of each.
+/// Maximum number of lines of each panic.
 const PANIC_LINES: usize = 4;
-/// Number of characters of each line.
+/// Maximum number of characters of each line.
 const PANIC_WIDTH: usize = 300;
 
 /// End of a process.
