@@ -24,7 +24,7 @@ pub enum Fault {
 pub enum NativeFault {
     /// Every request is answered with this status and body.
     Body { status: u16, text: &'static str },
-    /// Only the first transactions of a block have an outcome.
+    /// Only this number of transactions, from the first of a block, have an outcome.
     FirstOutcomes(usize),
 }
 

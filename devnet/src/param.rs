@@ -18,7 +18,7 @@ impl RpcError {
         Self { code, message: message.into() }
     }
 
-    /// The parameters do not fit the method.
+    /// Error for parameters that do not fit the method.
     pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
         Self::new(-32602, message)
     }

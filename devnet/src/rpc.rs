@@ -17,7 +17,7 @@ const BATCH_COUNT_MAX: usize = 1_000;
 /// Name under which calls of unknown methods are counted.
 const UNKNOWN: &str = "unknown";
 
-/// Answers one request.
+/// Function that answers one JSON-RPC request.
 pub(crate) type Method = fn(&Chain, &Value) -> Result<Value, RpcError>;
 
 type Handler = fn(&Chain, Params<'_>) -> Result<Value, RpcError>;

@@ -110,7 +110,7 @@ impl Devnet {
         self.set_miner(JoinSet::new());
     }
 
-    /// Refuses new requests, gives in-flight ones a few seconds, and ends all tasks.
+    /// Refuses new requests, gives in-flight ones a few seconds, and ends the tasks of the server and the miner.
     pub async fn shutdown(self) {
         self.stop_mining();
         self.cancel.disarm().cancel();

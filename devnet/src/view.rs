@@ -17,7 +17,7 @@ const GAS_PRICE: &str = "0x3b9aca00";
 /// Gas limit of a block that uses less.
 const GAS_LIMIT_MIN: u64 = 30_000_000;
 
-/// A quantity: no leading zeros.
+/// A quantity in hexadecimal, without leading zeros.
 pub(crate) fn quantity(number: impl LowerHex) -> String {
     format!("{number:#x}")
 }

@@ -156,9 +156,9 @@ async fn open_kafka(
 pub(crate) struct Verdict {
     /// Differences on which no process may run: ids and record order depend on the partitions.
     pub(crate) wrong: Vec<String>,
-    /// `tidemark topics create` corrects these.
+    /// Differences that `tidemark topics create` corrects.
     pub(crate) lacking: Vec<String>,
-    /// These may be intended.
+    /// Differences that may be intended.
     pub(crate) odd: Vec<String>,
 }
 

@@ -141,7 +141,7 @@ impl Progress {
         drop(if self.is_terminal { output.over(&line) } else { output.line(&line) });
     }
 
-    /// Ends the line, and counts the time from now on.
+    /// Ends the line, and measures the time of the next part from now on.
     pub(crate) fn end(&mut self) {
         end_progress();
         self.begun = Instant::now();

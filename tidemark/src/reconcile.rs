@@ -216,7 +216,7 @@ struct Logged {
     orders: Orders,
     /// Chains that are not configured, and were followed in the period or after it.
     left_out: Vec<Blockchain>,
-    /// Time from which records may not have been processed yet.
+    /// Time from which on stages may not have processed the records yet.
     fresh_since: UnixMicros,
     /// Places of foreign records, which are not compared.
     foreign: Vec<String>,

@@ -111,7 +111,7 @@ impl Registry<'_> {
                 ));
             }
         }
-        // Left by a run that was killed during the import.
+        // A run that was killed during the import leaves the subject in import mode.
         let path = format!("mode/{subject}");
         let (_, mode) = self.ask(Method::GET, &path, None).await?;
         if mode["mode"] == IMPORT {

@@ -55,7 +55,7 @@ impl Settings {
         Self::read(Source::parse(&defaults(), text, []), stages)
     }
 
-    /// The chain that a command is about.
+    /// Configuration of the chain that a command names.
     pub(crate) fn chain(&self, name: Blockchain) -> Result<ingest::ChainConfig, Problems> {
         let chain = self.ingest.chains.iter().find(|chain| chain.blockchain == name);
         let problem = || Problems(vec![format!("chains.{name}: there is no such section")]);
@@ -141,7 +141,8 @@ impl Settings {
 }
 
 impl Settings {
-    /// A stop waits for in-flight requests for half its deadline at most.
+    /// Returns the problem if a webhook may take too long: a stop waits for in-flight requests for half its deadline at
+    /// most.
     fn misfit_of_times(&self) -> Option<String> {
         let (timeout, stop) = (self.webhooks.timeout, self.process.stop_deadline);
         let fits = timeout.saturating_add(Duration::from_secs(1)) <= stop / 2;

@@ -13,7 +13,7 @@ pub(crate) fn format() -> Result<()> {
     shell::run(cargo().args(["fmt", "--all", "--check"]))
 }
 
-/// Clippy and docs, by this cargo; the first that fails ends it.
+/// Runs clippy and docs by this cargo, and stops at the first failure.
 pub(crate) fn lints(cargo: fn() -> Command) -> Result<()> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
     shell::run(cargo().args(clippy))?;

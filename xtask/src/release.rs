@@ -103,7 +103,7 @@ impl Release {
         let tags = tags.lines().filter_map(|tag| Version::parse(tag.strip_prefix('v')?).ok());
         if let Some(last) = tags.max() {
             checks.push((version > last, format!("{version} is not newer than the tag v{last}")));
-            // The files of new versions and records may be added.
+            // Files of new versions and records may be added, so added files do not count.
             let tag = format!("v{last}");
             let edited = git(&["diff", "--name-only", "--diff-filter=a", &tag, "--", RELEASED])?;
             let problem = format!("both will run side by side: restore from {tag}:\n{edited}");

@@ -33,7 +33,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Running {
     child: Child,
-    /// Dropped when the child was waited for.
+    /// Kept until the child has been waited for.
     _guard: Guard,
 }
 

@@ -13,7 +13,7 @@ pub(crate) const RESTORE_STAGING: &str = "restore.part";
 pub(crate) const IMPORT_STAGING: &str = "import.part";
 /// Mode of the folder. SQLite creates files as the umask allows, so the mode of the folder protects them.
 const OWNER_ONLY: u32 = 0o700;
-/// Permission bits of others. Those of the group are not checked: backups may read by them.
+/// Permission bits of others. The group's bits are not checked: a backup program may read by them.
 const OTHERS: u32 = 0o007;
 
 /// Creates the folder, closed to others. An existing folder keeps its mode, with a warning if it is open: a file system
@@ -34,7 +34,8 @@ pub(crate) fn prepare(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that no restore or import was interrupted: files may be missing, and a start would create empty ones.
+/// Checks that no restore or import was interrupted: after one, files may be missing, and a start would create empty
+/// ones.
 ///
 /// # Errors
 /// A restore or an import was interrupted.

@@ -33,7 +33,7 @@ pub(crate) struct Options {
 /// unproven.
 ///
 /// # Errors
-/// The blocks cannot be requested, or the log not read or written.
+/// The blocks cannot be requested, or the log cannot be read or written.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Options { chain: name, from, to, yes } = options;

@@ -22,7 +22,7 @@ const TRANSFER: &str = "0xa9059cbb";
 pub(super) enum Chain {
     /// In this process.
     BuiltIn(Devnet),
-    /// A node elsewhere; it mines by itself.
+    /// A node elsewhere, controlled by its JSON-RPC.
     Anvil(Anvil),
 }
 
@@ -44,7 +44,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Mines no more blocks by itself.
+    /// Ends the mining of a block each second.
     pub(super) async fn pause_mining(&self) -> anyhow::Result<()> {
         match self {
             Self::BuiltIn(devnet) => devnet.stop_mining(),
@@ -64,7 +64,7 @@ impl Chain {
     }
 
     /// Sends an amount of USDT from the buyer's wallet to that of `due`; the next block has the transfer. Returns the
-    /// transaction.
+    /// transaction's hash.
     ///
     /// # Errors
     /// The node refuses, or the amount has more decimals than the stablecoin.
@@ -115,7 +115,7 @@ impl Chain {
     }
 }
 
-/// Sends base units of a stablecoin on a built-in chain, from the buyer's wallet. Returns the transaction.
+/// Sends base units of a stablecoin on a built-in chain, from the buyer's wallet. Returns the transaction's hash.
 fn pay_built_in(
     chain: &devnet::Chain,
     contract: &StablecoinContract,

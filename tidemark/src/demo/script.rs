@@ -17,7 +17,7 @@ use super::shop::{Due, ShopClient};
 /// Maximum wait of the script for the api to show a change.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Longer than the lifetime of an order and than the match window, in seconds.
+/// Jump of chain time, in seconds: longer than the lifetime of an order and than the match window.
 const JUMP_SECONDS: i64 = 31 * 60;
 
 pub(super) struct Script<'a> {

@@ -1,7 +1,7 @@
 //! `tidemark replay`: replays the inputs of the processor's machines in the logged order of their steps, and compares
 //! the outputs with the emitted ones.
 //!
-//! Read-only, as `tidemark tail`: no group, no transaction. With `--into` it writes to new topics.
+//! Read-only, as `tidemark tail`: it joins no group and opens no transaction. With `--into` it writes to new topics.
 
 mod course;
 mod driver;

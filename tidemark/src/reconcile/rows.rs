@@ -74,7 +74,7 @@ struct Record {
 /// Reads the row of each order and each transfer.
 pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Vec<Row>> {
     let tables = Tables::open(settings).await?;
-    // Read after the log, so newer than its records.
+    // The positions are read after the log, so they are never older than its records.
     let (positions, pruned) = tables.extent().await?;
     let positions: BTreeMap<TopicPartition, i64> = positions
         .into_iter()

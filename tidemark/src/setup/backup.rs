@@ -140,7 +140,7 @@ struct Gap {
 impl Gap {
     /// Finds the period: from the backup to the newest readable record of the replaced files.
     fn of(copy: &Backup, data: &Path, now: UnixMicros) -> anyhow::Result<Self> {
-        // Damaged files have no identity.
+        // Damaged files have no readable identity: they are replaced without this comparison.
         let present = Identity::read(data).ok().flatten();
         let (log, taken_at) = (&copy.log, copy.taken_at);
         if let Some(present) =

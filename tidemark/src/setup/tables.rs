@@ -143,7 +143,7 @@ fn in_place(log: &dyn Log, tables: &dyn Store, mut shown: Shown) -> anyhow::Resu
 }
 
 fn replace(dir: &std::path::Path, log: &Arc<dyn Log>, mut shown: Shown) -> anyhow::Result<Outcome> {
-    // Old tables that cannot be read are refused later.
+    // Old tables that cannot be read are refused by `Replacement::finish`.
     let created = if are_in(dir) { create_dropped(dir).unwrap_or_default() } else { Vec::new() };
     for table in created {
         print(&format!("created table {table}, which the old tables lacked: it is empty"));

@@ -17,7 +17,7 @@ const STORE: &str = "tests::back_ends::conformance::";
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Minimum number of tests that run at once in each of [`MANY_AT_ONCE`].
 const THREADS_MIN: usize = 6;
-/// The package of tests that need more than their crate.
+/// Prefix of the binaries of the package `tests`.
 const TESTS: &str = "tests/";
 /// Rank of the crates' own binaries that take minutes ([`LONG`]): after the longest parts.
 const LONG_RANK: usize = 3;
@@ -142,7 +142,7 @@ impl Scope<'_> {
 /// the computing ones from the back.
 ///
 /// # Errors
-/// If [`PARTS`] names tests that are not there.
+/// If [`PARTS`], [`ON_CQL`] or [`MANY_AT_ONCE`] name tests that are not there, or no test fits a filter.
 pub(super) fn plan<'a>(binaries: &'a [Binary], scope: Scope<'_>) -> Result<Vec<Job<'a>>> {
     let mut jobs: BTreeMap<(&str, usize), Job<'a>> = BTreeMap::new();
     let mut seen = [false; PARTS.len()];

@@ -51,7 +51,7 @@ pub(super) fn lines(survey: &Survey, problems: &[Problem]) -> Vec<String> {
     lines
 }
 
-/// The first row has the title.
+/// Puts the title before the first row.
 fn titled(title: &str, rows: Vec<String>) -> Vec<String> {
     let titles = std::iter::once(title).chain(std::iter::repeat(""));
     titles.zip(rows).map(|(title, row)| format!("{title:<9} {row}")).collect()

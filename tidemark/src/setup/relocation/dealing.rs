@@ -75,7 +75,7 @@ impl Iterator for Merged {
     fn next(&mut self) -> Option<Self::Item> {
         let first = |records: &mut Peekable<Records>| {
             let next = records.peek()?;
-            // An error is reported at once.
+            // An error comes first, so that it is reported at once.
             Some(next.as_ref().map_or(UnixMicros(i64::MIN), |record| record.appended_at))
         };
         let times = self.0.iter_mut().enumerate();

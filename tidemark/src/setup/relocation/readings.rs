@@ -45,17 +45,17 @@ impl Reading {
         of.is_some_and(|taken| offset < taken.before || taken.also.contains(&offset))
     }
 
-    /// `true` if it ever read the partition.
+    /// `true` if the reader ever read the partition.
     pub(super) fn knows(&self, partition: Partition) -> bool {
         self.taken.contains_key(&partition)
     }
 
-    /// `true` if it ever read any partition.
+    /// `true` if the reader ever read any partition.
     pub(super) fn knows_any(&self) -> bool {
         !self.taken.is_empty()
     }
 
-    /// Returns the metadata that it keeps beside its position.
+    /// Returns the metadata that the reader keeps beside its position.
     pub(super) fn metadata(&self, partition: Partition) -> &str {
         self.taken.get(&partition).map_or("", |taken| taken.metadata.as_str())
     }

@@ -248,7 +248,7 @@ fn partitions<'a>(
 /// The tables have rows, or are of another log.
 async fn check_empty(tables: &dyn Store, under_way: &str, origin: &Origin) -> anyhow::Result<()> {
     match tables.origin().await? {
-        // What an interrupted import of the same export wrote is written again.
+        // Rows that an interrupted import of the same export wrote are written again.
         Some(found) if found.installation == under_way => return Ok(()),
         Some(found) if found.installation == origin.installation => bail!(
             "the tables have this installation already: name an empty keyspace in store.keyspace"
