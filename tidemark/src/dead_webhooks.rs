@@ -88,7 +88,7 @@ fn read(settings: &Settings, filter: &Filter) -> anyhow::Result<Vec<(Arc<Record>
     Ok(found)
 }
 
-/// Lists webhooks that fit, one a line, the oldest first. Also while processes run.
+/// Lists webhooks that fit the filter, one a line, the oldest first. Also while processes run.
 pub(crate) fn list(settings: &Settings, filter: &Filter) -> anyhow::Result<Outcome> {
     let found = read(settings, filter)?;
     let line = |(record, delivery): &(Arc<Record>, Delivery)| {

@@ -66,7 +66,7 @@ async fn receive(
 ) -> StatusCode {
     let checked = check(&receiver.secrets, &headers, &body);
     let status = if checked.is_ok() { receiver.answer } else { StatusCode::UNAUTHORIZED };
-    // One line, or a body could forge the line "signature verified".
+    // One line: a body with line ends could forge the line "signature verified".
     let shown = String::from_utf8_lossy(&body).replace(['\r', '\n'], " ");
     let verdict = match checked {
         Ok(()) => "signature verified".to_owned(),

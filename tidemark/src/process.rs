@@ -80,7 +80,7 @@ async fn run_logged(
     file: Option<&Path>,
     stages: &[Stage],
 ) -> anyhow::Result<()> {
-    // Signals are watched before anything is opened: until then, one ends the process at once.
+    // Signals are watched before anything is opened: an unwatched one would end the process at once.
     let (listeners, signals) = (Listeners::default(), Signals::watch());
     let process = Process::starting(env!("CARGO_PKG_VERSION"), settings.data_folder());
     let mut service =

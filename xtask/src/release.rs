@@ -152,7 +152,7 @@ impl Release {
 
 fn git(root: &Path, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("git");
-    // A hook of git sets these, which lead to another repository than the given one.
+    // A git hook has these set, and they would redirect the command to another repository than the given one.
     command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
     shell::output(command.args(arguments).current_dir(root).stderr(Stdio::inherit()))
 }

@@ -16,8 +16,8 @@ pub(crate) const CQL: &str = "TIDEMARK_TEST_CQL";
 const PREFIX: &str = "tidemark-test-";
 const LOCK: &str = "lock";
 
-/// A folder in the system's temporary one, which is removed when the run ends. One that a killed run left
-/// is removed by the next.
+/// A folder in the system's temporary one, which is removed when the run ends. The next run removes the folder of a
+/// killed run.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,

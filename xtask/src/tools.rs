@@ -125,7 +125,7 @@ fn provide() {
 /// Checks all tools up to a kit before any of them is used.
 ///
 /// # Errors
-/// With one line for each that is missing: what to install, and how.
+/// If one is missing. For each, a line is printed: what to install, and how.
 pub(crate) fn check(kit: Kit) -> Result<()> {
     if kit >= Kit::Services {
         provide();

@@ -20,7 +20,7 @@ const REBUILD: &str =
 /// Compares log and tables, and records the origin in new tables.
 ///
 /// # Errors
-/// They do not belong together; the error names the remedy.
+/// Log and tables do not belong together; the error names the remedy.
 pub(crate) async fn check(log: &Arc<dyn Log>, tables: &dyn Store) -> anyhow::Result<()> {
     let asked = log.clone();
     let Some(log_is) = blocking(move || origin(&*asked)).await? else { return Ok(()) };

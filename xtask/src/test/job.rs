@@ -76,8 +76,8 @@ const PARTS: [Part; 31] = {
     ]
 };
 
-/// Tests of a crate that run a second time, on the tables in CQL: those that read lists, by the modules that they are
-/// in. Reads of rows by id are covered on each back end by `testkit`'s suite of the store.
+/// Binary and modules of the tests that run a second time, on the tables in CQL: those that read lists. Reads of rows
+/// by id are covered on each back end by `testkit`'s suite of the store.
 const ON_CQL: (&str, [&str; 5]) =
     ("api/http", ["admin::", "changes::", "forgotten::", "lists::", "operators::"]);
 const ON_CQL_NEEDS: [Need; 2] = [Need::Jars, Need::Servers];

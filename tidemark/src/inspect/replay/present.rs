@@ -1,7 +1,7 @@
 //! Current state, from the changelogs.
 //!
-//! They are read to the end twice: during the first pass compaction may replace an entry by a later one. The state then
-//! includes every step before the first one that took an input beyond the positions in the entries.
+//! The changelogs are read to the end twice: during the first pass compaction may replace an entry by a later one. The
+//! state then includes every step before the first one that took an input beyond the positions in the entries.
 
 use std::collections::BTreeMap;
 
