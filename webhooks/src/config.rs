@@ -12,9 +12,9 @@ use rustix::process::{Resource, getrlimit};
 use schemas::{Amount, ReceiverPolicy, Secret, Stablecoin, parse_network, parse_ports};
 use url::Url;
 
-/// The interface's limit of automatic attempts (spec 8), which the retry topics are made for.
+/// Maximum number of automatic attempts (spec 8); a retry topic exists for each delay between them.
 pub(crate) const ATTEMPTS_MAX: i32 = 12;
-/// Maximum duration of one attempt (spec 6.3.2 says a few seconds).
+/// Upper bound of the setting `timeout` (spec 6.3.2 says a few seconds).
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// Settings of webhook delivery.
@@ -96,8 +96,8 @@ impl Config {
         config
     }
 
-    /// Warns if the limit of open files is too low for the requests, closing connections and all else. Attempts beyond
-    /// the limit are deferred.
+    /// Warns if the limit of open files is too low for the requests, their closing connections and the rest of the
+    /// process. Attempts beyond the limit are deferred.
     pub fn check_files(&self) {
         if let Some((limit, needed)) = self.lacking_files(getrlimit(Resource::Nofile).current) {
             tracing::warn!(
@@ -108,7 +108,7 @@ impl Config {
         }
     }
 
-    /// The limit and the number needed, if higher.
+    /// The limit and the number of files needed, if the limit is lower.
     fn lacking_files(&self, limit: Option<u64>) -> Option<(u64, u64)> {
         let requests = u64::try_from(self.concurrency).unwrap_or(u64::MAX);
         let needed = requests.saturating_mul(2).saturating_add(256);

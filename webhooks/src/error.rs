@@ -8,7 +8,7 @@ pub enum Error {
     /// The log failed for good.
     #[error("webhooks cannot read the log")]
     Log(#[from] log::Error),
-    /// The last step may have been committed.
+    /// The step failed for good. It may have been committed.
     #[error("webhooks cannot commit")]
     Step(#[from] log::StepError),
     /// A record has a schema or an enum value of a newer version.

@@ -23,11 +23,11 @@ const FRESH_FOR: Duration = Duration::from_secs(30);
 const USED_FOR: Duration = Duration::from_secs(300);
 /// Maximum number of remembered names.
 const NAMES_MAX: usize = 4096;
-/// Maximum age of an answer for another name that proves our name servers work. A look-up that fails meanwhile is the
-/// fault of the name's own servers.
+/// Maximum age of an answer for another name that proves our name servers work. While there is one, an unanswered
+/// look-up is blamed on the name's own servers.
 const WORKING_FOR: Duration = Duration::from_secs(60);
 
-/// [`host_of`] a text; empty if it is no URL.
+/// [`host_of`] of a URL in text form; empty if the text is not a URL.
 pub(crate) fn host_key(text: &str) -> String {
     Url::parse(text).map_or_else(|_| String::new(), |url| host_of(&url))
 }
@@ -66,7 +66,7 @@ enum Entry {
 
 #[derive(Debug)]
 enum Progress {
-    /// Waits for one of [`LOOKUPS_MAX`] to end.
+    /// Waits until fewer than [`LOOKUPS_MAX`] look-ups run.
     Waiting,
     Begun,
     Ended(Found),
@@ -135,7 +135,7 @@ impl GuardedResolver {
             let thread = threads.acquire_owned().await;
             {
                 let mut names = known.lock().unwrap_or_else(PoisonError::into_inner);
-                // The table has one receiver. Without another one no attempt waits, and the thread is freed.
+                // The table holds one receiver. If it is the only one, no attempt waits, so no thread is used.
                 if old.is_none() && sender.receiver_count() <= 1 {
                     names.remove(&name);
                     return;
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(refused, Err(Refusal::Address(machine.into())));
     }
 
-    /// Look-ups that wait until released, and their number.
+    /// Resolver whose look-ups block until released, the release, and the number of look-ups begun.
     fn waiting() -> (GuardedResolver, std::sync::mpsc::Sender<()>, Arc<AtomicUsize>) {
         let begun = Arc::new(AtomicUsize::new(0));
         let (go, gate) = std::sync::mpsc::channel::<()>();
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(resolve(&resolver, name).await, Ok(vec![ADDRESS]));
         assert_eq!(resolver.ask(name).ok(), Some(vec![ADDRESS]));
         assert_eq!(begun.load(Ordering::SeqCst), 1);
-        // A failure is not kept.
+        // Failures are not cached: each query begins a new look-up.
         for _ in 0..2 {
             go.send(()).unwrap();
             assert_eq!(resolve(&resolver, "no.example").await, Err("no such name".to_owned()));
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(begun.load(Ordering::SeqCst), 3);
     }
 
-    /// Waits until this number of names is asked for.
+    /// Waits until this number of look-ups has begun.
     async fn begin(begun: &AtomicUsize, count: usize) {
         let have = async || (begun.load(Ordering::SeqCst) >= count).then_some(());
         eventually("names that are asked for", have).await;
@@ -415,7 +415,7 @@ mod tests {
         let (resolver, go, _) = waiting();
         let resolver = GuardedResolver { patience: Duration::from_millis(1), ..resolver };
         for name in 0..=LOOKUPS_MAX {
-            // No look-up began for the last one.
+            // The last name waits for a thread, so its look-up does not begin.
             let class = class(&resolver, &format!("{name}.example")).await;
             assert!(matches!(class, NotResolved::Local(_)), "{name}: {class}");
         }

@@ -10,22 +10,21 @@
 //! failed attempt 12 the event is in `webhooks.dead`, and an operator can send it again (spec 6.3.4). A manual resend
 //! is an event of its own and runs the whole schedule.
 //!
-//! An event whose receiver is busy or gives no answers is deferred through `webhooks.defer.*`. A deferral is not an
-//! attempt, and deferrals are bounded while the receiver is down or alone cannot be reached from here
-//! (`schedule::decide_deferral`). An event that cannot be
-//! sent for a failure on this side is deferred too: no route, no free file descriptor, name servers that do not answer.
+//! An event whose receiver is busy or gives no answers is deferred through `webhooks.defer.*`. So is an event that
+//! cannot be sent for a failure on this side: no route, no free file descriptor, name servers that do not answer. A
+//! deferral is not an attempt. Deferrals are bounded while the receiver is down, or while a failure on this side
+//! affects it but not other receivers (`schedule::decide_deferral`).
 //! An event whose URL may not be called is in `webhooks.dead` at once.
 //!
 //! **Invariants** (9 and 12): each event is attempted at least once, unless its URL may not be called, or its receiver
-//! is down or cannot be reached for about a day; at most 12 times; never before it is due; and never after a newer one of its order, which is sent
-//! in its place. Exactly HTTP 200 is success, whatever its body (spec 6.3.1). An offset is committed only in one step
-//! with the records that its attempt led to. A slow receiver delays its own events alone. No address inside the
-//! operator's network is called unless that is switched on.
+//! is down or cannot be reached for about a day; at most 12 times; never before it is due; and never after a newer one
+//! of its order, which is sent in its place. Exactly HTTP 200 is success, whatever its body (spec 6.3.1). An offset is
+//! committed only in one step with the records that its attempt led to. A slow receiver delays its own events alone. No
+//! address inside the operator's network is called unless that is switched on.
 //!
-//! Deliberately not here: which events there are (the processor), the counters
-//! of spec 2.3 (the projector), manual resends (an order's is a version of it, a transfer's is written to
-//! `webhooks.dispatch` by the api),
-//! `Retry-After` (the schedule is the interface's, not the receiver's).
+//! Deliberately not here: which events there are (the processor), the counters of spec 2.3 (the projector), requests
+//! for manual resends (for an order, a new version of its record; for a transfer, a record that the api writes to
+//! `webhooks.dispatch`), `Retry-After` (the schedule is the interface's, not the receiver's).
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 

@@ -12,7 +12,7 @@ use super::template::Template;
 
 /// Maximum bytes of a sink's name.
 const NAME_BYTES_MAX: usize = 32;
-/// Maximum number of sinks. The positions of all are in the metadata of one offset commit.
+/// Maximum number of sinks: the positions of all must fit into the metadata of one offset commit.
 const SINKS_MAX: usize = 50;
 
 /// The sinks.
@@ -26,7 +26,7 @@ pub struct AlertsConfig {
 pub struct Sink {
     /// Name in metrics, log lines and commands.
     pub name: String,
-    /// Alert kinds that it receives; none means all.
+    /// Alert kinds that it receives; `None` means all.
     pub(crate) kinds: Option<Vec<AlertKind>>,
     pub(crate) target: Target,
 }
@@ -34,7 +34,7 @@ pub struct Sink {
 /// Transport of alerts to a sink.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
-    /// By a webhook, as to merchants.
+    /// By a signed webhook, like those to merchants.
     Webhook {
         url: Secret,
         secret: Secret,
@@ -103,7 +103,7 @@ impl AlertsConfig {
                     None
                 }
             };
-            // Keys of a sink without a type are not reported as unknown.
+            // An invalid type or value is reported already. Keys that were not read for it are not unknown.
             if target.is_some() {
                 reader.finish();
             }
@@ -126,7 +126,7 @@ fn read_kinds(reader: &mut Reader) -> Option<Vec<AlertKind>> {
     Some(kinds)
 }
 
-/// URL of a receiver. It may contain a key, so it can be read from a file.
+/// URL of a receiver. It may contain an API key, so it is a secret and can be read from a file.
 fn read_url(reader: &mut Reader, receivers: &ReceiverPolicy) -> Option<Secret> {
     let url = reader.required_secret("url");
     let text = String::from_utf8_lossy(url.expose()).into_owned();

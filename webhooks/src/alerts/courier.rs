@@ -18,7 +18,7 @@ use crate::sender::{Call, Mask, Sender, shown};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkReport {
     pub is_delivered: bool,
-    /// The response, or the reason that there was none, for a person. Without secrets that were sent.
+    /// The response, or the cause of a missing one, for a person. Secrets of the request are masked.
     pub text: String,
 }
 
@@ -69,7 +69,7 @@ impl Courier {
 
     /// Sends an alert once, without retries.
     pub(crate) async fn deliver(&self, alert: &Alert) -> SinkReport {
-        // Equal for all attempts, new when the alert is raised again.
+        // Receivers detect duplicates by this id: equal for all attempts, new for each state and raise of the alert.
         let event_id = format!("{}.{}.{}", alert.alert_id, alert.state, alert.raised_at.0);
         match &self.way {
             Way::Webhook { sender, url } => {
@@ -123,10 +123,10 @@ fn report(answer: Answer, is_delivered: bool) -> SinkReport {
     SinkReport { is_delivered, text }
 }
 
-/// Sends a test message to a configured sink; `None` if there is no such sink. It is recorded nowhere.
+/// Sends a test message to a configured sink; `None` if there is no such sink. The test is not recorded.
 ///
 /// # Errors
-/// The client cannot be made. A sink that fails is no error.
+/// The client cannot be made. A failure of the sink is in the report, not an error.
 pub async fn test_sink(
     alerts: &AlertsConfig,
     config: &Config,

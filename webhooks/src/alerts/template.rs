@@ -68,7 +68,7 @@ impl Template {
         self.0.iter().map(part).collect()
     }
 
-    /// Parts of its texts that may be keys.
+    /// Words of the template's own text that may be API keys, to mask in responses.
     pub(crate) fn secrets(&self) -> Vec<Secret> {
         let texts = self.0.iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),

@@ -96,7 +96,7 @@ impl Endpoints {
         }
     }
 
-    /// The oldest event that waits for any of them.
+    /// The oldest event that waits for any failing endpoint.
     pub(crate) fn oldest(&self) -> Option<UnixMicros> {
         self.failing.values().map(Endpoint::oldest).min()
     }

@@ -14,16 +14,16 @@ use super::breaker::Breaker;
 use super::schedule::Reason;
 
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
-/// Time after which an answer is slow, and a waiting job is given back, in microseconds. It is well below the time-out
-/// of an attempt.
+/// Time after which an answer is slow, and a waiting job is given back, in microseconds. It is well below the
+/// default time-out of an attempt.
 const LONG_MICROS: i64 = 1_000_000;
 /// Interval of the search for jobs that have waited too long.
 const SEARCHED_EVERY_MICROS: i64 = 100_000;
-/// Maximum number of waiting jobs. When a job is queued, its host may have at most as many waiting as there is room left
-/// for jobs of all hosts.
+/// Maximum number of waiting jobs. When a job is queued, the number that wait for its host must not exceed the room
+/// left for all hosts.
 const WAITING_MAX: usize = 8192;
-/// Maximum number of manual jobs of a host that go first. Further ones wait by age like automatic jobs, as when a day's
-/// events are sent again.
+/// Maximum number of manual jobs of a host that go first. Further ones wait by age like automatic jobs, so that a
+/// resend of a day's events does not block all others.
 const MANUAL_MAX: usize = 16;
 /// Maximum number of remembered hosts; beyond it, idle ones are forgotten.
 const HOSTS_MAX: usize = 20_000;
@@ -96,7 +96,7 @@ impl<T> Host<T> {
         !self.is_quick && self.quick_at.is_none_or(|at| is_long(at, now))
     }
 
-    /// `true` if the breaker lets a job through. An open one lets one probe at a time through.
+    /// `true` if the breaker lets a job through. An open one lets one at a time through: a manual job or a due probe.
     fn admits(&self, is_manual: bool, now: UnixMicros) -> bool {
         let may_probe = is_manual || self.breaker.may_probe(now);
         !self.breaker.is_open() || may_probe && self.is_idle()
@@ -129,7 +129,7 @@ impl<T> Host<T> {
                 self.is_quick = false;
                 self.limit = (self.limit / 2).max(1);
             }
-            // No request was made: no evidence about the host.
+            // No request was made, or it was cancelled: no evidence about the host.
             Some(
                 Outcome::Forbidden | Outcome::Superseded | Outcome::CircuitOpen | Outcome::Local,
             )
@@ -169,7 +169,7 @@ pub(crate) struct Hosts<T> {
 }
 
 impl<T> Hosts<T> {
-    /// With a limit of the requests under way, in all and to one host.
+    /// Limits the requests under way, in all (`running_max`) and to one host (`limit_max`).
     pub(crate) fn new(running_max: usize, limit_max: usize) -> Self {
         Self {
             running_max,
@@ -220,14 +220,14 @@ impl<T> Hosts<T> {
         self.hosts.values().filter(|host| host.breaker.is_open()).count()
     }
 
-    /// The oldest event that waits. Goes through all of them.
+    /// Time of the oldest waiting event. Goes through all waiting jobs.
     pub(crate) fn oldest(&self) -> Option<UnixMicros> {
         let waiting = self.hosts.values().flat_map(|host| host.waiting.keys());
         waiting.map(|priority| priority.emitted_at).min()
     }
 
     /// Queues a job. If too many jobs of its host wait, the one about the newest event is given back. If the host's
-    /// breaker lets no job through, this job is.
+    /// breaker does not let this job through, this job is given back.
     pub(crate) fn offer(
         &mut self,
         host: &str,
@@ -274,8 +274,8 @@ impl<T> Hosts<T> {
         first.into_iter().chain(quick.ready.first()).min().map(|(_, name)| name.clone())
     }
 
-    /// Ends a request; without an outcome it was not made. If the host's breaker is open, its waiting jobs are given
-    /// back.
+    /// Ends a request; without an outcome it was not made, or was cancelled. If the host's breaker is open, its waiting
+    /// jobs are given back.
     pub(crate) fn ended(
         &mut self,
         permit: Permit,
@@ -291,7 +291,7 @@ impl<T> Hosts<T> {
         given_back.unwrap_or_default()
     }
 
-    /// Returns the jobs that have waited too long. Those of a host that was quick just now stay.
+    /// Returns the jobs that have waited too long. Those of a host that was quick within [`LONG_MICROS`] stay.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<(T, Reason)> {
         // A search later than now was made before the clock was set back.
         let since = now.0.saturating_sub(self.searched_at.0);
@@ -306,7 +306,7 @@ impl<T> Hosts<T> {
         late.flatten().collect()
     }
 
-    /// The host of that name, also if it is new.
+    /// Returns the host's key in the map; adds the host if it is new.
     fn remembered(&mut self, name: &str) -> Arc<str> {
         if let Some((known, _)) = self.hosts.get_key_value(name) {
             return known.clone();
@@ -342,7 +342,7 @@ impl<T> Hosts<T> {
     }
 }
 
-/// `true` if `since` is more than [`LONG_MICROS`] ago, or in the future because the clock was set back.
+/// `true` if `since` is at least [`LONG_MICROS`] ago, or in the future because the clock was set back.
 fn is_long(since: UnixMicros, now: UnixMicros) -> bool {
     !(0..LONG_MICROS).contains(&now.0.saturating_sub(since.0))
 }

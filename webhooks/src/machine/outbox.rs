@@ -103,7 +103,7 @@ impl Outbox {
         }
     }
 
-    /// Offset before which all was sent, if all before `next` was received.
+    /// Offset before which all was sent or dropped, if all before `next` was received.
     pub(crate) fn position(&self, next: Offset) -> Offset {
         self.waiting.keys().next().copied().unwrap_or(next.max(self.from))
     }
@@ -191,7 +191,7 @@ mod tests {
         let end = alert(1).resolve("over".to_owned(), AT);
         outbox.push(Offset(2), &end, AT);
         assert_eq!((outbox.waiting(), outbox.take(AT)), (1, Some(end.clone())));
-        // While it is under way it stays, and a failure drops it.
+        // An older state under way stays; its failure drops it, because a newer state waits.
         outbox.push(Offset(3), &alert(1), AT);
         assert_eq!(outbox.waiting(), 2);
         outbox.ended(false, AT);

@@ -85,7 +85,7 @@ impl Partitions {
         owned.held.push_back(Held { record, delivery, due });
     }
 
-    /// Bounds all waits to the delay of their topic, as the clock was set back.
+    /// Caps each wait at its topic's delay, after the clock was set back.
     fn bound_waits(&mut self, now: UnixMicros) {
         for (of, owned) in &mut self.partitions {
             for held in &mut owned.held {

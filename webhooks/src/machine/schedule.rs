@@ -8,8 +8,8 @@ use schemas::{AttemptOutcome, DeferLevel, RetryLevel, Topic, UnixMicros};
 
 use crate::config::ATTEMPTS_MAX;
 
-/// Maximum number of deferrals in a row, about a day, before an event is given up: one that was never sent to a receiver
-/// that is down, or one whose receiver alone cannot be reached.
+/// Maximum number of deferrals in a row, about a day, before an event is given up. Applies to an event that was never
+/// sent because its receiver is down, and to one whose receiver alone cannot be reached.
 const DEFERRALS_MAX: i32 = 100;
 /// Cap of the deferral count for a busy host: enough for the longest deferral, and far below [`DEFERRALS_MAX`].
 const BUSY_DEFERRALS_MAX: i32 = 11;
@@ -58,7 +58,7 @@ pub(crate) fn check(delivery: &Delivery) -> Result<(), &'static str> {
     if !(1..=ATTEMPTS_MAX).contains(&delivery.attempt) {
         return Err("the attempt is not one of 1 to 12");
     }
-    // It is sent as a header.
+    // The event id is sent as a header.
     let id = &delivery.event_id;
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("the event id is not visible ASCII");
@@ -134,7 +134,7 @@ pub(crate) fn decide_deferral(
 ) -> Verdict {
     let is_local = matches!(reason, Reason::Local | Reason::Unreachable);
     let was_local = delivery.last_outcome == Some(AttemptOutcome::Local);
-    // Local deferrals are counted from the first local failure: earlier ones, for a busy receiver, are no part of it.
+    // Local deferrals are counted from the first local failure; earlier deferrals had another reason.
     let before = if is_local && !was_local { 0 } else { delivery.deferrals };
     let next = before.saturating_add(1);
     // Deferrals for a busy host do not count as time in which it was down.
@@ -183,7 +183,7 @@ pub(crate) fn due_at(topic: Topic, now: UnixMicros) -> UnixMicros {
 
 /// Due time of a record of `topic` that was read at `seen_at`. Its writer, mostly this very
 /// process, set it; if that clock was ahead, the record waits for at most the topic's delay; if it
-/// was behind, the record is sent early by as much. The broker's clock is not used: it may be
+/// was behind, the record is sent early by the difference. The broker's clock is not used: it may be
 /// minutes off.
 pub(crate) fn due_after(topic: Topic, written: UnixMicros, seen_at: UnixMicros) -> UnixMicros {
     let latest = due_at(topic, seen_at);
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(due(Topic::WebhooksDispatch, 0, 93), 93_000_000, "at once");
     }
 
-    /// The topics that a delivery goes through while its receiver cannot be asked, to its last one.
+    /// Topics that a delivery passes while it is deferred, up to the first that is not a defer topic.
     fn deferred(delivery: Delivery, reason: Reason) -> Vec<Topic> {
         let (mut delivery, mut topics) = (delivery, Vec::new());
         loop {

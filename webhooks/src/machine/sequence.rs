@@ -27,7 +27,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// None for a delivery that is about no order.
+    /// `None` for a delivery that does not belong to an order.
     pub(crate) fn of(delivery: &Delivery) -> Option<Self> {
         let (order, version) = (delivery.order_id?, delivery.version?);
         Some(Self { order, version, follows: delivery.follows })
@@ -38,16 +38,16 @@ impl Turn {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admitted<J> {
     Start(J),
-    /// [`Sequence::committed`] returns it, unless a newer one replaces it first.
+    /// The delivery waits. [`Sequence::committed`] returns it, unless a newer event of the order replaces it first.
     Wait {
         /// To be written with the next step.
         entry: Option<WebhookEntry>,
         /// Older waiting event that this one replaces.
         overtaken: Option<J>,
     },
-    /// A newer one replaces it.
+    /// A newer event of the order replaces the delivery.
     Overtaken(J),
-    /// The same one waits already.
+    /// A delivery of the same event waits already.
     Repeated(J),
 }
 

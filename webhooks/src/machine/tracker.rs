@@ -1,7 +1,7 @@
 //! Completed records of one partition, in whatever order they complete.
 //!
 //! The commit has the low watermark and a bitset of the completions above it, so that after a crash
-//! nothing complete is done again. The bitset reaches [`WINDOW`] offsets: a caller that asks
+//! no complete record is handled again. The bitset reaches [`WINDOW`] offsets: a caller that asks
 //! [`Tracker::fits`] before starting never completes a record that it cannot hold.
 
 use std::collections::BTreeSet;
@@ -94,7 +94,7 @@ pub fn completed(committed: &Committed) -> BTreeSet<Offset> {
 }
 
 /// Commit that skips a record of the deliverer's group; `before` has the offsets between its
-/// position and that record. None if the record is complete already, or too far above the position.
+/// position and that record. `None` if the record is complete already, or too far above the position.
 #[must_use]
 pub fn without(
     committed: Option<&Committed>,

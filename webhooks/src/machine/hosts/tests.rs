@@ -296,7 +296,7 @@ fn idle_hosts_beyond_the_limit_are_forgotten() {
 }
 
 proptest! {
-    /// No limit is passed by a start, no job is lost or given out twice, each host starts its oldest, and a
+    /// No start exceeds a limit, no job is lost or given out twice, each host starts its oldest, and a
     /// quick host waits only while all requests are under way.
     #[test]
     fn limits_hold_and_jobs_are_conserved(

@@ -112,7 +112,7 @@ struct Step {
 
 /// A log, a worker on it, and a receiver.
 struct World {
-    /// Records with whether they are complete.
+    /// Records, each with `true` once it is complete.
     log: Vec<(Turn, bool)>,
     entries: BTreeMap<OrderId, WebhookEntry>,
     overtaken: Vec<Turn>,
