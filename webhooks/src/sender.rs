@@ -39,7 +39,7 @@ const USER_AGENT: &str = concat!("tidemark/", env!("CARGO_PKG_VERSION"));
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of bytes kept of an answer, as text.
 const ANSWER_BYTES_MAX: usize = 256;
-/// Maximum number of bytes searched for secrets: masks shorten the text.
+/// Maximum number of bytes searched for secrets: more than are kept, because masks shorten the text.
 const SEARCHED_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
 /// Maximum number of headers of an answer. Some receivers exceed the client's own limit of 100.
 const HEADERS_MAX: usize = 1000;
@@ -49,7 +49,7 @@ const REPORTED_EVERY: Duration = Duration::from_secs(60);
 /// A request sent while the server closes is lost, and nothing shows whether it was read.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// A request that is no webhook, without its body.
+/// A request other than a webhook, without its body.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -71,7 +71,7 @@ pub(crate) struct Sender {
 impl Sender {
     /// Makes the client.
     pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        // An error means that a provider is installed already, which will do.
+        // An error means that a provider is installed already, which serves as well.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = client(config).build()?;
         Ok(Self { client, config: config.clone(), clock, reported: Mutex::default() })
@@ -134,7 +134,7 @@ impl Sender {
         })
     }
 
-    /// Logs a local failure, during which no receiver can be called.
+    /// Counts a local failure, and logs it at most once in [`REPORTED_EVERY`].
     fn report_local(&self, cause: Option<&str>) {
         metrics::local_failure();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,10 +182,10 @@ impl Sender {
     }
 }
 
-/// Sends an event of the type `test` as every webhook is sent. It is recorded nowhere.
+/// Sends an event of the type `test` as every webhook is sent. It is not recorded.
 ///
 /// # Errors
-/// The client cannot be made. A receiver that fails is no error.
+/// The client cannot be made. A failure of the receiver is in the answer, not an error.
 pub async fn probe(config: &Config, clock: Arc<dyn Clock>, url: &str) -> Result<Answer, Error> {
     let now = clock.now();
     let body = format!("{{\"event_type\":\"test\",\"timestamp\":{}}}", now.seconds().0);
@@ -196,7 +196,7 @@ pub async fn probe(config: &Config, clock: Arc<dyn Clock>, url: &str) -> Result<
 
 fn client(config: &Config) -> ClientBuilder {
     let (client, resolved) = match &config.proxy {
-        // The proxy resolves the names of receivers; ours only resolves the proxy's, which is trusted.
+        // The proxy resolves receivers' names; our resolver only resolves the proxy's own name, which is trusted.
         Some(proxy) => (Client::builder().proxy(proxy.clone()), ReceiverPolicy::anywhere()),
         // A proxy of the environment would bypass the guard.
         None => (Client::builder().no_proxy(), config.receivers.clone()),
@@ -207,7 +207,7 @@ fn client(config: &Config) -> ClientBuilder {
         .referer(false)
         // One POST is one attempt: the client repeats nothing by itself.
         .retry(reqwest::retry::never())
-        // One request per connection: a dead connection fails no other request.
+        // HTTP/1: one request at a time on a connection, so a dead connection fails no other request.
         .http1_only()
         // The status decides, even if malformed header lines follow: PHP prints warnings among them.
         .http1_ignore_invalid_headers_in_responses(true)
@@ -228,7 +228,7 @@ fn outcome_of(status: StatusCode) -> AttemptOutcome {
 }
 
 /// Reads an answer's body to its end, or to [`BODY_BYTES_MAX`]; dropping the rest closes the
-/// connection, and so does an error. Notes how it begins.
+/// connection, and so does an error. Keeps its first bytes in `begin`.
 async fn read_body(mut response: Response, begin: &mut Vec<u8>) {
     let mut read = 0_usize;
     while read < BODY_BYTES_MAX {

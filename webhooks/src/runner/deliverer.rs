@@ -1,4 +1,5 @@
-//! `webhooks.dispatch`, `.retry.*` and `.defer.*` -> POSTs -> `webhooks.attempts` and what follows.
+//! `webhooks.dispatch`, `.retry.*` and `.defer.*` -> POSTs -> `webhooks.attempts`, and the next
+//! retry or deferral, or `webhooks.dead`.
 //!
 //! Each step collects attempts that have ended, starts what is due, and commits attempt, retry, dead
 //! and defer records with the offsets they complete, once they are many or have waited for a moment ([`Results`]).
@@ -53,18 +54,18 @@ pub(super) struct Deliverer {
     inbox: Arc<Inbox>,
     partitions: Partitions,
     sequences: Sequences,
-    /// Cancel the attempts of each partition.
+    /// Tokens that cancel the attempts of each partition when it is lost.
     losses: HashMap<TopicPartition, CancellationToken>,
     /// Jobs to offer to their hosts in the next turn: events whose predecessor has ended, and jobs that could not start
     /// while the inbox was closed.
     ready: Vec<Job>,
     finished: Results,
-    /// `true` after the step with the finished results was aborted. Until it is committed nothing is started, because
-    /// its result could not be kept.
+    /// `true` after the step with the finished results was aborted. Until that step is committed, no attempt
+    /// starts: its result could not be made durable.
     is_stalled: bool,
     /// The log could not be polled, so another process may have the partitions by now.
     is_cut_off: bool,
-    /// Deadline for the attempts under way, once the process stops. Nothing is taken or started any more.
+    /// Deadline for the attempts under way, set once the process stops. Then no record is taken and no attempt starts.
     drain_until: Option<Instant>,
     /// A record that this version cannot read. The attempts under way end and are committed, then the stage stops: an
     /// attempt whose result was lost would be repeated at every start.
@@ -112,7 +113,7 @@ impl Handler for Deliverer {
     fn step(&mut self, records: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
         let now = self.now();
         for record in records {
-            // Skipped records are not committed but read again.
+            // Skipped records are not committed, so the next run reads them again.
             if self.is_ending() {
                 member.pause(record.from);
                 continue;
@@ -224,12 +225,12 @@ impl Deliverer {
         self.engine.clock().now()
     }
 
-    /// Nothing is taken or started any more.
+    /// `true` if no more records are taken and no attempts started.
     fn is_ending(&self) -> bool {
         self.drain_until.is_some() || self.newer.is_some()
     }
 
-    /// `true` if the results are to be committed now. Results that others wait for are not put off.
+    /// `true` if the results are to be committed now. They are not delayed if an order's next event waits for them.
     fn is_commit_due(&self, now: Instant) -> bool {
         let is_awaited = self.is_stalled || self.is_ending() || self.sequences.is_awaited();
         is_awaited || self.finished.is_due(now)
@@ -310,7 +311,7 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Starts what may start.
+    /// Admits due records, and starts the attempts that their hosts permit.
     fn launch(&mut self) -> Result<(), Error> {
         let is_cut_off = std::mem::take(&mut self.is_cut_off);
         if self.is_ending() || self.is_stalled || is_cut_off {

@@ -26,7 +26,7 @@ pub(super) struct Dispatcher {
     /// URL to which unknown transfers are delivered.
     url: Option<String>,
     dust_threshold: BTreeMap<Stablecoin, Amount>,
-    /// Dust of the current step.
+    /// Coins of the dust in the current step, counted once it is committed.
     dust: Vec<Stablecoin>,
 }
 

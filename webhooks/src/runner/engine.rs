@@ -116,7 +116,7 @@ impl Engine {
         }));
     }
 
-    /// Adds a worker.
+    /// Adds the inbox of a new worker.
     pub(super) fn open_inbox(&self) -> Arc<Inbox> {
         let inbox = Arc::<Inbox>::default();
         let mut inboxes = locked(&self.0.inboxes);
@@ -133,8 +133,8 @@ impl Engine {
         given_back.into_iter().for_each(give_back);
     }
 
-    /// Host of a delivery by the current configuration, and the reason if it may not be called. Its addresses are
-    /// checked when it is resolved.
+    /// Host of a delivery, and the reason if it may not be called. An unknown transfer's delivery gets the URL that is
+    /// configured now. A host's addresses are checked when its name is resolved.
     pub(super) fn find(&self, delivery: &mut Delivery) -> (String, Option<String>) {
         let config = self.config();
         if delivery.kind == DeliveryKind::UnknownTransfer {

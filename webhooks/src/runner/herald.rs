@@ -1,4 +1,4 @@
-//! `alerts` and `dead-letters` -> the sinks of alerts, and the one alert of a topic with dead letters.
+//! `alerts` and `dead-letters` -> the sinks of alerts, and one alert for each topic with dead letters.
 //!
 //! One process has both partitions. The position of each sink is kept in the metadata of the group's offset, which is
 //! that of the sink farthest behind. So no sink waits for another, and a restart repeats nothing before a sink's
@@ -96,7 +96,7 @@ impl Handler for Herald {
             })?;
             Ok((open, next))
         })?;
-        // The process stops.
+        // `None`: the process stops.
         let Some((open, next)) = read else { return Ok(()) };
         let mut positions = sinks_of(&committed.metadata);
         // A new sink gets no alerts from before it was added.

@@ -92,7 +92,7 @@ impl Inbox {
         self.state().open_until = None;
     }
 
-    /// Starts a job if it may.
+    /// Counts a job as under way if the inbox is open; returns `true` if so.
     pub(super) fn begin(&self, now: Instant) -> bool {
         let mut state = self.state();
         let may_start = state.open_until.is_some_and(|until| now < until);

@@ -14,16 +14,16 @@ use crate::machine::sequence::{Admitted, Sequence, Turn};
 /// Maximum number of old entries that one step removes.
 const EXPIRED_MAX: usize = 100;
 
-/// Deliveries and their turns.
+/// Sequences of this worker's partitions, and their entries for the next step.
 #[derive(Default)]
 pub(super) struct Sequences {
     of: HashMap<Partition, Sequence<Job>>,
-    /// Entries for the next step, and a partition that the worker must have for them to be written.
+    /// Entries for the next step, each with the partition that the worker must own to write it.
     entries: Vec<(TopicPartition, NewRecord)>,
 }
 
 impl Sequences {
-    /// Restores a partition before its deliveries. None is added if the process stops first.
+    /// Restores a partition's sequence before its deliveries are read. Adds none if the process stops first.
     pub(super) fn restore(
         &mut self,
         partition: Partition,

@@ -54,7 +54,7 @@ fn sources(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'sta
     std::iter::successors(error.source(), |error| (*error).source())
 }
 
-/// `true` if the failure is on this side, so that no receiver could be called.
+/// `true` if the failure is on this side, not the receiver's.
 fn is_local(error: &(dyn StdError + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<NotResolved>() {
         return matches!(error, NotResolved::Local(_));

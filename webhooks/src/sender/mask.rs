@@ -12,7 +12,7 @@ const SECRET_RUN_MIN: usize = 8;
 const URL_RUN_MIN: usize = 12;
 /// Minimum bytes of a path or query that is masked as a whole.
 const URL_BYTES_MIN: usize = 4;
-/// Minimum bytes of a part of a path or query that is masked. It must also have a digit: a word alone is no secret.
+/// Minimum bytes of a part of a path or query that is masked. It must also have a digit: a mere word is not a secret.
 const TOKEN_BYTES_MIN: usize = 8;
 /// Minimum bytes of a part of a signature header that is masked. Its time and version are shorter.
 const DIGEST_BYTES_MIN: usize = 32;
@@ -141,7 +141,7 @@ fn escaped(text: &[u8]) -> Option<(u8, usize)> {
         [b'\\', byte @ (b'/' | b'\\' | b'"' | b'\''), ..] => Some((*byte, 2)),
         [b'&', rest @ ..] => {
             let name = rest.split(|byte| *byte == b';').next().filter(|name| name.len() <= 8)?;
-            // Without a semicolon the name ends the text, and is no entity.
+            // Without a semicolon, the name reaches to the end of the text and is not an entity.
             rest.get(name.len())?;
             Some((entity(name)?, name.len() + 2))
         }

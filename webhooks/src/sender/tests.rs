@@ -176,7 +176,7 @@ async fn spec_5_3_request_is_signed_over_its_exact_bytes() {
     mac.update(format!("{time}.{}", delivery.body).as_bytes());
     assert_eq!(signature, STANDARD.encode(mac.finalize().into_bytes()));
     assert_eq!(headers["webhook-timestamp"], time);
-    // Standard Webhooks: of both secrets during a rotation.
+    // Standard Webhooks: one signature for each secret during a rotation.
     let standard = ["whsec", "older"].map(|secret| {
         let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.as_bytes()).unwrap();
         mac.update(format!("{}.{time}.{}", delivery.event_id, delivery.body).as_bytes());
@@ -207,7 +207,7 @@ async fn closed_idle_connections_lose_nothing() {
     let delivery = to(format!("http://{address}/"));
     for _ in 0..3 {
         assert_eq!(sender.send(&delivery).await.outcome, AttemptOutcome::Delivered);
-        // The sender still lives: nothing but an idle limit closes it.
+        // The sender still lives: nothing but its idle limit closes the connection.
         let read = tokio::time::timeout(Duration::from_secs(120), is_closed.recv()).await;
         assert_eq!(read, Ok(Some(Some(0))), "not closed, or used for another request");
     }

@@ -55,7 +55,7 @@ fn changes_become_deliveries_in_one_step() {
     assert_eq!(letters[0].group, "webhooks.dispatcher");
 }
 
-/// A webhook that an older version put aside would never be sent.
+/// A change that an older version put aside as a dead letter would never become a webhook.
 #[test]
 fn a_record_of_a_newer_version_stops_the_dispatcher() {
     let log = Scripted::new();
@@ -72,7 +72,7 @@ fn a_record_of_a_newer_version_stops_the_dispatcher() {
     );
 }
 
-/// A log that was made anew, or copied to other brokers, has other offsets.
+/// A log that was made anew, or copied to other brokers, has other offsets, so an event's id must not depend on them.
 #[test]
 fn an_event_keeps_its_name_on_another_log() {
     let ids = |before: usize| {

@@ -179,7 +179,7 @@ impl Write for Written {
 async fn line_of_an_attempt_names_its_event_once() {
     let (written, log) = (Written::default(), Scripted::new());
     let writer = written.clone();
-    // With one dispatcher, a callsite first hit by another thread is disabled for all.
+    // With only one dispatcher, tracing disables a callsite for all threads if another thread hits it first.
     let _second = tracing::Dispatch::new(NoSubscriber::default());
     let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
     let _collected = tracing::subscriber::set_default(lines.finish());

@@ -166,7 +166,7 @@ async fn a_silent_receiver_delays_nobody_else() {
     until("delivery to the quick one", || quick.calls().len() == 20).await;
     until("its attempts", || attempts(&log).len() == 20).await;
     assert!(attempts(&log).iter().all(|a| a.outcome == AttemptOutcome::Delivered));
-    // One waits for its answer. The others wait a second for their turn, then five more.
+    // One event waits for its answer. The others wait a second for a request, then five more as deferred.
     until("a call", || silent.calls().len() == 1).await;
     clock.advance(Duration::from_secs(1));
     until("the deferral", || {
@@ -192,7 +192,7 @@ fn failures(event_id: &str) -> i32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn invariant_9_each_event_is_attempted_never_early() {
     const ROUNDS: i64 = 4;
-    // Two orders for each unknown transfer.
+    // Unknown transfers in a round, which also has two orders for each.
     const UNKNOWN: i64 = 10;
     /// Time that passes with each poll.
     const STEP: Duration = Duration::from_millis(20);

@@ -130,7 +130,7 @@ pub(super) async fn silent() -> (Scripted, Receiver) {
     (log, receiver)
 }
 
-/// Counts a request whose answer nobody waited for.
+/// Counts, when dropped, a request that was broken off before its answer.
 struct Waiting(Arc<Shared>);
 
 impl Drop for Waiting {
@@ -141,7 +141,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Answers with the body. Requests that are no webhooks have no event and no attempt.
+/// Answers with the body. Requests that are not webhooks count as attempt 0 of an event without a name.
 async fn answer(shared: Arc<Shared>, headers: HeaderMap, body: String) -> (StatusCode, String) {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let event_id = text("webhook-id").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Receivers that cannot be called: by their URL, by their addresses, or from this host alone.
+//! Receivers that cannot be called: because of their URL, because of their addresses, or for lack of a route.
 
 use schemas::record::{Attempt, Delivery};
 use schemas::{AttemptOutcome, ReceiverPolicy, Topic, parse_network};

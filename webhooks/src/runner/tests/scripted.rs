@@ -1,4 +1,4 @@
-//! A scripted log of one worker, and receivers to deliver to.
+//! A scripted log of one worker, and the deliveries that tests put on it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -40,7 +40,7 @@ pub(super) fn delivery(name: &str, url: &str) -> Delivery {
     Delivery::first(kind, name.to_owned(), url.to_owned(), body, START)
 }
 
-/// The event of an order's version; a first one is of version 5.
+/// Event of a version of the order; version 5 is the first, later ones follow it.
 pub(super) fn event(version: i64, url: &str) -> Delivery {
     let order = example::order().order_id;
     Delivery {

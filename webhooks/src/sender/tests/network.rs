@@ -166,7 +166,7 @@ async fn a_proxy_that_is_away_is_our_failure() {
     }
 }
 
-/// Limit of open files in this test's process; an unlikely number elsewhere.
+/// Limit of open files of the child process, which recognizes itself by it; an unlikely number elsewhere.
 const FILES: u64 = 61;
 
 #[test]

@@ -5,7 +5,7 @@ use tokio::io::AsyncWriteExt;
 use super::{send, serve_raw};
 use crate::sender::*;
 
-/// The attempt that gets an answer of 200 with these lines in its head.
+/// Sends an attempt that is answered with 200 and these header lines.
 async fn answered(lines: String) -> Answer {
     let head = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 2\r\n\r\nok");
     let address = serve_raw(move |mut stream| {
@@ -55,7 +55,7 @@ async fn hundreds_of_headers_are_read() {
     assert_eq!((answer.outcome, answer.cause), (AttemptOutcome::Delivered, None));
 }
 
-/// None of these is a status that the client reads.
+/// The client refuses each of these response heads as a whole, so their status 200 does not count.
 #[tokio::test]
 async fn what_the_client_cannot_read_is_no_delivery() {
     for lines in [

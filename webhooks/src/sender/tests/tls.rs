@@ -25,7 +25,7 @@ fn of_authority(name: &str) -> CertificateParams {
     params
 }
 
-/// A certificate that `issuer` signs, or its own key.
+/// A certificate that is signed by `issuer` or self-signed.
 fn certificate(params: &CertificateParams, issuer: Option<&Issuer>) -> (Certificate, KeyPair) {
     let key = KeyPair::generate().unwrap();
     let signed =
@@ -58,7 +58,7 @@ async fn serve_chain(chain: Vec<CertificateDer<'static>>, key: KeyPair) -> Strin
     format!("https://{address}/hooks")
 }
 
-/// Sends an attempt that trusts the certificates of `ca_file`.
+/// Sends an attempt that trusts these certificates, as if they were in `ca_file`.
 async fn send(url: String, trusted: &[&str]) -> Answer {
     let read = |pem: &&str| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap();
     send_trusting(url, trusted.iter().map(read).collect()).await
