@@ -20,7 +20,7 @@ const REQUESTS_MAX: u64 = 35;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_another_version_are_refused() {
-    // Keeps the keyspace's name, and removes it at the end.
+    // Its folder holds the keyspace's name, by which its drop removes the keyspace.
     let tables = Tables::new(CQL);
     let name = format!("test_{}", Uuid::now_v7().simple());
     std::fs::write(tables.dir().join("keyspace"), &name).unwrap();
@@ -78,7 +78,7 @@ async fn tables_of_another_version_are_refused() {
     run("DELETE FROM KS.migrations WHERE component = 'tables'").await;
     run("DROP TABLE KS.chains").await;
     refused("run `tidemark schema migrate`").await;
-    // Concurrency is safe.
+    // Concurrent migrations are safe.
     let both = tokio::join!(migrate(&config), migrate(&config));
     assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
     let store = CqlStore::open(&config).await.unwrap();
@@ -274,7 +274,7 @@ async fn unreadable_row_is_left_out_of_lists() {
     assert!(matches!(store.order(id(2)).await, Err(Error::Fatal(_))));
 }
 
-/// Partitions are not by the chain of a deposit: thousands of one chain hide a few of another.
+/// A list is not partitioned by chain: thousands of deposits of one chain surround a few of another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_finds_few_among_many() {
     let tables = Tables::new(CQL);

@@ -32,7 +32,7 @@ fn answer(effect: &Effect) -> Option<Input> {
     }))
 }
 
-/// The open deposits, and their changelog entries.
+/// A state with all deposits open.
 fn opened() -> State {
     let mut state = State::new(Blockchain::Eth, Partition(0));
     let mut effects = Vec::new();

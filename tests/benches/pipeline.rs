@@ -66,7 +66,7 @@ async fn main() {
     log.produce(vec![raw(&watch(0), &LAYOUT), raw(&head(0), &LAYOUT)]).await.unwrap();
     let started = Instant::now();
     for chunk in (0..TRANSFERS).collect::<Vec<_>>().chunks(2000) {
-        // Their own timers must not end them: the wall clock is behind the measurement's time.
+        // Orders expire in the measurement's time, which is ahead of the wall clock, so their timers do not end them.
         let create = |number: &usize| create(*number, TIME.micros(), Some(request()), &LAYOUT);
         log.produce(chunk.iter().map(create).collect()).await.unwrap();
     }

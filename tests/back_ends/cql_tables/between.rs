@@ -183,7 +183,7 @@ async fn writes_between_requests_of_a_sweep_stay() {
             assert!(is_listed(&writer, late, PENDING).await, "written before request {number}");
             writer.store.apply(expired).await.unwrap();
         }
-        // The sixty reads of a minute are equal.
+        // The sixty reads of a minute are equivalent, so every fifth is enough.
         number += 5;
     }
 }
@@ -198,7 +198,7 @@ impl Export for Beside {
     }
 }
 
-/// Its change is old, as with a lagging pipeline: the partitions are deleted with a later write time.
+/// The order's change is old, as with a lagging pipeline: the partitions are deleted with a later write time.
 #[tokio::test]
 async fn an_order_written_beside_a_removal_stays_listed() {
     let (_tables, pruner, writer) = two_processes().await;

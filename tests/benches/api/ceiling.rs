@@ -14,7 +14,7 @@ use schemas::{Secret, verify_service};
 use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET};
 use tokio::net::TcpListener;
 
-/// As long as the answer of a status.
+/// As long as the response to a status request.
 const ANSWER: &str = r#"{"order_id":"01a200d4-39dc-7c06-884d-70409aa1dfea","merchant_order_id":"asked-100","amount":"10.00","status":"pending","created_at":1795310238}"#;
 
 async fn create(headers: HeaderMap, body: Bytes) -> Response {
@@ -35,7 +35,7 @@ async fn status(headers: HeaderMap, body: Bytes) -> Response {
     }
 }
 
-/// The operators' list: returns a stored response of ours.
+/// The operators' list: returns a stored response of Tidemark.
 async fn list(State(list): State<Arc<str>>, headers: HeaderMap) -> Response {
     let secret = headers.get("service-admin-authorization").map(HeaderValue::as_bytes);
     if !secret.is_some_and(|given| Secret::new(ADMIN_SECRET).matches(given)) {

@@ -88,7 +88,7 @@ async fn half_sent(address: SocketAddr) -> TcpStream {
     let head = "POST /api/v1/service/orders HTTP/1.1\r\nHost: localhost\r\nService-Signature: 1.AAAA\r\n\
                 Content-Length: 131072\r\n\r\n";
     let request = [head.as_bytes(), &[b'x'; 65_536]].concat();
-    // A body evicted for a later one closes its connection.
+    // Fails if the server has evicted this body for a later one and closed the connection.
     drop(stream.write_all(&request).await);
     stream
 }

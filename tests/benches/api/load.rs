@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 /// Orders whose status is requested.
 const ASKED: usize = 1000;
-/// Orders of a list.
+/// Orders in one page of a list.
 pub(crate) const LISTED: usize = 20;
 
 /// A client's connection.

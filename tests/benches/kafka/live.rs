@@ -37,7 +37,7 @@ pub(crate) struct Trickle {
 }
 
 impl Trickle {
-    /// Deposits that it pays: including one before it begins, as a check.
+    /// Deposits that it pays, including one before it begins, whose confirmation shows that all parts run.
     pub(crate) fn transfers(&self) -> usize {
         self.ticks * TRANSFERS_A_TICK + 1
     }

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use testkit::measure::{cpu_time, resident_bytes};
 use tokio_util::sync::CancellationToken;
 
-/// The first of this many equal parts of the inputs is not counted: warm-up for the peer's JIT compiler, for all alike.
+/// The first of this many equal parts of the inputs is not counted: the peer's JIT compiler needs a warm-up, and the
+/// other programs get the same.
 const WARM_UP: u64 = 5;
 
 /// Records written to one topic.
@@ -39,7 +40,7 @@ pub(crate) struct Report {
     pub(crate) written: BTreeMap<String, Written>,
     /// Time of all workers together, by part of the loop and of the commit.
     pub(crate) phases: BTreeMap<String, u64>,
-    /// Changelog entries read, and how long the worker that took longest read.
+    /// Changelog entries read, and the time from the first worker's start of reading to the last one's end.
     pub(crate) restored: u64,
     pub(crate) restore_nanos: u64,
     pub(crate) restored_resident_bytes: u64,

@@ -97,7 +97,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -149,7 +149,7 @@ impl Stage {
         Matching { live: [one, two], catching_up }
     }
 
-    /// The ceiling: the same inputs, and as many records of equal size, without logic.
+    /// The ceiling: the same inputs, and the same number and sizes of records, without logic.
     async fn ceiling(&self, matching: &Matching) {
         let [one, two] = &matching.live;
         let log = broker::create(&self.brokers, CEILING);
@@ -272,7 +272,7 @@ fn size_of(report: &Report, topic: Topic) -> u64 {
     (written.bytes + written.header_bytes) / written.records.max(1)
 }
 
-/// A hundredth as text.
+/// A quotient as text, with two decimals.
 fn hundredths(count: u64, of: u64) -> String {
     let all = count * 100 / of.max(1);
     format!("{}.{:02}", all / 100, all % 100)

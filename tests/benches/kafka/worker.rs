@@ -75,7 +75,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         drop(self.0.kill());
         drop(self.0.wait());
     }

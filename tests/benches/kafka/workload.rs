@@ -69,7 +69,7 @@ pub(crate) fn later_opening(number: usize, seconds: i64) -> NewRecord {
     ours(Topic::DepositsCommands, command.blockchain, &command)
 }
 
-/// Pays the deposit with this number. `confirmed`: as set by ingest catching up.
+/// Pays the deposit with this number. `confirmed` is the flag that ingest sets while it catches up.
 pub(crate) fn payment(number: usize, height: usize, confirmed: bool, form: Form) -> NewRecord {
     raw(paid(number, height, confirmed), form)
 }

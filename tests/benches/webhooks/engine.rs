@@ -111,7 +111,7 @@ impl Engine {
         ends.map(|of| self.log.bounds(of).expect("bounds").end.0).sum()
     }
 
-    /// Ends both loops, and aborts requests in flight.
+    /// Stops both loops as the process does: requests in flight may run until their time-out.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         let join = move || {

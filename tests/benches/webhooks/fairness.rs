@@ -10,10 +10,11 @@ use crate::receivers::{Kind, Receivers};
 
 const DURATION: Duration = Duration::from_secs(60);
 const HEALTHY: usize = 100;
-/// Events a second to the healthy ones, and as many to the silent ones.
+/// Events a second to the healthy receivers; the silent ones get the same number.
 const PACE: u32 = 100;
 const SILENT: [usize; 2] = [8, 1000];
-/// Events a second to the small ones, and as many to the one that is a hundred times larger than each of them.
+/// Events a second to the small receivers together. One large receiver gets the same number, so it is a hundred times
+/// larger than each of them.
 const LARGE_PACE: u32 = 500;
 
 pub(crate) async fn run(receivers: &mut Receivers) {
@@ -40,7 +41,7 @@ pub(crate) async fn run(receivers: &mut Receivers) {
     );
 }
 
-/// Lags of healthy receivers alone, then twice beside as many events for others.
+/// Lags of healthy receivers alone, then in two periods beside the same number of events for others.
 async fn compare(
     receivers: &mut Receivers,
     pace: u32,

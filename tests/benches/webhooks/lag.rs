@@ -13,7 +13,7 @@ use crate::receivers::Receivers;
 /// Maximum wait for a 200; a missing one counts as this late.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Times in order.
+/// Sorted times; a missing 200 counts as [`PATIENCE`].
 pub(crate) struct Lags {
     times: Vec<Duration>,
     missing: usize,

@@ -3,8 +3,8 @@
 //! receivers' effect on good ones. Everything shares the cores of this machine.
 //!
 //! Every destination has a separate address within 127.0.0.0/8. The arguments `rates`, `kafka`, `fairness`, `refusing`
-//! and `silent` (a million events for such a receiver) choose parts; none are all. `TIDEMARK_BENCH_PERCENT` shortens
-//! them.
+//! and `silent` (a million events for such a receiver) choose parts; without one, all run.
+//! `TIDEMARK_BENCH_PERCENT` shortens them.
 
 mod broker;
 mod ceiling;

@@ -10,7 +10,7 @@ use crate::lag::Lags;
 use crate::receivers::{Kind, Receivers};
 
 const DURATION: Duration = Duration::from_secs(10);
-/// Warm-up from the first delivery on; then partitions are assigned and connections made.
+/// Warm-up from the first delivery on: at its end partitions are assigned and connections made.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// Number of events that wait for their 200 at the maximum rate: an event takes about 100 ms on a
 /// busy Kafka, so fewer would limit the rate.

@@ -188,7 +188,7 @@ fn port(socket: Option<&TcpSocket>) -> u16 {
 
 async fn accept(listener: TcpListener, seen: Arc<Seen>) {
     loop {
-        // Without a descriptor the connection waits.
+        // Fails if no file descriptor is free; the connection waits in the backlog.
         if let Ok((stream, _)) = listener.accept().await {
             drop(tokio::spawn(receive(stream, seen.clone())));
         }
