@@ -77,7 +77,7 @@ impl Node {
                 let wallet = WALLET.parse().unwrap();
                 let token = (*usdt.address.bytes()).into();
                 let pay = || chain.transfer(token, [0x22; 20].into(), wallet, U256::from(units));
-                // One of the same amount times out first, and leaves its log.
+                // A transfer of the same amount fails first, and its log stays, as on some Tron nodes.
                 chain.fail_transaction(pay().unwrap());
                 pay().unwrap().to_string()
             }

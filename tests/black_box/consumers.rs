@@ -49,7 +49,7 @@ fn java() -> Command {
     crate::java::java(&client("java/Client.java"), &jars)
 }
 
-/// Runs a client to its end and gives the lines it printed.
+/// Runs a client to its end and returns the lines that it printed.
 fn run(mut command: Command, arguments: &[String], input: &str) -> Vec<String> {
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));

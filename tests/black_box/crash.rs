@@ -85,7 +85,7 @@ pub(crate) async fn live(
 ) -> usize {
     let is_over = AtomicBool::new(false);
     let end = async {
-        // No condition: the moment of the kill is drawn.
+        // No condition: the moment of the kill is random.
         drop(tokio::time::timeout(life, std::future::pending::<()>()).await);
         kill();
         is_over.store(true, Ordering::SeqCst);

@@ -41,7 +41,7 @@ async fn processes_wait_for_topics_and_tables() {
         let create = "run `tidemark topics create`";
         member.waiting_for("topics", |lines| one(lines, "log: the topics: ", create)).await;
     }
-    // It can be stopped while it waits.
+    // A process can be stopped while it waits.
     assert!(early.process.stop().await.success());
 
     let create = installation.exits(&["topics", "create"], 0);
@@ -121,9 +121,9 @@ async fn the_demo_runs_against_an_installation() {
     cluster.stop().await;
 }
 
-/// The killed process owns exactly one of the two chains, as each member has one half of the chains. Of eight orders,
-/// both members of a stage own some. `tests/kafka_crash/` and `webhook_crash.rs` kill processors and senders of
-/// webhooks.
+/// The killed process owns exactly one of the two chains, as each member has one half of the chains. Eight
+/// orders are enough that each member of a stage owns some. `tests/kafka_crash/` and `webhook_crash.rs` kill processors
+/// and senders of webhooks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_is_replaced() {
     let anvils = [Anvil::start().await, Anvil::start().await];

@@ -28,7 +28,7 @@ fn blocks() -> Vec<(String, String)> {
 /// A program of the guide, which ends with the test.
 struct Running {
     _child: Killed,
-    /// Dropped when the child was waited for.
+    /// Declared last, so that it outlives the child.
     _guard: Guard,
 }
 
@@ -63,7 +63,7 @@ async fn every_block_works_as_it_is_written() {
     let code: Vec<_> = blocks.iter().map(|(_, code)| &**code).collect();
     let [start, receiver, receive, create, answer, link, pay, status] = code[..] else { panic!() };
 
-    // It is built already.
+    // The executable is built already.
     assert!(start.ends_with("target/release/tidemark demo"), "{start}");
     let story = dir.path().join("story");
     let mut demo = Command::new(executable());

@@ -168,7 +168,7 @@ async fn a_chain_is_taken_back_with_and_without_its_records() {
 async fn rescan_publishes_beside_a_running_ingest() {
     let mut world = World::start().await;
     let (order, next) = (world.order("A-1").await, world.order("B-1").await);
-    // Its logs lag beyond any check, without receipts to show them.
+    // The node's logs lag beyond any check, and no receipts show the transfer.
     world.node.lag_logs(1_000_000);
     world.node.refuse_block_receipts();
     let transaction = world.pay(&order).await.to_string();

@@ -10,7 +10,7 @@ use testkit::process::text;
 /// Sources that this process has compiled.
 static COMPILED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Runs the program of a source file, with the jars that it needs.
+/// Compiles a source file once. Returns the command that runs it with the jars that it needs.
 pub(crate) fn java(source: &Path, jars: &str) -> Command {
     let class = source.file_stem().unwrap();
     let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join("java").join(class);
@@ -22,7 +22,7 @@ pub(crate) fn java(source: &Path, jars: &str) -> Command {
         assert!(output.status.success(), "{}", text(&output));
     }
     let mut java = Command::new("java");
-    // Without the compiler of programs that run for long.
+    // Disables the optimizing JIT compiler, which pays off only in long runs.
     java.args(["-XX:TieredStopAtLevel=1", "-cp", &format!("{}:{jars}", classes.display())]);
     java.arg(class);
     java

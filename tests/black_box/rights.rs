@@ -36,7 +36,7 @@ fn properties(port: u16) -> String {
     )
 }
 
-/// The table of rights in the document, as lines of `Rights.java`.
+/// The table of rights in the document, as input lines of `Rights.java`.
 fn documented(prefix: &str) -> Vec<String> {
     let text = repository::read("docs/consume/contract.md");
     let (_, table) = text.split_once("<!-- access: begin -->\n").unwrap();

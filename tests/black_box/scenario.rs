@@ -123,7 +123,7 @@ async fn a_payment_becomes_a_webhook(world: &World) {
     world.anvil.mine(1).await;
     let seen = world.client.transfer_with_status(WALLET, &tx, "waiting_for_confirmation").await;
     assert_eq!(seen["blockchain_confirmed"], false);
-    // One block short of confirmation: another transfer in it shows that it was scanned.
+    // One block short of confirmation. Another transfer in the last block shows that the block was scanned.
     world.anvil.mine(CONFIRMATIONS - 3).await;
     let dust = world.anvil.transfer(&[(WALLET, 1)]).await;
     world.anvil.mine(1).await;
@@ -204,14 +204,14 @@ async fn a_batch_payout_pays_two_orders(world: &World) {
     });
     assert_eq!(webhook.event, body);
     assert!(webhook.is_signed());
-    // An operator resends it.
+    // An operator resends the webhook.
     let path = format!("/transfers/{}/resend-webhook", unknown["id"]);
     assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
     eventually("the resent webhook", || async {
         (world.merchant.with("transfer_id", &unknown["id"]).len() == 2).then_some(())
     })
     .await;
-    // And an order's; each delivery is counted (spec 2.3).
+    // An operator also resends an order's webhook; each delivery is counted (spec 2.3).
     world.assert_delivered(&first, "B-1", 1).await;
     let path = format!("/orders/{first}/resend-webhook");
     assert_eq!(world.client.admin_post(&path).await.0, StatusCode::OK);
@@ -279,7 +279,7 @@ async fn what_the_merchant_fixed_is_kept(world: &World) {
     world.anvil.mine(1).await;
     world.client.transfer_with_status(WALLET, &tx, "no_matched_deposit").await;
     world.client.order_with_status(&theirs, "pending").await;
-    // From the expected sender it pays.
+    // The same amount from the expected sender pays.
     let ours = create("S-2", BUYER).await;
     let value = world.client.deposit(&ours).await["value"].clone();
     assert_eq!(value, "8.00", "orders that name their senders share an amount");
@@ -290,7 +290,7 @@ async fn what_the_merchant_fixed_is_kept(world: &World) {
     let (status, text) = world.client.user(Method::POST, &theirs, "cancel", None).await;
     assert_eq!(status, StatusCode::OK, "{text}");
     world.assert_notified_once(&theirs, "cancelled").await;
-    // Including the other sender's.
+    // Three webhooks: of both orders, and of the other sender's transfer.
     world.end(3).await;
 }
 
@@ -361,7 +361,8 @@ mod embedded {
 mod distributed {
     use super::*;
 
-    /// In sequence on one cluster. The first counts the transfers on the chain; the last exceeds an order's lifetime.
+    /// In sequence on one cluster. The first scenario counts all transfers on the chain; the last one advances the
+    /// clock past an order's lifetime.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_scenario_on_one_cluster() {
         let (anvil, merchant, chain, dir) = surroundings().await;

@@ -111,7 +111,7 @@ impl StepObserver for Points {
 pub(crate) fn run(role: &Role<'_>, layout: Layout) {
     let telemetry = runtime::telemetry::Config {
         listen: None,
-        // Forks that come too late are part of the load.
+        // The load has forks that come too late, so their alerts are expected.
         filter: "info,processor::alert=off".to_owned(),
         json: false,
         otlp: None,
@@ -153,7 +153,7 @@ fn run_machine(
     let outcome = machine(&StageContext { log, clock, member, handle, stop: stopped });
     let outcome = outcome.map_or_else(|error| error.to_string(), |()| "well".to_owned());
     gate.report(&Report::new(What::Ended, group, &outcome));
-    // A process ends with its machine: its supervisor restarts it.
+    // One machine that ends stops the whole process, which a supervisor restarts.
     gate.open();
     stop.cancel();
 }

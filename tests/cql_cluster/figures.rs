@@ -11,7 +11,7 @@ use testkit::measure::percentile;
 pub(crate) enum Call {
     /// Wait of a create for its row.
     Create,
-    /// The row of a create.
+    /// Write of the row of a create.
     CreatedRow,
     Status,
     /// Twenty rows of one of three lists.
@@ -35,7 +35,7 @@ pub(crate) struct Figures {
     what: &'static str,
     length: Duration,
     pub(crate) by_call: BTreeMap<Call, Vec<Duration>>,
-    /// Rows that the projector had acknowledged in each window.
+    /// Rows of the projector that were acknowledged in each window.
     pub(crate) progress: Vec<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Figures {
     }
 
     /// `true` if the 95th percentile of each kind of call of the api is below this. A third of all statements go to
-    /// each node first: if callers waited for a lost node, more would be slower.
+    /// each node first: if callers waited for a lost node, more than 5 % would be slower.
     pub(crate) fn are_within(&self, max: Duration) -> bool {
         let answered = [Call::Create, Call::CreatedRow, Call::Status, Call::List];
         answered.iter().all(|call| percentile(&self.by_call[call], 95) < max)

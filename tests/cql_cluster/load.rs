@@ -25,7 +25,7 @@ const STATUS_EVERY: Duration = Duration::from_millis(100);
 const LIST_EVERY: Duration = Duration::from_millis(250);
 /// Number of the call after which lists have a full page of rows.
 const FULL_AFTER: u64 = 40;
-/// Orders and transfers that each call of the projector begins; it ends as many earlier ones.
+/// Orders and transfers that each call of the projector begins; it ends the same number of earlier ones.
 const BEGUN: u64 = 5;
 /// Number of calls from the beginning of an order or transfer to its end.
 const ENDED_AFTER: u64 = 25;
@@ -232,7 +232,7 @@ fn transfer(number: u64) -> Change {
     })
 }
 
-/// The version that ends its listing.
+/// The version of an order or transfer that has ended, which moves it to the lists of ended ones.
 fn end(change: Change) -> Change {
     let updated_at = SystemClock.now();
     match change {
@@ -252,7 +252,7 @@ async fn create(shared: Arc<Shared>) {
         async move { shared.write(&shared.api, Call::CreatedRow, vec![order]).await }
     });
     let waited = async {
-        // No condition: late or written, as the api answers.
+        // No condition: as in the api, the wait ends with the written row or with the time-out.
         drop(tokio::time::timeout(ROW_TIMEOUT, written).await);
         Ok(())
     };

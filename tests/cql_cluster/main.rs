@@ -22,12 +22,12 @@ const AWAY: Duration = Duration::from_secs(22);
 const UNREAD: Duration = Duration::from_secs(8);
 /// Warm-up before the first measurement, until lists are full.
 const WARM: Duration = Duration::from_secs(10);
-/// Timeout of a read (`READ_TIMEOUT` in `store/src/cql/statement.rs`). A hanging node is avoided only after several
-/// times as much, so a caller with an earlier reply has not waited for it. The time saved is printed, and depends on
-/// the machine.
+/// Timeout of a read (`READ_TIMEOUT` in `store/src/cql/statement.rs`). Driver and servers avoid a hanging
+/// node only after several times as long, so a caller with an earlier reply has not waited for it. The exact times
+/// depend on the machine; they are only printed.
 const NODE_WAITED_FOR: Duration = Duration::from_secs(2);
-/// Time before a kill whose writes the killed node may lack, in microseconds: it reads its commit log up to the last
-/// mark, made every 100 ms. Later writes are on the two other nodes, without a hint.
+/// Time before a kill whose writes the killed node may lack, in microseconds: when it restarts, it replays its commit
+/// log up to the last mark, made every 100 ms. Later writes are on the two other nodes, without a hint.
 const FORGOTTEN_MICROS: i64 = 2_000_000;
 
 #[test]
@@ -88,7 +88,7 @@ async fn hang(nodes: &Nodes, config: &CqlConfig, load: &Load) {
     assert_endured(&hung);
 }
 
-/// Returns when it was killed.
+/// Kills one node under load; returns the time of the kill.
 async fn kill(nodes: &mut Nodes, load: &Load) -> UnixMicros {
     nodes.servers[2].kill();
     let killed_at = SystemClock.now();

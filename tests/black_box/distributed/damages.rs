@@ -25,7 +25,8 @@ use super::{WALLET, text, tools};
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "webhooks", "api"];
 /// Settings of section `[log]`: a group is inactive after its members' session timeout.
 const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
-/// Longer than the confirmation time per required block.
+/// Interval of mined blocks. Each adds a minute of chain time, which must not run far ahead before the required blocks
+/// are confirmed.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A process of each stage, a chain, and a shop whose receiver may be down.
@@ -172,7 +173,7 @@ async fn refusal(installation: &Installation, name: &str, stage: &str) -> String
     installation.start(name, stage).process.refused().await
 }
 
-/// In sequence on one installation, whose start takes longer than most of them.
+/// Plants the damages in sequence on one installation, because its start takes longer than most of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn damages_are_found_and_mended_on_servers() {
     let mut shop = Shop::open().await;
@@ -243,7 +244,7 @@ async fn topic_truncated(shop: &mut Shop) {
     tools::delete_records(installation, "transfers.raw", 0);
     shop.start("processor");
     shop.ready(&["processor"]).await;
-    // The topic has lost decided transfers, too.
+    // The topic has lost decided transfers, too, so the reconciled period begins after them.
     shop.from = i64::try_from(time).unwrap();
     shop.settled(time).await;
     let log = shop.members["processor"].process.log();

@@ -41,7 +41,7 @@ async fn agrees(shop: &Shop, reconcile: impl Fn(&[&str]) -> Output) {
     .await;
 }
 
-/// Incomplete topics of an import: processes wait.
+/// Checks that processes wait while an import into their topics is incomplete.
 async fn is_waited_for(installation: &Installation) {
     let brokers = on_kafka::brokers();
     let config = KafkaConfig { prefix: installation.prefix(), ..on_kafka::config(&brokers) };

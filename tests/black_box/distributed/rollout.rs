@@ -96,14 +96,14 @@ async fn a_wallet_is_added_to_one_process_after_another() {
     let three = two.with_wallet("eth", THIRD);
     let mut shop = Shop::start(&one, merchant.url()).await;
 
-    // The api reads it first: the new wallet is not watched, so not offered.
+    // The api reads the new configuration first: the new wallet is not watched, so not offered.
     shop.api = update(shop.api, "api-2", &two).await;
     shop.client.offers(&["eth"]).await;
     assert_eq!(shop.wallets().await, BTreeSet::from([WALLET.to_owned()]));
     shop.ingest = update(shop.ingest, "ingest-2", &two).await;
     shop.sells_at(SECOND, &anvil).await;
 
-    // Ingest reads it first: the new wallet is watched, and not offered.
+    // Ingest reads the next one first: the new wallet is watched, and not offered.
     shop.ingest = update(shop.ingest, "ingest-3", &three).await;
     let before = [WALLET, SECOND].map(str::to_owned);
     assert_eq!(shop.wallets().await, BTreeSet::from(before));

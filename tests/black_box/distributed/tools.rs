@@ -20,7 +20,7 @@ fn run(class: &str, arguments: &[&str]) -> Option<String> {
     (!is_active).then_some(said)
 }
 
-/// `kafka-consumer-groups.sh` with these arguments; none while the group is active.
+/// `kafka-consumer-groups.sh` with these arguments; `None` while the group is active.
 pub(super) fn consumer_groups(arguments: &[&str]) -> Option<()> {
     run(GROUPS, arguments).map(drop)
 }

@@ -74,8 +74,8 @@ impl Shop {
         self.orders.iter().map(|order| order.done).sum()
     }
 
-    /// Creates an order if allowed; next act of each. A kill may interrupt any request, which is then retried in
-    /// another round.
+    /// Creates an order if allowed, and performs the next act of each order. A kill may interrupt any request, which is
+    /// then retried in another round.
     pub(super) async fn round(&mut self, client: &Client, creates: bool) -> reqwest::Result<()> {
         let is_complete = self.orders.last().is_none_or(|order| order.id.is_some());
         if creates && is_complete && self.orders.len() < self.orders_max {

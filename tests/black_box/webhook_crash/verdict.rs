@@ -14,7 +14,7 @@ const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// Minimum number of checked delays, far below that of any run.
 const TIMES_MIN: usize = 20;
 
-/// All that is known in the end.
+/// The topics and the receivers' calls at the end of a run, and its kills.
 pub(super) struct Evidence {
     /// Records of `webhooks.dispatch`.
     pub(super) dispatched: Vec<Value>,
@@ -90,7 +90,7 @@ pub(super) fn unended(evidence: &Evidence) -> usize {
     events(evidence).values().filter(|event| !event.is_over()).count()
 }
 
-/// Everything that is wrong.
+/// Describes each violation of the invariants.
 pub(super) fn judge(evidence: &Evidence) -> Vec<String> {
     let events = events(evidence);
     let dispatched: BTreeSet<_> =
@@ -170,7 +170,7 @@ fn check_times(event: &Event<'_>, flaw: &mut impl FnMut(String)) -> usize {
         else {
             continue;
         };
-        // The delay after a timeout is not checked: the request may have arrived here at any time.
+        // The delay after a timeout is not checked: the request may have reached the receiver at any time.
         let (waited, delay) = (next.at - failed.at, FIRST_DELAY * (1 << (attempt - 1)));
         let is_late = event.attempts.iter().any(|recorded| {
             recorded["attempt"] == attempt && text(recorded, "outcome") == "timeout"
@@ -256,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// An attempt of the second 10 that was delivered, calls at these seconds, and a kill after each.
+    /// Flaws of an event with an attempt delivered at second 10, calls at these seconds, and a kill after each.
     fn flaws(seconds: &[i64]) -> Vec<String> {
         let start = Instant::now();
         let at = |second: i64| start + Duration::from_secs(second.unsigned_abs());
