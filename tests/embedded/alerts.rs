@@ -36,7 +36,7 @@ async fn an_alert_is_sent_and_resolved_once() {
     let object: Value = serde_json::from_str(object.trim()).unwrap();
     assert_eq!((&object["state"], &object["kind"]), (&json!("raised"), &json!("payments_stopped")));
 
-    // By the process that runs.
+    // While a process runs, the command sends the request to its API.
     let resolve = ["alerts", "resolve", STOPPED, "--reason", "seen"];
     let text = exits(dir, &resolve, 0);
     assert!(text.starts_with(&format!("resolved {STOPPED}\n")), "{text}");
@@ -50,7 +50,7 @@ async fn an_alert_is_sent_and_resolved_once() {
     assert!(!tidemark.log().contains(key), "{}", tidemark.log());
     assert!(tidemark.stop().await.success());
 
-    // By the command without a process.
+    // Without a process, the command opens the log itself.
     let text = exits(dir, &resolve, 1);
     assert!(text.contains("no alert \"payments_stopped"), "{text}");
     let all = exits(dir, &["alerts", "list", "--all"], 0);

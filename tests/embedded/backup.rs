@@ -85,7 +85,7 @@ async fn a_restore_gives_no_name_a_second_time() {
     shop.exits(&["backup", backup], 0);
     shop.exits(&["backup", backup], 64);
 
-    // Lost period.
+    // The restore loses everything from here to the kill.
     let (lost, deposit) = shop.order(&client, "B-1").await;
     let deposits_before = deposit["id"].as_i64().unwrap();
     let paid = shop.pay(units(&deposit["value"]));
@@ -150,7 +150,7 @@ fn save(shop: &Shop, name: &str) {
 
 fn put(shop: &Shop, file: &str, from: &str) {
     for beside in ["-wal", "-shm"].map(|end| format!("{file}{end}")) {
-        // Most often there is none.
+        // The file is usually missing.
         drop(fs::remove_file(shop.path("data").join(beside)));
     }
     fs::copy(shop.path(from).join(file), shop.path("data").join(file)).unwrap();
@@ -172,7 +172,7 @@ async fn files_that_do_not_belong_together_are_refused() {
     let text = shop.exits(&["run"], 1);
     assert!(text.contains("the log is older than the tables"), "{text}");
     assert!(text.contains("`tidemark restore`"), "{text}");
-    // No row of another time is kept.
+    // A rebuild is refused, too: it would keep the rows that are newer than the log.
     shop.exits(&["tables", "rebuild"], 1);
 
     put(&shop, "log.sqlite", "new");
@@ -218,7 +218,7 @@ async fn what_is_no_backup_of_this_shop_is_refused() {
     bytes[4096..8192].fill(0xff);
     fs::write(&tables, bytes).unwrap();
     shop.exits(&["restore", own.to_str().unwrap()], 1);
-    // None of it is installed.
+    // No file of the damaged backup was installed.
     assert!(shop.start().await.stop().await.success());
     fs::create_dir(shop.path("data/restore.part")).unwrap();
     assert!(shop.exits(&["run"], 1).contains("run `tidemark restore` again"));

@@ -71,7 +71,7 @@ fn a_coin_that_is_not_on_its_chain_is_refused() {
     }
 }
 
-/// They query no endpoint and create no log.
+/// Refused commands query no endpoint and create no log.
 #[test]
 fn commands_that_make_no_sense_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,8 +152,8 @@ fn the_reason_a_process_ends_is_in_the_log() {
     assert_eq!(*last, format!("tidemark: {cause}"));
 }
 
-/// The second start is on a folder and a file that others can open; only the first, which may precede the choice of
-/// wallets, has none.
+/// The first start has no wallet, because an operator may choose wallets later. The second one uses a folder and a file
+/// that other users can open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_warns_of_what_is_open_or_lacking() {
     let root = tempfile::tempdir().unwrap();

@@ -31,7 +31,7 @@ async fn a_dropped_table_is_made_again() {
     assert!(tidemark.stop().await.success());
 }
 
-/// The embedded log has no tool for positions of groups: they are changed by SQLite's.
+/// The embedded log has no tool that changes positions of groups, so the test changes them by SQL.
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_changed_by_hand_are_refused() {
     let shop = Shop::open().await;

@@ -42,7 +42,7 @@ fn units_run_known_commands() {
                     CONFIG => config.to_str().unwrap(),
                     other => other,
                 });
-                // A start, too, ends after its check.
+                // With the flag, the start command ends after its check, too.
                 let arguments = arguments.filter(|word| *word != "--check-config");
                 let arguments = arguments.chain(["--check-config"]);
                 let output = Command::new(executable()).args(arguments).output().unwrap();

@@ -51,7 +51,7 @@ fn configure(dir: &Path, sections: &str) {
     std::fs::write(dir.join("tidemark.toml"), config).unwrap();
 }
 
-/// Runs it with this configuration; it must exit with this code. Returns its output.
+/// Runs `tidemark doctor` with this configuration; it must exit with this code. Returns its output.
 #[track_caller]
 fn doctor(dir: &Path, sections: &str, code: i32) -> String {
     configure(dir, sections);

@@ -259,7 +259,7 @@ async fn several_hits_are_listed_the_newest_first() {
         ids.map(|id| id.trim_end_matches("` shows one").to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(hits("10.50"), [&second, &first, "ID"]);
-    // The transfers have one time; the greater subject comes first.
+    // The transfers have the same time, so the greater subject comes first.
     assert_eq!(hits(&sender), ["8", &first, "ID"], "{sender}");
     let json = printed(dir.path(), &["10.50", "--json"], 0);
     let json: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

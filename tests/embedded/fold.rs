@@ -1,4 +1,4 @@
-//! The fold itself, on the embedded log: it accepts a correct run and finds every flaw.
+//! Tests of the fold (`oracle/src/fold.rs`) on the embedded log: it accepts a correct run and finds every flaw.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -87,7 +87,7 @@ async fn chain_without_records_continues_where_it_was_final() {
 enum Records {
     Whole,
     Gone,
-    /// The records had expired at the restart, and begin above the fork.
+    /// The records had expired at a restart, which began new ones above the fork.
     Anew,
 }
 
@@ -194,7 +194,7 @@ async fn left_what_was_final(records: Records) {
 
     eth.reorg(eth.head().number - fork, Reorg::Drop(gone)).unwrap();
     halted(dir.path()).await;
-    // Paid in time on the unscanned fork, whose time then advances.
+    // The payment is in time on the new fork, which is not scanned yet; then the fork's time passes the deadline.
     pay_order(&client, &eth, &open).await;
     mine_now(&eth);
     eth.mine_at(eth.head().timestamp + 1200).unwrap();

@@ -72,7 +72,7 @@ fn each_rule_has_a_page() {
     assert_eq!(used, pages);
 }
 
-/// The metrics of ours that a text names.
+/// The metrics of Tidemark and of its process that a text names.
 fn metrics(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("tidemark_") || word.starts_with("process_")).collect()

@@ -134,7 +134,7 @@ async fn a_running_service_keeps_what_its_retention_says() {
         (listed.len() == 1).then_some(())
     })
     .await;
-    // The pending one.
+    // The pending order is kept.
     assert!(store.order(OrderId(Uuid::from_u128(2))).await.unwrap().is_some());
     let files: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();

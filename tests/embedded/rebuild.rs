@@ -45,7 +45,7 @@ async fn deleted_tables_are_rebuilt_row_for_row() {
     assert!(tidemark.stop().await.success());
 
     let file = dir.path().join("data/tables.sqlite");
-    // Replacing old tables, and without any.
+    // First replaces the old tables, then starts without tables.
     for is_first in [true, false] {
         let printed = exits(dir.path(), &["tables", "rebuild"], 0);
         let lines: Vec<_> = printed.lines().collect();

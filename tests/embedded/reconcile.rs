@@ -17,7 +17,8 @@ use testkit::process::text;
 use testkit::tables::change_by_hand;
 use testkit::{Pace, eventually_or};
 
-/// Longer than the confirmation time per required block.
+/// Interval of mined blocks. Each adds a minute of chain time, which must not run two hours ahead of the clock before
+/// the required blocks are confirmed.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(2);
 const MORE: &str = "[matching]\nmatch_window = \"5s\"\n";
 
@@ -318,7 +319,7 @@ async fn a_hidden_transfer_is_found_and_mended() {
     process.client().offers(&["eth"]).await;
     world.pay(2_000_000);
     world.agrees(1).await;
-    // Its logs lag beyond any check, without receipts to show them.
+    // The node's logs lag beyond any check, and no receipts show the transfer.
     world.node().lag_logs(1_000_000);
     world.node().refuse_block_receipts();
     let hidden = world.pay(7_000_000);

@@ -69,7 +69,7 @@ async fn a_reload_refuses_nobody() {
     })
     .await;
     assert!(tidemark.log().contains("merchants: unknown section"), "{}", tidemark.log());
-    // Ingest would not start without a wallet that it watches.
+    // A start without a watched wallet would be refused by ingest, so the reload refuses it, too.
     change(&file, "[merchants]", "[merchant]");
     change(&file, WALLET, ADDED);
     tidemark.signal("HUP");

@@ -79,7 +79,7 @@ async fn a_shop_moves_to_another_layout_and_back() {
     shop.are_known(&client).await;
     shop.create(&client, 4 * PART + 9).await;
     shop.assert_names();
-    // The attached transfer is one of them.
+    // The count includes the attached transfer.
     agrees(&shop, back, 4 * PART as u64 + 1).await;
     assert!(tidemark.stop().await.success());
     exits(back, &["tables", "verify"], 0);

@@ -35,7 +35,7 @@ impl Replayed {
         self.totals()[of].as_i64().unwrap_or_else(|| panic!("no {of}: {}", self.messages))
     }
 
-    /// Checks for equality; returns the inputs.
+    /// Checks that the replay found no difference; returns the number of inputs.
     #[track_caller]
     fn equal(&self) -> i64 {
         assert_eq!(self.code, Some(0), "{:?} {}", self.lines.first(), self.messages);
@@ -189,7 +189,7 @@ fn each_planted_difference_is_found_alone() {
         assert_ne!(fields[0]["emitted"], fields[0]["replayed"]);
     }
     let steps = largest(&run.log, Topic::MatchingSteps);
-    // Later steps take later blocks, so its own are known to be left out.
+    // Later steps take later blocks, which shows that the blocks of the removed step were left out.
     let takes_blocks = |record: &Arc<Record>| {
         let step: ProcessorStep = record.read().unwrap();
         step.inputs.iter().any(|run| run.topic == Topic::TransfersRaw.name())

@@ -51,7 +51,7 @@ async fn what_was_left_out_is_published_once_and_pays() {
     let order = client.order("A-1", "10.00", "eth", WEBHOOK).await;
     client.deposit(&order).await;
 
-    // The logs of the node lag beyond any check, without receipts to show them.
+    // The node's logs lag beyond any check, and no receipts show the transfer.
     node.lag_logs(1_000_000);
     node.refuse_block_receipts();
     pay_order(&client, &node, &order).await;
@@ -59,7 +59,7 @@ async fn what_was_left_out_is_published_once_and_pays() {
     confirmed(&client, &node, paid_in + 5).await;
     let (from, to) = (paid_in.to_string(), (paid_in + 5).to_string());
     let blocks = ["eth", &from, &to, "--yes"];
-    // The embedded log is one process's.
+    // The running process has the embedded log open.
     rescan(dir.path(), &blocks, 1);
     assert!(tidemark.stop().await.success());
 

@@ -10,7 +10,7 @@ use schemas::record::{AuditEntry, DeadLetter};
 use schemas::{AuditAction, Headers, Partition, Topic};
 use testkit::harness::{LAYOUT, Process, Tidemark, WEBHOOK, exits};
 
-/// The wire format with a schema id that no version has, and no content of any record.
+/// The wire format with a schema id that no version has, and content that no schema decodes.
 const GARBAGE: [u8; 9] = [0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff];
 
 const fn first(topic: Topic) -> TopicPartition {
@@ -91,7 +91,7 @@ async fn reconcile_reads_past_a_skipped_record() {
     let printed = exits(dir, &reconcile, 1);
     let unknown = format!("NOT KNOWN: {place}: no version can read this record");
     assert!(printed.contains(&unknown), "{printed}");
-    // A newer version's delivery is waited for.
+    // A delivery of a newer version is not passed over, because that version can read it.
     let mut newer = schemas::encode(&schemas::record::example::delivery()).unwrap();
     newer[1] ^= 1;
     let place = write(dir, Topic::WebhooksDispatch, &newer).await;
@@ -122,7 +122,7 @@ async fn what_somebody_can_read_is_not_skipped() {
     assert!(said.contains("may be a payment") && said.contains("--yes"), "{said}");
     skip(dir, &[&payment, "--yes"], 0);
 
-    // Records before it wait to be read.
+    // The stage has not read the records before this one yet.
     let place = write(dir, Topic::OrdersCommands, &GARBAGE).await;
     let said = skip(dir, &[&place], 1);
     assert!(said.contains("start the stage, which ends at the record that stops it"), "{said}");

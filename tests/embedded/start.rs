@@ -69,7 +69,7 @@ async fn a_process_says_whose_orders_it_continues() {
     let (_process, output) = run(&folder, here.path(), port);
     let continues = format!("data in {}: continues with 1 open orders", data.display());
     said(&output, &continues).await;
-    // Read and logged in the first run.
+    // The first run has read and logged the order.
     let text = said(&output, "ready after ").await;
     assert!(!text.contains("order created"), "{text}");
 }

@@ -34,7 +34,7 @@ fn status(dir: &Path, arguments: &[&str], code: i32) -> String {
     exits(dir, &[&["status"], arguments].concat(), code)
 }
 
-/// The same as a document.
+/// Runs `tidemark status --json`; returns its document.
 #[track_caller]
 fn document(dir: &Path, code: i32) -> Value {
     serde_json::from_str(&status(dir, &["--json"], code)).unwrap()
@@ -91,7 +91,7 @@ impl Planted {
     }
 }
 
-/// A head whose confirmed blocks are as old as its own.
+/// A head whose confirmed blocks are as old as its own block.
 fn head(block: Block) -> Head {
     let ChainBody::Head(mut head) = example::chain_head().body else { panic!("no head") };
     head.confirmed.iter_mut().for_each(|tier| tier.timestamp = Some(block.timestamp));
@@ -318,7 +318,7 @@ async fn a_status_that_is_not_known_has_its_own_code() {
     let text = status(dir.path(), &[], 2);
     assert!(text.contains("there is no log at"), "{text}");
     let planted = Planted::well(dir.path(), 0).await;
-    // Only the tables have its attempts.
+    // Only the tables have the attempts of a dead webhook.
     planted.write(Topic::WebhooksDead, "1", &example::delivery()).await;
     let Planted { log, tables, .. } = planted;
     drop(tables);

@@ -1,4 +1,5 @@
-//! `tidemark stop`: with a running process, without one, and while the chain is not followed. And unoffered contracts.
+//! `tidemark stop`: with a running process, without one, and while the chain is not followed. Also
+//! contracts that are not offered.
 
 use std::path::Path;
 
@@ -104,7 +105,7 @@ async fn what_is_stopped_pays_nothing_until_it_ends() {
     let health = client.admin("/health?verbose=1").await.unwrap();
     assert_eq!(health["chains"][0]["stopped"][0]["token"], "USDT", "{health}");
 
-    // It survives the process.
+    // The stop survives the process.
     assert!(tidemark.stop().await.success());
     let written = stop(dir.path(), &[WALLET]);
     assert!(written.contains("stopped: written"), "{written}");
