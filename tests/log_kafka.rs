@@ -87,8 +87,8 @@ fn topics_are_made_corrected_and_checked() {
     admin::delete_topics(&config, &LAYOUT, &Topic::ALL).unwrap();
 }
 
-/// With one chain less and one lane more, an old version had the same number of lane partitions, so its topics can be
-/// opened here: records keep their partitions, and groups their positions.
+/// The topics are those of an old version with one chain less. With one lane less, this version has the same number of
+/// lane partitions, so it can open them. Records keep their partitions, and groups their positions.
 #[test]
 fn chains_are_added_at_the_end() {
     let config = on_kafka::config(&on_kafka::brokers());
@@ -203,7 +203,7 @@ fn no_record_is_read_past_a_known_end() {
         page.iter().map(|record| record.offset).collect::<Vec<_>>()
     };
     assert_eq!(offsets(Offset(0)), [Offset(0), Offset(1)]);
-    // Only the end of a transaction is left.
+    // Only the marker of a transaction is left.
     assert_eq!(offsets(Offset(2)), []);
     let (mut fetched, mut next) = (Vec::new(), Offset(0));
     while next < end {
@@ -215,7 +215,7 @@ fn no_record_is_read_past_a_known_end() {
     admin::delete_topics(&config, &LAYOUT, &topics).unwrap();
 }
 
-/// The broker expires the claim of a writer without steps for a week. It is not fenced: it continues with a new
+/// The broker expires the claim of a writer without steps for a week. The writer is not fenced: it continues with a new
 /// producer, as its transactional id has expired too.
 #[test]
 fn a_writer_whose_claim_expired_continues() {
@@ -226,7 +226,7 @@ fn a_writer_whose_claim_expired_continues() {
     let output = at(Topic::Orders, 0);
     let mut writer = log.writer("steps").unwrap();
     writer.commit(vec![record(output, 0)]).unwrap();
-    // Its start makes the first one's producer unusable.
+    // The start of a second writer makes the first one's producer unusable.
     drop(log.writer("steps").unwrap());
     admin::delete_group(&config, &LAYOUT, "steps.claim").unwrap();
     let outcome = writer.commit(vec![record(output, 1)]);
@@ -286,7 +286,7 @@ fn long_steps_are_written_ahead() {
     assert_eq!(numbers(&log, output), [0, 1, 2]);
 
     worker.write_ahead(&mut vec![record(output, 3)]);
-    // A layer above the log must not make this the read that waits for the transaction.
+    // Through a layer, too, `read_ended` must not wait for the open transaction as `read` does.
     let layered = LayeredLog::new(Arc::new(log.clone()), Unchanged);
     assert_eq!(layered.read_ended(output, Offset(0), 10).unwrap().len(), 3);
     // An unfinished step is aborted at once: `read_committed` readers would wait for it.
@@ -313,7 +313,7 @@ fn restarted_brokers_have_every_step() {
 const USER: &str = "tidemark";
 const PASSWORD: &str = "correct-horse";
 
-/// A self-signed certificate for 127.0.0.1, for Java and for us.
+/// A self-signed certificate for 127.0.0.1: the keystore of the broker, and PEM for its clients.
 fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
     let (store, pem) = (dir.join("broker.p12"), dir.join("ca.pem"));
     let keytool = |arguments: &[&str]| {

@@ -26,7 +26,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The folder of a package of ours, which is its name in code; of others, the name.
+/// The folder of a package of this workspace, which is its name in code; for any other package, its name.
 fn folder(package: &str) -> String {
     package.strip_prefix("tidemark-").unwrap_or(package).to_owned()
 }
@@ -131,7 +131,7 @@ fn each_outside_system_has_one_user() {
         ("scylla", &["store", "testkit"]),
         ("alloy-sol-types", &["ingest"]),
         ("alloy-primitives", &["schemas", "ingest", "devnet", "testkit", "tests"]),
-        // The executable's is for the demo's buyer, the tests' for everything they call.
+        // The executable has it for its commands, the demo and the export of traces; tests call everything.
         ("reqwest", &["ingest", "webhooks", "tidemark", "testkit", "tests"]),
     ];
     for (name, uses) in dependencies() {
@@ -311,7 +311,7 @@ fn the_executable_starts_in_thirty_lines() {
 
 #[test]
 fn no_test_is_in_a_doc_comment() {
-    // `cargo xtask test` runs test binaries, and code blocks are in none. Those of examples are no tests.
+    // `cargo xtask test` runs test binaries, which lack code blocks. Those in `examples` are not tests.
     let is_block =
         |line: &str| line.trim_start().starts_with("//") && line.contains(concat!("``", "`"));
     let has_block = |path: &PathBuf| read(path).lines().any(is_block);
@@ -446,7 +446,7 @@ fn citations_resolve() {
             for cited in cited(line, "invariant").iter().filter(|c| !invariants.contains(*c)) {
                 missing("invariant", cited);
             }
-            // It is not in the repository: nobody could read it.
+            // The design document is not in the repository: nobody could read it.
             for cited in [cited(line, "design"), cited(line, "design section")].concat() {
                 missing("design", &cited);
             }
@@ -473,7 +473,7 @@ fn api_docs_name_every_route_and_refusal() {
         }
     };
     let is_api = |path: &PathBuf| {
-        // The console is for people: its pages are no API.
+        // The console is for people: its pages are not an API.
         let others = ["api/src/routes/registry.rs", "api/src/routes/console.rs"];
         path.starts_with("api/src")
             && others.iter().all(|other| path != Path::new(other))

@@ -8,7 +8,8 @@ use crate::scenario::{Scenario, first_about, has_committed};
 use crate::{MATCHING, ORDERS};
 
 impl Scenario {
-    /// Kills the broker while a processor is in a step, and restarts it. Without load, whose writes would wait, too.
+    /// Kills the broker while a processor is in a step, and restarts it. There is no load meanwhile, because its writes
+    /// would wait, too.
     fn lose_broker(&mut self, broker: &mut Server, group: &str, point: &str) {
         let victim = if group == MATCHING { self.a } else { self.b };
         self.hold_at(victim, group, point, 2);

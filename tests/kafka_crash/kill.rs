@@ -111,7 +111,7 @@ impl Scenario {
         println!("the replaced process: {since:?}");
     }
 
-    /// Others join and leave: one is stopped, one is killed.
+    /// Three other processes join and leave, one after another: the second is killed, the others are stopped.
     fn join_and_leave(&mut self) {
         let joiner = self.start("c");
         self.installation.stop(joiner);

@@ -27,7 +27,7 @@ use crate::scenario::Scenario;
 const ROUNDS_AWAY: u32 = 80;
 /// Minimum length of a round.
 const TRADE_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum time of a call meanwhile.
+/// Maximum time of a call during the outage.
 const CALL_MAX: Duration = Duration::from_secs(60);
 
 /// Two projectors as threads.
@@ -101,8 +101,9 @@ async fn assert_away(server: &Server, store: &dyn Store) {
     assert!(matches!(opened, Err(Error::Transient(_))), "{opened:?}");
 }
 
-/// Removes stale list entries, which a reader deletes: of a transfer that failed and returned, and of an ended order
-/// that was paid, if only a later version was written. Rebuilt tables never had them.
+/// Removes stale list entries, which a reader would delete: those of a transfer that failed and returned, and those of
+/// an ended order that was paid, if its paid version was only written together with a later one. Rebuilt tables never
+/// had them.
 fn without_stale_entries(kept: &mut Dump, made: &Dump) {
     for table in ["list_partitions", "transfers_ended", "orders_ended"] {
         let made: BTreeSet<_> = made[table].iter().collect();
@@ -143,7 +144,7 @@ fn tables_are_complete_after_an_outage() {
     assert!(!projectors.are_up_to(&*scenario.installation.log), "there was work for them");
     server.restart().unwrap();
 
-    // Not until all windows have ended: some deposits are to be open.
+    // Does not wait until all windows have ended, so that some deposits are still open.
     scenario.installation.trade(&mut scenario.shop, 10);
     scenario.installation.stop(scenario.a);
     scenario.installation.stop(scenario.b);

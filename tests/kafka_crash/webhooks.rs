@@ -18,9 +18,10 @@ use tokio::task::block_in_place;
 use uuid::Uuid;
 use xtask::{Server, kafka};
 
-/// In section `[log]`: a successor waits briefly.
+/// Settings of section `[log]` with which a successor takes over soon.
 const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
-/// A member without its broker for longer than its session loses its partitions and their attempts.
+/// Settings with a session that outlasts the broker's restart: otherwise the member would lose its partitions and
+/// cancel their attempts.
 const SESSION_LONG: &str = "session_timeout = \"60s\"\ntransaction_timeout = \"30s\"\n";
 
 /// A separate broker, and receivers.

@@ -67,8 +67,8 @@ pub(crate) enum Happening {
     },
     Mine(Mine),
     Fork(Fork),
-    /// Time passes, with all queues read after each block, until every window has ended; or until ended orders are
-    /// forgotten.
+    /// Time passes, with all queues read after each block, until every window has ended; with `long`, until ended
+    /// orders are forgotten.
     Rest {
         long: bool,
     },

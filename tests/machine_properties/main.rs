@@ -181,7 +181,7 @@ fn cases_reach_every_outcome() {
             world == World::Settled && (WILD.contains(what) || RETURNS.contains(what))
         };
         let causes = OrderCause::ALL.iter().map(|cause| cause.as_str());
-        // A deposit never outlives its order's expiry: the order waits for it.
+        // An order expires only after its deposits have ended, so no deposit is closed for this reason.
         let closes = CloseReason::ALL.iter().filter(|r| **r != CloseReason::OrderExpired);
         let closes = closes.map(|reason| reason.as_str());
         let all = statuses.chain(reasons).chain(refusals).chain(causes).chain(closes);

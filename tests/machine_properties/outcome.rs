@@ -26,7 +26,7 @@ impl Play {
         Ok(ledger)
     }
 
-    /// The outcomes against the model.
+    /// Compares the outcomes with the model's prediction.
     pub(crate) fn compare_with_model(&self, ledger: &Ledger<'_>) -> Result<(), String> {
         let prediction = predict(&self.facts);
         let payment_of = |id| {

@@ -159,7 +159,7 @@ impl Play {
         self.pass_time(calm.chain(ended).chain([30 * DAY; 2]), &mut Dice(7))
     }
 
-    /// Ends all disputes, chain by chain: both may then have a payment of one order.
+    /// Ends all disputes, one chain at a time, because both chains may release a payment of the same order.
     fn agree(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         for chain in 0..CHAINS.len() {
             self.chains[chain].agree();
@@ -201,7 +201,7 @@ impl Play {
 
     fn kind(&self, happening: &Happening) -> Kind {
         match *happening {
-            // Without a choice: a waiting transfer changes a chosen deposit's amount.
+            // A create commutes only without a choice: a waiting transfer changes a chosen deposit's amount.
             Happening::Create { choice: None, .. }
             | Happening::Pay(_)
             | Happening::PayAll { .. }
@@ -578,7 +578,7 @@ impl Play {
             let now = self.now.seconds().plus(self.chains[chain].ahead);
             let time = self.chains[chain].time().max(now).plus(12);
             self.chains[chain].mine(transactions, time);
-            // A replacement as old as the retracted payment would be too old to be seen.
+            // The replacement has a present time: as old as the retracted payment, it would be too old to be seen.
             self.mine_and_read(chain, (depth, 12, 0), dice)?;
         }
         self.read(dice)

@@ -91,10 +91,10 @@ impl World {
                 cents_most: 1,
             },
             Self::Settled => Terms {
-                // Transfers are decided before its end: how long they reserve an amount is
-                // undetermined.
+                // Transfers are decided before the late window ends: how long they reserve an amount
+                // is undetermined.
                 late_window_seconds: u32::try_from(9 * LEAP + 500).unwrap(),
-                // A choice may be read before blocks that were mined earlier.
+                // No head is too old: a choice may be read before blocks that were mined earlier.
                 head_age_max_seconds: 100 * LEAP as u32,
                 cents_most: 1,
             },

@@ -64,7 +64,7 @@ async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -
     let base = format!("http://{}", tidemark.address());
     let variables = [("BASE", &*base), ("CHAIN", &chains[0].rpc), ("WEBHOOK", merchant.url())];
     play(script, &[&variables, more_variables].concat()).await;
-    // The page may precede the webhooks.
+    // The page may show a payment before its webhook arrives.
     eventually("the webhooks of what was paid", || async {
         let paid = tidemark.client().admin("/orders?status=paid&limit=200").await.ok()?;
         let is_announced =

@@ -1,5 +1,5 @@
-//! Every state of the page, from rows alone: `states.cjs` opens each of [`STATES`], inspects it, and fails for texts of
-//! the page in no state.
+//! Every state of the page, from rows alone: `states.cjs` opens each of [`STATES`], inspects it, and fails if a text
+//! of the page is in no state.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -391,7 +391,7 @@ impl Shop {
     }
 }
 
-/// Each wallet is watched up to a head of now.
+/// Each wallet is watched, up to a head of the present time.
 fn followed() -> impl Iterator<Item = Change> {
     use Blockchain::{Base, Eth, Polygon, Tron};
     [Eth, Polygon, Tron, Base].into_iter().flat_map(|blockchain| {

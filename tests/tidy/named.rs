@@ -86,7 +86,7 @@ impl Tests {
         Self(files("rs").into_iter().filter(|path| !is_tidy(path)).map(of).collect())
     }
 
-    /// `Error` is ambiguous: a test of another crate must name the crate.
+    /// `true` if a test names the item. `Error` is ambiguous, so a test of another crate must also name the crate.
     fn name(&self, (path, name): &Item) -> bool {
         let folder = path.components().next().unwrap();
         let crate_name = folder.as_os_str().to_str().unwrap();

@@ -65,7 +65,7 @@ fn statement(lines: &[Line<'_>]) -> String {
     joined(&lines[..end])
 }
 
-/// A time-out as a pause: without another condition, or with its result unused.
+/// `true` if a time-out serves as a pause: it has no other condition, or its result is unused.
 fn is_pause(statement: &str) -> bool {
     let is_limited = ["timeout(", "timeout_at("].iter().any(|word| statement.contains(word));
     let is_used = [".unwrap", ".expect(", "?;", ".is_err()", ".is_ok()"];
@@ -103,7 +103,7 @@ fn endless(path: &Path, text: &str) -> Vec<String> {
     let found = (0..lines.len()).filter(|at| {
         let asks = joined(block(&lines[*at..]));
         let polls = ["yield_now()", ".tick().await"].iter().any(|word| asks.contains(word));
-        // Sends in pieces, until the peer closes.
+        // A loop that sends in pieces ends when the peer closes.
         is_loop(&lines[*at]) && polls && !asks.contains("write_all(") && !has_deadline(&lines, *at)
     });
     let found = found.filter(|at| !is_explained(&lines[..*at], NO_DEADLINE));
@@ -125,7 +125,7 @@ fn has_deadline(lines: &[Line<'_>], at: usize) -> bool {
 fn tests_wait_for_conditions_not_for_time() {
     let banned =
         [concat!("thread::", "sleep"), concat!("time::", "sleep("), concat!("park_", "timeout")];
-    // A broker's clock, retrying writers, and a worker without an event.
+    // May park: for a broker's clock, between retries and checks, and in a worker without an event.
     let allowed = ["on_kafka.rs", "restarts.rs", "scripted.rs", "wait.rs"];
     let mut found = Vec::new();
     for path in files("rs").into_iter().filter(|path| !path.starts_with("tests/tidy")) {

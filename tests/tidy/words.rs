@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{assert_none, cells, files, hits, read, root, rows};
 
-/// For reading in terminals. Rows of tables are not wrapped.
+/// The page is read in terminals, too. Rows of tables are not wrapped.
 #[test]
 fn architecture_is_wrapped() {
     let text = read(Path::new("ARCHITECTURE.md"));
@@ -30,8 +30,8 @@ fn glossary_defines_each_word_once_with_an_owner() {
     assert!(words.len() >= 10, "only {words:?}");
 }
 
-/// Prose of a file, with words in lower case between spaces: of Rust code its comments, its texts
-/// and the words of its names, with a bar between two names.
+/// Prose of a file, with words in lower case between spaces. Rust code has its comments, its texts
+/// and the words of its names as prose, with a bar between two names.
 fn prose(path: &Path) -> String {
     #[derive(Clone, Copy, PartialEq)]
     enum Part {
