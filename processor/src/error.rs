@@ -2,8 +2,8 @@
 
 use crate::machine::Broken;
 
-/// Error with which a machine's runner stopped. All of them are fatal: nothing of the step is
-/// committed, a restart resumes from the last committed step.
+/// Error with which a machine's runner stopped. All are fatal: a restart resumes from the last
+/// committed step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log cannot be used.

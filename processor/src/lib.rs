@@ -1,13 +1,14 @@
 //! The processor: matching joins transfers with deposits, orders decide what pays them.
 //!
-//! Reads `transfers.raw`, `deposits.commands` (matching) and `orders.commands` (orders). Writes `transfers.*`,
-//! `deposits`, `orders`, the two command topics, `alerts`, its changelogs, and each step's inputs.
-//! **Invariants:** outputs depend on its inputs alone and are committed in one step with its input positions; a state
-//! restored from the changelog equals the state that was lost.
+//! Reads `transfers.raw`, `deposits.commands` (matching) and `orders.commands` (orders). Writes the other
+//! `transfers.*`, `deposits`, `orders`, both command topics, `chains`, `alerts`, `dead-letters`, its changelogs, and
+//! the inputs of each step. **Invariants:** outputs depend on its inputs alone and are committed in one step with its
+//! input positions; a state restored from the changelog equals the state that was lost.
 //!
-//! An invariant that does not hold where money moves ends the partition before the step is committed.
+//! Machines check the invariants where money moves; a breach stops the processor before the step is committed.
 //!
-//! Deliberately not here: configuration and time (both arrive in records), tables, webhooks, chains.
+//! Deliberately not here: configuration (it arrives in records), tables, webhooks, chains. Time arrives in records too;
+//! only the timers of orders need the clock.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 

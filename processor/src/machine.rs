@@ -10,8 +10,8 @@ use schemas::{Blockchain, CodecError, OrderId, Stablecoin, UnixSeconds, UnknownR
 
 use matching::Share;
 
-/// Reason of a forgotten order's refusal of a transfer, which may have paid it. No other refusal of
-/// an order has this reason.
+/// Reason with which the settle of a forgotten order is refused. No other settle is refused with it, so the lane can
+/// distinguish this case: the transfer may have paid that order before.
 const FORGOTTEN: UnknownReason = UnknownReason::NoDeposit;
 
 /// Ends a function with [`Broken`] if the rule `$number` of `docs/internals/invariants.md` does not hold.
@@ -27,8 +27,8 @@ pub mod matching;
 pub mod orders;
 mod table;
 
-/// A rule of `docs/internals/invariants.md` does not hold: this program is wrong, or its state is damaged. It is
-/// checked where money moves, also in release. Nothing of the step may be committed.
+/// A rule of `docs/internals/invariants.md` does not hold: this program is wrong, or its state is damaged. Rules are
+/// checked where money moves, in release builds too. Nothing of the step may be committed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invariant {invariant} is broken: {what}")]
 pub struct Broken {
@@ -47,10 +47,10 @@ impl Broken {
 /// Reason why an entry of the changelog cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The machine never writes such a key, or not with this entry.
+    /// The key is not of this machine, or its entry is one that the machine never writes under it.
     #[error("{0:?} is no key of this changelog, or has the entry of another key")]
     Key(String),
-    /// Its value is no entry.
+    /// The value cannot be decoded.
     #[error("entry {0:?}: {1}")]
     Value(String, CodecError),
     /// It contradicts the entries before it.
@@ -58,8 +58,8 @@ pub enum RestoreError {
     Broken(#[from] Broken),
 }
 
-/// A state machine over one partition of the log. The runner commits its effects, its changes and
-/// its input in one step, or undoes it.
+/// A state machine over one partition of the log. The runner commits its effects, its changes and the input position in
+/// one step; if the log aborts the step, the runner undoes the changes.
 pub trait Machine: Clone + Debug {
     /// Type of its inputs.
     type Input: Clone + Debug;
@@ -96,8 +96,7 @@ pub trait Machine: Clone + Debug {
     /// [`RestoreError`]: the state is unusable.
     fn restore(&mut self, key: &str, entry: Option<&Self::Entry>) -> Result<(), RestoreError>;
 
-    /// The whole state as changelog entries, in a fixed order: two states are equal exactly when these
-    /// are.
+    /// The whole state as changelog entries, in a fixed order: two states are equal exactly when their snapshots are.
     fn snapshot(&self) -> Vec<(String, Self::Entry)>;
 
     /// Share of amounts in use for each coin on its chain. Only measured, not a part of its state.
@@ -113,8 +112,8 @@ pub trait Machine: Clone + Debug {
     /// Number of rows it holds.
     fn rows(&self) -> usize;
 
-    /// Orders with a timer due at this time, earliest first, at most this number. Each needs a `tick` on the log. Of the orders
-    /// to be forgotten only one is returned: its tick forgets the others too.
+    /// Orders with a timer due before `now`, earliest first, at most `max`. Each needs a `tick` on the log. They follow
+    /// one of the orders to be forgotten, if any: its tick also forgets the others.
     fn due(&self, _now: UnixSeconds, _max: usize) -> Vec<OrderId> {
         Vec::new()
     }

@@ -54,7 +54,7 @@ pub trait Wire: Machine {
         None
     }
 
-    /// The alert that an effect is, if it is one.
+    /// The alert, if the effect is one.
     fn alert(_effect: &Self::Effect) -> Option<&Alert> {
         None
     }
@@ -114,7 +114,7 @@ pub fn changelog<M: Wire>(machine: &M, partition: Partition) -> Result<Vec<NewRe
 /// Restores a changelog entry into the machine.
 ///
 /// # Errors
-/// [`RestoreError`] if it is no entry of this machine, or contradicts those before it.
+/// [`RestoreError`] if the entry is not of this machine, or contradicts those before it.
 pub fn restore<M: Wire>(
     machine: &mut M,
     key: &[u8],

@@ -44,8 +44,8 @@ pub use relaid::{lane_anew, lane_of, wallet_of};
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
-/// Retention of an orphaned transfer after its block, if it has a verdict, or if an order that has
-/// not replied may count on it. Its transaction may be mined again, and must not pay twice.
+/// Retention, counted from its block, of a transfer that an order without a reply may count on, and of an orphaned one
+/// with a verdict: its transaction may be mined again, and must not pay twice.
 pub const FORGET_ORPHANED_SECONDS: i64 = 30 * FORGET_SECONDS;
 
 /// Chain time after which an unanswered request to an order is repeated. Replies take seconds.
@@ -199,7 +199,7 @@ impl State {
         MatchingEntry::Lane(self.lane.clone())
     }
 
-    /// Partition in new ids of the lane.
+    /// Partition number in new ids; another one than the lane's own after a change of the number of lanes.
     fn id_partition(&self) -> Partition {
         let other = self.lane.id_partition.and_then(|number| u32::try_from(number).ok());
         other.map_or(self.partition, Partition)
@@ -215,7 +215,7 @@ impl State {
         self.command_order_by((order_id, None), self.now, body);
     }
 
-    /// The same, with the api command that waits for the reply.
+    /// Commands an order. `command_id` is that of the api command that waits for the order's reply, if any.
     fn command_order_by(
         &mut self,
         (order_id, command_id): (OrderId, Option<CommandId>),
@@ -242,7 +242,7 @@ impl State {
         self.deposits.put(row)
     }
 
-    /// Takes an input, whose effects [`State::effects`] gets.
+    /// Applies an input, and appends its effects to [`State::effects`].
     fn take(&mut self, input: &Input) -> Result<(), Broken> {
         self.now = input.time();
         match input {

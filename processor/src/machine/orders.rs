@@ -1,8 +1,9 @@
 //! Orders: the only arbiter of whether an order is paid, expired or cancelled.
 //!
-//! pending -> paid | expired | cancelled. From any state: mark-paid, and a transfer that an operator attaches. Expired
-//! or cancelled -> paid where the shop accepts late payments. Everything else leaves a terminal order as it is.
-//! Whatever deposits an order has, the first settle wins. Ended orders are forgotten in time.
+//! pending -> paid | expired | cancelled. Any state -> paid by mark-paid, or by a transfer that an operator attaches.
+//! Expired or cancelled -> paid where the shop accepts late payments. Everything else leaves a terminal order as it is.
+//! Whatever deposits an order has, the first settle wins. Ended orders are forgotten [`KEPT_SECONDS`] after their late
+//! window.
 //!
 //! **Invariants** (`docs/internals/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states are
 //! final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its
@@ -138,7 +139,7 @@ pub struct State {
 }
 
 impl State {
-    /// No orders.
+    /// Creates a state without orders.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -214,7 +215,7 @@ impl State {
     }
 
     /// Decides a settle: the first one pays. An order that an operator marked paid without a transfer also accepts one
-    /// of its candidates: that is no second payment.
+    /// of its candidates, since no transfer has paid it yet.
     fn settle(
         &mut self,
         mut row: OrderRow,
@@ -243,7 +244,8 @@ impl State {
             Ok(end) => end,
             Err(reason) => {
                 self.effects.push(refuse(command, settle, reason));
-                // A repeated settle gets the same reply, even if the order is marked paid since.
+                // The transfer leaves the candidates, so that a repeated settle is refused again even if the order is
+                // marked paid meanwhile.
                 return self.candidate_gone(row, command, payer);
             }
         };
@@ -298,7 +300,7 @@ impl State {
         Ok(row)
     }
 
-    /// Takes a command, whose effects [`State::effects`] gets.
+    /// Applies a command, and appends its effects to [`State::effects`].
     fn take(&mut self, command: &OrderCommand) -> Result<(), Broken> {
         use OrderCommandBody as Body;
         let row = match (&command.body, self.orders.get(command.order_id)) {
@@ -419,12 +421,12 @@ fn is_active(deposit: &OrderDeposit) -> bool {
     matches!(deposit.state, DepositState::Requested | DepositState::Open)
 }
 
-/// `true` if a lane may reserve an amount for it, by the order's state.
+/// `true` if a lane may reserve an amount for it, as far as the order knows.
 fn is_reserved(deposit: &OrderDeposit) -> bool {
     matches!(deposit.state, DepositState::Open | DepositState::Replaced)
 }
 
-/// `true` if a deposit may still be paid, by the order's state.
+/// `true` if a deposit may still be paid, as far as the order knows.
 fn is_awaited(deposit: &OrderDeposit) -> bool {
     is_active(deposit) || is_reserved(deposit)
 }
@@ -449,7 +451,7 @@ fn answer(command: &OrderCommand, settle: &Settle, body: DepositCommandBody) -> 
     to_lane(command, (settle.blockchain, settle.wallet_address), settle.slot, body)
 }
 
-/// Command to the lane of a wallet, as a command to the order requires.
+/// Command to the lane of a wallet, with the time of the command to the order that causes it.
 fn to_lane(
     command: &OrderCommand,
     (blockchain, wallet_address): (Blockchain, Address),

@@ -146,7 +146,7 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
         self.filtered(|_| true)
     }
 
-    /// Rows of a kind, in the order of their keys.
+    /// Rows that pass a test, in the order of their keys.
     pub(super) fn filtered(&self, is: impl Fn(&V) -> bool) -> Vec<&V> {
         let mut rows: Vec<_> = self.rows.iter().filter(|row| is(row)).collect();
         rows.sort_unstable_by_key(|row| row.key());

@@ -1,6 +1,5 @@
-//! Positions up to which a state has read its inputs. The changelog has them, beside the group: if
-//! somebody set the group's position back, inputs would be taken a second time; if forward, some
-//! would never be taken.
+//! Positions up to which a state has read its inputs. The changelog has them too, to detect a position of the group
+//! that somebody changed: set back, inputs would be taken a second time; set forward, some would never be taken.
 
 use std::fmt;
 
@@ -43,9 +42,9 @@ impl Positions {
         self.0.iter().find(|(of, _)| *of == topic).map(|(_, next)| *next)
     }
 
-    /// Returns the reason if the group does not continue where this state ends. A position that the
-    /// processor committed may differ: steps that change no row move the group alone, and a step of
-    /// the last owner may end during the restore. The log detects that.
+    /// Returns the reason if the group does not continue where this state ends. A position that the processor committed
+    /// may differ: steps that change no row move the group alone, and a step of the last owner may end during the
+    /// restore, which the log detects itself.
     pub(super) fn misfit(&self, group: &str, input: &Assigned) -> Option<String> {
         let of = input.partition;
         let known = self.of(of.topic)?;

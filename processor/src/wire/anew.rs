@@ -12,10 +12,10 @@ pub fn is_lane(key: &[u8]) -> bool {
     key == LANE_KEY.as_bytes()
 }
 
-/// The entry of a lane, as of [`lane_anew`]. `newest` is the value of its last one.
+/// The entry of a lane, made by [`lane_anew`]. `newest` is the value of its last entry.
 ///
 /// # Errors
-/// [`CodecError`] if that cannot be read.
+/// [`CodecError`] if `newest` cannot be read.
 pub fn lane(
     partition: Partition,
     newest: Option<&[u8]>,
@@ -29,11 +29,11 @@ pub fn lane(
     NewRecord::encode(Topic::MatchingChangelog, partition, key, &entry)
 }
 
-/// The entry of an order: no version is reused, nor the id of a webhook derived from it. `newest` is the value of its
-/// last one.
+/// The entry of an order, with a version that it never had: no version is reused, nor the id of a webhook derived from
+/// it. `newest` is the value of its last entry.
 ///
 /// # Errors
-/// [`CodecError`] if that cannot be read.
+/// [`CodecError`] if `newest` cannot be read.
 pub fn order(
     partition: Partition,
     key: &[u8],

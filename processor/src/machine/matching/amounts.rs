@@ -1,8 +1,8 @@
 //! Choice of a deposit's amount.
 //!
 //! The amount alone identifies the order that a transfer pays. So an amount that a payer may send by mistake (the plain
-//! price, or a rounded one) is assigned only where a rule requires it. All others get random digits: nobody can request
-//! the amount of a payment that he has seen on the chain.
+//! price, or a rounded one) is assigned only where a rule requires it. Every other deposit gets unpredictable digits,
+//! so that nobody can request the amount of a payment seen on the chain.
 
 use schemas::record::{AmountRule, DepositCommand, OpenDeposit};
 use schemas::{Address, Amount, CloseReason, Draws};
@@ -12,8 +12,8 @@ use super::deposits::{DepositRow, Holder, Price};
 
 /// Maximum number of amounts tried of each kind: with digits alone, and with cents.
 const TRIES: u64 = 64;
-/// Minimum chain time after its close at which a deposit that still keeps its amount can lose it to another order. A
-/// shorter late window frees the amount earlier.
+/// Minimum chain time between a deposit's close and the reuse of its amount by another order. A shorter late window
+/// frees the amount earlier.
 const REUSE_AFTER_SECONDS: i64 = 3600;
 /// One cent, in parts of an [`Amount`] (10^-18).
 const CENT: u128 = 10_u128.pow(16);
@@ -47,8 +47,8 @@ impl Share {
 }
 
 impl State {
-    /// Chooses the first amount that is free or the order's own. If there is none, reuses that of the deposit that
-    /// closed first, of a paid one if possible, at least [`REUSE_AFTER_SECONDS`] ago.
+    /// Chooses the first amount that is free or the order's own. If there is none, reuses the amount of a deposit that
+    /// closed at least [`REUSE_AFTER_SECONDS`] ago: a paid one if possible, then the one closed for longest.
     pub(super) fn give_amount(
         &mut self,
         command: &DepositCommand,
@@ -97,7 +97,7 @@ impl State {
     }
 
     /// `true` if the row is a deposit of the same order whose amount may be taken over: a replaced one without a
-    /// waiting transfer, whose contracts still pay; or, if the command is a duplicate, a later one.
+    /// waiting transfer, whose contracts the new deposit accepts too; or, if the command is a duplicate, a later one.
     fn is_own(&self, row: &DepositRow, command: &DepositCommand, open: &OpenDeposit) -> bool {
         let pay_still = self.deposits.contracts(row).iter().all(|of| open.contracts.contains(of));
         let gave_back = row.is_replaced() && !self.transfers.holds(row.id) && pay_still;
@@ -153,7 +153,8 @@ mod tests {
 
     use super::*;
 
-    /// No amount of a rule is the plain one, ends in zero, lies above the limit, or is tried needlessly twice.
+    /// No raise exceeds the limit. If the rule has digits, none is zero or ends in zero. Short lists have no
+    /// duplicates.
     #[test]
     fn raises_are_within_their_rule() {
         let mut bytes = [0; 32];

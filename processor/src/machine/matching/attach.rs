@@ -11,7 +11,7 @@ use super::{ASK_AGAIN_SECONDS, ATTACHED_KEPT_SECONDS, Broken, State};
 
 impl TransferRow {
     /// `true` if it may pay the order that an operator names: it is confirmed, included, and pays nothing. If an order
-    /// has not replied to its settle, only that order may get it, as it may have accepted it.
+    /// has not replied to its settle, only that order may get the transfer: it may have accepted it.
     fn is_attachable(&self, order: OrderId) -> bool {
         self.status == TransferStatus::NoMatchedDeposit
             && self.is_included()
@@ -54,7 +54,7 @@ impl State {
                 self.ask_attached(row, order, asked_at)?;
                 self.command_attach(&row, order, asked_at, (id, ended));
             }
-            // A repeated command, or another one for the same order: sent again.
+            // A repeated command, or another one for the same order: the attach request is sent again.
             Some(row) if row.order == Some(order) && row.may_ask_again() => {
                 if row.is_attaching() && row.asked_at < Some(now) {
                     self.ask_attached(row, order, now)?;
@@ -75,7 +75,7 @@ impl State {
         self.time().max(self.now.seconds()).plus(ATTACHED_KEPT_SECONDS)
     }
 
-    /// Row of a forgotten transfer, from the operator's copy of the tables. Forgotten transfers are final.
+    /// Row of a forgotten transfer, from the table row in the command. Forgotten transfers are final.
     fn remembered(&self, transfer: &Transfer) -> Option<TransferRow> {
         let is_named_here = transfer.transfer_id.partition() == self.id_partition();
         // The id may be from before a move to another number of lanes: then the wallet identifies the lane.
@@ -142,8 +142,8 @@ impl State {
             let match_deadline = Some(self.time().plus(ASK_AGAIN_SECONDS));
             return self.transfers.put(TransferRow { match_deadline, ..row });
         }
-        // Despite clock skew, no request is older than the previous one: a refusal of an earlier request would count as
-        // its reply.
+        // The time of requests never goes back, even with clock skew: otherwise a refusal of an earlier request would
+        // count as the reply to this one.
         let asked_at = row.asked_at.map_or(self.now, |at| at.max(self.now));
         self.command_attach(&row, order, asked_at, (None, None));
         self.ask_attached(row, order, asked_at)

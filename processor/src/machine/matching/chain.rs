@@ -222,8 +222,8 @@ impl State {
     }
 
     /// Orphans all transfers above the head of a new epoch, also those that ingest could not retract as their records
-    /// are gone. They wait to be seen again. Deposits that opened above count as opened at this head, as the new blocks
-    /// are younger.
+    /// are gone. They wait to be seen again. Deposits that opened above count as opened at this head: the blocks that
+    /// replace the old ones are younger.
     pub(super) fn orphan_above(&mut self, record: &ChainRecord) -> Result<(), Broken> {
         for id in self.transfers.included_above(record.block.number) {
             let old = *self.transfers.named(id)?;
@@ -304,7 +304,8 @@ impl State {
         let row = TransferRow {
             status: TransferStatus::WaitingForMatch,
             updated_at: old.updated_at.next(self.now),
-            // No deposit that opens later could match it.
+            // Counted from the block, not the confirmation: no deposit that opens after the block can match the
+            // transfer.
             match_deadline: Some(old.block.timestamp.plus(self.lane.match_window_seconds)),
             ..old
         };

@@ -16,7 +16,7 @@ impl State {
         self.time_or(self.now)
     }
 
-    /// Chain time, or this one before the first head.
+    /// Chain time, or `other` before the first head.
     pub(super) fn time_or(&self, other: UnixMicros) -> UnixSeconds {
         self.chain_time().unwrap_or(other.seconds())
     }
@@ -115,8 +115,8 @@ impl State {
         }
     }
 
-    /// Closes a deposit, or reports its outcome. The outcome of a closed or replaced one is repeated; of a forgotten
-    /// one, only that it is closed.
+    /// Closes a deposit, or reports its outcome: an earlier close is repeated, and for a forgotten deposit the reply
+    /// has the reason in the command.
     pub(super) fn close(
         &mut self,
         command: &DepositCommand,
@@ -135,8 +135,8 @@ impl State {
                 return Ok(());
             }
         };
-        // A replaced deposit stays open while a payment for it is seen. The reply repeats that it
-        // is open, as each reply shows when its request was read.
+        // This deposit stays open: only chain time expires it, and a payment seen for it keeps another choice from
+        // replacing it. The reply reports it as open.
         if !ends && (reason == CloseReason::Expired || self.transfers.holds(row.id)) {
             self.answer_again(&row);
             return Ok(());
@@ -214,8 +214,8 @@ impl State {
         self.publish(TransferStage::Matched, row)
     }
 
-    /// Takes a reply that came after the transfer failed or became unknown, and raises an alert. The transfer pays that
-    /// order if it is confirmed, or once it is confirmed again.
+    /// Takes an acceptance that came after the transfer failed or became unknown, and raises an alert. The transfer
+    /// pays that order if it is confirmed, or once it is confirmed again.
     fn settled_late(&mut self, command: &DepositCommand, id: TransferId) -> Result<(), Broken> {
         let order = command.order_id;
         let Some(mut row) = self.unanswered(id, order) else {

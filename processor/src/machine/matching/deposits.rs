@@ -39,7 +39,7 @@ pub(super) struct DepositRow {
     pub(super) closed: Option<Closed>,
 }
 
-/// Progress of its lane when a deposit opened. Records before it are older, regardless of clocks.
+/// Position of the lane when a deposit opened. Transfers before it are older than the deposit, whatever the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opening {
     /// Height of its head; after a rewind below it, height of the rewind's head, as the blocks that replace the old

@@ -7,8 +7,8 @@ use super::{Broken, Effect, State};
 
 /// Minimum chain time between two progress records, in either direction: a rewind takes chain time back.
 const PROGRESS_SECONDS: u64 = 30;
-/// Chain time without an ignored head after which its alert ends. Of two ingestors, one may lag for
-/// long while the heads of the other are accepted.
+/// Chain time without an ignored head after which its alert ends. Long, since of two ingestors one may lag for long
+/// while the heads of the other are accepted: the alert must not end in between.
 const QUIET_SECONDS: u64 = 3_600;
 /// Minimum chain time before the time of another ignored head is recorded.
 const NOTED_SECONDS: u64 = 600;
@@ -93,7 +93,7 @@ impl State {
         self.publish_lane()
     }
 
-    /// Publishes the lane's progress and its stops in force; deferred to the first head if none.
+    /// Publishes the lane's progress and its stops in force. Before the first head, that is deferred to it.
     pub(super) fn publish_lane(&mut self) -> Result<(), Broken> {
         let Some(head) = self.lane.head else {
             self.lane_mut().progress_due = true;

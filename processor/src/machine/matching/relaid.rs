@@ -57,7 +57,7 @@ pub fn lane_of(
         let more: Vec<_> = other.stopped.iter().filter(is_new).copied().collect();
         lane.stopped.extend(more);
     }
-    // Readers need the new lane's watches.
+    // Progress is due with the next head: readers need the new lane's watches.
     (lane.progress_time, lane.progress_due) = (None, true);
     lane.sequence = lane.sequence.max(sequence);
     lane.id_partition = Some(ids.0.cast_signed());

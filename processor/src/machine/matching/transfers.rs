@@ -85,8 +85,7 @@ impl TransferRow {
         )
     }
 
-    /// `true` if it was forgotten before its retract: its verdict is unknown, and it is not
-    /// published.
+    /// `true` if it was forgotten before its retract: its verdict is lost, and the row is never published.
     pub(super) fn is_nameless(&self) -> bool {
         self.status == TransferStatus::NoMatchedDeposit && self.reason.is_none()
     }
@@ -141,7 +140,7 @@ impl TransferRow {
     }
 }
 
-/// Order of transfers at one height or deadline: by log index, then id. Any order would do.
+/// Order of transfers at one height or deadline: by log index, then id. Any deterministic order would do.
 type Place = (i32, TransferId);
 /// An entry of an index by height.
 type Height = (i64, Place);
@@ -319,7 +318,7 @@ impl Transfers {
         to_height(&self.index.orphan_due, number)
     }
 
-    /// Transfers whose wait for a deposit ended before `now`.
+    /// Transfers whose wait for a deposit, or for the reply of an order, ended before `now`.
     pub(super) fn unmatched_before(&self, now: UnixSeconds) -> Vec<TransferId> {
         before(&self.index.deadlines, now).map(|(_, id)| id).collect()
     }

@@ -26,15 +26,15 @@ impl DepositRow {
         }
     }
 
-    /// `true` if the lane had the transfer or its block when it opened: the sender meant another
-    /// payment.
+    /// `true` if the lane had the transfer or its block when this deposit opened: the transfer was meant for something
+    /// else.
     fn is_after(&self, row: &TransferRow) -> bool {
         let Opening { above, position } = self.opening;
         row.listed_at < position || row.block.number <= above
     }
 
-    /// `true` if a transfer of its amount may pay it, or was tied to it when its order was paid: an
-    /// operator may have marked it paid.
+    /// `true` if a transfer of its amount may pay it, or was tied to it when its order was paid: an operator may have
+    /// marked the order paid.
     pub(super) fn admits(&self, row: &TransferRow) -> bool {
         self.takes() || (self.is_order_paid() && row.deposit == Some(self.id))
     }
@@ -73,8 +73,7 @@ impl State {
             None => self.reserved_for(&row),
         };
         let is_stopped = self.is_held_up(&row);
-        // While a deposit holds this amount for this sender no other can open for it, so waiting would
-        // change nothing.
+        // While a deposit holds this amount for this sender no other can open for it, so the verdict need not wait.
         let Some(deposit) = holder else {
             if is_stopped {
                 let order = row.candidate_order.or_else(|| meant_for(self.likeliest(&row), &row));
@@ -195,7 +194,7 @@ impl State {
         candidate_order: Option<OrderId>,
     ) -> Result<(), Broken> {
         if row.settling {
-            row.deposit = None; // The order itself refused.
+            row.deposit = None; // The order refused, and needs no `CandidateGone`.
         } else {
             self.untie(&mut row)?;
         }

@@ -8,7 +8,7 @@ use schemas::{Address, CommandId, DepositState, OrderCause, RefusalReason, UnixS
 use super::deposit::to_lane_of;
 use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_active, is_awaited};
 
-/// Maximum number of choices of an order that wait for lanes. A stopped lane answers none.
+/// Maximum number of choices of an order that wait for replies of lanes. A stopped lane would let them accumulate.
 pub const PENDING_MAX: usize = 16;
 
 impl State {
@@ -25,7 +25,7 @@ impl State {
         let same = row.order.deposits.iter().find(|d| is_for(d, payment) && is_active(d));
         match same.map(|deposit| (deposit.slot, deposit.state)) {
             Some((_, DepositState::Open)) => self.reply(row, command, OrderCause::PaymentRepeated),
-            // Without a reply its sender retries.
+            // Dropped: the sender retries.
             Some(_) if row.pending.len() >= PENDING_MAX => Ok(()),
             Some((slot, _)) => {
                 // Requested already: this choice gets the same reply. It makes no request itself, so it keeps no
@@ -90,8 +90,8 @@ impl State {
             return Ok(()); // Already answered, or another wallet is asked by now.
         }
         let asked_at = row.pending.iter().find(|choice| choice.slot == slot).map(|c| c.asked_at);
-        // A reply has the time of its request. A wallet also replies to a repeated request, and may open then: only its
-        // last refusal counts.
+        // A refusal has the time of its request, and counts only for the newest one: the lane also replies to a
+        // repeated request, and may open the deposit then.
         if asked_at.is_some_and(|at| command.issued_at.seconds() < at) {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use schemas::{DepositId, OrderId, TransferId};
 
 use super::rows::RowNumber;
 
-/// Number of keys of a page: a page with a single key left costs four kilobytes.
+/// Number of keys of a page: a page with a single key left costs eight kilobytes.
 const PAGE_KEYS: i64 = 1024;
 
 /// Key of rows, with its type of directory.

@@ -13,8 +13,9 @@ const SCAN_MAX: usize = 4096;
 type Rank = (Likeness, u128);
 
 impl Deposits {
-    /// The likeliest deposit that passes `is`, and the best rank of a deposit of another order. Both are needed: if a
-    /// fee was deducted from the payment, the lowest amount is the nearest, even if another customer paid.
+    /// The likeliest deposit that passes `is`, and the best rank of a deposit of another order. The rank shows whether
+    /// the likeliest is clearly ahead: if a fee was deducted, the lowest amount is the nearest, even if another
+    /// customer paid.
     pub(in crate::machine::matching) fn likeliest(
         &self,
         (wallet, stablecoin, sent): Price,
