@@ -174,7 +174,7 @@ pub(crate) fn attach_again(order_letter: char, transfer: i64, value: &str) -> Or
     OrderCommand { command_id: None, ..attach(order_letter, 0, transfer, value) }
 }
 
-/// The lane refuses an operator's attach: the transfer may pay nothing.
+/// The lane refuses an operator's attach: the transfer must not pay this order.
 pub(crate) fn attach_refused(order_letter: char, id: u128) -> OrderCommand {
     at(1090, order_letter, id, OrderCommandBody::AttachRefused(None))
 }

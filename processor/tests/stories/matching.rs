@@ -28,7 +28,8 @@ use schemas::{CloseReason, Draws, Stablecoin, TransferStatus, UnknownReason};
 use tidemark_processor::machine::matching::{Effect, Input, State};
 use tidemark_processor::machine::{Machine, RestoreError};
 
-/// Effects of most stories: order A's deposit #1 opens, transfer #2 for it is seen, is confirmed, pays; it expires.
+/// Effects of most stories: order A's deposit #1 opens, transfer #2 for it is seen, is confirmed, and pays; or the
+/// deposit expires.
 const OPEN_A: &str = "deposit #1 open 10.00 for A/0; to A: opened /0 #1 10.00";
 const SEEN_A: &str = "to A: seen #2; detected #2 @110 for #1";
 const ASKED_A: &str = "confirmed #2 @110 for #1; to A: settle #2 /0 #1";

@@ -87,7 +87,7 @@ fn replaced() -> Book {
     )
 }
 
-/// The same after that was done, at version 6.
+/// The same after the lane has closed that deposit as replaced, at version 6.
 fn given_up() -> Book {
     replaced().then(
         closed('A', 0, CloseReason::Replaced),
@@ -148,7 +148,7 @@ fn every_command() -> Vec<OrderCommand> {
     ]
 }
 
-/// Gives every command about an order that the book lacks: it only refuses to settle.
+/// Sends every command about an order that the book lacks: only the settle gets a reply, a refusal.
 #[track_caller]
 fn knows_nothing(mut book: Book) -> Book {
     for command in every_command() {

@@ -33,7 +33,7 @@ fn it_asks_the_order_and_pays_it() {
     let (lane, row) = underpaid();
     lane.then(attach('A', 7, &row), ASKS)
         .then(attached('A', row.transfer_id), "matched #2 @110 paid A by #3")
-        // Both have their replies.
+        // The request has its reply: later ones have no effect.
         .then(attached('A', row.transfer_id), "")
         .then(attach_refused('A', row.transfer_id), "")
         // Two orders count on it: alert.
@@ -50,7 +50,7 @@ fn an_order_that_is_paid_leaves_it_as_it_was() {
         .then(attached('B', row.transfer_id), "matched #2 @110 paid B by #3");
 }
 
-/// Invariant 5: a repeated refusal is no reply to the next request, which is later or has the time of the refusal.
+/// Invariant 5: a repeated refusal does not end the next request, whether that is later or has the time of the refusal.
 #[test]
 fn a_refusal_answers_no_later_question() {
     for seconds in [2000, 1000] {

@@ -48,8 +48,9 @@ fn a_head_that_is_behind_is_ignored_and_reported_once() {
         .then(head(129), "");
 }
 
-/// An ingestor that lags another one writes such heads for ever. The one 600 s after the last is noted
-/// (`NOTED_SECONDS`). The alert stays after 3,590 s without such a head, and ends after 3,600 s (`QUIET_SECONDS`).
+/// An ingestor that lags another one writes such heads for ever. An ignored head is noted if the last noted one is at
+/// least 600 s old (`NOTED_SECONDS`). The alert stays after 3,590 s without such a head, and ends after 3,600 s
+/// (`QUIET_SECONDS`).
 #[test]
 fn ignored_heads_are_one_alert_until_an_hour_without() {
     Lane::new()
@@ -90,7 +91,7 @@ fn a_chain_may_be_far_faster_than_it_is() {
         .then(head(130 + 116 + 100).at_time_of(100), "");
 }
 
-/// Accepting such a time would expire deposits before their deadline, and no later head could be too far.
+/// Accepting such a time would expire deposits before their deadline, and would allow the head any height.
 #[test]
 fn future_head_is_ignored_and_reported_once() {
     offered()

@@ -27,7 +27,7 @@ fn every_contract_that_was_offered_pays() {
         .then(head(120), ASKED_A);
 }
 
-/// A transfer of another contract is no payment before the deposit either, and does not block the amount.
+/// A transfer of another contract waits without a deposit: its amount is free for a new deposit.
 #[test]
 fn another_contract_claims_no_amount() {
     Lane::new()

@@ -13,8 +13,8 @@ fn a_later_misfit_keeps_its_reason() {
         .then(head(131), "unknown #1 @110 sender_mismatch maybe A");
 }
 
-/// With a match window longer than the deposit's, the deposit is closed when the wrong amount is rejected. Its
-/// order is named nevertheless.
+/// The match window outlasts the deposit, which is closed when the wrong amount is rejected: the record still names its
+/// order.
 #[test]
 fn a_wrong_amount_names_who_waited() {
     Lane::new()

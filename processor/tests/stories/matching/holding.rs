@@ -70,7 +70,7 @@ fn retracted_it_fails_and_frees_its_deposit() {
         .then(holding(301).epoch(1), "");
 }
 
-/// A hold is of one inclusion: in another block the transfer is not held.
+/// A hold covers one inclusion: in another block the transfer is not held.
 #[test]
 fn in_another_block_it_is_confirmed() {
     held()
@@ -158,7 +158,7 @@ fn progress_says_since_when_it_waits() {
     assert_eq!(found.oldest_unconfirmed, None);
 }
 
-/// A transfer that was held for more than a day is still known: the same payment again is no new one.
+/// A transfer that was held for more than a day is still known: the same payment again is a duplicate.
 #[test]
 fn held_for_days_it_is_not_forgotten() {
     held()
@@ -192,7 +192,6 @@ fn no_deposit_opens_while_there_is_a_gap() {
         .then(open('C', "30.00"), "to C: refused /0 chain_behind");
 }
 
-/// An ignored head ends no gap.
 #[test]
 fn an_ignored_head_closes_no_gap() {
     Lane::new()

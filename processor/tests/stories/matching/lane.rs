@@ -196,7 +196,7 @@ pub(super) fn ends(order_letter: char, id: i64, reason: impl Display) -> String 
     format!("deposit #{id} {reason} for {order_letter}/0; to {order_letter}: closed /0 {reason}")
 }
 
-/// Status that a transfer has where a stage usually publishes it. Stories write only another one.
+/// Status that a transfer has where a stage usually publishes it. Stories show the status only if it is another one.
 fn usual_status(stage: TransferStage) -> TransferStatus {
     match stage {
         TransferStage::Detected => TransferStatus::WaitingForConfirmation,

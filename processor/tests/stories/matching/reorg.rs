@@ -86,7 +86,7 @@ fn in_another_block_it_still_pays() {
 
 #[test]
 fn at_another_index_it_is_the_same() {
-    // A retract of another log index in the same block is of another transfer.
+    // A retract of another transaction in the same block is of another transfer.
     let lane = candidate().ignores(pay(2, "10.00").retracted(1));
     let moved = pay(1, "10.00").fork(1).log(9);
     lane.then(pay(1, "10.00").retracted(1), "")

@@ -78,7 +78,7 @@ fn what_is_not_answered_pays_no_other() {
     );
     back_again()
         .then(head(confirmed + 51).epoch(1), "unknown #2 @17452 late maybe A")
-        // It paid the order that counted on it, and an alert reports that.
+        // A late acceptance by the order that counts on it still matches it, with an alert.
         .then(
             settled('A', 2),
             "alert confirmed_transfer_retracted #2 A; matched #2 @17452 paid A by #4",

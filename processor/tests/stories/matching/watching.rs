@@ -92,7 +92,7 @@ fn lane_publishes_watched_with_the_next_head() {
     assert_eq!(progress(&mut state, head(102)), None);
 }
 
-/// After a jump ingest's clock continues from there, a microsecond at a time.
+/// After a jump of ingest's clock, `updated_at` continues from there, a microsecond at a time.
 #[test]
 fn a_clock_that_jumped_ahead_stops_no_progress() {
     let mut state = Lane::new().machine().clone();

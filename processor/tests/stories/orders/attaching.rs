@@ -41,7 +41,7 @@ fn a_second_transfer_is_refused() {
             attach('A', 2, 8, "9.00"),
             "eth w1: A/0 attach refused #8; A v5 paid attach_refused by #7 answers 2 [closed w1 #9 10.01]",
         )
-        // A repeated attach publishes no order, as no request waits.
+        // An attach repeated by the lane publishes no order: no api request waits for one.
         .then(attach_again('A', 8, "9.00"), "eth w1: A/0 attach refused #8");
 }
 

@@ -20,7 +20,7 @@ fn a_deposit_stops_the_timer() {
         .then(expired('A', 0), "A v4 expired! expired [closed w1 #9 10.00]");
 }
 
-/// An open request without a reply is repeated every five minutes: one of the two was lost.
+/// An open request without a reply is repeated every five minutes: request or reply was lost.
 #[test]
 fn an_unanswered_lane_is_asked_again() {
     let open = "eth w1: A/0 open 10.00 USDT from 1050 to 2000";
@@ -94,7 +94,7 @@ fn the_choice_that_is_on_its_way_has_the_timer() {
     assert_eq!(book.machine().due(UnixSeconds(1651), 10), []);
 }
 
-/// Only the lane's first reply was lost: there are no more requests.
+/// The lane's `DepositOpened` was lost, but not the close of that deposit: the request is not repeated.
 #[test]
 fn a_closed_deposit_is_not_asked_for() {
     chosen_twice()

@@ -95,7 +95,7 @@ fn a_webhook_is_resent_as_a_version() {
     }
 }
 
-/// A candidate of an order that an operator marks paid becomes its payer: it is no second payment.
+/// A candidate of an order that an operator marks paid becomes its payer, and is not a second payment.
 #[test]
 fn marked_paid_it_takes_what_was_on_its_way() {
     let marked = || {
