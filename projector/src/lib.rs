@@ -2,8 +2,8 @@
 //!
 //! Reads `orders`, `deposits`, `transfers.detected`, `.confirmed`, `.matched`, `.unknown`, `.failed`,
 //! `webhooks.attempts` and `chains` in group [`GROUP`]; writes the tables, and `dead-letters`. **Invariants:** offsets
-//! are committed after the rows of their records are durable ([`Store::flush`]), never before; a record that makes no
-//! row is a dead letter in the same step as its offset; a replay changes nothing.
+//! are committed after the rows of their records are durable ([`Store::flush`]), never before; an unreadable record
+//! becomes a dead letter in the same step as its offset; a replay changes nothing.
 //!
 //! Deliberately not here: the form of the rows in a back end, and any decision.
 
@@ -47,7 +47,7 @@ pub enum Error {
     /// A record has a schema or an enum value of a newer version.
     #[error(transparent)]
     Newer(#[from] log::NewerRecord),
-    /// Log and tables differ in time or in installation.
+    /// The tables lack rows that the group has read: they are older than the log, or newly made.
     #[error("{0}")]
     Unfit(String),
     /// A dead letter could not be made, which is a defect of this program.
@@ -56,8 +56,8 @@ pub enum Error {
 }
 
 /// Projects the log to the tables until the process stops. The owner of the first partition of `orders` also removes
-/// empty partitions from lists, and old rows once an hour if there is a retention. Each step of a payment is a log line
-/// of `level`, which is debug unless it is info. Blocks: belongs on a thread of its own.
+/// empty partitions from lists, and old rows once an hour if there is a retention. Each step of a payment is a log
+/// line: at info if `level` is info, otherwise at debug. Blocks: belongs on a thread of its own.
 ///
 /// # Errors
 /// [`Error`]: the tables or the log failed for good, and the process must stop. Transient failures

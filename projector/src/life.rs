@@ -58,7 +58,7 @@ impl Event {
 
     /// Writes the line.
     pub(super) fn write(&self, level: Level) {
-        // The level of a line is fixed where it is written.
+        // `tracing` needs a constant level at each place that logs.
         if level == Level::INFO {
             write_at!(Level::INFO, self);
         } else {
@@ -127,7 +127,7 @@ fn of_deposit(deposit: &Deposit) -> Option<Event> {
 fn of_transfer(transfer: &Transfer) -> Option<Event> {
     let what = match transfer.status {
         TransferStatus::FailedToConfirm => "transfer failed to confirm",
-        // A retract publishes the transfer again, which is no new step.
+        // A retract publishes the transfer again, without a new step of the payment.
         _ if transfer.orphaned_at.is_some() => return None,
         TransferStatus::WaitingForConfirmation => "transfer seen",
         TransferStatus::NoMatchedDeposit => "transfer unknown",

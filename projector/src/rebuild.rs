@@ -84,7 +84,7 @@ fn newest(log: &dyn Log, mut ends: Positions, known: &[Position]) -> Result<Posi
     for position in known {
         let Position { topic, partition, next } = *position;
         let of = TopicPartition { topic, partition };
-        // Tables ahead of the log have records that it lost.
+        // Tables ahead of the log have records that the log lost: their position is ignored.
         let is_in_log = next <= log.bounds(of)?.end.0;
         if let Some(end) = ends.get_mut(&of).filter(|end| is_in_log && end.0 < next) {
             *end = Offset(next);

@@ -21,7 +21,7 @@ use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
 /// Maximum time for which offsets wait for the flush that they share. After a crash, uncommitted
 /// records are applied again, which changes nothing.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of records that wait.
+/// Number of waiting records at which the flush is due.
 const FLUSH_RECORDS: usize = 10_000;
 /// Maximum time of one turn with slow tables before the next poll: a member that does not poll is evicted, and the next
 /// owner would take as long.
@@ -131,7 +131,7 @@ impl Projector {
         }
     }
 
-    /// Writes the rows that are not written yet, as many as one turn has time for.
+    /// Writes the rows that are not written yet, until the turn's time is over.
     fn apply(&mut self) -> Result<Applied, Error> {
         let turn = Instant::now();
         let mut rows = coalesce(std::mem::take(&mut self.batch.changes));

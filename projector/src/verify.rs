@@ -1,7 +1,7 @@
 //! Compares the rows of the tables with the newest versions on the log.
 //!
-//! Both change meanwhile. Differing rows are compared again in an order that rules out races: first the tables'
-//! position, then the row, then newer records of the log.
+//! Both may change during the comparison. Differing rows are compared again in an order that rules out races: first the
+//! tables' position, then the row, then newer records of the log.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// Reports it, unless the row was pruned, or is an attempt whose order or transfer has no row.
+    /// Reports a difference, unless the row was pruned, or is an attempt whose order or transfer has no row.
     fn report(&mut self, difference: Difference) -> Result<(), Error> {
         let row = &difference.newest;
         if difference.defect == Defect::Missing {

@@ -174,7 +174,7 @@ fn wrong(
     let hash = book.transaction_hash?;
     let paid_with = match order.paid_by {
         None => "no transaction".to_owned(),
-        // A transfer of another period is not known here.
+        // A transfer of another period is unknown here, so its transaction is not compared.
         Some(by) => transactions.get(&by).filter(|known| **known != hash)?.to_string(),
     };
     let what = format!("order {id}: paid in {hash} by the books, in {paid_with} on the topics");

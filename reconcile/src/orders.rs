@@ -60,7 +60,7 @@ pub fn compare_orders(
         transfers.iter().map(|transfer| (transfer.transfer_id, *transfer)).collect();
     for order in orders.values().filter(|order| !is_new(order)) {
         let Some(transfer) = order.paid_by.and_then(|by| known.get(&by)) else { continue };
-        // It is matched to another order, or not at all. A transfer matched to this order was compared above.
+        // The transfer is matched to another order, or not at all. A transfer matched to this order was compared above.
         if transfer.status != TransferStatus::Matched
             || transfer.order_id.is_some_and(|of| of != order.order_id)
         {
