@@ -32,7 +32,7 @@ mod table;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invariant {invariant} is broken: {what}")]
 pub struct Broken {
-    /// Its number in `docs/internals/invariants.md`.
+    /// Number of the rule in `docs/internals/invariants.md`.
     pub invariant: u8,
     /// Description of the contradiction.
     pub what: String,
@@ -53,7 +53,7 @@ pub enum RestoreError {
     /// The value cannot be decoded.
     #[error("entry {0:?}: {1}")]
     Value(String, CodecError),
-    /// It contradicts the entries before it.
+    /// The entry contradicts earlier ones.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
@@ -99,7 +99,7 @@ pub trait Machine: Clone + Debug {
     /// The whole state as changelog entries, in a fixed order: two states are equal exactly when their snapshots are.
     fn snapshot(&self) -> Vec<(String, Self::Entry)>;
 
-    /// Share of amounts in use for each coin on its chain. Only measured, not a part of its state.
+    /// Share of amounts in use for each coin on its chain. A metric, not a part of the state.
     fn shares(&self) -> Vec<(Blockchain, Stablecoin, Share)> {
         Vec::new()
     }

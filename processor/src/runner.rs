@@ -72,7 +72,7 @@ impl<M: Wire> Handler for Runner<M> {
         M::INPUTS.to_vec()
     }
 
-    /// Restores the state of partitions. Both inputs of a lane share one.
+    /// Restores the state of partitions. Both input partitions of a lane share one state.
     fn assigned(&mut self, assigned: Vec<Assigned>, member: &mut Member<'_>) -> Result<(), Error> {
         for partition in assigned.iter().map(|input| input.partition.partition) {
             if !self.machines.contains_key(&partition) {
@@ -203,7 +203,7 @@ impl<M: Wire> Runner<M> {
             let fullest: &mut f64 = ratios.entry((blockchain, stablecoin)).or_default();
             *fullest = fullest.max(ratio(share));
         }
-        // A stop of a chain is in each of its lanes, one of a wallet in its own.
+        // Every lane of a chain gets every stop, so the counts of lanes differ only while one lags.
         let mut stops = BTreeMap::new();
         for (blockchain, count) in self.machines.values().filter_map(|of| of.machine.stops()) {
             let most: &mut usize = stops.entry(blockchain).or_default();

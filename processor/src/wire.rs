@@ -13,8 +13,8 @@ use crate::Error;
 use crate::machine::{Machine, RestoreError};
 
 /// Header of a step's first entry in the changelog of a partition: the next position in each input after the step, such
-/// as `transfers.raw/123,deposits.commands/18`. Compaction keeps the newest one with its entry. A group that continues
-/// at another position is refused.
+/// as `transfers.raw/123,deposits.commands/18`. Compaction keeps the newest one with its entry. A group that somebody
+/// moved to another position is refused.
 pub const NEXT_HEADER: &str = "next";
 
 /// Encoding of a machine's inputs, effects and rows on the log.

@@ -56,8 +56,8 @@ pub enum Error {
 }
 
 /// Projects the log to the tables until the process stops. The owner of the first partition of `orders` also removes
-/// empty partitions from lists, and old rows once an hour if there is a retention. Each step of a payment is a log
-/// line: at info if `level` is info, otherwise at debug. Blocks: belongs on a thread of its own.
+/// empty partitions of the tables' lists, and old rows once an hour if there is a retention. Each step of a payment is
+/// a log line: at info if `level` is info, otherwise at debug. Blocks: belongs on a thread of its own.
 ///
 /// # Errors
 /// [`Error`]: the tables or the log failed for good, and the process must stop. Transient failures

@@ -14,7 +14,7 @@ use super::Error;
 use super::machine::position;
 use super::scan::{BATCH_MAX, Positions, Report, Scan, changes};
 
-/// Maximum time for which [`follow`] waits for records.
+/// Interval at which [`follow`] polls a log without new records.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Progress of tables that follow the log.

@@ -1,4 +1,4 @@
-//! Work on the tables that one projector does for all: it removes empty partitions from lists, and old rows if the
+//! Work on the tables that one projector does for all: it removes empty partitions of their lists, and old rows if the
 //! configuration has a retention.
 
 use std::sync::Arc;

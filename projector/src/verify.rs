@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A row that differs from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Its newest version.
+    /// The row's newest version on the log.
     pub newest: Change,
     /// Partition in which the log has that version.
     pub from: TopicPartition,

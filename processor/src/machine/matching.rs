@@ -136,7 +136,7 @@ pub enum Effect {
     Deposit(Deposit),
     /// To the order.
     Command(OrderCommand),
-    /// A person has to act.
+    /// A person has to act, or no longer has to.
     Alert(Alert),
     /// Progress of the lane.
     Progress(ChainProgress),
@@ -183,7 +183,7 @@ impl State {
         self.blockchain
     }
 
-    /// Open deposits and those in their late window.
+    /// Number of deposits in memory: open, replaced, or in their late window.
     #[must_use]
     pub fn deposit_count(&self) -> usize {
         self.deposits.len()

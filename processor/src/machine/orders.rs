@@ -407,7 +407,7 @@ impl Machine for State {
 
     fn due(&self, now: UnixSeconds, max: usize) -> Vec<OrderId> {
         let Timers { own, leaving } = &self.orders.index;
-        // One tick forgets many of them.
+        // One tick forgets many orders, so one of them is enough.
         past(leaving, now).take(1).chain(past(own, now)).take(max).collect()
     }
 

@@ -13,8 +13,8 @@ use crate::metrics;
 /// Maximum lead of the clock over the newest block of all chains before timers wait for the chains:
 /// longer than any followed chain goes without a block.
 const AHEAD_MAX_SECONDS: i64 = 600;
-/// Number of offsets before the end of a partition that are read at the start. One record is enough, even one of a
-/// lane, whose time is at most that of its chain. But not every offset has a record.
+/// Number of offsets before the end of a partition that are read at the start. One record is enough, even that of a
+/// lane, which is never ahead of its chain; but not every offset has a record.
 const LAST_RECORDS: usize = 16;
 
 pub(super) struct ChainTime {

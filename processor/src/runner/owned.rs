@@ -30,7 +30,7 @@ pub(super) struct Owned<M: Wire> {
     ticking: HashSet<OrderId>,
     /// Inputs that the present step has taken, in their order.
     taken: ProcessorStep,
-    /// Positions of the inputs after the last step, and with the present one.
+    /// Positions in the inputs after the last committed step, and, as `next`, after the present one.
     known: Positions,
     next: Positions,
     /// Append time of the newest changelog entry at the restore.

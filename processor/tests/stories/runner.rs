@@ -139,7 +139,8 @@ impl TestProcessor {
         }
     }
 
-    /// `true` if every input is committed. Outputs of a committed step are on the log, so those that are inputs count.
+    /// `true` if every input is committed. Outputs of a committed step are on the log, so those that are inputs of the
+    /// other machine count too.
     fn is_quiet(&self) -> bool {
         let committed = self.watch.committed();
         INPUTS.iter().flat_map(|topic| partitions(*topic)).all(|of| {

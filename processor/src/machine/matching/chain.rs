@@ -245,7 +245,8 @@ impl State {
         let orphaned_at = Some(record.observed_at.seconds());
         let mut row = TransferRow { orphaned_at, epoch: record.epoch, updated_at, ..old };
         if !row.is_confirmed() {
-            // One of the next blocks may include it: publishing the orphan waits for a head at its height.
+            // One of the next blocks may include the transfer, so the orphan is published only once a head is at its
+            // height.
             return self.transfers.put(TransferRow { orphan_due: true, ..row });
         }
         let message = format!(
@@ -254,7 +255,7 @@ impl State {
         );
         self.alert_of_payment(row.id, row.order, message);
         if row.status == TransferStatus::WaitingForMatch && !row.settling {
-            // It has not paid anything yet, so it can wait for confirmation again.
+            // No order was asked to settle yet, so the transfer can wait for confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
             row.match_deadline = None;
         }

@@ -269,8 +269,8 @@ impl State {
         self.reject(row, reason, Some(order))
     }
 
-    /// Takes the late refusal of a transfer that has failed or become unknown. It may pay another order from then on: a
-    /// failed one if it is included again, an unknown one if an operator attaches it.
+    /// Takes the late refusal of a transfer that has failed or become unknown. The transfer may pay another order from
+    /// then on: a failed one if it is included again, an unknown one if an operator attaches it.
     fn refused_late(&mut self, id: TransferId, order: OrderId) -> Result<(), Broken> {
         let Some(row) = self.unanswered(id, order) else { return Ok(()) };
         if row.status == TransferStatus::NoMatchedDeposit {

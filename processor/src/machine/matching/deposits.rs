@@ -337,7 +337,7 @@ impl Deposits {
         self.0.index.contract_lists.get(row.contracts)
     }
 
-    /// Number of a list of contracts in rows.
+    /// Number by which rows refer to a list of contracts.
     pub(super) fn contracts_number(
         &mut self,
         contracts: &[Address],

@@ -10,7 +10,7 @@ const PROGRESS_SECONDS: u64 = 30;
 /// Chain time without an ignored head after which its alert ends. Long, since of two ingestors one may lag for long
 /// while the heads of the other are accepted: the alert must not end in between.
 const QUIET_SECONDS: u64 = 3_600;
-/// Minimum chain time before the time of another ignored head is recorded.
+/// Minimum chain time between two ignored heads that are noted in the lane's entry.
 const NOTED_SECONDS: u64 = 600;
 
 /// Maximum lead of a block's time over the clock of the ingestor that saw it. Most chains allow
@@ -44,7 +44,7 @@ pub(super) enum Misplaced {
     Behind,
     /// More blocks or epochs than the chain can have in the time since the last head.
     TooFar { seconds: i64 },
-    /// Its time is this many seconds after the ingestor saw it.
+    /// The block's time is this many seconds after the ingestor saw the block.
     FromTheFuture { seconds: i64 },
 }
 

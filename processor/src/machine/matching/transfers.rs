@@ -42,8 +42,8 @@ pub(super) struct TransferRow {
     pub(super) orphan_due: bool,
     /// `true` while a request to its order is in flight.
     pub(super) settling: bool,
-    /// It failed before `candidate_order` replied, or that order is forgotten, so that order may
-    /// still count on it.
+    /// `true` if the transfer failed before `candidate_order` replied, or that order is forgotten: the order may still
+    /// count on the transfer.
     pub(super) unanswered: bool,
     /// Time of the last attach request to an order. It identifies the request: a refusal of an
     /// earlier one is ignored. Kept after a refusal, as the next request must be newer.
@@ -328,7 +328,7 @@ impl Transfers {
         before(&self.index.forget, now).collect()
     }
 
-    /// Waiting transfers that a deposit of this price would fit, oldest first.
+    /// Waiting transfers of this price without a deposit.
     pub(super) fn loose(&self, price: Price) -> Vec<TransferId> {
         self.index.loose.get(&price).map_or_else(Vec::new, |ids| ids.iter().copied().collect())
     }

@@ -1,6 +1,5 @@
-//! Expiry of a pending order: with the last of its deposits, each in the time of its own chain,
-//! including those that another choice replaced; by its own timer while it has none. In both cases
-//! once the time is past `expires_at`, not at it.
+//! Expiry of a pending order. It expires with the last of its deposits, replaced ones included, each by the time of its
+//! own chain; without a deposit, by its own timer. Both times must be past `expires_at`, not at it.
 
 use schemas::record::{OrderCommand, OrderDeposit};
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};

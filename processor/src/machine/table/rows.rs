@@ -9,8 +9,8 @@ pub(in crate::machine) trait Row: Clone {
     fn key(&self) -> Self::Key;
 }
 
-/// Number of a row in its table, until it is removed. Indexes hold it instead of the key: it is half as long, and needs
-/// no search.
+/// Number of a row in its table, until it is removed. Indexes hold it instead of the key: it is at most half as long,
+/// and needs no search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::machine) struct RowNumber(u32);
 

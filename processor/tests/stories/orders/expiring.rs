@@ -32,9 +32,10 @@ fn an_unanswered_lane_is_asked_again() {
         .ignores(tick(1350, 'A'))
         .then(tick(1351, 'A'), open)
         .ignores(tick(1651, 'A'))
-        // It does not expire meanwhile: a deposit may be open, and its payment sent.
+        // The order does not expire meanwhile: a deposit may be open, and its payment sent.
         .then(tick(2001, 'A'), open)
-        // The replies arrive late. Only the reply to the last request counts, as the wallet may open at that one.
+        // The replies arrive late. Only the reply to the last request counts, as the lane may open the deposit at that
+        // request.
         .ignores(answered(1050))
         .ignores(answered(1351))
         .then(answered(2001), "A v3 payment_refused answers 2 [refused w1]")

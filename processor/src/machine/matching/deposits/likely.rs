@@ -76,7 +76,7 @@ impl Likeliest {
     }
 }
 
-/// The nearest amounts below and above one, with their senders.
+/// The nearest reserved amounts below and above a value, with their senders.
 fn around(
     at: &WalletCoin,
     value: Amount,
