@@ -89,14 +89,15 @@ impl Amount {
     }
 
     /// The amount of `units` in a contract with `decimals` digits, as read from a Transfer event.
-    /// None if it does not fit `decimal(38,18)`.
+    /// None if it does not fit `decimal(38,18)`, or for more than 18 `decimals`.
     #[must_use]
     pub fn from_units(units: U256, decimals: u8) -> Option<Self> {
         let factor = 10_u128.pow(SCALE.checked_sub(u32::from(decimals))?);
         u128::try_from(units).ok()?.checked_mul(factor).and_then(Self::from_parts)
     }
 
-    /// The base units in a contract with `decimals` digits; none if the amount is finer than that.
+    /// The base units in a contract with `decimals` digits; none if the amount is finer than that, or
+    /// for more than 18 `decimals`.
     #[must_use]
     pub fn to_units(self, decimals: u8) -> Option<u128> {
         let factor = 10_u128.pow(SCALE.checked_sub(u32::from(decimals))?);

@@ -75,7 +75,7 @@ pub(crate) fn deserialize<'de, T: Binary, D: Deserializer<'de>>(
 #[serde(transparent, bound = "T: Binary")]
 struct Item<T>(#[serde(with = "self")] T);
 
-/// The same functions for lists.
+/// `serialize` and `deserialize` for lists of such values.
 pub(crate) mod list {
     use super::{Binary, Deserialize, Deserializer, Item, Serializer};
 
@@ -94,7 +94,7 @@ pub(crate) mod list {
     }
 }
 
-/// The same functions for values that may be missing.
+/// `serialize` and `deserialize` for values that may be missing.
 pub(crate) mod option {
     use super::{Binary, Deserialize, Deserializer, Item, Serialize, Serializer};
 

@@ -27,18 +27,18 @@ vocabulary! {
     }
 }
 
-/// Seconds of chain time for which a settled transfer is remembered. Until then another observation
-/// of it is recognised as a duplicate. An observation in a block older than that is not acted upon
-/// without a person. So a reorganisation deeper than that could count a payment twice, unless its retracts name the
-/// payment (invariant 13).
+/// Minimum chain time, in seconds, for which a settled transfer is remembered, so that another
+/// observation of it is recognised as a duplicate. If the transfer is not remembered, an observation in an older block
+/// only raises an alert. If a reorganisation deeper than that moves a paid transaction to a new block, it counts as
+/// another payment, unless the retracts name it (invariant 13).
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
 impl Blockchain {
     /// Number of chains, followed or not: the lanes' topics have partitions for each.
     pub const COUNT: u32 = Self::ALL.len() as u32;
 
-    /// Name as people write it, EIP-155 chain id as `eth_chainId` answers, form of addresses, and the
-    /// present time between two blocks in milliseconds, rounded down: its users add a margin.
+    /// Display name, EIP-155 chain id as `eth_chainId` answers, form of addresses, and the current
+    /// time between two blocks in milliseconds, rounded down: callers add a margin.
     const fn facts(self) -> (&'static str, u64, AddressFamily, i64) {
         use AddressFamily::{Evm, Tron};
         match self {
@@ -121,9 +121,9 @@ const fn known(
 /// issuer's: on Polygon and Arbitrum it took over the bridged contract, on Optimism it is another one. Left out on
 /// purpose: `tron` USDC (discontinued) and `tron` DAI (does not exist).
 ///
-/// The sources agree about address and decimals, two at least for each: U the token list of Uniswap 22, S
-/// that of SushiSwap 43, A the address book of Aave 4.44, O the token list of Optimism 10, L that of LI.FI 7,
-/// D DefiLlama's list of what is issued and what bridged, N the token list of Linea, G the USDC addresses of
+/// At least two sources, named by letters below, agree about the address and decimals of each: U the token list of
+/// Uniswap 22, S that of SushiSwap 43, A the address book of Aave 4.44, O the token list of Optimism 10, L that of
+/// LI.FI 7, D DefiLlama's list of issued and bridged contracts, N the token list of Linea, G the USDC addresses of
 /// Gelato.
 const KNOWN: &[Known] = {
     use Blockchain::{Arb, Avaxc, Base, Eth, Linea, Op, Polygon, Tron};

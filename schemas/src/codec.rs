@@ -4,8 +4,8 @@
 //! lacks gets the default of its Rust type, which is the schema's default (`tests/compatibility.rs`).
 //!
 //! Records of the version that is written are read and written by position, all others by the names of
-//! their fields with `apache-avro`, without its resolution: that refuses every decimal that is shorter than
-//! its precision allows (decision 14).
+//! their fields with `apache-avro`, without its schema resolution, which refuses every decimal that is shorter
+//! than its precision allows (decision 14).
 
 mod reader;
 mod writer;
@@ -128,8 +128,8 @@ pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
     }
 }
 
-/// `true` if a value begins like some version of a record, for any schema id: later versions extend
-/// earlier ones.
+/// `true` if a value begins like a known version of a record, whatever its schema id. A value of a
+/// newer version does, as later versions extend earlier ones.
 #[must_use]
 pub fn resembles(name: SchemaName, bytes: &[u8]) -> bool {
     let body = bytes.get(HEADER_BYTES..).unwrap_or_default();

@@ -4,7 +4,7 @@
 pub const HEADER_TRACEPARENT: &str = "traceparent";
 /// Append time of an imported record in the log that it was exported from, in microseconds.
 pub const HEADER_APPENDED_AT: &str = "appended-at";
-/// Mark of the first record that `tidemark import` wrote to a partition: older ones had expired.
+/// Mark of the first record that `tidemark import` wrote to a partition whose older records had expired.
 pub const HEADER_EARLIER: &str = "earlier";
 
 /// Names and values in order, as one length-prefixed blob: `u32` little endian and bytes, name and value

@@ -158,7 +158,8 @@ pub struct Epoch(pub i64);
 pub struct Incarnation(pub i64);
 
 impl Incarnation {
-    /// Start of an id sequence that no machine had reached by then, at up to 256 ids a second since 1970.
+    /// Start of the copy's id sequence. No machine has reached it before, if it gave at most 256 ids a second since
+    /// 1970.
     #[must_use]
     pub fn sequence(self) -> i64 {
         self.0.saturating_mul(1 << INCARNATION_BITS)
@@ -174,7 +175,7 @@ impl Incarnation {
 }
 
 /// One payment (the chain is implied): what stays the same when its transaction is included again in another
-/// block. Two equal transfers in one transaction differ in `ordinal`. The position in the block is no part of
+/// block. Two equal transfers in one transaction differ in `ordinal`. The position in the block is not part of
 /// it: nodes number logs differently, and correct their numbers later. The payment and the block's hash
 /// identify a transfer in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,11 +9,11 @@ const CENT: u128 = 10_u128.pow(16);
 /// digits below a cent are drawn to distinguish payers, so equal ones are seldom chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Likeness {
-    /// Equal digits below a cent, and a difference of whole cents: a fee was taken off.
+    /// Equal digits below a cent, and a difference of whole cents: probably a fee was taken off.
     Digits,
-    /// It comes from the sender that the order names.
+    /// The transfer comes from the sender that the order names.
     Sender,
-    /// It is the amount with fewer digits after the point, cut off or rounded.
+    /// The requested amount, cut or rounded to fewer digits after the point.
     Rounded,
     /// Only the distance of the amounts counts.
     Distance,

@@ -177,7 +177,8 @@ impl ReceiverPolicy {
     }
 }
 
-/// `true` if a name is valid in the network of the operator alone (RFC 6761, 6762).
+/// `true` if a name resolves in the operator's network alone: a single label, or one of the domains
+/// reserved for that (RFC 6761, RFC 6762, ICANN's `.internal`).
 fn is_local(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let last = name.rsplit('.').next().unwrap_or(name);

@@ -194,7 +194,7 @@ mod tests {
                 assert_eq!(schema.id, id_of(schema.text));
             }
         }
-        // `printf tidemark | sha256sum` begins with eebe3805, or the ids of every installation change.
+        // The beginning of `printf tidemark | sha256sum`. If ids change, no record on any log can be read.
         assert_eq!(id_of("tidemark"), 0xeebe_3805 & 0x7fff_ffff);
     }
 

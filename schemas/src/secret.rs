@@ -35,7 +35,7 @@ impl std::fmt::Debug for Secret {
 mod tests {
     use super::*;
 
-    /// A slow hash of passwords would take minutes.
+    /// Each admin request compares secrets. With a slow password hash, this would take minutes.
     #[test]
     fn ten_thousand_comparisons_are_quick() {
         let (secret, begun) = (Secret::new("hunter2"), std::time::Instant::now());

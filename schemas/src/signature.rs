@@ -101,7 +101,7 @@ pub fn sign_service(secret: &Secret, timestamp: UnixSeconds, body: &[u8]) -> Str
 }
 
 /// The value of `webhook-signature` as Standard Webhooks has it: `v1,<padded base64>` for each secret, with
-/// a space between. The key is the secret's bytes, so its libraries take `whsec_` and the secret in base64.
+/// a space between. The key is the secret's bytes: libraries of that standard take it as `whsec_` and its base64.
 #[must_use]
 pub fn sign_standard<'a>(
     secrets: impl IntoIterator<Item = &'a Secret>,

@@ -74,7 +74,7 @@ pub struct TopicSpec {
     /// The Avro record of its values; subject `<name>-value`.
     pub schema: SchemaName,
     pub event_type: &'static str,
-    /// Seconds a record waits before it is due, counted from its append time; 0 for most.
+    /// Seconds from when a record is written until it is due, by the clock of its writer; 0 for most.
     pub delay_seconds: u32,
 }
 

@@ -68,7 +68,7 @@ vocabulary! {
         FailedToConfirm = "failed_to_confirm",
         /// Confirmed; not yet matched to a deposit.
         WaitingForMatch = "waiting_for_match",
-        /// Confirmed; it fits no deposit.
+        /// Confirmed; it pays no order.
         NoMatchedDeposit = "no_matched_deposit",
         /// Confirmed and paid an order.
         Matched = "matched",
@@ -101,9 +101,10 @@ vocabulary! {
         PaymentChosen = "payment_chosen",
         /// The same choice again: the reply is the open deposit.
         PaymentRepeated = "payment_repeated",
-        /// No wallet had a free amount for the choice, or the order has too many open deposits.
+        /// No wallet had a free amount for the choice, the chain's time has passed the order's deadline, or the order
+        /// has too many open deposits.
         PaymentRefused = "payment_refused",
-        /// No process follows the chain or watches the wallets of the choice now.
+        /// No process now follows the chain or watches the wallets of the choice, or an operator has stopped them.
         PaymentUnavailable = "payment_unavailable",
         /// A choice or cancel came after the order had ended.
         NotPending = "not_pending",
@@ -128,7 +129,7 @@ vocabulary! {
         MarkPaidRepeated = "mark_paid_repeated",
         /// An operator sends the webhook of its status again.
         WebhookResent = "webhook_resent",
-        /// A resend was requested while it is pending: there is nothing to send.
+        /// A resend was requested of a pending order: it has no webhook to send.
         ResendRefused = "resend_refused",
         /// Its last deposit expired, or its own timer did.
         Expired = "expired",
@@ -165,7 +166,7 @@ vocabulary! {
         Open = "open",
         /// Its customer chose another way to pay since. A payment in time still counts.
         Replaced = "replaced",
-        /// Stopped waiting.
+        /// No longer waits for a payment.
         Closed = "closed",
         /// No wallet took it.
         Refused = "refused",
@@ -241,13 +242,13 @@ vocabulary! {
     AlertKind {
         /// A transfer that already counted as confirmed was orphaned by a deep reorganisation.
         ConfirmedTransferRetracted = "confirmed_transfer_retracted",
-        /// A transfer appeared in chain history that was already closed.
+        /// A transfer appeared more than a day late, so that its lane may have forgotten it: it pays nothing.
         StaleTransfer = "stale_transfer",
         /// No amount was free for a deposit at a wallet.
         AmountsTaken = "amounts_taken",
         /// A head was below the last one of its epoch, or of an older epoch.
         HeadWentBack = "head_went_back",
-        /// A head was higher than possible since the last one.
+        /// A head had a height, epoch or time that the chain cannot have reached yet.
         HeadTooFar = "head_too_far",
         /// A merchant's endpoint has not acknowledged a webhook for long.
         EndpointFailing = "endpoint_failing",
@@ -259,17 +260,17 @@ vocabulary! {
         ForgedTransfer = "forged_transfer",
         /// Endpoints disagree about a transfer: it is held, and pays nothing until they agree.
         DisputedTransfer = "disputed_transfer",
-        /// One endpoint confirms alone while no other answers, up to a bound; or that state ended.
+        /// No second endpoint answers: one confirms alone, amounts below a bound only.
         ConfirmingAlone = "confirming_alone",
         /// Blocks that were never scanned are gone from every endpoint.
         PrunedHistory = "pruned_history",
-        /// An operator stopped payments, or ended a stop.
+        /// An operator stopped payments.
         PaymentsStopped = "payments_stopped",
         /// The installation was restored from a backup, and lacks everything after it.
         Restored = "restored",
         /// A record could not be processed: see the topic `dead-letters`.
         DeadLetter = "dead_letter",
-        /// The attempts of a webhook are used up: see the topic `webhooks.dead`.
+        /// A webhook was given up: see the topic `webhooks.dead`.
         DeadWebhook = "dead_webhook",
     }
 

@@ -106,7 +106,7 @@ fn table() -> String {
     table
 }
 
-/// The stages with their consumer groups and what their transactional ids begin with.
+/// The stages with their consumer groups and the prefixes of their transactional ids.
 const STAGES: [(&str, &str, &str); 5] = [
     ("ingest", "`ingest`", "`ingest-`"),
     (

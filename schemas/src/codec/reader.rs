@@ -111,7 +111,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
-/// The fields of a record, for as long as its type asks for them.
+/// The fields of a record. Avro does not count them: the type that is read knows their number.
 struct Fields<'r, 'de>(&'r mut Reader<'de>);
 
 impl<'de> SeqAccess<'de> for Fields<'_, 'de> {

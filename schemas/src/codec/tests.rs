@@ -22,7 +22,7 @@ const CONTRADICTIONS: [&str; 3] = [
     "it is not one of lane, deposit, transfer and watch",
 ];
 
-/// A newer version can read its records, no version can read garbage: they have different errors.
+/// The error distinguishes a record of a newer version, readable after an update, from garbage.
 #[test]
 fn bytes_that_are_no_record_have_their_own_errors() {
     let good = encode(&example::alert()).unwrap();
@@ -53,7 +53,7 @@ fn bytes_that_are_no_record_have_their_own_errors() {
 }
 
 /// Replaces every text of every example by one that is in no vocabulary. If the text was a word, the
-/// error must name its field, so no field with a word is missing in the list.
+/// error must name its field. So `SchemaName::words` lists every field that holds a word.
 #[test]
 fn every_word_of_a_newer_version_is_named() {
     fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) -> usize {
@@ -102,7 +102,7 @@ fn replace(value: &mut Value, number: &mut usize, field: &str) -> Option<String>
 }
 
 /// The bytes of each example are a file, so that a change of the wire format cannot go unnoticed.
-/// `UPDATE_GOLDEN=1` is not read on purpose: delete the file to make a new one, and say why.
+/// Deliberately, no variable rewrites them: delete a file to make a new one, and say why in the commit.
 fn compare<R: Record + PartialEq + std::fmt::Debug>(name: &str, record: &R) {
     let bytes = encode(record).unwrap();
     assert_eq!(&decode::<R>(&bytes).unwrap(), record, "{name} reads back");
@@ -232,8 +232,8 @@ fn fields_of(value: &Value, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Each record of each schema, nested ones included, has a Rust type with its fields in their order. A type at the place
-/// of another has other bytes.
+/// Each record of each schema, nested ones included, has a Rust type with its fields in their order. Encoding is by
+/// position, so a field out of order would be read as another one.
 #[test]
 fn fields_have_the_order_of_their_schema() {
     fn check<R: Record>(_: &str, record: &R) -> [Vec<Vec<String>>; 2] {
@@ -291,7 +291,7 @@ fn arrays_are_read_in_blocks_of_any_size() {
     assert_eq!(read(&[0xff; 11]), None);
 }
 
-/// Damaged bytes are refused, or are some other record; nothing else happens.
+/// Damaged bytes are refused, or both readers read another valid record; neither panics.
 #[test]
 fn damaged_bytes_are_refused_or_another_record() {
     fn check<R: Record + PartialEq + std::fmt::Debug>(_: &str, record: &R) -> usize {
@@ -411,8 +411,8 @@ fn old_and_new_schemas_read_each_other() {
     assert!(matches!(decode::<Order>(&second), Err(CodecError::SchemaId { .. })));
 }
 
-/// A record is read without any field that a version may lack, so the Rust types have the defaults
-/// that the schemas promise.
+/// Removes each field with a default in turn, as in a version that lacks it. The record must still be
+/// read, with the default of its Rust type.
 #[test]
 fn what_a_version_may_lack_gets_its_default() {
     fn check<R: Record>(_: &str, record: &R) -> usize {

@@ -129,8 +129,8 @@ pub struct ConfirmedTier {
     pub below: Option<Amount>,
     /// Transfers up to this height are confirmed; -1 for none yet.
     pub number: i64,
-    /// Time of the newest known block at or below that height: no transfer in a block with an
-    /// earlier time can follow. None if there is none yet.
+    /// Time of the newest known block at or below that height: no further transfer can appear in a
+    /// block with an earlier time. None if there is none yet.
     pub timestamp: Option<UnixSeconds>,
 }
 
@@ -257,7 +257,7 @@ pub struct ChainProgress {
     /// Watched wallets and contracts, as configured.
     #[serde(default)]
     pub watched: Vec<Watch>,
-    /// Version clock.
+    /// Version clock: strictly increasing per chain and per lane.
     pub updated_at: UnixMicros,
     /// Partition of the processor's lane. None for the progress of ingest's scan.
     pub lane: Option<i32>,

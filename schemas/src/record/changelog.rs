@@ -1,5 +1,5 @@
 //! Entries of the processor's changelogs: its state, one entity each. A tombstone deletes its
-//! entity. The first entry of a step has the beginning of the next step in the header `next`. Also the inputs of
+//! entity. The first entry of a step has the input positions after that step in the header `next`. Also the inputs of
 //! each step.
 
 use std::borrow::Cow::{self, Borrowed};
@@ -39,9 +39,10 @@ pub struct LaneEntry {
     pub match_window_seconds: i64,
     /// Ids of deposits and fulfillments given so far, one count for both.
     pub sequence: i64,
-    /// The lane's time when a head that went back was reported last.
+    /// Chain time when a head that went back was last ignored, noted at most every ten minutes; none
+    /// once the alert about it ended.
     pub went_back_at: Option<UnixSeconds>,
-    /// The lane's time when a head that was too far was reported last.
+    /// The same for a head that was too far.
     pub too_far_at: Option<UnixSeconds>,
     /// Version clock of the progress that was published last.
     pub progress_at: Option<UnixMicros>,
@@ -92,7 +93,7 @@ pub struct DepositEntry {
     pub late_window_seconds: u32,
     #[serde(default)]
     pub accepts_late: bool,
-    /// Chain time until which its amount stays reserved after it closed.
+    /// Chain time until which its amount stays reserved after it closed; its deadline if replaced.
     pub release_at: Option<UnixSeconds>,
 }
 
@@ -129,24 +130,24 @@ pub struct TransferEntry {
     pub reason: Option<UnknownReason>,
     #[serde(default, with = "binary::option")]
     pub candidate_order_id: Option<OrderId>,
-    /// Epoch of its current inclusion.
+    /// Epoch of its current inclusion, or of the retract that ended it.
     pub epoch: Epoch,
     /// Time when its block left the chain; none while the chain has it.
     pub orphaned_at: Option<UnixSeconds>,
     /// `true` if no record reports that yet: the transfer may be in the next blocks.
     #[serde(default)]
     pub orphan_due: bool,
-    /// `true` while the order's reply to a settle is pending.
+    /// `true` while the order's reply to a settle or an attach is pending.
     pub settling: bool,
     /// `true` if the transfer failed before `candidate_order_id` replied, or that order was
     /// forgotten: the order may still expect it.
     #[serde(default)]
     pub unanswered: bool,
-    /// Time of the last attach request to an order; kept after a refusal.
+    /// Time of the last attach request to an order. Kept after a refusal: the next one must be later.
     pub asked_at: Option<UnixMicros>,
-    /// Chain time at which it stops waiting for a deposit.
+    /// Chain time at which it stops waiting for a deposit, or repeats a request without a reply.
     pub match_deadline: Option<UnixSeconds>,
-    /// Chain time from which it is forgotten.
+    /// Minimum chain time until which it is kept; the age of its block may demand more.
     pub forget_at: Option<UnixSeconds>,
     /// `true` if its sender is a configured wallet.
     #[serde(default)]
@@ -197,11 +198,11 @@ pub struct OrdersEntry {
     pub pending: Vec<PendingChoice>,
     /// The longest late window of its requested deposits; 0 while there are none.
     pub late_window_seconds: u32,
-    /// Time of the last request to lanes for the state of its open deposits.
+    /// Time of the last request to lanes for the state of its open deposits or its candidates.
     pub asked_at: Option<UnixSeconds>,
 }
 
-/// A choice of chain and stablecoin that wallets are tried for.
+/// A choice of chain and stablecoin for which a wallet is still sought.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingChoice {
     pub slot: i32,

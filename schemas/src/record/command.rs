@@ -28,7 +28,7 @@ pub enum OrderCommandBody {
     ChoosePayment(PaymentRequest),
     /// The customer or an operator cancels.
     Cancel,
-    /// An operator forces paid.
+    /// An operator forces the status `paid`.
     MarkPaid(EndedOrder),
     /// An operator wants the webhook of its status sent again.
     ResendWebhook(EndedOrder),
@@ -125,7 +125,7 @@ pub struct PaymentRequest {
     pub stablecoin: Stablecoin,
     /// The stablecoin's contract that the customer is shown.
     pub contract: Address,
-    /// Digits after the point that it counts in.
+    /// Digits after the point that the contract counts in.
     pub decimals: u8,
     /// Every contract whose transfers pay, the one that is shown among them.
     #[serde(default)]
@@ -155,7 +155,7 @@ pub struct Settle {
     pub blockchain: Blockchain,
     /// Wallet of the lane that gets the reply.
     pub wallet_address: Address,
-    /// `true` if it pays an order that has expired, too.
+    /// `true` if it also pays an order that has expired or was cancelled.
     #[serde(default)]
     pub accepts_late: bool,
 }
@@ -194,7 +194,7 @@ pub enum DepositCommandBody {
     /// Closes the deposit, and replies. The reason `expired` only queries its state: chain time alone lets
     /// it expire.
     Close { reason: CloseReason },
-    /// Asks again if a transfer may still pay the order. The transfer may be of another lane.
+    /// Asks again if a transfer may still pay the order. A lane ignores transfers of other lanes.
     Candidate { transfer_id: TransferId },
     /// The transfer paid the order.
     Settled { transfer_id: TransferId },
@@ -204,7 +204,7 @@ pub enum DepositCommandBody {
     Attach(Box<AttachTransfer>),
     /// The transfer that an operator named paid the order.
     Attached { transfer_id: TransferId },
-    /// The order is paid by another transfer.
+    /// The order is paid by another transfer, or was forgotten.
     AttachRefused { transfer_id: TransferId },
     /// No payment in this scope is settled, and no deposit opens.
     Stop(StopScope),
@@ -232,7 +232,8 @@ impl DepositCommand {
     }
 }
 
-/// Transfer that an operator names, from the tables: the processor may lack it, or its order.
+/// Transfer that an operator names, read from the tables like its order: the processor may have
+/// forgotten either.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachTransfer {
     /// Correlates the command with its reply.
@@ -254,7 +255,7 @@ pub struct OpenDeposit {
     /// The order's amount.
     pub value: Amount,
     pub user_address: Option<Address>,
-    /// Time when its customer chose it, by the clock of the api.
+    /// Time when the customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
     /// Transfers in blocks up to this time count.
     pub expires_at: UnixSeconds,

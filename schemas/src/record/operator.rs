@@ -9,7 +9,7 @@ use crate::{
     TransferId, UnixMicros,
 };
 
-/// Operator in the entry of a command of the executable.
+/// [`AuditEntry::operator`] of a command that was given on the command line.
 pub const COMMAND_LINE: &str = "command line";
 
 /// A condition for an operator, or its end (`alert.avsc`).
@@ -84,7 +84,7 @@ pub struct AuditEntry {
     pub action: AuditAction,
     pub order_id: Option<OrderId>,
     pub transfer_id: Option<TransferId>,
-    /// The command on `orders.commands`, if it is one.
+    /// The command on `orders.commands` or `deposits.commands`, if the action sends one with an id.
     pub command_id: Option<CommandId>,
     /// The scope that is stopped or resumed, as it was given; the position of a record that is
     /// skipped or put back; the name of an alert.
@@ -92,8 +92,8 @@ pub struct AuditEntry {
     pub requested_at: UnixMicros,
 }
 
-/// Scope of an emergency stop: payments that match all given fields. Stops on all chains and on one
-/// are distinct.
+/// Scope of an emergency stop: payments that match all given fields. A stop on all chains and a stop
+/// on one are distinct: each is ended separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StopScope {
     /// The chain to stop; `None` for all chains.

@@ -37,7 +37,7 @@ pub struct Order {
     pub created_at: UnixSeconds,
     /// Transfers in blocks after this time do not pay it, unless their deposit accepts late ones.
     pub expires_at: UnixSeconds,
-    /// The transfer that paid it; none if an operator did.
+    /// The transfer that paid it; none if it is unpaid, or an operator marked it paid.
     pub paid_by: Option<TransferId>,
     /// Amount that this transfer brought.
     pub paid_value: Option<Amount>,
@@ -59,7 +59,7 @@ pub struct OrderDeposit {
     pub stablecoin: Stablecoin,
     /// The coin's contract that the customer is shown.
     pub contract: Address,
-    /// Digits after the point that it counts in.
+    /// Digits after the point that the contract counts in.
     pub decimals: u8,
     pub state: DepositState,
     pub deposit_id: Option<DepositId>,

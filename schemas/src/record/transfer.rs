@@ -25,11 +25,12 @@ pub struct Transfer {
     pub status: TransferStatus,
     pub fulfillment_id: Option<FulfillmentId>,
     pub order_id: Option<OrderId>,
-    /// The deposit it fits.
+    /// The deposit it fits; when matched, the one it paid.
     pub deposit_id: Option<DepositId>,
     /// Reason why it pays nothing, when unknown.
     pub reason: Option<UnknownReason>,
-    /// The order it was most likely meant for, when unknown.
+    /// When unknown: the order it was most likely meant for. When failed: the order that had not
+    /// replied to its settle, if any.
     pub candidate_order_id: Option<OrderId>,
     /// Time when its block left the chain; none while the chain has it.
     pub orphaned_at: Option<UnixSeconds>,

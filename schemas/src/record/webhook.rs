@@ -19,7 +19,8 @@ pub struct Delivery {
     /// Requested by an operator.
     pub manual: bool,
     pub emitted_at: UnixMicros,
-    /// Time when it is to be sent, by the clock of the process that wrote it; zero is at once.
+    /// Time when it is to be sent, by the clock of the process that wrote it. Zero: after the delay
+    /// of its topic, counted from when it is read.
     #[serde(default)]
     pub due_at: UnixMicros,
     /// The version of the order that it announces.
@@ -42,7 +43,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The first attempt at an event, due at once. Its subject is to be added.
+    /// The first attempt at an event, due at once. The caller sets the order or the transfer.
     #[must_use]
     pub fn first(
         kind: DeliveryKind,
@@ -82,7 +83,7 @@ impl Delivery {
     }
 }
 
-/// A record of `webhooks.attempts`: one POST that was made, could not be, or is not made any more
+/// A record of `webhooks.attempts`: how one attempt ended, with a POST or without
 /// ([`AttemptOutcome::is_request`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {

@@ -22,11 +22,11 @@ vocabulary! {
 
     /// Wait of a webhook that is deferred without an attempt, by the name of its topic.
     DeferLevel {
-        /// A webhook that was not deferred before.
+        /// The first deferral.
         First = "webhooks.defer.5s",
         Second = "webhooks.defer.60s",
-        /// A webhook that was deferred often: more than twice for a receiver that is down and never got it, more than ten
-        /// times otherwise.
+        /// The third deferral and later ones if the receiver is down and the webhook was never sent; otherwise the
+        /// eleventh and later ones.
         Further = "webhooks.defer.900s",
     }
 }
