@@ -24,7 +24,7 @@ const WINDOW_BITS: u32 = 13;
 /// seconds, fits above them until 2106.
 const INCARNATION_BITS: u32 = 8;
 
-/// Bytes of a digest that name a payment among those of its transaction.
+/// Number of bytes of a digest that distinguish the payments of one transaction.
 const DIGEST_BYTES: usize = 8;
 
 /// A text that is not a UUID.

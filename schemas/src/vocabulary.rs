@@ -254,7 +254,7 @@ vocabulary! {
         EndpointFailing = "endpoint_failing",
         /// A chain is not followed until a person acts.
         ChainHalted = "chain_halted",
-        /// Only a second check of a block had a transfer in it.
+        /// Only a second check of a block found a transfer in it.
         LateFind = "late_find",
         /// A transfer was published, and no endpoint has it any more: it was taken back.
         ForgedTransfer = "forged_transfer",

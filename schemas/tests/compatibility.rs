@@ -23,7 +23,7 @@ fn problems(old: &str, new: &str) -> Vec<String> {
             None => found.push(format!("{name} is gone or has another name")),
         }
     }
-    // Types removed with the optional field that held them are no loss.
+    // A type may be removed together with the optional field that held it.
     found.retain(|problem| {
         let gone = problem.strip_suffix(" is gone or has another name");
         gone.is_none_or(|name| name == root_name(&old_json))

@@ -29,7 +29,7 @@ pub struct Transfer {
     pub deposit_id: Option<DepositId>,
     /// Reason why it pays nothing, when unknown.
     pub reason: Option<UnknownReason>,
-    /// When unknown: the order it was most likely meant for. When failed: the order that had not
+    /// The order it was most likely meant for, when unknown; when failed, the order that had not
     /// replied to its settle, if any.
     pub candidate_order_id: Option<OrderId>,
     /// Time when its block left the chain; none while the chain has it.
