@@ -219,8 +219,8 @@ fn progress(record: &ChainRecord) -> Option<Change> {
     }))
 }
 
-/// Delivery attempts of an order's webhook after a change of status: some receivers fail, and some
-/// of those for good.
+/// Delivery attempts of an order's webhook after a change of status: up to three fail before one
+/// succeeds. After three failures, an operator also has it sent again.
 fn attempts_about_order(order: &Order) -> Vec<Change> {
     let failures = i32::try_from(order.created_at.0 % 4).unwrap_or(0);
     let attempt = |number: i32, manual| {

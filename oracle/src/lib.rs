@@ -1,4 +1,5 @@
-//! An independent statement of the processor's duties: the model, the ledger and the fold.
+//! Checks of the processor: an independent model of its outcomes, a ledger of its invariants, and a fold that replays
+//! its machines over a log.
 
 pub mod fold;
 pub mod history;

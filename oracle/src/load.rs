@@ -22,7 +22,7 @@ use schemas::{
 use testkit::Dice;
 use uuid::Uuid;
 
-/// The chains, with one wallet each. The lane without the wallet gets only heads.
+/// The chains, with one wallet each. Lanes without a wallet get only heads.
 pub const CHAINS: [Blockchain; 4] =
     [Blockchain::Eth, Blockchain::Polygon, Blockchain::Base, Blockchain::Linea];
 const TOKENS: [Stablecoin; 2] = [Stablecoin::Usdt, Stablecoin::Usdc];
@@ -182,7 +182,7 @@ impl Shop {
         self.write();
     }
 
-    /// Mines blocks on every chain, at these steps of seconds.
+    /// Mines a block on every chain for each of these steps, in seconds.
     pub fn pass_time(&mut self, steps: impl Iterator<Item = i64> + Clone) {
         for line in 0..self.lines.len() {
             for seconds in steps.clone() {

@@ -119,7 +119,7 @@ impl Planting<'_> {
         self.reading.records(self.of)
     }
 
-    /// Index of a record that fits: the first from two thirds of all on.
+    /// Index of a record that fits: the first in the last third, otherwise the first of all.
     fn choose(&self, fits: impl Fn(usize) -> bool) -> usize {
         let count = self.records().len();
         let mut places = (count * 2 / 3..count).chain(0..count * 2 / 3);
@@ -153,7 +153,7 @@ impl Planting<'_> {
 
     fn check_records(&self, written: &impl Fn(&Record) -> bool) {
         // Not the first entry of a step: without it, the other entries would belong to the step before.
-        // Not a record before a similar one, which would be taken for its alteration.
+        // Not a record before a similar one: without it, the similar one would be reported as changed, not as lost.
         let records = self.records();
         let at = self.choose(|at| {
             let record = &records[at];

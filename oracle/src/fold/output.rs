@@ -120,12 +120,12 @@ impl Outputs {
     }
 }
 
-/// Indexes for the author of a record that does not name its machine.
+/// Indexes to find the author of a record that does not name its machine.
 struct Authors<'a> {
     reading: &'a Reading,
     /// Requested lane of a deposit, by order, slot and wallet.
     asked: HashMap<(OrderId, i32, Address), Partition>,
-    /// The lane that opened it, by order and slot.
+    /// The lane that opened a deposit, by order and slot.
     opened: HashMap<(OrderId, i32), Partition>,
     /// Lane of an attach, by the operator's command.
     attaching: HashMap<CommandId, Partition>,
@@ -280,7 +280,8 @@ fn difference(
     Some(Flaw::new(FlawKind::Changed, format!("what follows from {input} at {at}: {made}")))
 }
 
-/// `true` if `altered` is `record` with one or two fields changed, still readable and of the same machine.
+/// `true` if `altered` is `record` with one or two fields changed, still readable and of the same machine; in a
+/// changelog, if it is changed at all.
 pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -> bool {
     let (topic, authors) = (record.from.topic, Authors::of(reading));
     let [before, after] = [record, altered].map(|record| record.value.as_deref());

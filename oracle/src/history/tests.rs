@@ -83,7 +83,7 @@ impl Promises {
     }
 }
 
-/// Tables in CQL compute the list position of a row from its fields, which must not change for that.
+/// Tables in CQL compute the list position of a row from some of its fields, so these must not change.
 #[test]
 fn the_machines_keep_what_lists_rely_on() {
     let mut causes = BTreeSet::new();
@@ -96,6 +96,6 @@ fn the_machines_keep_what_lists_rely_on() {
             }
         }
     }
-    // Some orders are paid after their end, in both ways.
+    // The history has orders that are paid after their end: by a late payment, and by an attach.
     assert!([OrderCause::PaidLate, OrderCause::Attached].iter().all(|of| causes.contains(of)));
 }

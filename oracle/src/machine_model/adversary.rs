@@ -148,8 +148,8 @@ fn payment_in(wrong: &ChainRecord, deposit: &Deposit) -> ChainRecord {
     ChainRecord { body: ChainBody::Transfer(seen), confirmed: true, ..wrong.clone() }
 }
 
-/// Invariant 3: the head is ignored, so it confirms nothing. The machine is a copy: a valid head might confirm the
-/// payment.
+/// Invariant 3: the head is ignored, so it confirms nothing. The machine is a copy, as a later valid head might confirm
+/// the payment.
 fn pays_nothing(mut machine: matching::State, payment: ChainRecord) -> Result<(), Violation> {
     let mut effects = Vec::new();
     machine.decide(&matching::Input::Chain(payment), &mut effects)?;

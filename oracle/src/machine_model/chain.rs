@@ -15,7 +15,7 @@ use super::fact::Fact;
 /// Amounts from this many cents on need the greater depth.
 const LARGE_CENTS: u128 = 5_000;
 
-/// The shop's wallets on every chain, watched or not. A transfer from one of them is no payment.
+/// The shop's wallets on every chain, watched or not. A transfer from one of them is not a payment.
 pub const WALLETS: [Address; 2] = [account(0x11), account(0x12)];
 
 /// The contract of every stablecoin.
@@ -84,7 +84,7 @@ pub struct Chain {
     pub records: Vec<ChainRecord>,
     /// Policy of each head in `records`, by the time it was observed.
     policies: HashMap<UnixMicros, Policy>,
-    /// The same records as facts for the model.
+    /// The events of `records`, for the model.
     pub facts: Vec<Fact>,
     /// Transactions that are in no block yet.
     pub mempool: Vec<Transaction>,
@@ -286,8 +286,8 @@ impl Chain {
         self.mine(moved, self.time().plus(seconds));
     }
 
-    /// Restores the last abandoned branch, with the same blocks. False unless its first block builds on the current
-    /// tip.
+    /// Restores the last abandoned branch, with the same blocks. Returns `false` if its first block does not build on
+    /// the current tip.
     pub fn take_back_fork(&mut self) -> bool {
         let Some(first) = self.abandoned.first() else { return false };
         let tip = self.blocks[self.blocks.len() - 1].block.hash;
@@ -317,7 +317,8 @@ impl Chain {
 
     /// Makes endpoints disagree about one of the transfers that are not confirmed yet.
     pub fn dispute(&mut self, number: usize) {
-        // A lower head does not confirm some transfers that the highest one may have confirmed.
+        // Depth counts from the highest head: after a rewind the head is lower, but the highest one may have confirmed
+        // the transfer.
         let tip = i64::try_from(self.scanned_max).unwrap();
         let waits = |(block, seen): &(Block, Observation)| {
             tip - block.number + 1 < self.policy.depth_of(seen.value)

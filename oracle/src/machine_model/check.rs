@@ -126,8 +126,8 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Notes that the payment's block left the chain. An alert must report that, unless the lane may have forgotten the
-    /// transfer.
+    /// Notes that the payment's block left the chain. If the transfer was confirmed, an alert must report that, unless
+    /// the lane may have forgotten it.
     fn note_gone(&mut self, payment: PaymentKey) {
         self.included.insert(payment, None);
         let Some(transfer) = self.transfers.get(&payment) else { return };
@@ -170,7 +170,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Invariant 5: a lane is at the last head. Invariant 11: it publishes its watches and its oldest waiting transfer.
+    /// Invariant 5: published progress has the last head. Invariant 11: it has the lane's watches, its stops and the
+    /// time of its oldest unconfirmed transfer.
     fn check_progress(&mut self, progress: &ChainProgress) -> Result<(), Violation> {
         let blockchain = progress.blockchain;
         let lane = self.lane(blockchain);

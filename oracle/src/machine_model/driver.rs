@@ -69,13 +69,13 @@ pub enum Sabotage {
     ReuseAtOnce,
     /// Deposits may claim waiting transfers.
     ClaimLoose,
-    /// Deposits open at the chain's first block.
+    /// Deposits count as opened before the chain's first block.
     OpenEarlier,
-    /// Deposits open at a future block.
+    /// Deposits count as opened at a future block.
     OpenLater,
-    /// Transfers are listed after all deposits.
+    /// Transfers count as first seen after all deposits opened.
     ForgetListed,
-    /// An orphan is not published before its end.
+    /// An orphaned transfer is not published as such before it fails.
     HideGone,
     /// An order that is marked paid forgets its candidates.
     ForgetMarked,
@@ -134,7 +134,7 @@ pub(super) trait Sabotaged: Machine + Clone {
     /// Returns the inputs that replace `input`, the `number`th of its step; none if it is lost.
     fn alter(&self, input: Self::Input, number: usize, sabotage: Sabotage) -> Vec<Self::Input>;
 
-    /// Alters the effects of an input. `asked` has the deposit of each settled transfer.
+    /// Alters the effects of an input. `asked` maps each transfer to the deposit of its last settle.
     fn spoil(
         input: &Self::Input,
         effects: &mut [Self::Effect],

@@ -388,7 +388,7 @@ impl Pipeline {
         self.tricks.silence && self.silence.below(8) == 0
     }
 
-    /// Takes repeated inputs. The state must stay, and only replies and some alerts may be published.
+    /// Takes repeated inputs. The state must not change, and only replies and some alerts may be published.
     pub(super) fn lane_again(
         &mut self,
         lane: usize,
@@ -415,7 +415,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Takes a repeated command. Status, payer, candidates and deposits of the orders must stay. An order may be
+    /// Takes a repeated command. Status, payer, candidates and deposits of the orders must not change. An order may be
     /// published again, as a new version.
     pub(super) fn orders_again(&mut self, command: OrderCommand) -> Result<(), Violation> {
         self.altered = true;
@@ -473,7 +473,7 @@ impl Pipeline {
     }
 }
 
-/// The lane's state without the times at which it reported ignored heads.
+/// The lane's state without the times of ignored heads, which a repeated head changes.
 fn essence(mut snapshot: Vec<(String, MatchingEntry)>) -> Vec<(String, MatchingEntry)> {
     for (_, entry) in &mut snapshot {
         if let MatchingEntry::Lane(lane) = entry {
@@ -499,7 +499,7 @@ fn without_ends(effects: &[matching::Effect]) -> Vec<matching::Effect> {
 /// Maximum lag of the tables in seconds.
 const WEEK: i64 = 7 * 24 * 3600;
 
-/// `true` for a request that is repeated until it has a reply, and for such replies.
+/// `true` for a request that is repeated until it has a reply, and for the reply to such a request.
 fn may_ask_again(body: &OrderCommandBody) -> bool {
     use OrderCommandBody as Body;
     matches!(
@@ -513,7 +513,8 @@ fn may_ask_again(body: &OrderCommandBody) -> bool {
     )
 }
 
-/// Removes the additional version of the order that a repeated choice publishes as its reply.
+/// Clears versions and version clocks of orders, and drops equal neighbours: a repeated choice publishes an additional
+/// version of the order as its reply.
 fn forget_versions(effects: &mut Vec<orders::Effect>) {
     for effect in effects.iter_mut() {
         if let orders::Effect::Order(order) = effect {

@@ -1,5 +1,5 @@
 //! The processor's specification, as a slow, synchronous function of all outside events. It has no queues, no replies
-//! in flight, and no state that must survive. It shares only types with the machines.
+//! in flight, and no state to restore. It shares only types with the machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub struct TransferOutcome {
     pub status: TransferStatus,
     /// The order it paid.
     pub order: Option<OrderId>,
-    /// Reasons that were true at some time of a possible rejection.
+    /// Reasons that were true at any time at which it may have been rejected.
     pub reasons: BTreeSet<UnknownReason>,
 }
 

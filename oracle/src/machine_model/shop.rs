@@ -182,7 +182,7 @@ impl Shop {
     }
 
     /// `true` if the transfer waits for this deposit. An orphaned transfer belongs to the order whose deposit awaited
-    /// it; a rewind makes it no candidate of another one before it is included again.
+    /// it: until it is included again, it is not a candidate of another order.
     pub(super) fn is_under_way(&self, transfer: &ModelTransfer, deposit: &ModelDeposit) -> bool {
         let awaited_by = transfer.awaited_by.map(|at| self.deposits[at].order);
         let is_tied = transfer.on_chain || awaited_by == Some(deposit.order);

@@ -61,8 +61,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Invariant 2: a forgotten order's refusal is no reply, as the transfer may be its payer. Invariant 4: the order
-    /// has ended.
+    /// Invariant 2: a forgotten order's refusal does not count as a reply, as the transfer may be its payer. Invariant
+    /// 4: only an order that has ended is forgotten.
     fn check_forgotten(
         &mut self,
         command: &DepositCommand,

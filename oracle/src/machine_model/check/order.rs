@@ -64,7 +64,7 @@ impl Ledger<'_> {
         let id = order.order_id;
         let last = self.orders.get(&id);
         let before = last.map_or(OrderStatus::Pending, |last| last.status);
-        // The records checked lack those of repeated commands, which have versions too.
+        // Versions may have gaps: records of repeated commands have versions too, and are not checked here.
         let version = last.map_or(0, |last| last.version);
         holds!(4, order.version > version, "{id} has version {} twice", order.version);
         holds!(4, last.is_some() || order.cause == OrderCause::Created, "{order:?} came first");

@@ -107,7 +107,7 @@ impl Ledger<'_> {
             // It paid nothing, and its block left the chain: it waits for confirmation again.
             (TransferStage::Detected, Some(WaitingForMatch), WaitingForConfirmation) => is_gone,
             (TransferStage::Failed, Some(WaitingForConfirmation), FailedToConfirm) => is_gone,
-            // Its settle had no reply for a day after it left the chain.
+            // It left the chain, its settle has no reply, and its block is over a day old.
             (TransferStage::Failed, Some(WaitingForMatch), FailedToConfirm) => {
                 is_gone && self.waits_in_vain(transfer)
             }
