@@ -25,7 +25,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The lane of a wallet, as a partition of `transfers.raw`, `deposits.commands` and `deposits`.
+    /// The lane of a wallet: its partition in each topic that has lanes, such as `transfers.raw`.
     #[must_use]
     pub fn lane(&self, blockchain: Blockchain, wallet: &Address) -> Partition {
         let lanes = self.lanes.max(1);

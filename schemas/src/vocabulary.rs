@@ -106,7 +106,7 @@ vocabulary! {
         PaymentRefused = "payment_refused",
         /// No process now follows the chain or watches the wallets of the choice, or an operator has stopped them.
         PaymentUnavailable = "payment_unavailable",
-        /// A choice or cancel came after the order had ended.
+        /// A choice, a cancel or an opened deposit came after the order had ended, or a choice after its deadline.
         NotPending = "not_pending",
         /// A deposit waits for the customer's transfer.
         DepositOpened = "deposit_opened",
@@ -224,11 +224,11 @@ vocabulary! {
         Delivered = "delivered",
         Status = "status",
         Timeout = "timeout",
-        /// No connection: name, TCP or TLS.
+        /// No connection: the receiver's name, TCP or TLS failed.
         Connect = "connect",
         /// The address is not one this service may call.
         Forbidden = "forbidden",
-        /// The connection broke, or what came back is not HTTP.
+        /// The connection broke, or the response is not HTTP.
         Protocol = "protocol",
         /// A newer event of its order is delivered in its place.
         Superseded = "superseded",

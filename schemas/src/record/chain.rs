@@ -129,8 +129,8 @@ pub struct ConfirmedTier {
     pub below: Option<Amount>,
     /// Transfers up to this height are confirmed; -1 for none yet.
     pub number: i64,
-    /// Time of the newest known block at or below that height: no further transfer can appear in a
-    /// block with an earlier time. None if there is none yet.
+    /// Time of the newest known block that is confirmed for this tier, or final: no further transfer of
+    /// the tier can appear in a block with an earlier time. None if there is none yet.
     pub timestamp: Option<UnixSeconds>,
 }
 
@@ -150,7 +150,7 @@ impl Head {
         self.held.iter().any(is)
     }
 
-    /// The time of the newest block in which a transfer of this amount is confirmed.
+    /// The [`ConfirmedTier::timestamp`] for a transfer of this amount.
     #[must_use]
     pub fn confirmed_time(&self, value: Amount) -> Option<UnixSeconds> {
         self.tier_of(value)?.timestamp

@@ -29,13 +29,14 @@ pub struct Delivery {
     /// An earlier event of the order may still be in flight.
     #[serde(default)]
     pub follows: bool,
-    /// Number of deferrals since its last attempt.
+    /// Number of deferrals since its last attempt, or since the first for a failure on this side;
+    /// capped while its receiver is busy.
     #[serde(default)]
     pub deferrals: i32,
     /// Number of POSTs made for it.
     #[serde(default)]
     pub requests: i32,
-    /// Outcome of its last attempt.
+    /// Outcome of its last attempt; `local` after a deferral for a failure on this side.
     #[serde(default)]
     pub last_outcome: Option<AttemptOutcome>,
     #[serde(default)]
