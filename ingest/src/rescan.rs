@@ -323,11 +323,16 @@ async fn scan(
             }
             Err(failure) => failure,
         };
-        failures += 1;
         match failure.smaller_range(end - next + 1) {
-            Some(smaller) => blocks = smaller,
-            None if failures >= ATTEMPTS => return Err(failure.to_string()),
-            None => tokio::time::sleep(failure.retry_after.unwrap_or(PAUSE)).await,
+            Some(smaller) => (blocks, failures) = (smaller, 0),
+            None => failures += 1,
+        }
+        if failures == ATTEMPTS {
+            return Err(failure.to_string());
+        }
+        // A range that is too large needs no pause. Every other failure may be a short outage.
+        if !matches!(failure.refusal, Refusal::Size { .. }) {
+            tokio::time::sleep(failure.retry_after.unwrap_or(PAUSE)).await;
         }
     }
     Ok(all)

@@ -1,10 +1,12 @@
 //! Tests of missing transfers, and of an endpoint's answers about them.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use schemas::Hash;
 
 use super::*;
 use crate::machine::Policy;
-use crate::simulation::{self, MemoryLog, Served, chain};
+use crate::simulation::{self, MemoryLog, Served, chain, replies};
 
 const HASH: BlockHash = Hash([5; 32]);
 
@@ -84,4 +86,25 @@ async fn a_range_that_no_endpoint_has_is_not_rescanned() {
     let found = Rescan::find(&log, &chain, (2, 5), |_, _| {}).await;
     let Err(RescanError::NoEndpoint(why)) = found else { panic!("{found:?}") };
     assert!(why.contains("HTTP status 401"), "{why}");
+}
+
+#[tokio::test]
+async fn an_endpoint_has_five_attempts_at_the_smallest_range() {
+    // Two of them halve the range to one block.
+    let outage = 2 + ATTEMPTS - 1;
+    let scan_after = async |failures: u32| {
+        let asked = AtomicU32::new(0);
+        let answers = move |calls: &[serde_json::Value]| {
+            if asked.fetch_add(1, Ordering::Relaxed) < failures {
+                return (503, "suspended for 0 s".to_owned());
+            }
+            replies(calls, |_| serde_json::json!({"jsonrpc": "2.0", "result": []}))
+        };
+        let served = Served::start(Arc::new(answers)).await;
+        let rules = chain(Policy::flat(Some(3), None)).rules();
+        let range = (Flow::Received, 1, 4);
+        scan(&served.client(), &rules, 4, range, &mut |_| {}).await.map(|logs| logs.len())
+    };
+    assert_eq!(scan_after(outage).await, Ok(0));
+    assert!(scan_after(outage + 1).await.unwrap_err().contains("HTTP status 503"));
 }
