@@ -100,7 +100,8 @@ pub struct Matching {
 pub enum Amounts {
     /// The order's own while it is free, otherwise one raised within [`Matching::limit`].
     ExactFirst,
-    /// The order's own with drawn digits added, below one cent as long as such an amount is free.
+    /// The order's own with drawn digits added below one cent, and with cents too if none of these is free. If no such
+    /// digits are allowed (two digits, or a limit of 0%), the order's own comes first.
     Unique,
 }
 

@@ -67,8 +67,8 @@ impl Events {
     /// nothing. The stream ends with the link, or with the process.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if too many views are open, in all or of this order. [`Refusal::TooManyOfAddress`] if the
-    /// client has too many.
+    /// [`Refusal::Busy`] if too many views are open, or too many listeners wait for this order.
+    /// [`Refusal::TooManyOfAddress`] if too many views of the client's address are open.
     pub(crate) async fn follow(
         self,
         order_id: OrderId,

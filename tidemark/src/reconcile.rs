@@ -406,7 +406,7 @@ async fn tables(settings: &Settings, log: &Logged, report: &mut Report) -> anyho
         _ if !is_cql => "tidemark tables rebuild",
         // `rebuild --into` copies the present rows first, and would keep a manual change.
         RowState::Newer | RowState::Other => verify::MADE_ANEW,
-        // A rebuild in place could not restore these: newer tombstones would hide the rows.
+        // A rebuild in place cannot restore a row that a newer tombstone hides.
         RowState::Same | RowState::Missing | RowState::Older | RowState::NotYet => {
             "tidemark tables rebuild --into NEW_KEYSPACE"
         }

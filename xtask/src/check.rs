@@ -13,7 +13,7 @@ pub(crate) fn format() -> Result<()> {
     shell::run(cargo().args(["fmt", "--all", "--check"]))
 }
 
-/// Runs clippy and docs by this cargo, and stops at the first failure.
+/// Runs clippy and docs with the given cargo, and stops at the first failure.
 pub(crate) fn lints(cargo: fn() -> Command) -> Result<()> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
     shell::run(cargo().args(clippy))?;

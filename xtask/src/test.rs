@@ -96,8 +96,8 @@ pub(crate) fn run(scope: Scope<'_>) -> Result<bool> {
     Ok(counts.is_success())
 }
 
-/// Runs the quick checks and the build, and meanwhile fetches the needs of all tests. Clippy and docs run later, beside
-/// the last tests. Scopes other than [`Scope::All`] only need the build.
+/// Builds the tests. For [`Scope::All`], also runs the quick checks, and meanwhile fetches the needs of all tests;
+/// clippy and docs run later, beside the last tests.
 fn prepare(scope: Scope<'_>) -> Result<(Built, Variables)> {
     if let Scope::Cql(nodes) = scope {
         nodes.reach()?;

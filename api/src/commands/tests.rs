@@ -149,7 +149,7 @@ async fn a_create_without_an_answer_may_have_made_an_order() {
     assert!((50..=51).contains(&count), "{count} reads");
 }
 
-/// Refusal of a command. Panics if none comes within ten answer timeouts.
+/// Refusal of a command; `None` if it succeeds. Panics if it does not end within ten answer timeouts.
 async fn refusal<T>(answer: impl Future<Output = Answer<T>>) -> Option<Refusal> {
     timeout(10 * ANSWER_TIMEOUT, answer).await.expect("an answer").err()
 }

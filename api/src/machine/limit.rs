@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use schemas::UnixMicros;
 
-/// Maximum keys in memory. If this number is limited at once, all limits are reset: each key gets one more burst.
+/// Maximum keys in memory. If this number of keys is limited at once, all limits are reset: each gets one more burst.
 const KEYS_MAX: usize = 50_000;
 
 #[derive(Debug, Clone, Copy)]

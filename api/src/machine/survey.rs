@@ -52,7 +52,8 @@ pub struct Orders {
 /// Webhooks that no receiver has acknowledged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Webhooks {
-    /// Number that are being sent or wait for their next attempt, counted up to a maximum per partition.
+    /// Upper bound of the number that are being sent or wait for their next attempt: some may be completed. At most a
+    /// fixed number per partition is counted.
     pub waiting: usize,
     /// Time at which the oldest of the waiting webhooks was announced.
     pub oldest: Option<UnixMicros>,

@@ -13,7 +13,7 @@ macro_rules! codes {
         pub(crate) enum Code { $($name,)+ }
 
         impl Code {
-            /// Every code, in the order of the sections.
+            /// Every code, in the order of the sections of `docs/operate/errors.md`.
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$name,)+];
 

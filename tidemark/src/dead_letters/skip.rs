@@ -135,8 +135,8 @@ fn unreadable(record: &Record) -> anyhow::Result<String> {
     }
 }
 
-/// Consumer group that stopped at the record. It must be the only group that reads the topic: others would stop there
-/// again.
+/// The consumer group that stopped at the record, and the only one that reads its topic: any other group would stop at
+/// the record too.
 struct Group {
     name: &'static str,
     topics: Vec<Topic>,
@@ -191,7 +191,7 @@ impl Group {
     }
 }
 
-/// The offsets of the records from `next` on and before a place.
+/// Offsets of the records from `next` up to a place, without the record at the place.
 fn before(log: &dyn Log, mut next: Offset, place: Place) -> anyhow::Result<Vec<Offset>> {
     let mut offsets = Vec::new();
     while next < place.offset {

@@ -94,7 +94,7 @@ impl Merchant {
         self.inbox.lock().await.incoming.recv().await
     }
 
-    /// Number of received webhooks for an order that `wait_for` has not returned.
+    /// Number of webhooks for an order that have come, without those that `wait_for` returned.
     pub(super) async fn further(&self, order_id: &str) -> usize {
         let mut inbox = self.inbox.lock().await;
         while let Ok(event) = inbox.incoming.try_recv() {

@@ -69,7 +69,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     let (hits, story, remarks) = tokio::task::spawn_blocking(search).await??;
     if let Some(story) = story {
         let mut outcome = shown(&story, options.json, now, remarks)?;
-        // A shop's reference may have line ends, which must not begin a line of the output.
+        // A shop's reference may have line ends. They are escaped, so that it adds no line to the output.
         outcome.lines.iter_mut().for_each(|line| *line = one_line(line));
         return Ok(Findings { outcome, is_known: true });
     }

@@ -116,8 +116,7 @@ async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
         let disk = disk.and_then(|disk| noted(disk, "the disk", &mut unknown));
         unknown.extend(reader.remarks());
         Ok(Survey {
-            // The clock is read after the records, as one may have been appended during the reading: its age would be
-            // negative.
+            // The clock is read last, so that a record appended during the reading is not later than the survey.
             at: SystemClock.now(),
             chains,
             groups,

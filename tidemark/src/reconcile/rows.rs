@@ -74,7 +74,7 @@ struct Record {
 /// Reads the row of each order and each transfer.
 pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Vec<Row>> {
     let tables = Tables::open(settings).await?;
-    // The positions are read after the log, so they are never older than its records.
+    // Read before the rows: a row must include every record before its position.
     let (positions, pruned) = tables.extent().await?;
     let positions: BTreeMap<TopicPartition, i64> = positions
         .into_iter()

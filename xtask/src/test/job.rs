@@ -125,8 +125,8 @@ impl Scope<'_> {
         }
     }
 
-    /// `true` if a test of [`ON_CQL`] runs a second time. With a filter only if it contains `cql`: the filtered tests
-    /// need no server otherwise.
+    /// `true` if a test of [`ON_CQL`] runs a second time. With a filter only if the filter contains `cql`, so that no
+    /// other filter starts the servers for these tests.
     fn runs_on_cql(self, name: &str) -> bool {
         match self {
             Self::All => true,

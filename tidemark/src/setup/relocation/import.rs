@@ -109,8 +109,8 @@ impl Work<'_> {
         }
         let mut copy = Copy::new(topic, of_topic(&self.files.manifest, topic));
         if self.dealing.keeps(topic) {
-            // Completed webhooks come first: the deliverer's new position is one offset, without completed records
-            // after it.
+            // Completed webhooks come first: the deliverer's new position is a single offset, without the list of
+            // later offsets that are complete.
             let has_holes = topic.spec().schema == schemas::SchemaName::Delivery;
             for part in self.files.manifest.parts_of(topic) {
                 self.partitions(&mut copy, &[part.of()?], has_holes)?;

@@ -58,7 +58,7 @@ impl TargetLog {
 
 impl Target {
     /// Makes an empty log, and makes or opens empty tables. Files and topics of an interrupted import are removed
-    /// first; rows on CQL of an interrupted import of `export` are kept, and written again.
+    /// first. Rows on CQL remain if they are of an interrupted import of the same `export`, which overwrites them.
     pub(super) fn begin(
         settings: &Settings,
         export: &str,
@@ -248,7 +248,7 @@ fn partitions<'a>(
 /// The tables have rows, or are of another log.
 async fn check_empty(tables: &dyn Store, under_way: &str, origin: &Origin) -> anyhow::Result<()> {
     match tables.origin().await? {
-        // Rows that an interrupted import of the same export wrote are written again.
+        // This import overwrites the rows of an interrupted import of the same export.
         Some(found) if found.installation == under_way => return Ok(()),
         Some(found) if found.installation == origin.installation => bail!(
             "the tables have this installation already: name an empty keyspace in store.keyspace"
