@@ -79,7 +79,7 @@ impl Settings {
 
     /// Facts about the chains that customers have to know.
     pub(crate) fn chain_terms(&self) -> Vec<api::ChainTerms> {
-        // A tier that confirms by a tag has no fixed depth: the network sets the tag.
+        // A tier with a tag waits until the network sets it, at no fixed depth, so no depth is shown.
         let depth = |tier: &ingest::Tier| tier.depth.filter(|_| tier.tag.is_none());
         let terms = |chain: &ingest::ChainConfig| api::ChainTerms {
             blockchain: chain.blockchain,

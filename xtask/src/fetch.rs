@@ -97,8 +97,8 @@ fn anvil() -> Result<PathBuf> {
         .context("the npm package has no binary for this machine")
 }
 
-/// Prometheus' checker of rules: the installed one, or that of Debian's package, which is only unpacked, as an
-/// installation would start a server.
+/// Prometheus' checker of rules: the installed one, or that of Debian's package. The package is only unpacked, because
+/// its installation would start a server.
 fn promtool() -> Result<PathBuf> {
     let runs = |command: &mut Command| command.output().is_ok_and(|out| out.status.success());
     if runs(Command::new("promtool").arg("--version")) {

@@ -56,7 +56,8 @@ impl std::fmt::Display for Place {
 
 /// A page of the list.
 pub(crate) struct GivenUp {
-    /// Newest first, each with whether a webhook of its subject was delivered since, if known.
+    /// Newest first. The flag is `true` if a webhook of the same subject was delivered since; `None` if that is not
+    /// known.
     found: Vec<(Place, Delivery, Option<bool>)>,
     /// Cursor of the next, older page.
     before: Option<Place>,

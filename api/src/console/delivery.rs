@@ -33,7 +33,7 @@ pub(super) fn address_of(subject: Subject, event: &str) -> String {
 pub(crate) struct Webhook {
     subject: Subject,
     event: String,
-    /// None if the log does not have it any more.
+    /// `None` if the log does not have it any more.
     delivery: Option<Delivery>,
     /// The newest first.
     attempts: Vec<Attempt>,

@@ -15,7 +15,7 @@ const EIGHT_DAYS: u64 = 8 * 24 * 3600;
 
 impl World {
     /// Advances time until the processor has forgotten the order. A head advances chain time too,
-    /// as timers do not run ahead of all chains.
+    /// because the processor's timers run only a limited time ahead of the chains.
     async fn forget(&self, id: &str) {
         let mut tail = self.log.tail(&[Topic::OrdersChangelog]).unwrap();
         self.advance(EIGHT_DAYS);

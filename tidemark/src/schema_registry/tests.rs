@@ -211,7 +211,7 @@ async fn taken_id_leaves_the_subject_writable() {
     assert_eq!(kept.lock().unwrap().modes["transfers.raw-value"], "READWRITE");
 }
 
-/// Left by a killed run: other programs could register any schema there.
+/// A killed run leaves a subject in import mode, in which other programs could register any schema.
 #[tokio::test]
 async fn subject_left_in_import_mode_is_made_writable() {
     let (kept, config) = serve(Kept::default()).await;

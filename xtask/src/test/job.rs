@@ -29,7 +29,7 @@ enum Load {
     Waiting,
     /// Mostly computes.
     Computing,
-    /// Measures how long callers wait. It runs after all others, whose load would change the result.
+    /// Measures how long callers wait. It runs after all other jobs, whose load would change the result.
     Alone,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// `true` if nothing else may run meanwhile.
+    /// `true` if no other job may run meanwhile.
     pub(super) fn is_alone(&self) -> bool {
         self.load == Load::Alone
     }

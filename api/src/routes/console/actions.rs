@@ -6,7 +6,7 @@ use super::*;
 use crate::machine::survey::Subject;
 use crate::stops;
 
-/// Maximum time to resend webhooks for one form: a request may take half a minute.
+/// Time after which one form starts no further resend: its whole request may take only half a minute.
 const REDRIVING_MAX: Duration = Duration::from_secs(15);
 
 impl Desk {
