@@ -87,9 +87,9 @@ struct Defaults {
 
 /// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for everyday amounts and
 /// finality for large ones. Windows cover the deepest reorganisations seen and the time to finality; polls come about
-/// once a block, at most every two seconds. The lag is about two seconds of blocks, for nodes whose logs trail their
-/// headers: with it the first scan finds a payment, not only the second check. Chains with longer block times have no
-/// lag.
+/// once a block, but not more often than every two seconds. The lag is about two seconds of blocks, for nodes whose
+/// logs trail their headers: with it the first scan finds a payment, not only the second check. Chains with longer
+/// block times have no lag.
 fn defaults(blockchain: Blockchain) -> Defaults {
     let small = |depth, tag| Tier { below: Amount::parse(LARGE).ok(), depth, tag };
     let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };

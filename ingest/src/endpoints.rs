@@ -63,7 +63,8 @@ pub(crate) struct Fetched {
     pub(crate) index: usize,
     pub(crate) ask: Ask,
     pub(crate) result: Result<Answer, Failure>,
-    /// `true` if the question was sent. A refused check of the chain before it was judged already.
+    /// `true` if the question was sent: the caller then judges the endpoint. A refused check of its chain was judged
+    /// already.
     pub(crate) is_asked: bool,
 }
 

@@ -76,7 +76,7 @@ async fn logs_are_missing_where_receipts_have_some() {
     }
 }
 
-/// A block from the future, and an answer of another date than this machine's.
+/// The head is ahead of the clock, and the answer's date is another one than the clock's.
 #[tokio::test]
 async fn clocks_that_differ_are_a_warning() {
     let served = without_logs(json!([])).await;

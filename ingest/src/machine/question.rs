@@ -54,7 +54,7 @@ impl Role {
 pub(crate) struct Ask {
     pub(crate) role: Role,
     /// First height of the range of a second answer: the endpoint that scanned it is not asked. `i64::MAX` for a check
-    /// without a range. `None` to ask the endpoint of the previous answer again.
+    /// without a range. `None` to ask the same second endpoint again.
     pub(crate) about: Option<i64>,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,

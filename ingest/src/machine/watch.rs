@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Some nodes give two logs of a block one index.
+    /// Some nodes give two logs of a block the same index.
     #[test]
     fn two_logs_under_one_number_both_count() {
         let twice = EventLog { tx_hash: Hash([8; 32]), ..one(5, 3) };

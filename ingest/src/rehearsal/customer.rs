@@ -21,7 +21,7 @@ pub(crate) fn exact(deposit: &Deposit) -> TransferCall {
     TransferCall { token: TOKEN, from: PAYER, to, value: U256::from(units(deposit.value)) }
 }
 
-/// Log of an invented payment of a deposit, dated to the newest block; `number` distinguishes its transaction.
+/// Log of an invented payment of a deposit, as if in the newest block; `number` makes its transaction unique.
 pub(crate) fn forged(head: BlockId, deposit: &Deposit, number: usize) -> serde_json::Value {
     let transaction = format!("0x{:064x}", 0xf0_0000 + number);
     let (hash, to) = (head.hash.to_string(), text(&deposit.wallet_address));

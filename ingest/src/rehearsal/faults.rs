@@ -54,7 +54,7 @@ pub(super) fn fault(dice: &mut Dice) -> (Fault, u32) {
         21 => (Fault::Collides, requests(8, dice)),
         22 | 23 => (Fault::Stale, requests(LONG, dice)),
         24 | 25 => (Fault::Mixed, requests(LONG, dice)),
-        // Long enough for the block of the removed log to be confirmed, if it were believed.
+        // Long enough for the block of the removed log to be confirmed, if ingest believed the log.
         26 | 27 | 30 => (Fault::Removed, 100 + requests(LONG, dice)),
         28 => (Fault::Unauthorized, requests(LONG, dice)),
         29 => (Fault::Loose, requests(8, dice)),

@@ -43,7 +43,7 @@ impl Run {
         self.task.is_finished()
     }
 
-    /// Stops it in order, and waits for its end.
+    /// Stops the run in order, and waits for its end.
     pub(crate) async fn stop(self) -> Result<(), String> {
         self.stop.cancel();
         self.ended().await
@@ -62,7 +62,7 @@ impl Run {
     }
 }
 
-/// Pauses between requests, of milliseconds.
+/// Pauses of a few milliseconds after a failure.
 pub(crate) fn pauses() -> Pauses {
     let millis = Duration::from_millis;
     Pauses {

@@ -62,7 +62,7 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    /// Opens it at the chain's time.
+    /// Opens the shop at the chain's time.
     pub(crate) fn open(seconds: u64) -> Self {
         let clock = Arc::new(ManualClock::new(UnixSeconds(seconds.cast_signed()).micros()));
         let dir = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use crate::{Policy, Tag, Tier};
 /// Blocks by which a fork grows: more than any tier asks for.
 const GROWTH: u64 = 30;
 
-/// Grows the chain and the fork of the first endpoint, long enough for the whole fork to be confirmed.
+/// Grows the chain and the fork of the first endpoint, enough to confirm the whole fork if ingest believed it.
 async fn grown(world: &mut World) {
     for _ in 0..GROWTH {
         world.mine();

@@ -215,7 +215,7 @@ fn one_that_refuses_every_check_is_gone() {
         assert_eq!(health.second(0, 10, at(second)), Some(1), "second {second}");
         assert!(!health.note_check(1, rate, at(second)));
         health.failed(1, RATE, at(second));
-        // It shows its head, and receipts of single transactions.
+        // Its other requests succeed: the head, and receipts of single transactions.
         health.served(1);
     }
     assert!(!health.note_check(1, Some(Refusal::Size { hint: None }), at(36)));

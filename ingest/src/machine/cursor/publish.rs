@@ -12,7 +12,7 @@ const AHEAD_MAX_SECONDS: i64 = 600;
 
 impl Cursor {
     /// Holds back a head that brings no transfers, if none waits for its confirmation and the last head is recent.
-    /// Deposits expire by heads, so an expiry may be delayed by as much.
+    /// Deposits expire by heads, so an expiry may be delayed as long as the head.
     pub(super) fn hold_back(&mut self) -> bool {
         let known = self.known();
         let confirmed = known.head().confirmed.iter().map(|tier| tier.number).min();
@@ -28,7 +28,7 @@ impl Cursor {
     }
 
     /// Returns the watches to publish before `records`: payments are seen in the blocks after our last one, or, on the
-    /// first start, after the first head.
+    /// first start, after the last head of the first step.
     fn announcements(&mut self, records: &[ChainRecord]) -> Vec<ChainRecord> {
         let Some(end) = records.last() else { return Vec::new() };
         let block = self.history.as_ref().map_or(end.block, History::last);
@@ -125,8 +125,8 @@ impl Cursor {
     }
 }
 
-/// Marks the transfers that a step's last head confirms: while it catches up, the processor publishes one record of
-/// such a payment instead of two.
+/// Marks the transfers that a step's last head confirms: while ingest catches up, the processor can then publish one
+/// record of a payment instead of two.
 fn mark_confirmed(records: &mut [ChainRecord]) {
     let Some((ChainRecord { block, body: ChainBody::Head(head), .. }, earlier)) =
         records.split_last_mut()

@@ -68,8 +68,8 @@ impl Cursor {
         Decision { notes, ..self.publish(records, Next::Ask) }
     }
 
-    /// Ends a search without a canonical block. A node that is stuck on an orphaned fork has none
-    /// either, so only several searches in a row, with waits between, halt the chain.
+    /// Ends a search without a canonical block. A node that is stuck on an orphaned fork shows
+    /// none either, so only several searches in a row, with waits between, halt the chain.
     fn give_up(&mut self) -> Decision {
         self.fruitless = self.fruitless.saturating_add(1);
         if self.fruitless < FRUITLESS_SEARCHES_MAX {

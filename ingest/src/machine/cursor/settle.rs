@@ -179,7 +179,7 @@ impl Cursor {
             (Proven, None) if *is_published && !*is_held => Settled::Counts,
             (Proven, None) if !(has_other || waits) => Settled::Counts,
             (Proven, Some(Proven)) => Settled::Counts,
-            // The endpoint that showed it denies it by receipt: the transaction failed, or lacks the log.
+            // The endpoint that showed it denies it by receipt.
             (Denied, _) if !*is_published => Settled::Dropped,
             (Denied, Some(Denied) | None) if other.is_some() || !self.rules.has_second => {
                 // Denials within `AGAIN_MICROS` count as one.

@@ -99,7 +99,8 @@ fn one_that_is_always_behind_confirms_all_the_same() {
     }
 }
 
-/// A payment that both endpoints have, small enough for one to confirm it alone, before a change of the scanner.
+/// A payment that both endpoints have, small enough for one to confirm it alone, scanned before a change of the
+/// scanner.
 fn switched() -> Pair {
     let mut pair = Pair::new(10, |rules| rules.alone_below = Amount::parse("1").unwrap());
     pair.mine(&[pay(1)]);

@@ -101,7 +101,7 @@ fn a_check_that_is_refused_stops_nothing() {
     }
 }
 
-/// On a chain that is polled every 12 s, as Ethereum.
+/// The chain is polled every 12 s, like Ethereum.
 #[test]
 fn refusals_put_a_check_off_for_half_a_minute() {
     let (poll_interval, wait_max) = (Duration::from_secs(12), Duration::from_secs(30));

@@ -212,7 +212,8 @@ fn a_clock_is_bounded_by_the_chain() {
         }
     };
     for (ahead, counted) in [(599, 599), (600, 600), (601, 600), (365 * 86_400, 600), (300, 300)] {
-        // Longer than the maximum lead: otherwise the time of the previous record would be the minimum.
+        // The blocks are farther apart than the maximum lead: so the previous record's time does not raise this
+        // one's.
         node.mine_at(node.head().timestamp.plus(1000));
         let head = node.head().timestamp;
         let observed_at = publish(&node, head.plus(ahead).micros());
