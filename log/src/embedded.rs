@@ -113,8 +113,8 @@ impl EmbeddedLog {
     /// Opens the log in a folder, and creates both if needed. `clock` gives the append times.
     ///
     /// # Errors
-    /// [`Error::Fatal`] if another process has it open, if it was made with another layout or by another
-    /// version, or if the folder cannot be used.
+    /// [`Error::Fatal`] if another process has it open, if it was made with another layout or in another
+    /// format, or if the folder cannot be used.
     pub fn open(dir: &Path, layout: Layout, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let fatal = |error: std::io::Error| Error::fatal(format!("{}: {error}", dir.display()));
         std::fs::create_dir_all(dir).map_err(fatal)?;

@@ -67,7 +67,7 @@ pub fn copy(dir: &Path, into: &Path, now: UnixMicros) -> Result<(), Error> {
     write(&to, |copy| set_meta(copy, TAKEN_AT, now.0))
 }
 
-/// Reads the whole log of a folder. Blocks.
+/// Checks the whole log of a folder for damage. Blocks.
 ///
 /// # Errors
 /// [`Error::Fatal`]: it is damaged.

@@ -25,7 +25,7 @@ impl ReadOnlyLog {
     }
 
     /// # Errors
-    /// [`Error::Fatal`] if there is none, or it is of another version.
+    /// [`Error::Fatal`] if the folder has no log, or the log has another format.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         if !Self::is_in(dir) {
             return Err(Error::fatal(format!("there is no log at {}", dir.join(FILE).display())));

@@ -1,4 +1,4 @@
-//! Positions and members of groups, read or set without joining them.
+//! Reads positions and members of groups, and sets positions, without joining a group.
 
 use rdkafka::Offset as KafkaOffset;
 use rdkafka::consumer::{CommitMode, Consumer};

@@ -60,8 +60,8 @@ impl KafkaWriter {
         self.producer.close();
         self.claim.hold(&self.shared)?;
         self.producer.renew()?;
-        // This producer fenced a writer that claimed the name after the first check: by this check
-        // the older claim yields.
+        // A writer that claimed the name after the first check was fenced by this producer's start:
+        // by this check the older claim yields.
         self.claim.hold(&self.shared).inspect_err(|_| self.producer.close())
     }
 
