@@ -6,7 +6,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// any number, at a cost for each.
 const WANTED: u64 = 1 << 20;
 
-/// Raises the limit as far as the system lets this process. Returns it, or none if unlimited.
+/// Raises the limit as far as the system lets this process, at most to `WANTED`. Returns the limit,
+/// or none if unlimited.
 ///
 /// Shells and service managers start processes with 1024 or so, and let them raise that.
 #[must_use]

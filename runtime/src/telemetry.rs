@@ -174,7 +174,7 @@ struct ReadyView {
     details: Vec<Value>,
 }
 
-/// Adds samples to their buckets for ever, at an interval: until then each sample takes memory.
+/// Adds samples to their buckets for ever, at an interval: a sample takes memory until it is added.
 pub async fn upkeep(metrics: PrometheusHandle) {
     loop {
         tokio::time::sleep(UPKEEP).await;
@@ -278,7 +278,7 @@ mod tests {
         let record = || metrics::histogram!("step_seconds").record(0.004);
         metrics::with_local_recorder(&recorder, record);
         let metrics = recorder.handle();
-        // Rendering would add them, too.
+        // Rendering would add the samples to the buckets, too.
         let has_buckets = || format!("{metrics:?}").contains("Histogram(");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         assert!(!has_buckets(), "{metrics:?}");
