@@ -44,7 +44,7 @@ struct Share {
     readiness: Readiness,
     context: StageContext,
     ours: BTreeMap<Blockchain, Following>,
-    /// Shows each configured chain that this process does not follow.
+    /// Readiness details of the configured chains that this process does not follow.
     others: BTreeMap<Blockchain, Detail>,
 }
 

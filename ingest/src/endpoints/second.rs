@@ -81,8 +81,8 @@ impl Endpoints {
         }
     }
 
-    /// The endpoint that confirms finds of the second answer. `None` if it refuses the check of its chain, or is of
-    /// another chain.
+    /// The endpoint that is asked after the one of the second answer. `None` if it refuses the check of its chain, or
+    /// is of another chain.
     pub(super) async fn witness(&mut self) -> Option<usize> {
         let second = self.second.unwrap_or(self.first);
         let index = self.health.witness(second, self.first, Instant::now());

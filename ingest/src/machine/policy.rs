@@ -86,7 +86,7 @@ impl Policy {
         Self { tiers: vec![Tier { below: None, depth, tag }] }
     }
 
-    /// Splits the tier that contains an amount at it. Zero splits nothing.
+    /// Splits in two the tier that this amount lies in. Zero, or the bound of a tier, splits nothing.
     pub(crate) fn split(&self, below: Amount) -> Self {
         let mut tiers = self.tiers.clone();
         let place = tiers.iter().position(|tier| tier.below.is_none_or(|end| end > below));

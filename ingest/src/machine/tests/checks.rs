@@ -206,7 +206,7 @@ fn forged_transfer_is_retracted_never_confirmed() {
     let ChainBody::Retract(seen) = &taken[0].body else { panic!("{taken:?}") };
     assert_eq!((seen.tx_hash, taken[0].block.number), (FORGED, 12));
     assert_eq!(short(&taken)[1], ('h', 1, taken[1].block.number));
-    // The endpoint invents the transfer still; the blocks above are confirmed.
+    // The endpoint still invents the transfer; the blocks above are confirmed.
     pair.blocks(20);
     assert_eq!(history(&pair.cursor).epoch(), Epoch(1));
     assert_eq!(pair.confirmed(), pair.a.head().number - 2);
