@@ -32,7 +32,7 @@ pub fn count(is_sent: bool, spans: usize) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
     pub trace: u128,
-    /// 0 in a trace that begins.
+    /// 0 if the trace begins here.
     pub parent: u64,
     /// `true` if the caller that began the trace wants its spans.
     pub is_sampled: bool,

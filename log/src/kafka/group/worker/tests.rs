@@ -63,7 +63,7 @@ fn fence(cluster: &Mock) {
     cluster.request_errors(RDKafkaApiKey::Heartbeat, &[fenced]);
 }
 
-/// A broker that is restarted may have an older member id under the member's name than the member has.
+/// A broker that was restarted may know the member's name with an older member id than the member has.
 #[test]
 fn member_taken_for_its_predecessor_joins_again() {
     let (cluster, _shared, mut worker) = start();
