@@ -5,9 +5,9 @@
 //! with the order they fit; the order alone decides.
 //!
 //! **Invariants** (`docs/internals/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing is
-//! confirmed above the policy, after a retract or while a head holds it; 8 a deposit expires only when the chain's own
-//! time has passed its deadline; 10 reservations are unique; 14 a transfer of another contract, or covered by a stop,
-//! pays nothing.
+//! confirmed above the height that the policy allows, after a retract or while a head holds it; 8 a deposit expires
+//! only when the chain's own time has passed its deadline; 10 reservations are unique; 14 a transfer of another
+//! contract, or covered by a stop, pays nothing.
 
 mod amounts;
 mod attach;
@@ -44,8 +44,8 @@ pub use relaid::{lane_anew, lane_of, wallet_of};
 use transfers::{TransferRow, Transfers};
 use watches::Watches;
 
-/// Retention, counted from its block, of a transfer that an order without a reply may count on, and of an orphaned one
-/// with a verdict: its transaction may be mined again, and must not pay twice.
+/// Retention, counted from its block, of an orphaned transfer with a verdict, and of any transfer that an order may
+/// count on without having replied: the transaction may be mined again, and must not pay twice.
 pub const FORGET_ORPHANED_SECONDS: i64 = 30 * FORGET_SECONDS;
 
 /// Chain time after which an unanswered request to an order is repeated. Replies take seconds.
@@ -199,7 +199,7 @@ impl State {
         MatchingEntry::Lane(self.lane.clone())
     }
 
-    /// Partition number in new ids; another one than the lane's own after a change of the number of lanes.
+    /// Partition number in new ids: the lane's own, unless the number of lanes was changed.
     fn id_partition(&self) -> Partition {
         let other = self.lane.id_partition.and_then(|number| u32::try_from(number).ok());
         other.map_or(self.partition, Partition)

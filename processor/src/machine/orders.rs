@@ -2,8 +2,8 @@
 //!
 //! pending -> paid | expired | cancelled. Any state -> paid by mark-paid, or by a transfer that an operator attaches.
 //! Expired or cancelled -> paid where the shop accepts late payments. Everything else leaves a terminal order as it is.
-//! Whatever deposits an order has, the first settle wins. Ended orders are forgotten [`KEPT_SECONDS`] after their late
-//! window.
+//! Whatever deposits an order has, the first settle wins. An ended order is forgotten when [`KEPT_SECONDS`] and its
+//! late window have passed since its last change.
 //!
 //! **Invariants** (`docs/internals/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states are
 //! final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its

@@ -9,7 +9,7 @@ use schemas::Topic;
 use super::positions::OWN;
 
 /// Number of outputs offered to the log at once, to write them while the rest is decided. Large,
-/// since it writes the records of a partition together.
+/// since the log writes the records of a partition together.
 const OFFER_RECORDS: usize = 4096;
 /// Estimated number of outputs of an input, to allocate the list once.
 const OUTPUTS_PER_INPUT: usize = 5;

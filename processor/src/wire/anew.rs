@@ -29,8 +29,8 @@ pub fn lane(
     NewRecord::encode(Topic::MatchingChangelog, partition, key, &entry)
 }
 
-/// The entry of an order, with a version that it never had: no version is reused, nor the id of a webhook derived from
-/// it. `newest` is the value of its last entry.
+/// The entry of an order, with a version of at least the incarnation: no version given after the backup is reused, nor
+/// the id of a webhook derived from it. `newest` is the value of its last entry.
 ///
 /// # Errors
 /// [`CodecError`] if `newest` cannot be read.

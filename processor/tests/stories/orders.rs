@@ -148,7 +148,7 @@ fn every_command() -> Vec<OrderCommand> {
     ]
 }
 
-/// Sends every command about an order that the book lacks: only the settle gets a reply, a refusal.
+/// Sends each of [`every_command`] except the create to a book without the order: only settles get a reply, a refusal.
 #[track_caller]
 fn knows_nothing(mut book: Book) -> Book {
     for command in every_command() {

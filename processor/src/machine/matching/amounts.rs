@@ -153,8 +153,8 @@ mod tests {
 
     use super::*;
 
-    /// No raise exceeds the limit. If the rule has digits, none is zero or ends in zero. Short lists have no
-    /// duplicates.
+    /// No raise exceeds the limit. If the rule has digits below a cent, every raise has them and none ends in zero.
+    /// Short lists have no duplicates.
     #[test]
     fn raises_are_within_their_rule() {
         let mut bytes = [0; 32];

@@ -255,7 +255,7 @@ impl State {
         );
         self.alert_of_payment(row.id, row.order, message);
         if row.status == TransferStatus::WaitingForMatch && !row.settling {
-            // No order was asked to settle yet, so the transfer can wait for confirmation again.
+            // No settle is in flight, so the transfer can wait for confirmation again.
             row.status = TransferStatus::WaitingForConfirmation;
             row.match_deadline = None;
         }
@@ -305,8 +305,7 @@ impl State {
         let row = TransferRow {
             status: TransferStatus::WaitingForMatch,
             updated_at: old.updated_at.next(self.now),
-            // Counted from the block, not the confirmation: no deposit that opens after the block can match the
-            // transfer.
+            // Counted from the block: a slow confirmation does not prolong the wait.
             match_deadline: Some(old.block.timestamp.plus(self.lane.match_window_seconds)),
             ..old
         };

@@ -7,8 +7,8 @@ use super::{Broken, Effect, State};
 
 /// Minimum chain time between two progress records, in either direction: a rewind takes chain time back.
 const PROGRESS_SECONDS: u64 = 30;
-/// Chain time without an ignored head after which its alert ends. Long, since of two ingestors one may lag for long
-/// while the heads of the other are accepted: the alert must not end in between.
+/// Chain time without an ignored head after which its alert ends. An hour, because one of two ingestors may lag while
+/// the heads of the other are accepted: the alert must not end between two ignored heads.
 const QUIET_SECONDS: u64 = 3_600;
 /// Minimum chain time between two ignored heads that are noted in the lane's entry.
 const NOTED_SECONDS: u64 = 600;

@@ -1,5 +1,5 @@
 //! Expiry of a pending order. It expires with the last of its deposits, replaced ones included, each by the time of its
-//! own chain; without a deposit, by its own timer. Both times must be past `expires_at`, not at it.
+//! own chain; without a deposit, by its own timer. Either time must have passed `expires_at`, not only reached it.
 
 use schemas::record::{OrderCommand, OrderDeposit};
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};

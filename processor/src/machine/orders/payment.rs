@@ -76,8 +76,8 @@ impl State {
         self.reply(row, command, OrderCause::PaymentChosen)
     }
 
-    /// Takes the refusal of a deposit: tries the next wallet if the reason concerns the wallet alone, otherwise refuses
-    /// the choice.
+    /// Takes the refusal of a deposit: tries the next wallet if the reason may concern this wallet alone, otherwise
+    /// refuses the choice.
     pub(super) fn deposit_refused(
         &mut self,
         mut row: OrderRow,

@@ -68,7 +68,7 @@ fn a_lost_close_of_another_choice_ends_with_the_order() {
         .then(expired('A', 0), "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
-/// Two requests of one second would share a refusal, and the later one may open.
+/// Two requests within one second would share a refusal, though the lane may open the deposit at the later one.
 #[test]
 fn a_lane_is_not_asked_again_before_its_time() {
     let eth = "eth w1: A/0 open 10.00 USDT from 1050 to 2000";
