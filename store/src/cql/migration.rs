@@ -1,4 +1,5 @@
-//! Brings the tables of an older program to this program's form, and refuses those of a newer one.
+//! Brings the tables of an older program to this program's form, and refuses those of a newer program that this one
+//! must not use.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

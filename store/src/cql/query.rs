@@ -129,8 +129,9 @@ impl Store for CqlStore {
         rows(&self.tables, List::Transfers(wallet, filter), page, move |tables, entry| async move {
             let id = BigInt(entry.integer());
             let row: Option<Transfer> = tables.record(Statement::SelectTransfer, &[id]).await?;
-            // If the transfer now waits for something else, its new entry overwrites this one under
-            // the same key and version. A repair would delete both, so the entry is only skipped.
+            // If the transfer now waits for something else, its new entry has the key of this one and
+            // overwrites it. A repair would have the version of the new entry and delete that too, so
+            // the entry is only skipped.
             let both_wait = |row: &Transfer| {
                 list_partition::is_waiting(row.status)
                     && status.is_some_and(list_partition::is_waiting)

@@ -311,8 +311,9 @@ impl Source {
     }
 }
 
-/// Number of rows in the first page of each of `partitions`. Together they have twice the expected rows, as rows are
-/// not spread quite evenly. A filtered list reads more: extra rows cost less than a second request.
+/// Number of rows in the first page of each of `partitions`. Together they have at least twice the expected rows, if no
+/// page reaches its maximum, as rows are not spread quite evenly. A filtered list reads more: extra rows cost less than
+/// a second request.
 fn first_rows(expected: i32, partitions: usize, is_filtered: bool) -> i32 {
     let partitions = i32::try_from(partitions).unwrap_or(i32::MAX).max(1);
     let least = if is_filtered { FILTERED_ROWS_MIN } else { 8 };

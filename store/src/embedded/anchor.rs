@@ -3,7 +3,7 @@
 //! SQLite locks the file by a system call when a query begins, and unlocks it by another: a tenth of the cost of a
 //! request for one order. Queries of one process that read the same commit share one lock: only the first of those that
 //! overlap locks, and only the last unlocks. The anchor is such a query. Each other query still begins with the newest
-//! commit; queries of a commit later than the anchor's lock for themselves until the next anchor.
+//! commit; a query of a later commit than the anchor's does not share its lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
