@@ -28,9 +28,9 @@ vocabulary! {
 }
 
 /// Minimum chain time, in seconds, for which a settled transfer is remembered, so that another
-/// observation of it is recognised as a duplicate. If the transfer is not remembered, an observation in an older block
-/// only raises an alert. If a reorganisation deeper than that moves a paid transaction to a new block, it counts as
-/// another payment, unless the retracts name it (invariant 13).
+/// observation of it is recognised as a duplicate. An unknown transfer in a block older than that only raises an alert.
+/// If a reorganisation deeper than that moves a paid transaction to a new block, it counts as another payment, unless
+/// the retracts name it (invariant 13).
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
 impl Blockchain {

@@ -77,13 +77,14 @@ vocabulary! {
     UnknownReason {
         /// No open or recent deposit of this stablecoin is at this wallet.
         NoDeposit = "no_deposit",
-        /// A deposit waits at this wallet for this stablecoin, but for another amount.
+        /// A deposit at this wallet waits or waited for this stablecoin, but for another amount.
         AmountMismatch = "amount_mismatch",
         /// The amount fits a deposit that only takes payments from another sender.
         SenderMismatch = "sender_mismatch",
         /// The transfer's block is older than the deposit it would fit.
         BeforeDeposit = "before_deposit",
-        /// The amount fits a deposit whose time had run out.
+        /// The amount fits a deposit whose time had run out; or an order that was asked to settle gave no reply, or was
+        /// forgotten.
         Late = "late",
         AlreadyPaid = "already_paid",
         OrderCancelled = "order_cancelled",
@@ -118,7 +119,7 @@ vocabulary! {
         /// Cancel came after a candidate transfer was seen.
         CancelRefused = "cancel_refused",
         Paid = "paid",
-        /// Paid after it had expired, where the shop accepts late payments.
+        /// Paid after it had expired or was cancelled, where the shop accepts late payments.
         PaidLate = "paid_late",
         /// Paid by a transfer that an operator attached to it.
         Attached = "attached",
@@ -155,7 +156,7 @@ vocabulary! {
         Expired = "expired",
         /// No ingestor watches this wallet and contract: a payment would not be seen.
         NotWatched = "not_watched",
-        /// The chain's last scanned block is too old, or there is none.
+        /// The chain's last scanned block is too old, there is none, or blocks before it were never scanned.
         ChainBehind = "chain_behind",
         /// An operator has stopped the wallet, the coin, its contract or the chain.
         Stopped = "stopped",
@@ -240,9 +241,11 @@ vocabulary! {
 
     /// Condition or event that needs an operator.
     AlertKind {
-        /// A transfer that already counted as confirmed was orphaned by a deep reorganisation.
+        /// A confirmed transfer was orphaned by a deep reorganisation; or an order counts on a transfer that failed,
+        /// became unknown, or is another order's.
         ConfirmedTransferRetracted = "confirmed_transfer_retracted",
-        /// A transfer appeared more than a day late, so that its lane may have forgotten it: it pays nothing.
+        /// A transfer appeared in a block more than a day old, so that its lane may have forgotten it, or came back
+        /// after it was forgotten: it is ignored.
         StaleTransfer = "stale_transfer",
         /// No amount was free for a deposit at a wallet.
         AmountsTaken = "amounts_taken",

@@ -104,7 +104,7 @@ pub struct Head {
     pub confirmed: Vec<ConfirmedTier>,
     /// The chain does not go back below this height.
     pub finalized: i64,
-    /// Seconds of chain time that a confirmed transfer waits for its deposit.
+    /// Seconds of chain time, from its block, that a confirmed transfer waits for its deposit.
     pub match_window_seconds: i64,
     /// Transfers that endpoints disagree about: they stay unconfirmed at any height.
     #[serde(default)]

@@ -202,7 +202,7 @@ pub struct OrdersEntry {
     pub asked_at: Option<UnixSeconds>,
 }
 
-/// A choice of chain and stablecoin for which a wallet is still sought.
+/// A choice of chain and stablecoin that waits for the reply of a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingChoice {
     pub slot: i32,

@@ -29,8 +29,8 @@ pub struct Delivery {
     /// An earlier event of the order may still be in flight.
     #[serde(default)]
     pub follows: bool,
-    /// Number of deferrals since its last attempt, or since the first for a failure on this side;
-    /// capped while its receiver is busy.
+    /// Number of deferrals since its last attempt. The first one for a failure on this side restarts
+    /// the count; those for a busy receiver do not raise it above a cap.
     #[serde(default)]
     pub deferrals: i32,
     /// Number of POSTs made for it.
