@@ -20,7 +20,7 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Partition whose owner does this work for all projectors.
 const OWNED: TopicPartition = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
 
-/// State of that work: its owner and its schedules.
+/// Ownership and schedules of that work.
 pub(super) struct Upkeep {
     is_owner: bool,
     sweeps: Housekeeping,
