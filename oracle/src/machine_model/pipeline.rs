@@ -296,7 +296,8 @@ impl Pipeline {
             let is_over = |entry: &MatchingEntry| {
                 let MatchingEntry::Deposit(deposit) = entry else { return false };
                 let release_at = deposit.release_at.filter(|_| {
-                    deposit.close_reason != Some(CloseReason::Replaced) // For those it is the deadline.
+                    // The `release_at` of a replaced deposit is its deadline.
+                    deposit.close_reason != Some(CloseReason::Replaced)
                 });
                 release_at.zip(head).is_some_and(|(at, head)| at < head.timestamp)
             };

@@ -45,7 +45,8 @@ fn rebuild_writes_only_the_newest_of_each_row() {
     let written = noted.applied.lock().unwrap().clone();
     let history: Vec<Change> = history().iter().map(change).collect();
     let mut newest = store::coalesce(history);
-    newest.push(Change::Attempt(example::attempt())); // Twice on the log: it has no versions.
+    // The attempt is twice on the log. Attempts have no versions, so both records are written.
+    newest.push(Change::Attempt(example::attempt()));
     let sorted = |changes: Vec<Change>| {
         let mut texts: Vec<_> = changes.iter().map(|change| format!("{change:?}")).collect();
         texts.sort();
