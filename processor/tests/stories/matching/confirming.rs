@@ -100,7 +100,7 @@ fn future_head_is_ignored_and_reported_once() {
         .then(head(100_000).ahead_by(86_400 * 365), "")
         .then(pay(1, "10.00").at(102), "to A: seen #2; detected #2 @102 for #1")
         .then(head(102), "")
-        // The ingestor's clock may be behind by so much.
+        // The ingestor's clock may be up to two hours behind.
         .then(head(103).ahead_by(7200), "resolved head_too_far");
     let mut new = State::new(schemas::Blockchain::Eth, schemas::Partition(0));
     for alerts in [1, 0] {

@@ -203,7 +203,7 @@ fn a_replaced_deposit_may_still_pay() {
         .then(expired('A', 0), "A v8 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
 }
 
-/// The report of the expiry was lost: the lane is asked for it every hour.
+/// The report of the expiry was lost: the order requests it from the lane every hour.
 #[test]
 fn a_lane_is_asked_of_what_was_replaced() {
     halted()
