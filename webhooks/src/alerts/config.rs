@@ -103,7 +103,7 @@ impl AlertsConfig {
                     None
                 }
             };
-            // An invalid type or value is reported already. Keys that were not read for it are not unknown.
+            // Without a target, a problem is already reported; unread keys would be reported as unknown, too.
             if target.is_some() {
                 reader.finish();
             }

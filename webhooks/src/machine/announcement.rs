@@ -53,7 +53,7 @@ pub fn decide_transfer(transfer: &Transfer, url: Option<&str>) -> Option<Deliver
 
 /// `true` if an unknown transfer is below its coin's threshold and is not announced. A transfer
 /// with the amount of a deposit that its lane still knows is always announced, unless its sender is
-/// an own wallet or its contract was never offered.
+/// an own wallet or its contract does not pay that deposit.
 #[must_use]
 pub fn is_dust(transfer: &Transfer, threshold: &BTreeMap<Stablecoin, Amount>) -> bool {
     use UnknownReason as Reason;

@@ -23,7 +23,7 @@ const SEARCHED_EVERY_MICROS: i64 = 100_000;
 /// left for all hosts.
 const WAITING_MAX: usize = 8192;
 /// Maximum number of manual jobs of a host that go first. Further ones wait by age like automatic jobs, so that a
-/// resend of a day's events does not block all others.
+/// resend of a day's events does not delay the host's other events.
 const MANUAL_MAX: usize = 16;
 /// Maximum number of remembered hosts; beyond it, idle ones are forgotten.
 const HOSTS_MAX: usize = 20_000;
@@ -57,7 +57,8 @@ struct Host<T> {
     /// halved by each failure.
     limit: usize,
     breaker: Breaker,
-    /// Waiting jobs, each with the start of its wait. While the breaker is open, only a probe may wait.
+    /// Waiting jobs, each with the start of its wait. While the breaker is open, at most one job waits: a probe or a
+    /// manual job.
     waiting: BTreeMap<Priority, (UnixMicros, T)>,
     /// Sequence number of its last start.
     turn: u64,
@@ -291,7 +292,7 @@ impl<T> Hosts<T> {
         given_back.unwrap_or_default()
     }
 
-    /// Returns the jobs that have waited too long. Those of a host that was quick within [`LONG_MICROS`] stay.
+    /// Returns the jobs that have waited too long. Jobs of a host that is quick, or was within [`LONG_MICROS`], stay.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<(T, Reason)> {
         // A search later than now was made before the clock was set back.
         let since = now.0.saturating_sub(self.searched_at.0);

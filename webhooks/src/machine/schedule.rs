@@ -342,7 +342,7 @@ mod tests {
         let all = DEFERRALS_MAX as usize + 1;
         assert_eq!((never_sent.len(), never_sent.last()), (all, Some(&Topic::WebhooksDead)));
         assert!((80_000..90_000).contains(&seconds(&never_sent)), "about a day");
-        // Only a receiver that is down, or alone unreachable, costs an attempt or the event.
+        // Only a receiver that is down, or that alone cannot be reached, costs an attempt or the event.
         for reason in [Reason::Busy, Reason::Local] {
             for delivery in [&fresh, &retry] {
                 let after = |deferrals| {

@@ -61,7 +61,7 @@ pub(super) struct Deliverer {
     ready: Vec<Job>,
     finished: Results,
     /// `true` after the step with the finished results was aborted. Until that step is committed, no attempt
-    /// starts: its result could not be made durable.
+    /// starts, because its result might not be committed either.
     is_stalled: bool,
     /// The log could not be polled, so another process may have the partitions by now.
     is_cut_off: bool,
@@ -230,7 +230,8 @@ impl Deliverer {
         self.drain_until.is_some() || self.newer.is_some()
     }
 
-    /// `true` if the results are to be committed now. They are not delayed if an order's next event waits for them.
+    /// `true` if the results are to be committed now. They are not delayed after an abort, while the stage ends, or if
+    /// an order's next event waits for them.
     fn is_commit_due(&self, now: Instant) -> bool {
         let is_awaited = self.is_stalled || self.is_ending() || self.sequences.is_awaited();
         is_awaited || self.finished.is_due(now)

@@ -167,7 +167,7 @@ fn entity(name: &[u8]) -> Option<u8> {
     }
 }
 
-/// None above 255: no secret has such characters.
+/// `None` above 255: no secret has such characters.
 fn number(digits: &[u8], radix: u32) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
 }

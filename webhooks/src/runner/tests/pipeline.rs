@@ -166,7 +166,7 @@ async fn a_silent_receiver_delays_nobody_else() {
     until("delivery to the quick one", || quick.calls().len() == 20).await;
     until("its attempts", || attempts(&log).len() == 20).await;
     assert!(attempts(&log).iter().all(|a| a.outcome == AttemptOutcome::Delivered));
-    // One event waits for its answer. The others wait a second for a request, then five more as deferred.
+    // One event waits for its answer. The others wait a second for a permit, then five more as deferred.
     until("a call", || silent.calls().len() == 1).await;
     clock.advance(Duration::from_secs(1));
     until("the deferral", || {
