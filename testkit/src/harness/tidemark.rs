@@ -82,7 +82,7 @@ impl Tidemark {
             format!("[telemetry]\nlisten = \"\"\n[data]\ndir = \"{}/data\"\n", dir.display());
         let text = configuration(port, chains, webhook_url) + &embedded + more;
         std::fs::write(&file, text).expect("config");
-        // Its path is found before the time is taken.
+        // The executable's path is found before the time is taken.
         executable();
         let started = Instant::now();
         let file = file.display().to_string();

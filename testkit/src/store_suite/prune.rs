@@ -36,7 +36,8 @@ fn rows(tables: &Tables) -> i64 {
     if tables.back_end().name == "embedded" { 620 } else { 160 }
 }
 
-/// A clock one hour ahead: on CQL, lists that were written within a minute are not pruned.
+/// A clock one hour ahead: on CQL, lists that were written in the last minute and rows that changed in the last hour
+/// are not pruned.
 fn later() -> ManualClock {
     ManualClock::new(UnixMicros(SystemClock.now().0 + HOUR.as_micros() as i64))
 }
