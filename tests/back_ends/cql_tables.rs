@@ -20,7 +20,7 @@ const REQUESTS_MAX: u64 = 35;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_another_version_are_refused() {
-    // Its folder holds the keyspace's name, by which its drop removes the keyspace.
+    // The folder of `tables` holds the keyspace's name, by which its drop removes the keyspace.
     let tables = Tables::new(CQL);
     let name = format!("test_{}", Uuid::now_v7().simple());
     std::fs::write(tables.dir().join("keyspace"), &name).unwrap();

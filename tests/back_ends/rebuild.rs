@@ -107,7 +107,7 @@ async fn another_keyspace_has_the_rows_of_both() {
     let old = Order { order_id: OrderId(Uuid::from_u128(u128::MAX)), ..example::order() };
     store.apply(vec![Change::Order(old)]).await.unwrap();
 
-    // Its folder holds the name of the new keyspace, which its drop removes.
+    // The folder of `new` holds the name of the new keyspace, by which its drop removes the keyspace.
     let new = tables.others();
     let into = format!("test_{}", Uuid::now_v7().simple());
     std::fs::write(new.dir().join("keyspace"), &into).unwrap();

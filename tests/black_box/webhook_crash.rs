@@ -25,7 +25,7 @@ const KILLS_MAX: usize = 200;
 const LIFE_MAX_MS: usize = 600;
 const DISTRIBUTED_KILLS: usize = 25;
 const DISTRIBUTED_LIFE_MAX_MS: usize = 3000;
-/// Maximum number of new orders during the life of one process.
+/// Maximum number of new orders during the life of one process; the distributed test allows four times that.
 const ORDERS: usize = 5;
 /// Longest wait for the end of all events: the attempts take 15 s, and each may be deferred for 65 s.
 const END_MAX: Duration = Duration::from_secs(400);

@@ -85,7 +85,7 @@ async fn a_restore_gives_no_name_a_second_time() {
     shop.exits(&["backup", backup], 0);
     shop.exits(&["backup", backup], 64);
 
-    // The restore loses everything from here to the kill.
+    // The restore loses all events from here to the kill.
     let (lost, deposit) = shop.order(&client, "B-1").await;
     let deposits_before = deposit["id"].as_i64().unwrap();
     let paid = shop.pay(units(&deposit["value"]));

@@ -59,7 +59,8 @@ fn every_process_runs_a_known_command() {
     assert_eq!(ours.keys().filter(builds).count(), 1, "one image, one build");
     for (name, arguments) in &ours {
         let service = &services(&compose)[*name];
-        // `--check-config` checks the command, the keys and the required secrets, and starts nothing.
+        // `--check-config` checks the command, the keys and the required secrets, and starts nothing. For other
+        // commands, `--help` refuses unknown commands and options.
         let check = if arguments.first() == Some(&"run") { "--check-config" } else { "--help" };
         let (is_valid, error) = tidemark(service, &[arguments.as_slice(), &[check]].concat());
         assert!(is_valid, "{name}: {error}");

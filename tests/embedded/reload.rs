@@ -69,7 +69,8 @@ async fn a_reload_refuses_nobody() {
     })
     .await;
     assert!(tidemark.log().contains("merchants: unknown section"), "{}", tidemark.log());
-    // A start without a watched wallet would be refused by ingest, so the reload refuses it, too.
+    // Ingest refuses to start if a wallet that it watches is missing from the configuration, so the reload refuses
+    // that, too.
     change(&file, "[merchants]", "[merchant]");
     change(&file, WALLET, ADDED);
     tidemark.signal("HUP");

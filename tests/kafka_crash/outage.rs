@@ -102,8 +102,8 @@ async fn assert_away(server: &Server, store: &dyn Store) {
 }
 
 /// Removes stale list entries, which a reader would delete: those of a transfer that failed and returned, and those of
-/// an ended order that was paid, if its paid version was only written together with a later one. Rebuilt tables never
-/// had them.
+/// an ended order that was paid, if its paying version was not written, only a later one. Rebuilt tables never had
+/// them.
 fn without_stale_entries(kept: &mut Dump, made: &Dump) {
     for table in ["list_partitions", "transfers_ended", "orders_ended"] {
         let made: BTreeSet<_> = made[table].iter().collect();

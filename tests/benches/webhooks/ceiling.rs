@@ -12,11 +12,11 @@ use testkit::harness::MERCHANT_SECRET;
 use testkit::measure::rate;
 use uuid::Uuid;
 
-/// Requests in flight, as by `webhooks.concurrency`.
+/// Requests in flight: the default of `webhooks.concurrency`.
 const IN_FLIGHT: usize = 256;
 const BODY: &str = r#"{"event_type":"order_status_changed","order_id":"01996d3c-5b00-7abc-8def-0123456789ab","merchant_order_id":"A-1001","status":"paid","amount":"10.50","timestamp":1790000012}"#;
 
-/// Requests a second to the URLs, one after another.
+/// Returns the requests a second, sent to the URLs in turn.
 pub(crate) async fn measure(urls: Vec<String>, duration: Duration) -> u64 {
     drop(rustls::crypto::ring::default_provider().install_default());
     // Built like the sender's client.

@@ -25,8 +25,8 @@ use super::{WALLET, text, tools};
 const STAGES: [&str; 5] = ["ingest", "processor", "projector", "webhooks", "api"];
 /// Settings of section `[log]`: a group is inactive after its members' session timeout.
 const SESSION: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
-/// Interval of mined blocks. Each adds a minute of chain time, which must not run far ahead before the required blocks
-/// are confirmed.
+/// Interval of mined blocks. Each adds a minute of chain time, which must not run two hours ahead of the clock before
+/// the required blocks are confirmed.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A process of each stage, a chain, and a shop whose receiver may be down.
