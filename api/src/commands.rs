@@ -208,7 +208,7 @@ impl Commands {
         let body = OrderCommandBody::Create(create.clone());
         let command = OrderCommand { order_id: id, command_id, issued_at: now, body };
         let order = create.first_record(&command);
-        match self.produce(self.order_record(&command)?).await {
+        match self.produce(vec![self.order_record(&command)?]).await {
             Ok(()) => Ok(order),
             Err(_) => Err(Refusal::MaybeCreated),
         }
@@ -330,7 +330,7 @@ impl Commands {
     ) -> Answer<Arc<Order>> {
         let _span = self.trace.begin(awaited.name(), Kind::Internal);
         let mut records = self.listen(order_id, awaited.audience())?;
-        self.produce(command).await?;
+        self.produce(vec![command]).await?;
         let answer = timeout(ANSWER_TIMEOUT, async {
             while let Some(record) = records.next().await {
                 match consider(awaited, command_id, &record) {
@@ -358,9 +358,10 @@ impl Commands {
         Ok(NewRecord::encode(Topic::OrdersCommands, partition, key, command)?)
     }
 
-    /// Writes a record. After a timeout it may be on the log nevertheless.
-    async fn produce(&self, record: NewRecord) -> Answer<()> {
-        let written = self.log.produce(vec![record.traced(self.trace.parent())]);
+    /// Writes records. After a timeout they may be on the log nevertheless.
+    async fn produce(&self, records: Vec<NewRecord>) -> Answer<()> {
+        let traced = records.into_iter().map(|record| record.traced(self.trace.parent()));
+        let written = self.log.produce(traced.collect());
         match timeout(ANSWER_TIMEOUT, written).await {
             Ok(written) => Ok(written?),
             Err(_) => Err(Refusal::Internal),

@@ -81,7 +81,7 @@ impl Commands {
         let key = delivery.key();
         let partition = self.log.layout().webhook(&key);
         let record = NewRecord::encode(Topic::WebhooksDispatch, partition, key, &delivery)?;
-        self.produce(record).await?;
+        self.produce(vec![record]).await?;
         tracing::info!(transfer.id = %id, %operator, "an operator resent the transfer's webhook");
         Ok(())
     }
@@ -143,8 +143,8 @@ impl Commands {
         let end = AlertEnd::of(&open, alert_id, reason).ok_or(Refusal::ResourceNotFound)?;
         let now = self.clock.now();
         let asker = by.into();
-        self.produce(end.audit(&asker, now)?).await?;
-        self.produce(end.record(&asker, now)?).await?;
+        self.produce(vec![end.audit(&asker, now)?]).await?;
+        self.produce(vec![end.record(&asker, now)?]).await?;
         tracing::info!(alert.id = alert_id, operator = %by.name, "an operator resolved an alert");
         Ok(())
     }
@@ -165,9 +165,8 @@ impl Commands {
             }
         }
         let now = self.clock.now();
-        self.produce(request.audit(&by.into(), now)?).await?;
-        let commands = request.commands(&self.log.layout(), now)?;
-        self.log.produce(commands).await?;
+        self.produce(vec![request.audit(&by.into(), now)?]).await?;
+        self.produce(request.commands(&self.log.layout(), now)?).await?;
         let (subject, operator) = (request.subject(), &by.name);
         if request.to_end().is_none() {
             tracing::warn!(subject, %operator, "an operator stopped payments");
@@ -187,7 +186,7 @@ impl Commands {
         };
         let draft = tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Internal)??;
         for record in draft.records() {
-            self.produce(record).await?;
+            self.produce(vec![record]).await?;
         }
         tracing::info!(letter = number, operator = %by.name, "an operator put a dead letter back");
         Ok(())
@@ -211,6 +210,6 @@ impl Commands {
     }
 
     async fn audit(&self, entry: AuditEntry) -> Answer<()> {
-        self.produce(audit::record(&entry)?).await
+        self.produce(vec![audit::record(&entry)?]).await
     }
 }

@@ -11,8 +11,8 @@ use tidemark_api::Percent;
 
 use crate::raw::Raw;
 use crate::world::{
-    Answer, NO_FREE_AMOUNT, NOT_FOLLOWED, NOW, ORDER_FIELDS, World, config, fields, new_order,
-    new_order_with, wallet,
+    ADMIN_SECRET, Answer, NO_FREE_AMOUNT, NOT_FOLLOWED, NOW, ORDER_FIELDS, World, config, fields,
+    new_order, new_order_with, wallet,
 };
 
 pub(crate) const NO_WALLET: &str = "no wallet available for the selected chain and coin";
@@ -138,6 +138,16 @@ async fn the_records_of_a_request_carry_its_trace() {
     let mut traces: Vec<_> = records.iter().map(|record| record.header("traceparent")).collect();
     traces.sort();
     assert_eq!(traces, [None, Some(parent.as_bytes())]);
+
+    let stop = world.request("POST /api/v1/admin/stops").header("traceparent", parent);
+    let stop = stop.header("Service-Admin-Authorization", ADMIN_SECRET);
+    let stop = stop.body(json!({ "subject": "USDC", "blockchain": "polygon" }).to_string());
+    assert_eq!(Answer::to(stop).await.status, 200);
+    for topic in [Topic::Audit, Topic::DepositsCommands] {
+        let records = world.raw_records(topic);
+        let [record] = records.as_slice() else { panic!("{records:?}") };
+        assert_eq!(record.header("traceparent"), Some(parent.as_bytes()), "{topic}");
+    }
 }
 
 #[tokio::test]
