@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use log::embedded::EmbeddedLog;
 use log::{Log, NewRecord, StageContext};
-use runtime::{Clock, SystemClock};
+use runtime::{Clock, ManualClock};
 use schemas::{Layout, TransferStatus};
 use store::embedded::EmbeddedStore;
 use store::{DepositFilter, Page, Store, TransferFilter};
@@ -40,7 +40,8 @@ async fn until_listed(store: &dyn Store, what: &str, count: usize) {
 #[tokio::main]
 async fn main() {
     let dir = tempfile::tempdir().unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    // It does not move, so no timer of an order ends it.
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(TIME.micros()));
     let log: Arc<dyn Log> = Arc::new(EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap());
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
     let stop = CancellationToken::new();
@@ -66,7 +67,6 @@ async fn main() {
     log.produce(vec![raw(&watch(0), &LAYOUT), raw(&head(0), &LAYOUT)]).await.unwrap();
     let started = Instant::now();
     for chunk in (0..TRANSFERS).collect::<Vec<_>>().chunks(2000) {
-        // Orders expire in the measurement's time, which is ahead of the wall clock, so their timers do not end them.
         let create = |number: &usize| create(*number, TIME.micros(), Some(request()), &LAYOUT);
         log.produce(chunk.iter().map(create).collect()).await.unwrap();
     }
