@@ -36,28 +36,26 @@ runtime::metrics! {
     Counter REQUESTS = "tidemark_api_requests_total" [route, status];
     /// Time from the head of a request to its answer.
     Histogram REQUEST_DURATION = "tidemark_api_request_duration_seconds" [route];
-    /// Requests that were not authorized: signatures of the service API, secrets of the admin API (scope: one that may
-    /// only read), links of the checkout; those of an address that makes too many (kind address; cause authority: that
-    /// had too many secrets or signatures refused), and of pages of an origin that is not allowed (kind origin). Rises
-    /// with attacks and with clients that are set up wrong.
+    /// Refused requests by kind of check: `signature` (service API), `secret` (admin API; cause `scope`: a read-only
+    /// secret), `link` (checkout), `address` (rate limit; cause `authority`: too many refused secrets or signatures)
+    /// and `origin` (a web page of an origin that is not allowed). Attacks and misconfigured clients raise it.
     Counter REFUSALS = "tidemark_api_refusals_total" [kind, cause];
     /// Connections that are open now.
     Gauge CONNECTIONS_OPEN = "tidemark_api_connections_open" [];
     /// Connections that were closed at once, because `server.max_connections` were open.
     Counter CONNECTIONS_REFUSED = "tidemark_api_connections_refused_total" [];
-    /// Connections and bodies that were given up because the client was silent, by what was awaited of it: header, idle
-    /// (another request), body, answer (that it takes some of it).
+    /// Connections closed because the client was silent, by what was awaited: `header`, `idle` (the next request),
+    /// `body`, `answer` (the client did not read it).
     Counter CONNECTIONS_TIMED_OUT = "tidemark_api_connections_timed_out_total" [awaited in AWAITED];
-    /// Commands that were awaited, by outcome: answered, missed.
+    /// Commands whose result a request awaited, by outcome: `answered`, `missed` (timed out).
     Counter COMMANDS = "tidemark_api_commands_total" [command in AWAITED_COMMANDS, outcome in OUTCOMES];
     /// Times that a listener fell behind the feed of orders and missed records.
     Counter LISTENERS_LAGGED = "tidemark_api_feed_listeners_lagged_total" [];
-    /// Number of the last block that a lane of the processor has taken, as the tables have it.
+    /// Number of the last block that a lane of the processor has read, according to the tables.
     Gauge LANE_HEAD_BLOCK = "tidemark_api_lane_head_block" [blockchain, lane];
-    /// Age of that block. Written every 30 s at most; it grows without end while ingest, the processor or the
-    /// projector is dead, or the tables are.
+    /// Age of that block. It keeps growing while ingest, the processor, the projector or the tables are down.
     Gauge LANE_HEAD_AGE = "tidemark_api_lane_head_age_seconds" [blockchain, lane];
-    /// Age of the block of the oldest transfer that is not confirmed, as the tables have it; 0 if there is none.
+    /// Age of the block of the oldest unconfirmed transfer, according to the tables; 0 if there is none.
     Gauge LANE_UNCONFIRMED_AGE = "tidemark_api_lane_unconfirmed_age_seconds" [blockchain, lane];
 }
 

@@ -10,11 +10,11 @@ const PHASES: &[&str] = &["begin", "send", "offsets", "drain", "commit", "abort"
 runtime::metrics! {
     /// Records that a stage could not process and moved to `dead-letters`.
     Counter DEAD_LETTERS_TOTAL = "tidemark_log_dead_letters_total" [topic];
-    /// Records that a group has not read yet, 0 at rest; on Kafka those of this process's member.
+    /// Unread records of a group (lag), 0 at rest; on Kafka only of this process's partitions.
     Gauge LOG_LAG_RECORDS = "tidemark_log_lag_records" [group, topic];
-    /// 1 for each partition that a worker of this process has in a group, 0 for one that it gave back.
+    /// 1 for each partition of a group assigned to this process, 0 for one that was revoked.
     Gauge ASSIGNED_PARTITIONS = "tidemark_log_assigned_partitions" [group, topic, partition];
-    /// Records that committed steps of a group took.
+    /// Records read by committed steps of a group.
     Counter GROUP_RECORDS_TOTAL = "tidemark_log_group_records_total" [group];
     /// Steps of a group, by outcome: committed, aborted, fenced, failed.
     Counter GROUP_STEPS_TOTAL = "tidemark_log_group_steps_total" [group, outcome in STEP];
@@ -26,15 +26,15 @@ runtime::metrics! {
     Histogram LOG_COMMIT_RECORDS = "tidemark_log_commit_records" [];
     /// Records appended to the embedded log.
     Counter LOG_RECORDS_TOTAL = "tidemark_log_records_total" [];
-    /// Requests left waiting when the embedded log began a transaction.
+    /// Requests still waiting when the embedded log began a transaction.
     Gauge LOG_QUEUE_REQUESTS = "tidemark_log_queue_requests" [];
-    /// Time of a part of a step on Kafka: begin, send, offsets, drain, commit, abort. A long step is
-    /// sent in several parts.
+    /// Time of a part of a step on Kafka: begin, send, offsets, drain, commit, abort. A long step has
+    /// several sends.
     Histogram LOG_STEP_SECONDS = "tidemark_log_step_seconds" [phase in PHASES];
     /// Transactions on Kafka, by outcome: committed, aborted, fenced, unknown.
     Counter LOG_STEPS_TOTAL = "tidemark_log_steps_total" [outcome in TRANSACTION];
-    /// Rebalances of a group on Kafka that this process took part in.
+    /// Rebalances of a group on Kafka in which this process took part.
     Counter LOG_REBALANCES_TOTAL = "tidemark_log_rebalances_total" [group];
-    /// Records that Kafka did not accept.
+    /// Records that Kafka rejected or did not acknowledge in time.
     Counter LOG_PRODUCE_ERRORS_TOTAL = "tidemark_log_produce_errors_total" [];
 }

@@ -15,17 +15,15 @@ const ALERTS: &[&str] = &[
 runtime::metrics! {
     /// Records written by committed steps.
     Counter OUTPUTS_TOTAL = "tidemark_processor_outputs_total" [topic];
-    /// Lead of the clock over the newest block of all chains. Far more than a chain goes without a
-    /// block: the clock is wrong, or no chain is followed.
+    /// Lead of the clock over the newest block of all chains. Far above a block interval, the clock is
+    /// wrong, or no chain is followed.
     Gauge CLOCK_AHEAD_SECONDS = "tidemark_processor_clock_ahead_seconds" [];
     /// Alerts written to the log. `amounts_taken`: no amount was free for a deposit at a wallet. `head_went_back` and
-    /// `head_too_far`: a head was ignored, so it confirmed nothing; of each kind at most one in an hour of the chain's
-    /// time and lane.
+    /// `head_too_far`: a head was ignored, so it confirmed nothing; each at most once per lane and hour of chain time.
     Counter ALERTS_TOTAL = "tidemark_processor_alerts_total" [kind in ALERTS, blockchain in Blockchain::WORDS];
-    /// Ratio of taken amounts to all raised amounts that were tried for the last deposits: near 1,
-    /// add wallets.
+    /// Share of tried amounts that were taken, over the last deposits. Near 1, add wallets.
     Gauge AMOUNTS_IN_USE = "tidemark_processor_amounts_in_use_ratio" [blockchain, stablecoin];
-    /// Emergency stops in force, in the lane with the most. Anything but 0 is somebody's decision that some payments count for nobody.
+    /// Emergency stops in force, in the lane with the most. While above 0, payments in their scope match no order.
     Gauge STOPS = "tidemark_processor_stops" [blockchain];
     /// Rows in memory.
     Gauge ROWS = "tidemark_processor_rows" [machine];

@@ -6,14 +6,14 @@ const TABLES: &[&str] = &["orders", "deposits", "transfers", "attempts", "chains
 const PRUNED: &[&str] = &["orders", "deposits", "transfers", "attempts"];
 
 runtime::metrics! {
-    /// Rows handed to the store. Changes of one row in one step are one: fewer than the records read.
+    /// Rows written to the store. Several changes of a row in one step count once.
     Counter ROWS_APPLIED = "tidemark_projector_rows_applied_total" [table in TABLES];
-    /// Time from handing rows to the store until readers see them.
+    /// Time from a write until readers see the rows.
     Histogram APPLY_SECONDS = "tidemark_projector_apply_seconds" [];
     /// Time of a flush, after which the rows are durable and their offsets are committed.
     Histogram FLUSH_SECONDS = "tidemark_projector_flush_seconds" [];
-    /// Writes and flushes that the store could not take and that are retried.
+    /// Failed writes and flushes, which are retried.
     Counter APPLY_RETRIES = "tidemark_projector_apply_retries_total" [];
-    /// Rows that were old and final, and were removed.
+    /// Old final rows removed.
     Counter ROWS_PRUNED = "tidemark_projector_rows_pruned_total" [table in PRUNED];
 }

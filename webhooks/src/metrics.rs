@@ -14,43 +14,43 @@ const REASONS: &[&str] = &["down", "busy", "local"];
 const MESSAGE_OUTCOMES: &[&str] = &["delivered", "failed", "dropped"];
 
 runtime::metrics! {
-    /// Attempts made.
+    /// Delivery attempts.
     Counter ATTEMPTS = "tidemark_webhooks_attempts_total" [outcome in AttemptOutcome::WORDS];
-    /// Time that attempts took.
+    /// Duration of an attempt.
     Histogram ATTEMPT_DURATION = "tidemark_webhooks_attempt_duration_seconds" [];
     /// Time from the event to the receiver's 200.
     Histogram DELIVERY_LAG = "tidemark_webhooks_delivery_lag_seconds" [];
-    /// Requests under way.
+    /// Requests in flight.
     Gauge IN_FLIGHT = "tidemark_webhooks_in_flight" [];
-    /// Events that wait for a request to their receiver, in memory; 8192 at most.
+    /// Events in memory that wait for a request to their receiver; at most 8192.
     Gauge WAITING = "tidemark_webhooks_waiting" [];
-    /// Receivers that gave no answer five times in a row, and that get one request now and then.
+    /// Receivers that did not answer five times in a row. They get only an occasional probe.
     Gauge BREAKERS_OPEN = "tidemark_webhooks_breakers_open" [];
-    /// Events deferred: because their receiver gave no answers (`down`) or has others to answer (`busy`), or for a
-    /// failure of our own (`local`); not attempts.
+    /// Events deferred without an attempt, because their receiver does not answer (`down`) or has too many requests
+    /// in flight (`busy`), or because of a failure on this side (`local`).
     Counter DEFERRED = "tidemark_webhooks_deferred_total" [reason in REASONS];
-    /// Attempts that could not be made for a failure of our own, such as a resolver that does not answer or a limit
-    /// of open files: put off, and not counted.
+    /// Attempts that a failure on this side prevented, such as a silent resolver or the limit of open files. They are
+    /// deferred and do not count as attempts.
     Counter LOCAL_FAILURES = "tidemark_webhooks_local_failures_total" [];
-    /// Events that are not sent any more because a newer one of their order is.
+    /// Events not sent because a newer event of their order replaced them.
     Counter SUPERSEDED = "tidemark_webhooks_superseded_total" [];
-    /// Events that were given up: no attempt is left, the URL is refused, or its host was down for a day.
+    /// Events given up: no attempt is left, the URL is refused, or its host was down for a day.
     Counter DEAD = "tidemark_webhooks_dead_total" [];
-    /// Unknown transfers below `webhooks.dust_threshold`: recorded, and not announced.
+    /// Unknown transfers below `webhooks.dust_threshold`: recorded, but not announced.
     Counter DUST = "tidemark_webhooks_dust_total" [stablecoin in Stablecoin::WORDS];
-    /// Time for which an endpoint has acknowledged nothing, when it was last named for that (after
-    /// `webhooks.failing_after`, then daily); 0 once it acknowledges again.
+    /// Time for which an endpoint has acknowledged nothing, as of its last report (after `webhooks.failing_after`,
+    /// then daily); 0 once it acknowledges again.
     Gauge ENDPOINT_FAILING = "tidemark_webhooks_endpoint_failing_seconds" [host];
-    /// Time for which the oldest event that could be attempted now has been due.
+    /// Overdue time of the oldest event that could be attempted now.
     Gauge OLDEST_DUE = "tidemark_webhooks_oldest_due_seconds" [];
-    /// Alerts that are open, by the one process that has the topic `alerts`.
+    /// Open alerts, exported by the one process that is assigned the topic `alerts`.
     Gauge ALERTS_OPEN = "tidemark_webhooks_alerts_open" [kind in AlertKind::WORDS];
-    /// Messages about alerts to the sinks of `[[alerts.sinks]]`: delivered, attempts that failed, and those that were
-    /// never delivered (`dropped`): too old, or too many newer ones waited.
+    /// Alert messages to `[[alerts.sinks]]`: `delivered`, `failed` attempts, and `dropped` because they were too old or
+    /// too many newer ones waited.
     Counter ALERT_MESSAGES = "tidemark_webhooks_alert_messages_total" [outcome in MESSAGE_OUTCOMES];
-    /// Alerts that wait for a sink.
+    /// Alerts waiting for a sink.
     Gauge ALERTS_WAITING = "tidemark_webhooks_alerts_waiting" [sink];
-    /// Age of the oldest event that waits for its receiver, in memory or because that fails; 0 if there is none.
+    /// Age of the oldest undelivered event, waiting in memory or for a retry; 0 if there is none.
     Gauge OLDEST_UNDELIVERED = "tidemark_webhooks_oldest_undelivered_seconds" [];
 }
 
