@@ -34,7 +34,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Reason to wait although the topics exist.
-const IMPORTING: &str = "the topics: an import into them is under way; if it was interrupted run `tidemark import` again";
+pub(crate) const IMPORTING: &str = "the topics: an import into them is under way; if it was interrupted run `tidemark import` again";
 
 /// The longest wait for tables that are only read.
 pub(crate) const TABLES_TIMEOUT: Duration = Duration::from_secs(20);
@@ -132,15 +132,9 @@ async fn open_kafka(
     part.progress(format!("asking {brokers}"));
     wait_for(part, brokers, || async move {
         let checked = config.clone();
-        let check = move || {
-            let differences = admin::check_topics(&checked, &layout)?;
-            // Read after the topics: an import is marked before it creates topics, so topics of an
-            // unfinished import are never taken for complete.
-            Ok((differences, admin::is_importing(&checked, &layout)?))
-        };
-        match tokio::task::spawn_blocking(check).await? {
-            Ok((_, true)) => Ok(Availability::NotYet(IMPORTING.to_owned())),
-            Ok((differences, false)) => Verdict::of(differences).availability(),
+        match tokio::task::spawn_blocking(move || check_topics(&checked, &layout)).await? {
+            Ok(Some(differences)) => Verdict::of(differences).availability(),
+            Ok(None) => Ok(Availability::NotYet(IMPORTING.to_owned())),
             Err(log::Error::Transient(cause)) => {
                 Ok(Availability::NotYet(format!("{brokers}: {cause}")))
             }
@@ -149,6 +143,17 @@ async fn open_kafka(
     })
     .await?;
     Ok(Arc::new(KafkaLog::open(config, layout)?))
+}
+
+/// Returns the topics' differences from the configuration, or none while an import fills them.
+pub(crate) fn check_topics(
+    config: &KafkaConfig,
+    layout: &Layout,
+) -> Result<Option<Vec<Difference>>, log::Error> {
+    let differences = admin::check_topics(config, layout)?;
+    // Read after the topics: an import is marked before it creates topics, so topics of an
+    // unfinished import are never taken for complete.
+    Ok((!admin::is_importing(config, layout)?).then_some(differences))
 }
 
 /// Consequences for a process of the differences that `tidemark topics check` prints.

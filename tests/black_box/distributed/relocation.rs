@@ -54,6 +54,8 @@ async fn is_waited_for(installation: &Installation) {
         |lines: &[String]| lines.iter().any(|line| line.contains("an import into them"));
     waiting.waiting_for("the import", is_import).await;
     assert!(waiting.process.stop().await.success());
+    let found = installation.exits(&["doctor"], 1);
+    assert!(found.contains("an import into them"), "{found}");
 }
 
 /// Imports an export on servers; returns the new installation.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use clap::Args;
 use ingest::{Examination, Finding, Level};
 use log::embedded::ReadOnlyLog;
-use log::kafka::admin;
 use runtime::config::Problems;
 use runtime::{Clock, SystemClock};
 use schemas::Blockchain;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use store::cql::CqlStore;
 use store::embedded;
 
-use crate::back_end::{TABLES_TIMEOUT, Verdict};
+use crate::back_end::{IMPORTING, TABLES_TIMEOUT, Verdict, check_topics};
 use crate::settings::Settings;
 use crate::setup::Outcome;
 
@@ -75,11 +74,14 @@ async fn log(settings: &Settings) -> anyhow::Result<Finding> {
         log::config::BackEnd::Kafka(config) => {
             let (config, layout) = (config.clone(), settings.log.layout);
             let check = tokio::task::spawn_blocking(move || {
-                admin::check_topics(&config, &layout).map(|found| (config.brokers, found))
+                check_topics(&config, &layout).map(|found| (config.brokers, found))
             });
             match check.await? {
-                Ok((brokers, found)) if found.is_empty() => Ok(format!("{brokers} has all topics")),
-                Ok((_, found)) => {
+                Ok((_, None)) => return Ok(finding("log", Level::Failure, IMPORTING)),
+                Ok((brokers, Some(found))) if found.is_empty() => {
+                    Ok(format!("{brokers} has all topics"))
+                }
+                Ok((_, Some(found))) => {
                     let Verdict { wrong, lacking, odd } = Verdict::of(found);
                     let is_usable = wrong.is_empty() && lacking.is_empty();
                     let level = if is_usable { Level::Warning } else { Level::Failure };

@@ -10,7 +10,6 @@ use log::config::BackEnd;
 use log::embedded::Lock;
 use log::embedded::backup::Identity;
 use log::kafka::KafkaLog;
-use log::kafka::admin;
 use log::{Committed, Log, Offset, TopicPartition};
 use processor::machine::{matching, orders};
 use processor::wire::{NEXT_HEADER, Wire};
@@ -25,7 +24,7 @@ use super::files::{Lines, NewFiles, ROWS, name_of};
 use super::line::{Line, Row};
 use super::manifest::{Manifest, Part, Positions};
 use super::{groups, stays_behind};
-use crate::back_end::{data_folder, fit};
+use crate::back_end::{check_topics, data_folder, fit};
 use crate::settings::Settings;
 use crate::setup::backup::{origin_of, with_ending};
 use crate::setup::{Outcome, misuse};
@@ -87,16 +86,14 @@ impl Stopped {
             }
             BackEnd::Kafka(config) => {
                 let layout = settings.log.layout;
-                let differences = admin::check_topics(config, &layout)?;
+                let differences = check_topics(config, &layout)?;
+                let differences =
+                    differences.context("an import into these topics is under way")?;
                 if let Some(difference) = differences.first() {
                     tracing::warn!(
                         "a topic is not as `tidemark topics create` makes it: {difference}"
                     );
                 }
-                ensure!(
-                    !admin::is_importing(config, &layout)?,
-                    "an import into these topics is under way"
-                );
                 let log = KafkaLog::open(config, layout)?;
                 await_silence(&log, config.session_timeout)?;
                 let (installation, incarnation) = (log.installation()?, log.incarnation());
