@@ -80,10 +80,12 @@ fn main() {
 
     let mut inputs: Vec<Input> = Vec::new();
     for number in 0..PAID {
+        // The blocks after the head at which the deposits opened.
+        let height = number / BLOCK + 1;
         // Spread over all deposits.
-        inputs.push(Input::Chain(transfer(number * 7919 % OPEN, number / BLOCK)));
+        inputs.push(Input::Chain(transfer(number * 7919 % OPEN, height)));
         if number % BLOCK == BLOCK - 1 {
-            inputs.push(Input::Chain(head(number / BLOCK)));
+            inputs.push(Input::Chain(head(height)));
         }
     }
     let mut answers = Vec::new();
