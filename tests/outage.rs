@@ -13,7 +13,7 @@ use xtask::{cassandra, kafka};
 const WALLET: &str = "0x00000000000000000000000000000000DeaDBeef";
 /// Shorter than the defaults, in section `[log]`: the outage must exceed each.
 const TIMEOUTS: &str = "session_timeout = \"6s\"\ntransaction_timeout = \"4s\"\n";
-/// Longer than [`TIMEOUTS`] and the allowed silence of a member.
+/// Longer than both [`TIMEOUTS`], and than `max.poll.interval.ms`, which is twice the session time-out.
 const OUTAGE: Duration = Duration::from_secs(20);
 
 struct World {
@@ -90,7 +90,7 @@ impl World {
 
     /// Checks that a request fails: with 503 for POST, with 500 for others.
     async fn is_refused(&self, method: Method, path: &str, body: &serde_json::Value) {
-        // A create without a response may still be on the log.
+        // 503 for a create: the command may be on the log without a confirmation, so the client must repeat it.
         let (answer, expected) = if method == Method::POST {
             let answer = self.client.service(path, body, &[]).await;
             (answer, StatusCode::SERVICE_UNAVAILABLE)

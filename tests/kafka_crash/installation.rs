@@ -177,7 +177,7 @@ impl Installation {
         signal(self.process(id).child.id(), "CONT");
     }
 
-    /// Stops it as a supervisor does; waits for its end.
+    /// Closes its input, which makes it stop in order, and waits for its end.
     pub(crate) fn stop(&mut self, id: ProcessId) {
         self.process(id).commands = None;
         self.wait_until("a processor to stop", |this| this.is_gone(id));
@@ -352,7 +352,7 @@ impl Installation {
             let ahead: Vec<_> = members.iter().map(|name| start(self, name)).collect();
             self.wait_until_all_is_taken();
             shop.ask_about_ended();
-            // Deposits and questions opened meanwhile need one more head to end.
+            // Deposits and settles that began meanwhile end only with a further head.
             shop.pass_all_windows();
             self.wait_until_all_is_taken();
             ahead.iter().for_each(|id| self.stop(*id));

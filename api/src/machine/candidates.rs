@@ -42,7 +42,8 @@ impl Candidate {
         format!("{sign}{}", Amount::from_parts(parts).unwrap_or(Amount::ZERO))
     }
 
-    /// Candidate with the order's deposit that is nearest to the transfer; `None` if no deposit is near.
+    /// Candidate with the order's likeliest deposit at the transfer's wallet; `None` if matching named none, and
+    /// none has similar digits or a near amount.
     fn of(transfer: &Transfer, order: &Order) -> Option<(Distance, Self)> {
         let wallet = transfer.observation.to_address;
         let here = order.deposits.iter().filter(|deposit| deposit.wallet_address == wallet);
@@ -82,7 +83,7 @@ fn may_differ(reason: UnknownReason) -> bool {
     matches!(reason, UnknownReason::OtherContract | UnknownReason::Stopped)
 }
 
-/// `true` if nobody has been credited with the money. A pending transfer may yet pay by itself.
+/// `true` if the transfer brought money and paid nothing. A pending transfer may yet pay.
 pub(crate) fn is_stray(transfer: &Transfer) -> bool {
     transfer.status == TransferStatus::NoMatchedDeposit
         && transfer.orphaned_at.is_none()

@@ -3,7 +3,7 @@
 use testkit::Dice;
 use testkit::faults::{Behaviour, Class, Fault, Numbering, REFUSALS};
 
-/// Usual maximum number of consecutive requests with a fault that could deceive a shop with one endpoint.
+/// Maximum length of a long fault in requests. `Removed` is longer.
 pub(super) const LONG: usize = 40;
 
 /// Returns `true` for refusals that are neither about size nor about pruned data.

@@ -168,7 +168,8 @@ impl Endpoint {
         Ok(lists)
     }
 
-    /// Fetches the blocks of the transactions that have no receipt of their own.
+    /// For transactions whose receipt the endpoint did not return, searches the receipts and transactions of their
+    /// blocks, and replaces their `Unknown` proofs.
     pub(super) async fn ask_blocks(
         &self,
         asked: &[Outcome],

@@ -90,7 +90,7 @@ fn join(log: &dyn Log, group: &'static str) -> Box<dyn Worker> {
 }
 
 fn number(to: TopicPartition, n: usize) -> NewRecord {
-    // Some records are longer than a page of the file.
+    // Some records are longer than a page of the embedded log's file, so that a kill can fall between their pages.
     let value = format!("{n} {}", "x".repeat(n % 13 * 1000)).into_bytes();
     NewRecord {
         to,

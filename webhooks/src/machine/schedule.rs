@@ -1,5 +1,5 @@
-//! Consequences of an attempt: its record and the time of the next one (spec 6.3.3, counted as in
-//! `lib.rs`).
+//! Consequences of an attempt: its record and the time of the next one (spec 6.3.3, read as `lib.rs`
+//! explains).
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
     }
 }
 
-/// Defers a `delivery` that cannot be sent soon, longer each time. A receiver that is down uses up an attempt after two
+/// Defers a `delivery` that cannot be sent soon, by 5 s, 60 s and finally 15 minutes. A receiver that is down uses up an attempt after two
 /// deferrals, if that delivery was sent before. A delivery that was never sent is given up after about a day of
 /// deferrals, and so is one whose receiver alone cannot be reached. No delivery is given up because its receiver is
 /// busy, or for a failure of our own, however long that lasts.
@@ -137,7 +137,7 @@ pub(crate) fn decide_deferral(
     // Local deferrals are counted from the first local failure; earlier deferrals had another reason.
     let before = if is_local && !was_local { 0 } else { delivery.deferrals };
     let next = before.saturating_add(1);
-    // Deferrals for a busy host do not count as time in which it was down.
+    // Deferrals for a busy host count only up to a limit far below that of an outage.
     let deferrals =
         if reason == Reason::Busy { next.min(BUSY_DEFERRALS_MAX).max(before) } else { next };
     let is_down = reason == Reason::Down;

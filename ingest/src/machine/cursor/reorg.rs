@@ -1,5 +1,5 @@
-//! A reorganisation: the search for the newest anchor that is still canonical, and the rewind to it,
-//! one atomic step of retracts and a head with the next epoch.
+//! A reorganisation: the search for the newest anchor (a remembered block with a head or a transfer) that is still
+//! canonical, and the rewind to it, one atomic step of retracts and a head with the next epoch.
 
 use schemas::record::{Block, ChainBody, ChainRecord, Observation};
 use schemas::{Epoch, UnixMicros};
@@ -9,7 +9,7 @@ use crate::machine::{Decision, Header, Next, Note};
 
 /// Anchors fetched by one request when searching for the common ancestor.
 const SEARCH_MAX: usize = 32;
-/// A chain is halted when this many searches in a row found no canonical block.
+/// A chain is halted when this many searches in a row found no canonical block at or above the finalized height.
 const FRUITLESS_SEARCHES_MAX: u32 = 5;
 
 impl Cursor {
@@ -68,8 +68,8 @@ impl Cursor {
         Decision { notes, ..self.publish(records, Next::Ask) }
     }
 
-    /// Ends a search without a canonical block. A node that is stuck on an orphaned fork shows
-    /// none either, so only several searches in a row, with waits between, halt the chain.
+    /// Ends a search that found no canonical block at or above the finalized height. A node that is stuck on an
+    /// orphaned fork shows none either, so only several searches in a row, with waits between, halt the chain.
     fn give_up(&mut self) -> Decision {
         self.fruitless = self.fruitless.saturating_add(1);
         if self.fruitless < FRUITLESS_SEARCHES_MAX {

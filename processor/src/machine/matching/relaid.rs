@@ -57,7 +57,7 @@ pub fn lane_of(
         let more: Vec<_> = other.stopped.iter().filter(is_new).copied().collect();
         lane.stopped.extend(more);
     }
-    // Progress is due with the next head: readers need the new lane's watches.
+    // The next head publishes a `ChainProgress` at once: it gives readers the watches of the new lane.
     (lane.progress_time, lane.progress_due) = (None, true);
     lane.sequence = lane.sequence.max(sequence);
     lane.id_partition = Some(ids.0.cast_signed());

@@ -244,8 +244,10 @@ fn partitions<'a>(
     })
 }
 
+/// Checks that an import may fill the tables.
+///
 /// # Errors
-/// The tables have rows, or are of another log.
+/// The tables have rows, or are those of an installation.
 async fn check_empty(tables: &dyn Store, under_way: &str, origin: &Origin) -> anyhow::Result<()> {
     match tables.origin().await? {
         // This import overwrites the rows of an interrupted import of the same export.

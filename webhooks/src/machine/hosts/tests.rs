@@ -296,8 +296,8 @@ fn idle_hosts_beyond_the_limit_are_forgotten() {
 }
 
 proptest! {
-    /// No start exceeds a limit, no job is lost or given out twice, each host starts its oldest, and a
-    /// quick host waits only while all requests are under way.
+    /// No start exceeds a limit, no job is lost or given out twice, each host starts a manual job or else its
+    /// oldest, and a quick host below its own limit waits only while all requests are in flight.
     #[test]
     fn limits_hold_and_jobs_are_conserved(
         moves in vec((0_u8..8, 0_usize..6, 0_i64..50), 1..400)
