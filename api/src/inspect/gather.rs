@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use schemas::record::{
     Alert, Attempt, AuditEntry, ChainRecord, Delivery, Deposit, Order, Transfer,
 };
-use schemas::{AlertKind, OrderId, Partition, Topic, TransferId, UnixMicros};
+use schemas::{AlertKind, OrderId, Partition, Topic, TransferId, TransferStatus, UnixMicros};
 use store::Page;
 
 use super::reader::{Pages, Reader};
@@ -20,7 +20,7 @@ const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
 /// early, and is part of the story.
 const BEFORE_SECONDS: i64 = 3600;
 
-/// The story of an order, or of a transfer that pays none. `since` bounds the search of topics for data missing from
+/// The story of an order, or of a transfer. `since` bounds the search of topics for data missing from
 /// the tables.
 pub fn story<P: Pages>(
     reader: &mut Reader<P>,
@@ -97,8 +97,10 @@ fn of_transfer<P: Pages>(
         })?;
     }
     let mut events = Vec::new();
-    // The story's meaning depends on the order that the transfer was probably meant for.
-    let meant = transfers.iter().rev().find_map(|transfer| transfer.candidate_order_id);
+    // The meaning of a transfer that pays nothing depends on the order that it was probably meant for.
+    let newest = transfers.iter().max_by_key(|state| state.updated_at);
+    let pays_nothing = newest.filter(|state| state.status != TransferStatus::Matched);
+    let meant = pays_nothing.and_then(|state| state.candidate_order_id);
     if let Some(order) = meant {
         let row = reader.table(async |tables| tables.order_record(order).await)?;
         events.extend(row.map(Event::Order));

@@ -7,7 +7,7 @@ use schemas::record::{
 };
 use schemas::{
     AlertKind, AttemptOutcome, AuditAction, Blockchain, OrderStatus, Partition, Stablecoin, Topic,
-    TransferId, TransferStatus, UnixSeconds,
+    TransferId, TransferStatus, UnixMicros, UnixSeconds,
 };
 use store::Change;
 use testkit::eventually;
@@ -572,6 +572,25 @@ async fn what_is_wrong_comes_first() {
     assert!(page.contains("since it was given up"), "{page}");
     world.advance(3);
     assert!(browser.page("/console").await.contains("5 things need you"));
+}
+
+#[tokio::test]
+async fn a_paying_transfer_names_its_order() {
+    let world = world().await;
+    let (candidate, sent) = unknown(&world).await;
+    let order = world.create(&new_order()).await;
+    let paying = Transfer {
+        status: TransferStatus::Matched,
+        order_id: Some(order.parse().unwrap()),
+        candidate_order_id: Some(candidate.parse().unwrap()),
+        reason: None,
+        updated_at: UnixMicros(sent.updated_at.0 + 1),
+        ..sent
+    };
+    let page = format!("/console/transfers/{}", paying.transfer_id);
+    world.apply([Change::Transfer(paying)]).await;
+    let page = Browser::of(&world, READER).await.page(&page).await;
+    assert!(page.contains(&format!("It pays order {order}.")), "{page}");
 }
 
 #[tokio::test]

@@ -222,7 +222,10 @@ fn of_transfer(story: &Story, transfer: &Transfer) -> Meaning {
         TransferStatus::FailedToConfirm => {
             Meaning::plain("The chain no longer has this transfer: no money came.".to_owned())
         }
-        TransferStatus::Matched => Meaning::plain("It pays an order that is not known any more."),
+        TransferStatus::Matched => Meaning::plain(match transfer.order_id {
+            Some(order) => format!("It pays order {order}."),
+            None => "It pays an order that is not known any more.".to_owned(),
+        }),
         TransferStatus::NoMatchedDeposit => match transfer.reason {
             Some(UnknownReason::OwnWallet) => Meaning::plain(
                 "It comes from a wallet of the configuration and is no payment of a customer.",

@@ -252,6 +252,10 @@ fn a_transfer_of_no_order_is_explained() {
     means(of(TransferStatus::WaitingForMatch, None), 60, waiting, Some("wait"));
     let gone = "The chain no longer has this transfer: no money came.";
     means(of(TransferStatus::FailedToConfirm, None), 60, gone, None);
+    let order_id = Some(example::order().order_id);
+    let paying = Transfer { order_id, ..transfer(20, TransferStatus::Matched) };
+    let text = format!("It pays order {}.", example::order().order_id);
+    means(vec![Event::Transfer(paying)], 60, &text, None);
     means(vec![], 60, "Nothing is known of it.", None);
 }
 
