@@ -16,14 +16,13 @@ pub struct AlertEnd {
 }
 
 impl AlertEnd {
-    /// `None` if no open alert has this id.
+    /// Resolution of the open alert with this id; `None` without one.
     #[must_use]
     pub fn of(open: &OpenAlerts, alert_id: &str, reason: Option<String>) -> Option<Self> {
         Some(Self { alert: open.get(alert_id)?.clone(), reason })
     }
 
-    /// # Errors
-    /// Defect of the reason.
+    /// Returns the problem of a reason that has more than 500 bytes or control characters.
     pub fn check_reason(reason: &str) -> Result<(), String> {
         if reason.len() > REASON_BYTES_MAX {
             return Err(format!("must have at most {REASON_BYTES_MAX} bytes"));
@@ -34,7 +33,6 @@ impl AlertEnd {
         Ok(())
     }
 
-    /// The alert to resolve.
     #[must_use]
     pub fn alert(&self) -> &Alert {
         &self.alert

@@ -1,5 +1,5 @@
 //! Authentication: the merchant's signature, the operator's secret, the customer's signed checkout link. Each is
-//! checked before any other processing of a request.
+//! checked before the content of a request is used.
 
 use std::sync::Arc;
 
@@ -55,7 +55,6 @@ pub(crate) struct Operator {
     scope: Scope,
     /// Limits how many lists the operator reads at once.
     pub(crate) list_gate: ListGate,
-    /// Client of the request.
     pub(crate) client: Option<Client>,
 }
 
@@ -166,7 +165,7 @@ impl Auth {
     /// The operator with this secret.
     ///
     /// # Errors
-    /// The secret is not UTF-8, or nobody has it. A client that sent too many wrong ones is rate-limited.
+    /// The secret is not UTF-8, or nobody has it. After too many wrong ones of a client, further wrong ones get a 429.
     pub(crate) fn verify_secret(&self, given: &[u8], by: Option<Client>) -> Answer<Operator> {
         let refuse = |cause, refusal| {
             metrics::refusal("secret", cause);
@@ -196,7 +195,7 @@ impl Auth {
         refuse("mismatch", self.refused(Refusal::AdminWrong, by, now))
     }
 
-    /// Order of a link with `exp` and `sig` in the query. A malformed id fails as a wrong signature.
+    /// Order of a link with `exp` and `sig` in the query. A malformed or missing part is refused as a wrong signature.
     pub(crate) fn verify_link(&self, order_id: &str, query: &Query) -> Answer<OrderId> {
         let verify = || {
             let order_id = order_id.parse().ok()?;
@@ -213,7 +212,7 @@ impl Auth {
     }
 }
 
-/// `true` for the body of a webhook.
+/// `true` for a JSON object with an `event_type`, which every webhook has.
 fn is_event(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Event {
@@ -252,7 +251,7 @@ where
     }
 }
 
-/// Refuses requests without an admin secret (spec 5.2), and commands with a read-only one.
+/// Refuses requests without a valid admin secret (spec 5.2), and commands with a read-only one.
 pub(crate) async fn operators_only(
     State(auth): State<Arc<Auth>>,
     mut request: Request,

@@ -46,8 +46,8 @@ pub(crate) struct Held {
 }
 
 impl Unverified {
-    /// Reads a body. If all unverified bodies together exceed their limit, the oldest is given up: honest bodies arrive
-    /// at once, so the oldest is most likely withheld.
+    /// Reads a body. If all unverified bodies together exceed their limit, the oldest are given up until the rest fits:
+    /// honest bodies arrive at once, so an old one is most likely withheld.
     pub(crate) async fn read(&self, body: Body) -> Answer<(Bytes, Held)> {
         let least = usize::try_from(body.size_hint().lower());
         if least.map_or(true, |least| least > BODY_BYTES_MAX) {

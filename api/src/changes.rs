@@ -14,7 +14,7 @@ use crate::machine::changes::{Position, Start, is_change};
 const RECORDS: usize = 500;
 /// Maximum records read per answer. Most records change no status, so a limit on changes alone does not bound the read.
 const SCANNED_MAX: usize = 5_000;
-/// Maximum difference between the log's clock and clients' clocks, in seconds.
+/// Tolerated difference between the log's clock and clients' clocks, in seconds.
 const CLOCKS_SECONDS: i64 = 300;
 
 /// Changes, in sequence per order.
@@ -68,7 +68,7 @@ pub(crate) fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
     Ok(Found { orders, position, more: false })
 }
 
-/// First record appended at this time or later, within the clock tolerance.
+/// Offset of the first record appended at this time minus the clock tolerance, or later; the end if there is none.
 fn first_since(
     log: &dyn Log,
     of: TopicPartition,
@@ -79,7 +79,8 @@ fn first_since(
     first_at(bounds, since, |from| log.read(of, from, 1))
 }
 
-/// First record appended at this time or later, by binary search. Times do not decrease in a partition.
+/// Offset of the first record appended at this time or later, by binary search; the end if there is none. Times do not
+/// decrease in a partition.
 pub(crate) fn first_at<E>(
     bounds: Bounds,
     since: UnixMicros,

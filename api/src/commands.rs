@@ -1,5 +1,5 @@
-//! Changes by requests: a command is written to the log, its answer awaited on the feed, its row
-//! written to the tables.
+//! Changes that requests make. A command is written to the log. For a command about an order, its answer is awaited on
+//! the feed, and the order's row written to the tables.
 
 mod operators;
 
@@ -93,8 +93,8 @@ impl Commands {
     /// Creates an order (spec 4.1). Returns when its command is durable and, unless the tables are
     /// slow or away, its row can be read.
     ///
-    /// Requests with the same idempotency key get the same order. The processor decides which of
-    /// several concurrent ones created it, so its first record is awaited before the row is written.
+    /// Requests with the same idempotency key and body get the same order; another body is refused. The processor
+    /// decides which of several concurrent ones created it, so its first record is awaited before its row is written.
     pub(crate) async fn create(&self, body: &[u8], key: Option<&str>) -> Answer<Created> {
         let now = self.clock.now();
         let expires_at = now.seconds().plus(self.catalog.ttl_seconds());
@@ -142,8 +142,8 @@ impl Commands {
         }
     }
 
-    /// Creates an order with one fixed chain and coin. Returns when its deposit is open: an order that cannot be paid
-    /// is refused. A request with a known key asks for the deposit again if none is open.
+    /// Creates an order with one fixed chain and coin. Returns when its deposit is open. If none opens, the request is
+    /// refused, although the order exists; a repeat with its key then asks again, while the order is pending.
     async fn create_fixed(
         &self,
         mut create: CreateOrder,
@@ -185,8 +185,8 @@ impl Commands {
         OrderId(Uuid::new_v5(&self.key_space, key.as_bytes()))
     }
 
-    /// Chains to offer, from the tables. If the tables do not answer, every chain is offered: the wallet's lane checks
-    /// again before it opens a deposit.
+    /// Chains to offer, from the tables. If they fail or do not answer in time, every chain is offered: the wallet's
+    /// lane checks again before it opens a deposit.
     async fn followed(&self) -> Followed {
         match timeout(OFFER_TIMEOUT, self.store.chains()).await {
             Ok(Ok(chains)) => Followed::new(chains, self.clock.now().seconds()),
@@ -307,7 +307,6 @@ impl Commands {
         self.command_as(command_id, order_id, awaited, body).await
     }
 
-    /// Sends a command with a given id.
     async fn command_as(
         &self,
         command_id: CommandId,

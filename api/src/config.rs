@@ -63,7 +63,7 @@ pub struct Config {
 pub struct Orders {
     /// Maximum wait of an order for its payment.
     pub ttl: Duration,
-    /// Time for which a closed deposit keeps its amount.
+    /// Maximum time for which a closed deposit keeps its amount.
     pub late_window: Duration,
     /// Treatment of a payment within the late window.
     pub late_payments: LatePayments,
@@ -100,8 +100,8 @@ pub struct Matching {
 pub enum Amounts {
     /// The order's own while it is free, otherwise one raised within [`Matching::limit`].
     ExactFirst,
-    /// The order's own with drawn digits added below one cent, and with cents too if none of these is free. If no such
-    /// digits are allowed (two digits, or a limit of 0%), the order's own comes first.
+    /// The order's own with drawn digits added below one cent, and with cents too if none of these is free. With
+    /// [`Matching::digits`] of 2 there are none below one cent, so the order's own comes first.
     Unique,
 }
 
@@ -227,7 +227,6 @@ impl Config {
     }
 }
 
-/// Reads a duration that has a minimum.
 fn at_least(section: &mut Reader, key: &str, least: Duration, problem: &str) -> Duration {
     let given = section.optional_duration(key);
     if given.is_some_and(|given| given < least) {
@@ -281,7 +280,7 @@ fn read_wallets(source: &mut Source) -> Vec<Wallet> {
                 if let Some(whose) = nobodys(address) {
                     section.problem("address", &format!("is {whose}: what is sent there is lost"));
                 }
-                // A refused wallet is kept, so that checks of the wallets report its other problems in the same run.
+                // Kept even if just refused, so that later checks report its other problems in the same run.
                 wallets.push(Wallet { blockchain, address, stablecoins, retired });
             }
         }

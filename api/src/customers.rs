@@ -1,4 +1,4 @@
-//! Rate limits for unauthenticated requests, by address: links are not secret, and the page is open to all.
+//! Rate limits by address for routes that need no secret: links are not secret, documents and schemas are public.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Reasons why the API stops or refuses a request: every error text of the HTTP interface, except
-//! the registry's own.
+//! Reasons why the API stops, and why it refuses a request: every error text of the HTTP interface, except the
+//! registry's own.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -115,7 +115,8 @@ pub(crate) enum Refusal {
     /// The create command may be on the log: a repeat with the same key gets the order.
     #[error("the order may have been created: repeat the request with the same Idempotency-Key")]
     MaybeCreated,
-    /// No answer within the time limit, so that the command may still be executed; or too many requests are waiting.
+    /// No answer within the time limit or before the stop, so that the command may still be executed; or too many
+    /// requests are waiting.
     #[error("the service is busy, try again")]
     Busy,
     /// A newer version wrote the next record. To skip it would hide its change from the client for good.

@@ -32,7 +32,7 @@ const EAGER_PERIOD: Duration = Duration::from_secs(5);
 const CONFIRMING_INTERVAL: Duration = Duration::from_secs(2);
 /// Read interval while a payment may arrive that causes no record of the order, such as one of another amount.
 const WATCHING_INTERVAL: Duration = Duration::from_secs(5);
-/// Time after the end of an order during which a late payment is watched for.
+/// Time after the deadline of an unpaid order during which a late payment is watched for.
 const WATCHED_AFTERWARDS_SECONDS: i64 = 600;
 /// Read interval otherwise, and maximum time between two events: proxies end a silent stream.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
@@ -67,7 +67,7 @@ impl Events {
     /// nothing. The stream ends with the link, or with the process.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if too many views are open, or too many listeners wait for this order.
+    /// The order cannot be read. [`Refusal::Busy`] if too many views are open, or too many requests wait for the order.
     /// [`Refusal::TooManyOfAddress`] if too many views of the client's address are open.
     pub(crate) async fn follow(
         self,
@@ -150,7 +150,7 @@ fn interval(Checkout { order, transfers, possible, .. }: &Checkout, now: UnixSec
     }
 }
 
-/// Text of everything that the customer sees, except the time of the last scan. A changed text is a displayed change.
+/// Text that changes with everything that the customer sees, except the time of the last scan.
 fn essence(checkout: &Checkout) -> String {
     let Checkout { order, transfers, possible, .. } = checkout;
     let mut text = format!("{} {}", order.version, checkout.is_stopped());

@@ -160,7 +160,7 @@ impl Feed {
         match schemas::decode::<Order>(record.value.as_deref().unwrap_or_default()) {
             // Fails if the last listener has just ended.
             Ok(order) => drop(channel.send(Arc::new(order))),
-            // The projector writes such a record to the dead letters; the waiting request ends as busy.
+            // A command that awaits this record times out.
             Err(error) => {
                 tracing::warn!(%error, order.id = %order_id, "the feed skipped a record of orders");
             }

@@ -5,14 +5,14 @@
 //! **Reads** the tables through `store::Store`, the topic `orders` from its end ([`feed`]) and for changes since a
 //! cursor, the open alerts, and the topics that the console shows. **Writes** commands to `orders.commands` and
 //! `deposits.commands`, manual deliveries to `webhooks.dispatch`, operators' actions to `audit`, resolutions to
-//! `alerts`, replayed dead letters to the topics they came from, and rows that are already on the log: the pending row
+//! `alerts`, replayed dead letters to the topics they came from, and rows that follow from the log: the pending row
 //! of a new order, the record that answered a command. The projector writes the same rows with the same version clock,
 //! so either may be first.
 //!
-//! **Invariants:** a request is authenticated before anything else is done with it (health, schemas, the documentation,
-//! files of pages and the list of chains are public); a new order is answered with 201 once its command is durable; a
-//! row is never visible before its command is durable; a checkout link gives access to the one order it was signed for;
-//! errors are the short texts of `error::Refusal`, and causes are only in log lines.
+//! **Invariants:** a request is authenticated before its content is used (health, schemas, the documentation, files of
+//! pages and the list of chains are public); no new order is answered with 201 before its command is durable; a row is
+//! never visible before its command is durable; a checkout link gives access to the one order it was signed for; errors
+//! are the short texts of `error::Refusal`, and causes are only in log lines.
 //!
 //! Deliberately not here: any decision about an order's status (the processor's), the delivery of
 //! webhooks, TLS.

@@ -56,7 +56,6 @@ pub(crate) struct Listener {
     bounds: Connections,
     /// One permit per connection that may be open.
     places: Arc<Semaphore>,
-    /// Trusted proxies.
     proxies: Arc<[Network]>,
     /// Requests forwarded by untrusted peers since the last log line.
     unbelieved: Arc<Occasions>,

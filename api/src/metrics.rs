@@ -22,7 +22,7 @@ const AWAITED_COMMANDS: &[&str] = &[
     "attach_transfer",
 ];
 const OUTCOMES: &[&str] = &["answered", "missed"];
-/// Refused subjects, each with its reasons.
+/// Kinds of refusals, each with its causes.
 const REFUSED: &[(&str, &[&str])] = &[
     ("signature", &["missing", "malformed", "expired", "mismatch", "webhook"]),
     ("secret", &["missing", "malformed", "mismatch", "scope"]),

@@ -73,7 +73,7 @@ fn refresh(language: Language, seconds: u8) -> Html {
     Template(include_str!("page/templates/refresh.html")).fill(language, &values)
 }
 
-/// The page for an invalid link. It shows nothing of any order.
+/// The page for an invalid link or a missing order. It shows nothing of any order.
 pub(crate) fn no_order(shop: &Shop, language: Language) -> Html {
     without_order(shop, language, ["broken", "?", "link.title", "link.lead"], Html::default())
 }

@@ -89,7 +89,6 @@ impl Reads {
         self.store.order_record(order_id).await?.ok_or(Refusal::OrderNotFound)
     }
 
-    /// An order as operators see it.
     pub(crate) async fn order_row(&self, order_id: OrderId) -> Answer<OrderRow> {
         self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)
     }
@@ -98,8 +97,8 @@ impl Reads {
         self.store.transfer(id).await?.ok_or(Refusal::ResourceNotFound)
     }
 
-    /// The orders that a transfer was probably meant for: among the newest that were created before it, and the one
-    /// that matching named. Empty if it brought no money to credit.
+    /// The orders that a transfer was probably meant for: among the newest created up to an hour after its block, and
+    /// the one that matching named. Empty unless [`candidates::is_stray`] holds for the transfer.
     pub(crate) async fn candidates(&self, id: TransferId) -> Answer<Vec<Candidate>> {
         let transfer = self.transfer(id).await?;
         if !candidates::is_stray(&transfer) {
@@ -152,7 +151,7 @@ impl Reads {
         Ok(Checkout { order, chains, transfers, possible })
     }
 
-    /// Transfers to the wallets of an order since it was created that have paid nothing yet.
+    /// Waiting and unknown transfers to the wallets of an order, since an hour before its creation.
     async fn arrivals(&self, order: &Order) -> Answer<Vec<Transfer>> {
         let within = Within { from: Some(order.created_at.plus(-CLOCKS_SECONDS)), before: None };
         let mut found = Vec::new();

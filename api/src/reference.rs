@@ -1,4 +1,4 @@
-//! The OpenAPI document of all routes, and its HTML page (decision 51).
+//! The OpenAPI document of the APIs, and its HTML page (decision 51).
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::page::Html;
 
-/// The document in the repository: tests check every route and answer against it.
+/// The document in the repository: tests check every route and answer of the APIs against it.
 const DOCUMENT: &str = include_str!("../../docs/openapi.json");
 const STYLE: &str = include_str!("page/assets/reference.css");
 

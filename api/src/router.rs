@@ -234,7 +234,6 @@ fn page_routes(parts: &Parts) -> Router<AppState> {
         .layer(middleware::from_fn_with_state(parts.checkouts.clone(), checkout::explained))
 }
 
-/// Limits the time of a request.
 async fn in_time(request: Request, next: Next) -> Response {
     within(REQUEST_TIMEOUT, Refusal::Busy, next.run(request)).await
 }

@@ -31,9 +31,8 @@ pub struct StopRequest {
 }
 
 impl StopRequest {
-    /// # Errors
-    /// Defect of the subject, which must be a wallet, a coin, a contract or a chain, the first
-    /// three on all chains or on one.
+    /// Parses a subject: a wallet, a coin, a contract or a chain, the first three on all chains or on one. Returns the
+    /// defect of any other.
     pub fn parse(
         subject: &str,
         on: Option<Blockchain>,

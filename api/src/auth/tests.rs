@@ -1,5 +1,5 @@
-//! Refusals are counted by cause, and logged once a minute: the only sign of an attack, or of a
-//! misconfigured client.
+//! Refusals are counted by cause. Wrong signatures, wrong secrets and exceeded limits are also logged, at most once a
+//! minute: signs of an attack or of a misconfigured client.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use crate::client::Entrance;
 use crate::customers::{Customers, TOO_MANY_REQUESTS, limited};
 
 const NOW: i64 = 1_790_000_000;
-/// Header of a request that is admitted.
+/// Header by which the tests mark a request that must be admitted; the server ignores it.
 const FREE: &[(&str, &[u8])] = &[("x-free", b"")];
 const MERCHANT: &str = "merchant-secret-4xR6bN9wF2yH7cJ4pL0sD5";
 const CONFIG: &str = "

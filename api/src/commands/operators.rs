@@ -22,7 +22,6 @@ use crate::machine::resend;
 use crate::stops::StopRequest;
 
 impl Commands {
-    /// The order that an operator names.
     async fn row(&self, order_id: OrderId) -> Answer<OrderRow> {
         self.store.order(order_id).await?.ok_or(Refusal::ResourceNotFound)
     }
@@ -38,7 +37,7 @@ impl Commands {
     /// Cancels a pending order for an operator, under the customer's condition: no payment for it is seen.
     pub(crate) async fn cancel_by(&self, by: &Operator, order_id: OrderId) -> Answer<OrderRow> {
         let row = self.row(order_id).await?;
-        // A final status never changes back, and the processor may have forgotten the order.
+        // An ended order never becomes pending again, and the processor may have forgotten it.
         if row.order.status != OrderStatus::Pending {
             return Err(Refusal::NotPending);
         }

@@ -1,4 +1,4 @@
-//! Commands that time out, under the test's clock.
+//! Commands without an answer, a log or tables, under a paused clock; and the ids of orders.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -26,7 +26,7 @@ two_words!(Scope: "read" = Read, "operate" = Operate);
 /// A secret of the admin API beside `admin.secret`.
 #[derive(Debug, Clone)]
 pub struct AdminSecret {
-    /// Holder of the secret, for log lines.
+    /// Holder of the secret, for log lines and the audit.
     pub name: String,
     pub scope: Scope,
     pub secret: Secret,

@@ -44,7 +44,7 @@ impl Merchant {
         }
     }
 
-    /// Accepted keys of links. A link signed with an earlier key, or with `secret`, is valid until it expires.
+    /// Accepted keys of links. A link signed with a previous key, or with `secret`, is valid until it expires.
     #[must_use]
     pub fn accepted_link_secrets(&self) -> Vec<Secret> {
         let of_links = self.link_secret.iter().chain(&self.previous_link_secret).cloned();

@@ -22,7 +22,8 @@ pub(super) fn check(section: &Reader, key: &str, secret: &Secret, bits_min: usiz
     }
 }
 
-/// Problem of a secret that is easy to guess; `None` if it is random and long enough.
+/// Problem of a secret that is easy to guess; `None` if it is random or long enough, and for one that is empty or not
+/// UTF-8.
 pub(super) fn problem(secret: &Secret, bits_min: usize) -> Option<String> {
     let text = std::str::from_utf8(secret.expose()).ok().filter(|text| !text.is_empty())?;
     (!is_drawn(text) && bits(text) < bits_min).then(|| {
@@ -58,8 +59,8 @@ fn is_drawn(secret: &str) -> bool {
     has_form && distinct >= 8 && bytes.windows(BLOCK).all(|block| blocks.insert(block))
 }
 
-/// Estimate of the guesses that a text not drawn at random takes, in bits. Letters in a row count as one word, in any
-/// case. Repetitions and separators of words count nothing; few distinct characters count less.
+/// Estimate of the guesses that a text not drawn at random takes, in bits. Four or more letters in a row count as one
+/// word, in any case. Repetitions and separators of words count nothing; few distinct characters count less.
 fn bits(secret: &str) -> usize {
     let text: Vec<char> = secret.chars().map(|c| c.to_ascii_lowercase()).collect();
     let distinct = text.iter().collect::<BTreeSet<_>>().len() as u64;

@@ -1,4 +1,4 @@
-//! Actions of an operator: each one's page states its consequence before it is confirmed.
+//! Actions of an operator: the page of each states its consequence before the operator confirms it.
 
 use schemas::record::{Order, Transfer};
 
@@ -61,7 +61,6 @@ actions! {
 }
 
 impl Action {
-    /// Word of the action in URLs.
     pub(crate) const fn word(self) -> &'static str {
         let [word, ..] = self.texts();
         word

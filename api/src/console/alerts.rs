@@ -1,4 +1,4 @@
-//! Page of alerts: the open ones, with their resolution, and every record of the topic.
+//! Page of alerts: the open ones, each with a link to resolve it, and pages of the topic's records.
 
 use log::OpenAlerts;
 use schemas::AlertKind;

@@ -112,7 +112,7 @@ fn query(filter: &Filter) -> [(&'static str, &str); 3] {
     ]
 }
 
-/// Command for the same redrive without a limit. A host with characters special to a shell is omitted.
+/// Command for the same redrive without a limit. A host that a shell or the command could misread is omitted.
 fn command(filter: &Filter) -> String {
     let is_plain = |host: &&str| {
         !host.starts_with('-')

@@ -77,7 +77,7 @@ pub(crate) fn read(
     Ok(Webhook { subject, event, delivery, attempts, given_up_at, remarks })
 }
 
-/// A receiver's URL without path and query, which may hold secrets. In recorded answers of receivers they are masked.
+/// A receiver's URL without path and query, which may hold secrets. Recorded answers have them masked already.
 pub(super) fn origin(url: &str) -> Option<String> {
     Some(format!("{}/…", Url::parse(url).ok()?.origin().ascii_serialization()))
 }

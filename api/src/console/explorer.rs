@@ -21,8 +21,8 @@ const fn site(blockchain: Blockchain) -> &'static str {
     }
 }
 
-/// The hash of a transfer's transaction, linked to a block explorer. On a test network it has no link, because these
-/// explorers show main networks only.
+/// The hash of a transfer's transaction, linked to a block explorer. It has no link on a chain that is not followed,
+/// and on a test network, because these explorers show main networks only.
 pub(super) fn transaction(catalog: &Catalog, transfer: &Transfer) -> Html {
     let (hash, chain) = (transfer.observation.tx_hash, transfer.blockchain);
     if catalog.terms(chain).is_none_or(|terms| terms.is_test()) {

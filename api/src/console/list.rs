@@ -38,7 +38,7 @@ fn around(path: &str, query: &[(&str, &str)], cursor: Option<store::Cursor>, exp
     actions(older.unwrap_or_default().then(file))
 }
 
-/// `status` and `wanted` are the filters in force, by status and reference.
+/// Page of orders. `status` and `wanted` are the filters in force, by status and reference.
 pub(crate) fn orders(rows: &[OrderRow], status: &str, wanted: &str) -> Page {
     let row = |row: &OrderRow| {
         let order = &row.order;

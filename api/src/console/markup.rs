@@ -37,7 +37,6 @@ pub(super) fn reference(order: &Order) -> Html {
     link(format!("/console/orders/{}", order.order_id), text)
 }
 
-/// A hidden field of a form.
 pub(super) fn hidden(name: &'static str, value: impl Into<Html>) -> Html {
     let values = [("name", name.into()), ("value", value.into())];
     plain("<input type=\"hidden\" name=\"{{name}}\" value=\"{{value}}\">", &values)
@@ -147,14 +146,14 @@ pub(super) fn or_none(value: Option<Html>) -> Html {
     value.unwrap_or_else(|| plain("<span class=\"none\">none</span>", &[]))
 }
 
-/// The address of a page with this query.
+/// The address of a page with this query, without parameters that are empty.
 pub(super) fn address(path: &str, query: &[(&str, &str)]) -> String {
     let mut text = form_urlencoded::Serializer::new(String::new());
     text.extend_pairs(query.iter().filter(|(_, value)| !value.is_empty()));
     format!("{path}?{}", text.finish())
 }
 
-/// Select field for one of some words, or any.
+/// Select field for one of these words, or for "any".
 pub(super) fn choice(
     name: &'static str,
     label: &'static str,
@@ -181,7 +180,6 @@ pub(super) fn choice(
     )
 }
 
-/// Filter form of a list.
 pub(super) fn filter(path: &'static str, fields: Html) -> Html {
     let values = [("path", path.into()), ("fields", fields)];
     plain(

@@ -30,7 +30,7 @@ const ENDED: [OrderStatus; 3] = [OrderStatus::Paid, OrderStatus::Expired, OrderS
 
 pub(crate) struct Overview {
     pub(crate) survey: Survey,
-    /// Number of today's orders (UTC) by status.
+    /// Number of orders created today (UTC) by final status, of the statuses that the tables counted in time.
     today: Vec<(OrderStatus, usize)>,
     /// Number of unknown payments of the last day, at most `ROWS`; none if the tables did not answer in time.
     unknown: Option<usize>,

@@ -1,5 +1,5 @@
-//! Sessions of signed-in operators, kept in memory alone: a restart, a reload and a sign-out end them. A cookie has
-//! only a random number.
+//! Sessions of signed-in operators, kept in memory alone: a restart and a reload of the configuration end them, too. A
+//! cookie has only a random number.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

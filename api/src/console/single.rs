@@ -28,7 +28,8 @@ impl<T> Default for Single<T> {
 }
 
 impl<T: Send + Sync + 'static> Single<T> {
-    /// Returns the last reading, or begins a new one, which completes even if all waiters have gone.
+    /// Returns the last reading if it is recent or in progress. Otherwise begins one, which completes even if all
+    /// waiters have gone.
     pub(crate) async fn get(
         &self,
         now: UnixMicros,

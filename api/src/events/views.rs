@@ -66,7 +66,7 @@ impl Views {
 }
 
 impl View {
-    /// The order in the tables, read once for all of its views.
+    /// The order in the tables, read at most once per [`FRESH`] for all of its views.
     pub(super) async fn checkout(&self, reads: &Reads) -> Answer<Arc<Checkout>> {
         let Some(slot) = &self.slot else { return Err(Refusal::Busy) };
         let mut slot = slot.lock().await;

@@ -1,4 +1,4 @@
-//! Gathers the records of a story.
+//! Gathers the records about an order or a transfer: its story.
 
 use std::collections::BTreeSet;
 
@@ -133,8 +133,8 @@ pub(crate) fn webhooks<P: Pages>(
     })
 }
 
-/// Adds the transfers and their confirmations, and the alerts and commands that name the order or a transfer. Notes an
-/// open alert of a restore.
+/// Adds the transfers and their confirmations, and the alerts and audit entries that name the order or a transfer.
+/// Notes an open alert of a restore.
 fn around<P: Pages>(
     reader: &mut Reader<P>,
     (order, transfers): (Option<OrderId>, Vec<Transfer>),
@@ -168,7 +168,7 @@ fn around<P: Pages>(
     Ok(Story { is_restored, ..Story::new(events) })
 }
 
-/// First head of its lane that confirms a transfer, if the log still has it.
+/// First head of a transfer's lane that confirms the transfer, if the log still has that head.
 fn confirmation<P: Pages>(
     reader: &mut Reader<P>,
     transfer: &Transfer,

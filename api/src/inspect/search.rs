@@ -35,17 +35,15 @@ pub struct Hit {
     pub text: String,
 }
 
-/// All hits, without duplicates.
+/// Hits, one per subject.
 #[derive(Debug, Default)]
 pub struct Hits(HashMap<Subject, Hit>);
 
 impl Hits {
-    /// `true` if nothing was found.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The number of hits.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -63,7 +61,6 @@ impl Hits {
         all
     }
 
-    /// Adds an order.
     pub fn order(&mut self, order: &Order) {
         let Order { order_id, status, amount_text, merchant_order_id, .. } = order;
         let text = format!("{status} {amount_text}, reference {merchant_order_id}");
@@ -131,7 +128,7 @@ pub fn run<P: Pages>(
     Ok(hits)
 }
 
-/// Adds the order or the transfer that an id names.
+/// Adds the order or the transfer that an id names; for a deposit's id, its order.
 fn by_id<P: Pages>(
     reader: &mut Reader<P>,
     wanted: &Wanted,

@@ -42,7 +42,7 @@ pub fn last_head<P: Pages>(source: &P, partition: Partition) -> Result<Option<He
     }
 }
 
-/// The pending orders.
+/// Counts the pending orders, up to `ORDERS_MAX` and until the reader's deadline.
 pub fn orders<P: Pages>(reader: &mut Reader<P>, now: UnixMicros) -> Result<Orders, P::Error> {
     let mut orders = Orders::default();
     let mut before = None;
@@ -109,7 +109,7 @@ pub fn dead<P: Pages>(
     Ok(dead)
 }
 
-/// `true` if a webhook of a subject was delivered since a time; `None` after the deadline.
+/// `true` if a subject's newest attempts include a delivery since a time; `None` if the tables do not answer in time.
 pub(crate) fn is_delivered<P: Pages>(
     reader: &mut Reader<P>,
     subject: Subject,
@@ -122,7 +122,7 @@ pub(crate) fn is_delivered<P: Pages>(
     Ok(attempts.map(|attempts| attempts.iter().any(is_it)))
 }
 
-/// The number of records on `dead-letters`.
+/// The number of readable records on `dead-letters`, counted until the reader's deadline.
 pub fn dead_letters<P: Pages>(reader: &mut Reader<P>) -> Result<usize, P::Error> {
     let mut all = 0_usize;
     let place = (UnixMicros(0), None);

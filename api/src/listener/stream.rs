@@ -64,7 +64,7 @@ impl Timed {
         }
     }
 
-    /// Discards available input; the end of the stream, or an error, ends the wait.
+    /// Discards available input; the end of the stream, an error or the byte limit ends the wait.
     fn linger(&mut self, context: &mut Context<'_>) {
         let mut bytes = [0; 8192];
         while self.lingered < Some(LINGER_BYTES_MAX) {

@@ -11,7 +11,7 @@ pub(super) const ONE_CENT: u128 = 10_u128.pow(16);
 /// 0.0001 in parts of an amount. A raise that is a multiple of it has at most four decimals: too
 /// few to identify an order.
 const FEW_DIGITS: u128 = 10_u128.pow(14);
-/// Clock tolerance: a block may be dated this many seconds before the order that it pays.
+/// Clock tolerance: a block may be dated this many seconds before the order or the deposit that it pays.
 const CLOCKS_SECONDS: i64 = 60;
 /// Seconds after the order's deadline up to which a transfer counts as possible by its amount. A transfer that matching
 /// has named for the order has no such limit.
@@ -58,7 +58,8 @@ pub(crate) fn is_waiting(transfer: &Transfer) -> bool {
     )
 }
 
-/// `true` if the transfer pays another order, or was probably meant for one.
+/// `true` if the transfer pays another order, fits its deposit, or was probably meant for it. A mere likeness of the
+/// amounts does not count.
 pub(crate) fn is_of_another(order: &Order, transfer: &Transfer) -> bool {
     let is_ours = |id| order.deposits.iter().any(|deposit| deposit.deposit_id == Some(id));
     let is_nearest = transfer.reason == Some(UnknownReason::AmountMismatch);
@@ -68,7 +69,7 @@ pub(crate) fn is_of_another(order: &Order, transfer: &Transfer) -> bool {
         || transfer.candidate_order_id.is_some_and(|id| !is_nearest && others(id))
 }
 
-/// `true` if the transfer is pending or pays nothing. The merchant's own transfers do not count.
+/// `true` if the transfer awaits its verdict, or is unknown and in the chain. The merchant's own ones do not count.
 fn is_money(transfer: &Transfer) -> bool {
     let is_unknown =
         transfer.status == TransferStatus::NoMatchedDeposit && transfer.orphaned_at.is_none();
@@ -77,7 +78,7 @@ fn is_money(transfer: &Transfer) -> bool {
     (is_waiting(transfer) || is_unknown) && !is_merchants
 }
 
-/// The deposit and its amount, if the transfer came to its wallet in its coin.
+/// The deposit and its amount, if it has one and the transfer came to its wallet, on its chain and in its coin.
 fn fits_place<'a>(
     deposit: &'a OrderDeposit,
     transfer: &Transfer,
@@ -102,7 +103,8 @@ fn is_own(order: &Order, transfer: &Transfer, asked: Amount) -> bool {
     (has_digits || has_sender) && is_near(asked, seen.value) && transfer.block.timestamp >= since
 }
 
-/// `true` if the amount is the price, or the asked amount as rounded by a wallet. Never for a paid order.
+/// `true` if a transfer in time and of an accepted sender brings the price, or the asked amount as rounded by a wallet.
+/// Never for a paid order.
 fn is_possible(order: &Order, transfer: &Transfer, deposit: &OrderDeposit, asked: Amount) -> bool {
     let value = transfer.observation.value;
     let from = deposit.started_at.plus(-CLOCKS_SECONDS);

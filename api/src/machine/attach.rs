@@ -34,8 +34,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Request, Invalid> {
     Ok(Request { order_id, accept_less })
 }
 
-/// # Errors
-/// Reason why the transfer may not pay the order.
+/// Returns the reason why the transfer may not pay the order; none if it pays that order already.
 pub(crate) fn check(transfer: &Transfer, order: &Order, accept_less: bool) -> Answer<()> {
     let id = transfer.transfer_id;
     if order.paid_by.is_some_and(|payer| payer != id) {

@@ -22,7 +22,7 @@ pub(crate) struct Candidate {
 /// Distance between an order and a transfer; the most important field comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Distance {
-    /// Matching did not name this order, or named it only for its near amount.
+    /// Matching did not name this order, or named it although the amount differs.
     is_not_named: bool,
     is_other_coin: bool,
     likeness: Likeness,
@@ -42,8 +42,8 @@ impl Candidate {
         format!("{sign}{}", Amount::from_parts(parts).unwrap_or(Amount::ZERO))
     }
 
-    /// Candidate with the order's likeliest deposit at the transfer's wallet; `None` if matching named none, and
-    /// none has similar digits or a near amount.
+    /// Candidate with the order's likeliest deposit at the transfer's wallet; `None` if matching did not name the
+    /// order, and no deposit there has similar digits or a near amount.
     fn of(transfer: &Transfer, order: &Order) -> Option<(Distance, Self)> {
         let wallet = transfer.observation.to_address;
         let here = order.deposits.iter().filter(|deposit| deposit.wallet_address == wallet);

@@ -23,7 +23,7 @@ pub(crate) struct ChainHealth {
     confirmed: Option<i64>,
     finalized: Option<i64>,
     epoch: Option<Epoch>,
-    /// Reason for its halt.
+    /// Reason for its halt; `None` if it is not halted.
     halted: Option<String>,
     /// Stops in force on it.
     stopped: Vec<StopScope>,
@@ -104,7 +104,7 @@ mod tests {
         Alert::raise(kind, chain, &"", "why".to_owned(), row.updated_at)
     }
 
-    /// The alert alone decides: rows of the tables, newer or older, do not end a halt.
+    /// Without a follower the alert alone decides: rows of the tables, newer or older, do not end a halt.
     #[test]
     fn a_halt_lasts_while_its_alert_is_open() {
         let row = example::chain_progress();

@@ -25,9 +25,8 @@ pub(crate) enum Start {
 }
 
 impl Position {
-    /// # Errors
-    /// Not a result of [`Position::text`] for this number of partitions and this copy of the log: after a restore, the
-    /// same offsets name other records.
+    /// Parses a result of [`Position::text`]. Refuses one for another number of partitions or another copy of the log:
+    /// after a restore, the same offsets name other records.
     pub(crate) fn parse(text: &str, partitions: usize, of: Incarnation) -> Result<Self, Invalid> {
         let (incarnation, text) = text.split_once('-').unwrap_or(("0", text));
         let offsets: Option<Vec<_>> =

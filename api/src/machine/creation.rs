@@ -1,4 +1,4 @@
-//! Properties that a request to create an order fixes, and detection of repeated requests.
+//! Parts of the creation of an order: a fixed choice, repeated requests, ids, idempotency keys.
 
 use schemas::UnixMicros;
 use schemas::record::{CreateOrder, Order};

@@ -1,4 +1,4 @@
-//! The problems of an installation, each with a command that helps. The most severe kind comes first.
+//! The problems of an installation, each with its remedy. The most severe kind comes first.
 
 use schemas::record::Alert;
 use schemas::{AlertKind, UnixMicros};
@@ -12,7 +12,7 @@ const HEAD_SECONDS_MAX: i64 = 300;
 const CONFIRMED_SECONDS_MAX: i64 = 3600;
 /// Wait of a record above which its stage is behind.
 const LAG_SECONDS_MAX: i64 = 60;
-/// Wait of a webhook above which its receiver is down.
+/// Wait of a webhook above which it is a problem: its receiver is probably down.
 const WEBHOOK_SECONDS_MAX: i64 = 600;
 const ALERTS_MAX: usize = 20;
 /// Seconds after its deadline from which a pending order counts as overdue.
@@ -24,7 +24,7 @@ const FREE_PART: u64 = 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub text: String,
-    /// A command, or a section of a document.
+    /// Commands, sections of documents, or advice.
     pub help: String,
 }
 
@@ -32,7 +32,6 @@ fn problem(text: impl Into<String>, help: impl Into<String>) -> Problem {
     Problem { text: text.into(), help: help.into() }
 }
 
-/// All problems.
 pub fn problems(survey: &Survey) -> Vec<Problem> {
     let now = survey.at;
     let mut found = Vec::new();

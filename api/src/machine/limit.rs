@@ -56,7 +56,7 @@ impl<K: Eq + Hash> Limits<K> {
             all.clear();
         }
         let whole_at = all.entry(key).or_insert(now);
-        // A clock that was set back delays no key for longer than a burst.
+        // A clock that was set back delays no key for longer than a burst takes to recover.
         let used = whole_at.0.saturating_sub(now.0).clamp(0, burst * interval_micros);
         let after = used.saturating_add(interval_micros);
         let admitted = after <= burst * interval_micros;

@@ -52,7 +52,7 @@ pub(crate) fn parse(body: &[u8], expires_at: UnixSeconds) -> Result<CreateOrder,
     })
 }
 
-/// Any text: it is the merchant's, stored as given and never interpreted (spec 2.2).
+/// Any text of 1 to 255 characters: it is the merchant's, stored as given and never interpreted (spec 2.2).
 fn merchant_order_id(value: Option<Value>) -> Result<String, Invalid> {
     let text = json::text("order_id", "string", value)?;
     let problem = if text.is_empty() {

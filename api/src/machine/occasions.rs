@@ -1,4 +1,4 @@
-//! Events that may occur a thousand times a second, and are logged once a minute.
+//! Events that may occur a thousand times a second, and are logged at most once a minute.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -86,7 +86,7 @@ pub(crate) fn consider(awaited: Awaited, command_id: CommandId, record: &Order) 
     if answered == awaited { verdict } else { Verdict::Wait }
 }
 
-/// Verdict on a new order with one fixed choice: whether its deposit is or was open.
+/// Verdict on an order with one fixed choice: done if it is paid, its deposit is open, or it ended after that was open.
 pub(crate) fn payable(record: &Order, choice: Choice) -> Verdict {
     let was_open = deposits_of(record, choice).any(|deposit| deposit.value.is_some());
     let has_ended = record.status != OrderStatus::Pending;
@@ -125,7 +125,7 @@ mod tests {
     const OURS: CommandId = CommandId(uuid::Uuid::from_u128(1));
     const OTHER: CommandId = CommandId(uuid::Uuid::from_u128(2));
 
-    /// An ended order answers its create if it was ever payable; one that was refused does not.
+    /// A create whose order has ended succeeds if a deposit was ever open or the order is paid, else it is refused.
     #[test]
     fn ended_order_answers_if_it_was_ever_payable() {
         let order = example::order();

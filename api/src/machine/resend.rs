@@ -10,7 +10,7 @@ use crate::error::{Answer, Refusal};
 /// New delivery for an unknown transfer.
 ///
 /// # Errors
-/// The transfer pays something, or may still; or no URL is configured.
+/// The transfer is not `no_matched_deposit`, or no URL is configured.
 pub(crate) fn of_transfer(
     transfer: &Transfer,
     url: Option<&str>,

@@ -63,7 +63,7 @@ fn encoded(value: &str) -> String {
     value.bytes().map(byte).collect()
 }
 
-/// Reason why a text is not an origin as browsers write it, which is compared byte by byte.
+/// Reason why a text is not an origin exactly as browsers write it: origins are compared byte by byte.
 pub(crate) fn origin_problem(text: &str) -> Option<&'static str> {
     if text.contains('*') || text == "null" {
         return Some(

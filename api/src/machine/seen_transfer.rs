@@ -13,7 +13,7 @@ pub(crate) struct SeenTransfer {
     pub(crate) transfer: Transfer,
     /// Confirmations, at most the required number; 0 while no block contains it.
     pub(crate) confirmations: i64,
-    /// `None` where the network's own finality is awaited.
+    /// `None` where the network's own finality is awaited, or the chain is not followed any more.
     pub(crate) required: Option<i64>,
     /// End of its wait for a deposit, while none fits.
     pub(crate) checked_by: Option<UnixSeconds>,

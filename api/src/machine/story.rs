@@ -87,7 +87,7 @@ impl Event {
         }
     }
 
-    /// The event as an object: its time, its kind and its record as `tidemark tail` shows it.
+    /// The event as an object: its time, its kind and its record as `tidemark tail` shows it; a head in brief.
     ///
     /// # Errors
     /// The record cannot be encoded, which no record from a log can cause.

@@ -42,7 +42,7 @@ pub struct Group {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Orders {
     pub pending: usize,
-    /// `true` if there are more pending orders than were counted.
+    /// `true` if there may be more pending orders than were counted.
     pub is_more: bool,
     pub oldest: Option<UnixSeconds>,
     /// An overdue order, and the number of overdue orders.

@@ -20,10 +20,10 @@ const LONG_MIN: usize = 9;
 const NAMED_MAX: usize = 20;
 const NAME_CHARS_MAX: usize = 64;
 
-/// Unknown fields of a body, escaped for a header.
+/// At most [`NAMED_MAX`] unknown fields of a body, escaped for a header.
 ///
 /// # Errors
-/// One of them must not be ignored.
+/// An unknown field must not be ignored, or the body is not a JSON object.
 pub(crate) fn ignored(body: &[u8]) -> Result<Vec<String>, Invalid> {
     let given = json::field_names(body)?;
     let unknown = || given.iter().map(String::as_str).filter(|name| !KNOWN.contains(name));

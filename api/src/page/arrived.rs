@@ -119,7 +119,7 @@ fn short(seen: &SeenTransfer) -> String {
     seen.transfer.observation.tx_hash.to_string().chars().take(10).collect()
 }
 
-/// Amount that the order awaits, with its coin.
+/// Amount last asked of the customer, in this coin if one is given.
 fn asked(order: &Order, coin: Option<Stablecoin>) -> Option<String> {
     let mut deposits = order.deposits.iter().rev();
     let deposit =
@@ -188,7 +188,7 @@ fn clocked(language: Language, key: &str, time: UnixSeconds) -> Html {
     Html::from(before).then(time).then(after)
 }
 
-/// Reason why a transfer does not pay the order, and the difference from the amount asked.
+/// Text key for the reason why a transfer does not pay the order; for a wrong amount, also the difference.
 fn misfit(order: &Order, seen: &SeenTransfer) -> (&'static str, Option<Amount>) {
     use UnknownReason as Reason;
     let transfer = &seen.transfer;
@@ -270,7 +270,8 @@ fn look_up(input: &PageInput<'_>) -> Option<Html> {
     Some(notice(language, "result", label, language.text(key), Html::default()))
 }
 
-/// The form that looks up a transaction, behind a disclosure.
+/// The form that looks up a transaction, in a disclosure. Empty before an amount is asked, and once a fitting
+/// payment is seen or the order is paid.
 pub(super) fn look_up_form(input: &PageInput<'_>) -> Html {
     let PageInput { order, language, .. } = *input;
     let was_asked = order.deposits.iter().any(|deposit| deposit.value.is_some());

@@ -95,8 +95,8 @@ pub(crate) struct PageInput<'a> {
 }
 
 impl PageInput<'_> {
-    /// `true` if the order's deposit is on a test network or, without a deposit, any of its choices
-    /// is.
+    /// `true` if the order's last deposit is on a test network. Without a deposit, or while the customer chooses
+    /// another way, `true` if any of the choices is.
     pub(super) fn is_test(&self) -> bool {
         let is_test = |blockchain| self.catalog.terms(blockchain).is_some_and(|of| of.is_test());
         let mut deposits = self.order.deposits.iter().rev();

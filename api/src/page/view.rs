@@ -35,7 +35,6 @@ const SOON: Option<u8> = Some(15);
 /// change the order.
 const LATER: Option<u8> = Some(60);
 
-/// The view of an order.
 pub(super) fn of(input: &PageInput<'_>) -> PageView {
     let PageInput { order, language, .. } = *input;
     let seen = !order.candidates.is_empty();
@@ -63,7 +62,7 @@ pub(super) fn of(input: &PageInput<'_>) -> PageView {
     let main = problem.into_iter().map(|problem| refused(language, problem));
     let main = main.chain(arrived::notices(input)).chain([body]);
     let main = main.chain([arrived::look_up_form(input)]).collect();
-    // A refresh would remove the answer about a transaction, and text that the customer is typing.
+    // A refresh would repeat the search for the transaction, and remove text that the customer is typing.
     let refresh = refresh.filter(|_| input.look_up.is_none());
     PageView { main, news, refresh }
 }
@@ -88,7 +87,6 @@ fn refused(language: Language, problem: Problem) -> Html {
     arrived::notice(language, "problem", label, title, Html::default())
 }
 
-/// The form that cancels the order.
 fn cancel(input: &PageInput<'_>) -> Html {
     template!("cancel").fill(input.language, &[("action", input.action("cancel"))])
 }

@@ -10,7 +10,6 @@ use crate::machine::seen_transfer::SeenTransfer;
 /// Modules of white around a QR code, on each side.
 const MARGIN: i32 = 2;
 
-/// Displayed amount, with its coin.
 pub(super) fn money(value: Amount, stablecoin: Stablecoin) -> String {
     format!("{value} {stablecoin}")
 }

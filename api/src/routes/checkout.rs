@@ -30,7 +30,6 @@ const COOKIE_SECONDS_MAX: i64 = 30 * 24 * 3600;
 /// Cache policy of the page's files. Their URLs have a version, so the content at a URL never changes.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// State shared by the handlers of the page.
 #[derive(Clone)]
 pub(crate) struct Checkouts {
     pub(crate) auth: Arc<Auth>,
@@ -252,7 +251,7 @@ impl Customer {
         })
     }
 
-    /// A page for an invalid link, or for a missing order.
+    /// A page for an invalid link or a missing order. A server error remains a short text.
     fn refused(&self, refusal: Refusal) -> Response {
         let status = refusal.status();
         if status.is_server_error() {

@@ -68,7 +68,6 @@ const READING_MAX: Duration = Duration::from_secs(5);
 const TO_BYTES_MAX: usize = 400;
 const FORM_BYTES_MAX: usize = 2048;
 
-/// State shared by the handlers.
 #[derive(Clone)]
 pub(crate) struct Console {
     pub(crate) auth: Arc<Auth>,

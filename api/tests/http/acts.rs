@@ -184,7 +184,7 @@ async fn a_dead_letter_is_put_back_and_that_is_on_record() {
     let path = "/console/dead-letters/0/replay";
     let asks = operator.page(path).await;
     assert!(asks.contains("Put the record back?") && !asks.contains("put back before"), "{asks}");
-    // Without the audit nothing is done.
+    // Nothing is done if the audit entry cannot be written.
     world.faults.audit_writes.set(true);
     assert_eq!(operator.post(path, &[]).await.status, 500);
     world.faults.audit_writes.set(false);

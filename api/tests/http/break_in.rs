@@ -145,7 +145,7 @@ async fn two_lengths_or_two_framings() {
     assert!(matches!(statuses(&world, bare).await[..], [200 | 400]), "a bare line feed");
 }
 
-/// Two such headers are refused, because a proxy may have checked the other one. The remaining headers and routes are
+/// Two signatures are refused, because a proxy may have checked the other one. The remaining headers and routes are
 /// tested by `a_header_twice_or_another_method_is_refused`.
 #[tokio::test]
 async fn two_headers_of_authority() {

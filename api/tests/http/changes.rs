@@ -76,7 +76,7 @@ async fn changes_since_a_time_begin_a_few_minutes_before_it() {
     assert_eq!(answer["orders"][0]["changed_at"], NOW + 3600);
 }
 
-/// The cursor must not move past a payment that the newer version would show.
+/// A read stops before a record of a newer version: its cursor must not skip a payment that the record may report.
 #[tokio::test]
 async fn changes_end_where_a_newer_version_wrote() {
     let (world, order_id) = World::start().await.with_order().await;

@@ -10,7 +10,7 @@ use store::Change;
 
 use crate::world::{Answer, MERCHANT_SECRET, NOW, ORIGIN, UNKNOWN_ORDER, World, link, new_order};
 
-/// Maximum wait of one test; no result depends on it.
+/// Maximum wait for the next bytes of a stream; no result depends on it.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Open stream, and its bytes that are not a whole event yet.

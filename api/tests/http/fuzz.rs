@@ -31,10 +31,10 @@ const CLIENTS: usize = 64;
 /// Orders that requests are about: enough that some are still open when others have ended.
 const ORDERS: usize = 300;
 const REGISTRY: &str = include_str!("../../src/routes/registry.rs");
-/// The subject whose schema exists.
+/// A subject of the registry.
 const SUBJECT: &str = "shop.orders-value";
 
-/// Changes, drops or duplicates some bytes of the text.
+/// Inserts, drops, changes or duplicates up to a few bytes of the text.
 fn spoil(dice: &mut Dice, text: &mut Vec<u8>) {
     for _ in 0..dice.below(4) {
         let at = dice.below(text.len().max(1)).min(text.len());

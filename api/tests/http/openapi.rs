@@ -27,7 +27,7 @@ static DOCUMENT: LazyLock<Value> =
 /// Headers that no request may have twice.
 const SINGLE_HEADERS: [&str; 3] =
     ["Service-Signature", "Service-Admin-Authorization", "Idempotency-Key"];
-/// Answers of any route, and to any method.
+/// Refusals of an unknown method and of an unknown path.
 const NOT_ALLOWED: &str = "method not allowed";
 const NOT_FOUND: &str = "resource not found";
 

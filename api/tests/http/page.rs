@@ -52,7 +52,7 @@ impl<'a> Visitor<'a> {
         answer.body
     }
 
-    /// Submits a form and returns its redirect.
+    /// Submits a form and returns the page to which it redirects.
     async fn submit(&self, what: &str, body: &str) -> String {
         let answer = self.send(&format!("POST /checkout/{}/{what}?lang=en", self.id), body).await;
         assert_eq!(answer.status, 303, "{}", answer.body);

@@ -17,7 +17,7 @@ use crate::world::{
     UNKNOWN_ORDER, World, config, fields, link, new_order, new_order_with, transfer, wallet,
 };
 
-/// Every route of the checkout for one order, without the query of a link.
+/// Routes of the checkout for one order, but for its events; without the query of a link.
 fn routes(order_id: &str) -> [String; 5] {
     [
         format!("GET /api/v1/user/chains?order_id={order_id}&"),

@@ -79,7 +79,7 @@ impl Drop for World {
     }
 }
 
-/// The configured wallet with this number on an EVM chain.
+/// Address of the wallet with this number on an EVM chain; only some are configured.
 pub(crate) fn wallet(number: u8) -> Address {
     Address::new(AddressFamily::Evm, [number; 20])
 }
@@ -374,7 +374,6 @@ impl World {
         (self, id)
     }
 
-    /// The row of an order.
     pub(crate) async fn row(&self, order_id: &str) -> Option<Order> {
         self.store.order(order_id.parse().unwrap()).await.unwrap().map(|row| row.order)
     }

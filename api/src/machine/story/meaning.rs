@@ -14,7 +14,7 @@ use crate::machine::arrival;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
     pub text: String,
-    /// A command, or a request of the Admin API; none if nothing is to be done.
+    /// Advice, such as a command or a request of the Admin API; none if nothing is to be done.
     pub help: Option<String>,
 }
 

@@ -75,8 +75,8 @@ impl Export {
         Ok(Some(rows.filter_map(|record| self.line(record)).collect()))
     }
 
-    /// Line of a record. If this version cannot read the record, the line has only number and time; a webhook then has
-    /// no line, because the filter cannot be applied.
+    /// Line of a record. If this version cannot read the record, the line has only its number; a webhook then has no
+    /// line, because the filter cannot be applied.
     fn line(&self, record: &Record) -> Option<String> {
         let value = record.value.as_deref()?;
         let decoded = schemas::decode_json(self.file.topic.spec().schema, value);
