@@ -142,8 +142,8 @@ impl Commands {
         }
     }
 
-    /// Creates an order with one fixed chain and coin. Returns when its deposit is open. If none opens, the request is
-    /// refused, although the order exists; a repeat with its key then asks again, while the order is pending.
+    /// Creates an order with one fixed chain and coin. Returns when its deposit is open. If the wallet's lane opens
+    /// none, the request is refused, although the order exists; a repeat with its key asks again while it is pending.
     async fn create_fixed(
         &self,
         mut create: CreateOrder,

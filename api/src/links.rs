@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemas::record::Order;
 use schemas::{Secret, UnixSeconds, sign_checkout, sign_return};
 
-/// Validity of a checkout link after its order's expiry, in seconds, so that the page can show the outcome.
+/// Validity of a checkout link after its order's deadline, in seconds, so that the page can show the outcome.
 const LINK_SECONDS: i64 = 24 * 3600;
 
 /// Signs links of an installation.

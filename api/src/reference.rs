@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::page::Html;
 
-/// The document in the repository: tests check every route and answer of the APIs against it.
+/// The document in the repository: tests check the routes and answers of the APIs against it.
 const DOCUMENT: &str = include_str!("../../docs/openapi.json");
 const STYLE: &str = include_str!("page/assets/reference.css");
 

@@ -31,8 +31,8 @@ pub struct StopRequest {
 }
 
 impl StopRequest {
-    /// Parses a subject: a wallet, a coin, a contract or a chain, the first three on all chains or on one. Returns the
-    /// defect of any other.
+    /// Parses a subject: a wallet, a coin, a contract or a chain; `on` limits the first three to one chain. Returns the
+    /// defect of any other subject.
     pub fn parse(
         subject: &str,
         on: Option<Blockchain>,
@@ -97,7 +97,7 @@ impl StopRequest {
         audit::record(&AuditEntry { subject: Some(self.subject.clone()), ..by.entry(action, now) })
     }
 
-    /// One command for each lane of each chain.
+    /// One command for each lane of [`Self::blockchains`].
     pub fn commands(&self, layout: &Layout, now: UnixMicros) -> Result<Vec<NewRecord>, CodecError> {
         let body = if self.begins { DepositCommandBody::Stop } else { DepositCommandBody::Resume };
         let to_lanes = self.blockchains().flat_map(|blockchain| {

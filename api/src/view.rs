@@ -36,7 +36,7 @@ macro_rules! view {
 }
 
 view! {
-    /// Spec 2.2.
+    /// An order (spec 2.2).
     OrderView<'a> of (order: &'a Order) {
         order_id: OrderId = order.order_id,
         merchant_order_id: &'a str = &order.merchant_order_id,
@@ -64,7 +64,7 @@ view! {
 }
 
 view! {
-    /// Spec 2.3.
+    /// An order as operators see it (spec 2.3).
     AdminOrderView<'a> of (row: &'a OrderRow) {
         #[serde(flatten)]
         order: OrderView<'a> = OrderView::new(&row.order),
@@ -75,7 +75,7 @@ view! {
         // Not in the interface.
         paid_by: Option<TransferId> = row.order.paid_by,
         paid_value: Option<String> = row.order.paid_value.map(|value| value.to_string()),
-        // Seen, and not confirmed: also where an operator marked the order paid meanwhile.
+        // Payments seen and not confirmed, also of an order that an operator has marked paid.
         candidates: &'a [TransferId] = &row.order.candidates,
         waits_for: Vec<Blockchain> = waits_for(&row.order),
     }
@@ -108,7 +108,7 @@ view! {
 }
 
 view! {
-    /// Spec 2.4.
+    /// A deposit (spec 2.4).
     DepositView of (row: &DepositRow) {
         // For operators alone: sequential ids of two orders would show a customer the sales between them.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +152,7 @@ impl DepositView {
 }
 
 view! {
-    /// Spec 2.5.
+    /// A transfer (spec 2.5).
     TransferView of (transfer: &Transfer) {
         id: TransferId = transfer.transfer_id,
         blockchain: Blockchain = transfer.blockchain,
@@ -193,7 +193,7 @@ view! {
 }
 
 view! {
-    /// Spec 2.6.
+    /// A wallet (spec 2.6).
     WalletView<'a> of (wallet: &'a Wallet) {
         blockchain: Blockchain = wallet.blockchain,
         address: Address = wallet.address,

@@ -35,7 +35,7 @@ impl Merchant {
         std::iter::once(&self.secret).chain(&self.previous_secret).cloned().collect()
     }
 
-    /// The key of checkout links, proofs of a status, and drawn digits.
+    /// The key of checkout links, proofs of a status, and the drawn digits that distinguish amounts.
     #[must_use]
     pub const fn link_key(&self) -> &Secret {
         match &self.link_secret {

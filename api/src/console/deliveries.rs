@@ -183,7 +183,7 @@ pub(crate) struct Plan {
     left: usize,
     /// Number that operators have resent since they were given up.
     asked: usize,
-    /// Number of the newest dead webhooks that were considered, and number of all.
+    /// Number of the newest subjects with dead webhooks that were considered, and number of all such subjects.
     considered: (usize, usize),
     remarks: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Paged lists of rows.
+//! Pages of orders, deposits, transfers, unknown payments and search hits.
 
 use schemas::record::Transfer;
 use schemas::{OrderStatus, TransferStatus};

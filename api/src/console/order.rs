@@ -56,7 +56,7 @@ pub(crate) fn render(row: &OrderRow, checkout: Option<&str>, of: &Context<'_>) -
     }
 }
 
-/// The meaning of a story in one sentence, and the command that helps.
+/// The meaning of a story in one sentence, and advice if something is to be done.
 pub(super) fn said(story: &Story, now: UnixSeconds) -> Html {
     let meaning = meaning::of(story, now);
     let help = meaning.help.map(|help| {

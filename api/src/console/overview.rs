@@ -1,5 +1,5 @@
 //! The first page: problems with remedies, then the general state. It applies the rules of `tidemark status` to the log
-//! and the tables, without groups and disk.
+//! and the tables, without consumer groups and disk.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Sessions of signed-in operators, kept in memory alone: a restart and a reload of the configuration end them, too. A
+//! Sessions of signed-in operators, kept in memory alone: a restart or a reload of the configuration ends them. A
 //! cookie has only a random number.
 
 use std::collections::HashMap;

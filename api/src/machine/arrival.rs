@@ -6,7 +6,7 @@ use schemas::{
     Amount, Likeness, OrderStatus, TransferId, TransferStatus, UnixSeconds, UnknownReason,
 };
 
-/// One cent, in parts of an amount. Lower digits are drawn; some wallets and exchanges hide them.
+/// One cent, in parts of an amount. Digits below it are drawn for each order; some wallets and exchanges hide them.
 pub(super) const ONE_CENT: u128 = 10_u128.pow(16);
 /// 0.0001 in parts of an amount. A raise that is a multiple of it has at most four decimals: too
 /// few to identify an order.

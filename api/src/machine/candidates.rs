@@ -83,7 +83,7 @@ fn may_differ(reason: UnknownReason) -> bool {
     matches!(reason, UnknownReason::OtherContract | UnknownReason::Stopped)
 }
 
-/// `true` if the transfer brought money and paid nothing. A pending transfer may yet pay.
+/// `true` for an unknown transfer that is in the chain and not from an own wallet: money came, and it pays nothing.
 pub(crate) fn is_stray(transfer: &Transfer) -> bool {
     transfer.status == TransferStatus::NoMatchedDeposit
         && transfer.orphaned_at.is_none()

@@ -31,7 +31,7 @@ pub(crate) struct Catalog {
     chains: Vec<ChainTerms>,
     orders: Orders,
     matching: Matching,
-    /// Key of the drawn digits of amounts.
+    /// Key from which the digits that distinguish amounts are drawn.
     secret: Secret,
     receivers: ReceiverPolicy,
 }
@@ -148,7 +148,7 @@ impl Catalog {
         })
     }
 
-    /// `true` if a payment that comes now pays an order that expired at `end`.
+    /// `true` if a payment that comes now can still pay an order that expired at `end`.
     pub(crate) fn takes_late(&self, end: UnixSeconds, now: UnixSeconds) -> bool {
         let Orders { late_payments, late_window, .. } = self.orders;
         late_payments == LatePayments::Accept && now <= end.plus(seconds(late_window).into())

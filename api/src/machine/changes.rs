@@ -1,4 +1,4 @@
-//! Changes of orders that a shop is notified of, and a reader's cursor.
+//! Changes of orders that a shop can read, and a reader's cursor.
 
 use log::{Bounds, Offset};
 use schemas::record::Order;

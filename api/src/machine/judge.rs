@@ -15,7 +15,7 @@ const LAG_SECONDS_MAX: i64 = 60;
 /// Wait of a webhook above which it is a problem: its receiver is probably down.
 const WEBHOOK_SECONDS_MAX: i64 = 600;
 const ALERTS_MAX: usize = 20;
-/// Seconds after its deadline from which a pending order counts as overdue.
+/// Seconds after its deadline beyond which a pending order counts as overdue.
 pub const OVERDUE_SECONDS: i64 = 3600;
 /// Inverse of the minimum free share of a file system.
 const FREE_PART: u64 = 20;

@@ -5,7 +5,7 @@ use super::json;
 use super::new_order::KNOWN;
 use crate::error::Invalid;
 
-/// Fields of other services, each with the reason why it is not supported.
+/// Fields that other payment services have, each with the reason why it is not supported here.
 const WISHES: [(&str, &str); 4] = [
     ("currency", "amounts are in whole units of the stablecoin"),
     ("metadata", "order_id is stored as given"),

@@ -166,7 +166,7 @@ where
     routes
 }
 
-/// Target of a request without a session: the sign-in form, which returns to the requested page.
+/// Target of a request without a session: the sign-in form, which returns to the requested page, but not to a command.
 fn door(request: &Request) -> String {
     let asked = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     if asked == "/" || !request.method().is_safe() {

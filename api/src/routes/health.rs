@@ -25,7 +25,7 @@ pub(crate) struct Health {
     pub(crate) readiness: Readiness,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Open alerts, as far as the topic was read; each request reads what was added since.
+    /// Open alerts, as far as the topic was read; each verbose request reads what was added since.
     pub(crate) alerts: Arc<Mutex<OpenAlerts>>,
 }
 

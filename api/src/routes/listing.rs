@@ -55,8 +55,8 @@ pub(crate) fn file(name: &str, body: Body) -> Response {
 }
 
 impl<Row: Send + 'static> Listing<Row> {
-    /// The rows that `read` finds: the requested page or, as CSV without a `limit`, all rows. Each page is read with
-    /// the operator's permit.
+    /// The rows that `read` finds: the requested page or, as CSV without a `limit`, all rows from `offset` on. Each
+    /// page is read with the operator's permit.
     pub(crate) async fn answer<F>(
         self,
         by: &Operator,

@@ -1,4 +1,4 @@
-//! Random requests from a seed: the server answers every one, with no server error but 503.
+//! Random requests from a seed: the server answers every well-framed one, with no server error but 503.
 //!
 //! `TIDEMARK_FUZZ_REQUESTS` sets their number, 20,000 by default, and `TIDEMARK_FUZZ_SEED` the seed.
 

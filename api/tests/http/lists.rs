@@ -9,7 +9,7 @@ use crate::admin::transfers;
 use crate::page::Visitor;
 use crate::world::{ADMIN_SECRET, Answer, NOW, World, new_order_with, order, transfer, wallet};
 
-/// Orders, deposits and transfers with the numbers 1 to `count`: two of each in every second.
+/// Orders, deposits and transfers with the numbers 1 to `count`, each at second `number / 2`: most times occur twice.
 async fn filled(count: u8) -> World {
     let world = World::alone().await;
     let rows = (1..=count).flat_map(|number| {

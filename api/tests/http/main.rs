@@ -1,5 +1,5 @@
-//! The api as a caller sees it: real sockets, real log and store, and the processor that
-//! answers commands. One test for each rule of the interface that concerns the api.
+//! The api as a caller sees it: real sockets, real log and store and, where a test needs it, the processor that
+//! answers commands. At least one test for each rule of the interface that concerns the api.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -1,5 +1,5 @@
-//! `docs/openapi.json`. Every answer of every other test is checked against it: its status, its type, each field of
-//! its JSON, the text of its refusal.
+//! `docs/openapi.json`. Each `Answer` that a test gets from the APIs is checked against it: its status, its type, each
+//! field of its JSON, the text of its refusal.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The meaning of a story, in one sentence, and the command that helps.
+//! The meaning of a story, in one sentence, and advice.
 
 use schemas::record::{Deposit, Order, Transfer};
 use schemas::{
