@@ -33,6 +33,7 @@ impl AlertEnd {
         Ok(())
     }
 
+    /// The alert to resolve.
     #[must_use]
     pub fn alert(&self) -> &Alert {
         &self.alert

@@ -21,6 +21,7 @@ impl Asker {
         Self { name: COMMAND_LINE.to_owned(), client: None }
     }
 
+    /// Name of the requester.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -48,6 +49,7 @@ impl From<&Operator> for Asker {
     }
 }
 
+/// The record of an entry.
 pub fn record(entry: &AuditEntry) -> Result<NewRecord, CodecError> {
     NewRecord::encode(Topic::Audit, Partition(0), entry.operator.as_str(), entry)
 }

@@ -40,10 +40,12 @@ pub struct Hit {
 pub struct Hits(HashMap<Subject, Hit>);
 
 impl Hits {
+    /// `true` if nothing was found.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// The number of hits.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -61,6 +63,7 @@ impl Hits {
         all
     }
 
+    /// Adds an order.
     pub fn order(&mut self, order: &Order) {
         let Order { order_id, status, amount_text, merchant_order_id, .. } = order;
         let text = format!("{status} {amount_text}, reference {merchant_order_id}");

@@ -32,6 +32,7 @@ fn problem(text: impl Into<String>, help: impl Into<String>) -> Problem {
     Problem { text: text.into(), help: help.into() }
 }
 
+/// All problems.
 pub fn problems(survey: &Survey) -> Vec<Problem> {
     let now = survey.at;
     let mut found = Vec::new();

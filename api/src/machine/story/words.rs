@@ -20,6 +20,7 @@ pub fn line(event: &Event) -> String {
     format!("{}  {:<8}  {}", time(event.at().seconds()), event.kind(), text(event))
 }
 
+/// An event in words.
 pub fn text(event: &Event) -> String {
     match event {
         Event::Order(order) => of_order(order),
