@@ -102,7 +102,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// All routes (spec 4; `docs/merchant/` has those that the interface does not show).
+    /// All routes but the console's (spec 4; `docs/merchant/` has those that the interface does not show).
     pub(crate) fn new(parts: Parts, allowed_origins: Vec<String>, topic_prefix: String) -> Self {
         Self {
             public: service_routes(),

@@ -87,7 +87,7 @@ fn bits(secret: &str) -> usize {
     tenths / 10
 }
 
-/// Size of the smallest usual alphabet that has all characters.
+/// Size of the smallest usual alphabet that has all characters; 64 if none has.
 fn alphabet(secret: &str) -> u64 {
     let all = |is: fn(char) -> bool| secret.chars().all(is);
     if all(|c| c.is_ascii_digit()) {

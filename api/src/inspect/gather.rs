@@ -20,8 +20,8 @@ const ATTEMPTS: Page = Page { limit: 50, offset: 0 };
 /// early, and is part of the story.
 const BEFORE_SECONDS: i64 = 3600;
 
-/// The story of an order, or of a transfer. `since` bounds the search of topics for data missing from
-/// the tables.
+/// The story of an order, or of a transfer. It names the order that the transfer pays, but does not describe it. `since`
+/// bounds the search of topics for data missing from the tables.
 pub fn story<P: Pages>(
     reader: &mut Reader<P>,
     subject: Subject,

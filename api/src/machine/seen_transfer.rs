@@ -24,7 +24,7 @@ pub(crate) struct SeenTransfer {
 pub(crate) struct Checkout {
     pub(crate) order: Order,
     pub(crate) chains: Vec<ChainRow>,
-    /// Transfers that pay it, and other transfers of its customer.
+    /// Transfers that the order names, and others of its customer.
     pub(crate) transfers: Vec<SeenTransfer>,
     /// Transfers possibly of its customer: shown without details.
     pub(crate) possible: Vec<SeenTransfer>,

@@ -119,7 +119,7 @@ fn record<R: Record>(record: &R) -> Result<Value, CodecError> {
 /// Events, and the newest state of the order and the transfers in them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Story {
-    /// The order, in its newest state; none for a transfer that no order is known for.
+    /// The order in its newest state; in the story of a transfer, the order that it was probably meant for, if any.
     pub order: Option<Order>,
     /// The newest state of each transfer.
     pub transfers: Vec<Transfer>,
