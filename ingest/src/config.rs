@@ -16,7 +16,7 @@ use crate::machine::{Policy, Rules, Tag, Tier, Watch};
 
 /// Default `range_max`, in blocks of one `eth_getLogs`. If an endpoint refuses it, the range shrinks.
 const RANGE_MAX: u64 = 2000;
-/// Interval between heads of an idle chain: a head with every poll would fill the disk.
+/// Maximum time, and maximum polls, between heads of an idle chain: a head with every poll would fill the disk.
 const IDLE_HEAD_INTERVAL: Duration = Duration::from_secs(30);
 const IDLE_POLLS_MAX: u32 = 15;
 /// Maximum time, and maximum polls, before a failed second check is tried again.
@@ -85,11 +85,11 @@ struct Defaults {
     lag: u64,
 }
 
-/// Defaults by chain: the chain's own finality where it is quick, otherwise depth or `safe` for everyday amounts and
-/// finality for large ones. Windows cover the deepest reorganisations seen and the time to finality; polls come about
-/// once a block, but not more often than every two seconds. The lag is about two seconds of blocks, for nodes whose
-/// logs trail their headers: with it the first scan finds a payment, not only the second check. Chains with longer
-/// block times have no lag.
+/// Defaults by chain: the chain's own finality where it is quick, a depth on Linea and Avalanche, otherwise depth or
+/// `safe` for everyday amounts and finality for large ones. Windows cover the deepest reorganisations seen and the time
+/// to finality; polls come about once a block, but not more often than every two seconds. The lag is about two seconds
+/// of blocks, for nodes whose logs trail their headers: with it the first scan finds a payment, not only the second
+/// check. Chains with longer block times have no lag.
 fn defaults(blockchain: Blockchain) -> Defaults {
     let small = |depth, tag| Tier { below: Amount::parse(LARGE).ok(), depth, tag };
     let large = Tier { below: None, depth: None, tag: Some(Tag::Finalized) };
@@ -272,7 +272,6 @@ impl ChainConfig {
         Watch::new(self.blockchain, contracts, &self.wallets, &self.own)
     }
 
-    /// Returns the rules for the cursor of this chain.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             blockchain: self.blockchain,

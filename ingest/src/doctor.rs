@@ -30,14 +30,14 @@ const HEAD_AGE_SECONDS_MAX: i64 = 120;
 const SKEW_SECONDS_MAX: i64 = 10;
 /// Largest range that is tried, in blocks.
 const RANGE_TRIED_MAX: i64 = 100_000;
-/// Maximum distance from the head at which a transaction is searched for, in blocks.
+/// Number of blocks, from a height down, in which a transaction is searched for.
 const TRANSACTION_BLOCKS: i64 = 16;
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Fine,
-    /// The endpoint is used, and serves less than it should.
+    /// The endpoint can be used, but something needs an operator's attention.
     Warning,
     /// The endpoint cannot be used.
     Failure,

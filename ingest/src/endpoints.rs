@@ -294,7 +294,7 @@ impl Endpoints {
         self.checked(index).await.unwrap_or(false)
     }
 
-    /// Checks that an endpoint serves the configured chain, unless a recent check is still valid.
+    /// Checks that an endpoint serves the configured chain, unless it was checked, and not down for long since.
     async fn checked(&mut self, index: usize) -> Result<bool, Failure> {
         #[cfg(test)]
         if self.sabotage == crate::sabotage::Defect::AnyChain && !self.health.is_new(index) {
@@ -380,7 +380,6 @@ impl Endpoints {
         self.failed(index, fault, &failure.message);
     }
 
-    /// Takes note of a fault of an endpoint.
     pub(crate) fn failed(&mut self, index: usize, fault: Fault, cause: &str) {
         let (name, class) = (self.chain.blockchain.as_str(), fault.class());
         if fault != Fault::Behind {

@@ -2,9 +2,9 @@
 
 use schemas::{Address, Blockchain, CodecError, Stablecoin};
 
-/// Fatal: the process must stop, unless another one acquired the chain ([`Error::is_fenced`]). Only [`Error::ChainId`],
-/// [`Error::Contract`], [`Error::Restore`] and, after the start, [`Error::Vanished`] concern a single chain: they halt
-/// it with an alarm that repeats their text, and [`crate::follow`] does not end.
+/// Fatal: the process must stop, unless another one acquired the chain ([`Error::is_fenced`]). Only [`Error::ChainId`]
+/// or [`Error::Contract`] of every endpoint, [`Error::Restore`] and, after the start, [`Error::Vanished`] concern a
+/// single chain: they halt it with an alarm that repeats their text, and [`crate::follow`] does not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the endpoint of {blockchain} serves chain id {found}, not {expected}")]

@@ -19,8 +19,8 @@
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
 //!   counts only if the last scanned block is still there before and after it.
 //! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
-//!   epoch at a block that both chains have. Below the published finalized height nothing is
-//!   retracted: a chain that would need it is halted with an alarm, until an operator rewinds it ([`Rewind`]).
+//!   epoch at a block that both chains have. One that goes below the published finalized height retracts
+//!   nothing: the chain is halted with an alarm, until an operator rewinds it ([`Rewind`]).
 //!
 //! **What one endpoint can hide.** No payment is confirmed by one answer (decision 69):
 //! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and its logs by hash. A log

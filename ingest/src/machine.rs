@@ -1,7 +1,7 @@
 //! Cursor of one chain: chooses the next question and applies each answer.
 //!
-//! Pure: no I/O, no clock, no configuration file. A step is three questions, each one request:
-//!
+//! Pure: no I/O, no clock, no configuration file. A step is three questions, each one request. Second checks by another
+//! endpoint (`cursor/second.rs`) come between the first two.
 //! 1. *tip*: the endpoint's head, our last block, the tags: finds new blocks and reorganisations.
 //! 2. *scan*: the end of the range, our last block again, the first block, which must be its child, and the
 //!    logs of the range; in a range of at most 16 blocks, every block.
@@ -104,7 +104,7 @@ pub(crate) enum Note {
     LateFind { block: Block, tx_hash: TxHash },
     /// A second check lacks a transfer that the receipt of the same endpoint has.
     Omitted { block: Block, tx_hash: TxHash },
-    /// Endpoints still disagree about a transfer, or none has a proof of it: it is held.
+    /// A transfer stays held: the endpoints still disagree about it, or not both have proved it.
     Disputed { block: Block, tx_hash: TxHash },
     /// Every endpoint denies a transfer, several times in a row: it is retracted.
     Forged { block: Block, tx_hash: TxHash },
@@ -155,7 +155,7 @@ pub(crate) enum Next {
     Ask,
     /// After the poll interval: everything is scanned.
     AtTip,
-    /// After a short wait: the endpoint lacks blocks that were scanned.
+    /// After a short wait: the endpoint lacks a block or receipt that the step needs.
     Behind,
     /// After backing off: a request was refused, or its answer cannot be used.
     Retry(&'static str),

@@ -1,5 +1,5 @@
-//! Destinations of a step's records: transfers go to their wallet's lane, heads to every lane, and
-//! the chain's progress to `chains`. A reorganisation arrives as retracts and a head
+//! Destinations of a step's records: transfers, retracts and watches go to their wallet's lane, heads to every lane,
+//! and the chain's progress to `chains`. A reorganisation arrives as retracts and a head
 //! (`machine/cursor/reorg.rs`).
 
 use log::NewRecord;
@@ -9,7 +9,7 @@ use schemas::{Epoch, Layout, Partition, Topic, UnixMicros};
 use crate::{ChainConfig, Error};
 
 impl ChainConfig {
-    /// A record of the chain that no head of its step confirms.
+    /// A record of the chain that is not marked as confirmed.
     pub(crate) fn record(
         &self,
         epoch: Epoch,

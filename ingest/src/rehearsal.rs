@@ -4,7 +4,7 @@
 //!
 //! Requests pass a gate one by one, and the world changes only while it is closed: a run is a function of its seed,
 //! except for time-outs and thread scheduling. Chain time is the clock of all stages, so that the waits of the second
-//! check take no time; only the backoff of endpoints that failed is shorter than in production.
+//! check take no time; polls, time-outs and the backoff of endpoints that failed are shorter than in production.
 //!
 //! `TIDEMARK_FAULT_SEEDS` is the number of seeds, or a range such as `17..18`.
 

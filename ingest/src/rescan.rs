@@ -64,7 +64,7 @@ pub struct Rescan {
     pub left_out: Vec<String>,
     /// Transfers to publish.
     pub missing: Vec<(Block, Observation)>,
-    /// Transfers that too few receipts prove.
+    /// Transfers that too few receipts prove, or that some deny.
     pub unproven: Vec<(Block, Observation)>,
     /// Block time before which the processor reports transfers as too old and matches none.
     pub stale_before: UnixSeconds,
@@ -362,7 +362,7 @@ struct Tally {
     block: Option<Block>,
     /// Number of receipts that have it.
     proofs: usize,
-    /// Number of endpoints whose block lacks it, or has it in a failed transaction (Tron).
+    /// Number of endpoints that deny it, as in [`Verdict::Denied`].
     denials: usize,
 }
 
@@ -407,7 +407,7 @@ async fn prove(
     tally
 }
 
-/// Sends a question, with up to `ATTEMPTS` attempts.
+/// Sends a question, with up to `ATTEMPTS` attempts unless a retry cannot help.
 async fn ask(endpoint: &Endpoint, asked: &Ask) -> Result<Answer, Failure> {
     for _ in 1..ATTEMPTS {
         match endpoint.fetch(asked).await {

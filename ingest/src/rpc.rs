@@ -52,7 +52,7 @@ const SYMBOL: &str = "0x95d89b41";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contract {
     pub(crate) has_code: bool,
-    /// `None` if the contract has no such method.
+    /// `None` if the contract has no such method, or returns no number below 256.
     pub(crate) decimals: Option<u8>,
     pub(crate) symbol: Option<String>,
 }
@@ -264,7 +264,7 @@ impl Endpoint {
     }
 
     /// Sends calls in as few requests as the endpoint takes, one after another. A batch that is refused as such is
-    /// halved until it succeeds. The smaller size is kept only after a success, so that an outage does not shrink it.
+    /// halved, down to single calls. A smaller size is kept only after a success, so that an outage does not shrink it.
     async fn call(&self, calls: &[Call]) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let first = self.batch_calls.load(Ordering::Relaxed).min(calls.len()).max(1);
         let mut size = first;

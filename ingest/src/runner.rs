@@ -101,7 +101,7 @@ pub(crate) struct Runner {
     last: Option<Block>,
     /// The endpoint of the last answer in the role [`Role::First`].
     tip_of: Option<usize>,
-    /// Number of transfers that one endpoint confirmed alone, and no other has checked yet.
+    /// Number of published transfers that only one endpoint has checked.
     alone: usize,
     /// Epoch of the records that are followed; `None` before they were read.
     epoch: Option<Epoch>,
@@ -419,7 +419,7 @@ impl Runner {
         }
     }
 
-    /// Publishes a step, and retries until it is committed: the cursor already counts it as published.
+    /// Publishes a step, and retries an aborted commit: the cursor already counts the step as published.
     async fn commit(
         &mut self,
         mut writer: Box<dyn Writer>,

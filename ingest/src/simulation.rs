@@ -35,7 +35,7 @@ const WINDOW: i64 = 8;
 /// Number of random histories, unless `TIDEMARK_TEST_CASES` has another one.
 const CASES: u32 = 500;
 
-/// Pauses of no length. No endpoint is checked again, and none counts as stuck.
+/// Pauses of a millisecond. No endpoint is checked again, and none counts as stuck.
 pub(crate) const PAUSES: Pauses = Pauses {
     first: Duration::from_millis(1),
     max: Duration::from_millis(1),
@@ -51,12 +51,11 @@ pub(crate) fn wallet(position: u8) -> Address {
     Address::new(AddressFamily::Evm, [0x10 + position; 20])
 }
 
-/// The endpoint at a URL.
 pub(crate) fn endpoint(url: &str) -> EndpointConfig {
     EndpointConfig::of(Blockchain::Eth, RpcUrl::parse(url).unwrap())
 }
 
-/// A chain with one stablecoin of six decimals and three wallets in two lanes.
+/// A chain with one stablecoin of six decimals and three wallets.
 pub(crate) fn chain(policy: Policy) -> ChainConfig {
     let address = Address::new(AddressFamily::Evm, node::TOKEN);
     let blockchain = Blockchain::Eth;
@@ -326,7 +325,6 @@ impl World {
         }
     }
 
-    /// One question, one answer, one decision.
     fn poll(&mut self) -> Next {
         let ask = self.cursor.ask();
         let answered = match (self.refusal.take(), &mut self.other) {

@@ -31,7 +31,7 @@ pub struct Mined {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     pub contract: Address,
-    /// The coin and the amount; `None` for a contract that is not followed.
+    /// The coin and the amount; `None` for a contract that is not followed, or an amount beyond [`Amount`].
     pub coin: Option<(Stablecoin, Amount)>,
     pub from: Address,
     pub to: Address,

@@ -90,7 +90,7 @@ impl RpcUrl {
         is_last.then_some(Self(url))
     }
 
-    /// The parts that may be keys.
+    /// The parts of more than five characters: each may be a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let path = self.0.path_segments().into_iter().flatten().map(str::to_owned);
         let query = self.0.query_pairs().map(|(_, value)| value.into_owned());

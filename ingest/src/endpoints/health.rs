@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     Contradiction,
     /// It does not have what was scanned already.
     Behind,
-    /// It is on a fork that no other endpoint is on.
+    /// It is on another fork than the endpoint that it is compared with.
     Forked,
     /// It serves another chain, or other contracts than configured.
     Wrong,
@@ -49,9 +49,9 @@ pub(crate) struct Pauses {
     /// Maximum pause if no other endpoint is up, unless the endpoint asked for a longer one. Also the minimum time
     /// aside after a fork.
     pub(crate) sole_max: Duration,
-    /// Time of refusals after which an endpoint counts as gone, so that another one may confirm alone.
+    /// Time of refusals after which an endpoint that is put aside counts as gone, so that another may confirm alone.
     pub(crate) alone: Duration,
-    /// Time without an advance of its head after which an endpoint counts as gone.
+    /// Time without an advance of its head after which an endpoint that is put aside counts as gone.
     pub(crate) stuck: Duration,
     /// Downtime after which an endpoint's chain is checked again.
     pub(crate) recheck: Duration,
@@ -90,7 +90,7 @@ struct State {
     /// Time it was first put aside since its last usable answer or the last check of its chain.
     down_since: Option<Instant>,
     is_checked: bool,
-    /// Start of its current run of refusals. Serving another chain counts as a refusal.
+    /// Start of its current run of refusals. Serving another chain counts as one, being behind does not.
     refuses_since: Option<Instant>,
     /// First and last refusal of a second check since it last served one.
     unchecked: Option<(Instant, Instant)>,

@@ -8,10 +8,11 @@ use crate::machine::{Answer, Ask, Role};
 use crate::rpc::Failure;
 
 impl Endpoints {
-    /// Asks the endpoint of a second answer, or the witness. `None` while every possible one is put aside.
+    /// Asks the endpoint of a second answer, or the witness. `None` while every possible one is put aside, or fails
+    /// the check of its chain.
     ///
-    /// An endpoint that has refused every second check for long is put aside at once, and the next one is asked.
-    /// Otherwise it would be chosen for each check, as its pauses may be shorter than the time between two checks.
+    /// One that has refused every second check for long is put aside at once, and the next one is asked: its pauses may
+    /// be shorter than the time between two checks, so it would be chosen for each.
     pub(super) async fn ask_another(
         &mut self,
         ask: &Ask,

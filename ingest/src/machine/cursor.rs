@@ -38,7 +38,7 @@ enum Phase {
     Begin,
     /// The block before the first one to scan, and some below it.
     Base { number: i64 },
-    /// Head and tags.
+    /// The head, our last block and the tags.
     Tip,
     /// The logs of a range; `again` if the next range follows at once.
     Scan { from: i64, to: i64, again: bool },
@@ -46,13 +46,13 @@ enum Phase {
     Verify(Scanned),
     /// Search for the newest anchor below this height that is still canonical.
     Search { below: i64 },
-    /// A second answer about a range.
+    /// A second answer about a range, or about single blocks.
     Check(Check),
     /// Search for the newest of our blocks that the other endpoint has.
     Common { check: Check, blocks: Vec<Block>, why: Option<Difference> },
-    /// Receipts for the transfers in which two answers differ.
+    /// Receipts for transfers that two answers differ in, that are held, or whose outcome is not known.
     Settle { found: Found, questions: Vec<Question> },
-    /// Receipts for the logs in which an endpoint contradicted itself.
+    /// Receipts for [`Scanned::doubted`] logs.
     Doubt(Scanned),
 }
 
@@ -81,9 +81,9 @@ pub(crate) struct Cursor {
     phase: Phase,
     /// Watches to publish with the next step.
     unannounced: Vec<Announced>,
-    /// Refusals since the last published range, except for size and timeouts, which shrink it at once.
+    /// Refusals since the last scanned range, except for size and timeouts, which shrink the range at once.
     refused: u32,
-    /// Searches in a row that found no common ancestor.
+    /// Searches in a row that found no canonical block at or above the finalized height.
     fruitless: u32,
     /// `true` if every endpoint pruned the next blocks; sent with heads.
     has_gap: bool,
@@ -157,12 +157,12 @@ impl Cursor {
         self.evidence.checked()
     }
 
-    /// The newest height at which two endpoints have shown our block.
+    /// The newest height at which two endpoints have shown our block; with one endpoint, the last scanned height.
     pub(crate) fn vouched(&self) -> i64 {
         self.evidence.vouched_to().min(self.last().number)
     }
 
-    /// Number of published transfers that one endpoint alone confirms.
+    /// Number of published transfers that only one endpoint has checked.
     pub(crate) fn confirmed_alone(&self) -> usize {
         let (two, any) = (self.evidence.checked(), self.evidence.checked_by_any());
         self.known().between(two + 1, any).len()
@@ -216,7 +216,6 @@ impl Cursor {
         self.rules.policy.uses_tags() && number <= finalized
     }
 
-    /// The open question.
     pub(crate) fn ask(&self) -> Ask {
         let last = self.history.as_ref().map(|_| Point::Number(self.last().number));
         let numbers = |blocks: &[Block]| -> Vec<Point> {
@@ -328,7 +327,8 @@ impl Cursor {
         }
     }
 
-    /// Publishes a gap: every endpoint pruned the next blocks. No deposit opens until they are scanned.
+    /// Publishes, once and only after the first head, that every endpoint pruned the next blocks. No deposit opens
+    /// until they are scanned.
     pub(crate) fn report_gap(&mut self, now: UnixMicros) -> Decision {
         let next = self.fail(Refusal::Pruned);
         if self.history.is_none() || std::mem::replace(&mut self.has_gap, true) {
@@ -394,7 +394,7 @@ impl Cursor {
         self.check_or_proceed((target > ours.number).then_some(range), now)
     }
 
-    /// Publishes a head without new blocks, if the tags confirm more or it was held back long enough.
+    /// Publishes a head without new blocks, if it differs from the last one and was held back long enough.
     fn publish_tip(&mut self, now: UnixMicros) -> Decision {
         let (last, epoch) = (self.last(), self.known().epoch());
         let head = self.head(last.number, &[last], &self.blocks_ahead);

@@ -69,7 +69,7 @@ pub(crate) struct Evidence {
     is_lonely: bool,
     /// Tags of the endpoint that scans.
     own_tags: Tags,
-    /// Tags of the endpoint that vouched last.
+    /// Greatest tags of the endpoints that vouched since the last fork or change of the scanner.
     other_tags: Tags,
     held: Vec<Held>,
 }
@@ -163,7 +163,7 @@ impl Evidence {
         &self.held
     }
 
-    /// Starts all heights at the block before the first scanned one.
+    /// Starts the checked and the vouched height at the block before the first scanned one.
     pub(crate) fn begin(&mut self, number: i64) {
         (self.checked, self.vouched, self.alone) = (number, number, -1);
     }

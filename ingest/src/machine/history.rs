@@ -80,8 +80,8 @@ impl History {
         }
     }
 
-    /// Drops state that no rewind and no second check needs: all below the newest anchor at or below
-    /// [`History::reach`].
+    /// Drops state that no rewind and no second check needs: the anchors below the newest one at or below
+    /// [`History::reach`], and the transfers up to that one.
     pub(crate) fn prune(&mut self, window: i64) {
         let Some(keep) = self.anchor_at_or_below(self.reach(window)).map(|b| b.number) else {
             return;
@@ -110,7 +110,7 @@ impl History {
         self.head.finalized.max(self.last.number.saturating_sub(window))
     }
 
-    /// Merges another lane of the same chain, if both end at the same head.
+    /// Merges another lane of the same chain. Returns `false`, unchanged, if the lanes end at different heads.
     #[must_use]
     pub(crate) fn absorb(&mut self, lane: Self) -> bool {
         let is_same = (lane.epoch, lane.last) == (self.epoch, self.last);

@@ -44,7 +44,7 @@ impl Tags {
         self.finalized = self.finalized.max(later.finalized);
     }
 
-    /// The tags up to a height: blocks above it are, or were, of another chain.
+    /// Caps the tags at a height: blocks above it may be of another chain.
     pub(crate) fn up_to(self, number: i64) -> Self {
         Self {
             safe: self.safe.map(|safe| safe.min(number)),
@@ -52,7 +52,7 @@ impl Tags {
         }
     }
 
-    /// Returns the lower of each tag: two endpoints both report it.
+    /// Returns the lower height of each tag: both endpoints have reached it.
     pub(crate) fn lower(self, other: Self) -> Self {
         let lower = |a: Option<i64>, b: Option<i64>| Some(a?.min(b?));
         Self {

@@ -53,8 +53,8 @@ impl Role {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) role: Role,
-    /// First height of the range of a second answer: the endpoint that scanned it is not asked. `i64::MAX` for a check
-    /// without a range. `None` to ask the same second endpoint again.
+    /// First height of the range of a second answer: the endpoint that scanned it is asked only if all others are gone.
+    /// `i64::MAX` for a check without a range; `None` to ask the same second endpoint again.
     pub(crate) about: Option<i64>,
     pub(crate) blocks: Vec<Point>,
     pub(crate) logs: Vec<Span>,
@@ -92,7 +92,7 @@ pub(crate) struct Answer {
     /// `true` if the logs of [`Span::Receipts`] came from the outcomes of all transactions: logs of failed ones are
     /// then left out.
     pub(crate) by_receipts: bool,
-    /// The blocks whose outcomes were read: backends behind one address may be on different forks.
+    /// The blocks whose outcomes were read, to compare with ours: backends of one address may be on different forks.
     pub(crate) read: Vec<(i64, BlockHash)>,
     /// `true` if the scanner gave the second answer too, as no other one responds.
     pub(crate) is_alone: bool,

@@ -50,7 +50,7 @@ mod tests {
         // A hint that would not shrink the range is ignored.
         assert!(range.shrink(10, Some(5000)));
         assert_eq!(range.blocks(), 5);
-        // A short range was refused: half of the large size would ask the same again.
+        // A range shorter than the size was refused: the range is halved, not the size.
         assert!(range.shrink(3, None));
         assert_eq!(range.blocks(), 1);
         assert!(!range.shrink(1, None));

@@ -213,7 +213,6 @@ impl Pair {
     }
 }
 
-/// Notes in short.
 fn kinds(decision: &Decision) -> Vec<&'static str> {
     let kind = |note: &Note| match note {
         Note::Skipped(_) => "skipped",

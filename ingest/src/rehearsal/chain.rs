@@ -13,9 +13,9 @@ pub(crate) const TOKEN: Address = Address::repeat_byte(0xaa);
 pub(crate) const COUNTERFEIT: Address = Address::repeat_byte(0xab);
 pub(crate) const PAYER: Address = Address::repeat_byte(0x77);
 pub(crate) const CHAIN_ID: u64 = 31_337;
-/// Blocks before the first payment.
+/// Blocks that are mined at the start.
 pub(crate) const HEIGHT: u64 = 12;
-/// Maximum blocks that a reorganisation replaces: fewer than confirm a block.
+/// Maximum blocks that a reorganisation replaces: fewer than confirm the payment of an order.
 pub(crate) const REORG_MAX: usize = 3;
 pub(crate) const DEPTH: i64 = 4;
 const INTERVAL_SECONDS: u64 = 2;
@@ -40,7 +40,7 @@ pub(crate) struct Chain {
     pub(crate) proxies: Vec<Proxy>,
     /// The chain's time.
     pub(crate) now: u64,
-    /// The latest transactions, for reorganisations.
+    /// All transactions, in the order sent; reorganisations drop or move the latest.
     pub(crate) sent: Vec<TxHash>,
 }
 

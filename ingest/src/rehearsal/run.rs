@@ -17,7 +17,6 @@ use crate::runner::Runner;
 use crate::sabotage::Defect;
 use crate::{ChainConfig, Error, Policy, simulation};
 
-/// An ingest that runs.
 pub(crate) struct Run {
     stop: CancellationToken,
     task: JoinHandle<Result<(), Error>>,

@@ -16,13 +16,13 @@ pub type Wealth = BTreeMap<Stablecoin, Amount>;
 /// The answers of the endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// For each requested time, the first block at it or later.
+    /// For each requested time, the first block at it or later; without one, the height after the last block.
     pub blocks: Vec<i64>,
     /// Number of endpoints that answered for the whole period.
     pub endpoints: usize,
     /// Endpoints that failed, with the cause, for a block or a receipt.
     pub left_out: Vec<String>,
-    /// Transfers to wallets in any endpoint's logs, except those that receipts deny.
+    /// Transfers to wallets in any endpoint's logs, except those that the log lacks and receipts deny.
     pub received: Vec<(i64, BlockHash, Observation)>,
     /// Transfers from wallets, with their heights.
     pub sent: Vec<(i64, Observation)>,

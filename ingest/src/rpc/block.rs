@@ -29,7 +29,7 @@ impl Endpoint {
     /// Asks a question of the cursor. A single block that is too large is fetched in parts.
     ///
     /// # Errors
-    /// [`Failure`] if any part of it has no answer; a tag that the endpoint lacks is not a failure.
+    /// [`Failure`] if blocks or logs are refused, or a limit is exceeded; a missing block, tag or receipt is not one.
     pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
         self.masked(self.fetch_by_outcomes(ask).await)
     }

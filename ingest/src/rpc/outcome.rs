@@ -106,7 +106,7 @@ impl Endpoint {
         logs.filter(|log| self.watch.may_pay(log))
     }
 
-    /// The receipts of one block, by its hash or its number; none if the endpoint lacks the block.
+    /// The receipts of one block, by its hash or its number; `None` if the endpoint answers `null`.
     pub(super) async fn fetch_outcomes_of(
         &self,
         span: Span,

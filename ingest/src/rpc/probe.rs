@@ -43,7 +43,7 @@ impl Endpoint {
         Ok(begun.elapsed())
     }
 
-    /// Endpoint's clock; `None` without a `Date` header.
+    /// Endpoint's clock; `None` without an answer that has a valid `Date` header.
     pub(crate) async fn date(&self) -> Option<UnixSeconds> {
         let body = wire::body(&[Call::plain("eth_blockNumber")]);
         let answer = self.client.post(self.url.url().clone()).json(&body).send().await.ok()?;

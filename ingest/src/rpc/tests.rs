@@ -134,7 +134,7 @@ async fn a_block_that_is_too_large_is_asked_for_in_parts() {
     let (refused, _served) = endpoint(fat_block(logs.clone(), 3, false)).await;
     let size = Refusal::Size { hint: None };
     assert_eq!(refused.fetch(&one).await.unwrap_err().refusal, size);
-    // A longer range shrinks first.
+    // Several blocks are not fetched in parts: the cursor asks for a shorter range first.
     let range = Ask { logs: vec![Span::Range { from: 4, to: 5 }], ..Ask::default() };
     let (endpoint, served) = endpoint(fat_block(logs, 6, true)).await;
     assert_eq!(endpoint.fetch(&range).await.unwrap_err().refusal, size);

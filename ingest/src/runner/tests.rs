@@ -173,7 +173,7 @@ async fn removed_log_in_a_second_check_confirms_nothing() {
     assert_eq!(world.end(1).await, 1);
 }
 
-/// Also if the refused request is the check of its chain, which comes first after an outage.
+/// The alarm comes even if only the check of the endpoint's chain, which is first after an outage, is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn sole_endpoint_that_refuses_all_is_an_alarm() {
     let stalled = Duration::from_millis(300);

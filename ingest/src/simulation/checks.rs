@@ -1,5 +1,5 @@
-//! Random histories of a chain seen through two endpoints, of which the first has faults: in the end the chain's
-//! payments are published and confirmed, each once.
+//! Random histories of a chain seen through two endpoints with faults, of which the first also omits and invents
+//! transfers: in the end the chain's payments are published and confirmed, each once.
 
 use std::collections::BTreeSet;
 
@@ -87,8 +87,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// # Errors
-    /// A confirmed transfer that no block holds.
+    /// Applies a step; fails if a forged transfer is confirmed.
     fn read(&mut self, records: &[ChainRecord]) -> Result<(), String> {
         for record in records {
             assert!(record.epoch >= self.epoch);
@@ -236,7 +235,7 @@ impl World {
         self.cursor.sabotage = self.sabotage;
     }
 
-    /// Ends faults, except omissions of the first endpoint, and expects that all payments are confirmed.
+    /// Ends faults, except omitted and invented logs of the first endpoint. Expects that all payments are confirmed.
     fn confirm_all(&mut self) -> Result<(), String> {
         self.sight.first = Fault::None;
         self.sight.second = Fault::None;

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const BLOCK_SECONDS: u64 = 2;
 /// Lifetime of an order: longer than a trial runs before it lets orders expire.
 const TTL_SECONDS: i64 = 20_000;
-/// Time without an answer of the others after which an endpoint is alone.
+/// Time of refusals after which an endpoint counts as gone.
 const ALONE: Duration = Duration::from_millis(100);
 
 pub(super) struct World {
@@ -105,7 +105,7 @@ impl World {
         self.shop.opened(id).await.unwrap()
     }
 
-    /// The payment of a deposit, in the next block.
+    /// Queues the payment of a deposit for the next block. Returns its transaction.
     pub(super) fn pay(&mut self, deposit: &Deposit) -> String {
         self.chain.send(vec![exact(deposit)]).to_string()
     }

@@ -100,7 +100,7 @@ impl Front {
         self.answer(move |_| Some((status, text.to_owned())));
     }
 
-    /// Returns empty lists of logs instead of an error.
+    /// Answers with empty lists of logs, as if there were none.
     pub(crate) fn hide_logs(&self) {
         self.shared.lock().unwrap().faults.hides_logs = true;
     }
@@ -155,7 +155,7 @@ fn each(replies: &mut Value) -> &mut [Value] {
     }
 }
 
-/// Replaces the results that `is_one` selects. A list is of logs, or of a block's receipts.
+/// Replaces the results that `is_one` selects.
 fn replace(replies: &mut Value, is_one: impl Fn(&Value) -> bool, with: &Value) {
     for reply in each(replies).iter_mut().filter(|reply| is_one(&reply["result"])) {
         reply["result"] = with.clone();

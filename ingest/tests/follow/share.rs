@@ -33,7 +33,6 @@ impl LogLayer for Noting {
     }
 }
 
-/// A process that ingests.
 struct Process {
     readiness: Readiness,
     stop: DropGuard,
@@ -64,7 +63,7 @@ impl Process {
         Self { readiness, stop: stop.drop_guard(), thread }
     }
 
-    /// Returns `true` if its details say that it follows a chain; `None` if they do not have it.
+    /// Returns `true` if its details say that it follows a chain; `None` if they lack the chain.
     fn follows(&self, chain: Blockchain) -> Option<bool> {
         let details = self.readiness.details();
         details.iter().find(|one| one["blockchain"] == chain.as_str())?["followed"].as_bool()

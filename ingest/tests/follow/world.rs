@@ -23,14 +23,12 @@ pub(crate) const LAYOUT: Layout = Layout { lanes: 2, orders: 1, webhooks: 1 };
 pub(crate) const TOKEN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0xaa);
 pub(crate) const PAYER: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(0x77);
 
-/// The wallet of a number.
 pub(crate) fn wallet(number: u16) -> alloy_primitives::Address {
     let mut bytes = [0x10; 20];
     bytes[18..].copy_from_slice(&number.to_be_bytes());
     alloy_primitives::Address::new(bytes)
 }
 
-/// The endpoint of a chain at a URL.
 pub(crate) fn endpoint(blockchain: Blockchain, url: &str) -> EndpointConfig {
     EndpointConfig::of(blockchain, RpcUrl::parse(url).unwrap())
 }
@@ -87,7 +85,6 @@ pub(crate) fn pay_in_block(chain: &Chain) -> Hash {
     sent
 }
 
-/// One run of ingest.
 pub(crate) struct Run {
     pub(crate) stop: CancellationToken,
     pub(crate) task: JoinHandle<Result<(), Error>>,
@@ -213,7 +210,6 @@ impl World {
         &self.published[&blockchain]
     }
 
-    /// The alerts so far.
     pub(crate) fn alerts(&self) -> Vec<Alert> {
         let of = TopicPartition { topic: Topic::Alerts, partition: Partition(0) };
         let read = || {

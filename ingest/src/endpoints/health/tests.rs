@@ -204,7 +204,7 @@ fn only_refusals_or_a_stuck_head_are_gone() {
     }
 }
 
-/// Also if its pauses are shorter than the time between two checks, so that it is up at each of them.
+/// The endpoint is gone even if its pauses are shorter than the time between two checks, so that it is up at each.
 #[test]
 fn one_that_refuses_every_check_is_gone() {
     let start = Instant::now();

@@ -16,11 +16,11 @@ use crate::machine::{History, Note, Role};
 /// scanned: any other block may have arrived much later, by a reorganisation.
 pub(super) const CHECK_AGE_SECONDS: i64 = 6;
 const CHECK_AGE_MICROS: i64 = CHECK_AGE_SECONDS * 1_000_000;
-/// First interval between questions about held transfers, or probes for another endpoint.
+/// Minimum interval between counted denials, questions about held transfers, and probes for another endpoint.
 pub(super) const AGAIN_MICROS: i64 = CHECK_AGE_MICROS;
 /// Maximum interval between questions about transfers that are held for long.
 const HELD_WAIT_MAX_MICROS: i64 = 300_000_000;
-/// Maximum number of remembered changes of the scanning endpoint; for blocks before them it is unknown.
+/// Maximum number of remembered changes of the scanning endpoint; who scanned earlier blocks is unknown.
 const SWITCHES_MAX: usize = 48;
 /// Number of questions about held transfers before they become rarer.
 const HELD_ASKS_OFTEN: u32 = 4;
@@ -75,7 +75,7 @@ pub(super) struct Found {
     pub(super) notes: Vec<Note>,
 }
 
-/// A transfer about which answers differ.
+/// A transfer to settle by receipts.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
     /// Its block; if that is not published yet, its time is unknown before the first answer.
@@ -96,7 +96,7 @@ pub(super) struct Question {
 /// Past checks and their times.
 #[derive(Debug)]
 pub(super) struct Checks {
-    /// Height up to which final blocks were checked again.
+    /// Height up to which blocks were checked when they were final already, or need no second check.
     pub(super) rescanned: i64,
     /// Chain time at which no final block was left to check again.
     pub(super) rescanned_at: i64,
@@ -134,7 +134,7 @@ pub(super) struct Checks {
     /// Height up to which it is unknown which endpoint scanned: two endpoints are asked for these
     /// blocks.
     pub(super) unknown_to: i64,
-    /// Newest block time that a second answer has confirmed.
+    /// Newest block time that a second answer has confirmed, or that needs none.
     pub(super) time: Option<UnixSeconds>,
 }
 
@@ -282,7 +282,7 @@ impl Cursor {
         self.checks.range.grow(check.to - check.from + 1);
     }
 
-    /// Counts final blocks of this check as checked again.
+    /// Notes that the final blocks of this check need no other one.
     fn count_final(&mut self, from: i64, to: i64) {
         if self.checks.rescanned >= from - 1 {
             self.checks.rescanned = self.checks.rescanned.max(to.min(self.final_to));

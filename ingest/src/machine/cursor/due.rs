@@ -14,8 +14,8 @@ use crate::sabotage::Defect;
 const RESCAN_SECONDS: i64 = 60;
 /// Maximum blocks with transfers in one check if each needs the receipts of its transactions.
 const PROVEN_BLOCKS_MAX: usize = 20;
-/// Maximum blocks that are checked by the outcomes of all transactions, on chains where logs alone prove nothing: an
-/// hour of Tron's.
+/// Maximum backlog that is checked by the outcomes of all transactions, on chains where logs alone prove nothing: an
+/// hour of Tron's blocks.
 const OUTCOME_BLOCKS_MAX: i64 = 1200;
 
 impl Cursor {
@@ -61,7 +61,7 @@ impl Cursor {
         }
     }
 
-    /// The newest known block up to a height that was scanned long enough ago.
+    /// The newest known block up to `due` that is old enough for its logs to be complete.
     fn old_anchor(&self, due: i64, checked: i64, now: UnixMicros) -> Option<Block> {
         // Bounded by our clock, as a node may invent a block's time.
         let present = self.newest?.min(now.seconds());
@@ -155,7 +155,7 @@ impl Cursor {
         self.checks.wait == 0 && self.next_check(None, now).is_some()
     }
 
-    /// Checks what is due before the step continues.
+    /// Begins the check that is due, or continues the step if none is, or a failed one is to be retried later.
     pub(super) fn check_or_proceed(&mut self, then: Then, now: UnixMicros) -> Decision {
         #[cfg(test)]
         match self.sabotage {

@@ -11,8 +11,8 @@ use crate::machine::{Decision, History, Next};
 const AHEAD_MAX_SECONDS: i64 = 600;
 
 impl Cursor {
-    /// Holds back a head that brings no transfers, if none waits for its confirmation and the last head is recent.
-    /// Deposits expire by heads, so an expiry may be delayed as long as the head.
+    /// Holds back a head that brings no transfers, if no transfer waits for confirmation, no watch for its publication,
+    /// and the last head is recent. Deposits expire by heads, so an expiry may be delayed as long as the head.
     pub(super) fn hold_back(&mut self) -> bool {
         let known = self.known();
         let confirmed = known.head().confirmed.iter().map(|tier| tier.number).min();
@@ -44,7 +44,7 @@ impl Cursor {
     /// other known ones.
     ///
     /// Ingest never rewinds below the finalized height, and a rewind ends at an anchor. So the finalized height is that
-    /// of an anchor, or below all of them. Blocks not checked twice are neither final nor confirmed.
+    /// of an anchor, or below all of them. Blocks that lack their second check are neither.
     pub(super) fn head(&self, number: i64, fresh: &[Block], blocks: &[Block]) -> Head {
         let history = self.history.as_ref();
         let newest = |blocks: &[Block], limit: i64| {

@@ -28,7 +28,7 @@ pub(super) struct Scanned {
     /// The blocks to fetch again: each with logs, the end, and in a short range all others too.
     pub(super) blocks: Vec<Block>,
     pub(super) transactions: Vec<Outcome>,
-    /// Transfers to hold: the endpoint contradicted itself about them, and has no receipt.
+    /// Doubted transfers to hold: the receipts of the endpoint neither prove nor deny them.
     pub(super) held: Vec<PaymentKey>,
 }
 
@@ -85,8 +85,8 @@ impl Cursor {
         Next::Ask
     }
 
-    /// Returns the range with the times of its blocks, and with the logs that both answers have, except those of failed
-    /// transactions. Fails if a block changed since the scan.
+    /// Returns the range with the times of its blocks, and its certain and doubted logs, except those of failed
+    /// transactions. Fails if a block changed since the scan, or if blocks or receipts lack or contradict.
     pub(super) fn verify(&self, mut scanned: Scanned, answer: Answer) -> Result<Scanned, Next> {
         let mut headers = answer.blocks.into_iter();
         let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };

@@ -263,7 +263,7 @@ impl Cursor {
         questions
     }
 
-    /// Ends a check without records to publish.
+    /// Ends a check without records to publish, unless a second endpoint must be asked too.
     pub(super) fn end_check(&mut self, found: Found, now: UnixMicros) -> Decision {
         let Found { check, notes } = found;
         if self.is_half(check) {

@@ -1,8 +1,8 @@
 //! Differences between two answers are settled by receipts: of the endpoint that gave the second answer, then of
-//! another one. There is no vote. A transfer that both endpoints have, by logs or receipts, is published, or stays. A
-//! published one that both deny, several times in a row, is retracted. An unpublished one that the receipt of the
-//! endpoint that showed it denies is dropped. All others are held: published, unconfirmed, and checked again until both
-//! agree.
+//! another one. There is no vote. A transfer that both endpoints (or the only one) have, by logs or receipts, is
+//! published, or stays. A published one that all deny, several times in a row, is retracted. An unpublished one that
+//! the receipt of the endpoint that showed it denies is dropped. All others are held: published, unconfirmed, and
+//! checked again until both agree.
 
 use schemas::record::{Block, ChainBody, Observation};
 use schemas::{Address, Epoch, UnixMicros};
@@ -26,7 +26,7 @@ enum Settled {
     Held,
     /// Held as well: every endpoint denies it, but not yet often enough.
     Doubted,
-    /// Denied by every endpoint.
+    /// Denied by every endpoint, several times in a row: it is retracted.
     Denied,
     /// Not published: the receipt of the endpoint that showed it denies it.
     Dropped,
@@ -192,8 +192,8 @@ impl Cursor {
         }
     }
 
-    /// Publishes late finds, and retracts of transfers that every endpoint denies. Retracts begin a new epoch;
-    /// the blocks stay.
+    /// Publishes late finds, retracts of transfers that every endpoint denies, and changes of held ones; ends the check
+    /// if there are none. Retracts begin a new epoch; the blocks stay.
     fn publish_settled(
         &mut self,
         mut found: Found,
