@@ -19,8 +19,8 @@
 //! - A range starts where the last one ended and ends at or below the endpoint's own head; a step
 //!   counts only if the last scanned block is still there before and after it.
 //! - On a reorganisation one atomic step retracts exactly the orphaned transfers and begins a new
-//!   epoch at a block that both chains have. One that goes below the published finalized height retracts
-//!   nothing: the chain is halted with an alarm, until an operator rewinds it ([`Rewind`]).
+//!   epoch at a block that both chains have. A reorganisation below the published finalized height
+//!   retracts nothing: the chain is halted with an alarm, until an operator rewinds it ([`Rewind`]).
 //!
 //! **What one endpoint can hide.** No payment is confirmed by one answer (decision 69):
 //! - In a range of at most 16 blocks, as at the tip, every block is fetched again by number and its logs by hash. A log
@@ -29,16 +29,16 @@
 //! - In a longer range, as when catching up, only the blocks in which the range had logs, and its end, are fetched
 //!   again.
 //! - Before a block is confirmed, at its depth and 6 s of age, its transfers are fetched again: from an endpoint that
-//!   did not scan it, where there is one, and by the receipts of whole blocks, where those are served. Late finds with
-//!   a proof are published, transfers denied by both endpoints retracted, all others held.
+//!   did not scan it, where there is one, and in short ranges by the receipts of whole blocks, where those are served.
+//!   Late finds with a proof are published, transfers denied by both endpoints retracted, all others held.
 //! - Depth and tags count as far as two endpoints have shown the chain (`machine/evidence.rs`).
 //! - Not covered: what all endpoints leave out or invent, amounts below a bound while no other endpoint answers, and
 //!   what the only endpoint of a chain does in blocks that were final and old when they were scanned.
 //!
 //! **Choice of an endpoint** (`endpoints.rs`): the same one for a whole step, the best that works. When it fails the
 //! next one continues from the last scanned block; if it shows another block there, the others are asked first, so that
-//! a switch is not taken for a reorganisation. Before an endpoint is asked for blocks, its chain id and the code and
-//! `decimals()` of each contract of a coin that a wallet takes are compared with the configuration.
+//! a switch is not taken for a reorganisation. Before an endpoint is first asked for blocks, its chain id and the code
+//! and `decimals()` of each contract of a coin that a wallet takes are compared with the configuration.
 //!
 //! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a reorganisation
 //! that is too deep, when its past records cannot be read back, and while all its endpoints serve another chain or

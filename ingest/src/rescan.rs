@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of transfers in one step.
 const STEP_MAX: usize = 500;
 
-/// Reason why blocks cannot be requested again.
+/// Reason why a rescan or survey failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RescanError {
     #[error(transparent)]

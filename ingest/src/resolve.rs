@@ -11,7 +11,7 @@ use schemas::{Epoch, TxHash, UnixMicros};
 use crate::machine::History;
 use crate::{ChainConfig, Error, publish, restore, watched};
 
-/// Reason why there is nothing to decide.
+/// Reason why a transfer cannot be decided.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     #[error(transparent)]

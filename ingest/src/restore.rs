@@ -16,7 +16,7 @@ const PAGE: i64 = 1000;
 /// Returns the published history of the chain; `None` if nothing was published. Blocks the thread.
 ///
 /// # Errors
-/// [`Error::Log`], transient or not; [`Error::Restore`] if the records are a newer version's, or not as ingest writes.
+/// [`Error::Log`], transient or not; [`Error::Restore`] for records of a newer version, or not of ingest's form.
 pub(crate) fn restore(log: &dyn Log, chain: &ChainConfig) -> Result<Option<History>, Error> {
     restore_by(PAGE, log, chain, i64::MAX)
 }

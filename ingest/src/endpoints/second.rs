@@ -11,8 +11,8 @@ impl Endpoints {
     /// Asks the endpoint of a second answer, or the witness. `None` while every possible one is put aside, or fails
     /// the check of its chain.
     ///
-    /// One that has refused every second check for long is put aside at once, and the next one is asked: its pauses may
-    /// be shorter than the time between two checks, so it would be chosen for each.
+    /// An endpoint that has refused every second check for long is put aside at once, and the next one is asked.
+    /// Otherwise it would be chosen for each: its pauses may be shorter than the time between two checks.
     pub(super) async fn ask_another(
         &mut self,
         ask: &Ask,

@@ -394,7 +394,7 @@ impl Cursor {
         self.check_or_proceed((target > ours.number).then_some(range), now)
     }
 
-    /// Publishes a head without new blocks, if it differs from the last one and was held back long enough.
+    /// Publishes a head without new blocks, if it or a watch is news, and [`Cursor::hold_back`] does not apply.
     fn publish_tip(&mut self, now: UnixMicros) -> Decision {
         let (last, epoch) = (self.last(), self.known().epoch());
         let head = self.head(last.number, &[last], &self.blocks_ahead);

@@ -8,8 +8,8 @@
 //! | vouched | two endpoints have shown the block, by number and hash: depth and tags count no further |
 //! | alone | one endpoint was asked twice while no other answered: amounts below a bound need no more |
 //!
-//! The lower of two endpoints' tags counts. With one configured endpoint `vouched` sets no bound, and that endpoint's
-//! tags count. A transfer that endpoints disagree about is held ([`Held`]); it bounds no height.
+//! The lower of two endpoints' tags counts. With one configured endpoint, its second answers count as checks, `vouched`
+//! sets no bound, and its tags count. A transfer that endpoints disagree about is held ([`Held`]); it bounds no height.
 
 use schemas::Amount;
 use schemas::record::{Block, ConfirmedTier, Held, Observation};
@@ -168,7 +168,7 @@ impl Evidence {
         (self.checked, self.vouched, self.alone) = (number, number, -1);
     }
 
-    /// Raises the checked height, by two endpoints or by one.
+    /// Raises the checked height, or the one that an endpoint checked alone.
     pub(crate) fn check(&mut self, number: i64, is_alone: bool) {
         let height = if is_alone { &mut self.alone } else { &mut self.checked };
         *height = (*height).max(number);

@@ -29,7 +29,7 @@ impl Endpoint {
     /// Asks a question of the cursor. A single block that is too large is fetched in parts.
     ///
     /// # Errors
-    /// [`Failure`] if blocks or logs are refused, or a limit is exceeded; a missing block, tag or receipt is not one.
+    /// [`Failure`] if a part has no answer, except a block, tag or JSON-RPC receipt that the endpoint does not have.
     pub(crate) async fn fetch(&self, ask: &Ask) -> Result<Answer, Failure> {
         self.masked(self.fetch_by_outcomes(ask).await)
     }

@@ -13,7 +13,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Number of consecutive polls behind after which a message is written.
 const BEHIND_POLLS_MAX: u32 = 10;
 
-/// Logs each new cause of a delay once, and doubles the waits for the log.
+/// Logs each change of the cause of a delay, and doubles the waits for the log.
 pub(super) struct Backoff {
     blockchain: Blockchain,
     delay: Duration,

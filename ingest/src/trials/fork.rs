@@ -53,7 +53,7 @@ async fn deep_tier_of_a_fork_pays_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn alone_on_a_fork_pays_nothing_above_the_bound() {
     let mut world = World::new(21, 2).await;
-    // Longer than the time between two checks on a busy machine: otherwise each would ask this endpoint first.
+    // Longer than the time between two checks on a busy machine: otherwise each would ask endpoint 1 first.
     world.pauses.repair = Duration::from_secs(3);
     world.opens().await;
     let (small, large) = (world.order(0, 50).await, world.order(1, 900).await);

@@ -100,7 +100,7 @@ impl Front {
         self.answer(move |_| Some((status, text.to_owned())));
     }
 
-    /// Answers with empty lists of logs, as if there were none.
+    /// Empties lists of logs, and of a block's receipts.
     pub(crate) fn hide_logs(&self) {
         self.shared.lock().unwrap().faults.hides_logs = true;
     }

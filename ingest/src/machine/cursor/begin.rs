@@ -64,7 +64,7 @@ impl Cursor {
         self.publish(records, Next::Ask)
     }
 
-    /// `number`, and heights at growing distances below it down to the window, in rising order. After a loss: none.
+    /// Heights at growing distances below `number` down to the window, none if records are lost; then `number`.
     pub(super) fn base_numbers(&self, number: i64) -> Vec<i64> {
         if self.rules.lost.is_some() {
             return vec![number];

@@ -96,7 +96,7 @@ pub(super) struct Question {
 /// Past checks and their times.
 #[derive(Debug)]
 pub(super) struct Checks {
-    /// Height up to which blocks were checked when they were final already, or need no second check.
+    /// Height up to which blocks were checked after they had become final, or need no check.
     pub(super) rescanned: i64,
     /// Chain time at which no final block was left to check again.
     pub(super) rescanned_at: i64,

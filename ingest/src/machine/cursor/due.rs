@@ -20,7 +20,7 @@ const OUTCOME_BLOCKS_MAX: i64 = 1200;
 
 impl Cursor {
     /// Returns the next check by another endpoint, if transfers wait for it or a head is due. It covers the unchecked
-    /// blocks up to the depth of confirmation, and our block there.
+    /// blocks up to the depth of confirmation, if any, and one of our blocks at or after them.
     fn next_check(&self, then: Then, now: UnixMicros) -> Option<Check> {
         let last = self.last().number;
         let reach = then.map_or(last, |(_, to, _)| to);

@@ -44,7 +44,7 @@ impl Cursor {
     /// other known ones.
     ///
     /// Ingest never rewinds below the finalized height, and a rewind ends at an anchor. So the finalized height is that
-    /// of an anchor, or below all of them. Blocks that lack their second check are neither.
+    /// of an anchor, or below all of them. Blocks that still need a second check are neither final nor confirmed.
     pub(super) fn head(&self, number: i64, fresh: &[Block], blocks: &[Block]) -> Head {
         let history = self.history.as_ref();
         let newest = |blocks: &[Block], limit: i64| {

@@ -86,7 +86,7 @@ impl Cursor {
     }
 
     /// Returns the range with the times of its blocks, and its certain and doubted logs, except those of failed
-    /// transactions. Fails if a block changed since the scan, or if blocks or receipts lack or contradict.
+    /// transactions. Fails if a block changed since the scan, or blocks or receipts are missing or contradict the logs.
     pub(super) fn verify(&self, mut scanned: Scanned, answer: Answer) -> Result<Scanned, Next> {
         let mut headers = answer.blocks.into_iter();
         let Some(last) = headers.next().flatten() else { return Err(Next::Behind) };

@@ -50,8 +50,8 @@ fn transfer_says_if_its_steps_head_confirms_it() {
     let transfers: Vec<_> =
         records.iter().filter(|r| matches!(r.body, ChainBody::Transfer(_))).cloned().collect();
     assert_eq!(seen(&transfers), [6, 7, 8, 9, 10]);
-    // The first step ends at 8, which is final, and confirms 6. The next one ends at 16, which is still to be checked
-    // again.
+    // The first step ends at 8, which is final, and confirms 6. The next one ends at 16, which is not: its blocks wait
+    // for the second check.
     let confirmed: Vec<_> = records.iter().filter(confirmed).cloned().collect();
     assert_eq!(seen(&confirmed), [6]);
 }
