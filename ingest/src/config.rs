@@ -115,7 +115,7 @@ pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
         (Blockchain::Eth, Tag::Safe) => 8 * MINUTE,
         // Two epochs, and part of a third.
         (Blockchain::Eth, Tag::Finalized) => 19 * MINUTE,
-        // Batched to Ethereum every few minutes, final with it.
+        // Batches reach Ethereum every few minutes, and are final with their block there.
         (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Safe) => 10 * MINUTE,
         (Blockchain::Base | Blockchain::Op | Blockchain::Arb, Tag::Finalized) => 30 * MINUTE,
         // Proven on Ethereum after hours.
@@ -125,7 +125,7 @@ pub(crate) fn normal_age(blockchain: Blockchain, tag: Tag) -> i64 {
 }
 
 /// Returns the minimum age of a tag, in seconds behind the newest block: a younger tag of an
-/// endpoint is rejected. 0 for any chain that is not the public one.
+/// endpoint is rejected. 0 on other networks than the public one, and where none is known.
 pub(crate) fn tag_age_min(blockchain: Blockchain, chain_id: u64, tag: Tag) -> i64 {
     /// Seconds of an Ethereum epoch: 32 slots of 12 s.
     const EPOCH: i64 = 384;

@@ -1,7 +1,8 @@
 //! Cursor of one chain: chooses the next question and applies each answer.
 //!
 //! Pure: no I/O, no clock, no configuration file. A step is three questions, each one request; a second check
-//! by another endpoint (`cursor/second.rs`) may come after the first of them:
+//! by another endpoint (`machine/cursor/second.rs`) may come after the first of them:
+//!
 //! 1. *tip*: the endpoint's head, our last block, the tags: finds new blocks and reorganisations.
 //! 2. *scan*: the end of the range, our last block again, the first block, which must be its child, and the
 //!    logs of the range; in a range of at most 16 blocks, every block.

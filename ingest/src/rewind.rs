@@ -28,7 +28,7 @@ pub enum RewindError {
     Unknown,
     #[error("the chain is scanned up to {0}: give a height below that")]
     NotBelow(i64),
-    /// [`Target::Shown`] needs no published block.
+    /// A rewind to [`Target::Shown`] needs no published block.
     #[error("no block at or below that height was published: the log begins at {0}")]
     Gone(i64),
     #[error("the endpoints have the last scanned block {0}: there is nothing to take back")]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::machine::Refusal;
 
-/// Failures in a row that put an endpoint aside: one may be chance.
+/// Failures in a row that put an endpoint aside if one may be chance; other faults put it aside at once.
 const STRIKES_MAX: u32 = 2;
 /// Polls in a row in which an endpoint is behind before it is put aside, if another is up.
 const BEHIND_POLLS_MAX: u32 = 3;

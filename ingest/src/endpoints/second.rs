@@ -63,7 +63,7 @@ impl Endpoints {
         }
     }
 
-    /// The endpoint of a second answer: the same for all questions about a range. None while the others pause.
+    /// The endpoint of a second answer: the same for all questions about a range. `None` while the others pause.
     pub(super) async fn second(&mut self, ask: &Ask) -> Option<usize> {
         if ask.about.is_some() {
             // The second endpoint of the previous range may have scanned this one.

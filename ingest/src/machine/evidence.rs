@@ -75,7 +75,7 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// Continues where the last head ends. Blocks confirmed for the largest amounts had all proofs.
+    /// Continues where the last head ends: blocks up to [`History::checked`] had all proofs.
     pub(crate) fn new(
         policy: &Policy,
         has_second: bool,
@@ -181,7 +181,7 @@ impl Evidence {
         self.other_tags.merge(tags);
     }
 
-    /// Notes a fork of another endpoint above this height.
+    /// Lowers the vouched height, and drops the other tags: another endpoint shows a fork above this height.
     pub(crate) fn contest(&mut self, number: i64) {
         self.vouched = self.vouched.min(number);
         self.other_tags = Tags::default();

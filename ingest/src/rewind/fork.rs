@@ -16,8 +16,7 @@ impl Target {
     /// The newest published block that the endpoints have too.
     ///
     /// # Errors
-    /// [`RewindError::NoCommon`], [`RewindError::TooOld`], [`RewindError::NothingToTakeBack`];
-    /// [`RewindError::Endpoints`] if they disagree or do not answer.
+    /// [`RewindError`]; [`RewindError::Endpoints`] if they disagree or do not answer.
     pub async fn common(log: Arc<dyn Log>, chain: &ChainConfig) -> Result<Self, RewindError> {
         let is_shown = async |block: &Block| {
             Ok(Self::shown_or_gone(chain, block.number).await? == Some(Self::Shown(*block)))

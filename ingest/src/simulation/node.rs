@@ -40,7 +40,7 @@ struct Mined {
     transactions: Vec<Transaction>,
 }
 
-/// One endpoint.
+/// The chain as one endpoint shows it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Node {
     blocks: Vec<Mined>,
