@@ -9,7 +9,7 @@ use schemas::{AlertState, Partition, Topic};
 
 use crate::{Bounds, Error, Log, Offset, Records, TopicPartition};
 
-/// Maximum number of newest records read; an alert raised only before them is not seen.
+/// Maximum number of newest records that the first read covers; an alert raised only before is not seen.
 const RECORDS_MAX: i64 = 20_000;
 /// Maximum number of alerts kept; events are evicted before conditions, the oldest first.
 const OPEN_MAX: usize = 2_000;

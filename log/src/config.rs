@@ -206,7 +206,7 @@ impl KafkaConfig {
 }
 
 impl KafkaSecurity {
-    /// Rejects settings the protocol does not use: they suggest protection that is missing.
+    /// Rejects settings, but not a mechanism, that the protocol does not use: they suggest protection that is missing.
     fn check_use(&self, log: &mut Reader) {
         let Self { username, password, ca_file, certificate_file, key_file, key_password, .. } =
             self;

@@ -20,12 +20,12 @@ use crate::{
     TopicPartition, Worker, WorkerSpec, retry,
 };
 
-/// Maximum wait of one poll, and so the maximum delay in noticing a timer or a stop.
+/// Default maximum wait of one poll, and so the usual maximum delay in noticing a due timer or a stop.
 pub const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Delay before a log that cannot be read is polled again.
 const POLL_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// First delay after a failed step. It doubles up to the maximum, which is well below the default
-/// session time-out.
+/// First delay after an aborted or fenced step or [`Plan::Retry`]. It doubles up to the maximum, which is
+/// well below the default session time-out.
 const STEP_RETRY_DELAY: Duration = Duration::from_millis(100);
 const STEP_RETRY_DELAY_MAX: Duration = Duration::from_secs(3);
 
@@ -33,7 +33,7 @@ const STEP_RETRY_DELAY_MAX: Duration = Duration::from_secs(3);
 pub trait Handler {
     /// Consumer group, also the name in logs and metrics.
     const GROUP: &'static str;
-    /// Maximum number of records in one step.
+    /// Maximum number of records that one poll returns.
     const BATCH_MAX: usize = 500;
     /// Failure that the process must stop for. The loop retries transient ones instead.
     type Error: From<Error> + From<StepError>;
@@ -55,7 +55,7 @@ pub trait Handler {
         Ok(())
     }
 
-    /// Drops the state of partitions: another member has them, or the loop ends. Each assigned
+    /// Drops the state of partitions that the member lost or, as the loop ends, gives up. Each assigned
     /// partition is passed once, whatever ended its ownership. Nothing more is committed for it.
     fn revoked(&mut self, _lost: &[TopicPartition]) -> Result<(), Self::Error> {
         Ok(())
@@ -68,8 +68,8 @@ pub trait Handler {
         member: &mut Member<'_>,
     ) -> Result<Plan, Self::Error>;
 
-    /// Called after a failed poll: the member may have lost its partitions. [`Handler::step`] is
-    /// called next, without records.
+    /// Called after a transient failure of a poll: the member may have lost its partitions.
+    /// [`Handler::step`] is called next, without records.
     fn poll_failed(&mut self) {}
 
     /// Called once the step of the last [`Plan::Commit`] is committed.
@@ -91,7 +91,6 @@ pub trait Handler {
 /// Result of [`Handler::step`].
 #[derive(Debug)]
 pub enum Plan {
-    /// Nothing to write.
     Nothing,
     /// This step, all of it or none.
     Commit(Step),
@@ -192,7 +191,7 @@ pub struct Consumer<H: Handler> {
     assigned: BTreeSet<TopicPartition>,
     /// After [`Plan::Unfinished`] or [`Plan::Retry`]: every partition is paused.
     is_paused: bool,
-    /// Number of records polled since the last commit.
+    /// Number of records polled since the last attempt to commit, for the metric.
     polled: usize,
     step_delay: Backoff,
 }
@@ -224,7 +223,7 @@ impl<H: Handler> Consumer<H> {
         ended.and(self.lose(&left))
     }
 
-    /// Polls once and commits the result.
+    /// Polls once, calls the handler, and commits its step if it has one.
     pub fn turn(&mut self) -> Result<(), H::Error> {
         let records = match self.worker.poll(self.handler.poll_timeout()) {
             Ok(event) => self.take(event)?,

@@ -1,6 +1,6 @@
 //! The embedded log: one SQLite file, one process, one thread that writes.
 //!
-//! Appends and steps queue up for the committer, which writes all queued ones in one transaction (they
+//! Appends and steps queue up for the committer, which writes a batch of them in one transaction (they
 //! share one fsync), then publishes them to the readers, then replies. Live readers are served from
 //! memory, others by read-only connections. Groups exist in memory: all members are in this process.
 //!
@@ -54,7 +54,7 @@ use runtime::{Clock, Readiness};
 
 /// File that is locked while a process has the folder open.
 const LOCK_FILE: &str = "log.lock";
-/// A member of a group that does not poll for this long loses its partitions.
+/// Default session time-out: a member of a group that does not poll for longer loses its partitions.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A log in a folder. Clones are the same log; it closes when the last of them, and of the workers,
@@ -135,8 +135,7 @@ impl EmbeddedLog {
         Ok(Self { handle })
     }
 
-    /// Sets the session timeout: how long a member may be silent before it loses its partitions
-    /// (10 s by default).
+    /// Sets the session time-out: a member that is silent for longer loses its partitions (10 s by default).
     #[must_use]
     pub fn with_session_timeout(self, session_timeout: Duration) -> Self {
         self.handle.shared.groups().set_session_timeout(session_timeout);
@@ -157,7 +156,7 @@ impl EmbeddedLog {
     /// tombstone is deleted; [`Worker::restore`] reads one snapshot and does not.
     ///
     /// # Errors
-    /// [`Error::Transient`]: some records may have been deleted; the next run deletes the rest.
+    /// [`Error`] of the log: some records may have been deleted; a later run deletes the rest.
     pub fn maintain(&self) -> Result<Maintained, Error> {
         maintenance::maintain(&self.handle.shared, true, |_| true)
     }
@@ -180,6 +179,8 @@ impl EmbeddedLog {
 pub struct Lock(File);
 
 impl Lock {
+    /// Locks a folder.
+    ///
     /// # Errors
     /// [`Error::Fatal`] if another process has it, or it cannot be locked.
     pub fn take(dir: &Path) -> Result<Self, Error> {

@@ -66,7 +66,7 @@ pub enum Error {
     /// Another instance with the same identity took over.
     #[error("fenced: {0}")]
     Fenced(Cause),
-    /// To continue could lose or duplicate a record: the process must stop.
+    /// A retry cannot help, or could lose or duplicate a record: the process must stop.
     #[error("the log failed: {0}")]
     Fatal(Cause),
 }

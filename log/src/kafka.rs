@@ -4,9 +4,9 @@
 //! transaction of outputs, changelog and offsets. Topics, groups and transactions have the configured
 //! prefix. Offsets have gaps: the markers that end transactions take one each.
 //!
-//! Modules, each uses only those before it: `client` (librdkafka), `read` (without a group),
-//! `observer` (of steps), `shared`, `claim` (owner of a name), `step` (one transaction), `group` (a
-//! member and its steps), then [`admin`], `produce` and `writer`.
+//! Modules: `client` (librdkafka), `shared` (of all handles), `read` (without a group), `observer` (of steps),
+//! `claim` (owner of a name), `step` (one transaction), `group` (a member and its steps), `groups` (their positions
+//! and members, from outside), then [`admin`], `produce` and `writer`.
 //!
 //! **Invariants:** a worker that is assigned a partition first fences its predecessors, then reads
 //! stable offsets, then restores up to the end that the broker reports; the group checks every

@@ -8,8 +8,8 @@
 //! Every call may return [`Error::Transient`] while the log cannot be reached.
 //!
 //! **Invariants** (the conformance suite in `tests/` checks each one on every back end): readers see a
-//! record only after its step is committed; records of a partition have increasing offsets and
-//! non-decreasing append times; a worker that lost a partition cannot commit for it.
+//! record only after its step is committed; records of a partition have increasing offsets and, unless a Kafka
+//! broker's clock steps back, non-decreasing append times; a worker that lost a partition cannot commit for it.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
@@ -192,7 +192,7 @@ impl Step {
         self.records.is_empty() && self.offsets.is_empty()
     }
 
-    /// Rejects metadata that every back end refuses.
+    /// Rejects metadata longer than [`METADATA_BYTES_MAX`].
     fn check_metadata(&self) -> Result<(), StepError> {
         let is_long = |(_, at): &&(_, Committed)| at.metadata.len() > METADATA_BYTES_MAX;
         let Some((of, _)) = self.offsets.iter().find(is_long) else { return Ok(()) };

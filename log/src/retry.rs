@@ -11,7 +11,7 @@ const DELAY: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// Calls `attempt` until it does not fail with [`Error::Transient`]; none if `stop` is cancelled first.
-/// Each new cause is logged once, with the `name` of the caller. Blocks.
+/// A cause is logged if it differs from the last one, with the `name` of the caller. Blocks.
 ///
 /// # Errors
 /// The first error that is not [`Error::Transient`].

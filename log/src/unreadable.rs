@@ -1,5 +1,4 @@
-//! Unreadable records: garbage goes to the dead letters, a record of a newer version stops the
-//! reader.
+//! Unreadable records: garbage goes to the dead letters or is skipped, a record of a newer version stops the reader.
 
 use schemas::CodecError;
 use schemas::record::Record as Schema;

@@ -41,7 +41,7 @@ impl Failure {
 }
 
 /// Layer that makes each worker and tail a part of the process's readiness. A worker is ready once
-/// it has joined its group and restored its assignment, and while the log can be read.
+/// it has restored its assignment or is a standby, and while the log can be read.
 pub struct WatchedLog {
     readiness: Readiness,
     /// Until the first worker or tail is opened: before that the process is not ready.

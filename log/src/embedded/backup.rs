@@ -70,7 +70,7 @@ pub fn copy(dir: &Path, into: &Path, now: UnixMicros) -> Result<(), Error> {
 /// Checks the whole log of a folder for damage. Blocks.
 ///
 /// # Errors
-/// [`Error::Fatal`]: it is damaged.
+/// [`Error::Fatal`]: it is damaged, or cannot be read.
 pub fn check(dir: &Path) -> Result<(), Error> {
     let path = dir.join(FILE);
     sqlite::check(&path).map_err(|error| fatal(&path, error))
@@ -81,7 +81,7 @@ pub fn check(dir: &Path) -> Result<(), Error> {
 /// the start. Blocks.
 ///
 /// # Errors
-/// [`Error::Fatal`]: a position is after the end of the log, or the file cannot be written.
+/// [`Error`]: a position is after the end of the log, or the file cannot be read or written.
 pub fn begin(
     dir: &Path,
     incarnation: Incarnation,

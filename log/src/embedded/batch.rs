@@ -22,7 +22,6 @@ pub(super) struct Batch {
     pub(super) blob: Vec<u8>,
 }
 
-/// A record in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     pub(super) offset: Offset,

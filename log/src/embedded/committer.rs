@@ -1,5 +1,5 @@
-//! The only thread that writes: takes all queued requests, writes them in one transaction, publishes the
-//! result to the readers, then replies. Steps of offsets alone get the reply before the write.
+//! The only thread that writes: takes a batch of queued requests, writes it in one transaction, publishes the
+//! result to the readers, then replies. A batch of offsets alone may get the replies before its write.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -230,8 +230,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the plan. A plan of offsets alone is deferred: if a crash loses it, inputs that had
-    /// no output are read again, which changes nothing.
+    /// Writes the plan. Offsets alone are deferred for [`LATE_MAX`] at most: if a crash loses them,
+    /// inputs that had no output are read again, which changes nothing.
     fn write(&mut self, plan: &Plan) -> Result<(), Failure> {
         let is_due = self.late.left().is_some_and(|left| left.is_zero());
         if plan.has_more_than_offsets() || is_due {

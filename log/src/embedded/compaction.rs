@@ -13,7 +13,7 @@ use super::view::Extent;
 use super::{Shared, rows};
 use crate::{Error, Offset, TopicPartition};
 
-/// Minimum number of appends before a compaction.
+/// A compaction is worthwhile only after more appends than this.
 const APPENDS_MIN: i64 = 10_000;
 /// Approximate bytes of batches read at once, and rewritten by one request to the committer.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;

@@ -45,7 +45,7 @@ impl Cursors {
         }
     }
 
-    /// The next records, at most `max`. All partitions that have some get an equal share; those
+    /// The next records, at most `max`. Unpaused partitions that have some get an equal share; those
     /// without room are served first by later calls. After an error no position has changed.
     pub(super) fn gather(&mut self, shared: &Shared, max: usize) -> Result<Records, Error> {
         let max = max.max(1);

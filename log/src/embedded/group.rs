@@ -1,8 +1,8 @@
 //! Consumer groups of this process: members, owners of partitions, and permission to commit.
 //!
 //! Pure: time is an argument. **Invariants:** a partition has one owner at most; it gets a new one only
-//! after it was revoked from the old one ([`Change::Revoked`]), or the old one left or was evicted, and
-//! never while the old one is inside a commit ([`Groups::hold`]).
+//! after it was revoked from the old one ([`Change::Revoked`]), or the old one left, was evicted or was
+//! superseded, and never while the old one is inside a commit ([`Groups::hold`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The queue in front of the committer: bounded, drained as a whole so that one fsync serves all.
+//! The queue in front of the committer: bounded, drained in batches so that one fsync serves many requests.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -156,8 +156,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for requests, at most for a given time, and takes them in order up to `rows_max` rows,
-    /// but at least one. Also returns the number left. None once the queue is closed and empty.
+    /// Waits for requests, at most for `timeout`, and takes them in order: up to `rows_max` rows, or one
+    /// larger request. Also returns the number left. None once the queue is closed and empty.
     pub(super) fn take(
         &self,
         rows_max: usize,
@@ -192,7 +192,7 @@ impl Queue {
         self.arrived.notify_all();
     }
 
-    /// Refuses all requests, also queued ones, for this reason.
+    /// Refuses later requests for this reason, and drops the queued ones.
     pub(super) fn fail(&self, cause: Cause) {
         self.lock().failure.get_or_insert(cause);
         self.abandon();
@@ -202,7 +202,7 @@ impl Queue {
         self.lock().failure.is_some()
     }
 
-    /// Drops all requests: their callers get an unknown outcome.
+    /// Closes the queue and drops its requests: their callers get an unknown outcome.
     pub(super) fn abandon(&self) {
         self.close();
         self.lock().waiting.clear();

@@ -10,8 +10,7 @@ use super::storage::{FILE, FORMAT, Readers};
 use super::view::Slot;
 use crate::{Bounds, Committed, Error, Offset, Records, TopicPartition};
 
-/// Reads the log in a folder, also while another process writes it. The file has only committed
-/// transactions.
+/// Reads the committed transactions of the log in a folder, also while another process writes it.
 #[derive(Debug)]
 pub struct ReadOnlyLog {
     readers: Readers,
@@ -24,8 +23,10 @@ impl ReadOnlyLog {
         dir.join(FILE).exists()
     }
 
+    /// Opens the log in a folder.
+    ///
     /// # Errors
-    /// [`Error::Fatal`] if the folder has no log, or the log has another format.
+    /// [`Error`] if there is none, or it has another format or cannot be read.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         if !Self::is_in(dir) {
             return Err(Error::fatal(format!("there is no log at {}", dir.join(FILE).display())));
@@ -61,7 +62,7 @@ impl ReadOnlyLog {
     /// The positions of a group in some partitions; none for a partition without a position.
     ///
     /// # Errors
-    /// [`Error::Transient`] if the file cannot be read now.
+    /// [`Error`] if the file cannot be read.
     pub fn committed(
         &self,
         group: &str,

@@ -1,4 +1,4 @@
-//! The SQLite file: its tables, opening, writing and reading.
+//! The SQLite file: its tables, its opening, and the connections that read it.
 //!
 //! One table holds all records, in batches by `slot << 40 | first offset`: a partition is a range
 //! of row ids, appending is an insert at the end of a range, and nothing else is indexed. Every row
@@ -20,7 +20,6 @@ use crate::{Bounds, Cause, Committed, Error, Offset, TopicPartition};
 
 /// Name of the database file in the data folder.
 pub const FILE: &str = "log.sqlite";
-/// Version of the file's format.
 pub(super) const FORMAT: i64 = 2;
 /// Keys of `meta`.
 const INSTALLATION: &str = "installation";

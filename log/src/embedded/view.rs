@@ -124,7 +124,8 @@ impl View {
         self.state().committed.get(group)?.get(&of).cloned()
     }
 
-    /// Lowest position in a partition of the groups that ever committed in its topic.
+    /// Lowest position in a partition of the groups that ever committed in its topic: 0 if one of them
+    /// has none there. None if there is no such group.
     pub(super) fn unread_from(&self, of: TopicPartition) -> Option<Offset> {
         let state = self.state();
         let readers = state.committed.values();
@@ -170,7 +171,7 @@ impl View {
         Some(Found::Recent(Page { records, next: end }))
     }
 
-    /// Makes a committed transaction visible, and wakes its topics' readers.
+    /// Makes a transaction visible, and wakes the readers of the topics that it appended to.
     pub(super) fn publish(&self, changes: Changes) {
         let mut state = self.state();
         for (of, extent) in changes.extents {

@@ -224,7 +224,7 @@ impl Worker for EmbeddedWorker {
     ) -> Result<(), Error> {
         self.shared().queue.check_open()?;
         let extent = self.shared().extent(changelog)?;
-        // Prevents eviction during a long restore. A non-member is refused at its next poll.
+        // Prevents eviction during a long restore. An error is ignored: the next poll handles a lost membership.
         let _held = self.hold([]);
         self.shared()
             .readers

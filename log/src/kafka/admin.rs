@@ -34,7 +34,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CHANGE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Creates missing topics, adds partitions for chains newer than the topics, and corrects settings
-/// that differ; settings that the topic table lacks stay. Returns a line for each change.
+/// that do not suffice; settings that the topic table lacks stay. Returns a line for each change.
 ///
 /// # Errors
 /// [`Error::Fatal`], and nothing was changed, if a topic has the partitions of another layout.

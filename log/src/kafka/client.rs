@@ -22,6 +22,8 @@ const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A client that reads or queries.
 pub(super) type PlainConsumer = BaseConsumer<PlainContext>;
 
+/// Creates a client.
+///
 /// # Errors
 /// [`Error::Fatal`]: the configuration cannot be used.
 pub(super) fn open<C: ClientContext, T: FromClientConfigAndContext<C>>(

@@ -6,7 +6,7 @@ pub enum StepPoint {
     BeforeBegin,
     /// The broker knows nothing of the transaction yet.
     AfterBegin,
-    /// A long step sends its records in parts.
+    /// Passed once for each part in which a long step sends its records, as is `AfterSend`.
     BeforeSend,
     /// Some of the records may be on the broker.
     AfterSend,

@@ -13,8 +13,8 @@ use super::read::query::Query;
 use crate::config::KafkaConfig;
 use crate::{Error, TopicPartition};
 
-/// Extra time, beyond twice the time-out of a transaction, that one of its calls may take before
-/// the process aborts.
+/// Extra time, beyond twice the time-out of a transaction, that a watched call may take before the
+/// process aborts.
 const STUCK_MARGIN: Duration = Duration::from_secs(30);
 
 pub(super) struct Shared {
@@ -44,7 +44,7 @@ impl Shared {
         })
     }
 
-    /// Returns `true` once if the next step was to fail.
+    /// Returns `true` once if the next step or append is to fail.
     pub(super) fn take_failure(&self) -> bool {
         self.fail_next.swap(false, Ordering::SeqCst)
     }

@@ -52,7 +52,7 @@ impl KafkaWriter {
         Ok(Self { shared, name, claim, producer, is_fenced: false })
     }
 
-    /// Opens another producer, if the name is still this writer's.
+    /// Opens another producer if this one is unusable and the name is still this writer's.
     fn renew(&mut self) -> Result<(), Error> {
         if self.producer.is_usable() {
             return Ok(());

@@ -50,7 +50,7 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
         ]),
         Cleanup::Compact => settings.extend([
             ("cleanup.policy", "compact".to_owned()),
-            // A restore reads at most twice the live data; a lower ratio cleans more often.
+            // A restore reads about twice the live data at most; a lower ratio cleans more often.
             ("min.cleanable.dirty.ratio", "0.5".to_owned()),
             ("segment.bytes", CHANGELOG_SEGMENT_BYTES.to_string()),
             ("segment.ms", DAY_MILLIS.to_string()),
@@ -120,7 +120,7 @@ fn is_safer(setting: &str, actual: Option<&str>, wanted: &str, replicas: usize) 
     setting == "min.insync.replicas" && actual > wanted && actual < Some(replicas)
 }
 
-/// The settings that are to be corrected.
+/// Settings that neither suffice nor are safer than wanted, with their wanted values.
 pub(super) fn corrections(topic: Topic, replication: u16, found: &Found) -> Vec<Setting> {
     let is_wrong = |(key, value): &Setting| {
         let actual = found.settings.get(*key).map(String::as_str);
@@ -129,8 +129,8 @@ pub(super) fn corrections(topic: Topic, replication: u16, found: &Found) -> Vec<
     wanted(topic, replication).into_iter().filter(is_wrong).collect()
 }
 
-/// `true` if a topic has exactly the partitions of the first `chains` chains. Adding those of more
-/// chains moves no record and no id; more lanes for each chain would move most.
+/// `true` if a topic has exactly the partitions of the first `chains` chains, and lacks those of newer
+/// ones. Adding them moves no record and no id; more lanes for each chain would move most.
 pub(super) fn lacks_chains(
     topic: Topic,
     layout: &Layout,

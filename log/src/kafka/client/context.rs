@@ -26,7 +26,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Logs a line of the library; its "error" lines may be recoverable.
+/// Logs a line of the library. Its "error" lines become warnings, as it may recover.
 fn report(level: RDKafkaLogLevel, kind: &str, text: &str) {
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
@@ -58,7 +58,7 @@ impl LastError {
         }
     }
 
-    /// Adds the last background error as the reason.
+    /// Adds the last background error, if there is one, as the reason, and forgets it.
     pub(crate) fn explain(&self, error: impl Into<Cause>) -> Cause {
         match lock(&self.0).take() {
             Some(reason) => error.into().because(&reason),
@@ -76,7 +76,7 @@ pub(crate) struct Context<K> {
 
 /// A kind of client.
 pub(crate) trait Kind: Send + Sync + 'static {
-    /// A connection broke, or a broker cannot be reached.
+    /// A connection broke, or the library reported a background error.
     fn disconnected(&self) {}
 
     fn measured(&self, _statistics: &Statistics) {}
@@ -237,7 +237,7 @@ impl Kind for Deliveries {
 }
 
 impl Deliveries {
-    /// Forgets the last step.
+    /// Forgets the reports of the last step.
     pub(crate) fn begin(&self) {
         *lock(&self.reports) = Reports::default();
     }
@@ -252,7 +252,7 @@ impl Deliveries {
         lock(&self.reports).first
     }
 
-    /// `true` if a connection ever failed: a duplicate request may still arrive.
+    /// `true` after any broken connection or background error: a duplicate request may still arrive.
     pub(crate) fn was_disturbed(&self) -> bool {
         self.disturbed.load(Ordering::SeqCst)
     }

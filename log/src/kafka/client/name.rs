@@ -55,6 +55,8 @@ impl Names {
         &self.prefix
     }
 
+    /// The name of a topic.
+    ///
     /// # Errors
     /// [`Error::Fatal`] if there is no such topic, which no caller can cause.
     pub(crate) fn topic(&self, topic: Topic) -> Result<&Name, Error> {
@@ -74,7 +76,7 @@ impl Names {
         }
     }
 
-    /// None if `name` is not one of this installation's topics.
+    /// None if `name` is not one of this installation's topics, or `partition` is negative.
     pub(crate) fn parse(&self, name: &str, partition: i32) -> Option<TopicPartition> {
         let topic = *self.by_name.get(name)?;
         Some(TopicPartition { topic, partition: Partition(u32::try_from(partition).ok()?) })

@@ -26,7 +26,7 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum Appetite {
     /// Little more than one page.
     Page,
-    /// As much as it can: it reads to the end.
+    /// Up to 256 MiB: it reads to the end.
     Whole,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Watched {
 }
 
 impl Watchdog {
-    /// Calls may take `limit`.
+    /// Aborts the process once a call has taken about `limit`, which counts in whole seconds.
     pub(crate) fn new(limit: Duration) -> Self {
         let calls = Arc::new(Calls::default());
         let watched = Arc::downgrade(&calls);

@@ -34,7 +34,7 @@ pub(super) enum Polled {
     Nothing,
 }
 
-/// A member. Leaves its group when dropped.
+/// A member. Leaves its group when dropped, unless a fatal error ended it before.
 pub(super) struct Member {
     consumer: BaseConsumer<MemberContext>,
     shared: Arc<Shared>,
@@ -123,7 +123,7 @@ impl Member {
         fatal.is_some_and(|(code, _)| code == RDKafkaErrorCode::FencedInstanceId)
     }
 
-    /// `true` if the group evicted this member.
+    /// `true` if the member lost its assignment, as after an eviction or a late poll.
     pub(super) fn is_lost(&self) -> bool {
         self.consumer.assignment_lost()
     }

@@ -67,7 +67,6 @@ pub(in crate::kafka) fn list<'a>(
     Ok(list)
 }
 
-/// Makes unique marks.
 #[derive(Debug)]
 pub(in crate::kafka) struct Marks {
     maker: Uuid,

@@ -26,10 +26,9 @@ use crate::{
     Error, Event, NewRecord, Record, Records, Step, StepError, TopicPartition, Worker, WorkerSpec,
 };
 
-/// Maximum wait of one poll.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// Number of batches, and minimum number of records, sorted ahead, so that all partitions have
-/// their turn.
+/// Number of batches that are polled ahead and sorted, or [`RECORDS_AHEAD`] records if that is more, so that
+/// all partitions have their turn.
 const BATCHES_AHEAD: usize = 4;
 const RECORDS_AHEAD: usize = 10_000;
 /// Approximate maximum of bytes that one poll takes from the library: the number of records alone

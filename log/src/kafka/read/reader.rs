@@ -28,9 +28,9 @@ pub(crate) type Take<'a> = dyn FnMut(Record) -> ControlFlow<()> + 'a;
 /// End of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// At the known end.
+    /// At the known end or later.
     Whole,
-    /// After the records of one fetch, at the known end at the latest.
+    /// After the records of one fetch, or where [`Extent::Whole`] ends.
     Fetch,
 }
 
@@ -73,7 +73,7 @@ impl Reader {
     }
 
     /// Passes every committed record from a position on to `take`, at least to the end that the caller
-    /// knows to be stable, unless `take` stops. `alive` is called periodically.
+    /// knows to be stable, unless `take` or `extent` ends it earlier. `alive` is called periodically.
     ///
     /// The end that the broker reports does not suffice: a new leader may briefly report an older
     /// one. The scan ends once its position reaches the end or, since the end may follow a gap,

@@ -1,4 +1,4 @@
-//! The producer of a name: a new one replaces it after any step whose end is uncertain.
+//! The producer of a name: a new one replaces it once it is unusable, as after a step whose end is uncertain.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! correct; but a position may also have expired, have been deleted, or be missing in the response
 //! of a coordinator during its failover, and then all records would be processed again. So the
 //! first owner of a partition commits a mark there before it reads, and a missing position is
-//! accepted only if the oldest record is recent. `docs/decisions/0018` says why.
+//! accepted only if there is no record or the oldest is recent. `docs/decisions/0018` says why.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

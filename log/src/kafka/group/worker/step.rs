@@ -61,8 +61,8 @@ impl KafkaWorker {
         }
     }
 
-    /// Begins the next step with these records, unless a rebalance or a lost membership is to be
-    /// reported first.
+    /// Begins or extends the next step with these records and takes them, unless a rebalance or a lost
+    /// membership is to be reported first, a topic cannot be verified, or no producer is usable.
     pub(super) fn begin_with(&mut self, records: &mut Vec<NewRecord>) {
         let Some(member) = self.membership.owner() else { return };
         if member.has_notice() || member.is_fenced() || member.is_lost() {

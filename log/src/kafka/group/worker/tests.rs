@@ -23,7 +23,7 @@ fn worker(shared: &Arc<Shared>) -> KafkaWorker {
     KafkaWorker::new(shared.clone(), spec).unwrap()
 }
 
-/// Polls until an event or an error satisfies `is_it`, and returns all events before.
+/// Polls until an event or an error satisfies `is_it`, and returns all events before but [`Event::Idle`].
 fn poll_until(
     worker: &mut KafkaWorker,
     mut is_it: impl FnMut(&KafkaWorker, &Result<Event, Error>) -> bool,
