@@ -7,7 +7,6 @@ use schemas::UnixMicros;
 
 /// The source of the time.
 pub trait Clock: Send + Sync + 'static {
-    /// Current time.
     fn now(&self) -> UnixMicros;
 }
 

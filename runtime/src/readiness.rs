@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Minimum length of a wait whose end is logged although its reason was not. Every start has shorter
-/// waits.
+/// The end of a wait longer than this is logged, although its reason was not. Shorter ones are usual
+/// at every start.
 const LASTED: Duration = Duration::from_secs(3);
 
 crate::metrics! {

@@ -30,9 +30,7 @@ pub enum Error {
     /// A part failed; the others were stopped in order.
     #[error("{part} failed: {cause}")]
     Failed {
-        /// The part's name.
         part: String,
-        /// Error of the part.
         cause: BoxError,
     },
     /// The parts of a phase that did not stop in time.

@@ -151,7 +151,7 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets(&COUNTS)?.set_buckets_for_metric(is_time, &SECONDS)
 }
 
-/// Response of `/metrics` in Prometheus' text format: every series that has a value.
+/// Metrics of the recorder in Prometheus' text format: every series that has a value.
 #[must_use]
 pub fn exposition(metrics: &PrometheusHandle) -> String {
     let mut text = metrics.render();
@@ -183,7 +183,7 @@ pub async fn upkeep(metrics: PrometheusHandle) {
 }
 
 /// Serves `/metrics`, `/ready` and `/live` until `stop`. `/ready` answers 200 `{"ready":true}`, or
-/// 503 with the parts that are not ready, and always the alarms; `/ready?verbose=1` adds the
+/// 503 with the parts that are not ready, and in both cases any alarms; `/ready?verbose=1` adds the
 /// details of [`Readiness::details`]. `/live` answers 200 as long as the process runs.
 ///
 /// # Errors

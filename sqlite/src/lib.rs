@@ -34,8 +34,8 @@ const COPY_AWAITED: Duration = Duration::from_secs(5);
 struct Bounds {
     /// Minimum number of new pages for which a checkpoint is worth its flushes.
     checkpoint: i32,
-    /// Number of pages in the WAL from which the writer itself makes the checkpoint. Without
-    /// concurrent writes it completes, so that the next transaction restarts the WAL.
+    /// Number of pages in the WAL from which the writer itself makes the checkpoint. Without concurrent
+    /// writes it completes, so that the next transaction restarts the WAL, unless a query blocks it.
     wal_max: i32,
     /// Number of new pages after which such a checkpoint is tried again if it did not complete.
     retry: i32,
@@ -58,7 +58,7 @@ pub struct Writing {
     pub connection: Connection,
     /// Pages in the WAL since its last restart.
     pages: Arc<AtomicI32>,
-    /// Number of pages when the last checkpoint was due.
+    /// Number of pages when the last checkpoint was due; lower after one by the writer, so that the next comes sooner.
     checkpointed_at: i32,
     bounds: Bounds,
     /// Dropped to end the other thread.
@@ -180,10 +180,10 @@ pub fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags(path, flags)
 }
 
-/// Writes a snapshot of a file, also while another process writes it, and waits for the disk.
+/// Writes a snapshot of a file, also while another process writes it, waits for the disk, and checks the copy.
 ///
 /// # Errors
-/// The file cannot be read or is damaged, the copy is there already or cannot be written.
+/// The file cannot be read or is damaged; the copy is there already, cannot be written, or is damaged.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let source = open_read_only(from).map_err(io::Error::other)?;
     source.busy_timeout(COPY_AWAITED).map_err(io::Error::other)?;

@@ -10,7 +10,7 @@ fn is_secret(key: &str) -> bool {
     ["secret", "password", "api_key"].iter().any(|kind| key.ends_with(kind))
 }
 
-/// Returns `true` for a URL with a password or a part long enough for a key, as providers use.
+/// Returns `true` for a URL with user information, or with a part that may be a provider's API key.
 fn is_secret_url(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else { return false };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

@@ -28,7 +28,6 @@ pub struct Process {
     pub public_url: Option<String>,
     /// The proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<Network>,
-    /// Limits on connections of the API's clients.
     pub connections: Connections,
     /// Maximum number of requests a second from the customers at one address; none for no limit.
     pub customer_requests: Option<NonZeroU32>,

@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use super::{Kind, Shared};
 
 /// One section. Take its keys, then [`Reader::finish`] it: keys that were not taken are reported as
-/// unknown.
+/// unknown. A value of a wrong form is reported, and then counts as absent.
 #[derive(Debug)]
 pub struct Reader {
     pub(super) path: String,
@@ -62,7 +62,7 @@ impl Reader {
         read
     }
 
-    /// A text, or none if the key is absent. The text of a variable is taken verbatim.
+    /// A text, or a whole number as text; none if the key is absent. The text of a variable is taken verbatim.
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
         let text = match self.table.remove(key)? {
             Value::String(text) => Some(text),
@@ -89,7 +89,7 @@ impl Reader {
         self.given_text(key).map(|path| self.located(&path))
     }
 
-    /// Resolves a path: a relative one counts from the configuration file.
+    /// Resolves a path: a relative one counts from the folder of the configuration file, if there is one.
     #[must_use]
     pub fn located(&self, path: &str) -> PathBuf {
         self.shared.folder.join(path).components().collect()
@@ -125,7 +125,7 @@ impl Reader {
         text.parse().map_err(|error: T::Err| self.problem(key, &error.to_string())).ok()
     }
 
-    /// A list of texts, or none if the key is absent.
+    /// A list of texts, or the parts of one text between commas; none if the key is absent.
     pub fn texts(&mut self, key: &str) -> Option<Vec<String>> {
         self.take(key, "a list of texts", |value| {
             if let Some(text) = value.as_str() {
@@ -172,7 +172,7 @@ impl Reader {
     }
 
     /// A secret, from `key` or from the file named by `<key>_file` (without the line ends at its
-    /// end).
+    /// end); none without either.
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
         self.secret_text(key).map(Secret::new)
     }
