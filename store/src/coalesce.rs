@@ -73,7 +73,7 @@ impl Newest {
         Self { versions: HashMap::new(), pass, passes: passes.max(1) }
     }
 
-    /// Notes the version of a change.
+    /// Notes the version of a change, if its row is of this pass.
     pub fn note(&mut self, change: &Change) {
         if let Some((key, version)) = self.row(change) {
             let newest = self.versions.entry(key).or_insert(version);
@@ -81,7 +81,7 @@ impl Newest {
         }
     }
 
-    /// Returns `true` if a change is the newest one of its row; once for each row.
+    /// Returns `true` if a change is the newest one of a row of this pass; once for each row.
     pub fn take(&mut self, change: &Change) -> bool {
         let Some((key, version)) = self.row(change) else { return false };
         match self.versions.entry(key) {

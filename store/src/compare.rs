@@ -24,7 +24,8 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// Returns the defect of a row whose newest version is `newest`; none if it is that version.
+    /// Returns the defect of a row whose newest version is `newest`; none if it is that version, or if it is absent and
+    /// reads would omit it.
     #[must_use]
     pub fn of(newest: &Change, row: Option<&Change>) -> Option<Self> {
         let Some(row) = row else { return is_listed(newest).then_some(Self::Missing) };
@@ -51,8 +52,8 @@ impl Defect {
     }
 }
 
-/// `true` if reads return a row of this version: they omit closed deposits, and attempts without a
-/// subject.
+/// `true` if reads return a row of this version: they omit deposits that are not open, and attempts
+/// without a subject.
 fn is_listed(change: &Change) -> bool {
     match change {
         Change::Deposit(deposit) => deposit.state == DepositState::Open,

@@ -26,15 +26,12 @@ pub enum BackEnd {
 pub struct CqlConfig {
     /// `host:port` of some nodes; the others are found through them.
     pub nodes: Vec<String>,
-    /// Keyspace of the tables.
     pub keyspace: String,
     /// Number of nodes that keep each row, for `tidemark schema migrate`.
     pub replication: u16,
     /// Data centre to prefer, and to keep rows in.
     pub datacenter: Option<String>,
-    /// User.
     pub username: Option<String>,
-    /// Password.
     pub password: Option<Secret>,
     /// CA certificates (PEM) of the nodes; if given, connections use TLS.
     pub ca_file: Option<PathBuf>,

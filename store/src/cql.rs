@@ -2,8 +2,8 @@
 //!
 //! Applying a record reads nothing. Each record becomes rows of the tables of
 //! `migrations/0001_tables.cql`, written with the record's version clock as their write timestamp,
-//! so that the servers themselves keep the newest version. Lists also rely on the columns that
-//! [`Change`](crate::Change) says never change, and statuses change only as `list_partition` lists.
+//! so that the servers themselves keep the newest version. Lists rely on two things: some columns never
+//! change (see [`Change`](crate::Change)), and statuses make only the transitions in `list_partition`.
 
 mod connection;
 mod copy;
@@ -136,7 +136,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes missing directory rows, by which readers find partitions.
+    /// Writes directory rows, by which readers find partitions, unless they were written recently.
     async fn write_directory(
         self: &Arc<Self>,
         partitions: &BTreeSet<ListPartition>,

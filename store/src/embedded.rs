@@ -3,8 +3,8 @@
 //! A commit reaches the page cache, not the disk: it survives a crash of the process. A power cut
 //! reverts the file to an earlier commit, and rows since [`Store::flush`] are rebuilt from the log.
 //!
-//! One thread writes and commits in groups, and never waits for the disk; a few connections read. Rows keep
-//! the whole record next to the columns that queries need, so that what is read is exactly what was written.
+//! One thread writes and commits in groups, and waits for the disk only to shorten a long WAL; a few connections read.
+//! Rows keep the whole record next to the columns that queries need, so that what is read is exactly what was written.
 
 mod anchor;
 mod disk;
@@ -144,10 +144,10 @@ pub fn made_from(dir: &Path) -> Result<(Option<Origin>, Vec<Position>), Error> {
     read().map_err(|error: Error| error.context(path.display()))
 }
 
-/// Reads all tables in a folder. Blocks.
+/// Checks all tables in a folder for damage. Blocks.
 ///
 /// # Errors
-/// [`Error::Fatal`]: they are damaged.
+/// [`Error::Fatal`]: they are damaged, or cannot be read.
 pub fn check_whole(dir: &Path) -> Result<(), Error> {
     let path = dir.join(FILE);
     sqlite::check(&path).map_err(|cause| Error::Fatal(Cause::of(cause).context(path.display())))
@@ -168,8 +168,8 @@ impl EmbeddedStore {
     /// Blocks.
     ///
     /// # Errors
-    /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged or
-    /// not SQLite; [`Error::SchemaNewer`]; [`Error::Dropped`].
+    /// [`Error::Transient`] if the file cannot be opened now; [`Error::Fatal`] if it is damaged or not SQLite,
+    /// or its file system has no WAL mode; [`Error::SchemaNewer`]; [`Error::Dropped`].
     pub fn open(dir: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(|cause| cannot_open(dir, cause))?;
         Self::open_file(dir.join(FILE))

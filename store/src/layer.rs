@@ -37,8 +37,8 @@ pub trait StoreLayer: Send + Sync + 'static {
         store.set_positions(positions).await
     }
 
-    /// Instead of every other call: reads, maintenance, and writes of the origin and the pruning
-    /// day.
+    /// Instead of every other call: reads, maintenance, [`Store::set_origin`] and
+    /// [`Store::set_pruned_before`].
     async fn read<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T, Error>
     where
         T: Send,

@@ -226,7 +226,7 @@ pub trait Store: Send + Sync + 'static {
     /// Stores [`Store::positions`]. To be called after the rows before them were applied.
     async fn set_positions(&self, positions: &[Position]) -> Result<(), Error>;
 
-    /// Creation time before which final rows were removed; none if nothing ever was.
+    /// Creation time before which final rows were removed; none before a first complete pruning.
     async fn pruned_before(&self) -> Result<Option<UnixSeconds>, Error>;
 
     /// Stores [`Store::pruned_before`], which never decreases.

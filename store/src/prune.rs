@@ -57,7 +57,6 @@ pub struct Removed {
 /// Old rows that are kept, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Orders that are pending.
     pub pending: u64,
     /// Orders that have ended, with a deposit that is still open.
     pub open: u64,

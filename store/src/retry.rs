@@ -9,7 +9,7 @@ use crate::Error;
 const TRIES_MAX: usize = 60;
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs `attempt` until it succeeds, a second after each [`Error::Transient`], for a minute.
+/// Runs `attempt` until it does not fail with [`Error::Transient`], at most 60 times, a second apart.
 ///
 /// # Errors
 /// Error of the last attempt.

@@ -41,8 +41,8 @@ impl Change {
         }
     }
 
-    /// `true` if the record was final before `pruned`. Its row was created before that time too, and
-    /// may have been removed: rebuilt tables need not have it.
+    /// `true` if the record was final (a deposit: not open) before `pruned`. Its row was created before
+    /// that time too, and may have been removed: rebuilt tables need not have it.
     #[must_use]
     pub fn was_final_before(&self, pruned: UnixSeconds) -> bool {
         let is_final = match self {
@@ -55,14 +55,14 @@ impl Change {
         is_final && self.written_at().seconds() < pruned
     }
 
-    /// `true` if its row may be gone after final rows created before `pruned` were removed.
+    /// `true` if it is an order or a transfer whose row may be gone after final rows created before
+    /// `pruned` were removed.
     #[must_use]
     pub fn may_be_removed(&self, pruned: UnixSeconds) -> bool {
         match self {
             Self::Order(order) => order.created_at < pruned && order.status != OrderStatus::Pending,
             Self::Transfer(row) => row.created_at < pruned && !is_waiting(row.status),
-            // Attempts are removed with their subject, closed deposits are not listed, and chains
-            // stay.
+            // Attempts go with their subject (see `has_subject`), closed deposits are not listed, chains stay.
             Self::Attempt(_) | Self::Deposit(_) | Self::Chain(_) => false,
         }
     }
@@ -101,7 +101,6 @@ impl Change {
 /// An order with its delivery state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderRow {
-    /// The order as its last record has it.
     pub order: Order,
     /// Number of webhook attempts that made a request (spec 2.3).
     pub webhook_retry_count: i64,
@@ -122,7 +121,6 @@ impl OrderRow {
 /// An open deposit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DepositRow {
-    /// The deposit as its last record has it.
     pub deposit: Deposit,
     /// Time of the last scan of its chain by ingest (spec 2.4); none before the first.
     pub last_scanned_at: Option<UnixSeconds>,
@@ -158,8 +156,8 @@ pub(crate) fn lane_key(lane: Option<i32>) -> i32 {
     lane.unwrap_or(-1)
 }
 
-/// `true` if a transfer with this status is waiting. A failed transfer that is mined again waits
-/// again.
+/// `true` if a transfer with this status waits for confirmation or its match. A failed transfer that is
+/// mined again waits again.
 pub(crate) const fn is_waiting(status: TransferStatus) -> bool {
     match status {
         TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch => true,

@@ -7,7 +7,7 @@ use runtime::readiness::Part;
 
 use crate::{Change, Error, LayeredStore, Position, Store, StoreLayer};
 
-/// Ready while changes and positions can be written and positions read. For the projector, which
+/// Ready while changes and positions can be written and flushed, and positions read. For the projector, which
 /// waits for unwritable tables; a process that only reads them returns errors in its responses.
 pub struct WatchedStore {
     part: Part,

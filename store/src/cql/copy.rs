@@ -18,7 +18,6 @@ use crate::{Change, Error, Store, retry};
 
 /// Every bucket.
 const ALL: RangeInclusive<i32> = i32::MIN..=i32::MAX;
-/// Number of rows in one page.
 const PAGE_ROWS: i32 = 2_000;
 
 /// Reads the changes that made the rows of a page.

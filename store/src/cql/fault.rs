@@ -73,7 +73,7 @@ impl Fault for NewSessionError {
     }
 }
 
-/// `true` if the nodes answered that the keyspace or table does not exist.
+/// `true` if the nodes refused a statement as invalid, as they do without its keyspace or table.
 pub(super) fn is_missing(cause: &RequestAttemptError) -> bool {
     matches!(cause, RequestAttemptError::DbError(DbError::Invalid, _))
 }

@@ -167,9 +167,9 @@ pub(super) fn statuses_left(order: &Order) -> &'static [OrderStatus] {
     }
 }
 
-/// Final status that a transfer may have had before this one: unknown, if an operator attached it
-/// or its order replied late. A failed transfer may be mined again too; readers delete its old
-/// entry.
+/// Final status that a transfer may have had before this one: that of an unknown transfer, if it is
+/// matched without a deposit, by an operator or by an order that accepted it late. A failed transfer
+/// may be mined again too; readers delete its old entry.
 pub(super) fn ends_left(transfer: &Transfer) -> Option<TransferStatus> {
     let was_unknown = transfer.status == TransferStatus::Matched && transfer.deposit_id.is_none();
     was_unknown.then_some(TransferStatus::NoMatchedDeposit)

@@ -137,7 +137,7 @@ pub async fn create_missing(config: &CqlConfig) -> Result<Vec<String>, Error> {
 /// Returns the changes that [`migrate`] would make. Changes nothing.
 ///
 /// # Errors
-/// As of [`migrate`].
+/// [`Error::Transient`] if the nodes are unavailable; [`Error::Fatal`] if they refuse; [`Error::SchemaNewer`].
 pub async fn pending(config: &CqlConfig) -> Result<Pending, Error> {
     let session = connection::connect(config).await?;
     let found = match found(&session, &config.keyspace).await {
@@ -214,6 +214,8 @@ pub(super) async fn check_tables(session: &Session, keyspace: &str) -> Result<()
     Err(Error::TablesMissing { keyspace: keyspace.to_owned(), tables })
 }
 
+/// Returns the migrations that a keyspace has had.
+///
 /// # Errors
 /// [`Error::SchemaMissing`] if the keyspace does not exist or has no tables.
 async fn found(session: &Session, keyspace: &str) -> Result<Found, Error> {
@@ -247,8 +249,8 @@ async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), 
     }
 }
 
-/// Returns the data centre whose copies count (the given one, or the only one), and the number of
-/// copies of each row in it. None if that is not a number, or the data centre is not known.
+/// Returns the data centre whose copies count (the given one, or the only one), and the number of copies of each row
+/// in it. None if that is not a number, no data centre is given and there is not one only, or for another strategy.
 fn copies(options: &HashMap<String, String>, datacenter: Option<&str>) -> Option<(String, u16)> {
     let class = options.get("class")?;
     if !class.ends_with("NetworkTopologyStrategy") {

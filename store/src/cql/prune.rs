@@ -36,7 +36,7 @@ const WHOLE_ROWS: i32 = 500;
 /// Number of rows that are read concurrently. Low, because removal is not urgent.
 const AT_ONCE: usize = 16;
 
-/// Minimum age of the newest version of a removed row, and maximum delay of writing a change.
+/// Minimum age of the newest version of a removed row, and assumed maximum delay of writing a change.
 const LAG_MAX: Duration = Duration::from_secs(3_600);
 
 /// Row that an entry of a day refers to.
@@ -62,14 +62,14 @@ struct DayList {
     listed: Vec<Listed>,
     /// Write timestamp of the deletions of partitions.
     at: UnixMicros,
-    /// `true` if a row changed after `at`.
+    /// `true` if a final row changed after `at`.
     is_changing: bool,
     /// Rows whose entries stay.
     staying: Vec<Found>,
     pruned: Pruned,
 }
 
-/// The days that have orders or transfers.
+/// The days earlier than `before` that have orders or transfers.
 pub(super) async fn days(tables: &Arc<Tables>, before: Day) -> Result<Vec<Day>, Error> {
     let mut days = BTreeSet::new();
     for list in lists(tables).await? {
@@ -168,7 +168,7 @@ impl DayList {
         Ok(())
     }
 
-    /// Returns the rows to remove. Counts the others, and notes those that stay.
+    /// Returns the rows to remove. Counts and notes those that stay. A row that changed lately sets `is_changing`.
     fn sort(&mut self, found: Vec<Found>) -> Vec<Vec<Change>> {
         let (mut old, kept) = (Vec::new(), &mut self.pruned.kept);
         for found in found {
@@ -376,7 +376,7 @@ fn delete_partition(partition: &ListPartition, UnixMicros(at): UnixMicros) -> Op
     partition.table().delete_partition.map(|statement| Write { statement, rows: vec![row] })
 }
 
-/// Removes a day's thirty-day bucket of references from the directory, if no order of it is left.
+/// Removes a day's thirty-day bucket of references from the directory, if it is quiet and no order of it is left.
 async fn forget_references(tables: &Arc<Tables>, day: Day, now: UnixMicros) -> Result<(), Error> {
     let bucket = Span::ThirtyDays.bucket(day.start());
     let first = Day::of(UnixSeconds(Span::ThirtyDays.start(bucket)));

@@ -38,9 +38,7 @@ type AttemptOfOrder<'a> = (Option<&'a [u8]>, Option<i64>, Option<bool>, Option<b
 const READS_MAX: usize = 64;
 /// Number of rows in one page of an order's attempts.
 const ATTEMPT_ROWS: i32 = 1_000;
-/// Number of records in one page.
 const RECORD_ROWS: i32 = 100;
-/// Number of positions in one page.
 const POSITION_ROWS: i32 = 1_000;
 
 #[async_trait]
@@ -254,7 +252,7 @@ enum Loaded<T> {
     Row(T),
     /// The row is in another list by now; its version.
     Elsewhere(UnixMicros),
-    /// No row to show: it is not written yet, or the entry is about to change.
+    /// No row to show: it is not written yet or was removed, or the entry is about to change.
     Nothing,
 }
 

@@ -222,9 +222,10 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Prepares all statements.
+    ///
     /// # Errors
-    /// [`Error::Transient`] if the nodes are unavailable; [`Error::Fatal`] if they have no such
-    /// table.
+    /// [`Error::Transient`] if the nodes are unavailable; [`Error::Fatal`] if they lack a table.
     pub(super) async fn new(session: &Session, keyspace: &str) -> Result<Self, Error> {
         let reads = profile(session, READ_TIMEOUT, SECOND_READ_AFTER);
         let writes = profile(session, WRITE_TIMEOUT, SECOND_WRITE_AFTER);
@@ -255,7 +256,7 @@ impl Prepared {
     }
 }
 
-/// The session's profile with other time-outs.
+/// The session's profile with this time-out, and with speculative execution after `after`.
 fn profile(session: &Session, timeout: Duration, after: Duration) -> ExecutionProfileHandle {
     let second = SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: after };
     let builder = session.get_default_execution_profile_handle().pointee_to_builder();

@@ -14,7 +14,6 @@ pub(super) struct Table {
     pub(super) before: Statement,
     /// Reads the rows of some seconds; only for tables whose rows leave one by one until none is left.
     pub(super) within: Option<Statement>,
-    /// Writes a row.
     pub(super) insert: Statement,
     /// Deletes a row whose record moved to another list; none where a record never moves.
     pub(super) leave: Option<Statement>,

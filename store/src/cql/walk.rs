@@ -282,7 +282,7 @@ pub(super) struct Walk {
     floor: i64,
     /// The oldest second that the filter allows.
     from: i64,
-    /// Number of partitions to open next: few first, since most readers want one page.
+    /// Minimum number of partitions to open next: few first, since most readers want one page.
     least: usize,
     /// Number of rows that the caller is expected to take.
     expected: i32,

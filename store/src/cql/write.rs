@@ -11,7 +11,6 @@ use super::statement::Statement;
 use crate::row::lane_key;
 use crate::{Change, Error};
 
-/// Maximum number of rows in one batch.
 const BATCH_ROWS_MAX: usize = 100;
 /// Approximate maximum bytes of one batch: both servers refuse large ones, Cassandra those of several
 /// partitions only.
@@ -21,7 +20,6 @@ const BATCH_BYTES_MAX: usize = 48 * 1024;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Write {
     pub(super) statement: Statement,
-    /// The values of each row.
     pub(super) rows: Vec<Vec<CqlValue>>,
 }
 

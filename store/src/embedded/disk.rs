@@ -33,6 +33,8 @@ impl Disk {
         Ok(Self { wal: File::open(tables)?, failed: OnceLock::from(refusal) })
     }
 
+    /// Checks that writes are allowed.
+    ///
     /// # Errors
     /// The disk failed before, or the tables are only read.
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -59,6 +59,8 @@ pub(super) fn dropped(connection: &Connection) -> Result<Vec<Dropped>, Error> {
     dropped.collect()
 }
 
+/// Checks that no table of this program's form was dropped.
+///
 /// # Errors
 /// [`Error::Dropped`].
 pub(super) fn refuse_dropped(connection: &Connection) -> Result<(), Error> {

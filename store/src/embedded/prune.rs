@@ -81,7 +81,7 @@ struct Part {
     last: Option<(i64, Value)>,
 }
 
-/// The days that have orders or transfers: reads one row of each.
+/// The days earlier than `before` that have orders or transfers: reads one row of each.
 pub(super) fn days(connection: &Connection, before: Day) -> Result<Vec<Day>, Error> {
     let mut days = BTreeSet::new();
     let mut find = |sql: &str, wallet: Option<&str>| -> Result<(), Error> {
@@ -243,7 +243,7 @@ fn records<R: Record>(connection: &Connection, sql: &str, key: &Value) -> Result
     Ok(found)
 }
 
-/// Deletes an order or a transfer, and then its dependent rows.
+/// The deletions of an order or a transfer, and then of its dependent rows.
 fn deletions(rows: &[Change]) -> Vec<Upsert> {
     let attempts = rows.iter().filter(|row| matches!(row, Change::Attempt(_))).count();
     let attempts = i64::try_from(attempts).unwrap_or(i64::MAX);

@@ -38,7 +38,6 @@ pub(super) struct Select {
     values: Vec<Value>,
     /// `true` for a list, `false` for one row by its id.
     is_list: bool,
-    /// Maximum number of rows returned.
     rows_max: usize,
 }
 

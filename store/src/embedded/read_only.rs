@@ -15,9 +15,10 @@ use crate::{Change, Defect, Error, Origin, Position};
 pub struct ReadOnlyTables(Connection);
 
 impl ReadOnlyTables {
+    /// Opens the tables in a folder.
+    ///
     /// # Errors
-    /// [`Error::SchemaNewer`]; [`Error::Dropped`]; another error if there are no tables, or they cannot
-    /// be read.
+    /// [`Error::SchemaNewer`]; [`Error::Dropped`]; another error if there are no tables, or they cannot be read.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FILE);
         let open = || {

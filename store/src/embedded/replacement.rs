@@ -61,7 +61,8 @@ impl Replacement {
     /// one: a crash leaves either the old or the new tables, complete. Blocks.
     ///
     /// # Errors
-    /// The old tables are open elsewhere, or damaged; the disk failed. The old ones are as they were.
+    /// The old tables are open elsewhere, or damaged; the disk failed. The old tables are still in place,
+    /// unless only the last step failed, the flush of the folder.
     pub fn finish(mut self) -> Result<Kept, Error> {
         drop(self.store.take());
         let (old, new) = (self.dir.join(FILE), self.dir.join(NEW_FILE));
@@ -100,8 +101,8 @@ fn failed(dir: &Path, cause: std::io::Error) -> Error {
     Error::Fatal(Cause::of(cause).context(what))
 }
 
-/// Creates the new file, with the pruning day of the old one. An unreadable old file has none:
-/// [`Replacement::finish`] refuses it.
+/// Creates the new file with the old one's `pruned_before`, if the old one has it. An unreadable old file
+/// has none: [`Replacement::finish`] refuses it.
 fn keep_pruned(old: &Path, new: &Path) -> Result<(), Error> {
     let read = || prune::pruned_before(&Connection::open_with_flags(old, READ_WRITE)?);
     let Ok(Some(second)) = read() else { return Ok(()) };

@@ -54,7 +54,7 @@ pub(super) fn run(mut file: Writing, disk: &Disk, mut queue: mpsc::Receiver<Job>
     }
 }
 
-/// Writes each call's rows in one transaction, with one result per call. A call that fails is
+/// Writes the rows of all calls in one transaction, with one result per call. A call that fails is
 /// undone alone; if the transaction itself fails, so do all of them.
 fn commit<'a>(
     connection: &mut Connection,

@@ -33,7 +33,7 @@ impl FileExport {
         Self { path: path.into(), file: Arc::default() }
     }
 
-    /// Path of the file, if it has rows.
+    /// Path of the file, if it was created.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
