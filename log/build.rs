@@ -9,7 +9,7 @@ fn main() {
     }
     let file = "src/kafka/leader_change.c";
     println!("cargo::rerun-if-changed={file}");
-    // No Rust code refers to it, so the linker would omit it.
+    // No Rust code calls its function, so the linker would omit the object otherwise.
     cc::Build::new()
         .file(file)
         .link_lib_modifier("+whole-archive")

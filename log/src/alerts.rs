@@ -11,7 +11,7 @@ use crate::{Bounds, Error, Log, Offset, Records, TopicPartition};
 
 /// Maximum number of newest records that the first read covers; an alert raised only before is not seen.
 const RECORDS_MAX: i64 = 20_000;
-/// Maximum number of alerts kept; events are evicted before conditions, the oldest first.
+/// Maximum number of alerts kept; events are evicted before conditions (`AlertKind::is_condition`), the oldest first.
 const OPEN_MAX: usize = 2_000;
 const PAGE: usize = 500;
 /// The partition that holds the alerts.

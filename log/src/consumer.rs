@@ -94,8 +94,8 @@ pub enum Plan {
     Nothing,
     /// This step, all of it or none.
     Commit(Step),
-    /// The step exceeds the time allowed between two polls: no more records are read, and
-    /// [`Handler::step`] is called again after a poll.
+    /// A part of the step is done, and the rest may take too long for a member that must poll: no more records
+    /// are read, and [`Handler::step`] is called again after a poll.
     Unfinished,
     /// A dependency of the step is unavailable: as [`Plan::Unfinished`], after a backoff.
     Retry,

@@ -225,7 +225,7 @@ pub struct WorkerSpec {
 /// Range of the offsets of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The oldest record kept.
+    /// Offset before which no record is kept.
     pub start: Offset,
     /// Offset of the next record to be written. Offsets before it may have no record, such as those
     /// of Kafka's transaction markers. So a reader that has read everything may have a lower

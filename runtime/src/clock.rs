@@ -1,4 +1,4 @@
-//! The wall clock, injectable. Only edges read it: machines get time as an argument.
+//! The wall clock, injectable. Only code with I/O reads it: state machines get time as an argument.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

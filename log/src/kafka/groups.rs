@@ -11,7 +11,7 @@ use super::read::query::QUERY_TIMEOUT;
 use super::shared::Shared;
 use crate::{Committed, Error, GroupMember, Offset, TopicPartition};
 
-/// Characters of the id that the broker appends to the name of a member: a hyphen and a UUID.
+/// Number of characters that the broker appends to a member's name to make its id: a hyphen and a UUID.
 const SUFFIX_CHARS: usize = 37;
 
 impl KafkaLog {

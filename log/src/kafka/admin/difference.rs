@@ -63,8 +63,8 @@ pub(super) fn wanted(topic: Topic, replication: u16) -> Vec<Setting> {
     settings
 }
 
-/// `true` if the value of a setting suffices. An operator may keep records longer than is needed; a
-/// longer retention is never shortened.
+/// `true` if a setting has the wanted value or is a longer retention, which is never shortened: an
+/// operator may keep records longer.
 pub(super) fn suffices(setting: &str, actual: Option<&str>, wanted: &str) -> bool {
     let is_retention = matches!(setting, "retention.ms" | "delete.retention.ms");
     let millis = |text: &str| text.parse::<i64>().ok();

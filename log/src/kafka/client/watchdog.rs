@@ -1,6 +1,6 @@
 //! The last resort: aborts the process when a call of the client library does not return.
 //!
-//! Calls of transactions return in time, since the settings of their producer make the library query
+//! Calls of transactions return in time, since the settings of their producer (`idle_max`) make the library query
 //! again where it would wait for ever. Should one not return all the same, its thread cannot be freed. The
 //! group reassigns its partitions, so nothing is lost; but this process makes no steps until it is
 //! restarted.

@@ -78,12 +78,12 @@ impl Query {
         id.ok_or_else(|| Error::transient("the brokers have not reported the id of their cluster"))
     }
 
-    /// The oldest record, and the end of committed records.
+    /// The offset before which no record is kept, and the end of committed records.
     pub(crate) fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
         self.watermarks(&self.committed, of)
     }
 
-    /// The oldest record, and the end of what is written, committed or not.
+    /// The offset before which no record is kept, and the end of what is written, committed or not.
     pub(crate) fn written(&self, of: TopicPartition) -> Result<Bounds, Error> {
         self.watermarks(&self.written, of)
     }
