@@ -14,11 +14,11 @@ const ORDER_SHARDS: u128 = 8;
 /// Number of partitions over which the transfers of one wallet, chain, stablecoin and day are
 /// spread.
 const TRANSFER_SHARDS: i64 = 2;
-/// Number of partitions over which the transient rows of one minute are spread.
+/// Number of partitions over which the rows of one minute are spread in a list that rows leave.
 const LIVE_SHARDS: i64 = 4;
 const MINUTE_SECONDS: i64 = 60;
 const DAY_SECONDS: i64 = 86_400;
-/// Name of the list of orders in the directory. No wallet has this name, nor one of those below.
+/// Name of the list of orders in the directory (`list_partitions`). No wallet has this name, nor one of those below.
 pub(super) const ORDERS: &str = "orders";
 /// Name of the list of orders by reference.
 pub(super) const REFERENCES: &str = "references";

@@ -250,7 +250,7 @@ async fn check_replication(session: &Session, config: &CqlConfig) -> Result<(), 
 }
 
 /// Returns the data centre whose copies count (the given one, or the only one), and the number of copies of each row
-/// in it. None if that is not a number, no data centre is given and there is not one only, or for another strategy.
+/// in it. None with another strategy, a value that is not a number, or neither a given nor a single data centre.
 fn copies(options: &HashMap<String, String>, datacenter: Option<&str>) -> Option<(String, u16)> {
     let class = options.get("class")?;
     if !class.ends_with("NetworkTopologyStrategy") {

@@ -49,7 +49,7 @@ enum Found {
     Open(Order),
     Waiting(Transfer),
     Unreadable,
-    /// No row: an interrupted call removed it.
+    /// No row: an interrupted call removed it, or its write is under way.
     Gone,
 }
 

@@ -1,5 +1,5 @@
-//! Removes empty minutes of transient rows from the directory, so that no reader opens them again:
-//! they have only tombstones. Removed days leave it in the same way.
+//! Removes empty one-minute partitions of lists that rows leave (such as pending orders) from the directory
+//! (`list_partitions`), so that no reader opens their tombstones again. Removed days leave it in the same way.
 //!
 //! A minute is only removed if nothing was written there for [`QUIET`]. The deletion has the timestamp of the last
 //! write to the directory row that was read: a later write has a later one and enters the directory again. Entries are
