@@ -2,8 +2,7 @@
 
 use crate::machine::Broken;
 
-/// Error with which a machine's runner stopped. All are fatal: a restart resumes from the last
-/// committed step.
+/// Error with which a machine's runner stopped. All are fatal: a restart resumes after the last committed step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log cannot be used.
@@ -15,7 +14,7 @@ pub enum Error {
     /// An output does not fit its schema.
     #[error("an output cannot be encoded: {0}")]
     Encode(#[from] schemas::CodecError),
-    /// The changelog has an invalid entry, or contradicts the positions of the group.
+    /// The changelog has an invalid entry, contradicts the positions of the group, or is not in the layout.
     #[error("the changelog {partition} cannot be restored: {cause}")]
     Changelog { partition: log::TopicPartition, cause: String },
     /// An input has a schema or an enum value of a newer version.
@@ -28,7 +27,7 @@ pub enum Error {
          restart stops at the same record, a corrected version continues from it"
     )]
     Broken {
-        /// The input at which it was found.
+        /// Input at which it was found; the changelog partition if an undo failed.
         at: String,
         cause: Broken,
     },

@@ -1,9 +1,9 @@
 //! The processor: matching joins transfers with deposits, orders decide what pays them.
 //!
-//! Reads `transfers.raw`, `deposits.commands` (matching) and `orders.commands` (orders). Writes the other
-//! `transfers.*`, `deposits`, `orders`, both command topics, `chains`, `alerts`, `dead-letters`, its changelogs, and
-//! the inputs of each step. **Invariants:** outputs depend on its inputs alone and are committed in one step with its
-//! input positions; a state restored from the changelog equals the state that was lost.
+//! Reads `transfers.raw`, `deposits.commands` (matching), `orders.commands` and, for timers, `chains` (orders). Writes
+//! the other `transfers.*`, `deposits`, `orders`, both command topics, `chains`, `alerts`, `dead-letters`, its
+//! changelogs, and the inputs of each step. **Invariants:** outputs depend on its inputs alone and are committed in one
+//! step with its input positions; a state restored from the changelog equals the state that was lost.
 //!
 //! Machines check the invariants where money moves; a breach stops the processor before the step is committed.
 //!

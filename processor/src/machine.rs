@@ -112,8 +112,8 @@ pub trait Machine: Clone + Debug {
     /// Number of rows it holds.
     fn rows(&self) -> usize;
 
-    /// Orders with a timer due before `now`, earliest first, at most `max`. Each needs a `tick` on the log. They follow
-    /// one of the orders to be forgotten, if any: its tick also forgets the others.
+    /// Orders that need a `tick` on the log, at most `max`: first one that is to be forgotten, if any, as its tick also
+    /// forgets others; then those with a timer due before `now`, earliest first.
     fn due(&self, _now: UnixSeconds, _max: usize) -> Vec<OrderId> {
         Vec::new()
     }

@@ -102,7 +102,7 @@ impl<M: Wire> Handler for Runner<M> {
         Ok(())
     }
 
-    /// Builds one step: the outputs of all inputs, the changelog, the inputs taken, and the offsets.
+    /// Builds one step: the outputs of all inputs, due ticks, the changelog, the inputs taken, and the offsets.
     fn step(&mut self, inputs: &[Arc<Record>], member: &mut Member<'_>) -> Result<Plan, Error> {
         let mut draft = Draft::for_inputs(inputs.len());
         for input in inputs {

@@ -13,8 +13,8 @@ use crate::Error;
 use crate::machine::{Machine, RestoreError};
 
 /// Header of a step's first entry in the changelog of a partition: the next position in each input after the step, such
-/// as `transfers.raw/123,deposits.commands/18`. Compaction keeps the newest one with its entry. A group that somebody
-/// moved to another position is refused.
+/// as `transfers.raw/123,deposits.commands/18`. Compaction keeps the newest one with its entry. If somebody moved the
+/// group to another position, the processor stops.
 pub const NEXT_HEADER: &str = "next";
 
 /// Encoding of a machine's inputs, effects and rows on the log.
@@ -27,7 +27,7 @@ pub trait Wire: Machine {
     const CHANGELOG: Topic;
     /// Topic of the inputs that each step took.
     const STEPS: Topic;
-    /// `true` if it has timers of its own.
+    /// `true` if it has timers that the clock triggers.
     const HAS_TIMERS: bool;
 
     /// The machine of a partition that has read nothing; none if the layout has no such partition.
@@ -64,7 +64,7 @@ pub trait Wire: Machine {
 /// record is garbage, which becomes a dead letter.
 ///
 /// # Errors
-/// [`Error::Newer`], [`Error::Broken`] or [`Error::Encode`]: the state is unusable.
+/// [`Error::Newer`], [`Error::Broken`] or [`Error::Encode`]: the caller must stop.
 pub fn take<M: Wire>(
     machine: &mut M,
     (partition, layout): (Partition, &Layout),
@@ -114,7 +114,7 @@ pub fn changelog<M: Wire>(machine: &M, partition: Partition) -> Result<Vec<NewRe
 /// Restores a changelog entry into the machine.
 ///
 /// # Errors
-/// [`RestoreError`] if the entry is not of this machine, or contradicts those before it.
+/// [`RestoreError`] if the entry cannot be decoded, is not of this machine, or contradicts those before it.
 pub fn restore<M: Wire>(
     machine: &mut M,
     key: &[u8],

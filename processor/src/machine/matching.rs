@@ -1,8 +1,8 @@
 //! Matching of transfers with deposits, on one lane.
 //!
-//! A symmetric join: whichever side comes first waits for the other. Deposits hold a reservation of (wallet, coin,
-//! amount) that is unique among open ones and those in their late window. Transfers are confirmed by heads, then settle
-//! with the order they fit; the order alone decides.
+//! Deposits wait for transfers; a confirmed transfer that fits none keeps its amount from new ones, then ends unknown.
+//! No two deposits that are open or in their late window reserve one amount of a coin at a wallet, but for two senders.
+//! Transfers are confirmed by heads, then settle with the order they fit; the order alone decides.
 //!
 //! **Invariants** (`docs/internals/invariants.md`): 1 every confirmed transfer ends matched or unknown; 3 nothing is
 //! confirmed above the height that the policy allows, after a retract or while a head holds it; 8 a deposit expires

@@ -1,9 +1,9 @@
 //! Orders: the only arbiter of whether an order is paid, expired or cancelled.
 //!
 //! pending -> paid | expired | cancelled. Any state -> paid by mark-paid, or by a transfer that an operator attaches.
-//! Expired or cancelled -> paid where the shop accepts late payments. Everything else leaves a terminal order as it is.
-//! Whatever deposits an order has, the first settle wins. An ended order is forgotten when [`KEPT_SECONDS`] and its
-//! late window have passed since its last change.
+//! Expired or cancelled -> paid where the shop accepts late payments. Nothing else changes a terminal status.
+//! Whatever deposits an order has, the first settle wins. An ended order is forgotten once its deposits and candidates
+//! have ended, and [`KEPT_SECONDS`] and its late window have passed since its last change.
 //!
 //! **Invariants** (`docs/internals/invariants.md`): 2 an order is paid by at most one transfer; 4 terminal states are
 //! final, except by an operator or a late payment that the shop accepts; 8 an order expires only when none of its
@@ -179,7 +179,8 @@ impl State {
         }
     }
 
-    /// Publishes the status again as a new version: only the orders machine has the current one.
+    /// Publishes an ended order again as a new version, as only the orders machine has the current one. A pending
+    /// order refuses.
     fn resend_webhook(&mut self, row: OrderRow, command: &OrderCommand) -> Result<(), Broken> {
         let pending = row.is_pending();
         let cause = if pending { OrderCause::ResendRefused } else { OrderCause::WebhookResent };
@@ -214,8 +215,8 @@ impl State {
         self.publish(row, command, OrderCause::CandidateGone, None).map(drop)
     }
 
-    /// Decides a settle: the first one pays. An order that an operator marked paid without a transfer also accepts one
-    /// of its candidates, since no transfer has paid it yet.
+    /// Decides a settle. The first one pays, after expiry or cancel only if the shop accepts late payments. An order
+    /// that an operator marked paid without a transfer also accepts one of its candidates.
     fn settle(
         &mut self,
         mut row: OrderRow,

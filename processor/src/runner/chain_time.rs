@@ -10,11 +10,11 @@ use schemas::{Topic, UnixMicros, UnixSeconds};
 
 use crate::metrics;
 
-/// Maximum lead of the clock over the newest block of all chains before timers wait for the chains:
-/// longer than any followed chain goes without a block.
+/// Maximum lead of the clock over the newest block of all chains before timers wait for the chains: longer than any
+/// chain normally goes without a block.
 const AHEAD_MAX_SECONDS: i64 = 600;
-/// Number of offsets before the end of a partition that are read at the start. One record is enough, even that of a
-/// lane, which is never ahead of its chain; but not every offset has a record.
+/// Number of offsets before the end of a partition that are read at the start. One record is enough (a lane's progress
+/// may lag its chain, but is never ahead of it); more are read, as not every offset has a record.
 const LAST_RECORDS: usize = 16;
 
 pub(super) struct ChainTime {
@@ -45,7 +45,7 @@ impl ChainTime {
         Ok(())
     }
 
-    /// The time for timers: the clock's, but not far ahead of all chains.
+    /// The time for timers: the clock's, but at most [`AHEAD_MAX_SECONDS`] past the newest block, if there is one.
     ///
     /// # Errors
     /// The topic cannot be followed. On transient errors the last known time is used.

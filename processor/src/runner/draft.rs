@@ -25,7 +25,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Has room for the outputs of `count` inputs.
+    /// An empty draft, with room for about as much as `count` inputs usually yield.
     pub(super) fn for_inputs(count: usize) -> Self {
         let outputs = count.saturating_mul(OUTPUTS_PER_INPUT);
         let records = Vec::with_capacity(outputs.min(2 * OFFER_RECORDS));

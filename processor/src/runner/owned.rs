@@ -51,7 +51,7 @@ impl<M: Wire> Owned<M> {
     /// Takes the position at which the group continues an input.
     ///
     /// # Errors
-    /// The state has another position.
+    /// Somebody changed or deleted the group's position, or the log failed.
     pub(super) fn continues(&mut self, input: &Assigned, log: &dyn Log) -> Result<(), Error> {
         let of = input.partition;
         if input.committed.is_none() && self.is_made_anew(of, log)? {
@@ -81,7 +81,7 @@ impl<M: Wire> Owned<M> {
         Ok(first.first().is_none_or(|record| record.appended_at > self.written_at))
     }
 
-    /// Takes one input and adds the records that follow. Garbage becomes a dead letter.
+    /// Applies one input and appends the resulting records to `outputs`. Garbage becomes a dead letter.
     pub(super) fn take(
         &mut self,
         record: &Record,

@@ -30,7 +30,7 @@ impl Traces {
         }
     }
 
-    /// Puts the outputs of an input into the order's trace, unless the input has a trace of its own.
+    /// Puts the outputs of an input without a trace into the order's: the first trace of an input about the order.
     pub(super) fn join(&mut self, order: OrderId, input: &Record, outputs: &mut [NewRecord]) {
         if let Some(traceparent) = input.traceparent() {
             let context = Context::parse(traceparent);
@@ -43,7 +43,7 @@ impl Traces {
         }
     }
 
-    /// Writes the trace of each order into its changelog entry. A forgotten order has none.
+    /// Writes the trace of each order into its changelog entry, and drops the traces of forgotten orders.
     pub(super) fn keep(&mut self, entries: &mut [NewRecord]) {
         if self.0.is_empty() {
             return;
@@ -119,7 +119,7 @@ mod tests {
     fn what_has_no_trace_joins_that_of_its_order() {
         let mut traces = Traces::default();
         assert_eq!(joined(&mut traces, None), None);
-        // The machine itself copies an input's trace to the outputs.
+        // `wire::take` copies an input's trace to the outputs.
         assert_eq!(joined(&mut traces, Some(FIRST)), None);
         assert_eq!(joined(&mut traces, None).as_deref(), Some(FIRST));
         assert_eq!(joined(&mut traces, Some(SECOND)), None);

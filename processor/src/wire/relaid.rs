@@ -22,8 +22,7 @@ pub struct Entry {
 /// its lanes together.
 ///
 /// # Errors
-/// An entry cannot be read, lanes of a chain end at different heads, or there are no more
-/// partitions for ids.
+/// An entry cannot be read, lanes of a chain differ in head or epoch, or no partitions for ids are left.
 pub fn lanes(
     of: &[(Blockchain, Vec<Entry>)],
     from: &Layout,

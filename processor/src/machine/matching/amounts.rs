@@ -47,8 +47,8 @@ impl Share {
 }
 
 impl State {
-    /// Chooses the first amount that is free or the order's own. If there is none, reuses the amount of a deposit that
-    /// closed at least [`REUSE_AFTER_SECONDS`] ago: a paid one if possible, then the one closed for longest.
+    /// Chooses the first amount that no waiting transfer has and that is free or the order's own. If there is none,
+    /// reuses that of a deposit closed at least [`REUSE_AFTER_SECONDS`] ago: paid ones first, then the earliest closed.
     pub(super) fn give_amount(
         &mut self,
         command: &DepositCommand,
@@ -139,7 +139,7 @@ fn raises(rule: &AmountRule) -> impl Iterator<Item = u128> {
     exact.into_iter().chain(digits).chain(with_cents)
 }
 
-/// Draws a number below `count`. If `count` is at most [`TRIES`], each number is drawn once.
+/// Draws a number below `count`. If `count` is at most [`TRIES`], successive calls draw each number in turn.
 fn drawn(draws: &Draws, number: u64, count: u64) -> u64 {
     let round = number / Draws::COUNT as u64;
     let draw = |at: u64| u64::from(draws.get(at as usize));

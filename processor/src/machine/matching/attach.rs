@@ -10,8 +10,8 @@ use super::transfers::TransferRow;
 use super::{ASK_AGAIN_SECONDS, ATTACHED_KEPT_SECONDS, Broken, State};
 
 impl TransferRow {
-    /// `true` if it may pay the order that an operator names: it is confirmed, included, and pays nothing. If an order
-    /// has not replied to its settle, only that order may get the transfer: it may have accepted it.
+    /// `true` if it may pay the order that an operator names: it is unknown, included, not from an own wallet, and no
+    /// attach is in flight. An order that has not replied to its settle may have accepted it, so no other may get it.
     fn is_attachable(&self, order: OrderId) -> bool {
         self.status == TransferStatus::NoMatchedDeposit
             && self.is_included()
@@ -75,7 +75,8 @@ impl State {
         self.time().max(self.now.seconds()).plus(ATTACHED_KEPT_SECONDS)
     }
 
-    /// Row of a forgotten transfer, from the table row in the command. Forgotten transfers are final.
+    /// Row of a forgotten transfer, from the table row in the command, which is final; none if the transfer is of
+    /// another lane, or its payment is known under another id.
     fn remembered(&self, transfer: &Transfer) -> Option<TransferRow> {
         let is_named_here = transfer.transfer_id.partition() == self.id_partition();
         // The id may be from before a move to another number of lanes: then the wallet identifies the lane.
@@ -177,7 +178,7 @@ impl State {
         let is_asked = |row: &TransferRow| {
             row.is_attaching()
                 && row.order == Some(command.order_id)
-                // A reply has the time of its request.
+                // A reply repeats the time of its request, so the refusal of an earlier request ends nothing.
                 && row.asked_at <= Some(command.issued_at)
         };
         let row = self.transfers.get(id).copied().filter(is_asked);

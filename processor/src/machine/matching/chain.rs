@@ -83,8 +83,8 @@ impl State {
         }
     }
 
-    /// Settles at once a transfer that the head of its own step confirms, if its deposit has no other waiting transfer.
-    /// Otherwise the transfer is detected, and confirmed when that head is read.
+    /// Settles at once a transfer that the head of its own step confirms, if it fits a deposit without another waiting
+    /// transfer and no stop covers it. Otherwise the transfer is detected, and confirmed when that head is read.
     fn confirm_at_sight(&mut self, mut row: TransferRow) -> Result<(), Broken> {
         let is_free = |deposit: &DepositRow| {
             deposit.takes()
@@ -145,7 +145,7 @@ impl State {
         }
     }
 
-    /// Publishes a transfer that waits for confirmation, and ties it to the deposit it fits.
+    /// Publishes a transfer that waits for confirmation, and ties it to the deposit it fits, or to none.
     pub(super) fn detect(&mut self, mut row: TransferRow) -> Result<(), Broken> {
         let fits =
             |deposit: &DepositRow| deposit.admits(&row) && self.misfit(deposit, &row).is_none();
@@ -186,7 +186,7 @@ impl State {
         self.effects.push(Effect::Alert(alert));
     }
 
-    /// A block with a known transfer is no longer in the chain.
+    /// The block of a transfer is no longer in the chain.
     pub(super) fn retract(
         &mut self,
         record: &ChainRecord,
@@ -221,9 +221,9 @@ impl State {
         self.transfers.put(row)
     }
 
-    /// Orphans all transfers above the head of a new epoch, also those that ingest could not retract as their records
-    /// are gone. They wait to be seen again. Deposits that opened above count as opened at this head: the blocks that
-    /// replace the old ones are younger.
+    /// Orphans transfers of earlier epochs above the head of a new one, also those that ingest could not retract as
+    /// their records are gone. Deposits that opened above count as opened at this head: the blocks that replace the old
+    /// ones are younger.
     pub(super) fn orphan_above(&mut self, record: &ChainRecord) -> Result<(), Broken> {
         for id in self.transfers.included_above(record.block.number) {
             let old = *self.transfers.named(id)?;
@@ -259,7 +259,7 @@ impl State {
             row.status = TransferStatus::WaitingForConfirmation;
             row.match_deadline = None;
         }
-        // The verdict stays; the published transfer is marked as orphaned.
+        // A verdict stays; the published transfer is marked as orphaned.
         self.publish(TransferStage::Detected, row)
     }
 
@@ -290,8 +290,8 @@ impl State {
         Ok(())
     }
 
-    /// Confirms a transfer, unless it is above the confirmed height of its tier, or the head holds it, as endpoints
-    /// disagree about it. Until then it keeps its deposit.
+    /// Confirms a transfer, unless it is above the height that the head confirms for its amount, or the head holds it,
+    /// as endpoints disagree about it. An unconfirmed transfer stays tied to its deposit.
     fn confirm(&mut self, id: TransferId, record: &ChainRecord, head: &Head) -> Result<(), Broken> {
         let old = *self.transfers.named(id)?;
         if old.block.number > head.confirmed_number(old.seen.value)

@@ -1,4 +1,4 @@
-//! Commands of orders: open a deposit, close it, and the replies to settles.
+//! Commands of orders: open a deposit, close it, report on a candidate, and the replies to settles.
 
 use schemas::record::{Alert, DepositCommand, OpenDeposit, OrderCommandBody};
 use schemas::{
@@ -21,7 +21,7 @@ impl State {
         self.chain_time().unwrap_or(other.seconds())
     }
 
-    /// Opens a deposit for a free amount.
+    /// Opens a deposit or refuses it. The outcome of an earlier open of this order and slot is repeated.
     pub(super) fn open(
         &mut self,
         command: &DepositCommand,
@@ -214,8 +214,8 @@ impl State {
         self.publish(TransferStage::Matched, row)
     }
 
-    /// Takes an acceptance that came after the transfer failed or became unknown, and raises an alert. The transfer
-    /// pays that order if it is confirmed, or once it is confirmed again.
+    /// Takes an acceptance of a transfer that is not settling. If the transfer failed or became unknown without this
+    /// reply, raises an alert; the transfer pays the order once it is confirmed. Otherwise checks for a second order.
     fn settled_late(&mut self, command: &DepositCommand, id: TransferId) -> Result<(), Broken> {
         let order = command.order_id;
         let Some(mut row) = self.unanswered(id, order) else {

@@ -189,7 +189,6 @@ impl KeptDeposit {
     }
 }
 
-/// The deposits of a lane.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Deposits(Table<KeptDeposit, DepositIndex>);
 
@@ -418,7 +417,7 @@ impl Deposits {
         above.into_iter().map(|kept| self.row(kept)).collect()
     }
 
-    /// Deposits due before `now`, in order.
+    /// Deposits due before `now`, by due time and id.
     pub(super) fn due_before(&mut self, now: UnixSeconds) -> Vec<DepositId> {
         let (rows, due) = (&self.0.rows, &mut self.0.index.due);
         let (mut all, mut passed) = (Vec::new(), Vec::new());

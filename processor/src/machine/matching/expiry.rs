@@ -25,7 +25,7 @@ impl State {
         self.close_deposit(row, CloseReason::Expired)
     }
 
-    /// Closes a deposit and keeps its amount for the late window.
+    /// Closes a deposit. Its amount stays reserved for the late window, that of a replaced one until its deadline.
     pub(super) fn close_deposit(
         &mut self,
         mut row: DepositRow,

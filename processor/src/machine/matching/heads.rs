@@ -5,7 +5,7 @@ use schemas::{AlertKind, Epoch, UnixSeconds};
 
 use super::{Broken, Effect, State};
 
-/// Minimum chain time between two progress records, in either direction: a rewind takes chain time back.
+/// Minimum chain time between two periodic progress records, in either direction: a rewind takes chain time back.
 const PROGRESS_SECONDS: u64 = 30;
 /// Chain time without an ignored head after which its alert ends. An hour, because one of two ingestors may lag while
 /// the heads of the other are accepted: the alert must not end between two ignored heads.
@@ -40,7 +40,7 @@ pub(super) fn fresh_lane() -> LaneEntry {
 
 /// Reason why a block cannot be the chain's next one.
 pub(super) enum Misplaced {
-    /// Below the last head, or of an older epoch.
+    /// Below the last head in the same epoch, or of an older epoch.
     Behind,
     /// More blocks or epochs than the chain can have in the time since the last head.
     TooFar { seconds: i64 },
@@ -83,7 +83,7 @@ impl State {
         self.publish_progress(record)
     }
 
-    /// Publishes the lane's progress periodically: readers of the tables detect a stopped processor by its age.
+    /// Publishes the lane's progress if it is due or the last is old: readers detect a stopped processor by its age.
     fn publish_progress(&mut self, record: &ChainRecord) -> Result<(), Broken> {
         let time = record.block.timestamp;
         let is_near = |last: UnixSeconds| time.0.abs_diff(last.0) < PROGRESS_SECONDS;

@@ -14,7 +14,6 @@ use super::deposits::Price;
 use crate::machine::Broken;
 use crate::machine::table::{Index, Lookup, Row, RowNumber, Rows, Table, moved};
 
-/// One transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TransferRow {
     pub(super) id: TransferId,
@@ -26,7 +25,7 @@ pub(super) struct TransferRow {
     pub(super) listed_at: i64,
     pub(super) status: TransferStatus,
     pub(super) fulfillment: Option<FulfillmentId>,
-    /// The order that it paid. Before the match: one whose reply came late, or one that an operator attaches it to.
+    /// The order that it paid. Before the match: one that accepted it late, or one that an operator attaches it to.
     pub(super) order: Option<OrderId>,
     /// While it waits: the deposit it fits. When matched: the one it paid.
     pub(super) deposit: Option<DepositId>,
@@ -38,7 +37,7 @@ pub(super) struct TransferRow {
     pub(super) epoch: Epoch,
     /// Time at which its block left the chain; none while the chain has it.
     pub(super) orphaned_at: Option<UnixSeconds>,
-    /// `true` until its orphaning is published: the next blocks may include it.
+    /// `true` from its orphaning until that is published: the next blocks may include it.
     pub(super) orphan_due: bool,
     /// `true` while a request to its order is in flight.
     pub(super) settling: bool,
@@ -77,7 +76,7 @@ impl TransferRow {
         }
     }
 
-    /// `true` if it may still pay something.
+    /// `true` if it waits for its confirmation or its match.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(
             self.status,
@@ -102,8 +101,8 @@ impl TransferRow {
             && !self.seen.from_own_wallet
     }
 
-    /// `true` if it may pay this order. An order without a reply to its settle may count on it, so
-    /// then only that order may be paid.
+    /// `true` if a deposit of this order may get it: it is not from an own wallet and has no order. An order that has
+    /// not replied to its settle may count on it, so no other may get it.
     pub(super) fn may_pay(&self, order: OrderId) -> bool {
         !self.seen.from_own_wallet
             && self.order.is_none()
@@ -122,8 +121,8 @@ impl TransferRow {
         (self.seen.to_address, self.seen.stablecoin, self.seen.value)
     }
 
-    /// Chain time from which it is forgotten: once its block is too old for a new payment, and no
-    /// new payment can get its id.
+    /// Chain time from which it is forgotten; none while it waits or its attach is in flight. By then a new report of
+    /// its block is stale, and no new payment can get its id.
     fn forget_at(&self) -> Option<UnixSeconds> {
         let counts = self.is_confirmed() || self.order.or(self.candidate_order).is_some();
         let is_long = self.unanswered || (counts && !self.is_included());
@@ -308,7 +307,7 @@ impl Transfers {
         self.index.unconfirmed.first().map(|(_, (_, id))| *id)
     }
 
-    /// Orphans whose height is final.
+    /// Transfers orphaned before confirmation, up to this height.
     pub(super) fn orphaned_to(&self, number: i64) -> Vec<TransferId> {
         to_height(&self.index.orphaned, number)
     }

@@ -52,8 +52,8 @@ impl DepositRow {
 }
 
 impl State {
-    /// Deposit that reserves a transfer's amount for its sender; none if the sender is an own wallet, or if only
-    /// another order may be paid.
+    /// Deposit that reserves a transfer's amount for its sender; none if nobody does, or the transfer may not pay that
+    /// order.
     pub(super) fn reserved_for(&self, row: &TransferRow) -> Option<DepositRow> {
         let reserved = self.deposits.reserved_by(row.price(), row.seen.from_address);
         reserved.filter(|deposit| row.may_pay(deposit.order))
@@ -112,7 +112,7 @@ impl State {
     }
 
     /// Repeats a settle without a reply: the order repeats its decision. A stopped or orphaned transfer's settle is
-    /// postponed; a final orphan fails after a day without a reply.
+    /// postponed; an orphan whose height is final fails a day after its block.
     fn ask_again(&mut self, mut row: TransferRow) -> Result<(), Broken> {
         let time = self.time();
         if row.is_included() && self.is_held_up(&row) {
@@ -209,7 +209,7 @@ impl State {
     }
 }
 
-/// The order of a deposit of another amount that a transfer was clearly meant for; none that opened after it.
+/// The order of the deposit that a transfer of another amount was clearly meant for; none if it opened after it.
 fn meant_for(found: Likeliest, row: &TransferRow) -> Option<OrderId> {
     let deposit = found.clear().filter(|deposit| !deposit.is_after(row));
     deposit.map(|deposit| deposit.order)

@@ -1,5 +1,5 @@
 //! Expiry of a pending order. It expires with the last of its deposits, replaced ones included, each by the time of its
-//! own chain; without a deposit, by its own timer. Either time must have passed `expires_at`, not only reached it.
+//! own chain; without a deposit or candidate, by its own timer. Either time must be past `expires_at`, not equal to it.
 
 use schemas::record::{OrderCommand, OrderDeposit};
 use schemas::{CloseReason, DepositState, OrderCause, UnixSeconds};
@@ -8,10 +8,9 @@ use super::payment::asks_again_at;
 use super::{Broken, End, OrderRow, State};
 
 impl OrderRow {
-    /// Due time of the order's timer: its expiry or, while a lane has not replied, the next request
-    /// to it. An ended order has one, too: it is kept until the outcome of its deposits and
-    /// candidates is known. While a lane reserves an amount for it, the chain's time decides its
-    /// expiry.
+    /// Due time of the order's timer: its expiry or, while a lane has not replied, the next request to it. An ended
+    /// order has one, too, until the outcome of its deposits and candidates is known. While a lane reserves an amount
+    /// for it, the chain's time decides its expiry.
     pub(super) fn timer(&self) -> Option<UnixSeconds> {
         if self.has_awaited_deposit() {
             let of_open = self.reserved().next().map(|_| self.asks_of_open_at());
@@ -30,8 +29,8 @@ impl OrderRow {
 }
 
 impl State {
-    /// Takes the closing or the replacement of a deposit. When the last one expires, so does the
-    /// order.
+    /// Takes the closing or the replacement of a deposit. When the last one of a pending order without candidates
+    /// expires, so does the order.
     pub(super) fn deposit_closed(
         &mut self,
         mut row: OrderRow,

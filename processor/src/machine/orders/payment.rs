@@ -12,7 +12,7 @@ use super::{ASK_AGAIN_SECONDS, Broken, Effect, OPEN_MAX, OrderRow, State, is_act
 pub const PENDING_MAX: usize = 16;
 
 impl State {
-    /// Requests a deposit, or replies with the existing one.
+    /// Requests a deposit. A repeated choice gets the existing one, or the reply to the first choice.
     pub(super) fn choose(
         &mut self,
         mut row: OrderRow,
@@ -76,8 +76,8 @@ impl State {
         self.reply(row, command, OrderCause::PaymentChosen)
     }
 
-    /// Takes the refusal of a deposit: tries the next wallet if the reason may concern this wallet alone, otherwise
-    /// refuses the choice.
+    /// Takes the refusal of a deposit. A pending order tries the next wallet, if there is one and the reason may
+    /// concern the present wallet alone. Otherwise the choice is refused.
     pub(super) fn deposit_refused(
         &mut self,
         mut row: OrderRow,
@@ -145,7 +145,7 @@ impl State {
         self.orders.put(row)
     }
 
-    /// Publishes one record for each choice that waited for this deposit.
+    /// Publishes one record for each choice that waited for this deposit, or a single one if none did.
     pub(super) fn answer_choices(
         &mut self,
         mut row: OrderRow,

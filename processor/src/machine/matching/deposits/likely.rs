@@ -6,7 +6,7 @@ use super::wallet_coins::{LEAST, WalletCoin};
 use super::{DepositRow, Deposits, Price};
 use crate::machine::table::RowNumber;
 
-/// Maximum number of amounts that are compared on each side.
+/// Maximum number of amounts compared on each side, for deposits from any sender and again for those from one.
 const SCAN_MAX: usize = 4096;
 
 /// Distance of a deposit from a transfer; the most important criterion comes first.
@@ -65,8 +65,8 @@ impl Likeliest {
         self.first.as_ref().map(|(_, row)| row)
     }
 
-    /// The likeliest, if it clearly is: its likeness is better than the second's, or, unless it is a rounded amount,
-    /// its distance is less than half of the second's.
+    /// The likeliest, if it clearly is: there is no second, its likeness is better than the second's, or, unless it is
+    /// a rounded amount, its distance is less than half of the second's.
     pub(in crate::machine::matching) fn clear(self) -> Option<DepositRow> {
         let ((likeness, distance), row) = self.first?;
         let is_clear = self.second.is_none_or(|(second, other)| {

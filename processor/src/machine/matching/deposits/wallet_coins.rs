@@ -18,8 +18,7 @@ pub(super) struct WalletCoinNumber(u32);
 pub(super) struct WalletCoin {
     pub(super) wallet: Address,
     pub(super) stablecoin: Stablecoin,
-    /// Deposit that reserves each amount from any sender. Changed by a reservation or a release,
-    /// not by a payment.
+    /// Deposit that reserves each amount from any sender.
     pub(super) amounts: BTreeMap<Amount, RowNumber>,
     /// Deposit that reserves each amount from one sender.
     pub(super) named: BTreeMap<(Amount, Address), RowNumber>,
