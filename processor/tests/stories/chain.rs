@@ -142,7 +142,7 @@ fn tier(below: Option<Amount>, number: i64) -> ConfirmedTier {
     ConfirmedTier { below, number, timestamp: Some(UnixSeconds(number * 10)) }
 }
 
-/// A head at this height: ten blocks below are confirmed, twenty below are final.
+/// A head at this height: blocks at least ten below it are confirmed, those at least twenty below are final.
 pub(crate) fn head(number: i64) -> HeadAt {
     let confirmed = vec![tier(None, number - 10)];
     HeadAt {

@@ -9,7 +9,6 @@ pub(crate) fn order(letter: char) -> OrderId {
     OrderId(Uuid::from_u128(u128::from(u32::from(letter))))
 }
 
-/// The letter of an order.
 pub(crate) fn letter(order: OrderId) -> char {
     u32::try_from(order.0.as_u128()).ok().and_then(char::from_u32).unwrap_or('?')
 }
@@ -25,7 +24,6 @@ pub(crate) const CONTRACT: Address = Address::new(AddressFamily::Evm, [0xda; 20]
 /// A second contract of every stablecoin.
 pub(crate) const OTHER_CONTRACT: Address = Address::new(AddressFamily::Evm, [0xdb; 20]);
 
-/// Parses an amount.
 pub(crate) fn amount(text: &str) -> Amount {
     let parsed = Amount::parse(text);
     assert!(parsed.is_ok(), "{text} is an amount");

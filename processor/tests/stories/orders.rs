@@ -120,7 +120,7 @@ fn row(book: &Book) -> Order {
     book.machine().snapshot().remove(0).1.order
 }
 
-/// One of each kind of command for order A.
+/// Commands of each kind but the attach, for order A.
 fn every_command() -> Vec<OrderCommand> {
     let mut settled_by_operator = settle('A', 0, 8);
     settled_by_operator.issued_at = UnixSeconds(5000).micros();
@@ -200,7 +200,7 @@ fn version(state: &State) -> i64 {
     state.snapshot().first().map_or(0, |(_, entry)| entry.order.version)
 }
 
-/// A clock that stops or goes back does not stop the version clock.
+/// Each version has a later time than the one before, even if the clock stops or goes back.
 #[test]
 fn versions_have_later_times() {
     let mut state = State::new();

@@ -266,8 +266,8 @@ fn wrap<R: schemas::record::Record>(
     NewRecord::encode(topic, partition, key, record).unwrap()
 }
 
-/// Plays an order that is paid after its transfer moved to another block, one that an operator marks paid, one that
-/// expires, and a payment without an order.
+/// Plays an order that is paid after its transfer moved to another block, a second payment of it, an order that an
+/// operator marks paid, and one that expires.
 fn play(processor: &mut TestProcessor) {
     let eth = || usdt(Blockchain::Eth, &[1]);
     followed(processor, Blockchain::Eth, 1);
@@ -442,7 +442,6 @@ fn an_unreadable_changelog_stops_it() {
     assert!(error.to_string().starts_with(expected), "{error}");
 }
 
-/// The changelog of order A.
 fn changelog_of_a() -> TopicPartition {
     let partition = LAYOUT.order(&name::order('A').to_string());
     TopicPartition { topic: Topic::OrdersChangelog, partition }

@@ -1,6 +1,6 @@
 //! Stories: inputs in order, each with the whole list of effects that it must have.
 //!
-//! Every story is played on several machines at once. So each row also proves that a step leaves no trace when it is
+//! Every story is played on several machines at once. So each input also proves that a step leaves no trace when it is
 //! undone and has the same effects when it is repeated; that a machine restored from the changelog before the step has
 //! the same effects; and that the changelog restores the state.
 
@@ -35,7 +35,7 @@ pub(crate) trait Described: Machine {
         self.snapshot()
     }
 
-    /// The entity that an effect publishes, with its version clock.
+    /// The entity that an effect publishes, with the time of its version.
     fn version(effect: &Self::Effect) -> Option<(String, UnixMicros)>;
 }
 
@@ -108,7 +108,7 @@ impl<M: Described> Story<M> {
     }
 
     /// Checks that this input has exactly these effects, as lines or parts between semicolons, and that its duplicate
-    /// has none.
+    /// has none except those that may repeat.
     #[track_caller]
     pub(crate) fn then(mut self, input: impl Into<M::Input>, effects: &str) -> Self {
         let input = M::translated(input.into(), &self.numbers);
@@ -140,7 +140,7 @@ impl<M: Described> Story<M> {
         self
     }
 
-    /// Takes all inputs in one step, which is undone, repeated, and committed.
+    /// Takes all inputs in one step, undoes it, repeats it, and restores another machine from its changes.
     #[track_caller]
     fn all_in_one_step(&self) {
         let mut machine = M::fresh();
@@ -167,17 +167,14 @@ impl<M: Described> Story<M> {
         story
     }
 
-    /// The machine as it is now.
     pub(crate) fn machine(&self) -> &M {
         &self.machine
     }
 
-    /// The numbers of its ids.
     pub(crate) fn numbers(&self) -> &Numbers {
         &self.numbers
     }
 
-    /// All effects so far.
     pub(crate) fn published(&self) -> &[M::Effect] {
         &self.published
     }

@@ -15,7 +15,6 @@ const ORDER_PARTITION: Partition = Partition(1);
 /// Ethereum is the first chain, and the wallet is in the last of its three lanes.
 const LANE: Partition = Partition(2);
 
-/// The bytes of a golden file.
 fn golden(name: &str) -> Vec<u8> {
     let path = format!("{}/../schemas/golden/{name}.hex", env!("CARGO_MANIFEST_DIR"));
     let digits: Vec<char> = std::fs::read_to_string(path).unwrap().trim().chars().collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Rule of three digits: the nine raises below a cent, starting with the drawn one.
+/// Rule of three digits: the nine raises below a cent, starting with the drawn one, then those with cents.
 fn drawn(first: u8, limit: &str) -> AmountRule {
     let draws = Draws([[first, 0]; 16].concat().try_into().unwrap_or_default());
     AmountRule { exact_first: false, digits: 3, limit: amount(limit), draws }

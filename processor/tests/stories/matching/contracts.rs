@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Confirmed by a head, or at sight.
+/// Also if the head of the transfer's own step could confirm it.
 #[test]
 fn invariant_14_another_contract_pays_nothing() {
     let elsewhere = pay(1, "10.00").contract(OTHER_CONTRACT);

@@ -191,7 +191,7 @@ pub(super) fn gets(order_letter: char, id: i64, value: &str) -> String {
     )
 }
 
-/// Effects of the close of that deposit.
+/// Effects of the close of the order's deposit `id` in slot 0.
 pub(super) fn ends(order_letter: char, id: i64, reason: impl Display) -> String {
     format!("deposit #{id} {reason} for {order_letter}/0; to {order_letter}: closed /0 {reason}")
 }

@@ -132,7 +132,7 @@ fn an_order_that_is_forgotten_may_count_on_it() {
         .then(attached('A', row.transfer_id), "matched #2 @110 paid A by #3");
 }
 
-/// Settles again with the deposit, as that is still open.
+/// The transfer settles with its deposit again, as that is still open.
 #[test]
 fn the_order_that_did_not_answer_is_asked_again() {
     Lane::new()

@@ -10,7 +10,7 @@ const EVERYTHING: StopScope = StopScope { blockchain: None, stablecoin: None, ad
 const COIN: StopScope = StopScope { stablecoin: Some(Stablecoin::Usdt), ..EVERYTHING };
 const OF_CONTRACT: StopScope = StopScope { address: Some(CONTRACT), ..EVERYTHING };
 
-/// Beginning and end of a stop are reported.
+/// Effects of the beginning and of the end of a stop.
 const ALERT: &str = "alert payments_stopped";
 const RESOLVED: &str = "resolved payments_stopped";
 

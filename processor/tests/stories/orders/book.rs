@@ -43,7 +43,7 @@ impl Described for State {
         }
     }
 
-    /// Late repetitions change nothing in terminal states only. `terminal_states_stay` covers that.
+    /// None: a late repetition may change a pending order. `terminal_states_stay` covers terminal states.
     fn repeatable(_inputs: &[OrderCommand]) -> Vec<OrderCommand> {
         Vec::new()
     }

@@ -245,7 +245,7 @@ fn a_candidate_holds_its_order() {
     seen_late()
         .then(gone('A', 7), "A v10 candidate_gone [closed w1 #9 10.01] [closed w2 #12 10.00]")
         .then(tick(2001, 'A'), "A v11 expired! expired [closed w1 #9 10.01] [closed w2 #12 10.00]");
-    // A `CandidateGone` was lost: all lanes are asked every hour, and the transfer's lane replies.
+    // A `CandidateGone` was lost: the lanes of all its deposits are asked every hour, and the transfer's lane replies.
     let questions = "eth w1: A/0 candidate #7; base w2: A/1 candidate #7";
     let lost = seen_late();
     assert_eq!(lost.machine().due(UnixSeconds(5600), 10), []);

@@ -112,7 +112,7 @@ fn a_later_record_keeps_it_longer() {
     leaves_after(book, 90_000 + LATE_WINDOW + KEPT_SECONDS);
 }
 
-/// Late commands have no effect.
+/// Late commands have no effect, except that a settle is refused.
 #[test]
 fn a_forgotten_order_is_like_one_that_never_was() {
     knows_nothing(forgotten().0);
@@ -156,7 +156,7 @@ fn a_row_counts_only_where_it_can_be_true() {
     book.ignores(carrying(mark_paid('A', 2), &pending))
         .ignores(carrying(resend('A', 2), &pending))
         .ignores(carrying(mark_paid('B', 2), &order));
-    // The order itself is newer than any row.
+    // The order in memory is newer than any row.
     ended(OrderStatus::Paid).then(
         carrying(resend('A', 2), &order),
         "A v5 paid webhook_resent by #7 answers 2 [closed w1 #9 10.01]",
