@@ -56,7 +56,6 @@ impl Event {
         }
     }
 
-    /// Writes the line.
     pub(super) fn write(&self, level: Level) {
         // `tracing` needs a constant level at each place that logs.
         if level == Level::INFO {

@@ -22,8 +22,8 @@ pub const TOPICS: [Topic; 9] = [
     Topic::Chains,
 ];
 
-/// Maximum lead of a record's version clock over its append time. CQL servers refuse write times more than three days
-/// ahead, and a row with a future write time ignores all updates until that time.
+/// Maximum lead of the time of a record's version over its append time. CQL servers refuse write times more than three
+/// days ahead, and a row with a future write time ignores all updates until that time.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Change by a record; none for the tombstone of a compacted topic, since rows stay.
@@ -174,7 +174,7 @@ mod tests {
             matches!(&refused, Err(Unreadable::Garbage(why)) if why.contains("clock")),
             "{refused:?}"
         );
-        // A version clock behind the append time is accepted.
+        // A version older than the append time is accepted.
         assert!(matches!(plan(-90 * day), Ok(Some(_))));
     }
 

@@ -1,6 +1,6 @@
 //! Metrics of the projector.
 
-/// Values of `Row::table`.
+/// Values of `Change::table`.
 const TABLES: &[&str] = &["orders", "deposits", "transfers", "attempts", "chains"];
 /// Values of `Removed::by_table`.
 const PRUNED: &[&str] = &["orders", "deposits", "transfers", "attempts"];

@@ -97,8 +97,8 @@ fn positions(ends: &Positions) -> Vec<Position> {
     ends.iter().map(|(of, next)| position(*of, *next)).collect()
 }
 
-/// Continues as [`run`](crate::run) does from given positions, but without a group, until `report` ends it. The tables
-/// are complete once they have each partition up to the end that it had at the start. Blocks.
+/// Continues as [`run`](crate::run) does from given positions, but without group and dead letters, until `report` ends
+/// it. The tables are complete once they have each partition up to the end that it had at the start. Blocks.
 ///
 /// # Errors
 /// As [`rebuild`].

@@ -186,7 +186,7 @@ fn available<T>(outcome: Result<T, store::Error>) -> Result<Option<T>, Error> {
         Ok(found) => Ok(Some(found)),
         Err(store::Error::Transient(cause)) => {
             metrics::counter!(APPLY_RETRIES).increment(1);
-            // Logged once, by the readiness of the tables.
+            // At debug, since `WatchedStore` logs each outage once.
             tracing::debug!(%cause, "the projector cannot use the tables; will retry");
             Ok(None)
         }

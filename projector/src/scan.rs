@@ -14,7 +14,7 @@ use store::{Change, Newest};
 use super::Error;
 use super::machine::plan_change;
 
-/// Maximum number of records read at once, and of rows given at once.
+/// Maximum number of records read at once, and minimum number of rows given at once, except in the last call.
 pub(super) const BATCH_MAX: usize = 4096;
 /// Number of records for each pass over a partition. A pass keeps the versions of a share of the rows: half a gigabyte
 /// of memory if each record is another row, most often a fifth of that.
@@ -236,7 +236,7 @@ pub(super) fn changes(records: &[Arc<Record>]) -> Result<Vec<Found>, Error> {
         let found = |change| Found { from: record.from, offset: record.offset, change };
         match plan_change(record) {
             Ok(change) => changes.extend(change.map(found)),
-            // The projector has already written it to the dead letters.
+            // The projector writes it to the dead letters.
             Err(unreadable) => drop(unreadable.garbage(record)?),
         }
     }

@@ -50,7 +50,7 @@ impl Upkeep {
         }
     }
 
-    /// Starts due work whose last run has ended.
+    /// Starts due work whose last run has ended, if this projector is the owner.
     pub(super) fn if_due(&mut self, store: &Arc<dyn Store>, handle: &Handle) {
         if !self.is_owner {
             return;
@@ -114,7 +114,7 @@ async fn sweep(store: Arc<dyn Store>) {
 }
 
 /// Removes old rows. Their age counts from the earlier of clock and chain time: removal is final, and the clock may be
-/// ahead.
+/// ahead. Does nothing before the first head of a chain.
 async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn Clock>) {
     let now = clock.now();
     let newest = match store.chains().await {
@@ -124,7 +124,6 @@ async fn prune_old(store: Arc<dyn Store>, retention: Retention, clock: Arc<dyn C
             return;
         }
     };
-    // Without a chain there is no time to compare the clock with.
     let Some(newest) = newest else { return };
     let before = Day::of(now.seconds().min(newest)).back(retention.days);
     let file = retention.export.map(|folder| {

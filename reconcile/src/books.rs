@@ -38,11 +38,11 @@ impl Display for BooksError {
 
 impl std::error::Error for BooksError {}
 
-/// Reads CSV with a line of names: `order_id`, `status`, `amount` and, if there is one, `transaction_hash`. Other
+/// Reads CSV with a header line: columns `order_id`, `status`, `amount` and, optionally, `transaction_hash`. Other
 /// columns are ignored.
 ///
 /// # Errors
-/// [`BooksError`]: a missing column, an invalid cell, or a duplicate order.
+/// [`BooksError`]: a missing header or column, an invalid cell, an open quote, or a duplicate order.
 pub fn read_books(text: &str) -> Result<Vec<Book>, BooksError> {
     let failed = |line: usize, what: String| BooksError { line, what };
     let mut lines = text.trim_start_matches('\u{feff}').lines().zip(1..);
@@ -100,7 +100,7 @@ fn cells(line: &str) -> Result<Vec<String>, &'static str> {
 }
 
 /// Compares the books with the orders that changed in the period. `paid` are the orders paid in it, which must be in
-/// the books. `transactions` are those of the known transfers.
+/// the books. `transactions` has the transaction of each known transfer.
 #[must_use]
 pub fn compare_books(
     books: &[Book],

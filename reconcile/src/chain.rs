@@ -1,4 +1,4 @@
-//! Transfer events of a chain against `transfers.raw` without retracts.
+//! Transfer events of a chain against `transfers.raw` without retracted transfers.
 
 use std::collections::BTreeMap;
 

@@ -26,7 +26,7 @@ pub enum Join {
 }
 
 impl Join {
-    /// Both places.
+    /// Short names of both places.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,15 +50,15 @@ pub enum Kind {
     NotOnChain,
     /// Endpoints disagree about a transfer, and a person has to decide.
     Held,
-    /// A transfer has no verdict, though its time has passed.
+    /// A transfer has no verdict, though it is past its confirmation and its match window.
     NoVerdict,
     /// A payment has verdicts under two ids.
     TwoVerdicts,
     /// A transfer has a verdict and is no longer on the chain.
     LeftTheChain,
-    /// A transfer has a verdict, and the topic no longer has its records.
+    /// A transfer has a verdict, and `transfers.raw` no longer has its records.
     NoLongerInLog,
-    /// A matched transfer's order is not paid by it.
+    /// A matched transfer did not pay its order, or an order's payer is not matched to it.
     NotPaidByIt,
     /// An order has another value than its transfer.
     OtherValue,

@@ -14,6 +14,8 @@ pub struct Period {
 }
 
 impl Period {
+    /// Creates a period of at most 366 days.
+    ///
     /// # Errors
     /// The end is not after the beginning, or the period is too long.
     pub fn new(from: UnixSeconds, to: UnixSeconds) -> Result<Self, String> {

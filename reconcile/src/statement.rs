@@ -33,7 +33,7 @@ impl Line {
         self.matched.plus(self.unknown).plus(self.other)
     }
 
-    /// `true` without balances and transfers.
+    /// `true` if there are no transfers and no balance above zero.
     fn is_empty(&self) -> bool {
         let is_zero = |balance: Option<Amount>| balance.is_none_or(|value| value == Amount::ZERO);
         let moved = self.received().plus(self.sent).count;

@@ -34,7 +34,7 @@ impl Sum {
     }
 }
 
-/// The agreeing items of one kind in a join.
+/// The items of one kind that do not differ in a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Total {
     pub join: Join,

@@ -1,4 +1,4 @@
-//! `transfers.raw` without retracts, against the verdicts of the processor.
+//! `transfers.raw` without retracted transfers, against the verdicts of the processor.
 
 use std::collections::{BTreeMap, BTreeSet};
 

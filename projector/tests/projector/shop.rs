@@ -111,7 +111,6 @@ impl Shop {
     }
 }
 
-/// A running projector.
 pub(crate) struct Projector {
     pub(crate) stop: CancellationToken,
     pub(crate) thread: JoinHandle<Result<(), tidemark_projector::Error>>,
