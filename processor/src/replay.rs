@@ -1,4 +1,4 @@
-//! Filter for records that only machines write: a replay compares these.
+//! Filters for records that machines write: a replay compares these.
 
 use log::Record;
 use schemas::record::{Alert, Author, ChainProgress, DeadLetter, DepositCommand, OrderCommand};
@@ -7,9 +7,9 @@ use schemas::{AlertKind, AlertState, Topic};
 use crate::machine::{matching, orders};
 use crate::wire::Wire;
 
-/// `true` if a machine writes such a record to a topic of its outputs. Others write there too: the
-/// API and due timers command orders and lanes, ingest writes its progress, and others write alerts
-/// and dead letters of their own.
+/// `true` if a machine writes such a record to a topic of its outputs. Others write there too: the API and due timers
+/// command orders and lanes, ingest writes its progress, and others write alerts and dead letters of their own. An
+/// unreadable record counts as a machine's, except on `orders.commands`.
 #[must_use]
 pub fn is_output(record: &Record) -> bool {
     match record.from.topic {

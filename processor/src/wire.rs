@@ -30,7 +30,7 @@ pub trait Wire: Machine {
     /// `true` if it has timers that the clock triggers.
     const HAS_TIMERS: bool;
 
-    /// The machine of a partition that has read nothing; none if the layout has no such partition.
+    /// A machine without rows for a partition; none if the layout has no such partition.
     fn fresh(partition: Partition, layout: &Layout) -> Option<Self>;
 
     /// Reads an input.

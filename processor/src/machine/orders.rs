@@ -39,7 +39,7 @@ use super::{Broken, FORGOTTEN, Machine, RestoreError};
 /// Maximum number of requested or open deposits of an order; more choices are refused.
 pub const OPEN_MAX: usize = 3;
 
-/// Seconds after which a request to a lane is repeated. Replies take seconds.
+/// Seconds after which an unanswered request to open a deposit is repeated. Replies take seconds.
 pub const ASK_AGAIN_SECONDS: i64 = 300;
 
 /// Seconds after which lanes are requested to report open deposits or candidates. Longer than a chain takes to confirm
@@ -59,7 +59,7 @@ pub enum Effect {
 struct OrderRow {
     order: Order,
     pending: Vec<PendingChoice>,
-    /// Longest late window of its deposits.
+    /// Longest late window of its choices, also of refused ones.
     late_window_seconds: u32,
     /// Time of the last request to lanes about its open deposits or candidates.
     asked_at: Option<UnixSeconds>,
@@ -103,7 +103,7 @@ fn past(due: &Due, now: UnixSeconds) -> impl Iterator<Item = OrderId> {
 
 #[derive(Debug, Clone, Default)]
 struct Timers {
-    /// An order's own timer.
+    /// Orders, by their own timer.
     own: Due,
     /// Ended orders, by removal time.
     leaving: Due,

@@ -154,7 +154,7 @@ impl<V: Row<Key: Key>, I: Index<V>> Table<V, I> {
     }
 }
 
-/// Moves an index entry. False if the old entry is missing or the new one is taken.
+/// Moves an index entry, if it changed. False if the old entry is missing or the new one is taken.
 pub(super) fn moved<T: Ord>(index: &mut BTreeSet<T>, from: Option<T>, to: Option<T>) -> bool {
     from == to
         || (from.is_none_or(|from| index.remove(&from)) && to.is_none_or(|to| index.insert(to)))

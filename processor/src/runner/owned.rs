@@ -106,7 +106,7 @@ impl<M: Wire> Owned<M> {
         Ok(())
     }
 
-    /// Adds a tick for each timer that is due and has none on the log yet.
+    /// Adds ticks for due timers, at most [`STEP_TICKS_MAX`], except those written before and not read back yet.
     pub(super) fn tick(
         &mut self,
         now: UnixMicros,

@@ -1,12 +1,12 @@
-//! Positions up to which a state has read its inputs. The changelog has them too, to detect a position of the group
-//! that somebody changed: set back, inputs would be taken a second time; set forward, some would never be taken.
+//! Positions up to which a state has read its inputs. The changelog has them too, to detect a group that somebody
+//! moved: after a move back, inputs would be taken a second time; after a move forward, some would never be taken.
 
 use std::fmt;
 
 use log::{Assigned, Committed, Offset};
 use schemas::Topic;
 
-/// Metadata of positions that the processor commits. Other tools commit none.
+/// Metadata of positions that the processor commits. Other tools leave it empty.
 pub const OWN: &str = "step";
 
 /// The next position in each input of a state, parsed from the header [`crate::wire::NEXT_HEADER`]; none if it is

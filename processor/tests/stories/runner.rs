@@ -44,7 +44,6 @@ const OUTPUTS: [Topic; 9] = [
 /// Maximum wait for anything here: far more than any of it takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Treatment of the runners.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     Kind,

@@ -115,8 +115,8 @@ impl State {
         }
     }
 
-    /// Closes a deposit, or reports its outcome: an earlier close is repeated, and for a forgotten deposit the reply
-    /// has the reason in the command.
+    /// Closes a deposit, or reports its state: one that must stay open is reported as open, an earlier close is
+    /// repeated, and for a forgotten deposit the reply has the reason in the command.
     pub(super) fn close(
         &mut self,
         command: &DepositCommand,

@@ -60,7 +60,7 @@ impl Opening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Closed {
     pub(super) reason: CloseReason,
-    /// Chain time until which the amount stays reserved. For a replaced deposit its expiry.
+    /// Chain time until which the amount stays reserved, if not reused before. For a replaced deposit its deadline.
     pub(super) release_at: UnixSeconds,
 }
 

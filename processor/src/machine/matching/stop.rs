@@ -23,8 +23,8 @@ impl State {
         self.publish_lane()
     }
 
-    /// Raises or resolves the alert of a stop; nothing for a chain without heads. All lanes of the chain raise the same
-    /// alert.
+    /// Raises or resolves the alert of a stop, except before the lane's first head. All lanes of the chain raise the
+    /// same alert.
     fn report_stop(&mut self, scope: StopScope, begins: bool) {
         if self.lane.head.is_none() {
             return;

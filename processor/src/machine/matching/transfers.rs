@@ -27,7 +27,7 @@ pub(super) struct TransferRow {
     pub(super) fulfillment: Option<FulfillmentId>,
     /// The order that it paid. Before the match: one that accepted it late, or one that an operator attaches it to.
     pub(super) order: Option<OrderId>,
-    /// While it waits: the deposit it fits. When matched: the one it paid.
+    /// While it waits: the deposit it fits. When matched: the one it paid; none if attached or accepted late.
     pub(super) deposit: Option<DepositId>,
     pub(super) reason: Option<UnknownReason>,
     /// Order it was most likely meant for, if unknown; before that, the one that had not replied

@@ -39,7 +39,7 @@ impl DepositRow {
         self.takes() || (self.is_order_paid() && row.deposit == Some(self.id))
     }
 
-    /// Reason why a transfer that fits comes too late for this deposit, if it is closed.
+    /// Reason why a transfer that fits comes too late for this deposit, if it does.
     fn closed_reason(&self, row: &TransferRow) -> Option<UnknownReason> {
         // For admitted transfers the order decides.
         self.closed.filter(|_| !self.admits(row)).and_then(|closed| match closed.reason {

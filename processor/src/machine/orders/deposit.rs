@@ -10,7 +10,7 @@ use super::{
 };
 
 impl State {
-    /// Takes an opened deposit; closes it if the order ended meanwhile.
+    /// Takes an opened deposit. Closes it if the order has ended; otherwise replaces all open ones but the last chosen.
     pub(super) fn deposit_opened(
         &mut self,
         mut row: OrderRow,

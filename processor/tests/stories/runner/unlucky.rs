@@ -17,7 +17,7 @@ pub(crate) struct Watch {
     aborts: AtomicU32,
 }
 
-/// The log as the runners see it.
+/// Layer over the log of the runners, which records their commits.
 pub(crate) struct Unlucky {
     pub(crate) log: EmbeddedLog,
     pub(crate) watch: Arc<Watch>,

@@ -14,7 +14,7 @@ pub(super) struct ContractLists {
 }
 
 impl ContractLists {
-    /// Contracts of a list; none for an unknown number.
+    /// Contracts of a list; empty for an unknown number.
     pub(super) fn get(&self, number: ContractsNumber) -> &[Address] {
         self.lists.get(usize::from(number.0)).map_or(&[], |list| list)
     }
