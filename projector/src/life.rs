@@ -16,7 +16,7 @@ const TARGET: &str = "tidemark::orders";
 pub(super) struct Event {
     what: &'static str,
     order_id: Option<OrderId>,
-    /// Likely order of an unknown transfer.
+    /// Likely order of a transfer that pays none.
     candidate_id: Option<OrderId>,
     deposit_id: Option<DepositId>,
     transfer_id: Option<TransferId>,

@@ -85,8 +85,8 @@ pub(super) fn position(of: TopicPartition, next: Offset) -> Position {
     Position { topic: of.topic, partition: of.partition, next: next.0 }
 }
 
-/// Describes rows that the tables lack and that would never be written, as the group's position is past that of the
-/// tables.
+/// Describes rows that the tables lack and that would never be written: those of the first partition in which the
+/// group is past the position of the tables, if there is one.
 pub(super) fn lacking(assigned: &[Assigned], positions: &[Position]) -> Option<String> {
     assigned.iter().find_map(|Assigned { partition: of, committed }| {
         let is_of = |at: &&Position| (at.topic, at.partition) == (of.topic, of.partition);

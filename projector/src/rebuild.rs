@@ -40,9 +40,9 @@ pub struct Rebuilt {
     pub ends: Positions,
 }
 
-/// Rebuilds the tables from the log: only the newest version of each row, so that no row is wrong meanwhile. The
-/// group's position stays. Tables may be in use: existing rows stay, and newer versions win. Returns none if `report`
-/// ended it. Blocks.
+/// Rebuilds the tables from the log: only the newest version of each row, so that no row is wrong meanwhile, and no
+/// pruned row. The group's position stays. Tables may be in use: existing rows stay, and newer versions win. Returns
+/// none if `report` ended it. Blocks.
 ///
 /// # Errors
 /// [`Error`]: the log or the tables failed; writes to unavailable tables are first retried for a minute. Run it again:

@@ -131,7 +131,7 @@ impl<'a> Scan<'a> {
         self.progress.rows
     }
 
-    /// Gives the newest version of each row, and returns the number of records; none if the report ended it.
+    /// Gives the newest version of each row that was not pruned. Returns the number of records; none if interrupted.
     pub(super) fn run(&mut self, take: Take<'_>) -> Result<Option<u64>, Error> {
         let mut records = 0;
         for part in self.parts.clone() {
@@ -226,7 +226,7 @@ fn parts(log: &dyn Log) -> Result<Vec<Part>, Error> {
     Ok(parts)
 }
 
-/// Changes by these records.
+/// Changes by these records, without unreadable ones.
 ///
 /// # Errors
 /// A newer version wrote one of them.

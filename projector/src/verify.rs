@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use super::Error;
 use super::scan::{BATCH_MAX, Found, Positions, Report, Scan, TABLES, changes};
 
-/// Number of threads that read rows.
+/// Maximum number of threads that read rows.
 const READERS: usize = 16;
 /// Maximum time, in all, for which a comparison waits for a projector that has not read everything.
 const PATIENCE: Duration = Duration::from_secs(10);
