@@ -42,13 +42,13 @@ pub struct Wallet {
 /// Reason why a text is not an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Neither `0x` with 40 hex digits nor a base58 text that starts with `T`.
+    /// Neither `0x` with 40 hex digits nor a base58 text of 34 characters that starts with `T`.
     #[error("must be 0x followed by 40 hex digits, or a Tron address that starts with T")]
     Syntax,
     /// Upper and lower case are mixed, but not as EIP-55 asks: a digit is probably wrong.
     #[error("has a wrong EIP-55 checksum")]
     Eip55,
-    /// The last four bytes are not the checksum of the first 21: a character is probably wrong.
+    /// Wrong checksum in the last four bytes, or wrong version byte: a character is probably wrong.
     #[error("has a wrong base58check checksum")]
     Base58Check,
 }

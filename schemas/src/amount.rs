@@ -33,7 +33,8 @@ pub enum AmountError {
     /// More digits after the point than any stablecoin has.
     #[error("must have at most 18 digits after the point")]
     TooPrecise,
-    /// Above one thousand million whole units, or above `decimal(38,18)`.
+    /// Above one thousand million whole units for an order, above `decimal(38,18)`, or of more digits
+    /// than [`Decimal`] holds: 28, sometimes 29.
     #[error("must be at most 1000000000")]
     TooLarge,
 }
@@ -111,7 +112,7 @@ impl Amount {
     }
 
     /// Number of leading bytes, of the 16 in big-endian order, that Avro's `decimal` omits: its
-    /// two's complement is minimal, with one bit for the sign. An amount has less than 127 bits.
+    /// two's complement is minimal, with one bit for the sign. An amount has at most 127 bits.
     fn superfluous_bytes(self) -> usize {
         (self.0.leading_zeros().saturating_sub(1) / 8) as usize
     }

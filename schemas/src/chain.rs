@@ -28,13 +28,13 @@ vocabulary! {
 }
 
 /// Minimum chain time, in seconds, for which a settled transfer is remembered, so that another
-/// observation of it is recognised as a duplicate. An unknown transfer in a block older than that only raises an alert.
-/// If a reorganisation deeper than that moves a paid transaction to a new block, it counts as another payment, unless
-/// the retracts name it (invariant 13).
+/// observation of it is recognised as a duplicate. A transfer first seen in an older block may be a forgotten one: it
+/// raises an alert and pays nothing. If a reorganisation deeper than that moves a paid transaction to a new block, it
+/// counts as another payment, unless the retracts name it (invariant 13).
 pub const FORGET_SECONDS: i64 = 24 * 3600;
 
 impl Blockchain {
-    /// Number of chains, followed or not: the lanes' topics have partitions for each.
+    /// Number of chains, configured or not: topics by chain or lane have partitions for each.
     pub const COUNT: u32 = Self::ALL.len() as u32;
 
     /// Display name, EIP-155 chain id as `eth_chainId` answers, form of addresses, and the current
@@ -215,7 +215,7 @@ pub fn bridged_contracts(
     known_on(blockchain).filter_map(|known| Some((known.bridged?, &known.contract)))
 }
 
-/// The known contract at an address, of any chain and issuer.
+/// The known contract at an address, of an issuer or a bridge. If two chains share it, that of the first.
 pub fn known_contract(address: Address) -> Option<&'static StablecoinContract> {
     KNOWN.iter().map(|known| &known.contract).find(|contract| contract.address == address)
 }

@@ -3,9 +3,9 @@
 //! Records are written with one version of their schema and read in every known one. A field that a version
 //! lacks gets the default of its Rust type, which is the schema's default (`tests/compatibility.rs`).
 //!
-//! Records of the version that is written are read and written by position, all others by the names of
-//! their fields with `apache-avro`, without its schema resolution, which refuses every decimal that is shorter
-//! than its precision allows (decision 14).
+//! The written version is encoded and decoded by position. Other versions are decoded by field name with
+//! `apache-avro`, but without its schema resolution, which refuses every decimal that is shorter than its
+//! precision allows (decision 14).
 
 mod reader;
 mod writer;
@@ -31,19 +31,19 @@ const HEADER_BYTES: usize = 5;
 /// encoding.
 const BYTES_USUAL: usize = 512;
 
-/// Reason why bytes are not a record. A retry cannot succeed.
+/// Reason why bytes are not a record, or why one cannot be encoded. A retry cannot succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// Too short, or not the magic byte.
     #[error("not in the Confluent wire format")]
     Framing,
-    /// Made with a schema that this version does not know, or for another topic.
+    /// The schema is unknown to this version, or that of another type of record.
     #[error("schema id {found} is not one of {expected:?}'s")]
     SchemaId { found: u32, expected: SchemaName },
     /// A word of a closed vocabulary that this version does not have.
     #[error("{name:?} has the {field} {word:?}, which this version does not know")]
     Word { name: SchemaName, field: &'static str, word: String },
-    /// The Avro binary does not fit the schema, or its fields contradict each other.
+    /// The record or its Avro binary does not fit the schema, or its fields contradict each other.
     #[error("not a valid {name:?}: {cause}")]
     Avro { name: SchemaName, cause: String },
     /// Bytes after the record's end.
@@ -52,8 +52,8 @@ pub enum CodecError {
 }
 
 impl CodecError {
-    /// `true` if a newer version of this program can read it: this version lacks its schema, or a
-    /// word of it. Anything else is not a record at all.
+    /// `true` if a newer version of this program may read the bytes: this version has their schema
+    /// id for no type of record, or lacks a word. No version reads other bytes as this type.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         match self {
@@ -116,10 +116,10 @@ pub fn decode<R: Record>(bytes: &[u8]) -> Result<R, CodecError> {
     codec(R::SCHEMA).decode(bytes)
 }
 
-/// Checks that this version can read a value of some record.
+/// Checks a value like [`decode`], but does not detect fields that contradict each other.
 ///
 /// # Errors
-/// Reason why it cannot.
+/// Reason why this version cannot read it.
 pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
     let value = codec(name).value(bytes)?;
     match words::unknown(name, &value) {
@@ -129,7 +129,7 @@ pub fn check(name: SchemaName, bytes: &[u8]) -> Result<(), CodecError> {
 }
 
 /// `true` if a value begins like a known version of a record, whatever its schema id. A value of a
-/// newer version does, as later versions extend earlier ones.
+/// newer version does if that version adds its fields at the end.
 #[must_use]
 pub fn resembles(name: SchemaName, bytes: &[u8]) -> bool {
     let body = bytes.get(HEADER_BYTES..).unwrap_or_default();

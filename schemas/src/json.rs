@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use crate::codec::codec;
 use crate::{Amount, CodecError, SchemaName, UnixMicros};
 
-/// The fields of a value as JSON: amounts as texts such as `"10.50"`, instants of the log as RFC 3339 in
+/// The fields of a value as JSON: amounts as texts such as `"10.50"`, times in microseconds as RFC 3339 in
 /// UTC, bytes as hexadecimal digits; everything else as it is.
 pub fn decode_json(name: SchemaName, bytes: &[u8]) -> Result<Json, CodecError> {
     let codec = codec(name);

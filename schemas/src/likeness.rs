@@ -9,7 +9,7 @@ const CENT: u128 = 10_u128.pow(16);
 /// digits below a cent are drawn to distinguish payers, so equal ones are seldom chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Likeness {
-    /// Equal digits below a cent, and a difference of whole cents: probably a fee was taken off.
+    /// Equal digits below a cent, not all zero: the difference in whole cents is probably a fee.
     Digits,
     /// The transfer comes from the sender that the order names.
     Sender,
@@ -35,8 +35,8 @@ impl Likeness {
         }
     }
 
-    /// `true` if `sent` is `asked`, cut or rounded to fewer digits, of which two at least remain
-    /// after the point.
+    /// `true` if `sent` is `asked`, or `asked` cut or rounded to fewer digits, of which two at least
+    /// remain after the point.
     #[must_use]
     pub fn is_rounded(asked: Amount, sent: Amount) -> bool {
         let (asked, sent) = (asked.parts(), sent.parts());

@@ -51,8 +51,8 @@ impl Layout {
     }
 }
 
-/// Kafka's murmur2 as its Java client uses it on keys, without the sign bit, so that any client puts a
-/// key where readers expect it.
+/// Kafka's murmur2 as its Java client uses it on keys, without the sign bit, so that a client with that
+/// partitioner puts a key where readers expect it.
 #[must_use]
 pub fn murmur2(data: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;

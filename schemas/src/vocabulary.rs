@@ -81,7 +81,7 @@ vocabulary! {
         AmountMismatch = "amount_mismatch",
         /// The amount fits a deposit that only takes payments from another sender.
         SenderMismatch = "sender_mismatch",
-        /// The transfer's block is older than the deposit it would fit.
+        /// Its block, or its first sighting, is older than the deposit it would fit.
         BeforeDeposit = "before_deposit",
         /// The amount fits a deposit whose time had run out; or an order that was asked to settle gave no reply, or was
         /// forgotten.
@@ -103,9 +103,9 @@ vocabulary! {
         /// The same choice again: the reply is the open deposit.
         PaymentRepeated = "payment_repeated",
         /// No wallet had a free amount for the choice, the chain's time has passed the order's deadline, or the order
-        /// has too many open deposits.
+        /// has too many deposits, requested or open.
         PaymentRefused = "payment_refused",
-        /// No process now follows the chain or watches the wallets of the choice, or an operator has stopped them.
+        /// The chain's scan is behind or has a gap; or the last wallet tried is not watched, or stopped by an operator.
         PaymentUnavailable = "payment_unavailable",
         /// A choice, a cancel or an opened deposit came after the order had ended, or a choice after its deadline.
         NotPending = "not_pending",
@@ -114,14 +114,14 @@ vocabulary! {
         DepositClosed = "deposit_closed",
         /// A transfer that fits was seen, not yet confirmed.
         CandidateSeen = "candidate_seen",
-        /// The candidate did not confirm, or paid nothing.
+        /// The candidate did not confirm, or does not pay this order.
         CandidateGone = "candidate_gone",
         /// Cancel came after a candidate transfer was seen.
         CancelRefused = "cancel_refused",
         Paid = "paid",
         /// Paid after it had expired or was cancelled, where the shop accepts late payments.
         PaidLate = "paid_late",
-        /// Paid by a transfer that an operator attached to it.
+        /// Paid by a transfer that an operator attached, or by a candidate after it was marked paid.
         Attached = "attached",
         /// An operator's transfer may not pay it, or the order is paid by another one.
         AttachRefused = "attach_refused",
@@ -154,7 +154,7 @@ vocabulary! {
         AmountsTaken = "amounts_taken",
         /// The chain's time has passed the order's deadline.
         Expired = "expired",
-        /// No ingestor watches this wallet and contract: a payment would not be seen.
+        /// Not all contracts of the deposit are watched at this wallet: a payment would not be seen.
         NotWatched = "not_watched",
         /// The chain's last scanned block is too old, there is none, or blocks before it were never scanned.
         ChainBehind = "chain_behind",
@@ -255,13 +255,13 @@ vocabulary! {
         HeadTooFar = "head_too_far",
         /// A merchant's endpoint has not acknowledged a webhook for long.
         EndpointFailing = "endpoint_failing",
-        /// A chain is not followed until a person acts.
+        /// A chain is halted until a person acts, or was not scanned or not confirmed for too long.
         ChainHalted = "chain_halted",
         /// Only a second check of a block found a transfer in it.
         LateFind = "late_find",
         /// A transfer was published, and no endpoint has it any more: it was taken back.
         ForgedTransfer = "forged_transfer",
-        /// Endpoints disagree about a transfer: it is held, and pays nothing until they agree.
+        /// Endpoints disagree about a transfer: it pays nothing until they agree or an operator decides.
         DisputedTransfer = "disputed_transfer",
         /// No second endpoint answers: one confirms alone, amounts below a bound only.
         ConfirmingAlone = "confirming_alone",

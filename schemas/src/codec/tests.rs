@@ -79,7 +79,7 @@ fn every_word_of_a_newer_version_is_named() {
     assert!(named.iter().sum::<usize>() > 30, "{named:?}");
 }
 
-/// Replaces the text with this number, and returns its field.
+/// Replaces the text at position `number`, counted from 0, and returns the name of its field.
 fn replace(value: &mut Value, number: &mut usize, field: &str) -> Option<String> {
     match value {
         Value::Record(fields) => {
@@ -412,7 +412,7 @@ fn old_and_new_schemas_read_each_other() {
 }
 
 /// Removes each field with a default in turn, as in a version that lacks it. The record must still be
-/// read, with the default of its Rust type.
+/// read, unless its kind needs the field.
 #[test]
 fn what_a_version_may_lack_gets_its_default() {
     fn check<R: Record>(_: &str, record: &R) -> usize {

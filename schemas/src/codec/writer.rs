@@ -23,7 +23,7 @@ impl Writer<'_> {
     }
 }
 
-/// Methods for the numbers that fit any schema's.
+/// Methods for integer types whose every value fits Avro's `long`.
 macro_rules! numbers {
     ($($name:ident($of:ty))*) => {
         $(fn $name(mut self, value: $of) -> Result<(), Unfit> {

@@ -1,4 +1,4 @@
-//! Records that ingest publishes: transfers, retracts, heads, and each chain's progress.
+//! Records of `transfers.raw` (transfers, retracts, heads, watches) and of `chains` (progress).
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -86,8 +86,8 @@ impl Observation {
         }
     }
 
-    /// `true` if both are of one transaction, contract, sender, receiver and value: such events
-    /// differ in nothing but their `ordinal`.
+    /// `true` if both are of one transaction, contract, sender, receiver and value: only the
+    /// `ordinal` distinguishes their payments.
     #[must_use]
     pub fn is_equal(&self, other: &Self) -> bool {
         let plain = |seen: &Self| Self { ordinal: 0, ..*seen }.payment();

@@ -37,7 +37,7 @@ pub struct LaneEntry {
     /// Height confirmed for the smallest amounts; -1 for none yet.
     pub confirmed: i64,
     pub match_window_seconds: i64,
-    /// Ids of deposits and fulfillments given so far, one count for both.
+    /// Sequence number of the newest id of a deposit or fulfillment: both share one sequence.
     pub sequence: i64,
     /// Chain time when a head that went back was last ignored, noted at most every ten minutes; none
     /// once the alert about it ended.
@@ -48,7 +48,7 @@ pub struct LaneEntry {
     pub progress_at: Option<UnixMicros>,
     /// Time of the head in that progress.
     pub progress_time: Option<UnixSeconds>,
-    /// `true` if new progress is due with the next head, such as when more is watched.
+    /// `true` if the next head publishes progress however recent the last is, as after a new watch.
     #[serde(default)]
     pub progress_due: bool,
     /// `true` if the last head has a gap: no deposit opens.
@@ -88,7 +88,7 @@ pub struct DepositEntry {
     /// Height above which a block is younger than the deposit: the lane's head when it opened, or
     /// the target of a later rewind.
     pub opened_above: i64,
-    /// The lane's count of ids when it opened. A transfer that was listed at a lower one is older.
+    /// [`LaneEntry::sequence`] when it opened. A lower [`TransferEntry::listed_at`] is an older transfer.
     pub opened_at: i64,
     pub late_window_seconds: u32,
     #[serde(default)]
@@ -120,7 +120,7 @@ pub struct TransferEntry {
     pub ordinal: i32,
     pub value: Amount,
     pub created_at: UnixSeconds,
-    /// The lane's count of ids when it was first seen.
+    /// [`LaneEntry::sequence`] when it was first seen.
     pub listed_at: i64,
     pub status: TransferStatus,
     pub fulfillment_id: Option<FulfillmentId>,
@@ -134,7 +134,7 @@ pub struct TransferEntry {
     pub epoch: Epoch,
     /// Time when its block left the chain; none while the chain has it.
     pub orphaned_at: Option<UnixSeconds>,
-    /// `true` if no record reports that yet: the transfer may be in the next blocks.
+    /// `true` if no record reports it as orphaned yet: one of the next blocks may include it.
     #[serde(default)]
     pub orphan_due: bool,
     /// `true` while the order's reply to a settle or an attach is pending.

@@ -15,7 +15,7 @@ use crate::{
 #[serde(try_from = "OrderCommandWire")]
 pub struct OrderCommand {
     pub order_id: OrderId,
-    /// Correlates the command with its reply; none from the processor itself.
+    /// Correlates the command with its reply. The processor's own have none, but for an attach.
     pub command_id: Option<CommandId>,
     pub issued_at: UnixMicros,
     pub body: OrderCommandBody,
@@ -64,7 +64,7 @@ pub enum OrderCommandBody {
     Tick,
 }
 
-/// An order that had ended when the sender of a command read the tables: the processor may have forgotten it.
+/// The order if it had ended when the sender of a command read the tables: the processor may have forgotten it.
 pub type EndedOrder = Option<Box<Order>>;
 
 /// A merchant's new order (spec 4.1), validated.

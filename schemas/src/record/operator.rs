@@ -79,7 +79,7 @@ impl Alert {
 pub struct AuditEntry {
     /// The name of the secret that was given, never the secret; or [`COMMAND_LINE`].
     pub operator: String,
-    /// The address that the request came from (`server.trusted_proxies`).
+    /// Address of the client, also behind `server.trusted_proxies`; none on the command line.
     pub client: Option<String>,
     pub action: AuditAction,
     pub order_id: Option<OrderId>,
@@ -116,7 +116,7 @@ impl StopScope {
         }
     }
 
-    /// `true` if it covers a payment of this contract of the coin to this wallet.
+    /// `true` if it covers a payment of this contract of the coin to this wallet, on whatever chain.
     #[must_use]
     pub fn covers(&self, wallet: Address, stablecoin: Stablecoin, contract: Address) -> bool {
         self.stablecoin.is_none_or(|of| of == stablecoin)

@@ -15,7 +15,7 @@ pub const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub order_id: OrderId,
-    /// Counts its records from 1.
+    /// Rises by one with each record, from `CreateOrder::first_version` or 1.
     pub version: i64,
     /// Version clock: strictly increasing per order, the write time of its rows.
     pub updated_at: UnixMicros,

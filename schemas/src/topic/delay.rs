@@ -32,7 +32,7 @@ vocabulary! {
 }
 
 impl RetryLevel {
-    /// The wait after failed attempt `number`, counted from 1; none after the last attempt.
+    /// The wait after failed attempt `number`, counted from 1; none after the last one or below 1.
     pub fn after(number: i32) -> Option<Self> {
         Self::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
     }
